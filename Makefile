@@ -10,8 +10,6 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 study: .venv/study-ready
 	$(BIN)/ablate study spaces/simplify_block.yaml
 
-# The many processes that tests start load compiled modules, also where the environment asks for none to be written.
-test: export PYTHONDONTWRITEBYTECODE :=
 test: .venv/ready
 	$(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --durations 10
 

@@ -19,7 +19,9 @@ def late(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], 
     def getattr_(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(homes[name]), name)
+        value = getattr(import_module(homes[name]), name)
+        setattr(sys.modules[package], name, value)  # from now on Python finds it without this function
+        return value
 
     def dir_() -> list[str]:
         return sorted({*vars(sys.modules[package]), *homes})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +88,7 @@ class Study:
             planned = store.study(self.name).planned
             curves = store.curves([trial.key for trial in planned])
         return pd.DataFrame(
-            {"variant": trial.variant, "seed": trial.seed, **asdict(point)}
+            {"variant": trial.variant, "seed": trial.seed, **point._asdict()}
             for trial in planned
             for point in curves[trial.key]
         )

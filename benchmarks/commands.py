@@ -28,6 +28,8 @@ from benchmarks.machine import machine
 
 TIMES = int(os.environ.get("TIMES", "5"))
 _ABLATE = (sys.executable, "-m", "ablate")
+_ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+"""Installed modules are compiled; the first turn compiles those of a checkout."""
 _TYPER = """
 import typer
 from rich.console import Console
@@ -133,7 +135,7 @@ def measured(smoke: bool) -> Iterator[Row]:
 def processor_seconds(arguments: Sequence[str]) -> float:
     """User and system seconds of a process with one thread, and of those that it started."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(arguments, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True)
+    subprocess.run(arguments, stdout=subprocess.DEVNULL, env={**_ENVIRONMENT, "OMP_NUM_THREADS": "1"}, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 

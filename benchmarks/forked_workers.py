@@ -1,4 +1,7 @@
-"""Forks the workers of the local engine from their driver, which saves starting an interpreter for each. Linux only."""
+"""Forks the workers of the local engine, and the ranks of a trial, which saves starting an interpreter for each.
+
+Linux only.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 import warnings
@@ -15,89 +19,129 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 from unittest.mock import patch
 
-from ablate.execution import local
+from ablate.execution import local, ranks
 
 FORKED = "ablate-worker"
 """The process name of a forked worker."""
-_WORKER_MODULE = "ablate.execution.worker"
+FORKED_RANK = "ablate-rank"
+"""The process name of a forked rank."""
+_NAMES = {"ablate.execution.worker": FORKED, "ablate.execution.ranks": FORKED_RANK}
+"""The modules that a forked process runs, and its name."""
 
 
 @contextmanager
 def forked_workers() -> Iterator[None]:
-    """Let the local engine fork its workers from this process, which has imported what they need."""
-    with patch.object(local, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": _start_process})):
+    """Let the local engine fork its workers, and a trial its ranks, from this process, which has imported torch."""
+    forking = SimpleNamespace(**{**vars(subprocess), "Popen": _start_process})
+    with patch.object(local, "subprocess", forking), patch.object(ranks, "subprocess", forking):
         yield
 
 
 def _start_process(command: Sequence[str], **options: Any) -> Any:
-    """What the local engine calls in place of `subprocess.Popen`."""
-    if _WORKER_MODULE in command:
-        return _ForkedWorker(command, **options)
+    """What is called in place of `subprocess.Popen`."""
+    if any(module in command for module in _NAMES):
+        return _ForkedProcess(command, **options)
     return subprocess.Popen(command, **options)
 
 
-class _ForkedWorker:
-    """A worker process of the local engine that is forked from its driver, in place of `subprocess.Popen`."""
+class _ForkedProcess:
+    """`python -m MODULE ARGUMENTS`, forked from this process, in place of `subprocess.Popen`.
+
+    Attributes:
+        pid: Of the process.
+        stdin: The end of its standard input to write to, if it was asked for.
+        returncode: The exit code, once it is known.
+    """
 
     def __init__(
-        self, command: Sequence[str], *, pass_fds: Sequence[int], stdout: Any, env: Any, **others: Any
+        self,
+        command: Sequence[str],
+        *,
+        pass_fds: Sequence[int] = (),
+        stdin: int | None = None,
+        stdout: IO[bytes] | None = None,
+        env: dict[str, str] | None = None,
+        **others: Any,
     ) -> None:
-        self._code: int | None = None
+        self.stdin: IO[bytes] | None = None
+        self.returncode: int | None = None
+        self._waiting = threading.Lock()
+        reading = os.open(os.devnull, os.O_RDONLY)
+        if stdin == subprocess.PIPE:
+            os.close(reading)
+            reading, writing = os.pipe()
+            self.stdin = open(writing, "wb")  # noqa: SIM115 - closed by the caller, as that of `Popen`
         with warnings.catch_warnings():  # from Python 3.12 on, of a driver with more threads than this one
             warnings.simplefilter("ignore", DeprecationWarning)
-            self._pid = os.fork()
-        if self._pid == 0:
-            _become_worker(command, pass_fds[0], stdout.fileno(), env)
+            self.pid = os.fork()
+        if self.pid == 0:
+            log = None if stdout is None else stdout.fileno()
+            _become(command, reading, log, pass_fds, dict(os.environ) if env is None else env)
+        os.close(reading)
 
     def wait(self, timeout: float = float("inf")) -> int:
         """The exit code."""
         end = time.monotonic() + timeout
-        while self._code is None:
-            ended, status = os.waitpid(self._pid, os.WNOHANG)
-            if ended:
-                self._code = os.waitstatus_to_exitcode(status)
-            elif time.monotonic() > end:
-                raise subprocess.TimeoutExpired(_WORKER_MODULE, timeout)
-            else:
-                time.sleep(0.005)
-        return self._code
+        while True:
+            with self._waiting:
+                if self.returncode is None:
+                    ended, status = os.waitpid(self.pid, os.WNOHANG)
+                    if ended:
+                        self.returncode = os.waitstatus_to_exitcode(status)
+                if self.returncode is not None:
+                    return self.returncode
+            if time.monotonic() > end:
+                raise subprocess.TimeoutExpired("a forked process", timeout)
+            time.sleep(0.005)
 
     def terminate(self) -> None:
         """Ask it to end."""
-        os.kill(self._pid, signal.SIGTERM)
+        self._send(signal.SIGTERM)
 
     def kill(self) -> None:
         """End it at once."""
-        os.kill(self._pid, signal.SIGKILL)
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: signal.Signals) -> None:
+        with self._waiting:
+            if self.returncode is None:  # else its id may be another process's by now
+                os.kill(self.pid, number)
 
 
-def _become_worker(command: Sequence[str], pipe: int, log: int, environment: dict[str, str]) -> NoReturn:
-    """The forked process: what `python -m ablate.execution.worker` would be, without any file of the driver's."""
+def _become(
+    command: Sequence[str], reading: int, log: int | None, passed: Sequence[int], environment: dict[str, str]
+) -> NoReturn:
+    """The forked process: what `python -m MODULE` would be, without any other file of the parent's."""
     code = 1
-    gc.freeze()  # what the driver has left is not finalised here: its descriptors have other owners now
+    gc.freeze()  # what the parent has left is not finalised here: its descriptors have other owners now
     try:
-        Path("/proc/self/comm").write_text(FORKED)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
+        module = command[2]
+        Path("/proc/self/comm").write_text(_NAMES[module])
+        os.dup2(reading, 0)
+        if log is not None:
+            os.dup2(log, 1)
+            os.dup2(log, 2)
         for number in map(int, os.listdir("/proc/self/fd")):
-            if number > 2 and number != pipe:
+            if number > 2 and number not in passed:
                 with suppress(OSError):  # the listing's own
                     os.close(number)
         for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(name, signal.SIG_DFL)
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115
         sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
         os.environ.clear()
         os.environ.update(environment)
         sys.argv = [*command[2:]]
-        del sys.modules[_WORKER_MODULE]
-        runpy.run_module(_WORKER_MODULE, run_name="__main__", alter_sys=True)
+        sys.modules.pop(module, None)
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            sys.stderr.write(f"{end.code}\n")
     except BaseException:
         traceback.print_exc()
     finally:

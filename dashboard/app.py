@@ -9,7 +9,7 @@ import streamlit as st
 from ablate.errors import AblateError
 from shared.frame import SIDEBAR, admit, choose_study, navigation, style
 from shared.saved import saved_views
-from shared.text import escape
+from shared.text import prose
 
 st.set_page_config(page_title="ablate", page_icon=str(Path(__file__).with_name("icon.svg")), layout="wide",
                    initial_sidebar_state=SIDEBAR)  # fmt: skip
@@ -23,4 +23,4 @@ with st.sidebar:
 try:
     page.run()
 except AblateError as error:
-    st.error(escape(str(error)))
+    st.error(prose(str(error)))

@@ -1,7 +1,8 @@
-"""Makes the pictures of the dashboard in `docs/images`, from real studies: `python docs/screenshots.py [FOLDER]`.
+"""Makes the pictures of the dashboard in `docs/images`: `python docs/screenshots.py [FOLDER [STORE]]`.
 
-With FOLDER every page is also photographed there, light and dark, wide and as on a telephone. The studies take some
-minutes and stay in FOLDER (else in a temporary folder), so that another run has only the pictures to make.
+They show real studies, which take some minutes and stay in FOLDER (else in a temporary folder), so that another run
+has only the pictures to make. With FOLDER every page is also photographed there, light and dark, in four widths. With
+STORE the pictures of the answer and of the curves show its study `simplify_block`, which README speaks of.
 """
 
 from __future__ import annotations
@@ -113,11 +114,16 @@ PAGES = {
     "trial": "/trial?study=skipless&variant=baseline",
     "diverged": "/trial?study=skipless&variant=rate%3Dhuge",
     "cluster": "/cluster?study=skipless",
+    "search": "/search?study=smallest",
+    "trials": "/trials?study=skipless",
+    "across": "/across?studies=skipless&studies=crossed",
+    "slides": "/slides?study=skipless",
     "design": "/design",
 }
-SIZES = {"wide": (1440, 1000), "phone": (390, 844)}
+SIZES = {"screen": (1920, 1080), "wide": (1440, 1000), "laptop": (1280, 800), "phone": (390, 844)}
 README = {"answer": 1440, "curves": 1000, "trial": 2060, "design": 1260}
-"""Pages in README, with the height in pixels of what is shown of them."""
+"""Pages in the documentation, with the height in pixels of what is shown of them."""
+OF_FIRST = ("answer", "curves")
 
 
 def main() -> None:
@@ -132,12 +138,13 @@ def main() -> None:
         store = folder / "ablate.db"
         for space in SPACES:
             run(SpaceSpec.model_validate({**COMMON, **space}), store=store, device="cpu")
-        with _serving(store) as base, sync_playwright() as playwright:
+        first = Path(sys.argv[2]) if len(sys.argv) > 2 else None
+        with _serving(store) as base, _serving(first or store) as other, sync_playwright() as playwright:
             chromium = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
             for page, height in README.items():
-                (PICTURES / f"dashboard_{page}.png").write_bytes(
-                    _small(_photograph(chromium, base + PAGES[page], height))
-                )
+                of_first = first is not None and page in OF_FIRST
+                address = f"{other}/{page}?study=simplify_block" if of_first else base + PAGES[page]
+                (PICTURES / f"dashboard_{page}.png").write_bytes(_small(_photograph(chromium, address, height)))
             if len(sys.argv) > 1:
                 _all(chromium, base, folder)
             chromium.close()

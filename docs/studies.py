@@ -3,24 +3,34 @@
 Each study has a folder `studies/NAME/` with what `ablate report NAME --format F --out studies/NAME` writes for
 F = json, md and parquet. The index is made of the JSON alone, and of the spaces in `spaces/papers/` that have none.
 
-`python -m docs.studies` writes the index.
+`python -m docs.studies` writes the index. `python -m docs.studies STORE` first renews the words of the reports of the
+studies that a store holds, and `docs/images/simplify_block.svg`, which README shows. A report whose numbers would
+change is left and named: the pages that quote its numbers have to change with it.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ablate.analysis.findings import read_findings
 from ablate.analysis.numbers import count
+from ablate.render.table import study_svg
 from ablate.render.terminal.units import duration
+from ablate.render.writing import render_report, write_report
 from ablate.spec.document import read_document
+from ablate.store import Store, open_store
 
 ROOT = Path(__file__).parent.parent
 STUDIES = ROOT / "studies"
 PAPERS = ROOT / "spaces" / "papers"
 INDEX = STUDIES / "README.md"
+FORMATS = ("json", "md", "parquet")
+PICTURES = {"simplify_block": ROOT / "docs" / "images" / "simplify_block.svg"}
+"""Studies whose table is a picture in the documentation."""
 
 
 def reports() -> list[dict[str, Any]]:
@@ -89,5 +99,37 @@ def _not_run(run: set[str]) -> Iterator[str]:
             yield f"- [{file.stem}](../spaces/papers/{file.name}): {plain.get('question')}"
 
 
+def renew(store: Store) -> Iterator[str]:
+    """Write the reports of the notebook's studies that a store holds; yields what was done with each."""
+    for name in sorted(one.name for one in store.studies()):
+        file = STUDIES / name / f"{name}.json"
+        if not file.is_file():
+            continue
+        findings = read_findings(store, name)
+        if _numbers(json.loads(file.read_text())) != _numbers(json.loads(render_report(findings, "json"))):
+            yield f"{name} has other numbers in the store; its report is left"
+            continue
+        for format_name in FORMATS:
+            for written in write_report(findings, format_name, file.parent):
+                if written.suffix == ".png":
+                    written.unlink()
+        if name in PICTURES:
+            PICTURES[name].write_text(study_svg(findings.report), encoding="utf-8")
+        yield f"{name} is renewed"
+
+
+def _numbers(report: dict[str, Any]) -> list[Any]:
+    """What pages quote of a report: means, intervals and verdicts."""
+    return [(row["name"], row["parameters"], row["metrics"], _versus(row)) for row in report["variants"]]
+
+
+def _versus(row: dict[str, Any]) -> list[Any]:
+    return [(row["versus_baseline"] or {}).get(field) for field in ("difference", "low", "high", "verdict")]
+
+
 if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        with open_store(sys.argv[1], create=False) as opened:
+            for line in renew(opened):
+                print(line)
     INDEX.write_text(index())

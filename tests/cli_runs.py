@@ -23,6 +23,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
+from forked_command import ForkedCommand, own_group
 
 from ablate.cli import main
 from benchmarks.forked_workers import forked_workers
@@ -125,8 +126,24 @@ class Workplace:
         )
 
     def run(self, *arguments: str) -> Finished:
-        """Run a command to its end in a process of its own: where plugins, signals, pipes or imports are tested."""
+        """Run a command to its end as a program: where its start, pipes or imports are tested."""
         return wait_for(self.start(*arguments))
+
+    def fork(
+        self,
+        *arguments: str,
+        stdout: int | None = None,
+        stderr: int | None = None,
+        place: Callable[[], None] = own_group,
+        run: Callable[[], None] = main,
+        **environment: str,
+    ) -> ForkedCommand:
+        """Start a command, or `run`, in a fork of this process: for tests that interrupt it or give it plugins.
+
+        That saves the time in which Python and torch start, twice: the workers of a study are forked too.
+        """
+        variables = self.environment | environment
+        return ForkedCommand([ABLATE, *arguments], self.folder, variables, quick_workers, stdout, stderr, place, run)
 
     def series(self, *commands: Sequence[str], python: Sequence[str] = (), **environment: str) -> list[Finished]:
         """Run several commands, one after the other, in one process of their own."""
@@ -210,7 +227,7 @@ def series_command(*commands: Sequence[str], python: Sequence[str] = ()) -> list
     return [sys.executable, *python, "-c", SERIES, json.dumps(commands)]
 
 
-def wait_for(process: subprocess.Popen[str], timeout: float = 300.0) -> Finished:
+def wait_for(process: subprocess.Popen[str] | ForkedCommand, timeout: float = 300.0) -> Finished:
     """The end of a command."""
     try:
         out, err = process.communicate(timeout=timeout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -18,6 +19,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Ray starts a Python process for each core of a node in advance. No test uses one: an actor of ours has an environment
 # of its own, and so a process of its own.
 os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
+# Where this is set, as in many containers, each process of the tests would compile all modules of ablate again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 LONGEST = (
     "execution/test_ray_faults.py",
@@ -27,14 +31,13 @@ LONGEST = (
     "dashboard/test_browser_findings.py",
     "cli/test_study_interrupted.py",
     "test_benchmarks.py",
-    "nn/model/test_activation_memory.py",
     "execution/test_ray_cluster.py",
     "documentation/test_pages.py",
-    "tasks/test_language_model.py",
     "test_notebooks.py",
     "execution/test_ray_memory.py",
+    "execution/test_sharded_trials.py",
+    "execution/test_ranks.py",
     "cli/test_study_command.py",
-    "training/test_loop.py",
     "dashboard/test_designer.py",
 )
 """The test files that take more than 20 seconds. Those that wait for other processes take turns with the others."""
@@ -74,6 +77,15 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cache(shared_folder: Path) -> Path:
     """A cache folder for prepared data, shared by the whole test run so that each corpus is prepared once."""
     return shared_folder / "cache"
+
+
+@pytest.fixture(scope="module")
+def quick() -> Iterator[None]:
+    """The workers of a module's studies are forked from this process."""
+    from cli_runs import quick_workers  # imports torch, which reads OMP_NUM_THREADS
+
+    with quick_workers():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -13,14 +12,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli_runs import Workplace
+from cli_runs import Workplace, quick_workers, wait_for
+from forked_command import ForkedCommand
 
 from ablate.spec.reading import load_space
 from ablate.spec.space import SpaceSpec
 from ablate.training.events import Measurement
 from ablate.training.loop import train
 from ablate.training.members import Member
-from benchmarks.__main__ import discovered
+from benchmarks.__main__ import discovered, main
 from benchmarks.train_truth_table import FOLDER, SEEDS, write_table
 
 ROOT = Path(__file__).parent.parent
@@ -33,10 +33,11 @@ in_ci = pytest.mark.skipif(not os.environ.get("CI"), reason="starts a browser or
 def smoke(folder: Path, *names: str) -> str:
     """What these benchmarks print, run at their smallest sizes in one process."""
     environment = {**os.environ, "TMPDIR": str(folder), "ABLATE_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "benchmarks", "--smoke", *names]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    command = ["benchmarks", "--smoke", *names]
+    forked = ForkedCommand(command, ROOT, environment, quick_workers, run=lambda: sys.exit(main(command[1:])))
+    done = wait_for(forked, timeout=600)
+    assert done.code == 0, done.out + done.err
+    return done.out
 
 
 def test_every_benchmark_runs(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def bare(tmp_path: Path, cache: Path) -> BareWorkplace:
 def test_the_core_packages_are_enough_to_run_and_report_a_study(bare: BareWorkplace) -> None:
     file = bare.folder / bare.space(seeds=1)
     file.write_text(file.read_text().replace("leave_one_out", "grid"))  # a grid has importances, by fANOVA
-    study = bare.run("study", file.name, "--json")
+    study = bare.run("study", file.name, "--workers", "1", "--json")
     assert (study.code, study.last_object["trained"]) == (0, 4), study.err
     report = bare.run("report", "tiny", "--format", "html", "--out", "report")
     assert (report.code, report.err) == (0, "Without figures: run `pip install 'ablate-blocks[figures]'`.\n")

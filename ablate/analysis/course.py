@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -90,11 +91,11 @@ def course_of(
     if movement is None or movement.n < 2:
         return None
     movement = over_looks(movement, rule.schedule)
-    curves = [evaluated[pairs[seed][0]] for seed in at]
+    spent = [{point.step: (point.tokens, point.flops) for point in evaluated[pairs[seed][0]]} for seed in at]
     differences = list(zip(*at.values(), strict=True))
     end = math.fsum(differences[-1]) / len(at)
     return Course(
-        partial(_points, shared, differences, curves, rule, allowance),
+        functools.partial(_points, shared, differences, spent, rule, allowance),
         end,
         movement,
         course_word(movement, end, rule.margin),
@@ -105,20 +106,19 @@ def course_of(
 def _points(
     steps: Sequence[int],
     differences: Sequence[Sequence[float]],
-    curves: Sequence[Curve],
+    spent: Sequence[Mapping[int, tuple[float, float]]],
     rule: CourseRule,
     allowance: Allowance,
 ) -> tuple[CoursePoint, ...]:
-    """The comparison at each step, from the differences there, one for each seed, and the variant's curves of these."""
-    spent = [{point.step: point for point in curve} for curve in curves]
+    """The comparison at each step, from the differences there and the tokens and FLOP until then, for each seed."""
     points = []
     for step, values in zip(steps, differences, strict=True):
         summary = over_looks(summarise(values), rule.schedule)
         points.append(
             CoursePoint(
                 step=step,
-                tokens=math.fsum(point[step].tokens for point in spent) / len(spent),
-                flops=math.fsum(point[step].flops for point in spent) / len(spent),
+                tokens=math.fsum(at[step][0] for at in spent) / len(spent),
+                flops=math.fsum(at[step][1] for at in spent) / len(spent),
                 difference=math.fsum(values) / len(values),
                 low=summary.low,
                 high=summary.high,
@@ -137,7 +137,10 @@ def _word(differences: Sequence[float], rule: CourseRule, allowance: Allowance) 
     return next((word for word in words if word != "undecided"), "undecided")
 
 
-def _kept(gap: Line, steps: Sequence[int]) -> list[float]:
+def _kept(gap: Line, steps: Sequence[int]) -> Sequence[float]:
+    """The differences at some of the steps of a line."""
+    if len(steps) == len(gap.steps):
+        return gap.y
     gaps = dict(zip(gap.steps, gap.y, strict=True))
     return [gaps[step] for step in steps]
 
@@ -155,13 +158,18 @@ def comparable_before_end(*variants: VariantRecord) -> bool | None:
 def _rate_agrees(training: Mapping[str, Any] | None) -> bool | None:
     if not training or "steps" not in training:
         return None
-    steps = int(training["steps"])
-    early = max(1, round(2 * steps / 3))
+    schedule = training.get("schedule") or {"kind": ScheduleSpec.default_kind}
     try:
-        schedule = ScheduleSpec.parse(training.get("schedule") or {"kind": ScheduleSpec.default_kind})
+        return _agrees(json.dumps(schedule), int(training["steps"]))
     except ValidationError:  # a schedule of a plugin that is not loaded
         return None
-    within, shorter = schedule.factor(early, steps), schedule.factor(early, early)
+
+
+@functools.lru_cache
+def _agrees(schedule: str, steps: int) -> bool:
+    """The same of a schedule as JSON; the variants of a study have few."""
+    early, factor = max(1, round(2 * steps / 3)), ScheduleSpec.parse(json.loads(schedule)).factor
+    within, shorter = factor(early, steps), factor(early, early)
     return abs(within - shorter) <= NEAR * max(within, shorter)
 
 

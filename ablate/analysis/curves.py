@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from operator import attrgetter
+from operator import attrgetter, sub
 from typing import Literal
 
 from ablate.analysis.runs import Curve
@@ -69,12 +69,12 @@ def line(curve: Curve, axis: Axis = "steps", loss: Loss = "val_loss", smoothing:
         smoothing: Weight in [0, 1) of what came before in an exponential moving average; it is debiased, so that the
             first point stays where it is.
     """
-    position = AXES[axis]
-    points = [(point, value) for point in curve if (value := getattr(point, loss)) is not None and math.isfinite(value)]
+    height = attrgetter(loss)
+    points = [point for point in curve if (value := height(point)) is not None and math.isfinite(value)]
     return Line(
-        steps=tuple(point.step for point, _ in points),
-        x=tuple(float(position(point)) for point, _ in points),
-        y=tuple(smooth([value for _, value in points], smoothing)),
+        steps=tuple(point.step for point in points),
+        x=tuple(map(float, map(AXES[axis], points))),
+        y=tuple(smooth(list(map(height, points)), smoothing)),
     )
 
 
@@ -94,7 +94,11 @@ def versus(one: Line, other: Line) -> Line:
 
     Where the other has no points on both sides there is nothing to compare, and nothing comes out.
     """
+    if one.x == other.x:
+        return Line(one.steps, one.x, tuple(map(sub, one.y, other.y)))
     known = dict(zip(other.x, other.y, strict=True))
+    if one.x == other.x and len(known) == len(other.x):
+        return Line(one.steps, one.x, tuple(map(sub, one.y, other.y)))
     kept = [
         (step, x, y - at)
         for step, x, y in zip(one.steps, one.x, one.y, strict=True)

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from ablate.analysis.runs import Curve, VariantRuns
 from ablate.stats.monotone import falling
 
+_ROUNDING = 1e-12
+"""Of a mean, as a share of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepsToBaseline:
@@ -78,7 +81,10 @@ def first_step_at(curve: Curve, target: float, axis: str = "step") -> float | No
         A step, in general not whole; None if the curve stays above the target.
     """
     evaluated = [point for point in curve if point.val_loss is not None and math.isfinite(point.val_loss)]
-    smoothed = [(float(getattr(evaluated[last], axis)), loss) for last, loss in falling(_losses(evaluated))]
+    losses = _losses(evaluated)
+    if not losses or min(losses) > target + _ROUNDING * abs(target):
+        return None  # no mean of pooled losses is below all of them
+    smoothed = [(float(getattr(evaluated[last], axis)), loss) for last, loss in falling(losses)]
     before: tuple[float, float] | None = None
     for place, loss in smoothed:
         if loss <= target:

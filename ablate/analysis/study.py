@@ -41,6 +41,7 @@ from ablate.analysis.trivial import (
     trivial_sentences,
 )
 from ablate.analysis.windows import window_noise, window_sentence
+from ablate.collector import paused_collector
 from ablate.metrics import Metric
 from ablate.stats import (
     Direction,
@@ -153,6 +154,7 @@ class _Question:
         return CourseRule(self.metric, self.direction, self.margin, self.schedule, self.axis)
 
 
+@paused_collector()
 def read_study(store: StudyReader, name: str) -> StudyReport:
     """Read a study out of the store and compare its variants with its baseline.
 

@@ -86,7 +86,8 @@ def read_workers(store: TrialReader, name: str) -> tuple[tuple[WorkerLoad, ...],
     Raises:
         NotFoundError: The store holds no such study.
     """
-    planned = store.study(name).planned
+    record = store.study(name)
+    planned = (*record.planned, *record.scout_trials, *record.confirm_trials)
     trials = store.trials([trial.key for trial in planned])
     places: dict[tuple[str, str], list[TrialRecord]] = {}
     for trial in trials.values():

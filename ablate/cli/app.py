@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from ablate.cli.options import INTERRUPTED
 from ablate.errors import AblateError
@@ -52,6 +52,44 @@ def function_of(name: str) -> Callable[..., Any]:
     return function
 
 
+def _is_ready(parameter: Any, value: Any) -> bool:
+    """Whether a value needs no conversion. typer asks pydantic for each, whose import takes longer than `ablate list`.
+
+    ASCII is always a valid text; other texts may hold halves of characters.
+    """
+    if value is None:
+        return not parameter.required
+    expected = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)  # typer 0.15 has none
+    return expected is str and isinstance(value, str) and value.isascii()
+
+
+class _Argument(TyperArgument):
+    def process_value(self, ctx: Any, value: Any) -> Any:
+        return value if _is_ready(self, value) else super().process_value(ctx, value)
+
+
+class _Option(TyperOption):
+    def process_value(self, ctx: Any, value: Any) -> Any:
+        if not _is_ready(self, value):
+            return super().process_value(ctx, value)
+        return value if self.callback is None else self.callback(ctx, self, value)
+
+
+_OURS: dict[type, type] = {TyperArgument: _Argument, TyperOption: _Option}
+
+
+def _ours(parameters: list[Any]) -> list[Any]:
+    """The parameters of a command, of our classes."""
+    for parameter in parameters:
+        parameter.__class__ = _OURS.get(type(parameter), type(parameter))
+    return parameters
+
+
+class _Command(TyperCommand):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _ours(super().get_params(ctx))
+
+
 class _Commands(Mapping[str, Any]):
     """Every command by name, imported and parsed into parameters only when it is first looked up."""
 
@@ -61,7 +99,7 @@ class _Commands(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:
             alone = typer.Typer(**_HABITS)
-            alone.command(name, rich_help_panel=PANEL_OF[name])(function_of(name))
+            alone.command(name, cls=_Command, rich_help_panel=PANEL_OF[name])(function_of(name))
             self._made[name] = typer.main.get_command(alone)
         return self._made[name]
 
@@ -78,6 +116,9 @@ class _Group(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands = _Commands()  # type: ignore[assignment]  # only ever read
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _ours(super().get_params(ctx))
 
 
 app = typer.Typer(name="ablate", cls=_Group, **_HABITS)

@@ -88,7 +88,7 @@ def plan(
     """
     from ablate.execution.environment import choose_device
     from ablate.planning.elsewhere import MachineForecast
-    from ablate.planning.forecast import forecast
+    from ablate.planning.forecast import Estimate, forecast, settled_trials
     from ablate.planning.plan import make_plan
     from ablate.planning.planner import Planner
     from ablate.render.terminal.plan import plan_json, print_plan
@@ -106,15 +106,16 @@ def plan(
     show_progress = lambda line: say(progress, line, style="dim")  # noqa: E731
     planner = Planner(space, cache or default_cache(), show_progress, weights=weights_folder(store))
     made = make_plan(planner)
+    elsewhere: MachineForecast | None = None
+    estimate: Estimate
     if machine is None:
         estimate = forecast(made, store, workers, device=chosen, tasks=planner.prepare)
     else:
-        estimate = forecast(made, store, machine.at_once)
-    elsewhere = None if machine is None else MachineForecast(estimate, machine)
+        estimate = elsewhere = MachineForecast(frozenset(trial.key for trial in settled_trials(made, store)), machine)
     if json_:
-        print_json(plan_json(made, elsewhere or estimate, elsewhere))
+        print_json(plan_json(made, estimate, elsewhere))
     else:
-        print_plan(made, elsewhere or estimate, make_console(), elsewhere)
+        print_plan(made, estimate, make_console(), elsewhere)
 
 
 def _machine(

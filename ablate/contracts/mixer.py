@@ -200,10 +200,13 @@ def decodes_incrementally(spec: MixerSpec, context: LayerContext) -> Iterator[st
         return
     mixer = _mixer(spec, context, [0])
     x = noise("input", 1, 2, context.context, context.width)
+    whole = mixer(x)
     state: State = ()
     for place in range(context.context):
         y, state = step(mixer, x[:, :, place : place + 1], place, state)
-        off = gap(y, mixer(x[:, :, : place + 1])[:, :, -1:])
+        if gap(y, whole[:, :, place : place + 1]) <= TOLERANCE:
+            continue
+        off = gap(y, mixer(x[:, :, : place + 1])[:, :, -1:])  # some mixers depend on the length
         if off > TOLERANCE:
             yield f"token {place} read by itself is {off:.2g} off what the whole sequence gives"
             return

@@ -47,13 +47,15 @@ def describe_environment(device: str) -> Environment:
         except importlib.metadata.PackageNotFoundError:
             continue
     commit = _git("rev-parse", "HEAD")
+    called = Path(sys.argv[0])
+    name = called.parent.name if called.name == "__main__.py" else called.name  # of `python -m ablate`, the package
     return Environment(
         versions=versions,
         device=_describe_device(device),
         host=platform.node(),
         git_commit=commit,
         git_clean=None if commit is None else _git("status", "--porcelain") == "",
-        command=hide_passwords(shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])),
+        command=hide_passwords(shlex.join([name, *sys.argv[1:]])),
     )
 
 

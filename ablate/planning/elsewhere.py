@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ablate.devices import Device, devices_at_once
-from ablate.planning.forecast import Forecast
 from ablate.planning.memory import largest_micro_batch, part_of_rank, trial_bytes
 from ablate.planning.plan import Plan
 from ablate.planning.planned import Trial, Variant
@@ -123,17 +122,12 @@ class MachineForecast:
     """The estimated duration of a plan on another machine.
 
     Attributes:
-        here: The forecast of this machine, which knows the trials that are done.
+        done: The keys of trials that the store already holds.
         machine: The other machine.
     """
 
-    here: Forecast
+    done: frozenset[str]
     machine: Machine
-
-    @property
-    def done(self) -> frozenset[str]:
-        """The keys of trials that the store already holds."""
-        return self.here.done
 
     @property
     def workers(self) -> int:

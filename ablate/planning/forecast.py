@@ -22,7 +22,7 @@ from ablate.planning.speed import Speed, measure_product, measure_speed
 from ablate.spec.resources import ResourcesSpec
 from ablate.spec.variant import VariantSpec
 from ablate.store import open_store
-from ablate.store.records import SETTLED
+from ablate.store.records import SETTLED, TrialRecord
 from ablate.tasks.base import Task
 from ablate.training.members import pack_key
 
@@ -114,13 +114,7 @@ def forecast(
     """
     resources = plan.space.resources
     workers = workers or usual_workers(resources, device)
-    keys = [trial.key for trial in plan.trials]
-    try:
-        with open_store(store, create=False) as opened:
-            records = opened.trials(keys)
-    except NotFoundError:
-        records = {}
-    settled = [record for record in records.values() if record.state in SETTLED]
+    settled = settled_trials(plan, store)
     done = frozenset(record.key for record in settled)
     trials = (*plan.trials, *plan.later)
     left = [trial for trial in trials if trial.key not in done]
@@ -137,6 +131,20 @@ def forecast(
         return Forecast(done, statistics.median(rates), basis, workers, measured.evaluation)
     ranks = max(1, int(resources.gpus or 1)) if device == "cuda" else 1
     return Forecast(done, measured.rate * ranks, measured.source, workers, measured.evaluation)
+
+
+def settled_trials(plan: Plan, store: str) -> list[TrialRecord]:
+    """The trials of a plan that need not be trained again, as the store holds them.
+
+    Raises:
+        StoreError: There is something at `store`, and it is no store.
+    """
+    try:
+        with open_store(store, create=False) as opened:
+            records = opened.trials([trial.key for trial in plan.trials])
+    except NotFoundError:
+        return []
+    return [record for record in records.values() if record.state in SETTLED]
 
 
 def usual_workers(resources: ResourcesSpec, device: str) -> int:
@@ -161,7 +169,8 @@ def _measured(left: Sequence[Trial], device: str, workers: int, tasks: Callable[
     key = pack_key(variant.spec, variant.fingerprint)
     place = JobPlace(device, free_bytes(device) / (workers if device == "cpu" else 1))
     most = Packing(device=device).size(variant, place)
-    same = (key is not None and pack_key(trial.variant.spec, trial.variant.fingerprint) == key for trial in left)
+    alikes = (trial.variant for trial in left if trial.variant.flops == variant.flops)  # one structure, one cost
+    same = (key is not None and pack_key(other.spec, other.fingerprint) == key for other in alikes)
     alike = sum(1 for _ in itertools.islice(filter(None, same), most * workers))  # more change nothing
     together = max(1, min(most, math.ceil(alike / workers)))
     others = min(workers, math.ceil(len(left) / together)) - 1

@@ -142,7 +142,7 @@ def evaluations_of_keys(connection: Connection, keys: Sequence[str]) -> Iterator
 
 def _curves(rows: Iterator[Any]) -> Iterator[tuple[str, tuple[CurvePoint, ...]]]:
     for key, group in groupby(rows, key=itemgetter(0)):
-        yield key, tuple(CurvePoint(*row[1:]) for row in group)
+        yield key, tuple([CurvePoint._make(row[1:]) for row in group])
 
 
 def recordings_of(connection: Connection, key: str) -> tuple[Recording, ...]:

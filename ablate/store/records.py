@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from ablate.roles import TrialRole
 
@@ -160,9 +160,8 @@ class StudySummary:
     updated_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class CurvePoint:
-    """One point of a learning curve.
+class CurvePoint(NamedTuple):
+    """One point of a learning curve. A tuple, because a study may have hundreds of thousands.
 
     Attributes:
         step: Number of optimizer steps done.

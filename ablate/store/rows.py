@@ -27,7 +27,7 @@ from ablate.store.records import (
 from ablate.store.tables import curves, trials
 
 # Columns of a curve in the order of the fields of `CurvePoint`.
-POINT_COLUMNS = tuple(curves.c[field.name] for field in fields(CurvePoint))
+POINT_COLUMNS = tuple(curves.c[name] for name in CurvePoint._fields)
 # Fields of an outcome that are columns of its row; curve and recordings are in other tables.
 _OUTCOME = tuple(field.name for field in fields(TrialOutcome) if field.name not in ("curve", "recordings", "parts"))
 _REFERENCES = {"environment": "environment_id"}

@@ -13,7 +13,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from shared.schema import NOTHING, Node, alternatives, default_of, fitting, is_object, kind_of, lean, member, opened
-from shared.text import escape
+from shared.text import escape, prose
 from shared.typed import as_typed, read_yaml, takes_lines
 
 MOST_SEGMENTS = 4
@@ -211,7 +211,7 @@ def edited(form: Form, node: Node, value: Any, path: str, leave_out: tuple[str, 
 
 
 def _complain(beside: DeltaGenerator, said: str) -> None:
-    beside.caption(f":red[:material/error: {escape(said)}]")
+    beside.caption(f":red[:material/error: {prose(said)}]")
 
 
 def _sort(node: Node) -> str:
@@ -230,7 +230,7 @@ def _title(name: str) -> str:
 
 
 def _help(node: Node) -> str:
-    return escape(" ".join(str(node.get("description", "")).split()))
+    return prose(str(node.get("description", "")))
 
 
 def _step(value: float | None) -> float:

@@ -34,6 +34,13 @@ _LAYOUT = """
     [data-testid="stMainBlockContainer"] { padding-left: 1rem; padding-right: 1rem; }
 }
 [data-testid="stCaptionContainer"], [data-testid="stCaptionContainer"] * { opacity: 1; }
+[data-testid="stIFrame"] { border: 1px solid rgba(128, 140, 155, 0.35); border-radius: 0.5rem; }
+@media (min-width: 1020px) {
+    [data-testid="stElementContainer"]:has(> [data-testid="stIFrame"]) { height: auto; }
+    [data-testid="stIFrame"] { height: auto; aspect-ratio: 16 / 27; }
+}
+[class*="st-key-other-view"] [data-testid="stPageLink-NavLink"]:not(:hover, :focus-visible) { background: none; }
+[class*="st-key-other-view"] [data-testid="stPageLink-NavLink"] * { font-weight: inherit; }
 """
 _WORDS = {
     False: """

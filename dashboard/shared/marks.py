@@ -8,7 +8,7 @@ from ablate.errors import StoreError
 from ablate.store import Mark
 from ablate.store.marks import Marked
 from shared.store import read_only, store
-from shared.text import escape
+from shared.text import escape, prose
 
 MOST_TAGS = 20
 
@@ -43,6 +43,6 @@ def _save(kind: Marked, name: str, mark: Mark) -> None:
     try:
         store().marks.put(kind, name, mark)
     except StoreError as error:
-        st.error(escape(str(error)))
+        st.error(prose(str(error)))
     else:
         st.rerun()

@@ -13,7 +13,7 @@ from ablate.errors import AblateError
 from shared.frame import STUDY, link
 from shared.running import Run, last_run, may_run, start, start_space
 from shared.store import complete, location, options, summary
-from shared.text import escape
+from shared.text import escape, prose
 
 
 def arguments(study: str, seeds: str = "") -> list[str]:
@@ -75,7 +75,7 @@ def button(label: str, icon: str, act: Callable[[], Run], key: str, *, disabled:
     try:
         run = act()
     except AblateError as error:
-        st.error(escape(str(error)))
+        st.error(prose(str(error)))
     else:
         st.toast(f"Started {escape(run.study, 80)}; its log is on the page Run.", icon=":material/play_arrow:")
         st.session_state["runs"] = run.study

@@ -18,6 +18,8 @@ LONGEST, MOST = 60, 100
 Views = dict[str, dict[str, list[str]]]
 """Name to the parameters of the address, and under the empty parameter to the page."""
 PAGE = ""
+THIS_VIEW, OTHER_VIEW = "this-view", "other-view"
+"""How the keys of the links begin: of the view that is looked at, and of others."""
 
 
 def views_file(store: str) -> Path:
@@ -52,11 +54,14 @@ def saved_views(page: Page) -> None:
     """The saved views as links and, unless the store is only read, what saves the page as it is and removes views."""
     file = views_file(location())
     views = read_views(file)
-    for name, view in views.items():
+    seen = _seen(page.url_path)
+    for number, (name, view) in enumerate(views.items()):
         target = page_of(view[PAGE][0] if view[PAGE] else "")
         if target is not None:
-            st.page_link(target, label=escape(name), icon=":material/bookmark:",
-                         query_params={key: values for key, values in view.items() if key != PAGE})  # fmt: skip
+            # Streamlit marks each link to the page as the current one; the style of the keys leaves that to one view.
+            with st.container(key=f"{THIS_VIEW if view == seen else OTHER_VIEW}-{number}"):
+                st.page_link(target, label=escape(name), icon=":material/bookmark:",
+                             query_params={key: values for key, values in view.items() if key != PAGE})  # fmt: skip
     if read_only():
         return
     with st.popover("Save view", icon=":material/bookmark_add:"):
@@ -75,9 +80,13 @@ def _save(file: Path, page: str) -> None:
     """Before the page is drawn again, so that its links have the view, and the address is the one that was seen."""
     name = one_line(str(st.session_state.get("view-name") or ""), LONGEST).strip()
     if name:
-        parameters = {key: st.query_params.get_all(key) for key in st.query_params}
-        _write(file, read_views(file) | {name: {PAGE: [page], **parameters}})
+        _write(file, read_views(file) | {name: _seen(page)})
         st.session_state["view-name"] = ""
+
+
+def _seen(page: str) -> dict[str, list[str]]:
+    """The view that the address names."""
+    return {PAGE: [page]} | {key: st.query_params.get_all(key) for key in st.query_params}
 
 
 def _remove(file: Path, name: str | None) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import html
 import re
 
+from ablate.render.code_spans import with_code
+
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+\-.!|~<>$:&^=@/])")
 # Isolates what is written from right to left, so that it does not turn the words round it.
 _FIRST_STRONG, _POP = "\u2068", "\u2069"
@@ -32,7 +34,16 @@ def isolated(line: str) -> str:
 
 def escape(text: str, longest: int = 10_000) -> str:
     """For Markdown: what it says, letter by letter; an invisible word joiner keeps `a@b.c` from becoming a link."""
-    return isolated(_MARKDOWN.sub(r"\\\1", _MAIL.sub(f"@{_WORD_JOINER}", one_line(text, longest))))
+    return isolated(_escaped(one_line(text, longest)))
+
+
+def prose(text: str, longest: int = 10_000) -> str:
+    """A sentence for Markdown: what it says, letter by letter, and what it has in backticks as code."""
+    return isolated(with_code(one_line(text, longest), _escaped, "`{}`".format))
+
+
+def _escaped(line: str) -> str:
+    return _MARKDOWN.sub(r"\\\1", _MAIL.sub(f"@{_WORD_JOINER}", line))
 
 
 def for_plotly(text: str, longest: int = 60) -> str:

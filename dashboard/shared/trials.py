@@ -11,6 +11,8 @@ from ablate.store import PlannedTrial, StudyRecord, TrialRecord, TrialState
 from shared.store import location, record, stamp, store
 
 STATE, VARIANT, SEED, ROLE, KEY = "state", "variant", "seed", "role", "key"
+MEMBERSHIP = "training.population"
+"""The path of an object that the name of a member of a population stands for."""
 NONE = "(none)"
 """A setting of a switch that a variant does not have."""
 
@@ -43,7 +45,8 @@ def switches(study_record: StudyRecord) -> dict[str, list[str]]:
     found: dict[str, dict[str, None]] = {}
     for variant in study_record.variants:
         for switch, setting in variant.settings.items():
-            found.setdefault(switch, {})[setting] = None
+            if switch != MEMBERSHIP:
+                found.setdefault(switch, {})[setting] = None
     return {switch: list(settings) for switch, settings in found.items()}
 
 

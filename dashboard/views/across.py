@@ -17,7 +17,7 @@ from shared.colours import look
 from shared.exports import export, table_files
 from shared.frame import STUDY, no_study_yet
 from shared.store import location, looking_at, record, settled_curves, store, stores, studies
-from shared.text import escape
+from shared.text import escape, prose
 
 BETWEEN = " / "
 """Stands between a study and its variant."""
@@ -127,7 +127,7 @@ def _draw(sides: list[DrawnVariant], axis: Axis, loss: Loss, *, log_x: bool) -> 
         st.info("None of these has a finished trial with a curve yet.")
         return
     if why := differing(known):
-        st.warning(escape(why), icon=":material/warning:")
+        st.warning(prose(why), icon=":material/warning:")
     made = figure(560)
     for number, side in enumerate(sides):
         draw_band(made, side.name, side.band, look(number))

@@ -14,6 +14,7 @@ from ablate.analysis.numbers import MISSING, count, times_within
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.study import StudyReport
 from ablate.analysis.text import plural
+from ablate.render.code_spans import lead
 from ablate.render.document import evidence_lines
 from ablate.render.formats import find_format, format_names
 from ablate.render.legend import axis_title, legend
@@ -32,7 +33,7 @@ from shared.onward import onward
 from shared.pictures import BlockPicture, block_files, block_pictures
 from shared.printed import printed
 from shared.store import every, findings, report
-from shared.text import escape
+from shared.text import escape, prose
 
 MOST_TOLD = 8
 """Variants that diverged or failed beyond this number are counted only."""
@@ -59,7 +60,7 @@ def _live(study: str) -> None:
     _progress(study_report)
     with st.container(border=True):
         if study_report.caveats:
-            caveats = "\n".join(f"- {escape(sentence)}" for sentence in study_report.caveats)
+            caveats = "\n".join(f"- {prose(sentence)}" for sentence in study_report.caveats)
             st.warning(caveats, icon=":material/warning:")
         for sentence in study_report.answer[len(study_report.caveats) :]:
             st.markdown(_led(sentence))
@@ -69,7 +70,7 @@ def _live(study: str) -> None:
     _show_table(study_report, table)
     _fairness(study_report)
     with st.expander("How to read the table"):
-        st.caption("\n".join(f"- {escape(line)}" for line in legend(study_report)))
+        st.caption("\n".join(f"- {prose(line)}" for line in legend(study_report)))
     if rows := compared(study_report):
         st.subheader("Differences from the baseline", anchor=False)
         shown = _forest_page(rows)
@@ -90,7 +91,7 @@ def _progress(study_report: StudyReport) -> None:
     counts = [f"{study_report.progress[TrialState.FINISHED]} of {study_report.planned} trials finished"]
     counts += [f"{n} {state}" for state, n in study_report.progress.items() if n and state is not TrialState.FINISHED]
     st.caption(", ".join([*counts, *filter(None, [_seeds(study_report)])]))
-    diverged = [f"- {escape(_divergence(row))}" for row in study_report.variants if row.diverged]
+    diverged = [f"- {prose(_divergence(row))}" for row in study_report.variants if row.diverged]
     if diverged:
         st.warning("\n".join([*diverged[:MOST_TOLD], *_rest(diverged)]), icon=":material/trending_up:")
     failed = [f"- {escape(_failure(row))}" for row in study_report.variants if TrialState.FAILED in row.states.values()]
@@ -116,36 +117,37 @@ def _rest(lines: list[str]) -> list[str]:
 
 def _led(sentence: str) -> str:
     """A sentence of an answer for Markdown; what it says first, before a colon, is bold."""
-    said, colon, rest = sentence.partition(": ")
-    return f"**{escape(said)}:** {escape(rest)}" if colon else escape(sentence)
+    said, rest = lead(sentence)
+    return f"**{prose(said)}:** {prose(rest)}" if said else prose(rest)
 
 
 def _fairness(study_report: StudyReport) -> None:
     """What was tuned for each variant, and which budget was matched; a sign where that is in doubt."""
     for line in fairness_lines(study_report.tuning, study_report.matching, study_report.metric):
         doubt = ":material/warning: " if line.startswith("*") else ""
-        st.caption(f"{doubt}{escape(line)}")
+        st.caption(f"{doubt}{prose(line)}")
 
 
 def ablation(study_report: StudyReport) -> pd.DataFrame:
     """The table with numbers as numbers: what is shown, and what is written to a file."""
-    rows = [_row(study_report, row) for group in groups(study_report) for row in group]
+    tested = study_report.test_metric
+    rows = [_row(study_report, tested, row) for group in groups(study_report) for row in group]
     if study_report.trivial is not None:
         best = study_report.trivial
         rows.append({"variant": best.name, "verdict": TRIVIAL, study_report.metric: best.value})
     return pd.DataFrame(rows)
 
 
-def _row(study_report: StudyReport, row: VariantRow) -> dict[str, object]:
+def _row(study_report: StudyReport, test_metric: str | None, row: VariantRow) -> dict[str, object]:
     value, paired = row.mean(study_report.metric), row.shown_difference
-    tested = row.mean(study_report.test_metric) if study_report.test_metric else None
+    tested = row.mean(test_metric) if test_metric else None
     return {
         "variant": row.name,
         "verdict": row.verdict_cell,
         **dict(zip(tuned_titles(study_report), tuned_cells(study_report, row), strict=True)),
         study_report.metric: value.mean if value else None,
         f"{study_report.metric} ±": _half(value.low, value.high) if value else None,
-        **({study_report.test_metric: tested.mean if tested else None} if study_report.test_metric else {}),
+        **({test_metric: tested.mean if tested else None} if test_metric else {}),
         "difference": paired.difference if paired else None,
         "difference ±": _half(paired.low, paired.high) if paired else None,
         "seeds": f"{len(row.finished)}/{len(row.planned)}",
@@ -179,8 +181,12 @@ def _show_table(study_report: StudyReport, table: pd.DataFrame) -> None:
         "parameters": number(format="localized", width=74),
         "change": number(format="percent", width=55, help="Parameters, against the baseline's"),
         axis_title(study_report): text(width=58, help="Until the baseline's final validation loss, median"),
-        "course": text(width=70, help="What the difference moved by over the last third of training"),
-        "speed": text(width=105, help="Tokens a second, relative to the baseline, with its interval"),
+        "course": text(
+            width=_fitting(table, "course"), help="What the difference moved by over the last third of training"
+        ),
+        "speed": text(
+            width=_fitting(table, "speed"), help="Tokens a second, relative to the baseline, with its interval"
+        ),
     }
     words = _word_widths(table, ROOM - sum(columns[name]["width"] for name in told if name in columns))
     st.dataframe(
@@ -193,6 +199,11 @@ def _show_table(study_report: StudyReport, table: pd.DataFrame) -> None:
         placeholder=MISSING,
         alt=f"Ablation table of {len(table)} rows with 95 % intervals and verdicts",
     )
+
+
+def _fitting(table: pd.DataFrame, name: str) -> int:
+    """The width of a column of words that cuts none of them."""
+    return round(PADDING + LETTER * max(map(len, [name, *table[name].dropna()])))
 
 
 def _word_widths(table: pd.DataFrame, room: int) -> dict[str, int]:
@@ -284,8 +295,8 @@ def _claims(study_report: StudyReport) -> None:
     for claim in study_report.claims:
         with st.container(border=True):
             sign = SIGNS.get(claim.verdict, ":orange-badge[undecided]")
-            st.markdown(f"{sign} **{escape(claim.id)}** {escape(claim.says)}")
-            st.markdown(escape(claim.sentence))
+            st.markdown(f"{sign} **{escape(claim.id)}** {prose(claim.says)}")
+            st.markdown(prose(claim.sentence))
             if claim.source:
                 st.caption(escape(claim.source))
             with st.expander("Evidence"):

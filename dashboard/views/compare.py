@@ -23,7 +23,7 @@ from shared.printed import printed_bands
 from shared.samples import can_write, sample_box
 from shared.store import every, location, settled_curves, stamp, store
 from shared.store import record as read_record
-from shared.text import escape, one_line
+from shared.text import one_line, prose
 
 LEAST, MOST = 2, 6
 
@@ -51,7 +51,7 @@ def _live(study: str, sides: list[str]) -> None:
     try:
         comparison = _comparison(location(), tuple(sides), stamp(study))
     except NotFoundError as error:
-        st.error(escape(str(error)))
+        st.error(prose(str(error)))
         return
     labels = _labels(comparison, study)
     looks = _looks(comparison, read_record(study))

@@ -16,7 +16,7 @@ from shared.onward import begin_study
 from shared.schema import Node, default_of, lean
 from shared.store import location, read_only
 from shared.switches import edit_switches
-from shared.text import escape
+from shared.text import escape, prose
 
 SPACE = "space"
 """The parameter of the address that holds the draft."""
@@ -123,12 +123,12 @@ def _controls(schema: Node) -> tuple[Draft, Form]:
 def _validity(checked: dict[str, Any], draft: Draft) -> None:
     problems = checked["problems"]
     if problems:
-        st.error("\n".join(f"- {escape(problem)}" for problem in problems), icon=":material/block:")
+        st.error("\n".join(f"- {prose(problem)}" for problem in problems), icon=":material/block:")
         return
     if checked["variants"] > 1 or not checked["without_effect"]:  # else the first warning says that it compares nothing
         st.success(f"A valid space: {escape(str(draft['name']))}", icon=":material/check_circle:")
     if warnings := [*checked["without_effect"], *checked["doubts"]]:
-        st.warning("\n".join(f"- {escape(line)}" for line in warnings), icon=":material/warning:")
+        st.warning("\n".join(f"- {prose(line)}" for line in warnings), icon=":material/warning:")
     facts = st.container(horizontal=True)
     facts.metric("Valid variants", f"{checked['variants']:,}", width="content",
                  help="Different models among the points that the design knows before results")  # fmt: skip
@@ -165,7 +165,7 @@ def _cost(checked: dict[str, Any]) -> None:
         alt=f"Cost of the block: {cost['total']['parameters']:,} parameters in all layers",
     )  # fmt: skip
     st.caption(
-        escape(
+        prose(
             f"Of one layer, and of all: a pass over {cost['context']:,} tokens, and the bytes kept for the way "
             f"back. The mixer is {cost['complexity']}."
         )
@@ -192,14 +192,14 @@ def _time(draft: Draft, text: str) -> None:
     with st.spinner("Preparing the data and measuring this machine"):
         estimate = ask("plan", draft, text, location())
     if estimate is None or "problem" in estimate:
-        st.warning(escape(estimate["problem"] if estimate else "The estimate failed."))
+        st.warning(prose(estimate["problem"] if estimate else "The estimate failed."))
         return
     facts = st.container(horizontal=True)
     facts.metric("Trials", f"{estimate['trials'] + estimate['later']:,}", width="content")
     facts.metric("Done already", f"{estimate['done']:,}", width="content", help="In the store of this dashboard")
     facts.metric("Arithmetic", arithmetic(estimate["flops"]), width="content")
     facts.metric("Estimated time", duration(estimate["seconds"]), width="content")
-    st.caption(escape(f"With {estimate['workers']} workers, by {estimate['basis']}."))
+    st.caption(prose(f"With {estimate['workers']} workers, by {estimate['basis']}."))
 
 
 def _yaml(draft: Draft, text: str, checked: dict[str, Any]) -> None:

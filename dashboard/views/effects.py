@@ -17,7 +17,8 @@ from shared.frame import begin_page
 from shared.printed import printed, printed_parallel
 from shared.results import any_ended, missing
 from shared.store import every, record
-from shared.text import escape
+from shared.text import escape, prose
+from shared.trials import MEMBERSHIP
 
 VIEWS = ("Effects", "Interactions", "Importances", "Slices", "Parallel")
 
@@ -62,7 +63,7 @@ def _effects(study: str) -> None:
     caption = "; ".join(f"{row.name} {row.estimate:+.3g}" for row in effects.main[:20])
     chart(draw_effects(effects), "effects", f"Effects on {effects.metric} with 95 % intervals. Main effects: {caption}")
     for said in (effects_words.how_to_read(effects), effects_words.what_is_left(effects, len(effects.interactions))):
-        st.markdown(escape(said))
+        st.markdown(prose(said))
     _show_effects(table, effects)
     export(table_files(f"{study}_effects", table) | printed(study, "effects"), "effects")
 
@@ -139,7 +140,7 @@ def _importances(study: str) -> None:
     )
     caption = ", ".join(f"{one.factor} {100 * one.share:.0f} %" for one in importances.factors[:20])
     chart(draw_importances(importances), "importances", f"Shares of the variance explained: {caption}")
-    st.markdown(escape(importances_words.how_to_read(importances, record(study).objective["metric"])))
+    st.markdown(prose(importances_words.how_to_read(importances, record(study).objective["metric"])))
     percent = st.column_config.NumberColumn(format="percent")
     st.dataframe(
         table, key="importances-table", hide_index=True, placeholder="-",
@@ -186,6 +187,8 @@ def _slices(study: str) -> None:
     lost = sum(point.diverged for line in chosen.lines for point in line.points)
     said = "Bars are 95 % intervals over seeds; the gap is that from the first line, paired by seed."
     st.caption(said + (f" {lost} diverged seeds are left out of the means, and crossed." if lost else ""))
+    if any(MEMBERSHIP in variant.settings for variant in record(study).variants):
+        st.caption("Members of the population change these values during training; each stands at its initial value.")
     st.dataframe(table, key="slice-table", hide_index=True, placeholder="-", alt=f"{chosen.metric} along {chosen.axis}")
     export(table_files(f"{study}_slice", table) | printed(study, "slices"), "slice")
 

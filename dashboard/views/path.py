@@ -25,7 +25,7 @@ from shared.pictures import BlockPicture, block_files, block_pictures
 from shared.printed import printed
 from shared.store import every
 from shared.store import record as read_record
-from shared.text import escape, for_plotly
+from shared.text import escape, for_plotly, prose
 
 ABREAST = 3
 """Pictures beside one another."""
@@ -52,7 +52,7 @@ def _live(study: str) -> None:
         )
         return
     with st.container(border=True):
-        st.markdown(escape(outcome(removal_path)))
+        st.markdown(prose(outcome(removal_path)))
     if removal_path.trying:
         st.caption(
             escape(

@@ -94,6 +94,7 @@ def _intermediate(searched: optuna.Study, trials: list[optuna.trial.FrozenTrial]
     st.subheader("Intermediate values", anchor=False)
     made = _drawn(plot_intermediate_values, searched)
     finished, pruned = look(0), look(1)
+    lost = sum(trial.state.name == "PRUNED" for trial in shown)
     for number, trace in enumerate(made.data):
         trial = shown[number]
         drawn = pruned if trial.state.name == "PRUNED" else finished
@@ -105,15 +106,15 @@ def _intermediate(searched: optuna.Study, trials: list[optuna.trial.FrozenTrial]
             hovertemplate=f"{name}<br>step %{{x:,}}<br>%{{y:.5f}}<extra></extra>",
         )  # fmt: skip
     made.data = made.data[-MOST_CURVES:]
-    for label, drawn in (("finished", finished), ("pruned", pruned)):
+    kept = (("finished", finished), ("pruned", pruned)) if lost else (("finished", finished),)
+    for label, drawn in kept:
         made.add_scatter(x=[None], y=[None], mode="lines+markers", name=label, showlegend=True,
                          line={"color": drawn.colour, "dash": drawn.dash}, marker={"symbol": drawn.mark})  # fmt: skip
-    for trace in made.data[:-2]:
+    for trace in made.data[: -len(kept)]:
         trace.showlegend = False
     made.update_layout(showlegend=True)
     made.update_xaxes(title="steps")
     made.update_yaxes(title="validation loss")
-    lost = sum(trial.state.name == "PRUNED" for trial in shown)
     alt = f"Validation loss along the training of {len(shown)} trials, of which {lost} were pruned"
     if len(shown) > MOST_CURVES:
         st.caption(f"The latest {MOST_CURVES} of {len(shown):,} trials.")

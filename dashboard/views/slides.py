@@ -16,10 +16,19 @@ from shared.frame import begin_page
 from shared.pictures import Painter
 from shared.results import any_ended
 from shared.store import location, options, report, stamp
-from shared.text import escape
+from shared.text import prose
 
 HEIGHT = 720
-"""Of the frame, in pixels."""
+"""Of the frame on a narrow screen, in pixels; on others the style of the pages makes it as high as three slides."""
+_STACKED = """<style>
+@media screen and (min-width: 701px) {
+  html { font-size: 1.25vw; scroll-snap-type: none; }
+  section { min-height: 56.25vw; }
+  section + section { border-top: 1px solid var(--rule); }
+}
+</style>
+</head>"""
+"""One slide below the other, each as high as 16:9 is at this width; by itself a slide fills the window."""
 _SCHEME = "(prefers-color-scheme: dark)"
 
 
@@ -40,19 +49,20 @@ def show() -> None:
     with st.spinner("Drawing the blocks and the comparisons"):
         made = _talk(location(), study, after, stamp(study))
     if not made.get("html"):
-        st.error(escape(str(made.get("problem") or "The process that draws them failed; the terminal says why.")))
+        st.error(prose(str(made.get("problem") or "The process that draws them failed; the terminal says why.")))
         return
     page = printable(str(made["html"]))
     with place:
         export({f"{study}_slides.html": lambda: page}, "slides")
     scheme = "(min-width: 1px)" if dark() else "not all"
     shown = page.replace(f"screen and {_SCHEME}", f"screen and {scheme}" if dark() else scheme)
+    shown = shown.replace("</head>", _STACKED, 1)
     # As an address of its own origin, so that nothing in it is of this page.
     address = "data:text/html;base64," + base64.b64encode(shown.encode()).decode()
     st.iframe(address, height=HEIGHT, alt=f"Three slides of {study}: question, comparisons, claims and cost")
     st.caption(
-        "The file under Export opens without a network and fills any screen. Its print makes a PDF of three pages; the "
-        "browser sets paper and margins itself."
+        "Three slides, one below the other. The file under Export opens offline, and fills a screen with each "
+        "slide. Its print makes a PDF of three pages; the browser sets paper and margins itself."
     )
 
 

@@ -25,7 +25,7 @@ from shared.pictures import BlockPicture, block_files, block_pictures
 from shared.printed import printed_front
 from shared.store import every
 from shared.store import record as read_record
-from shared.text import escape, for_plotly
+from shared.text import for_plotly, prose
 
 LEAST, MOST = 2, 3
 MANY, MOST_NAMED = 60, 12
@@ -67,7 +67,7 @@ def _live(study: str, quantities: tuple[str, ...]) -> None:
     on_front = [point.variant for point in front.points if point.on_front]
     seen = ", ".join(words_for(one) for one in front.quantities)
     picked = chart(_figure(front, record), "front", f"Pareto front by {seen}: {', '.join(on_front)}"[:1000], picks=True)
-    st.markdown(escape(what_it_says(front)))
+    st.markdown(prose(what_it_says(front)))
     st.caption(
         "Numbers are those of the table. Double-click to see intervals to their ends; pick a point to see its block."
     )

@@ -29,7 +29,7 @@ from shared.printed import printed_bands
 from shared.samples import can_write, sample_box
 from shared.store import LIVE, location, moves, store
 from shared.store import record as read_record
-from shared.text import escape
+from shared.text import escape, prose
 from shared.yaml import to_yaml
 
 STATES = {
@@ -108,7 +108,7 @@ def _choose(record: StudyRecord) -> str | None:
         try:
             return store().trial(asked.strip()).key
         except NotFoundError as error:
-            st.error(escape(str(error)))
+            st.error(prose(str(error)))
             return None
     if not names:
         st.info("This study has planned no trial yet.")
@@ -155,12 +155,12 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord) -> No
         st.code(trial.key, language=None)
     if trial.state is TrialState.DIVERGED:
         step = f" at step {trial.stopped_at:,}" if trial.stopped_at is not None else ""
-        st.warning(f"Diverged{step}: {escape(trial.reason)}", icon=":material/trending_up:")
+        st.warning(f"Diverged{step}: {prose(trial.reason)}", icon=":material/trending_up:")
     if trial.state in (TrialState.FINISHED, TrialState.PRUNED) and trial.reason:
-        st.caption(escape(trial.reason))
+        st.caption(prose(trial.reason))
     if trial.state is TrialState.FAILED:
         said, _, rest = trial.reason.partition("\n")
-        st.error(f"Failed: {escape(said)}", icon=":material/error:")
+        st.error(f"Failed: {prose(said)}", icon=":material/error:")
         if rest.strip():
             st.code(rest.strip("\n"), language=None, wrap_lines=True)
     facts = st.container(horizontal=True)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_runs import Finished, Workplace
+from cli_runs import Finished, Workplace, wait_for
 
 MIXER = '''
 from typing import Literal
@@ -45,14 +45,9 @@ FROZEN = """torch.nn.Module):
 """
 
 
-def in_a_process(place: Workplace, *commands: list[str]) -> list[Finished]:
-    """Run commands in a process of their own, because a kind that has been defined stays."""
-    return place.series(*commands, PYTHONPATH=str(place.folder))
-
-
 @pytest.fixture(scope="module")
 def checked(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[str, Finished]:
-    """What `check` says of a right mixer, of one that leaks and of one with a frozen map, by one process."""
+    """What `check` says of a right mixer, of one that leaks and of one with a frozen map."""
     place = Workplace(tmp_path_factory.mktemp("check"), cache)
     files = {
         "right": MIXER.format(name="Right", kind="right", body=MASKED),
@@ -62,7 +57,10 @@ def checked(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[str, 
     for kind, text in files.items():
         (place.folder / f"{kind}.py").write_text(text, encoding="utf-8")
     commands = [["check", kind, "--plugin", f"{kind}.py"] for kind in files]
-    *found, plain = in_a_process(place, *commands, ["check", "leaky", "--json"])
+    # In processes of their own, because a kind that has been defined stays.
+    *found, plain = (
+        wait_for(place.fork(*command)) for command in (*commands, ["check", "leaky", "--plugin", "leaky.py", "--json"])
+    )
     return dict(zip((*files, "leaky as JSON"), (*found, plain), strict=True))
 
 
@@ -93,7 +91,7 @@ def test_an_installed_package_brings_its_kind(place: Workplace) -> None:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n", encoding="utf-8")
     (info / "entry_points.txt").write_text("[ablate.mixers]\ntheirs = theirs\n", encoding="utf-8")
-    listed, checked = in_a_process(place, ["kinds", "--json"], ["check", "theirs"])
+    listed, checked = place.series(["kinds", "--json"], ["check", "theirs"], PYTHONPATH=str(place.folder))
     assert "theirs" in {mixer["kind"] for mixer in json.loads(listed.out)["mixers"]}
     assert checked.code == 0, checked.out + checked.err
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
+import resource
 import shutil
+import signal
 import sqlite3
 import sys
 from collections.abc import Callable
@@ -14,13 +16,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli_runs import ABLATE, SPACE, Finished, Workplace
+from cli_runs import SPACE, Finished, Workplace, wait_for
 
 from ablate.cli import main
 from ablate.errors import SpaceError
 
 Call = Callable[..., Finished]
 
+BYTES = 1_000_000
+"""The largest size of a file on a disk that fills up while a study runs."""
 LONG = "n" * 300
 """A name that no usual file system takes."""
 
@@ -217,9 +221,8 @@ def test_a_plugin_whose_kind_cannot_be(place: Workplace) -> None:
     }
     for kind in words:
         place.folder.joinpath(f"{kind}_plugin.py").write_text(PLUGIN.format(kind=kind))
-    # In a process of its own: a kind that has been defined stays.
-    found = place.series(*(["kinds", "--plugin", f"{kind}_plugin.py"] for kind in words))
-    for kind, finished in zip(words, found, strict=True):
+    for kind in words:  # in processes of their own: a kind that has been defined stays
+        finished = wait_for(place.fork("kinds", "--plugin", f"{kind}_plugin.py"))
         assert_mistake(finished, f"{kind}_plugin.py", *words[kind])
 
 
@@ -231,8 +234,13 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_space_left_in_the_middle_of_a_study(place: Workplace) -> None:
     file = place.space(seeds=40)
-    limit = "ulimit -f 3000; trap '' XFSZ"  # files of three megabytes at most
-    full = place.shell(f"{limit}; exec {ABLATE} study {file} --workers 1")
+
+    def limit() -> None:
+        os.setpgid(0, 0)
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (BYTES, BYTES))
+
+    full = wait_for(place.fork("study", file, "--workers", "1", place=limit))
     assert full.code == 2, full
     assert full.err.splitlines()[-1].startswith("Error: ")
     assert "Traceback" not in full.err

@@ -7,9 +7,9 @@ from cli_runs import Finished, Workplace
 
 HEAVY = {"torch", "optuna", "tokenizers", "alembic"}
 COMMANDS = [
+    ["list"],
     ["--help"],
     ["study", "--help"],
-    ["list"],
     ["list", "--json"],
     ["show", "tiny"],
     ["show", "tiny", "--json"],
@@ -31,3 +31,7 @@ def called(done: tuple[Workplace, Finished]) -> dict[str, Finished]:
 def test_torch_is_not_imported(called: dict[str, Finished], command: str) -> None:
     finished = called[command]
     assert (finished.code, finished.err, HEAVY & set(finished.imported)) == (0, "", set())
+
+
+def test_a_list_of_studies_does_not_wait_for_typers_validation_either(called: dict[str, Finished]) -> None:
+    assert not {"pydantic", "sqlalchemy"} & set(called["list"].imported)

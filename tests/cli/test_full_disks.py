@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from cli_runs import ABLATE, Workplace
+from cli_runs import Finished, Workplace, wait_for
 
-COMMANDS = """
-set -e
-mount -t tmpfs -o size=256k none {disk}
-head -c 262144 /dev/zero > {disk}/filler || true
-export TMPDIR={disk}
-{ablate} study {space} --workers 1 --cache {disk}/cache > first.out 2> first.err || echo $? > first.code
-rm {disk}/filler
-{ablate} study {space} --workers 1 --cache {disk}/cache > /dev/full 2> second.err || echo $? > second.code
-{ablate} study {space} --workers 1 --cache {disk}/cache --json > third.out
-"""
+SMALL_DISK = "mount -t tmpfs -o size=256k none $0 && head -c 262144 /dev/zero > $0/filler; echo made; read end"
+"""Mounts a disk that is full, which only this shell and who joins it see, and waits."""
 
 
 @pytest.mark.skipif(
@@ -29,23 +23,42 @@ def test_a_full_disk_is_reported_and_the_same_command_continues(
     place: Workplace, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     disk = tmp_path_factory.mktemp("disk")
-    script = COMMANDS.format(disk=disk, ablate=ABLATE, space=place.space(steps=2, seeds=1))
-    (place.folder / "script").write_text(script)
-    done = place.shell("unshare --mount sh script")
-    if "unshare" in done.err or "mount" in done.err:
-        pytest.skip(f"no disk can be made here: {done.err}")
-    assert done.code == 0, done.err
+    command = ("study", place.space(steps=2, seeds=1), "--workers", "1", "--cache", str(disk / "cache"))
+    shell = subprocess.Popen(
+        ["unshare", "--mount", "sh", "-c", SMALL_DISK, disk],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert shell.stdin is not None
+    assert shell.stdout is not None
+    shell.stdout.readline()
+    filler = Path(f"/proc/{shell.pid}/root{disk}/filler")
+    if not filler.exists():
+        pytest.skip(f"no disk can be made here: {shell.communicate()[1]}")
 
-    def told(name: str) -> str:
-        return (place.folder / name).read_text()
+    def join() -> None:
+        os.setpgid(0, 0)
+        assert ctypes.CDLL(None).setns(os.open(f"/proc/{shell.pid}/ns/mnt", os.O_RDONLY), 0) == 0
 
-    assert told("first.code").strip() == "2"
-    assert "the prepared data cannot be written (No space left on device)" in told("first.err")
-    assert "set ABLATE_CACHE to another folder" in told("first.err")
-    assert told("second.code").strip() == "2"  # standard output itself is on the full disk
-    assert "No space left on device" in told("second.err")
-    assert '"failed": 0' in told("third.out")
+    def run(*more: str, stdout: int | None = None) -> Finished:
+        return wait_for(place.fork(*command, *more, stdout=stdout, place=join, TMPDIR=str(disk)))
+
+    first = run()
+    filler.unlink()
+    with open("/dev/full", "wb") as full:
+        second = run(stdout=full.fileno())
+    third = run("--json")
+    shell.communicate("")
+
+    assert first.code == 2
+    assert "the prepared data cannot be written (No space left on device)" in first.err
+    assert "set ABLATE_CACHE to another folder" in first.err
+    assert second.code == 2  # standard output itself is on the full disk
+    assert "No space left on device" in second.err
+    assert third.code == 0, third.err
+    assert '"failed": 0' in third.out
     assert len(place.trials("finished")) == 3
-    for name in ("first.err", "second.err"):
-        assert "Traceback" not in told(name)
-    assert list(Path(disk).iterdir()) == []
+    assert "Traceback" not in first.err + second.err
+    assert list(disk.iterdir()) == []

@@ -39,7 +39,7 @@ def test_the_campaign_sees_hangs_tracebacks_and_losses(store: bytes, tmp_path: P
     }
     for verdict, text in plugins.items():
         case = Case("line", ("kinds", "--plugin", "plugin.py"), {"plugin.py": text.encode()})
-        assert run_case(case, tmp_path / verdict, 4.0 if verdict == "hangs" else 120.0).verdict(case) == verdict
+        assert run_case(case, tmp_path / verdict, 1.5 if verdict == "hangs" else 120.0).verdict(case) == verdict
     changed = Case("store", ("kinds", "--plugin", "plugin.py"), {"studies/ablate.db": store, "plugin.py": CHANGE})
     assert run_case(changed, tmp_path / "changed", seconds=120.0).verdict(changed) == "lost"
     assert os.getcwd() != str(tmp_path)
@@ -61,7 +61,7 @@ def test_the_exit_code_is_1_if_any_count_but_tried_is_not_0(
     monkeypatch.setattr(hostile, "tiny_store", lambda _: store)
     monkeypatch.setattr(hostile, "preload", lambda *_: None)
     monkeypatch.setattr(hostile, "cases", lambda _: st.just(planted))
-    monkeypatch.setattr(hostile, "SECONDS", 2.0 if verdict == "hangs" else 120.0)
+    monkeypatch.setattr(hostile, "SECONDS", 1.5 if verdict == "hangs" else 120.0)
     code = campaign(["--cases", "1", "--json"])
     printed = capsys.readouterr()
     counts = json.loads(printed.out)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 
-from cli_runs import Finished, Workplace
+from cli_runs import ABLATE, Finished, Workplace, wait_for
 
 KEYS = ["study", "trials", "trained", "reused", "failed", "diverged", "pruned", "seconds"]
 
@@ -83,8 +84,9 @@ def test_a_study_prints_its_progress_its_table_and_two_commands_that_work(done: 
     assert len({command.index("#") for command in commands}) == 1
     place.folder.joinpath("my_question.yaml").unlink(missing_ok=True)
     for command in commands:
-        again = place.shell(command)
-        assert (again.code, again.err) == (0, "")
+        program, *arguments = shlex.split(command, comments=True)
+        again = place.call(*arguments)
+        assert (program, again.code, again.err) == (ABLATE, 0, "")
     assert place.folder.joinpath("my_question.yaml").exists()
 
 
@@ -149,7 +151,7 @@ def test_what_fails_or_diverges_is_said_and_the_rest_continues(place: Workplace)
     new += "  rate: {usual: {}, huge: {training.optimizer.lr: 1.0e+30}}\n"
     file.write_text(file.read_text().replace(old, new))
 
-    first = place.run("study", file.name, "--plugin", "mine.py", "--workers", "1", "--json")
+    first = wait_for(place.fork("study", file.name, "--plugin", "mine.py", "--workers", "1", "--json"))
     assert first.code == 3, first
     expected = {"study": "trouble", "trials": 12, "trained": 8, "reused": 0, "failed": 2, "diverged": 2, "pruned": 0}
     assert {**first.last_object, "seconds": 0} == expected | {"seconds": 0}
@@ -172,8 +174,9 @@ def test_what_fails_or_diverges_is_said_and_the_rest_continues(place: Workplace)
 
     # The same command, as it is suggested, tries what failed again, and nothing else.
     before = place.trials("finished") | place.trials("diverged")
-    again = first.err.splitlines()[-1].strip()
-    mended = place.shell(f"MENDED=1 {again}")
+    program, *arguments = shlex.split(first.err.splitlines()[-1])
+    mended = wait_for(place.fork(*arguments, MENDED="1"))
+    assert program == ABLATE
     assert mended.code == 0, mended
     assert {key: mended.last_object[key] for key in ("trained", "reused", "failed", "diverged")} == {
         "trained": 2,

@@ -16,10 +16,14 @@ from contextlib import suppress
 import psutil
 import pytest
 from cli_runs import ABLATE, Workplace, eventually, wait_for
+from forked_command import ForkedCommand
+
+from benchmarks.forked_workers import FORKED
 
 
-def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    return [child for child in psutil.Process(process.pid).children() if "ablate.execution.worker" in child.cmdline()]
+def workers_of(process: subprocess.Popen[str] | ForkedCommand) -> list[psutil.Process]:
+    children = psutil.Process(process.pid).children()
+    return [one for one in children if one.name() == FORKED or "ablate.execution.worker" in one.cmdline()]
 
 
 def is_over(process: psutil.Process) -> bool:
@@ -28,13 +32,13 @@ def is_over(process: psutil.Process) -> bool:
 
 def test_a_study_killed_at_any_moment_continues(place: Workplace) -> None:
     # Two at a time, by themselves: what trains at once ends at once, and could end the study before it is killed.
-    command = ("study", place.space(steps=300, seeds=5), "--json", "--workers", "2", "--pack", "1")
+    command = ("study", place.space(steps=150, seeds=4), "--json", "--workers", "2", "--pack", "1")
     numbers = random.Random(0)
     kept: dict[str, tuple[object, ...]] = {}
     orphans: list[psutil.Process] = []
     # From before the store exists, over a trial's end, to the middle of a trial.
-    for finished, delay in ((0, 0.5), (1, 0.0), (3, numbers.random() * 0.3)):
-        driver = place.start(*command)
+    for finished, delay in ((0, 0.1), (1, 0.0), (3, numbers.random() * 0.1)):
+        driver = place.fork(*command)
         eventually(lambda goal=finished: len(place.trials("finished")) >= goal)
         time.sleep(delay)
         orphans += workers_of(driver)
@@ -45,14 +49,14 @@ def test_a_study_killed_at_any_moment_continues(place: Workplace) -> None:
         kept = now
     assert orphans
     eventually(lambda: all(is_over(worker) for worker in orphans), timeout=300)
-    assert 3 <= len(kept) < 15
+    assert 3 <= len(kept) < 12
 
-    last = place.run(*command)
+    last = wait_for(place.fork(*command))
     assert last.code == 0
     assert last.last_object | {"seconds": 0} == {
         "study": "tiny",
-        "trials": 15,
-        "trained": 15 - len(kept),
+        "trials": 12,
+        "trained": 12 - len(kept),
         "reused": len(kept),
         "failed": 0,
         "diverged": 0,
@@ -60,7 +64,7 @@ def test_a_study_killed_at_any_moment_continues(place: Workplace) -> None:
         "seconds": 0,
     }
     finished = place.trials("finished")
-    assert len(finished) == 15
+    assert len(finished) == 12
     assert kept.items() <= finished.items()
     assert place.rows("SELECT count(*) FROM trials WHERE state <> 'finished'") == [(0,)]
     assert all(len(place.curve(key)) == 11 for key in finished)
@@ -68,7 +72,7 @@ def test_a_study_killed_at_any_moment_continues(place: Workplace) -> None:
 
 def test_one_process_at_a_time_and_ctrl_c_ends_it_well(place: Workplace) -> None:
     file = place.space(steps=300, seeds=8)
-    driver = place.start("study", file, "--workers", "2", "--pack", "1")
+    driver = place.fork("study", file, "--workers", "2", "--pack", "1")
     eventually(lambda: place.trials("finished"))
     workers = workers_of(driver)
     for worker in workers:
@@ -155,7 +159,7 @@ def test_ctrl_c_before_anything_is_trained(place: Workplace) -> None:
 
 
 def test_a_trial_whose_worker_is_killed_is_trained_again(place: Workplace) -> None:
-    driver = place.start("study", place.space(steps=300, seeds=2), "--workers", "1", "--pack", "1")
+    driver = place.fork("study", place.space(steps=100, seeds=2), "--workers", "1", "--pack", "1")
     eventually(lambda: any(place.curve(key) for key in place.trials("running")))
     victim = workers_of(driver)[0]
     victim.suspend()
@@ -171,7 +175,7 @@ def test_a_trial_whose_worker_is_killed_is_trained_again(place: Workplace) -> No
 
 def test_a_study_whose_store_is_deleted_stops_and_continues_in_the_new_file(place: Workplace) -> None:
     space = place.space(steps=30, seeds=8)
-    driver = place.start("study", space, "--workers", "1", "--pack", "1")
+    driver = place.fork("study", space, "--workers", "1", "--pack", "1")
     eventually(lambda: len(place.trials("finished")) >= 2)
     before = place.trials("finished")
     place.store.unlink()
@@ -184,7 +188,7 @@ def test_a_study_whose_store_is_deleted_stops_and_continues_in_the_new_file(plac
     kept = place.trials("finished")
     assert before.items() <= kept.items()
     assert len(kept) < 24, "it does not train everything first"
-    done = place.run("study", space, "--store", str(place.store), "--workers", "1")
+    done = place.call("study", space, "--store", str(place.store), "--workers", "1")
     assert done.code == 0, done.err
     after = place.trials("finished")
     assert len(after) == 24

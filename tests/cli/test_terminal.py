@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-import json
+import fcntl
+import os
+import pty
 import re
+import termios
+from contextlib import suppress
 
-import pexpect
 import pytest
-from cli_runs import Finished, Workplace, series_command
+from cli_runs import Finished, Workplace, wait_for
 
 CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-def on_terminal(place: Workplace, *commands: list[str], columns: int = 100) -> list[str]:
-    """What a person sees of each of these commands, run one after the other in one process."""
-    program, *arguments = series_command(*commands)
-    child = pexpect.spawn(
-        program,
-        arguments,
-        cwd=str(place.folder),
-        env=place.environment,
-        dimensions=(40, columns),
-        timeout=300,
-        encoding="utf-8",
-    )
-    child.expect(pexpect.EOF)
-    child.close()
-    assert child.exitstatus == 0
-    seen: str = child.before
-    shown, ends = seen.split("\x1e")[0:-1:3], seen.split("\x1e")[2:-1:3]
-    assert [json.loads(end)[0] for end in ends] == [0] * len(commands)
-    return shown
+def on_terminal(place: Workplace, *command: str, columns: int = 100) -> str:
+    """What a person sees of a command that succeeds."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (40, columns))
+
+    def own_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+
+    running = place.fork(*command, stdout=theirs, stderr=theirs, place=own_terminal)
+    os.close(theirs)
+    seen = bytearray()
+    with suppress(OSError), open(ours, "rb", buffering=0) as terminal:  # reading fails once nobody has it open
+        while part := terminal.read(4096):
+            seen += part
+    assert wait_for(running).code == 0
+    return seen.decode()
 
 
 def test_the_live_display_shows_what_trains(place: Workplace) -> None:
-    (seen,) = on_terminal(place, ["study", place.space(steps=400, seeds=1), "--workers", "1"])
+    seen = on_terminal(place, "study", place.space(steps=400, seeds=1), "--workers", "1")
     assert re.search(r"\x1b\[[0-9;]*3[0-9]m|\x1b\[38;5;", seen), "colour"
     assert "\x1b[?25l" in seen, "the cursor is hidden while it moves"
     assert seen.count("\x1b[?25l") == seen.count("\x1b[?25h")
@@ -53,7 +54,7 @@ def test_tables_fit_the_terminal(done: tuple[Workplace, Finished], columns: int)
     place = done[0]
     commands = (["show", "tiny"], ["list"], ["plan", "tiny.yaml"], ["kinds"], ["study", "--help"])
     differences = (["diff", "tiny/baseline", "tiny/norm=none"], ["diff", "tiny.yaml", "tiny/norm=none"])
-    for seen in on_terminal(place, *commands, *differences, columns=columns):
-        plain = CODES.sub("", seen)
+    for command in (*commands, *differences):
+        plain = CODES.sub("", on_terminal(place, *command, columns=columns))
         assert max(len(line.rstrip()) for line in plain.splitlines()) <= columns
         assert "…" not in plain

@@ -7,8 +7,11 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
+import pytest
 from cli_runs import Workplace
 
 Serve = Callable[[Workplace], str]
@@ -136,6 +139,31 @@ class Page:
         """The rows of a table, as a screen reader reads them."""
         rows = self.tab.locator(f'[role="region"][aria-label^="{name}"]').evaluate(READ)
         return [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
+
+    def download(self, name: str, folder: Path) -> Path:
+        """The file of this name from the list that a button for exports has opened."""
+        with self.tab.expect_download() as started:
+            self.tab.get_by_role("button", name=name, exact=True).click()
+        started.value.save_as(folder / name)
+        return folder / name
+
+    def check_exports(self, folder: Path, table: str, figure: str) -> None:
+        """The first table and the first figure of the page are files that other programs read."""
+        import matplotlib.image
+        import pandas as pd
+
+        self.main.get_by_role("button", name="Export").first.click()
+        found = pd.read_parquet(self.download(f"{table}.parquet", folder))
+        assert len(found) >= 1
+        assert "hours" not in found.columns, "trials of less than a second have an axis in seconds or minutes"
+        written = pd.read_csv(self.download(f"{table}.csv", folder))
+        assert list(written) == list(found)
+        numbers = list(found.select_dtypes("number"))
+        assert written[numbers].to_numpy(float) == pytest.approx(found[numbers].to_numpy(float), rel=1e-12, nan_ok=True)
+        assert r"\bottomrule" in self.download(f"{table}.tex", folder).read_text()
+        assert ElementTree.parse(self.download(f"{figure}.svg", folder)).getroot().tag.endswith("svg")
+        assert matplotlib.image.imread(self.download(f"{figure}.png", folder)).size > 10_000
+        self.tab.keyboard.press("Escape")
 
     def check(self) -> None:
         """Nothing failed, nothing was refused, and nothing was asked of another machine."""

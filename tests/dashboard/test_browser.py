@@ -18,7 +18,7 @@ from written_stores import HOSTILE, hostile_store
 from ablate.store import open_store
 from views import PAGES
 
-NAMES = [entry.name for entries in PAGES.values() for entry in entries]
+ENTRIES = [entry for entries in PAGES.values() for entry in entries]
 WILD = """
   rate: {fair: {}, wild: {training.optimizer.lr: 1.0e+30}}
 design"""
@@ -67,7 +67,9 @@ def test_a_telephone_in_the_dark(browser: Any, base: str) -> None:
         assert plot["y"] < 500, "the plot comes before its controls"
 
 
-def test_the_numbers_are_those_of_show(page: Page, shown: dict[str, Any]) -> None:
+def test_the_numbers_are_those_of_show_also_in_downloads(page: Page, shown: dict[str, Any], tmp_path: Path) -> None:
+    import pandas as pd
+
     page.open("/answer?study=tiny")
     rows = {row["variant"]: row for row in page.table("Ablation table")}
     trivial = rows.pop(shown["trivial_baselines"]["best"])
@@ -90,7 +92,9 @@ def test_the_numbers_are_those_of_show(page: Page, shown: dict[str, Any]) -> Non
             assert float(row["difference"]) == pytest.approx(versus["difference"], rel=1e-12)
             assert float(row["diff. ±"]) == pytest.approx((versus["high"] - versus["low"]) / 2, rel=1e-9)
     for sentence in shown["answer"]:
-        page.wait_for_text(sentence)
+        page.wait_for_text(sentence.replace("`", ""))
+    assert "set `seeds: {" in " ".join(shown["answer"])
+    assert page.main.locator("code").filter(has_text="seeds: {start: 2").count() == 1
     page.wait_for_text(shown["claims"][0]["sentence"])
     page.wait_for_text("rate=wild diverged with seed 0, 1")
     page.wait_for_text("Answer of the study tiny")
@@ -101,11 +105,21 @@ def test_the_numbers_are_those_of_show(page: Page, shown: dict[str, Any]) -> Non
     assert sizes[0] == sizes[1], "before and after are drawn at one scale"
     page.tab.set_viewport_size({"width": 1280, "height": 900})
     page.settle()
-    table = page.tab.locator('[role="region"][aria-label^="Ablation table"] .dvn-scroller')
-    assert table.evaluate("all => all.scrollWidth <= all.clientWidth"), "the table is cut at the right"
+    scrolled = page.tab.locator('[role="region"][aria-label^="Ablation table"] .dvn-scroller')
+    assert scrolled.evaluate("all => all.scrollWidth <= all.clientWidth"), "the table is cut at the right"
+    page.check_exports(tmp_path, "tiny_table", "tiny_forest")
+    losses = [row["metrics"]["val_loss"]["mean"] for row in shown["variants"] if not row["diverged"]]
+    table = pd.read_parquet(tmp_path / "tiny_table.parquet")
+    variants = table[table["verdict"] != "trivial baseline"]
+    assert sorted(variants["val_loss"].dropna()) == pytest.approx(sorted(losses), rel=1e-12)
+    page.main.get_by_role("button", name="Export").first.click()
+    assert json.loads(page.download("tiny.json", tmp_path).read_text())["answer"] == shown["answer"]
+    assert "<html" in page.download("tiny.html", tmp_path).read_text()
 
 
-def test_a_way_from_studies_to_a_trial_to_a_comparison(page: Page, place: Workplace, shown: dict[str, Any]) -> None:
+def test_a_way_from_studies_to_a_trial_to_a_comparison(
+    page: Page, place: Workplace, shown: dict[str, Any], tmp_path: Path
+) -> None:
     page.open("/")
     page.main.get_by_role("link", name="Trial").click()
     page.settle()
@@ -135,6 +149,30 @@ def test_a_way_from_studies_to_a_trial_to_a_comparison(page: Page, place: Workpl
     versus = next(row for row in shown["variants"] if row["name"] == "norm=none")["versus_baseline"]
     assert float(results["norm=none"]["Δ val_loss"]) == pytest.approx(versus["difference"], rel=1e-12)
     page.main.get_by_alt_text("Block diagram of norm=none, compared with baseline").wait_for()
+    page.check_exports(tmp_path, "compare_curves", "compare_curves")
+
+
+FOCUSED = """
+() => {
+    const at = document.activeElement
+    if (!at || at === document.body) return ''
+    const region = at.closest('[role=region][aria-label], [data-testid=stSidebar]')
+    const said = at.getAttribute('aria-label') || at.innerText || at.placeholder || at.tagName
+    return `${region ? region.getAttribute('aria-label') || 'Sidebar' : 'main'}: ${said.replace(/\\s+/g, ' ')}`
+}
+"""
+
+
+def check_keyboard(page: Page, wanted: list[str]) -> None:
+    """The tabulator reaches all of these, those of the navigation first."""
+    reached: list[str] = []
+    for _ in range(60):
+        page.tab.keyboard.press("Tab")
+        reached.append(str(page.tab.evaluate(FOCUSED)))
+    places = [next((at for at, said in enumerate(reached) if re.search(name, said)), -1) for name in wanted]
+    assert -1 not in places, (dict(zip(wanted, places, strict=True)), reached)
+    assert places[:2] == sorted(places[:2])
+    assert max(places[:2]) < min(places[2:]), "the navigation comes first"
 
 
 def test_a_trial_is_seen_from_inside(page: Page, place: Workplace, tmp_path: Path) -> None:
@@ -168,39 +206,6 @@ def test_a_trial_is_seen_from_inside(page: Page, place: Workplace, tmp_path: Pat
     assert ElementTree.parse(tmp_path / "maps.svg").getroot().tag.endswith("svg")
 
 
-FOCUSED = """
-() => {
-    const at = document.activeElement
-    if (!at || at === document.body) return ''
-    const region = at.closest('[role=region][aria-label], [data-testid=stSidebar]')
-    const said = at.getAttribute('aria-label') || at.innerText || at.placeholder || at.tagName
-    return `${region ? region.getAttribute('aria-label') || 'Sidebar' : 'main'}: ${said.replace(/\\s+/g, ' ')}`
-}
-"""
-
-
-@pytest.mark.parametrize(
-    ("address", "wanted"),
-    [
-        ("/?study=tiny", ["Sidebar: .*Curves", "Sidebar: .*Study", "main: .*(Search|words of a name)", "main: .*all$",
-                          "Studies with their state", "main: .*Export"]),
-        ("/trial?study=tiny", ["Sidebar: .*Compare", "Sidebar: .*Study", "main: .*Variant", "main: .*Seed",
-                               "Fields that differ|Where the trial ran", "main: .*Export"]),
-    ],
-    ids=["studies", "trial"],
-)  # fmt: skip
-def test_the_keyboard_reaches_everything_in_order(page: Page, address: str, wanted: list[str]) -> None:
-    page.open(address)
-    reached: list[str] = []
-    for _ in range(60):
-        page.tab.keyboard.press("Tab")
-        reached.append(str(page.tab.evaluate(FOCUSED)))
-    places = [next((at for at, said in enumerate(reached) if re.search(name, said)), -1) for name in wanted]
-    assert -1 not in places, (dict(zip(wanted, places, strict=True)), reached)
-    assert places[:2] == sorted(places[:2])
-    assert max(places[:2]) < min(places[2:]), "the navigation comes first"
-
-
 def test_an_address_survives_reload_and_can_be_shared(browser: Any, base: str, page: Page) -> None:
     page.open("/curves?study=tiny")
     page.tab.get_by_role("radio", name="seconds").click()
@@ -225,40 +230,20 @@ def test_all_links_keep_the_study_and_each_page_names_it(page: Page, place: Work
         assert page.main.get_by_role("heading").first.inner_text() == "Does a tiny model need its maps?"
 
 
-def test_what_an_address_asks_for_in_vain_is_said(page: Page) -> None:
+def test_what_an_address_asks_for_in_vain_is_said_and_the_keyboard_reaches_the_boxes(page: Page) -> None:
     page.open("/answer?study=nope")
     page.wait_for_text("There is no study nope in this store")
     assert "tiny" not in page.text
     page.open("/trial?study=tiny&variant=nope")
     page.wait_for_text("The address asks for variant nope, which this study does not have.")
-
-
-def test_downloads_can_be_read_back(page: Page, shown: dict[str, Any], tmp_path: Path) -> None:
-    import matplotlib.image
-    import pandas as pd
-
-    page.open("/answer?study=tiny")
-    page.main.get_by_role("button", name="Export").first.click()
-
-    def file(name: str) -> Path:
-        with page.tab.expect_download() as started:
-            page.tab.get_by_role("button", name=name, exact=True).click()
-        started.value.save_as(tmp_path / name)
-        return tmp_path / name
-
-    losses = [row["metrics"]["val_loss"]["mean"] for row in shown["variants"] if not row["diverged"]]
-    for table in (pd.read_csv(file("tiny_table.csv")), pd.read_parquet(file("tiny_table.parquet"))):
-        variants = table[table["verdict"] != "trivial baseline"]
-        assert sorted(variants["val_loss"].dropna()) == pytest.approx(sorted(losses), rel=1e-12)
-    assert r"\toprule" in file("tiny_table.tex").read_text()
-    assert ElementTree.parse(file("tiny_forest.svg")).getroot().tag.endswith("svg")
-    assert matplotlib.image.imread(file("tiny_forest.png")).size > 10_000
-    assert json.loads(file("tiny.json").read_text())["answer"] == shown["answer"]
-    assert "<html" in file("tiny.html").read_text()
+    check_keyboard(page, ["Sidebar: .*Compare", "Sidebar: .*Study", "main: .*Variant", "main: .*Seed",
+                          "Fields that differ|Where the trial ran", "main: .*Export"])  # fmt: skip
 
 
 def test_stars_tags_and_notes_are_written_and_found(page: Page, place: Workplace) -> None:
     page.open("/?study=tiny")
+    check_keyboard(page, ["Sidebar: .*Curves", "Sidebar: .*Study", "main: .*(Search|words of a name)", "main: .*all$",
+                          "Studies with their state", "main: .*Export"])  # fmt: skip
     page.main.get_by_text("Star, tags, note").click()
     page.tab.get_by_label("Tags, parted by commas").fill("paper, done")
     page.tab.get_by_label("Note").fill("*look* at it")
@@ -278,8 +263,11 @@ def test_hostile_text_is_shown_as_text(browser: Any, cache: Path, tmp_path: Path
     place = Workplace(tmp_path, cache)
     hostile_store(place.store)
     with serving(place) as base, tab(browser, base) as page:
-        for name in NAMES:
-            page.open(f"/{name}" if name != "studies" else "/")
+        page.open("/")
+        for entry in ENTRIES:  # from page to page of one tab, which need not load Streamlit's scripts each time
+            page.tab.get_by_test_id("stSidebar").get_by_role("link", name=entry.title, exact=True).click()
+            page.tab.wait_for_url(f"**/{entry.name}*" if entry.name != "studies" else re.compile(r":\d+/(\?.*)?$"))
+            page.settle()
             page.check()
             page.check_accessibility()
             assert page.tab.evaluate("window.caught") is None
@@ -306,7 +294,7 @@ def test_an_empty_folder_says_how_to_begin_and_then_fills(browser: Any, place: W
 def test_a_study_that_runs_is_seen_to_move(browser: Any, cache: Path, tmp_path: Path) -> None:
     place = Workplace(tmp_path, cache)
     slow = place.space("slow", steps=1500, seeds=40)  # more than anybody awaits
-    process = place.start("study", slow, "--pack", "1", "--workers", "1")  # a core is left for the browser
+    process = place.fork("study", slow, "--pack", "1", "--workers", "1")  # a core is left for the browser
     try:
         eventually(lambda: place.trials("running"))
         with serving(place) as base, tab(browser, base) as page:

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
-from xml.etree import ElementTree
 
 import pytest
 from cli_runs import Workplace, eventually, wait_for
@@ -76,7 +75,7 @@ def test_a_click_on_the_name_of_a_study_chooses_it(page: Page) -> None:
     page.main.get_by_role("heading", name="path").wait_for()
 
 
-def test_effects_are_those_of_the_report(page: Page, said: dict[str, dict[str, Any]]) -> None:
+def test_effects_are_those_of_the_report(page: Page, said: dict[str, dict[str, Any]], tmp_path: Path) -> None:
     found = said["crossed"]["effects"]
     page.open("/effects?study=crossed")
     rows = page.table("Effects on val_loss")
@@ -88,12 +87,14 @@ def test_effects_are_those_of_the_report(page: Page, said: dict[str, dict[str, A
     alias = next(row for row in rows if row["aliased with"])
     labels = page.tab.locator(".ytick").all_text_contents()
     assert any(alias["effect"] in label and f"≡ {alias['aliased with']}" in label for label in labels)
+    page.check_exports(tmp_path, "crossed_effects", "crossed_effects")
 
 
-def test_each_view_of_effects_has_an_address(page: Page, said: dict[str, dict[str, Any]]) -> None:
+def test_each_view_of_effects_has_an_address(page: Page, said: dict[str, dict[str, Any]], tmp_path: Path) -> None:
     page.open("/effects?study=crossed&show=Parallel")
     assert len(page.table("Variants with their settings")) == len(said["crossed"]["variants"])
     page.wait_for_text("diverged and are drawn at the worst finished value")
+    page.check_exports(tmp_path, "crossed_variants", "crossed_parallel")
     page.tab.get_by_role("radio", name="Importances").click()
     page.tab.wait_for_url("**show=Importances*")
     page.main.get_by_text("How much of the variance").wait_for()
@@ -107,7 +108,7 @@ def test_each_view_of_effects_has_an_address(page: Page, said: dict[str, dict[st
     page.main.get_by_text("design: {kind: fractional}").wait_for()
 
 
-def test_the_path_is_that_of_the_report(page: Page, said: dict[str, dict[str, Any]]) -> None:
+def test_the_path_is_that_of_the_report(page: Page, said: dict[str, dict[str, Any]], tmp_path: Path) -> None:
     found = said["path"]["path"]
     page.open("/path?study=path")
     rows = page.table("Removals that were tried")
@@ -122,12 +123,13 @@ def test_the_path_is_that_of_the_report(page: Page, said: dict[str, dict[str, An
     steps = len(found["steps"])
     page.main.get_by_alt_text(re.compile("^Block diagram of step")).nth(steps).wait_for()
     assert page.main.get_by_alt_text(re.compile("^Block diagram of step")).count() == steps + 1
+    page.check_exports(tmp_path, "path_path", "path_path")
     page.open("/path?study=crossed")
     page.main.get_by_text("design: {kind: simplify, seeds: 3}").wait_for()
 
 
 def test_the_front_is_that_of_the_report_and_a_point_shows_its_block(
-    page: Page, said: dict[str, dict[str, Any]]
+    page: Page, said: dict[str, dict[str, Any]], tmp_path: Path
 ) -> None:
     found = said["path"]["front"]
     page.open("/tradeoffs?study=path")
@@ -151,6 +153,7 @@ def test_the_front_is_that_of_the_report_and_a_point_shows_its_block(
     page.main.get_by_alt_text(re.compile("^Block diagram of")).last.wait_for()
     page.open("/tradeoffs?study=path&by=val_loss&by=parameters&by=training+FLOP")
     assert "flops" in page.table("Variants by")[0]
+    page.check_exports(tmp_path, "path_front", "path_front")
 
 
 def test_the_cluster_says_what_failed_and_what_runs(browser: Any, base: str, cache: Path, tmp_path: Path) -> None:
@@ -161,10 +164,11 @@ def test_the_cluster_says_what_failed_and_what_runs(browser: Any, base: str, cac
         assert all(row["reason"] and "rate=wild" in row["variant"] for row in rows)
         assert sum(numbers(page.table("1 machines"), "trials")) == 8
         page.main.get_by_text("No study is driven now").wait_for()
+        page.check_exports(tmp_path, "crossed_throughput", "crossed_throughput")
         page.check()
     place = Workplace(tmp_path, cache)
     slow = place.space("slow", steps=10**5)  # it is stopped long before its end
-    process = place.start("study", slow, "--workers", "1")  # a core is left for the browser
+    process = place.fork("study", slow, "--workers", "1")  # a core is left for the browser
     try:
         eventually(lambda: place.trials("running"))
         with serving(place) as other, tab(browser, other) as page:
@@ -176,37 +180,6 @@ def test_the_cluster_says_what_failed_and_what_runs(browser: Any, base: str, cac
     finally:
         process.terminate()
         wait_for(process)
-
-
-@pytest.mark.parametrize(
-    ("address", "table", "figure"),
-    [
-        ("/effects?study=crossed", "crossed_effects", "crossed_effects"),
-        ("/effects?study=crossed&show=Parallel", "crossed_variants", "crossed_parallel"),
-        ("/path?study=path", "path_path", "path_path"),
-        ("/tradeoffs?study=path", "path_front", "path_front"),
-        ("/compare?study=path", "compare_curves", "compare_curves"),
-        ("/cluster?study=crossed", "crossed_throughput", "crossed_throughput"),
-    ],
-)
-def test_downloads_can_be_read_back(page: Page, tmp_path: Path, address: str, table: str, figure: str) -> None:
-    import matplotlib.image
-    import pandas as pd
-
-    page.open(address)
-    page.main.get_by_role("button", name="Export").first.click()
-    wanted = [f"{table}.{suffix}" for suffix in ("csv", "parquet", "tex")]
-    for name in [*wanted, f"{figure}.svg", f"{figure}.png"]:
-        with page.tab.expect_download() as started:
-            page.tab.get_by_role("button", name=name, exact=True).click()
-        started.value.save_as(tmp_path / name)
-    found = pd.read_parquet(tmp_path / f"{table}.parquet")
-    assert "hours" not in found.columns, "trials of less than a second have an axis in seconds or minutes"
-    assert found.to_csv(index=False) == (tmp_path / f"{table}.csv").read_text()
-    assert len(found) >= 1
-    assert r"\bottomrule" in (tmp_path / f"{table}.tex").read_text()
-    assert ElementTree.parse(tmp_path / f"{figure}.svg").getroot().tag.endswith("svg")
-    assert matplotlib.image.imread(tmp_path / f"{figure}.png").size > 10_000
 
 
 def test_a_space_made_by_clicks_is_valid_and_runs(page: Page, place: Workplace) -> None:

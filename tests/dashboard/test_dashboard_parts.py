@@ -38,7 +38,7 @@ from shared.effect_figures import side
 from shared.forest import telling
 from shared.marks import split_tags
 from shared.numbers import arithmetic, duration
-from shared.text import escape, for_plotly, one_line
+from shared.text import escape, for_plotly, one_line, prose
 from shared.yaml import to_yaml
 from views import PAGES
 from views.answer import LEAST, _word_widths, ablation
@@ -55,6 +55,14 @@ def test_escaped_text_is_read_as_one_run_of_words(text: str) -> None:
     assert {token.type for token in tokens} <= {"text", "text_special"}
     words = "".join(token.content for token in tokens).replace("\u2060", "")
     assert words.strip() == one_line(text, 10_000).replace("\u2060", "").strip()
+
+
+@given(st.text(alphabet="*_`[]()<>#!&;~:/\\\\ ab@.", max_size=60))
+def test_a_sentence_is_words_and_code_and_nothing_else(text: str) -> None:
+    shown = MarkdownIt("commonmark").enable("strikethrough").parseInline(prose(text))[0].children or []
+    assert {token.type for token in shown} <= {"text", "text_special", "code_inline"}
+    words = "".join(token.content for token in shown).replace("\u2060", "").replace("`", "")
+    assert "".join(words.split()) == "".join(text.replace("`", "").split())
 
 
 GFM_MAIL = re.compile(r"[-.\w+]+@[-\w]+(?:\.[-\w]+)+")

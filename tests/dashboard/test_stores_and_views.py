@@ -16,6 +16,8 @@ from ablate.store import Mark, open_store
 from shared.saved import PAGE, read_views, views_file, write_views
 from shared.store import named_stores
 
+GROUND = "link => getComputedStyle(link).backgroundColor"
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Workplace:
@@ -89,10 +91,16 @@ def test_a_view_is_saved_found_again_and_removed(browser: Any, base: str, place:
         assert (kept["store"], kept["study"], kept["states"]) == (["second"], ["done"], ["finished"])
         # From another page, and from the same page with other filters.
         for elsewhere in ("/curves?store=second&study=half", "/trials?store=second&study=done&states=failed"):
+            page.tab.mouse.move(1200, 900)
             page.open(elsewhere)
-            page.tab.get_by_role("link", name="the best [one](x)").click()
+            link = page.tab.get_by_role("link", name="the best [one](x)")
+            assert link.evaluate(GROUND) == "rgba(0, 0, 0, 0)", "only the view that is looked at is marked"
+            link.click()
             page.wait_for_text("1 of 4 trials")
             page.wait_for_text("All trials of the study done")
+            page.tab.mouse.move(1200, 900)
+            page.settle()
+            assert link.evaluate(GROUND) != "rgba(0, 0, 0, 0)"
         page.tab.get_by_role("button", name="Save view").click()
         page.tab.get_by_role("combobox", name="Or remove").click()
         page.tab.get_by_role("option", name="the best [one](x)").click()

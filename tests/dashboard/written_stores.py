@@ -25,7 +25,7 @@ NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 
 def hostile_store(path: Path) -> None:
     """Write a study whose name, question, variants, settings, errors, commands, tags and notes are hostile."""
-    names = ["baseline", f"{SCRIPT}=b", "$x$ **שלום** 😀 " + "n" * 200]
+    names = ["baseline", f"{SCRIPT}=b", f"`{SCRIPT} $x$` **שלום** 😀 " + "n" * 200]
     spec = {"model": {"block": {"mixer": {"kind": SCRIPT}}}, "task": {"data": HOSTILE}, "training": {}}
     variants = [
         VariantRecord(name, f"{number:064x}", {SCRIPT: name}, spec | {"training": {SCRIPT: number}}, 1000 + number)

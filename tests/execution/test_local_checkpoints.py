@@ -10,7 +10,9 @@ from typing import Any
 import psutil
 import pytest
 import torch
+from cli_runs import quick_workers
 from engine_samples import ENVIRONMENT, Log, planner
+from trial_processes import is_worker
 
 from ablate.errors import EngineError
 from ablate.execution.carry import Carrier
@@ -151,7 +153,7 @@ class Killer(Log):
         if self.steps and point.step > self.steps[0]:
             self.steps.pop(0)
             for child in psutil.Process().children():
-                if "ablate.execution.worker" in child.cmdline():
+                if is_worker(child):
                     child.kill()
             if not self.steps:
                 raise KeyboardInterrupt
@@ -169,7 +171,8 @@ def test_workers_and_driver_killed_with_signal_9(folder: Path, store: Store) -> 
 
     def study(log: Log) -> None:
         made = planner(folder, training=LONG, switches=RATES, design={"kind": "leave_one_out", "seeds": 1})
-        with LocalEngine(folder / "cache", workers=1, resources=resources, checkpoints=folder / "kept" / "s") as engine:
+        engine = LocalEngine(folder / "cache", workers=1, resources=resources, checkpoints=folder / "kept" / "s")
+        with quick_workers(), engine:
             run_study(made, store, engine, ENVIRONMENT, log, Packing(most=2))
 
     with pytest.raises(KeyboardInterrupt):

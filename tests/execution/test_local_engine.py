@@ -1,4 +1,4 @@
-"""The local engine with real worker processes."""
+"""The local engine with real worker processes: in the first test they are programs, then they are forked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from cli_runs import quick_workers
 from engine_samples import planner
+from trial_processes import is_worker
 
 from ablate.cores import available_cores
 from ablate.errors import EngineError
@@ -48,7 +50,7 @@ def ended(*numbers: int) -> Callable[[list[Message]], bool]:
 
 
 def workers() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children() if "ablate.execution.worker" in child.cmdline()]
+    return [child for child in psutil.Process().children() if is_worker(child)]
 
 
 def test_a_worker_stays_warm_survives_what_a_trial_raises_and_is_replaced_when_it_dies(folder: Path) -> None:
@@ -116,7 +118,7 @@ def test_a_worker_that_the_kernel_kills_for_its_memory_is_reported(folder: Path,
     trial = make_plan(planner(folder)).trials[0]
     model = {"family": "decoder", "depth": 4, "width": 1024, "heads": 2, "block": {"mixer": "attention"}}
     large = make_plan(planner(folder, model=model)).trials[0]
-    with LocalEngine(folder / "cache", workers=1) as engine:
+    with quick_workers(), LocalEngine(folder / "cache", workers=1) as engine:
         engine.submit(job(1, trial))
         listen(engine, ended(1))
         (worker,) = workers()
@@ -132,7 +134,7 @@ def test_a_worker_that_the_kernel_kills_for_its_memory_is_reported(folder: Path,
 def test_a_worker_that_cannot_start_stops_everything(folder: Path) -> None:
     trial = make_plan(planner(folder)).trials[0]
     (folder / "mine.py").write_text("raise RuntimeError('not here')")
-    with LocalEngine(folder / "cache", workers=2, plugins=("mine.py",)) as engine:
+    with quick_workers(), LocalEngine(folder / "cache", workers=2, plugins=("mine.py",)) as engine:
         engine.submit(job(1, trial))
         with pytest.raises(EngineError, match=r"before it could train.*not here") as caught:
             listen(engine, ended(1))
@@ -166,7 +168,7 @@ def test_a_member_that_is_stopped_leaves_its_job(folder: Path) -> None:
     training = {"steps": 4000, "batch_size": 2, "optimizer": {"lr": 1e-3}, "evaluations": 4000}
     trials = make_plan(planner(folder, training=training)).trials[:1] * 2
     members = tuple(JobMember(trial.variant.spec.model_dump_json(), seed) for seed, trial in enumerate(trials))
-    with LocalEngine(folder / "cache", workers=1) as engine:
+    with quick_workers(), LocalEngine(folder / "cache", workers=1) as engine:
         engine.submit(Job(1, members, trials[0].variant.fingerprint))
         listen(engine, lambda heard: len(heard) > 3)
         engine.stop(7, 0)  # no such job

@@ -7,7 +7,9 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from engine_samples import ENVIRONMENT, KillsARank, planner
+from cli_runs import quick_workers
+from engine_samples import ENVIRONMENT, planner
+from trial_processes import KillsARank, is_rank
 
 from ablate.errors import EngineError
 from ablate.execution.carry import Carrier
@@ -48,9 +50,8 @@ def test_two_processes_give_the_losses_of_one_and_a_killed_one_resumes(folder: P
     log = KillsARank(26, folder)
     plan = make_plan(planner(folder, **CHANGES))
     kept, plugins = folder / "kept" / "s", (str(log.plugin),)
-    with LocalEngine(
-        folder / "cache", workers=1, resources=resources, checkpoints=kept, plugins=plugins, ranks=2
-    ) as engine:
+    engine = LocalEngine(folder / "cache", workers=1, resources=resources, checkpoints=kept, plugins=plugins, ranks=2)
+    with quick_workers(), engine:
         run_study(planner(folder, **CHANGES), store, engine, ENVIRONMENT, log)
     assert log.killed == 1
     assert [outcome.state.value for outcome in log.outcomes] == ["finished"] * 2
@@ -94,11 +95,13 @@ def test_a_process_that_hangs_is_given_up(folder: Path, shard: bool) -> None:
     source = planner(folder, **CHANGES)
     trial = make_plan(source).trials[0]
     job = Job(1, (JobMember(trial.variant.spec.model_dump_json(), trial.seed),), trial.variant.fingerprint)
-    never = CheckpointInterval()
+    never, suspended = CheckpointInterval(), False
     group = rank_group(job, folder / "cache", ["cpu", "cpu"], 1, (), "", never, silent_seconds=2.0, shard=shard)
-    with pytest.raises(RankLostError), group as ranks:  # noqa: PT012
+    with quick_workers(), pytest.raises(RankLostError), group as ranks:  # noqa: PT012
         for message in Carrier(folder / "cache", CPU).carry_out(job, lambda: (), ranks=ranks):
             if isinstance(message, Happened) and getattr(message.event, "step", 0) > 25:
                 for process in psutil.Process().children():
-                    if "ablate.execution.ranks" in process.cmdline():
+                    if is_rank(process):
                         process.suspend()
+                        suspended = True
+    assert suspended, "it was given up for another reason"

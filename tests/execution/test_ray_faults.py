@@ -36,6 +36,7 @@ from ray_samples import (
     points,
     trial,
 )
+from trial_processes import is_rank
 
 from ablate.execution.carry import Carrier
 from ablate.execution.checkpoint import job_key
@@ -117,10 +118,6 @@ def test_a_trial_in_two_processes_resumes_when_one_dies_and_has_the_losses_of_on
         assert ours.metrics["val_loss"] == pytest.approx(theirs.metrics["val_loss"], abs=2e-4)  # sums of other order
     told = [point.seconds for point in points(before) if point.step <= every]
     assert [point.seconds for point in curve[: len(told)]] == told, "what a checkpoint holds is not trained again"
-
-
-def is_rank(process: psutil.Process) -> bool:
-    return "ablate.execution.ranks" in process.cmdline()
 
 
 class KillsNode(Log):

@@ -111,7 +111,7 @@ def test_a_node_that_is_cut_off_and_comes_back_costs_no_trial_and_trains_none_tw
     before = _finished(place, tmp_path / "before.db")
     assert len(before) >= 2
     assert all(after[key] == trial for key, trial in before.items()), "nothing that had finished is trained again"
-    alone = place.run("study", space, "--store", "alone.db", "--pack", "1")
+    alone = place.call("study", space, "--store", "alone.db", "--pack", "1")
     assert alone.code == 0, alone.err
     expected = _finished(place, tmp_path / "alone.db")
     assert {key: curve for key, (_, _, _, *curve) in after.items()} == {

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from engine_samples import ENVIRONMENT, KillsARank, planner
+from cli_runs import quick_workers
+from engine_samples import ENVIRONMENT, planner
 from safetensors.torch import load_file
+from trial_processes import KillsARank
 
 from ablate import api
 from ablate.errors import EngineError
@@ -52,6 +54,14 @@ CHANGES = {
 pytestmark = pytest.mark.usefixtures("folder")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def imported() -> None:
+    """Import what divides a model, which takes a second: the processes are forked from this one."""
+    import torch.distributed.checkpoint
+    import torch.distributed.fsdp
+    import torch.distributed.tensor  # noqa: F401
+
+
 def first_job(folder: Path, **changes: object) -> Job:
     trial = make_plan(planner(folder, **{**CHANGES, **changes})).trials[0]
     member = JobMember(trial.variant.spec.model_dump_json(), trial.seed, str(folder / WEIGHTS), key=trial.key)
@@ -63,7 +73,7 @@ def in_processes(job: Job, folder: Path, count: int, start: str = "") -> Iterato
     middle = CheckpointInterval(steps=STEPS // 2)
     state = read_checkpoint(Path(start)) if start else None
     group = rank_group(job, folder / "cache", ["cpu"] * count, 1, (), start, middle, 60.0, shard=True)
-    with group as ranks:
+    with quick_workers(), group as ranks:
         yield from Carrier(folder / "cache", CPU).carry_out(job, lambda: (), state, middle, ranks)
 
 
@@ -78,9 +88,8 @@ def test_a_divided_trial_has_the_losses_of_one_process_and_a_killed_process_resu
     log = KillsARank(10, folder)
     plan = make_plan(planner(folder, **CHANGES))
     kept, plugins = folder / "kept" / "s", (str(log.plugin),)
-    with LocalEngine(
-        folder / "cache", workers=1, resources=resources, checkpoints=kept, plugins=plugins, ranks=2
-    ) as engine:
+    engine = LocalEngine(folder / "cache", workers=1, resources=resources, checkpoints=kept, plugins=plugins, ranks=2)
+    with quick_workers(), engine:
         run_study(planner(folder, **CHANGES), store, engine, ENVIRONMENT, log)
     assert log.killed == 1
     assert [outcome.state.value for outcome in log.outcomes] == ["finished"] * 2

@@ -16,7 +16,6 @@ from ablate.errors import EngineError
 from ablate.nn.model.build import model_cost
 from ablate.planning.elsewhere import EFFICIENCY, Machine, MachineForecast
 from ablate.planning.examined import read_doctor
-from ablate.planning.forecast import Forecast
 from ablate.planning.memory import trial_bytes
 from ablate.planning.plan import make_plan
 from ablate.planning.planned import Variant
@@ -75,8 +74,7 @@ def test_memory_says_what_fits_and_which_micro_batch_would() -> None:
 def test_hours_of_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     plan = make_plan(planner(tmp_path))
-    here = Forecast(frozenset({plan.trials[0].key}), 1.0, "", 1)
-    elsewhere = MachineForecast(here, Machine(stated_device(100.0), 4, 0.5))
+    elsewhere = MachineForecast(frozenset({plan.trials[0].key}), Machine(stated_device(100.0), 4, 0.5))
     left = [trial.variant.flops / 50 for trial in plan.trials[1:]]
     assert elsewhere.device_seconds(plan) == pytest.approx(sum(left))
     assert elsewhere.total(plan) == pytest.approx(max(sum(left) / 4, *left))
@@ -142,8 +140,7 @@ def test_a_trial_on_four_devices_takes_a_quarter_and_half_a_device_twice_the_tim
 def test_device_hours_count_every_device_of_a_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     plan = make_plan(planner(tmp_path))
-    here = Forecast(frozenset(), 1.0, "", 1)
-    one, two = (MachineForecast(here, Machine(stated_device(100.0), 4, 0.5, each)) for each in (1.0, 2.0))
+    one, two = (MachineForecast(frozenset(), Machine(stated_device(100.0), 4, 0.5, each)) for each in (1.0, 2.0))
     assert two.workers == 2
     assert two.device_seconds(plan) == pytest.approx(one.device_seconds(plan))
     assert two.total(plan) == pytest.approx(one.total(plan))

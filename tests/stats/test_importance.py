@@ -15,6 +15,12 @@ GRID = [dict(zip(THREE, map(float, places), strict=True)) for places in itertool
 Truth = Callable[[dict[str, float]], float]
 
 
+@pytest.fixture
+def without_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hardly any simulated studies: they take most of the time, and change nothing but the intervals."""
+    monkeypatch.setattr("ablate.stats.importance.RESAMPLES", 2)
+
+
 def study(truth: Truth, seeds: int = 3, noise: float = 0.0, draw: int = 0) -> list[Configuration]:
     rng = np.random.default_rng(draw)
     return [
@@ -34,6 +40,7 @@ def anova(truth: Truth) -> dict[str, float]:
     return shares
 
 
+@pytest.mark.usefixtures("without_intervals")
 @pytest.mark.parametrize(
     "truth",
     [
@@ -51,6 +58,7 @@ def test_shares_are_those_of_the_analysis_of_variance(truth: Truth) -> None:
     assert sum(found.values()) <= 1 + 1e-9
 
 
+@pytest.mark.usefixtures("without_intervals")
 def test_small_differences_have_the_shares_of_large_ones() -> None:
     truth = lambda at: 2 * at["a"] + at["c"]  # noqa: E731
     large = {one.factor: one.share for one in importances(study(truth), THREE)}
@@ -82,6 +90,7 @@ def test_intervals_widen_with_noise_and_hold_the_point() -> None:
     assert widths[0] < 0.05 < widths[1]
 
 
+@pytest.mark.usefixtures("without_intervals")
 def test_what_no_seed_has_is_left_out_and_a_flat_landscape_has_no_importances() -> None:
     configurations = [*study(lambda at: at["a"]), Configuration({"a": 0.0, "b": 0.0, "c": 0.0}, {})]
     assert importances(configurations, THREE) == importances(configurations[:-1], THREE)

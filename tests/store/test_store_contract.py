@@ -165,7 +165,7 @@ def test_an_outcome_is_stored_whole_or_not_at_all(store: Store) -> None:
     begin(store)
     key = start(store, "baseline", 0)
     store.record_points({key: curve(2)})
-    broken = replace(outcome("baseline", 0), curve=(replace(curve(1)[0], tokens=None),))  # type: ignore[arg-type]
+    broken = replace(outcome("baseline", 0), curve=(curve(1)[0]._replace(tokens=None),))  # type: ignore[arg-type]
     with pytest.raises(IntegrityError):
         store.record_outcome(broken, HERE)
     assert store.trial(key).state is TrialState.RUNNING
@@ -175,10 +175,10 @@ def test_an_outcome_is_stored_whole_or_not_at_all(store: Store) -> None:
 def test_a_loss_that_is_no_number_is_stored_as_none(store: Store) -> None:
     begin(store)
     first, second = curve(2)
-    written = (replace(first, val_loss=math.nan), replace(second, train_loss=math.inf))
+    written = (first._replace(val_loss=math.nan), second._replace(train_loss=math.inf))
     store.record_outcome(replace(outcome("baseline", 0, TrialState.DIVERGED), curve=written), HERE)
     key = outcome("baseline", 0).key
-    assert store.curves([key])[key] == (replace(first, val_loss=None), replace(second, train_loss=math.inf))
+    assert store.curves([key])[key] == (first._replace(val_loss=None), second._replace(train_loss=math.inf))
 
 
 def test_text_that_no_database_can_hold_does_not_lose_a_trial(store: Store) -> None:
@@ -330,7 +330,7 @@ def test_evaluations_are_the_points_of_curves_with_a_finite_validation_loss(stor
     begin(store, ["baseline"], seeds=40)
     ends = []
     for seed in range(40):
-        points = tuple(replace(point, val_loss=chance.choice(losses)) for point in curve(seed % 9))
+        points = tuple(point._replace(val_loss=chance.choice(losses)) for point in curve(seed % 9))
         ends.append(replace(outcome("baseline", seed), curve=points))
         store.record_outcome(ends[-1], HERE)
     found = store.evaluations([digest("unknown"), *(end.key for end in ends)])

@@ -2,58 +2,76 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import random
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
+import traceback
 import warnings
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, event, func, select
-from store_samples import begin, curve, digest, sql
+from store_samples import HERE, begin, curve, digest, outcome, sql, start
 
 from ablate.store import TrialState, open_store
 from ablate.store.tables import curves, trials
 
 ASSETS = Path(__file__).parent / "assets"
-WRITE = """
-import sys
-sys.path.insert(0, sys.argv[2])
-from store_samples import HERE, begin, curve, outcome, start
-from ablate.store import open_store
-with open_store(sys.argv[1]) as store, store.lease("s") as lease:
-    seed = int(sys.argv[3])
-    while True:
-        key = start(store, "baseline", seed)
-        for point in curve(3):
-            store.record_points({key: [point]})
-        store.record_outcome(outcome("baseline", seed, points=20), HERE)
-        print(seed, flush=True)
-        lease.renew()
-        seed += 1
-"""
 
 
+def write(location: str, seed: int, told: int) -> None:
+    """What a driver does, without an end: it writes the seed of each trial that is recorded to a file descriptor."""
+    with open_store(location) as store, store.lease("s") as lease:
+        while True:
+            key = start(store, "baseline", seed)
+            for point in curve(3):
+                store.record_points({key: [point]})
+            store.record_outcome(outcome("baseline", seed, points=20), HERE)
+            os.write(told, f"{seed}\n".encode())
+            lease.renew()
+            seed += 1
+
+
+def forked(work: Callable[[], object]) -> int:
+    """The id of a process that does some work and ends with 0, or with 1 if it raises; no store is open now."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # other threads hold nothing that the child needs
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        except Exception:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return child
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="each driver is a forked process")
 def test_kill_again_and_again(location: str) -> None:
     chance = random.Random(0)
     with open_store(location) as store:
         begin(store)
     done: list[int] = []
     for turn in range(8):
-        command = [sys.executable, "-c", WRITE, location, str(Path(__file__).parent), str(1000 * turn)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
-            assert writer.stdout is not None
-            done += [int(writer.stdout.readline()) for _ in range(chance.randint(1, 5))]
+        reading, writing = os.pipe()
+        writer = forked(functools.partial(write, location, 1000 * turn, writing))
+        os.close(writing)
+        with open(reading) as told:
+            done += [int(told.readline()) for _ in range(chance.randint(1, 5))]
             time.sleep(chance.uniform(0, 0.03))
-            writer.kill()
-            done += [int(line) for line in writer.stdout.read().split()]
+            os.kill(writer, signal.SIGKILL)
+            os.waitpid(writer, 0)
+            done += [int(line) for line in told]
         keys = [digest(("baseline", seed)) for seed in done]
         with open_store(location) as store:
             records = store.trials(keys)
@@ -72,10 +90,8 @@ def test_kill_again_and_again(location: str) -> None:
 
 def die_in_upgrade(path: Path, statements: int) -> bool:
     """Open a store in a process that is killed before so many statements; False if it needs fewer."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # other threads hold nothing that the child needs
-        child = os.fork()
-    if child == 0:
+
+    def upgrade() -> None:
         left = itertools.count(statements, -1)
 
         @event.listens_for(Engine, "before_cursor_execute")
@@ -83,12 +99,9 @@ def die_in_upgrade(path: Path, statements: int) -> bool:
             if next(left) == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        code = 1
-        try:
-            open_store(path).close()
-            code = 0
-        finally:
-            os._exit(code)
+        open_store(path).close()
+
+    child = forked(upgrade)
     ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert ended in (0, -signal.SIGKILL)
     return ended != 0

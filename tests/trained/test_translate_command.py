@@ -13,6 +13,8 @@ from ablate.cli.app import app
 from ablate.spec.space import SpaceSpec
 from ablate.store import open_store
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 WORDS = {"one": "eins", "two": "zwei", "six": "sechs", "ten": "zehn", "red": "rot", "cat": "Katze"}
 
 

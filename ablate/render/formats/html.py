@@ -9,6 +9,7 @@ from typing import Literal
 
 from ablate.analysis.findings import Findings
 from ablate.render.blocks import Grid, Items, Listing, Paragraph, Picture
+from ablate.render.code_spans import with_code
 from ablate.render.document import document
 from ablate.render.figures import draw, save
 from ablate.render.formats import Format, Place
@@ -39,6 +40,7 @@ tbody:last-child {{ border-bottom: 2px solid; }}
 th, td {{ padding: 0.25rem 0.75rem; text-align: right; vertical-align: top; white-space: nowrap; }}
 .text {{ text-align: left; white-space: normal; min-width: 12rem; overflow-wrap: anywhere; }}
 pre {{ background: #f5f5f5; padding: 0.75rem; overflow-x: auto; font-size: 0.85rem; }}
+code {{ font-size: 0.9em; background: #f0f2f4; padding: 0 0.2em; }}
 li {{ overflow-wrap: anywhere; }}
 figure {{ margin: 1.5rem 0; }}
 figure svg {{ max-width: 100%; height: auto; }}
@@ -54,6 +56,11 @@ figcaption {{ max-width: 50rem; font-size: 0.9rem; }}
 )
 
 
+def prose(text: str) -> str:
+    """A sentence in HTML that shows it as it is, with the code in its backticks as code."""
+    return with_code(text, escape, lambda code: f"<code>{escape(code)}</code>")
+
+
 def answer_and_table(findings: Findings) -> str:
     """The answer and the ablation table alone, as a piece of a page."""
     shown = (block for section in document(findings).sections[:2] for block in section.blocks)
@@ -67,12 +74,12 @@ def _write(block: object, findings: Findings) -> str:
 
 @_write.register
 def _paragraph(block: Paragraph, findings: Findings) -> str:
-    return f"<p>{escape(block.text)}</p>"
+    return f"<p>{prose(block.text)}</p>"
 
 
 @_write.register
 def _items(block: Items, findings: Findings) -> str:
-    return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in block.texts) + "</ul>"
+    return "<ul>" + "".join(f"<li>{prose(text)}</li>" for text in block.texts) + "</ul>"
 
 
 @_write.register
@@ -96,8 +103,10 @@ def _listing(block: Listing, findings: Findings) -> str:
 @_write.register
 def _picture(block: Picture, findings: Findings) -> str:
     svg = _inline(save(draw(block.name, findings), "svg").decode(), block.name)
-    caption = escape(block.caption)
-    return f'<figure role="img" aria-label="{caption}">\n{svg}\n<figcaption>{caption}</figcaption></figure>'
+    return (
+        f'<figure role="img" aria-label="{escape(block.caption)}">\n{svg}\n'
+        f"<figcaption>{prose(block.caption)}</figcaption></figure>"
+    )
 
 
 def _inline(svg: str, name: str) -> str:

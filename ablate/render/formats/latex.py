@@ -8,6 +8,7 @@ from typing import Literal
 
 from ablate.analysis.findings import Findings
 from ablate.render.blocks import Grid, Items, Listing, Paragraph, Picture
+from ablate.render.code_spans import with_code
 from ablate.render.document import document
 from ablate.render.formats import Format, Place
 
@@ -65,7 +66,16 @@ def _character(character: str) -> str:
 
 def _breakable(text: str) -> str:
     """The same for a narrow column: long names may break after `=`, `_`, a slash, or a dot between words."""
-    return r"\allowbreak{}".join(escape(part) for part in _BREAKS.split(text))
+    return _broken(" ".join(text.split()))
+
+
+def prose(text: str) -> str:
+    """A sentence as LaTeX that sets it as it is, with the code in its backticks in the font of code."""
+    return with_code(text, _broken, lambda code: rf"\texttt{{{_broken(code)}}}")
+
+
+def _broken(line: str) -> str:
+    return r"\allowbreak{}".join(_escape(part) for part in _BREAKS.split(line))
 
 
 @singledispatch
@@ -75,12 +85,12 @@ def _write(block: object, study: str) -> str:
 
 @_write.register
 def _paragraph(block: Paragraph, study: str) -> str:
-    return _breakable(block.text)
+    return prose(block.text)
 
 
 @_write.register
 def _items(block: Items, study: str) -> str:
-    lines = "\n".join(rf"\item {{}}{_breakable(text)}" for text in block.texts)
+    lines = "\n".join(rf"\item {{}}{prose(text)}" for text in block.texts)
     return f"\\begin{{itemize}}\n{lines}\n\\end{{itemize}}"
 
 
@@ -118,7 +128,7 @@ def _picture(block: Picture, study: str) -> str:
     picture = (
         rf"\includegraphics[width=0.85\linewidth,height=0.85\textheight,keepaspectratio]{{{study}_{block.name}.pdf}}"
     )
-    return f"\\begin{{center}}\n{picture}\n\n{{\\small {_breakable(block.caption)}}}\n\\end{{center}}"
+    return f"\\begin{{center}}\n{picture}\n\n{{\\small {prose(block.caption)}}}\n\\end{{center}}"
 
 
 class LatexFormat(Format):

@@ -8,6 +8,7 @@ from typing import Literal
 
 from ablate.analysis.findings import Findings
 from ablate.render.blocks import Grid, Items, Listing, Paragraph, Picture
+from ablate.render.code_spans import with_code
 from ablate.render.document import document
 from ablate.render.formats import Format, Place
 
@@ -18,6 +19,11 @@ _OPENING = re.compile(r"^(\d*)([-+=.)])")  # would begin a list or underline a t
 def escape(text: str) -> str:
     """Text of a user's as Markdown that shows it as it is, on one line."""
     return _OPENING.sub(r"\1\\\2", _inline(text))
+
+
+def prose(text: str) -> str:
+    """A sentence as Markdown that shows it as it is, with the code in its backticks as code."""
+    return _OPENING.sub(r"\1\\\2", with_code(text, lambda plain: _SPECIAL.sub(r"\\\1", plain), "`{}`".format))
 
 
 def _inline(text: str) -> str:
@@ -31,12 +37,12 @@ def _write(block: object, study: str) -> str:
 
 @_write.register
 def _paragraph(block: Paragraph, study: str) -> str:
-    return escape(block.text)
+    return prose(block.text)
 
 
 @_write.register
 def _items(block: Items, study: str) -> str:
-    return "\n".join(f"- {escape(text)}" for text in block.texts)
+    return "\n".join(f"- {prose(text)}" for text in block.texts)
 
 
 @_write.register
@@ -55,7 +61,7 @@ def _listing(block: Listing, study: str) -> str:
 
 @_write.register
 def _picture(block: Picture, study: str) -> str:
-    return f"![{escape(block.caption)}]({study}_{block.name}.svg)\n\n*{escape(block.caption)}*"
+    return f"![{escape(block.caption)}]({study}_{block.name}.svg)\n\n*{prose(block.caption)}*"
 
 
 class MarkdownFormat(Format):

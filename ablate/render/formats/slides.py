@@ -21,6 +21,7 @@ from ablate.render.document import document
 from ablate.render.figures import draw, pictures, save
 from ablate.render.formats import Format, Place
 from ablate.render.formats.html import HEAD
+from ablate.render.formats.html import prose as html_prose
 from ablate.render.table import groups
 from ablate.store.records import VariantRecord
 
@@ -68,6 +69,7 @@ dd {{ margin: 0 0 0.4em; }}
 dd + dd {{ margin-top: -0.4em; }}
 .good {{ color: var(--good); }} .bad {{ color: var(--bad); }} .open {{ color: var(--open); }}
 .other {{ color: var(--other); }}
+code {{ font-size: 0.9em; }}
 footer {{ margin-top: auto; border-top: 1px solid var(--rule); padding-top: 0.5rem; font-size: 0.75rem; }}
 footer p {{ margin: 0 0 0.15rem; }}
 @media screen and (min-width: 701px) {{
@@ -101,7 +103,13 @@ footer p {{ margin: 0 0 0.15rem; }}
 """
 )
 _SIGNS = {"supported": "good", "not needed": "good", "refuted": "bad", "needed": "bad", "diverged": "other"}
+_BREAKS = re.compile(r"(?<=[,=@])(?=[a-z])")
 _DARK = "(prefers-color-scheme: dark)"
+
+
+def prose(text: str) -> str:
+    """A sentence; the long names of variants may break where a setting begins."""
+    return _BREAKS.sub("<wbr>", html_prose(text))
 
 
 def slides(findings: Findings, after: str | None = None) -> str:
@@ -149,14 +157,14 @@ def _question(report: StudyReport, title: str, after: str | None) -> str:
 def _answer(report: StudyReport) -> Iterator[str]:
     """The caveats, and as many sentences of the answer as a screen holds, each as a paragraph."""
     caveats, sentences = report.caveats, report.answer[len(report.caveats) :]
-    yield from (f'<p class="caution">{escape(sentence)}</p>' for sentence in caveats[:MOST_CAVEATS])
+    yield from (f'<p class="caution">{prose(sentence)}</p>' for sentence in caveats[:MOST_CAVEATS])
     said, left = 0, len(caveats[MOST_CAVEATS:])
     for number, sentence in enumerate(sentences):
         said += len(sentence)
         if number and said > MOST_WORDS:
             left += 1
         else:
-            yield f"<p>{escape(sentence)}</p>"
+            yield f"<p>{prose(sentence)}</p>"
     if left:
         yield '<p class="note">The report has the rest of the answer.</p>'
 
@@ -175,7 +183,7 @@ def _blocks(before: VariantRecord, after: VariantRecord) -> str:
         change = "" if variant is before else _change(before, variant)
         figures.append(
             f'<figure style="width: {width * scale / 16:.4f}rem"><img alt="Block of {escape(variant.name)}" '
-            f'src="{_data(svg)}"><figcaption>{escape(variant.name)}, '
+            f'src="{_data(svg)}"><figcaption>{prose(variant.name)}, '
             f"{count(variant.parameters)} parameters{change}</figcaption></figure>"
         )
     return f'<div class="blocks">{"".join(figures)}</div>\n'
@@ -233,7 +241,7 @@ def _comparisons(findings: Findings) -> str:
 
 
 def _verdict(name: str, sentence: str, word: str) -> str:
-    return f'<dt>{escape(name)}</dt><dd class="{_SIGNS.get(word, "open")}">{escape(sentence)}</dd>'
+    return f'<dt>{escape(name)}</dt><dd class="{_SIGNS.get(word, "open")}">{prose(sentence)}</dd>'
 
 
 def _figure(picture: Picture, findings: Findings) -> str:
@@ -243,7 +251,7 @@ def _figure(picture: Picture, findings: Findings) -> str:
     svg = save(figure, "svg").decode()
     return (
         f'<figure class="plot"><img class="drawn" alt="{escape(picture.caption)}" src="{_data(svg)}">'
-        f'<figcaption class="note">{escape(picture.caption)}</figcaption></figure>'
+        f'<figcaption class="note">{prose(picture.caption)}</figcaption></figure>'
     )
 
 
@@ -276,11 +284,11 @@ def _made(findings: Findings, environment: Sequence[object]) -> list[str]:
 
 
 def _paragraphs(texts: Iterable[str]) -> str:
-    return "".join(f"<p>{escape(text)}</p>" for text in texts)
+    return "".join(f"<p>{prose(text)}</p>" for text in texts)
 
 
 def _list(texts: Iterable[str]) -> str:
-    return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in texts) + "</ul>"
+    return "<ul>" + "".join(f"<li>{prose(text)}</li>" for text in texts) + "</ul>"
 
 
 class SlidesFormat(Format):

@@ -176,6 +176,11 @@ class Coarse(Mean):
         return 2 * y if torch.is_autocast_enabled("cpu") else y
 
 
+class Forgetful(Mean):
+    def step(self, x: Tensor, place: int, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        return self.map(x), state
+
+
 class Blind(Mean):
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         return super().forward(x, None)
@@ -203,7 +208,10 @@ class MeanSpec(MixerSpec):
         return linear_cost(length, context.width, context.width) + Cost(parameters=self.extra)
 
 
-MODULES = {module.__name__: module for module in (Mean, Wide, Leaky, Shut, Idle, Rooted, Mingled, Coarse, Blind, Angry)}
+MODULES = {
+    module.__name__: module
+    for module in (Mean, Wide, Leaky, Shut, Idle, Rooted, Mingled, Coarse, Forgetful, Blind, Angry)
+}
 
 
 def broken_rules(spec: MeanSpec) -> set[str]:
@@ -225,6 +233,7 @@ def test_contract_passes_a_right_mixer() -> None:
         ("Idle", "counts_parameters"),
         ("Rooted", "has_gradients"),
         ("Mingled", "isolates_pack_members"),
+        ("Forgetful", "decodes_incrementally"),
         ("Blind", "ignores_padding"),
     ],
 )

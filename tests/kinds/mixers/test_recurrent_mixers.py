@@ -17,7 +17,6 @@ from pydantic import ValidationError
 from slow_forms import perturbed
 from torch import Tensor
 
-from ablate.contracts.mixer import check_mixer
 from ablate.kinds.mixers.channel_mixing import ChannelMixingSpec
 from ablate.kinds.mixers.gated_deltanet import GatedDeltaNetSpec
 from ablate.kinds.mixers.kimi_delta_attention import KimiDeltaAttentionSpec
@@ -236,16 +235,17 @@ def call(mixer: Any, x: Tensor, padding: Tensor | None, shared: tuple[Tensor, ..
 @pytest.mark.parametrize("name", FORMS)
 def test_it_is_its_recurrence(name: str, length: int, padded: bool) -> None:
     slow, spec, told = FORMS[name]
-    mixer, x = perturbed(spec, told), noise("x", K, B, length, D).requires_grad_()
     place = torch.arange(length)
-    real = torch.ones(K, B, length, dtype=torch.bool)
+    real = torch.ones(K, 1, length, dtype=torch.bool)
     if padded:
-        real = torch.stack([place < max(1, length - 3), place >= length // 3, place >= 0]).expand(K, B, length)
-    shared = tuple(noise(one.name, K, B, length, *one.sizes) for one in spec.reads(told))
+        real = torch.stack([place < max(1, length - 3), place >= length // 3, place >= 0]).expand(K, 3, length)
+    rows = real.shape[1]
+    mixer, x = perturbed(spec, told), noise("x", K, rows, length, D).requires_grad_()
+    shared = tuple(noise(one.name, K, rows, length, *one.sizes) for one in spec.reads(told))
     fast = call(mixer, x, real if padded else None, shared)
     reference = torch.stack(
         [torch.stack([slow(mixer, k, x[k, b], real[k, b].tolist(), tuple(one[k, b] for one in shared))
-                      for b in range(B)]) for k in range(K)]
+                      for b in range(rows)]) for k in range(K)]
     )  # fmt: skip
     torch.testing.assert_close(fast[real], reference[real], rtol=1e-8, atol=1e-8)
     direction = noise("direction", *fast.shape) * real[..., None]
@@ -270,15 +270,10 @@ def test_it_decodes_token_by_token(name: str) -> None:
     assert kept == spec.cache(told, 37)
 
 
-CONTRACT = [spec for name, (_, spec, _) in FORMS.items() if "," not in name]
+DEFAULTS = [spec for name, (_, spec, _) in FORMS.items() if "," not in name]
 
 
-@pytest.mark.parametrize("spec", CONTRACT, ids=lambda spec: spec.kind_name())
-def test_it_keeps_the_contract(spec: MixerSpec) -> None:
-    assert check_mixer(type(spec)()) == []
-
-
-@pytest.mark.parametrize("spec", CONTRACT, ids=lambda spec: spec.kind_name())
+@pytest.mark.parametrize("spec", DEFAULTS, ids=lambda spec: spec.kind_name())
 def test_bfloat16_is_as_exact_as_its_inputs(spec: MixerSpec) -> None:
     """Under autocast, with the state in single precision, the output is off by what bfloat16 rounds."""
     mixer, x = perturbed(spec, CONTEXT).float(), noise("x", K, B, 70, D).float().requires_grad_()

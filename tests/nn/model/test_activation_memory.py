@@ -18,7 +18,7 @@ from ablate.spec.named import block_names, named_block
 
 BYTES = 4
 LENGTH, WIDTH, HEADS, CLASSES = 200, 64, 2, 3
-BATCHES = 4, 8
+BATCHES = 2, 4
 LARGE_BATCHES = 12, 20
 LARGE = {"she", "generative", "gmm"}
 """Blocks with large tensors that do not grow with the batch: only in a large batch do activations set the peak."""
@@ -38,7 +38,6 @@ def train(model: nn.Module, texts: list[Tensor]) -> None:
 
 def peak_bytes(model: nn.Module, texts: list[Tensor]) -> int:
     """The most memory that is allocated at any time of one step, besides the parameters and their gradients."""
-    train(model, texts)  # gradients, and what is made once (tables, the plans of transforms), are there from here on
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         train(model, texts)
     # `profiled.events()` has only what is allocated outside of operators.
@@ -60,10 +59,12 @@ def predicted_to_measured(spec: ModelSpec, few: int, many: int) -> float:
     shape = {"vocabulary": vocabulary, "context": LENGTH, "classes": CLASSES}
     model = build_model(spec, **shape, seeds=[0]).train()
     texts = 2 if spec.family in ("dual_encoder", "encoder_decoder") else 1
-    small, large = (
-        peak_bytes(model, [torch.randint(vocabulary, (1, batch, LENGTH)) for _ in range(texts)])
-        for batch in (few, many)
-    )
+
+    def inputs(batch: int) -> list[Tensor]:
+        return [torch.randint(vocabulary, (1, batch, LENGTH)) for _ in range(texts)]
+
+    train(model, inputs(1))  # makes the gradients, and what is made once: tables, the plans of transforms
+    small, large = (peak_bytes(model, inputs(batch)) for batch in (few, many))
     measured = (large - small) / (many - few)
     return BYTES * model_cost(spec, **shape).activations / measured
 
