@@ -71,6 +71,14 @@ def measured(
     space: SpaceSpec, widths: Sequence[int], cache: Path, seconds: float, names: Sequence[str] = ()
 ) -> Iterator[Row]:
     """Measure the variants of a space with these names, or all, about `seconds` for each way."""
+    for name, variant, task in resolved(space, widths, cache, names):
+        yield row(name, variant, task, seconds)
+
+
+def resolved(
+    space: SpaceSpec, widths: Sequence[int], cache: Path, names: Sequence[str] = ()
+) -> Iterator[tuple[str, VariantSpec, Task]]:
+    """The variants of a space with these names, or all, at these widths, and their opened task."""
     opened = space.task.open(cache, space.task.prepare(cache, lambda line: None))
     settings = {"baseline": dict[str, str]()}
     settings |= {f"{switch}={setting}": {switch: setting} for switch, setting in space.single_settings()}
@@ -78,8 +86,7 @@ def measured(
     settings = {name: chosen for name, chosen in settings.items() if not names or name in names}
     for width in widths:
         for name, chosen in settings.items():
-            variant = space.resolve(chosen, {"model.width": width, "model.heads": HEADS})
-            yield row(name, variant, opened, seconds)
+            yield name, space.resolve(chosen, {"model.width": width, "model.heads": HEADS}), opened
 
 
 def row(name: str, variant: VariantSpec, task: Task, seconds: float) -> Row:

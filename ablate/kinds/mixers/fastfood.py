@@ -26,8 +26,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ablate.nn.kernels.hadamard import hadamard, hadamard_cost
-from ablate.nn.kernels.random_features import fourier, log_positive, scaled
+from ablate.nn.kernels.hadamard import LARGEST_PRODUCT, hadamard, hadamard_cost
+from ablate.nn.kernels.random_features import fourier, log_positive, projected
 from ablate.nn.pack import normal
 from ablate.nn.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
 from ablate.spec.cost import Cost
@@ -60,14 +60,18 @@ class FastFoodSpec(MixerSpec):
     def cost(self, context: LayerContext, length: int) -> Cost:
         d_h = context.head_width
         n = _power_of_two(d_h)
-        projected = Cost(multiplications=d_h + 4 * n, activations=4 * n) + hadamard_cost(n) * 2
-        diagonals = Cost(parameters=3 * n)
+        factors = Cost(multiplications=4 * n) + hadamard_cost(n) * 2
+        if n > LARGEST_PRODUCT:
+            projected, once = factors + Cost(activations=4 * n), Cost(parameters=3 * n)
+        else:
+            projected = Cost(multiplications=d_h * n, additions=(d_h - 1) * n, activations=d_h)
+            once = factors * d_h + Cost(parameters=3 * n, activations=4 * n * d_h)
         if self.form == "rks":
             # Cosines and sines are counted with the exponentials.
-            feature = projected + Cost(multiplications=2 * n, exponentiations=2 * n, activations=n)
-            return feature_attention_cost(context, length, 2 * n + 1, feature, logarithmic=False) + diagonals
-        feature = projected + Cost(multiplications=d_h, additions=d_h - 1 + 2 * n, exponentiations=n, activations=d_h)
-        return feature_attention_cost(context, length, n, feature, logarithmic=True) + diagonals
+            feature = projected + Cost(multiplications=2 * n, exponentiations=2 * n)
+            return feature_attention_cost(context, length, 2 * n + 1, feature, logarithmic=False) + once
+        feature = projected + Cost(multiplications=d_h, additions=d_h - 1 + 2 * n, exponentiations=n)
+        return feature_attention_cost(context, length, n, feature, logarithmic=True) + once
 
 
 def _power_of_two(width: int) -> int:
@@ -80,7 +84,7 @@ def _permutation(values: Tensor, generator: torch.Generator) -> Tensor:
 
 
 class _Projection(FeatureMap):
-    """V·x = S·H·G·Π·H·B·x/√n."""
+    """V·x = S·H·G·Π·H·B·x/√n. For many vectors up to a width of 256 V is made, in two small products, and applied."""
 
     scaling: Tensor
     gaussian: Tensor
@@ -94,13 +98,23 @@ class _Projection(FeatureMap):
             self.declare(name, (n,), normal(1 / math.sqrt(n)))
         self.declare("permutation", (n,), _permutation, trainable=False)
 
-    def project(self, x: Tensor) -> Tensor:
-        """[K, B, H, T, d_h] to V·x, [K, B, H, T, n]."""
-        n = self.scaling.shape[-1]
+    def project(self, *xs: Tensor) -> tuple[Tensor, ...]:
+        """Each [K, B, H, T, d_h] to V·x/d_h^¼, [K, B, H, T, n]."""
+        n, width = self.scaling.shape[-1], xs[0].shape[-1]
+        if n > LARGEST_PRODUCT or sum(x[0, ..., 0].numel() for x in xs) < n:
+            return tuple(self._through_factors(x) for x in xs)
+        unit = torch.eye(width, dtype=self.scaling.dtype, device=self.scaling.device)
+        turned = self._through_factors(unit.expand(self.pack, 1, 1, -1, -1))  # Vᵀ/d_h^¼, [K, 1, 1, d_h, n]
+        return tuple(projected(x, turned[:, 0, 0].mT) for x in xs)
+
+    def _through_factors(self, x: Tensor) -> Tensor:
+        """`project`, factor by factor."""
+        n, width = self.scaling.shape[-1], x.shape[-1]
         s, g, b = (diagonal.view(self.pack, 1, 1, 1, n) for diagonal in (self.scaling, self.gaussian, self.binary))
-        mixed = hadamard(F.pad(x, (0, n - x.shape[-1])) * b)
+        mixed = hadamard(F.pad(x, (0, n - width)) * b)
         order = self.permutation.long().view(self.pack, 1, 1, 1, n).expand_as(mixed)
-        return s * hadamard(mixed.gather(-1, order) * g) / math.sqrt(n)
+        turned: Tensor = hadamard(mixed.gather(-1, order) * g)
+        return turned * (s / math.sqrt(n * math.sqrt(width)))
 
 
 class FourierFastFood(_Projection):
@@ -108,10 +122,9 @@ class FourierFastFood(_Projection):
 
     logarithmic = False
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[K, B, H, T, d_h] to [K, B, H, T, 2n + 1]."""
-        u = self.project(scaled(x))
-        return fourier(u, 1 / math.sqrt(u.shape[-1]))
+    def forward(self, *xs: Tensor) -> tuple[Tensor, ...]:
+        """Each [K, B, H, T, d_h] to [K, B, H, T, 2n + 1]."""
+        return tuple(fourier(u, 1 / math.sqrt(u.shape[-1])) for u in self.project(*xs))
 
 
 class PositiveFastFood(_Projection):
@@ -119,7 +132,7 @@ class PositiveFastFood(_Projection):
 
     logarithmic = True
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[K, B, H, T, d_h] to log φ, [K, B, H, T, n]."""
-        x = scaled(x)
-        return log_positive(self.project(x), x, weight=1.0)
+    def forward(self, *xs: Tensor) -> tuple[Tensor, ...]:
+        """Each [K, B, H, T, d_h] to log φ, [K, B, H, T, n]."""
+        us = self.project(*xs)
+        return tuple(log_positive(u, x, weight=1 / math.sqrt(x.shape[-1])) for u, x in zip(us, xs, strict=True))

@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from ablate.nn.kernels.random_features import fourier, log_positive, scaled, usual_samples, xavier_uniform
+from ablate.nn.kernels.random_features import fourier, log_positive, projected, scaled, usual_samples, xavier_uniform
 from ablate.nn.pack import Linear, Packed, constant, normal, zeros
 from ablate.nn.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
 from ablate.spec.cost import Cost, linear_cost
@@ -76,10 +76,11 @@ class GenerativeSpec(MixerSpec):
             exponentiations=r * d_h,
             activations=3 * r * hidden + r * d_h,
         )
-        u = Cost(multiplications=d_h + r * d_h, additions=r * (d_h - 1), activations=d_h)
+        made += Cost(multiplications=r * d_h)
+        u = Cost(multiplications=r * d_h, additions=r * (d_h - 1), activations=d_h)
         if self.form == "rks":
             # Cosines and sines are counted with the exponentials.
-            feature = u + Cost(multiplications=2 * r, exponentiations=2 * r, activations=r)
+            feature = u + Cost(multiplications=2 * r, exponentiations=2 * r)
             return feature_attention_cost(context, length, 2 * r + 1, feature, logarithmic=False) + made
         feature = u + Cost(multiplications=d_h, additions=d_h - 1 + 2 * r, exponentiations=r)
         return feature_attention_cost(context, length, r, feature, logarithmic=True) + made
@@ -124,11 +125,11 @@ class FourierGenerative(FeatureMap):
         super().__init__(pack)
         self.generator = Generator(pack, width, samples)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[K, B, H, T, d_h] to [K, B, H, T, 2R + 1]."""
-        omega = self.generator()
-        u = torch.einsum("kbhtd,krd->kbhtr", scaled(x), omega)
-        return fourier(u, 1 / math.sqrt(omega.shape[1]))
+    def forward(self, *xs: Tensor) -> tuple[Tensor, ...]:
+        """Each [K, B, H, T, d_h] to [K, B, H, T, 2R + 1]."""
+        omega = scaled(self.generator())
+        us = (projected(x, omega) for x in xs)
+        return tuple(fourier(u, 1 / math.sqrt(omega.shape[1])) for u in us)
 
 
 class PositiveGenerative(FeatureMap):
@@ -140,7 +141,7 @@ class PositiveGenerative(FeatureMap):
         super().__init__(pack)
         self.generator = Generator(pack, width, samples)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[K, B, H, T, d_h] to log φ, [K, B, H, T, R]."""
-        x = scaled(x)
-        return log_positive(torch.einsum("kbhtd,krd->kbhtr", x, self.generator()), x, weight=1.0)
+    def forward(self, *xs: Tensor) -> tuple[Tensor, ...]:
+        """Each [K, B, H, T, d_h] to log φ, [K, B, H, T, R]."""
+        omega = scaled(self.generator())
+        return tuple(log_positive(projected(x, omega), x, weight=1 / math.sqrt(x.shape[-1])) for x in xs)

@@ -59,7 +59,6 @@ class GmmSpec(MixerSpec):
     def cost(self, context: LayerContext, length: int) -> Cost:
         h, r = context.heads, self._samples(context)
         d_h = context.width // h
-        scaled = Cost(multiplications=d_h, activations=d_h)
         if self.form == "rks":
             made = Cost(
                 parameters=h * d_h * (d_h + 1),
@@ -69,15 +68,15 @@ class GmmSpec(MixerSpec):
             )
             # Cosines and sines are counted with the exponentials.
             u = Cost(
-                multiplications=2 * r * d_h + 4 * r,
+                multiplications=2 * r * d_h + 4 * r + d_h,
                 additions=2 * r * (d_h - 1),
                 exponentiations=4 * r,
-                activations=2 * r,
+                activations=d_h,
             )
-            return feature_attention_cost(context, length, 4 * r + 1, scaled + u, logarithmic=False) + made
+            return feature_attention_cost(context, length, 4 * r + 1, u, logarithmic=False) + made
         made = Cost(
             parameters=2 * h * d_h,
-            multiplications=h * d_h * (r + 1),
+            multiplications=h * d_h * (2 * r + 1),
             additions=h * d_h * r,
             exponentiations=h * d_h,
             activations=h * d_h * (r + 1),
@@ -85,7 +84,7 @@ class GmmSpec(MixerSpec):
         u = Cost(
             multiplications=r * d_h + d_h, additions=r * (d_h - 1) + d_h - 1 + 2 * r, exponentiations=r, activations=d_h
         )
-        return feature_attention_cost(context, length, r, scaled + u, logarithmic=True) + made
+        return feature_attention_cost(context, length, r, u, logarithmic=True) + made
 
     def _samples(self, context: LayerContext) -> int:
         usual = usual_samples(context.head_width)
@@ -111,13 +110,13 @@ class FourierMixture(FeatureMap):
         self.declare("sigma", (heads, width, width), xavier_uniform, decay=True)
         self.declare("mean", (heads, width), _uniform(1 / width))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[K, B, H, T, d_h] to [K, B, H, T, 4R + 1]."""
-        x = scaled(x)
+    def forward(self, *xs: Tensor) -> tuple[Tensor, ...]:
+        """Each [K, B, H, T, d_h] to [K, B, H, T, 4R + 1]."""
         centred = torch.einsum("khsd,ksr->khdr", self.sigma, self.noise)
         mean = self.mean.unsqueeze(-1)
         omega = torch.cat([centred + mean, centred - mean], -1)  # [K, H, d_h, 2R]
-        return fourier(torch.einsum("kbhtd,khdr->kbhtr", x, omega), 1 / math.sqrt(self.noise.shape[-1]))
+        us = (torch.einsum("kbhtd,khdr->kbhtr", scaled(x), omega) for x in xs)
+        return tuple(fourier(u, 1 / math.sqrt(self.noise.shape[-1])) for u in us)
 
 
 class PositiveMixture(FeatureMap):
@@ -134,8 +133,10 @@ class PositiveMixture(FeatureMap):
         self.declare("sigma", (heads, width), xavier_uniform)
         self.declare("mean", (heads, width), _uniform(1 / math.sqrt(width)))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[K, B, H, T, d_h] to log φ, [K, B, H, T, R]."""
-        x = scaled(x)
-        omega = (self.sigma / 2).exp().unsqueeze(-1) * self.noise.unsqueeze(1) + self.mean.unsqueeze(-1)
-        return log_positive(torch.einsum("kbhtd,khdr->kbhtr", x, omega), x, weight=1.0)
+    def forward(self, *xs: Tensor) -> tuple[Tensor, ...]:
+        """Each [K, B, H, T, d_h] to log φ, [K, B, H, T, R]."""
+        noise = self.noise.mT.unsqueeze(1)  # [K, 1, R, d_h]
+        omega = scaled((self.sigma / 2).exp().unsqueeze(-2) * noise + self.mean.unsqueeze(-2))
+        return tuple(
+            log_positive(torch.einsum("kbhtd,khrd->kbhtr", x, omega), x, weight=1 / math.sqrt(x.shape[-1])) for x in xs
+        )

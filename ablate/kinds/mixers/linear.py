@@ -53,6 +53,6 @@ class EluPlusOne(FeatureMap):
 
     logarithmic = False
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[K, B, H, T, d_h] to the same."""
-        return F.elu(x) + 1
+    def forward(self, *xs: Tensor) -> tuple[Tensor, ...]:
+        """Each [K, B, H, T, d_h] to the same."""
+        return tuple(F.elu(x) + 1 for x in xs)

@@ -21,11 +21,10 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
-from ablate.nn.kernels.random_features import log_positive, orthogonal_directions, scaled
+from ablate.nn.kernels.random_features import log_positive, orthogonal_directions, projected, scaled
 from ablate.nn.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
@@ -61,7 +60,7 @@ class PerformerSpec(MixerSpec):
         d_h, m = context.head_width, self.features
         feature = Cost(multiplications=m * d_h, additions=m * (d_h - 1))
         if self.kernel == "softmax":
-            feature += Cost(multiplications=2 * d_h + 1, additions=d_h - 1 + 2 * m, exponentiations=m, activations=d_h)
+            feature += Cost(multiplications=d_h + 1, additions=d_h - 1 + 2 * m, exponentiations=m, activations=d_h)
         else:
             feature += Cost(multiplications=m, additions=m, activations=m)
         return feature_attention_cost(context, length, m, feature, logarithmic=self.kernel == "softmax")
@@ -77,10 +76,10 @@ class PositiveFeatures(FeatureMap):
         super().__init__(pack)
         self.declare("omega", (features, width), orthogonal_directions, trainable=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[K, B, H, T, d_h] to log φ, [K, B, H, T, m]."""
-        x = scaled(x)
-        return log_positive(torch.einsum("kbhtd,kmd->kbhtm", x, self.omega), x, weight=0.5)
+    def forward(self, *xs: Tensor) -> tuple[Tensor, ...]:
+        """Each [K, B, H, T, d_h] to log φ, [K, B, H, T, m]."""
+        omega = scaled(self.omega)
+        return tuple(log_positive(projected(x, omega), x, weight=0.5 / math.sqrt(x.shape[-1])) for x in xs)
 
 
 class ReluFeatures(FeatureMap):
@@ -93,7 +92,7 @@ class ReluFeatures(FeatureMap):
         super().__init__(pack)
         self.declare("omega", (features, width), orthogonal_directions, trainable=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[K, B, H, T, d_h] to [K, B, H, T, m]."""
-        u = torch.einsum("kbhtd,kmd->kbhtm", x, self.omega)
-        return u.relu() / math.sqrt(self.omega.shape[1]) + _RELU_EPSILON
+    def forward(self, *xs: Tensor) -> tuple[Tensor, ...]:
+        """Each [K, B, H, T, d_h] to [K, B, H, T, m]."""
+        us = (projected(x, self.omega) for x in xs)
+        return tuple(u.relu() / math.sqrt(self.omega.shape[1]) + _RELU_EPSILON for u in us)

@@ -77,7 +77,7 @@ class _Chunked(torch.autograd.Function):
                     qs, ks, vs = (segment.of(x) for x in (q, k, v))
                     before, state = segment.before(ks, vs, state)
                     read = multiply(segment.inside(multiply(qs, ks.mT)), vs)
-                    segment.put(y, _plus(read, segment.from_edge(qs), before))
+                    y = segment.put(y, _plus(read, segment.from_edge(qs), before))
         ctx.chunk = chunk  # type: ignore[attr-defined]
         ctx.save_for_backward(q, k, v, log_decay, *starts)  # type: ignore[arg-type]
         return y
@@ -103,9 +103,9 @@ class _Chunked(torch.autograd.Function):
                     mixed = segment.inside(multiply(qs, ks.mT))
                     from_behind = None if behind is None else behind.mT
                     from_before = None if before is None else before.mT
-                    segment.put(dq, _plus(multiply(square, ks), segment.from_edge(gs), from_before))
-                    segment.put(dk, _plus(multiply(square.mT, qs), segment.to_end(vs), from_behind))
-                    segment.put(dv, _plus(multiply(mixed.mT, gs), segment.to_end(ks), behind))
+                    dq = segment.put(dq, _plus(multiply(square, ks), segment.from_edge(gs), from_before))
+                    dk = segment.put(dk, _plus(multiply(square.mT, qs), segment.to_end(vs), from_behind))
+                    dv = segment.put(dv, _plus(multiply(mixed.mT, gs), segment.to_end(ks), behind))
         return dq, dk, dv, None, None
 
 
@@ -136,11 +136,14 @@ class _Segment:
         tokens = F.pad(tokens, (0, 0, 0, self.fill)) if self.fill else tokens
         return tokens.reshape(-1, self.chunk, x.shape[-1])
 
-    def put(self, y: Tensor, chunks: Tensor) -> None:
-        """Write chunks [s·n, C, w] to their tokens of y [..., T, w]."""
+    def put(self, y: Tensor, chunks: Tensor) -> Tensor:
+        """y [..., T, w] with chunks [s·n, C, w] written to their tokens, or the chunks where they are all of y."""
+        if chunks.numel() == y.numel() and y.is_contiguous():
+            return chunks.view(y.shape)
         here = _heads(y)[self.where]
         tokens = chunks.view(self.sequences, -1, y.shape[-1])[:, : self.tokens]
         here.copy_(tokens.view(*here.shape[:2], *tokens.shape[1:]))
+        return y
 
     def inside(self, square: Tensor) -> Tensor:
         """[s·n, C, C] times the decay from token j to token i, 0 for j > i; in place."""
@@ -250,7 +253,7 @@ def _cut(q: Tensor, log_decay: Tensor | None, chunk: int) -> list[list[Callable[
         log_decay = log_decay.expand(*q.shape[:-1], 1)
     tokens = _tokens_of_segment(length, width, chunk)
     numbers = _SEGMENT if q.device.type == "cpu" else _SEGMENT * _WIDER
-    together = max(1, numbers // (tokens * width))  # sequences
+    together = max(1, round(numbers / (tokens * width)))  # sequences
     texts = []
     for some in _sequences(rows, heads, together):
         text: list[Callable[[], _Segment]] = []

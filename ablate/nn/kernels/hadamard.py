@@ -9,21 +9,21 @@ from torch import Tensor
 
 from ablate.spec.cost import Cost
 
-_PRODUCT = 256
+LARGEST_PRODUCT = 256
 """Width up to which a product with H is faster than log n passes through memory: at width 64 three times on a Zen 4."""
 
 
 def hadamard(x: Tensor) -> Tensor:
     """x·H_n over the last axis, whose width n is a power of two: [..., n] to the same."""
     width = x.shape[-1]
-    if width > _PRODUCT or torch.compiler.is_compiling():
+    if width > LARGEST_PRODUCT or torch.compiler.is_compiling():
         return in_passes(x)
     return x @ _matrix(width, x.dtype, x.device)
 
 
 def hadamard_cost(width: int) -> Cost:
     """Cost of one transform."""
-    if width > _PRODUCT:
+    if width > LARGEST_PRODUCT:
         return Cost(additions=width * (width.bit_length() - 1))
     return Cost(multiplications=width * width, additions=width * (width - 1))
 

@@ -16,11 +16,11 @@ import math
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ablate.nn.kernels.choice import choose
 from ablate.nn.kernels.chunked import chunked, segments
+from ablate.nn.kernels.fading import fading
 
 CHUNKS = {str(chunk): chunk for chunk in (16, 32, 64, 128)}
 """Tokens in a chunk, a power of two; `ablate bench --tune` finds the fastest."""
@@ -53,11 +53,7 @@ def causal(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None = None, chu
     q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
     if log_decay is None or (log_decay.shape[-1] == 1 and not log_decay.requires_grad):
         return chunked(q, k, v, log_decay, chunk)
-    pad = -length % chunk
-    q, k, v = (_chunks(x, pad, chunk) for x in (q, k, v))
-    # From the start of the chunk to each token, itself included; double, since weights are e^(small differences).
-    g = _chunks(log_decay, pad, chunk).double().cumsum(-2)
-    return _fading_by_channel(q, k, v, g).flatten(-3, -2)[..., :length, :]
+    return fading(q, k, v, log_decay.expand(*q.shape[:-1], log_decay.shape[-1]), chunk)
 
 
 def chunk_rule(d: int, e: int) -> str:
@@ -73,12 +69,7 @@ def kept(length: int, d: int, e: int, decay: Literal["none", "head", "trained_he
     chunk = _no_longer(CHUNKS[chunk_rule(d, e)], length)
     if decay in ("none", "head"):
         return length * (2 * d + e) + (segments(length, d, chunk) - 1) * d * e
-    tokens = length + -length % chunk
-    inputs, states = tokens * (2 * d + e), tokens // chunk * d * e
-    scales = chunk.bit_length() - 1  # at each, half of q and k is faded, and its factors are kept too
-    if decay == "trained_head":  # whose factors are one number a token
-        return inputs + 2 * states + tokens * (d * (2 + scales) + chunk // 2 + scales + 3)
-    return inputs + 2 * states + tokens * (d * (2 + 2 * scales) + e + chunk // 2)
+    return length * (2 * d + e + (1 if decay == "trained_head" else d))
 
 
 def normalised(
@@ -109,9 +100,29 @@ def _quotient(y: Tensor) -> Tensor:
 
     The gradient divides by the denominator too; below the smallest normal number its inverse would overflow.
     """
-    total = y[..., -1:]
-    nothing = total.abs() <= torch.finfo(total.dtype).tiny / torch.finfo(total.dtype).eps
-    return (y[..., :-1] / total.masked_fill(nothing, 1.0)).masked_fill(nothing, 0.0)
+    quotient: Tensor = _Quotient.apply(y)  # type: ignore[no-untyped-call]
+    return quotient
+
+
+class _Quotient(torch.autograd.Function):
+    """z = y/t keeps z and 1/t: ∂L/∂y = g/t, ∂L/∂t = -g·z/t."""
+
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, y: Tensor) -> Tensor:
+        total = y[..., -1:]
+        nothing = total.abs() <= torch.finfo(total.dtype).tiny / torch.finfo(total.dtype).eps
+        # In single precision at least: a rounded inverse would be wrong for all entries alike.
+        inverse = total.to(torch.promote_types(y.dtype, torch.float32)).reciprocal().masked_fill_(nothing, 0.0)
+        z = (y[..., :-1] * inverse).to(y.dtype)
+        ctx.save_for_backward(z, inverse)
+        return z
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> Tensor:
+        z, inverse = ctx.saved_tensors  # type: ignore[attr-defined]
+        (g,) = gradients
+        return torch.cat([g * inverse, (g * z).sum(-1, keepdim=True) * -inverse], -1).to(g.dtype)
 
 
 def normalised_from_logs(
@@ -187,44 +198,3 @@ def recur_normalised(
 def _no_longer(chunk: int, length: int) -> int:
     """The chunk, or the smallest power of two that holds all tokens."""
     return min(chunk, 1 << (length - 1).bit_length())
-
-
-def _chunks(x: Tensor, pad: int, chunk: int) -> Tensor:
-    # Contiguous, or every product would copy it and keep its own copy.
-    return torch.unflatten(F.pad(x, (0, 0, 0, pad)) if pad else x.contiguous(), -2, (-1, chunk))  # [..., n, C, width]
-
-
-def _exp(log_weights: Tensor, like: Tensor) -> Tensor:
-    """In single precision at least: what is rounded in a logarithm is a factor in the weight."""
-    return log_weights.to(torch.promote_types(like.dtype, torch.float32)).exp().to(like.dtype)
-
-
-def _before_fading(added: Tensor, kept: Tensor) -> Tensor:
-    """The state before each chunk [..., n, d, e], from what each adds and which part each keeps, [..., n, d, 1]."""
-    state = torch.zeros_like(added[..., 0, :, :])
-    before = []
-    # Not by index: the gradient of each `x[..., index, :, :]` is of the size of x, which all chunks together square.
-    for adds, keeps in zip(added.unbind(-3), kept.unbind(-3), strict=True):
-        before.append(state)
-        state = state * keeps + adds
-    return torch.stack(before, -3)
-
-
-def _fading_by_channel(q: Tensor, k: Tensor, v: Tensor, g: Tensor) -> Tensor:
-    """A decay for each channel: in a chunk, each half reads the half before it, at every scale.
-
-    For i right and j left of an edge b, e^(g_i - g_j) = e^(g_i - g_b)·e^(g_b - g_j), and both factors are at most 1.
-    """
-    last = g[..., -1:, :]
-    before = _before_fading((k * _exp(last - g, k)).mT @ v, _exp(last, k).mT)
-    y = (q * _exp(g, q)) @ before
-    y = y + (q * k).sum(-1, keepdim=True) * v  # each token reads itself, without decay
-    size = 1
-    while size < q.shape[-2]:
-        left_k, left_v, left_g = (torch.unflatten(x, -2, (-1, 2, size))[..., 0, :, :] for x in (k, v, g))
-        right_q, right_g = (torch.unflatten(x, -2, (-1, 2, size))[..., 1, :, :] for x in (q, g))
-        edge = left_g[..., -1:, :]
-        read = ((right_q * _exp(right_g - edge, q)) @ (left_k * _exp(edge - left_g, k)).mT) @ left_v
-        y = y + F.pad(read.unsqueeze(-3), (0, 0, 0, 0, 1, 0)).flatten(-4, -2)
-        size *= 2
-    return y

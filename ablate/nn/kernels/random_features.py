@@ -13,13 +13,45 @@ from torch import Tensor, nn
 
 
 def scaled(x: Tensor) -> Tensor:
-    """x/d^¼, [..., d] to the same: done to queries and keys, it divides their products by √d."""
+    """x/d^¼, [..., d] to the same: done to queries and keys, it divides their products by √d.
+
+    Done to the directions ω, it gives the projections of scaled queries and keys with less work.
+    """
     return x / math.sqrt(math.sqrt(x.shape[-1]))
+
+
+def projected(x: Tensor, omega: Tensor) -> Tensor:
+    """ωᵀ·x, one set of directions for all heads: x [K, B, H, T, d] and ω [K, m, d] to [K, B, H, T, m].
+
+    Heads are split from the width, so that in memory they stand after the tokens; in this order nothing is copied.
+    """
+    return torch.einsum("kbthd,kmd->kbthm", x.transpose(2, 3), omega).transpose(2, 3)
 
 
 def fourier(u: Tensor, scale: float) -> Tensor:
     """scale·[cos u, sin u] ⊕ 1, [..., m] to [..., 2m + 1]; the kernel gains 1, which keeps denominators from 0."""
-    return torch.cat([scale * u.cos(), scale * u.sin(), u.new_ones(1).expand(*u.shape[:-1], 1)], -1)
+    if torch.compiler.is_compiling():
+        return torch.cat([scale * u.cos(), scale * u.sin(), u.new_ones(1).expand(*u.shape[:-1], 1)], -1)
+    y: Tensor = _Fourier.apply(u, scale)  # type: ignore[no-untyped-call]
+    return y
+
+
+class _Fourier(torch.autograd.Function):
+    """Keeps its result alone: the slope of each wave is the other one."""
+
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, u: Tensor, scale: float) -> Tensor:
+        y = torch.cat([u.cos(), u.sin(), u[..., :1]], -1).mul_(scale)
+        y[..., -1:].fill_(1.0)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> tuple[Tensor, None]:
+        (y,) = ctx.saved_tensors  # type: ignore[attr-defined]
+        (g,) = gradients
+        m = y.shape[-1] // 2
+        return torch.addcmul(g[..., m:-1] * y[..., :m], g[..., :m], y[..., m:-1], value=-1), None
 
 
 def log_positive(u: Tensor, x: Tensor, weight: float) -> Tensor:

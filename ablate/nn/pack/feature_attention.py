@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-import torch
 from torch import Tensor
 
 from ablate.nn.kernels import linear_attention
@@ -29,8 +28,8 @@ class FeatureMap(Packed, ABC):
     logarithmic: bool
 
     @abstractmethod
-    def forward(self, x: Tensor) -> Tensor:
-        """[K, B, H, T, d_h] to [K, B, H, T, m]."""
+    def forward(self, *xs: Tensor) -> tuple[Tensor, ...]:
+        """Queries and keys, each [K, B, H, T, d_h], to the features of each, [K, B, H, T, m]."""
 
 
 class FeatureAttention(AttentionMaps):
@@ -56,8 +55,7 @@ class FeatureAttention(AttentionMaps):
     def _features(self, x: Tensor, first: int = 0) -> tuple[Tensor, Tensor, Tensor]:
         """Features of queries and of keys [K, B, H, T, m] (or their logarithms), and values [K, B, H, T, d_h]."""
         q, k, v = self.projected(x, first)
-        # Together, so that what φ makes from its own parameters is made once.
-        features_q, features_k = self.features(torch.cat([q, k], 1)).chunk(2, 1)
+        features_q, features_k = self.features(q, k)
         return features_q, features_k, v
 
 

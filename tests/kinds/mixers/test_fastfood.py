@@ -55,7 +55,10 @@ def test_head_width_is_filled_up_to_a_power_of_two(heads: int, n: int) -> None:
     x = torch.randn(1, 1, heads, 7, D // heads, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     V = projection(mixer.double().features, 0)
     assert V.shape == (n, n)
-    torch.testing.assert_close(mixer.features.project(x), x @ V[:, : D // heads].mT)
+    expected = x @ V[:, : D // heads].mT / (D // heads) ** 0.25
+    torch.testing.assert_close(mixer.features.project(x)[0], expected)
+    (few,) = mixer.features.project(x[..., :1, :])  # factor by factor
+    torch.testing.assert_close(few, expected[..., :1, :])
 
 
 def test_permutation_is_one_and_of_the_seed() -> None:

@@ -140,6 +140,17 @@ def test_future_does_not_change_a_single_bit(decay: str) -> None:
     assert torch.equal(y[..., : cut + 1, :], z[..., : cut + 1, :])
 
 
+@pytest.mark.parametrize("width", [1, D], ids=["head", "channel"])
+def test_gradients_with_trained_decays_have_gradients(width: int) -> None:
+    inputs = [noise(name, 2, 7, size).requires_grad_() for name, size in (("q", D), ("k", D), ("v", E), ("g", width))]
+
+    def read(q: Tensor, k: Tensor, v: Tensor, g: Tensor) -> Tensor:
+        return linear_attention.causal(q, k, v, -g.exp(), 4)
+
+    assert torch.autograd.gradcheck(read, inputs, fast_mode=True)
+    assert torch.autograd.gradgradcheck(read, inputs, fast_mode=True)
+
+
 @pytest.mark.parametrize("decay", DECAYS)
 def test_memory_is_linear_in_length(decay: str) -> None:
     def kept(length: int) -> int:

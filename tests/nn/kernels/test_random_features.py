@@ -48,6 +48,12 @@ def test_fourier_features_of_gaussian_directions_are_the_gaussian_kernel_plus_on
     assert (features[0] @ features[1]).item() == pytest.approx(expected, abs=0.01)
 
 
+def test_fourier_features_have_gradients_and_gradients_of_these() -> None:
+    u = torch.randn(2, 3, generator=stream(0, "u"), dtype=torch.float64).requires_grad_()
+    assert torch.autograd.gradcheck(lambda u: fourier(u, 0.7), u)
+    assert torch.autograd.gradgradcheck(lambda u: fourier(u, 0.7), u)
+
+
 def test_positive_features_of_gaussian_directions_are_the_exponential_of_the_product() -> None:
     x, y = (0.5 * torch.randn(3, generator=stream(0, name), dtype=torch.float64) for name in "xy")
     omega = torch.randn(3, 200_000, generator=stream(0, "omega"), dtype=torch.float64)
