@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -43,6 +44,8 @@ ROOM, LETTER, PADDING = 960, 6.4, 24
 """Pixels of the table in a window of 1,280, of a letter, and beside the words of a cell."""
 LEAST = {"variant": 130, "verdict": 160}
 """Least widths of the columns of words."""
+WRAPPED = 65
+"""Pixels of a row whose words take several lines; Streamlit wraps words only in rows higher than 64."""
 SIGNS = {"supported": ":green-badge[supported]", "refuted": ":red-badge[refuted]"}
 
 
@@ -194,6 +197,7 @@ def _show_table(study_report: StudyReport, table: pd.DataFrame) -> None:
         key="ablation",
         hide_index=True,
         height="content" if len(table) <= MOST_WHOLE else "auto",
+        row_height=WRAPPED if _is_cut(table, words) else None,
         column_config=columns | {name: text(width=width) for name, width in words.items()},
         column_order=told,
         placeholder=MISSING,
@@ -218,6 +222,11 @@ def _word_widths(table: pd.DataFrame, room: int) -> dict[str, int]:
 
     variant = min(range(LEAST["variant"], free - LEAST["verdict"] + 1, 10), key=cut)
     return {"variant": variant, "verdict": free - variant}
+
+
+def _is_cut(table: pd.DataFrame, widths: Mapping[str, int]) -> bool:
+    """Whether a name or a verdict does not fit in one line of its column."""
+    return any(PADDING + LETTER * len(words) > width for name, width in widths.items() for words in table[name])
 
 
 def _telling(study_report: StudyReport, table: pd.DataFrame) -> list[str]:
