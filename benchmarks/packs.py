@@ -149,7 +149,9 @@ def ray_tune_placed(trials: Sequence[Trial], cache: Path) -> Losses:
             tune.with_resources(Placed, {"cpu": 1}),
             param_space={"key": tune.grid_search(list(jobs))},
             tune_config=tune.TuneConfig(reuse_actors=True),
-            run_config=tune.RunConfig(storage_path=folder, verbose=0),
+            run_config=tune.RunConfig(
+                storage_path=folder, checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False), verbose=0
+            ),
         )
         results = tuner.fit()
     trial_results = [results[number] for number in range(len(results))]
