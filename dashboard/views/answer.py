@@ -192,12 +192,13 @@ def _show_table(study_report: StudyReport, table: pd.DataFrame) -> None:
         ),
     }
     words = _word_widths(table, ROOM - sum(columns[name]["width"] for name in told if name in columns))
+    whole = len(table) <= MOST_WHOLE
     st.dataframe(
         table,
         key="ablation",
         hide_index=True,
-        height="content" if len(table) <= MOST_WHOLE else "auto",
-        row_height=WRAPPED if _is_cut(table, words) else None,
+        height="content" if whole else "auto",
+        row_height=WRAPPED if whole and _is_cut(table, words) else None,
         column_config=columns | {name: text(width=width) for name, width in words.items()},
         column_order=told,
         placeholder=MISSING,
