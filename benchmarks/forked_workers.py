@@ -11,18 +11,16 @@ import runpy
 import signal
 import subprocess
 import sys
-import threading
-import time
-import traceback
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 from unittest.mock import patch
 
 from ablate.execution import local, ranks
+from benchmarks.forked_process import ForkedProcess
 
 FORKED = "ablate-worker"
 """The process name of a forked worker."""
@@ -43,17 +41,15 @@ def forked_workers() -> Iterator[None]:
 def _start_process(command: Sequence[str], **options: Any) -> Any:
     """What is called in place of `subprocess.Popen`."""
     if any(module in command for module in _NAMES):
-        return _ForkedProcess(command, **options)
+        return _ForkedModule(command, **options)
     return subprocess.Popen(command, **options)
 
 
-class _ForkedProcess:
+class _ForkedModule(ForkedProcess):
     """`python -m MODULE ARGUMENTS`, forked from this process, in place of `subprocess.Popen`.
 
     Attributes:
-        pid: Of the process.
         stdin: The end of its standard input to write to, if it was asked for.
-        returncode: The exit code, once it is known.
     """
 
     def __init__(
@@ -67,84 +63,38 @@ class _ForkedProcess:
         **others: Any,
     ) -> None:
         self.stdin: IO[bytes] | None = None
-        self.returncode: int | None = None
-        self._waiting = threading.Lock()
         reading = os.open(os.devnull, os.O_RDONLY)
         if stdin == subprocess.PIPE:
             os.close(reading)
             reading, writing = os.pipe()
             self.stdin = open(writing, "wb")  # noqa: SIM115 - closed by the caller, as that of `Popen`
-        with warnings.catch_warnings():  # from Python 3.12 on, of a driver with more threads than this one
-            warnings.simplefilter("ignore", DeprecationWarning)
-            self.pid = os.fork()
-        if self.pid == 0:
-            log = None if stdout is None else stdout.fileno()
-            _become(command, reading, log, pass_fds, dict(os.environ) if env is None else env)
+        log = None if stdout is None else stdout.fileno()
+        environment = dict(os.environ) if env is None else env
+        super().__init__(partial(_become, command, reading, log, pass_fds, environment))
         os.close(reading)
-
-    def wait(self, timeout: float = float("inf")) -> int:
-        """The exit code."""
-        end = time.monotonic() + timeout
-        while True:
-            with self._waiting:
-                if self.returncode is None:
-                    ended, status = os.waitpid(self.pid, os.WNOHANG)
-                    if ended:
-                        self.returncode = os.waitstatus_to_exitcode(status)
-                if self.returncode is not None:
-                    return self.returncode
-            if time.monotonic() > end:
-                raise subprocess.TimeoutExpired("a forked process", timeout)
-            time.sleep(0.005)
-
-    def terminate(self) -> None:
-        """Ask it to end."""
-        self._send(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """End it at once."""
-        self._send(signal.SIGKILL)
-
-    def _send(self, number: signal.Signals) -> None:
-        with self._waiting:
-            if self.returncode is None:  # else its id may be another process's by now
-                os.kill(self.pid, number)
 
 
 def _become(
     command: Sequence[str], reading: int, log: int | None, passed: Sequence[int], environment: dict[str, str]
-) -> NoReturn:
+) -> None:
     """The forked process: what `python -m MODULE` would be, without any other file of the parent's."""
-    code = 1
     gc.freeze()  # what the parent has left is not finalised here: its descriptors have other owners now
-    try:
-        module = command[2]
-        Path("/proc/self/comm").write_text(_NAMES[module])
-        os.dup2(reading, 0)
-        if log is not None:
-            os.dup2(log, 1)
-            os.dup2(log, 2)
-        for number in map(int, os.listdir("/proc/self/fd")):
-            if number > 2 and number not in passed:
-                with suppress(OSError):  # the listing's own
-                    os.close(number)
-        for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(name, signal.SIG_DFL)
-        sys.stdin = open(0, closefd=False)  # noqa: SIM115
-        sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
-        os.environ.clear()
-        os.environ.update(environment)
-        sys.argv = [*command[2:]]
-        sys.modules.pop(module, None)
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        if isinstance(end.code, str):
-            sys.stderr.write(f"{end.code}\n")
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+    module = command[2]
+    Path("/proc/self/comm").write_text(_NAMES[module])
+    os.dup2(reading, 0)
+    if log is not None:
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if number > 2 and number not in passed:
+            with suppress(OSError):  # the listing's own
+                os.close(number)
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, signal.SIG_DFL)
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = [*command[2:]]
+    sys.modules.pop(module, None)
+    runpy.run_module(module, run_name="__main__", alter_sys=True)

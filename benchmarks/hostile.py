@@ -18,14 +18,13 @@ import sqlite3
 import sys
 import tempfile
 import time
-import traceback
 import warnings
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
 import psutil
 import torch
@@ -39,6 +38,7 @@ from ablate.planning.planner import Planner
 from ablate.spec.reading import load_space
 from ablate.store import Environment, open_store
 from benchmarks.driver import InstantEngine
+from benchmarks.forked_process import exit_as_program
 from benchmarks.hostile_cases import LINES, TINY, Case, around, cases
 from benchmarks.scheduling import scheduled, told
 
@@ -160,7 +160,7 @@ def run_case(case: Case, folder: Path, seconds: float = SECONDS) -> Ending:
         warnings.simplefilter("ignore", DeprecationWarning)  # other threads hold nothing that a case needs
         pid = os.fork()
     if pid == 0:
-        _call(case, work, folder)
+        exit_as_program(partial(_call, case, work, folder), failed=99)
     code, why = _awaited(pid, seconds)
     error = (folder / "stderr").read_text(errors="replace")
     store = work / "studies" / "ablate.db"
@@ -171,27 +171,17 @@ def run_case(case: Case, folder: Path, seconds: float = SECONDS) -> Ending:
     return Ending(code, error, f"written outside: {outside}" if outside and not why else why)
 
 
-def _call(case: Case, work: Path, folder: Path) -> NoReturn:
-    """The forked process: becomes the command line, and never returns."""
-    code = 99
-    try:
-        os.setsid()
-        os.chdir(work)
-        for number, name in ((1, "stdout"), (2, "stderr")):
-            os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT), number)
-        os.environ["ABLATE_CACHE"] = str(folder / "cache")
-        sys.stdout, sys.stderr = (open(number, "w", closefd=False, errors="replace") for number in (1, 2))  # noqa: SIM115
-        sys.argv = ["ablate", *case.arguments]
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        ablate_main()
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+def _call(case: Case, work: Path, folder: Path) -> None:
+    """The forked process: becomes the command line."""
+    os.setsid()
+    os.chdir(work)
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT), number)
+    os.environ["ABLATE_CACHE"] = str(folder / "cache")
+    sys.stdout, sys.stderr = (open(number, "w", closefd=False, errors="replace") for number in (1, 2))  # noqa: SIM115
+    sys.argv = ["ablate", *case.arguments]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    ablate_main()
 
 
 def _awaited(pid: int, seconds: float) -> tuple[int | None, str]:
