@@ -20,30 +20,17 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from ablate.nn.kernels.allocator import keep_freed_memory
-from ablate.nn.kernels.product import multiply
 from ablate.spec.reading import load_space
-from ablate.spec.task import Task
-from ablate.spec.variant import VariantSpec
-from ablate.timing.clock import side_by_side
-from ablate.training.members import Member
-from ablate.training.pack import Pack
 from benchmarks.machine import OWN_SOURCE, machine
-from benchmarks.plain_model import PlainModel, PlainTraining
-from benchmarks.step import CHECKED, SPACE, TOLERANCE, WIDTHS, recorded, replay, resolved
+from benchmarks.step import CHECKED, SPACE, WAYS, WIDTHS, Training, resolved, timed
 
-WAYS = ("eager", "blocks", "whole", "plain", "plain compiled")
-"""Ours eagerly, with compiled blocks, compiled as a whole; plain torch eagerly and compiled as a whole."""
-_OPTIONS = {"fallback_random": True}
-"""Of the compiler, as `training.compile: blocks` sets them."""
 _SECONDS = 1.0
 """Of measurement, for each way."""
 
@@ -69,80 +56,13 @@ class Cost:
     warm: float
 
 
-class Training:
-    """Steps of a variant in one way.
-
-    Args:
-        variant: The variant.
-        task: Its opened task.
-        way: One of `WAYS`.
-    """
-
-    def __init__(self, variant: VariantSpec, task: Task, way: str) -> None:
-        if way == "blocks":
-            compiled = variant.training.model_copy(update={"compile": "blocks"})
-            variant = variant.model_copy(update={"training": compiled})
-        self.steps = variant.training.steps
-        self._task, self._batch = task, variant.training.batch_size
-        self._pack = Pack([Member(variant, 0)], task, torch.device("cpu"))
-        if way == "whole":
-            self._pack.model.compile(options=_OPTIONS)
-        self._plain: PlainTraining | None = None
-        if way.startswith("plain"):
-            self.model = PlainModel(variant.model, task.shape.vocabulary, task.shape.context)
-            self.model.start_from(self._pack.model.state_dict())
-            self._plain = PlainTraining(self.model, variant.training)
-            if way == "plain compiled":
-                self.model.compile()
-
-    def close(self) -> None:
-        """Stop preparing batches."""
-        self._pack.batches.close()
-
-    def batch(self, step: int) -> dict[str, Tensor]:
-        """The batch of a step, as plain torch takes it."""
-        return self._task.train_batch(0, step, self._batch)
-
-    def loss(self, step: int) -> float:
-        """Run a step; the loss before it."""
-        if self._plain is not None:
-            batch = self.batch(step)
-            return self._plain.step(step, batch["inputs"], batch["targets"]).item()
-        self._pack.step(step)
-        return self._pack.last_loss()[0]
-
-    def call(self) -> Callable[[], object]:
-        """A function that runs one more step."""
-        if self._plain is not None:
-            plain, batch = self._plain, self.batch(1)
-            return lambda: plain.step(CHECKED + 1, batch["inputs"], batch["targets"])
-
-        def step() -> None:
-            self._pack.step(CHECKED + 1 + self._pack.steps % (self.steps - CHECKED - 1))
-            list(self._pack.diverged())
-
-        return step
-
-
 def measured(names: Sequence[str], widths: Sequence[int], cache: Path, seconds: float) -> Iterator[Row]:
     """Measure the variants of the space with these names, or all, about `seconds` for each way."""
     for name, variant, task in resolved(load_space(SPACE, data=OWN_SOURCE), widths, cache, names):
         torch.compiler.reset()
-        with ExitStack() as stack:
-            trainings = {way: Training(variant, task, way) for way in WAYS}
-            for training in trainings.values():
-                stack.callback(training.close)
-            for step in range(1, CHECKED + 1):
-                losses = {way: training.loss(step) for way, training in trainings.items()}
-                if max(losses.values()) - min(losses.values()) > TOLERANCE * losses["eager"]:
-                    raise AssertionError(f"{name}: the losses of step {step} differ: {losses}")
-            uncompiled = PlainModel(variant.model, task.shape.vocabulary, task.shape.context)
-            products = recorded(uncompiled, trainings["plain"].batch(1))
-            calls = [training.call() for training in trainings.values()]
-            floors = [replay(products, torch.bmm), replay(products, multiply)]
-            times = [statistics.median(taken) for taken in side_by_side([*calls, *floors], "cpu", seconds)]
-        milliseconds = {way: 1000 * taken for way, taken in zip(WAYS, times, strict=False)}
-        yield Row(name, variant.model.width, 1000 * min(times[len(WAYS) :]), milliseconds)
+        times, floor = timed(name, variant, task, WAYS, seconds)
+        milliseconds = {way: 1000 * statistics.median(taken) for way, taken in times.items()}
+        yield Row(name, variant.model.width, 1000 * statistics.median(floor), milliseconds)
 
 
 def costs(names: Sequence[str], widths: Sequence[int]) -> Iterator[Cost]:

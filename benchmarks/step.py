@@ -16,6 +16,7 @@ import json
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,10 @@ AIM = 1.3
 CHECKED = 5
 """Steps whose losses are compared."""
 TOLERANCE = 1e-4
+WAYS = ("eager", "blocks", "whole", "plain", "plain compiled")
+"""Ours eagerly, with compiled blocks, compiled as a whole; plain torch eagerly and compiled as a whole."""
+_OPTIONS = {"fallback_random": True}
+"""Of the compiler, as `training.compile: blocks` sets them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,39 +96,92 @@ def resolved(
 
 def row(name: str, variant: VariantSpec, task: Task, seconds: float) -> Row:
     """Measure one variant after a check that both ways give equal losses."""
-    with Pack([Member(variant, 0)], task, torch.device("cpu")) as pack:
-        model = PlainModel(variant.model, task.shape.vocabulary, task.shape.context)
-        model.start_from(pack.model.state_dict())
-        plain = PlainTraining(model, variant.training)
-        batches = [task.train_batch(0, step, variant.training.batch_size) for step in range(1, CHECKED + 1)]
-        for step, batch in enumerate(batches, 1):
-            pack.step(step)
-            theirs = plain.step(step, batch["inputs"], batch["targets"]).item()
-            (ours,) = pack.last_loss()
-            if abs(ours - theirs) > TOLERANCE * theirs:
-                raise AssertionError(f"{name}: the losses of step {step} differ, {ours} and {theirs}")
-        products = recorded(model, batches[0])
+    times, floor = timed(name, variant, task, ("eager", "plain"), seconds)
+    ours = times["eager"]
 
-        def our_step() -> None:
-            pack.step(CHECKED + 1 + pack.steps % (variant.training.steps - CHECKED - 1))
-            list(pack.diverged())
+    def ratio(taken: list[float]) -> float:
+        return statistics.median(other / own for other, own in zip(taken, ours, strict=True))
 
-        def plain_step() -> None:
-            plain.step(CHECKED + 1, batches[0]["inputs"], batches[0]["targets"])
+    return Row(name, variant.model.width, ratio(floor), ratio(times["plain"]), 1000 * statistics.median(ours))
 
-        ways: list[Callable[[], object]] = [
-            our_step,
-            plain_step,
-            replay(products, torch.bmm),
-            replay(products, multiply),
-        ]
-        ours_taken, plain_taken, *floors = side_by_side(ways, "cpu", seconds)
-    floor = min(floors, key=statistics.median)
 
-    def ratio(times: list[float]) -> float:
-        return statistics.median(other / own for other, own in zip(times, ours_taken, strict=True))
+def timed(
+    name: str, variant: VariantSpec, task: Task, ways: Sequence[str], seconds: float
+) -> tuple[dict[str, list[float]], list[float]]:
+    """Seconds of a step in each round by way, and of its matrix products; checks that all ways give equal losses.
 
-    return Row(name, variant.model.width, ratio(floor), ratio(plain_taken), 1000 * statistics.median(ours_taken))
+    Raises:
+        AssertionError: The losses differ.
+    """
+    with ExitStack() as stack:
+        trainings = {way: Training(variant, task, way) for way in ways}
+        for training in trainings.values():
+            stack.callback(training.close)
+        for step in range(1, CHECKED + 1):
+            losses = {way: training.loss(step) for way, training in trainings.items()}
+            if max(losses.values()) - min(losses.values()) > TOLERANCE * min(losses.values()):
+                raise AssertionError(f"{name}: the losses of step {step} differ: {losses}")
+        uncompiled = PlainModel(variant.model, task.shape.vocabulary, task.shape.context)
+        products = recorded(uncompiled, task.train_batch(0, 1, variant.training.batch_size))
+        calls = [training.call() for training in trainings.values()]
+        floors = [replay(products, torch.bmm), replay(products, multiply)]
+        *times, bmm, own = side_by_side([*calls, *floors], "cpu", seconds)
+    return dict(zip(ways, times, strict=True)), min(bmm, own, key=statistics.median)
+
+
+class Training:
+    """Steps of a variant in one way.
+
+    Args:
+        variant: The variant.
+        task: Its opened task.
+        way: One of `WAYS`.
+    """
+
+    def __init__(self, variant: VariantSpec, task: Task, way: str) -> None:
+        if way == "blocks":
+            compiled = variant.training.model_copy(update={"compile": "blocks"})
+            variant = variant.model_copy(update={"training": compiled})
+        self.steps = variant.training.steps
+        self._task, self._batch = task, variant.training.batch_size
+        self._pack = Pack([Member(variant, 0)], task, torch.device("cpu"))
+        if way == "whole":
+            self._pack.model.compile(options=_OPTIONS)
+        self._plain: PlainTraining | None = None
+        if way.startswith("plain"):
+            self.model = PlainModel(variant.model, task.shape.vocabulary, task.shape.context)
+            self.model.start_from(self._pack.model.state_dict())
+            self._plain = PlainTraining(self.model, variant.training)
+            if way == "plain compiled":
+                self.model.compile()
+
+    def close(self) -> None:
+        """Stop preparing batches."""
+        self._pack.batches.close()
+
+    def batch(self, step: int) -> dict[str, Tensor]:
+        """The batch of a step, as plain torch takes it."""
+        return self._task.train_batch(0, step, self._batch)
+
+    def loss(self, step: int) -> float:
+        """Run a step; the loss before it."""
+        if self._plain is not None:
+            batch = self.batch(step)
+            return self._plain.step(step, batch["inputs"], batch["targets"]).item()
+        self._pack.step(step)
+        return self._pack.last_loss()[0]
+
+    def call(self) -> Callable[[], object]:
+        """A function that runs one more step."""
+        if self._plain is not None:
+            plain, batch = self._plain, self.batch(1)
+            return lambda: plain.step(CHECKED + 1, batch["inputs"], batch["targets"])
+
+        def step() -> None:
+            self._pack.step(CHECKED + 1 + self._pack.steps % (self.steps - CHECKED - 1))
+            list(self._pack.diverged())
+
+        return step
 
 
 class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
