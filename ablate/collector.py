@@ -1,4 +1,4 @@
-"""Python's cyclic garbage collector, paused while many records are made."""
+"""A pause of Python's cyclic garbage collector while many records are made."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def paused_collector() -> Iterator[None]:
-    """Look for no unreachable cycles meanwhile.
+    """Pause the collector in the body.
 
-    The collector runs after every so many new objects, and goes through all there are: for the 200,000 records of a
-    large study it takes as long as making them does. Of several threads, the first that paused it ends the pause.
+    It runs after a fixed number of new objects and visits all that exist, which takes long while the points of a large
+    study are read. The pause is that of the process: the first thread that began one ends it.
     """
     was_on = gc.isenabled()
     gc.disable()

@@ -94,8 +94,6 @@ def versus(one: Line, other: Line) -> Line:
 
     Where the other has no points on both sides there is nothing to compare, and nothing comes out.
     """
-    if one.x == other.x:
-        return Line(one.steps, one.x, tuple(map(sub, one.y, other.y)))
     known = dict(zip(other.x, other.y, strict=True))
     if one.x == other.x and len(known) == len(other.x):
         return Line(one.steps, one.x, tuple(map(sub, one.y, other.y)))
