@@ -196,8 +196,8 @@ def abandoned(holder: Row[Any], now: datetime) -> bool:
 
 
 def _count_from(now: datetime, connection: Connection) -> None:
-    """Treat heartbeats in the future, written before the clock was set back, as written now. Otherwise the lease of a
+    """Treat heartbeats in the future, written before the clock was set back, as written now.
 
-    dead driver would not expire until the clock reaches them.
+    Otherwise the lease of a dead driver would not expire until the clock reaches them.
     """
     connection.execute(leases.update().where(leases.c.heartbeat > now + HEARTBEAT_TIMEOUT).values(heartbeat=now))
