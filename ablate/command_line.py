@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _PASSWORD = re.compile(r"(?<=://)([^:/@\s]*):[^@/\s]+@")
@@ -28,3 +29,13 @@ def command(*arguments: str) -> str:
 def hide_passwords(text: str) -> str:
     """Replace the password of each URL with `***`."""
     return _PASSWORD.sub(r"\1:***@", text)
+
+
+def without_option(words: Iterable[str], option: str) -> Iterator[str]:
+    """The words of a command without an option and its value, written as `--option VALUE` or `--option=VALUE`."""
+    rest = iter(words)
+    for word in rest:
+        if word == option:
+            next(rest, None)
+        elif not word.startswith(f"{option}="):
+            yield word

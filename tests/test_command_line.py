@@ -44,7 +44,7 @@ def test_arguments_are_quoted_for_a_shell(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("text", "hidden"),
     [
-        ("--store postgresql://me:secret@host/db", "--store postgresql://me:***@host/db"),
+        ("--log-to https://me:secret@host/db", "--log-to https://me:***@host/db"),
         ("postgresql+psycopg://:s%40x@host", "postgresql+psycopg://:***@host"),
         ("postgresql://me@host:5432/db", "postgresql://me@host:5432/db"),
         ("sqlite:///a:b@c.db", "sqlite:///a:b@c.db"),
@@ -55,3 +55,9 @@ def test_passwords_are_not_written_down(text: str, hidden: str, monkeypatch: pyt
     assert hide_passwords(text) == hidden
     monkeypatch.setattr(sys, "argv", ["/bin/ablate", "study", *text.split()])
     assert "secret" not in describe_environment("cpu").command
+
+
+@pytest.mark.parametrize("store", [["--store", "/home/me/runs.db"], ["--store=/home/me/runs.db"], []])
+def test_the_recorded_command_leaves_out_where_the_store_is(store: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["ablate", "study", *store, "my space.yaml", "--workers", "2"])
+    assert describe_environment("cpu").command == "ablate study 'my space.yaml' --workers 2"

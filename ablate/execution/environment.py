@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import torch
 
-from ablate.command_line import hide_passwords
+from ablate.command_line import hide_passwords, without_option
 from ablate.errors import EngineError
 from ablate.store.records import Environment, WorkerRecord
 
@@ -39,7 +39,7 @@ def choose_device(name: str) -> str:
 
 
 def describe_environment(device: str) -> Environment:
-    """The environment of this process."""
+    """The environment of this process. Its command leaves out where the store is, which is known to who reads it."""
     versions = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -55,7 +55,7 @@ def describe_environment(device: str) -> Environment:
         host=platform.node(),
         git_commit=commit,
         git_clean=None if commit is None else _git("status", "--porcelain") == "",
-        command=hide_passwords(shlex.join([name, *sys.argv[1:]])),
+        command=hide_passwords(shlex.join([name, *without_option(sys.argv[1:], "--store")])),
     )
 
 
