@@ -63,6 +63,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "trackers": {"errors", "extras", "locations", "spec"},
     "plugins": {"errors", "locations", "spec", "tasks", "render", "trackers"},
     "planning": {
+        "collector",
         "roles",
         "errors",
         "cores",

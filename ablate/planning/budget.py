@@ -85,7 +85,7 @@ class Budget:
         path = self._match.path
         if path is None or path in point.tuned:  # timing trials set their own steps
             return spec
-        digest = self._resolver.content_hash(spec)
+        digest = spec.content_hash()
         if digest in self._solved:
             return self._solved[digest]
         if self._match.equal == "parameters":
@@ -131,5 +131,5 @@ class Budget:
                 f"its steps cannot be timed: with `training.steps: {TIMING_STEPS}` its settings make no model; use "
                 "`match: flops`"
             )
-        timed = self._timed.get(self._resolver.content_hash(spec), {})
+        timed = self._timed.get(spec.content_hash(), {})
         return statistics.median(timed.values()) if timed else None

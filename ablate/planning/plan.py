@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ablate.collector import paused_collector
 from ablate.designs.base import BASELINE
 from ablate.errors import SpaceError
 from ablate.planning.planned import InvalidPoint, Trial, Variant, stages_of
@@ -37,6 +38,7 @@ class Plan:
         return sum(trial.variant.flops for trial in (*self.trials, *self.later))
 
 
+@paused_collector()
 def make_plan(planner: Planner) -> Plan:
     """Ask a fresh design of the planner's space for its trials, without training any.
 
@@ -44,7 +46,9 @@ def make_plan(planner: Planner) -> Plan:
         AblateError: The baseline makes no model, or a variant's data or cost is not available.
     """
     design = planner.design()
-    for point in design.points():
+    points = design.points()
+    planner.resolve_specs(points)
+    for point in points:
         planner.resolve(point)
     _refuse_unmatched(planner)
     if BASELINE in planner.invalid:

@@ -16,7 +16,7 @@ import json
 import math
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
-from types import UnionType
+from types import MemberDescriptorType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, LiteralString, Self, Union, get_args, get_origin
 
 from pydantic import (
@@ -54,7 +54,7 @@ def _bound_integers(schema: Any) -> None:
 class Spec(BaseModel):
     """A frozen value that refuses unknown keys; every field has a description."""
 
-    __slots__ = ("_form", "_graph")  # the cached canonical form and structure; specs share nested specs
+    __slots__ = ("_form", "_graph", "_text")  # cached canonical form, structure and JSON; specs share nested specs
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -100,32 +100,42 @@ class Spec(BaseModel):
         As `canonical`, but members of families are included even at their default, so that paths into them find the
         `kind`. `assign` converts the nested specs on its path in the same way.
         """
-        return {name: _plain(value, lambda spec: spec) for name, value in self._written(keep=Kinded)}
+        return {name: _plain(value, lambda spec: spec) for name, value in self._written(families=True)}
 
-    def _written(self, keep: type[Spec] | tuple[()] = ()) -> Iterator[tuple[str, Any]]:
-        for name, optional, default in _fields(type(self)):
-            value = getattr(self, name)
-            at_default = optional and (value is default or value == default)
-            if name == "kind" or not at_default or isinstance(value, keep):
-                yield name, value
+    def _written(self, *, families: bool = False) -> Iterator[tuple[str, Any]]:
+        """The fields that are not at their default, and `kind`; with `families` also all members of families."""
+        given, values = self.model_fields_set, self.__dict__
+        for name, default, of_family in _fields(type(self)):
+            if name == "kind" or (families and of_family):
+                yield name, values[name]
+            elif name in given:
+                value = values[name]
+                if value is not default and value != default:
+                    yield name, value
 
     def canonical_json(self) -> str:
         """`canonical` as one line of JSON with sorted keys."""
-        return json.dumps(self.canonical(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        text: str = _cached(self, _TEXT, lambda: _in_one_line(self.canonical()))
+        return text
 
     def content_hash(self) -> str:
         """SHA-256 of the canonical JSON, as 64 hexadecimal digits."""
-        return content_hash(self.canonical())
+        return _digest(self.canonical_json())
+
+
+_REQUIRED = object()
+"""Stands for the default of a field that has none."""
 
 
 @functools.cache
-def _fields(spec: type[Spec]) -> list[tuple[str, bool, Any]]:
-    """Name, whether it is optional, and default of each field."""
+def _fields(spec: type[Spec]) -> list[tuple[str, Any, bool]]:
+    """Name and default of each field, and whether the default is a member of a family."""
     # Cached because pydantic copies the default at every call, and every hash needs all defaults.
-    return [
-        (name, not field.is_required(), None if field.is_required() else field.get_default(call_default_factory=True))
+    defaults = {
+        name: _REQUIRED if field.is_required() else field.get_default(call_default_factory=True)
         for name, field in spec.model_fields.items()
-    ]
+    }
+    return [(name, default, isinstance(default, Kinded)) for name, default in defaults.items()]
 
 
 @functools.cache
@@ -171,7 +181,13 @@ def largest_divisor(number: int, most: int) -> int:
 
 def content_hash(plain: Any) -> str:
     """SHA-256 of JSON data as 64 hexadecimal digits, independent of key order."""
-    text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return _digest(_in_one_line(plain))
+
+
+_in_one_line = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
+
+
+def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -181,35 +197,39 @@ _ATOMIC = frozenset({str, int, bool, type(None)})  # checked first for speed
 def _plain(value: Any, form: Callable[[Spec], Any]) -> Any:
     if type(value) in _ATOMIC:
         return value
+    if isinstance(value, float):
+        # As in RFC 8785, the form of a number depends only on its value: 1.0 is written as 1, and -0.0 as 0. Other
+        # floats have a unique shortest decimal form on every platform.
+        return int(value) if value.is_integer() and abs(value) < EXACT else value
     if isinstance(value, Spec):
         return form(value)
     if isinstance(value, Mapping):
         return {str(key): _plain(item, form) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item, form) for item in value]
-    # As in RFC 8785, the form of a number depends only on its value: 1.0 is written as 1, and -0.0 as 0. Other floats
-    # have a unique shortest decimal form on every platform.
-    if isinstance(value, float) and value.is_integer() and abs(value) < EXACT:
-        return int(value)
     return value
 
 
+_FORM, _GRAPH, _TEXT = (Spec.__dict__[slot] for slot in ("_form", "_graph", "_text"))
+"""The slots. Asked by name, pydantic looks for an empty one among private attributes too, which takes longer."""
+
+
 def _cached_canonical(spec: Spec) -> Any:
-    return _cached(spec, "_form", spec.canonical)
+    return _cached(spec, _FORM, spec.canonical)
 
 
 def cached_structure(spec: Spec) -> Any:
     """`structure` of a spec, made once; what it gives must not be changed."""
-    return _cached(spec, "_graph", spec.structure)
+    return _cached(spec, _GRAPH, spec.structure)
 
 
-def _cached(spec: Spec, name: str, make: Callable[[], Any]) -> Any:
-    """The attribute `name` of a spec, which `make` gives once."""
+def _cached(spec: Spec, slot: MemberDescriptorType, make: Callable[[], Any]) -> Any:
+    """The value of a slot of a spec, which `make` gives once."""
     try:
-        return getattr(spec, name)
+        return slot.__get__(spec)
     except AttributeError:
         made = make()
-        object.__setattr__(spec, name, made)
+        slot.__set__(spec, made)
         return made
 
 

@@ -47,18 +47,20 @@ class GainSpec(Spec):
 
 
 Gain = Annotated[GainSpec, ShortFor("init")]
+NO_GAIN = GainSpec()
+"""The gain that changes nothing."""
 
 
 class GainsSpec(Spec):
     """The four gains of a block: X̂ = α_SA·X + β_SA·Mixer(X), X_out = α_FF·X̂ + β_FF·MLP(X̂)."""
 
-    mixer_skip: Gain = GainSpec()
+    mixer_skip: Gain = NO_GAIN
     """α_SA, or α_comb of a parallel block."""
-    mixer_branch: Gain = GainSpec()
+    mixer_branch: Gain = NO_GAIN
     """β_SA."""
-    mlp_skip: Gain = GainSpec()
+    mlp_skip: Gain = NO_GAIN
     """α_FF."""
-    mlp_branch: Gain = GainSpec()
+    mlp_branch: Gain = NO_GAIN
     """β_FF."""
 
 
@@ -180,14 +182,14 @@ class BlockSpec(Spec):
                 else "a block without MLP has nothing to compute before the mixer",
                 "Set `arrangement: sequential`.",
             )
-        if self.skips.mixer == 0 and self.gains.mixer_skip != GainSpec():
+        if self.skips.mixer == 0 and self.gains.mixer_skip != NO_GAIN:
             raise refusal(
                 ("gains", "mixer_skip"),
                 self.gains.mixer_skip.model_dump(),
                 "a gain needs the skip that it multiplies, and `skips.mixer` is 0",
                 "Leave the gain out, or set `skips.mixer: 1`.",
             )
-        if self.skips.mlp == 0 and self.gains.mlp_skip != GainSpec():
+        if self.skips.mlp == 0 and self.gains.mlp_skip != NO_GAIN:
             raise refusal(
                 ("gains", "mlp_skip"),
                 self.gains.mlp_skip.model_dump(),
@@ -274,7 +276,7 @@ class BlockSpec(Spec):
                 "the second skip of the mixer joins after the MLP, and there is none",
                 "Set `skips.mixer` to 0 or 1.",
             )
-        if self.gains.mlp_branch != GainSpec():
+        if self.gains.mlp_branch != NO_GAIN:
             raise refusal(
                 ("gains", "mlp_branch"),
                 self.gains.mlp_branch.model_dump(),

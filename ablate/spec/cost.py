@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 BYTES = 4
@@ -47,6 +48,11 @@ class Cost:
 
 
 _counts = operator.attrgetter(*(field.name for field in fields(Cost)))
+
+
+def total_cost(costs: Iterable[Cost]) -> Cost:
+    """The sum, made at once: a large plan adds up many costs."""
+    return Cost(*map(sum, zip(*map(_counts, costs), strict=True)))
 
 
 def linear_cost(tokens: int, inputs: int, outputs: int, *, bias: bool = False) -> Cost:

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, ValidationInfo, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, ValidationError, ValidationInfo, model_validator
 
 from ablate.spec.annotations import default_kind
 from ablate.spec.base import Spec, below, cached_structure, refusal
@@ -137,10 +137,14 @@ class ModelSpec(Spec):
             return expand_block(value, (info.context or {}).get("folders", ()))
         return value
 
-    @model_validator(mode="after")
-    def _is_a_model(self) -> Self:
-        check_model(self, self._layers, self._places())
-        return self
+    @model_validator(mode="wrap")
+    @classmethod
+    def _is_a_model(cls, value: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        if isinstance(value, cls):
+            return value  # it is frozen, and was checked when it was made
+        model = validate(value)
+        check_model(model, model._layers, model._places())
+        return model
 
     @functools.cached_property
     def order(self) -> tuple[int, ...]:
@@ -226,7 +230,14 @@ class ModelSpec(Spec):
         return tuple(block for _, block in self._layers)
 
     def layer_context(
-        self, context: int, pack: int = 1, *, layer: int = 0, causal: bool | None = None, cross: bool = False
+        self,
+        context: int,
+        pack: int = 1,
+        *,
+        layer: int = 0,
+        causal: bool | None = None,
+        cross: bool = False,
+        vocabulary: int = 0,
     ) -> LayerContext:
         """The context that the parts of a layer get.
 
@@ -236,6 +247,7 @@ class ModelSpec(Spec):
             layer: Index of the layer; of an encoder-decoder, in the decoder where the future is hidden.
             causal: Whether the future is hidden; None: as the family has it.
             cross: Whether keys and values come from another sequence.
+            vocabulary: Number of token ids; 0 where it is not known.
         """
         causal = self.causal if causal is None else causal
         in_decoder = self.decoder is not None and (causal or cross)
@@ -258,6 +270,7 @@ class ModelSpec(Spec):
             cross=cross,
             layer=layer,
             sublayers=block.sublayers,
+            vocabulary=vocabulary,
         )
 
     def rate_scaling(self, parameter: ParameterInfo) -> RateScaling:

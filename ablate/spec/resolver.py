@@ -1,8 +1,7 @@
-"""`Resolver`: resolves many points of a space. Roots that points share are validated, serialised and hashed once."""
+"""`Resolver`: resolves many points of a space. Roots that points share are validated and serialised once."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 
@@ -16,7 +15,7 @@ _Key = tuple[str, ...]
 
 
 class Resolver:
-    """A faster equivalent of `SpaceSpec.compose` and `content_hash`.
+    """A faster equivalent of `SpaceSpec.compose`.
 
     A root (`model`, `task`, `training`) depends only on the switches that set paths below it.
 
@@ -29,7 +28,6 @@ class Resolver:
         self._setters = {root: space.setters_below(root) for root in ROOTS}
         self._roots: dict[_Key, Spec] = {}
         self._errors: dict[_Key, ValidationError] = {}
-        self._texts: dict[int, str] = {}
         self._blamed: list[tuple[dict[str, str], str]] = []
 
     def resolve(self, settings: Mapping[str, str], values: Mapping[str, JsonValue]) -> VariantSpec:
@@ -68,14 +66,3 @@ class Resolver:
         if blamed:
             self._blamed.append((blamed, reason))
         return reason
-
-    def text(self, spec: Spec) -> str:
-        """The canonical JSON of a root that `resolve` returned."""
-        if id(spec) not in self._texts:
-            self._texts[id(spec)] = spec.canonical_json()
-        return self._texts[id(spec)]
-
-    def content_hash(self, variant: VariantSpec) -> str:
-        """The content hash of a variant that `resolve` returned."""
-        inner = ",".join(f'"{root}":{self.text(getattr(variant, root))}' for root in sorted(ROOTS))
-        return hashlib.sha256(f"{{{inner}}}".encode()).hexdigest()

@@ -83,6 +83,11 @@ class VariantSpec(Spec):
                 )
         return self
 
+    def canonical_json(self) -> str:
+        """As any spec, made of the texts of its parts, which variants share."""
+        parts = ("model", self.model), ("task", self.task), ("training", self.training)
+        return "{" + ",".join(f'"{name}":{part.canonical_json()}' for name, part in parts) + "}"
+
     def _check_context_growth(self) -> None:
         growth = self.training.context_growth
         if growth is None:

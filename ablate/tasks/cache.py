@@ -17,8 +17,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from ablate.errors import DataError
 from ablate.locations import typed_path
 from ablate.spec.base import content_hash
@@ -109,6 +107,8 @@ def about(folder: Path) -> dict[str, Any]:
 
 
 def _locked(lock: Path, say: Say) -> AbstractContextManager[Any]:
+    from filelock import FileLock, Timeout  # not for commands that prepare nothing
+
     held = FileLock(lock)
     try:
         return held.acquire(timeout=0)

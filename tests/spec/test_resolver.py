@@ -10,6 +10,7 @@ import pytest
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 
+from ablate.spec.base import content_hash
 from ablate.spec.named import shipped_spaces
 from ablate.spec.resolver import Resolver
 from ablate.spec.space import SpaceSpec
@@ -57,8 +58,8 @@ def test_same_variants_same_hashes_same_refusals(space: SpaceSpec) -> None:
             continue
         variant = resolver.resolve(settings, values)
         assert variant == expected
-        assert resolver.content_hash(variant) == expected.content_hash()
-        hashes.add(resolver.content_hash(variant))
+        assert variant.content_hash() == expected.content_hash() == content_hash(expected.canonical())
+        hashes.add(variant.content_hash())
     assert refused > 100
     assert len(hashes) > 100
 
@@ -89,6 +90,19 @@ def test_what_is_shared_is_resolved_once(space: SpaceSpec, monkeypatch: pytest.M
     models = 4 * 2 * 2 * 2 * 2 * 2  # of the shipped switches, and `both`
     assert len(possible) == models * 2 * 2
     assert models <= calls <= models + 3  # and once for each other task and training
+
+
+def test_a_model_is_checked_when_it_is_made_and_not_again(space: SpaceSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    variant = space.resolve({})
+
+    def refuse(*arguments: object) -> None:
+        raise RuntimeError("it was checked already")
+
+    monkeypatch.setattr("ablate.spec.model.check_model", refuse)
+    again = VariantSpec.model_validate({"model": variant.model, "task": variant.task, "training": variant.training})
+    assert again.model is variant.model
+    with pytest.raises(RuntimeError, match="already"):
+        space.resolve({"both": "yes"})  # another model
 
 
 def test_setters(space: SpaceSpec) -> None:

@@ -14,14 +14,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import cast
 
 from torch import Tensor, nn
 
 from ablate.nn.pack import Gain, Residual, Shared, Sharing, State, Unpacked, dropout, step
-from ablate.spec.block import BlockSpec, GainSpec
-from ablate.spec.cost import Cost
+from ablate.spec.block import NO_GAIN, BlockSpec, GainSpec
+from ablate.spec.cost import Cost, total_cost
 from ablate.spec.initialiser import InitialiserSpec
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec
@@ -190,24 +190,39 @@ def block_cost(spec: BlockSpec, context: LayerContext, length: int) -> dict[str,
     used = [gains.mixer_branch] + ([gains.mixer_skip] if spec.skips.mixer else [])
     if spec.mlp.present:
         used += [gains.mlp_branch] + ([gains.mlp_skip] if spec.skips.mlp else [])
-    scaled = sum(gain != GainSpec() for gain in used)
+    scaled = sum(gain != NO_GAIN for gain in used)
     joins = (spec.skips.mixer > 0) + spec.skips.mlp
     sums = (spec.skips.mixer == 2) + (spec.arrangement == "parallel")
     # A gain keeps what it multiplies, dropout its noise; the input of a skip is kept already.
     kept = gains.mixer_branch.trainable + (branches == 2 and gains.mlp_branch.trainable) + branches * (spec.dropout > 0)
     norms = spec.norms[:1] if one_norm else spec.norms
     normed = (norm.cost(context.width, length) * (1 + (norm.place == "sandwich")) for norm in norms)
-    rest = sum(normed, spec.residual.cost(context, length, joins))
-    rest += Cost(
+    gained = Cost(
         parameters=sum(gain.trainable for gain in used),
         multiplications=scaled * elements,
         additions=sums * elements,
         activations=kept * elements,
     )
+    rest = total_cost([*normed, spec.residual.cost(context, length, joins), gained])
     mlp = spec.mlp.cost(context, length)
     if spec.arrangement == "parallel":
         mlp += Cost(activations=-elements)  # its input is the mixer's
-    return {"mixer": spec.mixer.cost(context, length), "mlp": mlp, "rest": rest}
+    return {"mixer": _mixer_cost(spec.mixer, context, length), "mlp": mlp, "rest": rest}
+
+
+def _mixer_cost(spec: MixerSpec, context: LayerContext, length: int) -> Cost:
+    """The cost of a mixer, counted once for the many variants of a plan that have it."""
+    try:
+        return _counted(type(spec).cost, spec, context, length)
+    except TypeError:  # a field that cannot be hashed, such as a list
+        return spec.cost(context, length)
+
+
+@lru_cache(maxsize=256)
+def _counted(
+    cost: Callable[[MixerSpec, LayerContext, int], Cost], spec: MixerSpec, context: LayerContext, length: int
+) -> Cost:
+    return cost(spec, context, length)
 
 
 def starting(context: LayerContext, initialiser: InitialiserSpec | None) -> LayerContext:

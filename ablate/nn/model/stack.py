@@ -34,7 +34,7 @@ from ablate.nn.pack import (
     recomputes,
     same_call,
 )
-from ablate.spec.cost import Cost, linear_cost
+from ablate.spec.cost import Cost, linear_cost, total_cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.model import ModelSpec
 from ablate.spec.part import EMBEDDING
@@ -235,12 +235,18 @@ class TokenHead(Stack):
 
 def stack_cost(spec: ModelSpec, vocabulary: int, context: int, length: int, *, causal: bool | None = None) -> Cost:
     """Cost of a `Stack` over one sequence of `length` tokens that the blocks see."""
-    total = Cost(parameters=vocabulary * spec.width, activations=length * spec.width * (spec.dropout > 0))
-    total += embedding_cost(spec, context, length)
+    parts = [
+        Cost(parameters=vocabulary * spec.width, activations=length * spec.width * (spec.dropout > 0)),
+        embedding_cost(spec, context, length),
+        spec.final_norm.cost(spec.width, length),
+    ]
     if spec.bigram is not None:
-        total += bigram_cost(spec.bigram, spec.width, vocabulary, length)
+        parts.append(bigram_cost(spec.bigram, spec.width, vocabulary, length))
     if spec.smear is not None:
-        total += smear_cost(spec.smear, spec.width, length)
+        parts.append(smear_cost(spec.smear, spec.width, length))
+    contexts = [
+        spec.layer_context(context, layer=layer, causal=causal, vocabulary=vocabulary) for layer in range(spec.depth)
+    ]
     passes = Counter(spec.order)
     first = 0
     for _, same in itertools.groupby(spec.blocks, key=id):  # layers without an exception share one spec
@@ -250,16 +256,15 @@ def stack_cost(spec: ModelSpec, vocabulary: int, context: int, length: int, *, c
         apart = block.differs_by_layer or bool(spec.loops)
         alike, times = (range(first, first + count), 1) if apart else (range(first, first + 1), count)
         for layer in alike:
-            layer_context = replace(spec.layer_context(context, layer=layer, causal=causal), vocabulary=vocabulary)
-            total += repeated(sum(block_cost(block, layer_context, length).values(), Cost()), passes[layer]) * times
+            each = total_cost(block_cost(block, contexts[layer], length).values())
+            parts.append(repeated(each, passes[layer]) * times)
         first += count
-    again = shared_parameters(spec.layer_context(context, layer=layer, causal=causal) for layer in range(spec.depth))
-    return total + spec.final_norm.cost(spec.width, length) + Cost(parameters=-again)
+    return total_cost([*parts, Cost(parameters=-shared_parameters(contexts))])
 
 
 def repeated(cost: Cost, times: int) -> Cost:
     """The cost of several passes through one set of weights."""
-    return cost * times + Cost(parameters=-(times - 1) * cost.parameters)
+    return cost if times == 1 else cost * times + Cost(parameters=-(times - 1) * cost.parameters)
 
 
 def embedding_cost(spec: ModelSpec, context: int, length: int) -> Cost:

@@ -76,7 +76,7 @@ def look_at(space: SpaceSpec, design: Design, resolver: Resolver, starting: Star
             continue
         if starting is not None and (made := starting.foreseen(spec)) is not None:
             begun[point.name] = made
-        digest = resolver.content_hash(spec)
+        digest = spec.content_hash()
         if names.setdefault(digest, point.name) != point.name:
             same_as[point.name] = names[digest]
     missing, doubted = space.task.missing(), tuple(doubts(space))

@@ -30,6 +30,7 @@ from ablate.kinds.positions.alibi import AlibiSpec
 from ablate.nn.model.block import block_cost, build_block
 from ablate.nn.pack import initialise
 from ablate.spec.block import BlockSpec
+from ablate.spec.cost import Cost, total_cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec
 
@@ -249,6 +250,19 @@ def test_a_block_takes_the_products_that_torch_counts(mlp: str, arrangement: str
     activation = (2 if mlp == "gated" else 1) * T * 3 * D
     products = cost["mixer"].multiplications + cost["mlp"].multiplications - activation
     assert counted_products(build_block(spec, BOTH), T, D) == products
+
+
+def test_a_mixer_with_a_field_that_cannot_be_hashed_costs_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = BlockSpec(mixer=AttentionSpec())
+    cost = block_cost(spec, BOTH, T)
+    monkeypatch.setattr(AttentionSpec, "__hash__", None)
+    assert block_cost(spec, BOTH, T) == cost
+
+
+def test_costs_are_added_field_by_field() -> None:
+    costs = [Cost(1, 2, 3, 4, 5, 6), Cost(parameters=-10), Cost(activations=100, divisions=7)]
+    assert total_cost(costs) == Cost(-9, 2, 3, 11, 5, 106) == sum(costs, Cost())
+    assert total_cost([]) == Cost()
 
 
 def kept_scalars(module: nn.Module, sequences: int) -> int:
