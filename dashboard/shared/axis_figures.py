@@ -110,7 +110,7 @@ def axes_told(table: pd.DataFrame) -> str:
     """What the parallel axes show, in words."""
     sizes, lost = table["parameters"], int((table["diverged"] > 0).sum())
     said = f"{len(table)} variants, {count(int(sizes.min()))} to {count(int(sizes.max()))} parameters."
-    return said + (f" {lost} diverged and are drawn at the worst finished value." if lost else "")
+    return said + (f" Diverged: {lost}, drawn at the worst finished value." if lost else "")
 
 
 def _mean(values: Mapping[int, float]) -> float | None:

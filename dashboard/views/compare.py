@@ -23,7 +23,8 @@ from shared.printed import printed_bands
 from shared.samples import can_write, sample_box
 from shared.store import every, location, settled_curves, stamp, store
 from shared.store import record as read_record
-from shared.text import one_line, prose
+from shared.text import escape, one_line, prose
+from shared.widths import fitting
 
 LEAST, MOST = 2, 6
 
@@ -61,8 +62,14 @@ def _live(study: str, sides: list[str]) -> None:
     results = _results(comparison, labels)
     st.subheader("Results", anchor=False)
     number = st.column_config.NumberColumn
-    formats = {name: number(format="%+.4g" if name.startswith("Δ") else "%.4g") for name in results.columns[3:]}
-    formats["parameters"] = number(format="localized")
+    formats: dict[str, Any] = {"parameters": number(format="localized")}
+    formats["side"] = st.column_config.TextColumn(width=fitting(results, "side", 220))
+    for name in comparison.metrics:
+        formats |= {
+            name: number(format="%.4g"),
+            f"{name} ±": number("±", format="%.4g", width=64, help="Half of the 95 % interval over seeds"),
+            f"Δ {name}": number("Δ", format="%+.4g", width=68, help=f"{escape(name)}: difference from the first side"),
+        }
     st.dataframe(
         results, key="results", hide_index=True, placeholder="-", column_config=formats, alt="Metrics of each side"
     )

@@ -26,6 +26,7 @@ from shared.printed import printed_front
 from shared.store import every
 from shared.store import record as read_record
 from shared.text import for_plotly, prose
+from shared.widths import fitting
 
 LEAST, MOST = 2, 3
 MANY, MOST_NAMED = 60, 12
@@ -73,7 +74,7 @@ def _live(study: str, quantities: tuple[str, ...]) -> None:
     )
     _picked(picked)
     st.dataframe(
-        table, key="front-table", hide_index=True, placeholder="-", column_config=_formats(front),
+        table, key="front-table", hide_index=True, placeholder="-", column_config=_formats(front, table),
         alt=f"Variants by {seen}, with 95 % intervals; {len(table)} rows",
     )  # fmt: skip
     export(table_files(f"{study}_front", table) | printed_front(study, front), "front")
@@ -108,12 +109,13 @@ def _half(interval: Interval) -> float | None:
     return (interval.high - interval.low) / 2
 
 
-def _formats(front: Front) -> dict[str, Any]:
-    number = st.column_config.NumberColumn
+def _formats(front: Front, table: pd.DataFrame) -> dict[str, Any]:
+    number, text = st.column_config.NumberColumn, st.column_config.TextColumn
     formats = {quantity: "compact" if quantity in COSTS else "%.4f" for quantity in front.quantities}
     formats |= {quantity: "localized" for quantity in front.quantities if quantity == "parameters"}
     formats |= {f"{quantity} ±": form for quantity, form in formats.items()}
-    return {name: number(format=form) for name, form in formats.items()}
+    words = {name: text(width=fitting(table, name, 220)) for name in ("variant", "dominated by")}
+    return words | {name: number(format=form) for name, form in formats.items()}
 
 
 def _figure(front: Front, record: StudyRecord) -> go.Figure:

@@ -135,12 +135,16 @@ def slides(findings: Findings, after: str | None = None) -> str:
 
 
 def shown_variant(report: StudyReport) -> str | None:
-    """The variant whose block is shown: the smallest that is not needed, else the first one; None if there is none."""
+    """The variant whose block is shown: the smallest that is not needed, else the first with a verdict, else the first.
+
+    None if there is no variant but the baseline.
+    """
     others = [row for row in report.variants if row.name != report.record.baseline]
     fine = [row for row in others if row.verdict is not None and row.verdict.word == "not needed"]
     if fine:
         return min(fine, key=lambda row: row.parameters).name
-    return others[0].name if others else None
+    judged = [row for row in others if row.verdict is not None]
+    return next((row.name for row in (*judged, *others)), None)
 
 
 def _question(report: StudyReport, title: str, after: str | None) -> str:
