@@ -172,6 +172,7 @@ def _show_table(study_report: StudyReport, table: pd.DataFrame) -> None:
     metric, test_metric = study_report.metric, study_report.test_metric
     told = _telling(study_report, table)
     tests = {test_metric: number(format=plain, width=70, help="Measured once, at the end")} if test_metric else {}
+    axis = axis_title(study_report)
     speed = {"speed": fitting(table, "speed", 110)}
     columns: dict[str, Any] = {
         **dict.fromkeys(tuned_titles(study_report), text(width=60, help="Tuned; * at an edge of its grid")),
@@ -183,7 +184,7 @@ def _show_table(study_report: StudyReport, table: pd.DataFrame) -> None:
         "seeds": text(width=42),
         "parameters": number(format="localized", width=74),
         "change": number(format="percent", width=55, help="Parameters, against the baseline's"),
-        axis_title(study_report): text(width=58, help="Until the baseline's final validation loss, median"),
+        axis: text(width=fitting(table, axis), help="Until the baseline's final validation loss, median"),
         "course": text(
             width=fitting(table, "course"), help="What the difference moved by over the last third of training"
         ),

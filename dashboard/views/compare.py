@@ -24,7 +24,7 @@ from shared.samples import can_write, sample_box
 from shared.store import every, location, settled_curves, stamp, store
 from shared.store import record as read_record
 from shared.text import escape, one_line, prose
-from shared.widths import fitting
+from shared.widths import LETTER, fitting
 
 LEAST, MOST = 2, 6
 
@@ -62,17 +62,21 @@ def _live(study: str, sides: list[str]) -> None:
     results = _results(comparison, labels)
     st.subheader("Results", anchor=False)
     number = st.column_config.NumberColumn
-    formats: dict[str, Any] = {"parameters": number(format="localized")}
-    formats["side"] = st.column_config.TextColumn(width=fitting(results, "side", 220))
+    formats: dict[str, Any] = {
+        "side": st.column_config.TextColumn(width=fitting(results, "side", 220)),
+        "parameters": number(format="localized", width=74),
+        "trials": st.column_config.TextColumn(width=fitting(results, "trials", 110)),
+    }
     for name in comparison.metrics:
         formats |= {
-            name: number(format="%.4g"),
-            f"{name} ±": number("±", format="%.4g", width=64, help="Half of the 95 % interval over seeds"),
-            f"Δ {name}": number("Δ", format="%+.4g", width=68, help=f"{escape(name)}: difference from the first side"),
+            name: number(format="%.4g", width=round(14 + LETTER * max(7, len(name)))),
+            f"{name} ±": number("±", format="%.4g", width=54, help="Half of the 95 % interval over seeds"),
+            f"Δ {name}": number("Δ", format="%+.4g", width=60, help=f"{escape(name)}: difference from the first side"),
         }
     st.dataframe(
-        results, key="results", hide_index=True, placeholder="-", column_config=formats, alt="Metrics of each side"
-    )
+        results, key="results", hide_index=True, placeholder="-", column_config=formats, alt="Metrics of each side",
+        column_order=[name for name in results if name not in ("seconds ±", "Δ seconds")],
+    )  # fmt: skip
     st.caption("± 95 % interval over seeds. Δ: difference from the first side, paired by seed.")
     _links(comparison, study)
     st.subheader("Curves", anchor=False)
