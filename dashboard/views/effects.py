@@ -193,7 +193,7 @@ def _slices(study: str) -> None:
     st.dataframe(
         table, key="slice-table", hide_index=True, placeholder="-",
         column_order=[name for name in table if name != "line" or not chosen.scattered],
-        column_config={name: st.column_config.TextColumn(width=fitting(table, name, 220))
+        column_config={name: st.column_config.TextColumn(width=fitting(table, name, 180))
                        for name in ("line", "variant")},
         alt=f"{chosen.metric} along {chosen.axis}",
     )  # fmt: skip

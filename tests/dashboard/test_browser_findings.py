@@ -151,7 +151,7 @@ def test_the_front_is_that_of_the_report_and_a_point_shows_its_block(
     name = box.input_value() or page.tab.url
     assert any(point["variant"] in name or quote(point["variant"]) in name for point in found["points"])
     page.main.get_by_alt_text(re.compile("^Block diagram of")).last.wait_for()
-    page.open("/tradeoffs?study=path&by=val_loss&by=parameters&by=training+FLOP")
+    page.open("/tradeoffs?study=path&seen=val_loss&seen=parameters&seen=training+FLOP")
     assert "flops" in page.table("Variants by")[0]
     page.check_exports(tmp_path, "path_front", "path_front")
 
