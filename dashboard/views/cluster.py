@@ -53,7 +53,7 @@ def _live(study: str) -> None:
         column_order=[name for name in table if name != "steps"],
         column_config={"progress": steps, "variant": words(width=fitting(table, "variant", 200)),
                        "device": words(width=fitting(table, "device", 140))},
-        alt=f"{plural(len(table), 'trial')} that run, with their machines",
+        alt=f"Trials that run, with their machines; {plural(len(table), 'row')}",
     )  # fmt: skip
     with st.container(horizontal=True):
         for trial in status.running[:MOST_LINKS]:
@@ -128,7 +128,7 @@ def _past(study: str) -> None:
         formats = {"tokens/s": st.column_config.NumberColumn(format="compact")}
         st.dataframe(
             table, key="workers", hide_index=True, placeholder="-", column_config=formats,
-            alt=f"{plural(len(table), 'machine')} with what ended on them",
+            alt=f"Machines and devices, with what ended on them; {plural(len(table), 'row')}",
         )  # fmt: skip
         export(table_files(f"{study}_workers", table) | _throughput(study, loads), "workers")
     st.subheader("Failures and retries", anchor=False)
@@ -139,7 +139,7 @@ def _past(study: str) -> None:
     st.dataframe(
         table, key="failures", hide_index=True, placeholder="-",
         column_config={"reason": st.column_config.TextColumn(width="large")},
-        alt=f"{plural(len(table), 'trial')} that failed, diverged or were begun again",
+        alt=f"Trials that failed, diverged or were begun again; {plural(len(table), 'row')}",
     )  # fmt: skip
     with st.container(horizontal=True):
         for one in failures[:MOST_LINKS]:
