@@ -24,7 +24,7 @@ from shared.samples import can_write, sample_box
 from shared.store import every, location, settled_curves, stamp, store
 from shared.store import record as read_record
 from shared.text import escape, one_line, prose
-from shared.widths import LETTER, fitting
+from shared.widths import LETTER, fitting, wrapping
 
 LEAST, MOST = 2, 6
 
@@ -62,8 +62,9 @@ def _live(study: str, sides: list[str]) -> None:
     results = _results(comparison, labels)
     st.subheader("Results", anchor=False)
     number = st.column_config.NumberColumn
+    width = fitting(results, "side", 180)
     formats: dict[str, Any] = {
-        "side": st.column_config.TextColumn(width=fitting(results, "side", 220)),
+        "side": st.column_config.TextColumn(width=width),
         "parameters": number(format="localized", width=74),
         "trials": st.column_config.TextColumn(width=fitting(results, "trials", 110)),
     }
@@ -75,7 +76,7 @@ def _live(study: str, sides: list[str]) -> None:
         }
     st.dataframe(
         results, key="results", hide_index=True, placeholder="-", column_config=formats, alt="Metrics of each side",
-        column_order=[name for name in results if name not in ("seconds ±", "Δ seconds")],
+        column_order=[name for name in results if "seconds" not in name], row_height=wrapping(results, {"side": width}),
     )  # fmt: skip
     st.caption("± 95 % interval over seeds. Δ: difference from the first side, paired by seed.")
     _links(comparison, study)
