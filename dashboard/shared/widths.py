@@ -15,7 +15,7 @@ _LINE, _AROUND, _LEAST = 18, 11, 65
 
 def fitting(table: pd.DataFrame, name: str, most: int = 10_000) -> int:
     """The width in pixels of a column that cuts none of its words, or `most` if that is less."""
-    return min(most, round(PADDING + LETTER * max(map(len, [name, *table[name].dropna()]))))
+    return min(most, math.ceil(PADDING + LETTER * max(map(len, [name, *table[name].dropna()]))))
 
 
 def wrapping(table: pd.DataFrame, widths: Mapping[str, int]) -> int | None:

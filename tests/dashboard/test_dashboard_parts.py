@@ -111,10 +111,11 @@ def test_names_that_begin_alike_are_switched_on_and_off_by_themselves() -> None:
 
 def test_words_of_a_table_that_do_not_fit_on_a_line_are_wrapped() -> None:
     table = pd.DataFrame({"name": ["a" * 10, "b" * 40, None], "said": ["yes", "no", "no"]})
-    room = fitting(table, "name")
-    assert room > 40 * 6
+    assert fitting(table, "name") > 40 * 6
     assert fitting(table, "name", 90) == 90
-    assert wrapping(table, {"name": room, "said": 60}) is None
+    for length in range(1, 40):
+        words = pd.DataFrame({"name": ["a" * length]})
+        assert wrapping(words, {"name": fitting(words, "name")}) is None
     two, four = wrapping(table, {"name": 160}), wrapping(table, {"name": 90})
     assert two == 65, "Streamlit wraps words in rows of more than 64 pixels"
     assert four is not None
