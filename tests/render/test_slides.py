@@ -109,6 +109,11 @@ def test_the_variant_can_be_chosen_and_is_otherwise_the_smallest_that_will_do() 
     rows = [dataclasses.replace(row, verdict=None) if row.name != "block=sas_p" else row for row in report.variants]
     assert rows[1].name == "block=parallel"
     assert shown_variant(dataclasses.replace(report, variants=rows)) == "block=sas_p", "not one that was pruned"
+    blocks = {name: {"model": {"block": name != "block=parallel"}} for name in BLOCKS}
+    variants = [dataclasses.replace(one, spec=blocks[one.name]) for one in report.record.variants]
+    record = dataclasses.replace(report.record, variants=tuple(variants), baseline="block=sas_p")
+    other = shown_variant(dataclasses.replace(report, record=record, variants=rows))
+    assert other == "block=parallel", "the baseline's block is not shown twice"
 
 
 def test_texts_of_users_run_nowhere() -> None:

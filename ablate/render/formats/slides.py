@@ -137,9 +137,12 @@ def slides(findings: Findings, after: str | None = None) -> str:
 def shown_variant(report: StudyReport) -> str | None:
     """The variant whose block is shown: the smallest that is not needed, else the first with a verdict, else the first.
 
-    None if there is no variant but the baseline.
+    Those with the block of the baseline are left out, unless all have it. None if there is no variant but the baseline.
     """
-    others = [row for row in report.variants if row.name != report.record.baseline]
+    blocks = {variant.name: variant.spec.get("model", {}).get("block") for variant in report.record.variants}
+    baseline = report.record.baseline
+    others = [row for row in report.variants if row.name != baseline]
+    others = [row for row in others if blocks[row.name] != blocks[baseline]] or others
     fine = [row for row in others if row.verdict is not None and row.verdict.word == "not needed"]
     if fine:
         return min(fine, key=lambda row: row.parameters).name
