@@ -62,7 +62,7 @@ def _live(study: str, sides: list[str]) -> None:
     results = _results(comparison, labels)
     st.subheader("Results", anchor=False)
     number = st.column_config.NumberColumn
-    width = fitting(results, "side", 180)
+    width = fitting(results, "side", 165)
     formats: dict[str, Any] = {
         "side": st.column_config.TextColumn(width=width),
         "parameters": number(format="localized", width=74),
