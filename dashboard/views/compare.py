@@ -65,18 +65,18 @@ def _live(study: str, sides: list[str]) -> None:
     width = fitting(results, "side", 165)
     formats: dict[str, Any] = {
         "side": st.column_config.TextColumn(width=width),
-        "parameters": number(format="localized", width=74),
         "trials": st.column_config.TextColumn(width=fitting(results, "trials", 110)),
     }
     for name in comparison.metrics:
         formats |= {
             name: number(format="%.4g", width=round(14 + LETTER * max(7, len(name)))),
-            f"{name} ±": number("±", format="%.4g", width=54, help="Half of the 95 % interval over seeds"),
-            f"Δ {name}": number("Δ", format="%+.4g", width=60, help=f"{escape(name)}: difference from the first side"),
+            f"{name} ±": number("±", format="%.2g", width=56, help="Half of the 95 % interval over seeds"),
+            f"Δ {name}": number("Δ", format="%+.3g", width=78, help=f"{escape(name)}: difference from the first side"),
         }
     st.dataframe(
         results, key="results", hide_index=True, placeholder="-", column_config=formats, alt="Metrics of each side",
-        column_order=[name for name in results if "seconds" not in name], row_height=wrapping(results, {"side": width}),
+        column_order=[name for name in results if name != "parameters" and "seconds" not in name],
+        row_height=wrapping(results, {"side": width}),
     )  # fmt: skip
     st.caption("± 95 % interval over seeds. Δ: difference from the first side, paired by seed.")
     _links(comparison, study)
