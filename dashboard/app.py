@@ -8,6 +8,7 @@ import streamlit as st
 
 from ablate.errors import AblateError
 from shared.frame import SIDEBAR, admit, choose_study, navigation, style
+from shared.light import follow_light
 from shared.saved import saved_views
 from shared.text import prose
 
@@ -20,6 +21,7 @@ page = navigation()
 with st.sidebar:
     choose_study()
     saved_views(page)
+    follow_light()
 try:
     page.run()
 except AblateError as error:

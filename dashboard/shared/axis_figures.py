@@ -16,6 +16,7 @@ from ablate.store import StudyRecord
 from shared.charts import figure, ink, scale
 from shared.colours import dark, look, variant_looks
 from shared.text import for_plotly
+from shared.trials import MEMBERSHIP
 
 MOST_LINES = 12
 """Lines of a slice; further ones are in the table only."""
@@ -63,16 +64,22 @@ def draw_slice(axis_slice: Slice, record: StudyRecord) -> go.Figure:
     return made
 
 
+def _switches(record: StudyRecord) -> list[str]:
+    """What the settings of variants name, but for the place of a member in its population, which is no axis."""
+    names = dict.fromkeys(name for variant in record.variants for name in variant.settings)
+    return [name for name in names if name != MEMBERSHIP]
+
+
 def variant_table(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> pd.DataFrame:
     """A row for each variant with an ended trial: settings, parameters, mean objective unless a seed diverged."""
     metric = record.objective["metric"]
-    switches = list(dict.fromkeys(name for variant in record.variants for name in variant.settings))
+    switches = _switches(record)
     rows = [
         {
             "variant": variant.name,
             **dict.fromkeys(switches),
             **{axis: place(variant, axis) for axis in switches if axis not in variant.settings},
-            **variant.settings,
+            **{name: setting for name, setting in variant.settings.items() if name != MEMBERSHIP},
             "parameters": variant.parameters,
             metric: None if runs[variant.name].diverged else _mean(runs[variant.name].values(metric)),
             "diverged": len(runs[variant.name].diverged),
@@ -86,7 +93,7 @@ def variant_table(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> pd.Da
 def draw_parallel(table: pd.DataFrame, record: StudyRecord) -> go.Figure:
     """A line for each variant through its settings, its parameters and its objective; drag on an axis to choose."""
     metric, small = record.objective["metric"], record.objective["direction"] == "minimize"
-    switches = list(dict.fromkeys(name for variant in record.variants for name in variant.settings))
+    switches = _switches(record)
     axes = [_axis(switch, list(table[switch])) for switch in switches]
     axes.append({"label": "parameters", "values": list(table["parameters"]), "tickformat": "~s"})
     worst = table[metric].max() if small else table[metric].min()
@@ -110,7 +117,7 @@ def axes_told(table: pd.DataFrame) -> str:
     """What the parallel axes show, in words."""
     sizes, lost = table["parameters"], int((table["diverged"] > 0).sum())
     said = f"{len(table)} variants, {count(int(sizes.min()))} to {count(int(sizes.max()))} parameters."
-    return said + (f" {lost} diverged and are drawn at the worst finished value." if lost else "")
+    return said + (f" Diverged: {lost}, drawn at the worst finished value." if lost else "")
 
 
 def _mean(values: Mapping[int, float]) -> float | None:

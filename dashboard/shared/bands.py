@@ -9,7 +9,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from ablate.analysis.curves import Axis, Band, Loss
 from shared.colours import Look, pale
-from shared.text import for_plotly
+from shared.text import for_plotly, in_lines
 
 AXES: dict[Axis, str] = {"steps": "steps", "tokens": "tokens", "seconds": "seconds", "flops": "FLOP"}
 LOSSES: dict[Loss, str] = {"val_loss": "validation", "train_loss": "training"}
@@ -19,11 +19,11 @@ def choose_axis_and_loss(row: DeltaGenerator) -> tuple[Axis, Loss]:
     """Controls in a row for what a band is drawn against, and for its loss; the address keeps both."""
     axis = row.segmented_control(
         "Against", list(AXES), default="steps", format_func=AXES.__getitem__, key="axis", bind="query-params",
-        required=True,
+        required=True, wrap=True,
     )  # fmt: skip
     loss = row.segmented_control(
         "Loss", list(LOSSES), default="val_loss", format_func=LOSSES.__getitem__, key="loss", bind="query-params",
-        required=True,
+        required=True, wrap=True,
     )  # fmt: skip
     return axis, loss
 
@@ -40,16 +40,15 @@ def draw_band(made: go.Figure, label: str, band: Band, drawn: Look, picked: list
     """
     if not band.mean:
         return
-    name = for_plotly(label)
     if band.n > 1:
         made.add_scatter(
             x=[*band.x, *reversed(band.x)], y=[*band.high, *reversed(band.low)], fill="toself", mode="lines",
-            fillcolor=pale(drawn.colour), line={"width": 0}, legendgroup=name, showlegend=False, hoverinfo="skip",
+            fillcolor=pale(drawn.colour), line={"width": 0}, legendgroup=label, showlegend=False, hoverinfo="skip",
         )  # fmt: skip
     made.add_scatter(
-        x=band.x, y=band.mean, mode="lines+markers", name=name, legendgroup=name,
+        x=band.x, y=band.mean, mode="lines+markers", name=in_lines(label), legendgroup=label,
         line={"color": drawn.colour, "dash": drawn.dash, "width": 2.2},
         marker={"color": drawn.colour, "symbol": drawn.mark, "size": 5, "maxdisplayed": 12},
         customdata=[picked] * len(band.x),
-        hovertemplate=f"{name}, mean of {band.n}<br>%{{x:,.6~g}}<br>%{{y:.4f}}<extra></extra>",
+        hovertemplate=f"{for_plotly(label, 160)}, mean of {band.n}<br>%{{x:,.6~g}}<br>%{{y:.4f}}<extra></extra>",
     )  # fmt: skip

@@ -19,7 +19,15 @@ def figure(height: int = 420, **layout: Any) -> go.Figure:
     made.update_layout(
         height=height,
         margin={"l": 8, "r": 8, "t": 28, "b": 72},
-        legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0, "itemsizing": "constant"},
+        legend={
+            "orientation": "h",
+            "xref": "container",
+            "x": 0,
+            "yref": "container",
+            "y": 0,
+            "yanchor": "bottom",
+            "itemsizing": "constant",
+        },
         hoverlabel={"namelength": -1, "align": "left"},
         **layout,
     )

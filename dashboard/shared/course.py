@@ -22,8 +22,10 @@ CourseAxis = Literal["step", "tokens", "flops"]
 AXES: dict[CourseAxis, str] = {"step": "steps", "tokens": "tokens", "flops": "FLOP"}
 FIRST = 7
 """Variants that are drawn before others are chosen."""
-MOST = 24
+LISTED = 12
 """Variants up to which all are in the legend, to be switched on there; of more, some are chosen from a list."""
+MOST = 24
+"""Variants that may be chosen."""
 
 
 def coursed(report: StudyReport) -> list[VariantRow]:
@@ -33,7 +35,7 @@ def coursed(report: StudyReport) -> list[VariantRow]:
 
 def course_figure(report: StudyReport, axis: CourseAxis, rows: Sequence[VariantRow], shown: int = FIRST) -> go.Figure:
     """A line with its 95 % band for each of these rows, and the margin; those beyond `shown` wait in the legend."""
-    made = figure(440, showlegend=True)
+    made = figure(440 + 20 * max(0, len(rows) - FIRST), showlegend=True)
     looks, margin = variant_looks(report.record), worst_margin(report.margin, report.direction)
     made.add_hline(0, line={"color": ink(), "width": 1})
     made.add_hline(
@@ -51,9 +53,7 @@ def course_figure(report: StudyReport, axis: CourseAxis, rows: Sequence[VariantR
                 trace.visible = "legendonly"
     better = "lower" if report.direction == "minimize" else "higher"
     made.update_xaxes(title=AXES[axis])
-    made.update_yaxes(
-        title=for_plotly(f"difference of {report.metric} from the baseline") + f"<br>({better} is better)"
-    )
+    made.update_yaxes(title=for_plotly(f"difference of {report.metric}") + f"<br>({better} is better)")
     made.update_yaxes(range=course_limits([row.course for row in rows[:shown] if row.course is not None], margin))
     return made
 

@@ -9,13 +9,14 @@ import plotly.graph_objects as go
 from ablate.analysis.effects import EffectRow, StudyEffects
 from ablate.analysis.importances import StudyImportances
 from shared.charts import faint, figure, ink
-from shared.colours import dark, look, verdict_look
-from shared.text import for_plotly
+from shared.colours import dark, look, on_paper, verdict_look
+from shared.forest import row_height
+from shared.text import for_plotly, in_lines
 
 MOST_ROWS = 40
 """Effects that are drawn, the largest ones of each sort; the table has all."""
 NAME = 32
-"""Characters of a name beside the plot; hovering shows all of it."""
+"""Characters of a line beside the plot."""
 MOST_CELLS = 40
 """Settings on each side of the heat map; of more none is drawn."""
 
@@ -41,7 +42,8 @@ def draw_effects(effects: StudyEffects) -> go.Figure:
     """A row for each main effect, then for the interactions, the largest first; dashed the margin."""
     pairs = sorted(effects.interactions, key=lambda row: -abs(row.estimate))
     rows = [*effects.main[:MOST_ROWS], *pairs[:MOST_ROWS]]
-    made = figure(150 + (40 if any(row.aliases for row in rows) else 27) * len(rows))
+    names = [_named(row) for row in rows]
+    made = figure(150 + row_height(names) * len(rows))
     for at in (-effects.margin, effects.margin):
         made.add_vline(at, line={"color": ink(), "width": 1, "dash": "dash"})
     made.add_vline(0, line={"color": ink(), "width": 1})
@@ -69,7 +71,7 @@ def draw_effects(effects: StudyEffects) -> go.Figure:
     if 0 < len(effects.main) < len(rows):
         made.add_hline(min(len(effects.main), MOST_ROWS) - 0.5, line={"color": faint(), "width": 2})
     made.update_yaxes(
-        tickvals=list(range(len(rows))), ticktext=[_two_lines(row) for row in rows],
+        tickvals=list(range(len(rows))), ticktext=names,
         range=[len(rows) - 0.4, -0.6], showgrid=False, zeroline=False, automargin=True,
     )  # fmt: skip
     title = f"{effects.metric}, worse →" if effects.direction == "minimize" else f"← worse, {effects.metric}"
@@ -81,9 +83,9 @@ def draw_effects(effects: StudyEffects) -> go.Figure:
     return made
 
 
-def _two_lines(row: EffectRow) -> str:
-    """The name of an effect above what it is aliased with, short enough for a telephone."""
-    name = for_plotly(row.name, NAME)
+def _named(row: EffectRow) -> str:
+    """The name of an effect above what it is aliased with, narrow enough for a telephone."""
+    name = in_lines(row.name, NAME)
     return name if not row.aliases else f"{name}<br>{for_plotly('≡ ' + ', '.join(row.aliases), NAME)}"
 
 
@@ -108,7 +110,8 @@ def draw_pairs(effects: StudyEffects) -> go.Figure:
         interval = "" if row.low is None or row.high is None else f" [{row.low:+.3g}, {row.high:+.3g}]"
         words[line][column] = f"{for_plotly(with_aliases(row), 160)}<br>{row.estimate:+.4g}{interval}"
     most = max((abs(row.estimate) for row in (*effects.main, *effects.interactions)), default=1.0) or 1.0
-    low, high, middle = look(0).colour, look(1).colour, "#1a222c" if dark() else "#f4f5f7"
+    low, high = (on_paper(look(number).colour) for number in (0, 1))  # the tones on which white numbers stand out
+    middle = "#1a222c" if dark() else "#f4f5f7"
     scale = [low, middle, high] if effects.direction == "minimize" else [high, middle, low]
     names = [for_plotly(f"{switch}={setting}", 32) for switch, setting in settings]
     made = figure(200 + 34 * len(names))

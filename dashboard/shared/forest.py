@@ -13,7 +13,7 @@ from ablate.analysis.study import StudyReport
 from ablate.render.table import groups
 from shared.charts import faint, figure, ink
 from shared.colours import verdict_look
-from shared.text import for_plotly
+from shared.text import for_plotly, in_lines
 
 MOST = 60
 """Rows of one plot; more are shown page by page."""
@@ -48,7 +48,8 @@ def telling(rows: Sequence[VariantRow], direction: str) -> list[VariantRow]:
 def forest(report: StudyReport, rows: Sequence[VariantRow]) -> go.Figure:
     """The plot of these rows; thick the bounds that the verdict rests on, thin the 95 % interval, dots the seeds."""
     better = "lower" if report.direction == "minimize" else "higher"
-    made = figure(170 + 30 * len(rows), showlegend=True)
+    names = [in_lines(row.name) for row in rows]
+    made = figure(170 + row_height(names) * len(rows), showlegend=True)
     margin = worst_margin(report.margin, report.direction)
     low, high = _reach(rows, margin)
     made.add_vrect(margin, high if margin > 0 else low, fillcolor=faint(), line_width=0, layer="below")
@@ -64,14 +65,19 @@ def forest(report: StudyReport, rows: Sequence[VariantRow]) -> go.Figure:
     for word, placed in alike.items():  # traces for each row would be slow for many
         _draw(made, word, placed, report, high if margin > 0 else low)
     made.update_yaxes(
-        tickvals=list(range(len(rows))), ticktext=[for_plotly(row.name) for row in rows],
+        tickvals=list(range(len(rows))), ticktext=names,
         range=[len(rows) - 0.4, -0.6], showgrid=False, zeroline=False, automargin=True,
     )  # fmt: skip
     made.update_xaxes(
-        title=for_plotly(f"difference of {report.metric} from the baseline") + f"<br>({better} is better)",
+        title=for_plotly(f"difference of {report.metric}") + f"<br>({better} is better)",
         range=[low, high], zeroline=False,
     )  # fmt: skip
     return made
+
+
+def row_height(names: Sequence[str]) -> int:
+    """Pixels of each row of a plot beside which these names stand, in lines."""
+    return max(30, 15 * max((name.count("<br>") + 1 for name in names), default=1) + 4)
 
 
 def _reach(rows: Sequence[VariantRow], margin: float) -> tuple[float, float]:

@@ -39,6 +39,8 @@ _LAYOUT = """
     [data-testid="stElementContainer"]:has(> [data-testid="stIFrame"]) { height: auto; }
     [data-testid="stIFrame"] { height: auto; aspect-ratio: 16 / 27; }
 }
+.st-key-parallel { overflow-x: auto; }
+.st-key-parallel > * { min-width: 44rem; }
 [class*="st-key-other-view"] [data-testid="stPageLink-NavLink"]:not(:hover, :focus-visible) { background: none; }
 [class*="st-key-other-view"] [data-testid="stPageLink-NavLink"] * { font-weight: inherit; }
 """

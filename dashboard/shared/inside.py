@@ -52,7 +52,7 @@ def _norms(inside: Inside, key: str, name: str) -> None:
     row = st.container(horizontal=True, vertical_alignment="bottom")
     quantity = row.segmented_control(
         "Over training", list(SAID), default="gradients", format_func=SAID.__getitem__, key="inside",
-        bind="query-params", required=True,
+        bind="query-params", required=True, wrap=True,
     )  # fmt: skip
     parts = inside.parts_with(quantity)
     part = parts[0]
@@ -101,7 +101,7 @@ def _maps(maps: tuple[MixingMap, ...], key: str, name: str) -> None:
     )
     for number, one in enumerate(maps):
         if number % ABREAST == 0:
-            columns = st.columns(ABREAST)
+            columns = st.columns(min(ABREAST, len(maps)))
         with columns[number % ABREAST]:
             st.caption(escape(f"{one.part}, up to {one.highest:.3g}"))
             chart(_map(one), f"map-{one.part}".replace(" ", "-"), f"Mixing map of {one.part} of {name}: {told(one)}")

@@ -17,6 +17,7 @@ _FIRST_STRONG, _POP = "\u2068", "\u2069"
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 # What remark-gfm makes an e-mail link of, in the text that is left when Markdown's escapes are read.
 _MAIL = re.compile(r"(?<=[-.\w+])@(?=[-\w]+\.[-\w])")
+_PARTS = re.compile(r"(?<=[,:])|(?=@)")
 _WORD_JOINER = "\u2060"
 LONG = 120
 
@@ -44,6 +45,23 @@ def prose(text: str, longest: int = 10_000) -> str:
 
 def _escaped(line: str) -> str:
     return _MARKDOWN.sub(r"\\\1", _MAIL.sub(f"@{_WORD_JOINER}", line))
+
+
+def in_lines(text: str, widest: int = 34, most: int = 4) -> str:
+    """For a figure: a name in lines, broken after its commas and colons and before its `@`, so that it is narrow.
+
+    Args:
+        text: The name.
+        widest: Characters of a line; a part that is longer is cut.
+        most: Lines; what is beyond is left out.
+    """
+    lines = [""]
+    for part in _PARTS.split(one_line(text, 10_000)):
+        if lines[-1] and len(lines[-1]) + len(part) > widest:
+            lines.append("")
+        lines[-1] += part
+    kept = [*lines[: most - 1], "".join(lines[most - 1 :])] if len(lines) > most else lines
+    return "<br>".join(for_plotly(line, widest) for line in kept)
 
 
 def for_plotly(text: str, longest: int = 60) -> str:

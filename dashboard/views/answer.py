@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -18,6 +17,7 @@ from ablate.analysis.text import plural
 from ablate.render.code_spans import lead
 from ablate.render.document import evidence_lines
 from ablate.render.formats import find_format, format_names
+from ablate.render.formats.slides import shown_variant
 from ablate.render.legend import axis_title, legend
 from ablate.render.sections.scaling import scaling_table, scaling_title
 from ablate.render.table import TRIVIAL, groups, shared_decimals, steps_to_baseline, tuned_cells, tuned_titles
@@ -25,7 +25,7 @@ from ablate.render.writing import render_report
 from ablate.store import TrialState
 from shared.charts import chart
 from shared.course import AXES as COURSE_AXES
-from shared.course import FIRST, course_alt, course_figure, coursed
+from shared.course import FIRST, LISTED, course_alt, course_figure, coursed
 from shared.course import MOST as MOST_COURSES
 from shared.exports import Maker, export, table_files
 from shared.forest import MOST, compared, forest, telling
@@ -35,17 +35,16 @@ from shared.pictures import BlockPicture, block_files, block_pictures
 from shared.printed import printed
 from shared.store import every, findings, report
 from shared.text import escape, prose
+from shared.widths import LETTER, PADDING, fitting, wrapping
 
 MOST_TOLD = 8
 """Variants that diverged or failed beyond this number are counted only."""
 MOST_WHOLE = 30
 """Rows up to which the table is shown whole; longer ones are scrolled."""
-ROOM, LETTER, PADDING = 960, 6.4, 24
-"""Pixels of the table in a window of 1,280, of a letter, and beside the words of a cell."""
+ROOM = 960
+"""Pixels of the table in a window of 1,280."""
 LEAST = {"variant": 130, "verdict": 160}
 """Least widths of the columns of words."""
-WRAPPED = 65
-"""Pixels of a row whose words take several lines; Streamlit wraps words only in rows higher than 64."""
 SIGNS = {"supported": ":green-badge[supported]", "refuted": ":red-badge[refuted]"}
 
 
@@ -173,6 +172,8 @@ def _show_table(study_report: StudyReport, table: pd.DataFrame) -> None:
     metric, test_metric = study_report.metric, study_report.test_metric
     told = _telling(study_report, table)
     tests = {test_metric: number(format=plain, width=70, help="Measured once, at the end")} if test_metric else {}
+    axis = axis_title(study_report)
+    speed = {"speed": fitting(table, "speed", 110)}
     columns: dict[str, Any] = {
         **dict.fromkeys(tuned_titles(study_report), text(width=60, help="Tuned; * at an edge of its grid")),
         metric: number(format=plain, width=max(62, round(12 + LETTER * len(metric)))),
@@ -183,13 +184,11 @@ def _show_table(study_report: StudyReport, table: pd.DataFrame) -> None:
         "seeds": text(width=42),
         "parameters": number(format="localized", width=74),
         "change": number(format="percent", width=55, help="Parameters, against the baseline's"),
-        axis_title(study_report): text(width=58, help="Until the baseline's final validation loss, median"),
+        axis: text(width=fitting(table, axis), help="Until the baseline's final validation loss, median"),
         "course": text(
-            width=_fitting(table, "course"), help="What the difference moved by over the last third of training"
+            width=fitting(table, "course"), help="What the difference moved by over the last third of training"
         ),
-        "speed": text(
-            width=_fitting(table, "speed"), help="Tokens a second, relative to the baseline, with its interval"
-        ),
+        "speed": text(width=speed["speed"], help="Tokens a second, relative to the baseline, with its interval"),
     }
     words = _word_widths(table, ROOM - sum(columns[name]["width"] for name in told if name in columns))
     whole = len(table) <= MOST_WHOLE
@@ -198,7 +197,7 @@ def _show_table(study_report: StudyReport, table: pd.DataFrame) -> None:
         key="ablation",
         hide_index=True,
         height="content" if whole else "auto",
-        row_height=WRAPPED if whole and _is_cut(table, words) else None,
+        row_height=wrapping(table, words | speed) if whole else None,
         column_config=columns | {name: text(width=width) for name, width in words.items()},
         column_order=told,
         placeholder=MISSING,
@@ -206,14 +205,13 @@ def _show_table(study_report: StudyReport, table: pd.DataFrame) -> None:
     )
 
 
-def _fitting(table: pd.DataFrame, name: str) -> int:
-    """The width of a column of words that cuts none of them."""
-    return round(PADDING + LETTER * max(map(len, [name, *table[name].dropna()])))
-
-
 def _word_widths(table: pd.DataFrame, room: int) -> dict[str, int]:
-    """Widths of the two columns of words, together `room` pixels if that is enough for their least widths."""
-    wanted = {name: [PADDING + LETTER * len(words) for words in table[name]] for name in ("variant", "verdict")}
+    """Widths of the two columns of words, together `room` pixels if that is enough for their least widths.
+
+    A name, which has no spaces to be broken at, is given one line if there is room; the words of a verdict take two.
+    """
+    lines = {"variant": 1, "verdict": 2}
+    wanted = {name: [PADDING + LETTER * len(words) / n for words in table[name]] for name, n in lines.items()}
     free = max(room, sum(LEAST.values()))
 
     def cut(variant: int) -> float:
@@ -223,11 +221,6 @@ def _word_widths(table: pd.DataFrame, room: int) -> dict[str, int]:
 
     variant = min(range(LEAST["variant"], free - LEAST["verdict"] + 1, 10), key=cut)
     return {"variant": variant, "verdict": free - variant}
-
-
-def _is_cut(table: pd.DataFrame, widths: Mapping[str, int]) -> bool:
-    """Whether a name or a verdict does not fit in one line of its column."""
-    return any(PADDING + LETTER * len(words) > width for name, width in widths.items() for words in table[name])
 
 
 def _telling(study_report: StudyReport, table: pd.DataFrame) -> list[str]:
@@ -274,7 +267,7 @@ def _course(study_report: StudyReport) -> None:
         return
     st.subheader("Course of the differences", anchor=False)
     shown = FIRST
-    if len(rows) > MOST_COURSES:
+    if len(rows) > LISTED:
         rows = _chosen_courses(study_report, rows)
         shown = MOST_COURSES
         if not rows:
@@ -335,7 +328,10 @@ def _before_and_after(study_report: StudyReport) -> None:
         return
     st.subheader("The block, before and after", anchor=False)
     warn_of_unknown("after", others)
-    name = st.selectbox("Variant", others, key="after", bind="query-params")
+    shown = shown_variant(study_report)
+    name = st.selectbox(
+        "Variant", others, others.index(shown) if shown in others else 0, key="after", bind="query-params"
+    )
     models = {variant.name: variant.spec["model"] for variant in record.variants}
     sizes = {variant.name: count(variant.parameters) for variant in record.variants}
     first = (record.baseline, models[record.baseline])

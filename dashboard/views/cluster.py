@@ -7,6 +7,7 @@ import streamlit as st
 
 from ablate.analysis.curves import Band
 from ablate.analysis.status import Status, StudyStatus, read_status
+from ablate.analysis.text import plural
 from ablate.analysis.workers import WorkerFailure, WorkerLoad, read_workers
 from shared.bands import draw_band
 from shared.charts import chart, figure
@@ -17,6 +18,7 @@ from shared.numbers import arithmetic, duration
 from shared.printed import printed_bands
 from shared.store import LIVE, location, stamp, store
 from shared.text import escape
+from shared.widths import fitting
 
 MOST_LINKS = 6
 UNITS = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
@@ -44,10 +46,14 @@ def _live(study: str) -> None:
         st.caption("None.")
         return
     table = running_table(status)
-    steps = st.column_config.ProgressColumn("progress", min_value=0, max_value=1, format="percent")
+    words = st.column_config.TextColumn
+    steps = st.column_config.ProgressColumn("progress", min_value=0, max_value=1, format="percent", width=90)
     st.dataframe(
-        table, key="running", hide_index=True, placeholder="-", column_config={"progress": steps},
-        alt=f"{len(table)} trials that run, with their machines",
+        table, key="running", hide_index=True, placeholder="-",
+        column_order=[name for name in table if name != "steps"],
+        column_config={"progress": steps, "variant": words(width=fitting(table, "variant", 200)),
+                       "device": words(width=fitting(table, "device", 140))},
+        alt=f"Trials that run, with their machines; {plural(len(table), 'row')}",
     )  # fmt: skip
     with st.container(horizontal=True):
         for trial in status.running[:MOST_LINKS]:
@@ -122,7 +128,7 @@ def _past(study: str) -> None:
         formats = {"tokens/s": st.column_config.NumberColumn(format="compact")}
         st.dataframe(
             table, key="workers", hide_index=True, placeholder="-", column_config=formats,
-            alt=f"{len(table)} machines and devices with what ended on them",
+            alt=f"Machines and devices, with what ended on them; {plural(len(table), 'row')}",
         )  # fmt: skip
         export(table_files(f"{study}_workers", table) | _throughput(study, loads), "workers")
     st.subheader("Failures and retries", anchor=False)
@@ -133,7 +139,7 @@ def _past(study: str) -> None:
     st.dataframe(
         table, key="failures", hide_index=True, placeholder="-",
         column_config={"reason": st.column_config.TextColumn(width="large")},
-        alt=f"{len(table)} trials that failed, diverged or were begun again",
+        alt=f"Trials that failed, diverged or were begun again; {plural(len(table), 'row')}",
     )  # fmt: skip
     with st.container(horizontal=True):
         for one in failures[:MOST_LINKS]:

@@ -23,7 +23,8 @@ from shared.printed import printed_bands
 from shared.samples import can_write, sample_box
 from shared.store import every, location, settled_curves, stamp, store
 from shared.store import record as read_record
-from shared.text import one_line, prose
+from shared.text import escape, one_line, prose
+from shared.widths import LETTER, fitting, wrapping
 
 LEAST, MOST = 2, 6
 
@@ -61,11 +62,22 @@ def _live(study: str, sides: list[str]) -> None:
     results = _results(comparison, labels)
     st.subheader("Results", anchor=False)
     number = st.column_config.NumberColumn
-    formats = {name: number(format="%+.4g" if name.startswith("Δ") else "%.4g") for name in results.columns[3:]}
-    formats["parameters"] = number(format="localized")
+    width = fitting(results, "side", 165)
+    formats: dict[str, Any] = {
+        "side": st.column_config.TextColumn(width=width),
+        "trials": st.column_config.TextColumn(width=fitting(results, "trials", 110)),
+    }
+    for name in comparison.metrics:
+        formats |= {
+            name: number(format="%.4g", width=round(14 + LETTER * max(7, len(name)))),
+            f"{name} ±": number("±", format="%.2g", width=56, help="Half of the 95 % interval over seeds"),
+            f"Δ {name}": number("Δ", format="%+.3g", width=78, help=f"{escape(name)}: difference from the first side"),
+        }
     st.dataframe(
-        results, key="results", hide_index=True, placeholder="-", column_config=formats, alt="Metrics of each side"
-    )
+        results, key="results", hide_index=True, placeholder="-", column_config=formats, alt="Metrics of each side",
+        column_order=[name for name in results if name != "parameters" and "seconds" not in name],
+        row_height=wrapping(results, {"side": width}),
+    )  # fmt: skip
     st.caption("± 95 % interval over seeds. Δ: difference from the first side, paired by seed.")
     _links(comparison, study)
     st.subheader("Curves", anchor=False)

@@ -18,9 +18,10 @@ from shared.colours import Look, look, on_paper, variant_looks
 from shared.exports import Maker, export, table_files
 from shared.frame import begin_page, link, warn_of_unknown
 from shared.printed import printed_bands
+from shared.results import plans_ahead, runs
 from shared.store import every, moves, settled_curves, store
 from shared.store import record as read_record
-from shared.text import escape, for_plotly
+from shared.text import escape, for_plotly, in_lines
 
 SPREADS: dict[Spread, str] = {"range": "lowest to highest", "interval": "95 % interval"}
 ALIGNMENTS = {"none": "as trained", "baseline": "minus the baseline", "share": "share of training"}
@@ -72,7 +73,7 @@ def _controls(record: StudyRecord) -> Wish:
     names = [variant.name for variant in record.variants]
     switches = list(dict.fromkeys(switch for variant in record.variants for switch in variant.settings))
     warn_of_unknown("variants", names)
-    variants = st.multiselect("Variants", names, names[:FIRST], key="variants", bind="query-params")
+    variants = st.multiselect("Variants", names, _first(record, names), key="variants", bind="query-params")
     if len(variants) < len(names):
         st.caption(f"{len(variants)} of {len(names)} variants are drawn; choose others above.")
     first = st.container(horizontal=True, vertical_alignment="bottom")
@@ -90,6 +91,14 @@ def _controls(record: StudyRecord) -> Wish:
     log_y = second.toggle("Log y", key="logy", bind="query-params")
     singles = second.toggle("Single seeds", key="singles", bind="query-params")
     return Wish(tuple(variants), by, axis, loss, spread, align, smoothing, log_x, log_y, singles)
+
+
+def _first(record: StudyRecord, names: list[str]) -> list[str]:
+    """The variants that are drawn before others are chosen; of a search, those that finished before the pruned ones."""
+    if plans_ahead(record.name):
+        return names[:FIRST]
+    known = runs(record.name)
+    return sorted(names, key=lambda name: not known[name].finished)[:FIRST]
 
 
 def _live(study: str, wish: Wish) -> None:
@@ -161,7 +170,7 @@ def _figure(groups: dict[str, Group], wish: Wish) -> go.Figure:
     made = figure(560, hovermode="closest")
     for name, group in groups.items():
         draw_band(made, name, group.band, group.look, _which(group))
-        _draw_lines(made, for_plotly(name), group, wish.singles)
+        _draw_lines(made, name, group, wish.singles)
     against = f"share of the training's {AXES[wish.axis]}" if wish.align == "share" else AXES[wish.axis]
     said = f"{LOSSES[wish.loss]} loss" + (", minus the baseline's" if wish.align == "baseline" else "")
     made.update_xaxes(title=against, type="log" if wish.log_x else "linear")
@@ -185,8 +194,8 @@ def _draw_lines(made: go.Figure, name: str, group: Group, singles: bool) -> None
         if not (singles or alone or state is not TrialState.FINISHED):
             continue
         pruned = state is TrialState.PRUNED
-        said = f"{for_plotly(variant)}, seed {seed}, {state}"
-        entry = "pruned" if pruned else f"{for_plotly(name)}, {state}" if alone else name
+        said = f"{for_plotly(variant, 160)}, seed {seed}, {state}"
+        entry = "pruned" if pruned else in_lines(name) + (f", {state}" if alone else "")
         colour = grey() if pruned else group.look.colour
         ends = ["x" if state in (TrialState.DIVERGED, TrialState.FAILED) else "circle"]
         made.add_scatter(

@@ -19,6 +19,7 @@ from shared.results import any_ended, missing
 from shared.store import every, record
 from shared.text import escape, prose
 from shared.trials import MEMBERSHIP
+from shared.widths import fitting
 
 VIEWS = ("Effects", "Interactions", "Importances", "Slices", "Parallel")
 
@@ -189,7 +190,13 @@ def _slices(study: str) -> None:
     st.caption(said + (f" {lost} diverged seeds are left out of the means, and crossed." if lost else ""))
     if any(MEMBERSHIP in variant.settings for variant in record(study).variants):
         st.caption("Members of the population change these values during training; each stands at its initial value.")
-    st.dataframe(table, key="slice-table", hide_index=True, placeholder="-", alt=f"{chosen.metric} along {chosen.axis}")
+    st.dataframe(
+        table, key="slice-table", hide_index=True, placeholder="-",
+        column_order=[name for name in table if name != "line" or not chosen.scattered],
+        column_config={name: st.column_config.TextColumn(width=fitting(table, name, 180))
+                       for name in ("line", "variant")},
+        alt=f"{chosen.metric} along {chosen.axis}",
+    )  # fmt: skip
     export(table_files(f"{study}_slice", table) | printed(study, "slices"), "slice")
 
 
@@ -198,5 +205,8 @@ def _parallel(study: str) -> None:
     caption = axes_told(table)
     chart(draw_parallel(table, record(study)), "parallel", f"Parallel coordinates: {caption}")
     st.caption(f"{escape(caption)} Drag along an axis to choose lines; drag its name to move it.")
-    st.dataframe(table, key="parallel-table", hide_index=True, placeholder="-", alt="Variants with their settings")
+    st.dataframe(
+        table, key="parallel-table", hide_index=True, placeholder="-", alt="Variants with their settings",
+        column_config={"variant": st.column_config.TextColumn(width=fitting(table, "variant", 220))},
+    )  # fmt: skip
     export(table_files(f"{study}_variants", table) | printed_parallel(study, table, metric), "parallel")

@@ -26,9 +26,14 @@ from shared.printed import printed
 from shared.store import every
 from shared.store import record as read_record
 from shared.text import escape, for_plotly, prose
+from shared.widths import wrapping
 
 ABREAST = 3
 """Pictures beside one another."""
+WORDS = {"removal": 175, "from": 155, "what became of it": 235}
+"""Widths of the columns of words."""
+MOST_WHOLE = 20
+"""Rows up to which the table is shown whole."""
 
 
 def show() -> None:
@@ -67,15 +72,15 @@ def _live(study: str) -> None:
     st.subheader("What was tried", anchor=False)
     number = st.column_config.NumberColumn
     st.dataframe(
-        table, key="removals", hide_index=True, placeholder="-",
+        table, key="removals", hide_index=True, placeholder="-", row_height=wrapping(table, WORDS),
+        height="content" if len(table) <= MOST_WHOLE else "auto",
         column_order=_telling(table),
         column_config={
             "round": number(width=45), "path": st.column_config.CheckboxColumn(width=40, help="A step of the path"),
-            "removal": st.column_config.TextColumn(width=140), "from": st.column_config.TextColumn(width=110),
+            **{name: st.column_config.TextColumn(width=width) for name, width in WORDS.items()},
             "parameters": number(format="localized", width=75), "FLOP": number(format="compact", width=50),
             "tokens/s": number(format="compact", width=60), "difference": number(format="%+.4f", width=70),
             "±": number(format="%.4f", width=58, help="Half of the 95 % interval of the difference"),
-            "what became of it": st.column_config.TextColumn(width=315),
         },
         alt=f"Removals that were tried in {len(removal_path.rounds)} rounds, with what became of them",
     )  # fmt: skip

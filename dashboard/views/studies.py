@@ -38,7 +38,9 @@ def show() -> None:
     words = search.text_input(
         "Search", key="find", bind="query-params", placeholder="words of a name or a question, or a tag", live=True
     )
-    state = states.segmented_control("State", STATES, default="all", key="state", bind="query-params", required=True)
+    state = states.segmented_control(
+        "State", STATES, default="all", key="state", bind="query-params", required=True, wrap=True
+    )
     starred = stars.toggle("Starred", key="starred", bind="query-params")
     running = any(not complete(study) for _, study in listed)
     st.session_state[_AT_SIDE] = _chosen()

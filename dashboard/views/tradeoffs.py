@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -25,7 +26,8 @@ from shared.pictures import BlockPicture, block_files, block_pictures
 from shared.printed import printed_front
 from shared.store import every
 from shared.store import record as read_record
-from shared.text import for_plotly, prose
+from shared.text import for_plotly, in_lines, prose
+from shared.widths import fitting, wrapping
 
 LEAST, MOST = 2, 3
 MANY, MOST_NAMED = 60, 12
@@ -43,7 +45,7 @@ def show() -> None:
     metric = record.objective["metric"]
     usual = results.front(study)
     quantities = st.multiselect(
-        "Seen by", [metric, *COSTS], list(usual.quantities) if usual else [metric, "parameters"], key="by",
+        "Seen by", [metric, *COSTS], list(usual.quantities) if usual else [metric, "parameters"], key="seen",
         bind="query-params", max_selections=MOST, format_func=words_for,
         help="Two or three. The first one is the vertical axis.",
     )  # fmt: skip
@@ -72,8 +74,10 @@ def _live(study: str, quantities: tuple[str, ...]) -> None:
         "Numbers are those of the table. Double-click to see intervals to their ends; pick a point to see its block."
     )
     _picked(picked)
+    words = {name: fitting(table, name, 220) for name in ("variant", "dominated by")}
     st.dataframe(
-        table, key="front-table", hide_index=True, placeholder="-", column_config=_formats(front),
+        table, key="front-table", hide_index=True, placeholder="-", column_config=_formats(front, words),
+        row_height=wrapping(table, words),
         alt=f"Variants by {seen}, with 95 % intervals; {len(table)} rows",
     )  # fmt: skip
     export(table_files(f"{study}_front", table) | printed_front(study, front), "front")
@@ -108,12 +112,13 @@ def _half(interval: Interval) -> float | None:
     return (interval.high - interval.low) / 2
 
 
-def _formats(front: Front) -> dict[str, Any]:
-    number = st.column_config.NumberColumn
+def _formats(front: Front, words: Mapping[str, int]) -> dict[str, Any]:
+    number, text = st.column_config.NumberColumn, st.column_config.TextColumn
     formats = {quantity: "compact" if quantity in COSTS else "%.4f" for quantity in front.quantities}
     formats |= {quantity: "localized" for quantity in front.quantities if quantity == "parameters"}
     formats |= {f"{quantity} ±": form for quantity, form in formats.items()}
-    return {name: number(format=form) for name, form in formats.items()}
+    columns = {name: number(format=form) for name, form in formats.items()}
+    return columns | {name: text(width=width) for name, width in words.items()}
 
 
 def _figure(front: Front, record: StudyRecord) -> go.Figure:
@@ -138,7 +143,7 @@ def _figure(front: Front, record: StudyRecord) -> go.Figure:
             made.add_scatter(
                 x=[one.mean for one in xs], y=[one.mean for one in ys], error_x=None if behind else _bars(xs, colour),
                 error_y=None if behind else _bars(ys, colour), mode="markers+text",
-                name=for_plotly(f"{numbers[one]} {one}") if one else "",
+                name=in_lines(f"{numbers[one]} {one}") if one else "",
                 showlegend=bool(one) and column == 1, legendgroup=one or None, opacity=0.45 if behind else 1.0,
                 customdata=[[point.variant, _hover(point, quantity, first)] for point in points],
                 text=[numbers.get(point.variant, "") for point in points], textposition="top right",

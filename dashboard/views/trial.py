@@ -152,7 +152,7 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord) -> No
     with st.container(horizontal=True, vertical_alignment="center"):
         st.badge(trial.state, color=STATES[trial.state])  # type: ignore[arg-type]
         st.markdown(f"**{escape(variant.name or 'a variant of no study')}**, seed {trial.seed}", width="content")
-        st.code(trial.key, language=None)
+        st.code(trial.key, language=None, wrap_lines=True)
     if trial.state is TrialState.DIVERGED:
         step = f" at step {trial.stopped_at:,}" if trial.stopped_at is not None else ""
         st.warning(f"Diverged{step}: {prose(trial.reason)}", icon=":material/trending_up:")
@@ -284,4 +284,6 @@ def _environment(trial: TrialRecord) -> None:
         **where.versions,
     }
     table = pd.DataFrame({"what": list(rows), "value": list(rows.values())})
-    st.dataframe(table, hide_index=True, placeholder="-", key="environment", alt="Where the trial ran")
+    st.dataframe(
+        table, hide_index=True, placeholder="-", key="environment", height="content", alt="Where the trial ran"
+    )

@@ -106,7 +106,7 @@ def _columns(shown: pd.DataFrame) -> dict[str, Any]:
         "parameters": config.NumberColumn(format="compact"),
         "tokens": config.NumberColumn(format="compact"),
         "steps": config.NumberColumn(format="localized"),
-        "FLOP": config.NumberColumn(format="scientific"),
+        "FLOP": config.NumberColumn(format="compact"),
         "seconds": config.NumberColumn(format="%.1f"),
         "ended": config.DatetimeColumn(format="YYYY-MM-DD HH:mm"),
         VARIANT: config.TextColumn(width="medium"),

@@ -138,7 +138,15 @@ class Page:
     def table(self, name: str) -> list[dict[str, str]]:
         """The rows of a table, as a screen reader reads them."""
         rows = self.tab.locator(f'[role="region"][aria-label^="{name}"]').evaluate(READ)
-        return [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
+        names: list[str] = []
+        for title in rows[0]:  # one that stands under several columns is that of the first, then `title 2`
+            names.append(title if title not in names else f"{title} {rows[0][: len(names)].count(title) + 1}")
+        return [dict(zip(names, row, strict=True)) for row in rows[1:]]
+
+    def check_whole(self, name: str) -> None:
+        """No column of a table is cut off at the right."""
+        scrolled = self.tab.locator(f'[role="region"][aria-label^="{name}"] .dvn-scroller')
+        assert scrolled.evaluate("all => all.scrollWidth <= all.clientWidth"), f"the table {name} is cut at the right"
 
     def download(self, name: str, folder: Path) -> Path:
         """The file of this name from the list that a button for exports has opened."""

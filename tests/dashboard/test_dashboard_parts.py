@@ -31,6 +31,7 @@ from ablate.render.table import print_study
 from ablate.spec.document import read_document
 from ablate.store import CurvePoint, TrialState
 from shared.axis_figures import draw_parallel, variant_table
+from shared.bands import draw_band
 from shared.charts import on_page, widened
 from shared.colours import look
 from shared.course import course_alt, course_figure, coursed
@@ -38,11 +39,12 @@ from shared.effect_figures import side
 from shared.forest import telling
 from shared.marks import split_tags
 from shared.numbers import arithmetic, duration
-from shared.text import escape, for_plotly, one_line, prose
+from shared.text import escape, for_plotly, in_lines, one_line, prose
+from shared.widths import fitting, wrapping
 from shared.yaml import to_yaml
 from views import PAGES
 from views.answer import LEAST, _word_widths, ablation
-from views.curves import Group, _draw_lines
+from views.curves import Group, _draw_lines, _first
 
 FOLDER = Path(__file__).parent.parent.parent / "dashboard"
 FILES = sorted(FOLDER.rglob("*.py"))
@@ -84,6 +86,53 @@ def test_plotly_reads_no_tags(text: str) -> None:
 def test_a_long_text_is_cut() -> None:
     assert one_line("a" * 500) == "a" * 119 + "…"
     assert one_line("a\n\tb\u202ec") == "a b\ufffdc"
+
+
+def test_a_name_in_a_figure_is_narrow_and_whole() -> None:
+    name = "attention_skip=removed,values=identity,projection=identity@training.optimizer.lr=0.01"
+    lines = in_lines(name).split("<br>")
+    assert "".join(lines) == name
+    assert max(map(len, lines)) <= 34
+    assert in_lines("norm=none") == "norm=none"
+    assert in_lines("a" * 99).strip("\u2068\u2069") == "a" * 33 + "…"
+    many = in_lines(",".join(["abcdefgh=off"] * 40)).split("<br>")
+    assert len(many) == 4
+    assert many[-1].endswith("…\u2069")
+    assert in_lines("<b>,</b>").count("<") == 0
+
+
+def test_names_that_begin_alike_are_switched_on_and_off_by_themselves() -> None:
+    made = go.Figure()
+    lines = [Line((0, 1), (0.0, 1.0), (3.0, 2.0))]
+    for last in ("0.001", "0.002"):
+        draw_band(made, f"{'a' * 80}@lr={last}", band(lines), look(0))
+    assert len({trace.legendgroup for trace in made.data}) == len({trace.name for trace in made.data}) == 2
+
+
+def test_words_of_a_table_that_do_not_fit_on_a_line_are_wrapped() -> None:
+    table = pd.DataFrame({"name": ["a" * 10, "b" * 40, None], "said": ["yes", "no", "no"]})
+    assert fitting(table, "name") > 40 * 6
+    assert fitting(table, "name", 90) == 90
+    for length in range(1, 40):
+        words = pd.DataFrame({"name": ["a" * length]})
+        assert wrapping(words, {"name": fitting(words, "name")}) is None
+    two, four = wrapping(table, {"name": 160}), wrapping(table, {"name": 90})
+    assert two == 65, "Streamlit wraps words in rows of more than 64 pixels"
+    assert four is not None
+    assert four > two
+
+
+def test_of_a_search_those_variants_are_drawn_first_that_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["baseline", *(f"pruned {n}" for n in range(9)), "found"]
+    made = fake_store({name: ({}, 1) for name in names}, seeds=1)
+    for name in names:
+        state = TrialState.PRUNED if name.startswith("pruned") else TrialState.FINISHED
+        made.add(name, 0, {"val_loss": 1.0} if state is TrialState.FINISHED else {}, state=state)
+    monkeypatch.setattr("views.curves.runs", lambda study: read_runs(made, made.record, "val_loss"))
+    monkeypatch.setattr("views.curves.plans_ahead", lambda study: False)
+    assert _first(made.record, names) == ["baseline", "found", *names[1:6]]
+    monkeypatch.setattr("views.curves.plans_ahead", lambda study: True)
+    assert _first(made.record, names) == names[:7]
 
 
 def test_numbers_have_units() -> None:
@@ -264,13 +313,15 @@ def test_words_of_the_table_get_the_room_that_numbers_leave() -> None:
     def widths(*rows: tuple[str, str], room: int = 430) -> dict[str, int]:
         return _word_widths(pd.DataFrame([{"variant": name, "verdict": word} for name, word in rows]), room)
 
-    long_name, long_verdict = widths(("a" * 60, "pruned")), widths(("baseline", "undecided: " + "b" * 50))
-    both = widths(("a" * 60, "b" * 60))
+    long_name, long_verdict = widths(("a" * 38, "pruned")), widths(("baseline", "undecided: " + "b" * 50))
+    both = widths(("a" * 38, "b" * 60))
     assert long_name["variant"] > both["variant"] > long_verdict["variant"]
-    mixed = widths(*[("a" * 40, "pruned")] * 20, ("a" * 40, "b" * 60))
+    mixed = widths(*[("a" * 38, "pruned")] * 20, ("a" * 38, "b" * 60))
     assert mixed["variant"] > both["variant"], "twenty names count for more than one verdict"
     for one in (long_name, long_verdict, both, mixed):
         assert sum(one.values()) == 430
+    whole = widths(("attention_skip=removed", "undecided: about 15 more seeds would decide"), room=380)
+    assert whole["variant"] > 24 + 6.4 * 22, "a name stands on one line, words of a verdict on two"
     assert widths(("a" * 60, "b" * 60), room=100) == LEAST
 
 

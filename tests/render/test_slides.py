@@ -15,7 +15,7 @@ import pytest
 from fake_store import FakeStore, fake_store
 
 from ablate.analysis.findings import read_findings
-from ablate.render.formats.slides import slides
+from ablate.render.formats.slides import shown_variant, slides
 from ablate.render.writing import write_report
 from ablate.spec.named import named_block
 from ablate.store import TrialState
@@ -105,6 +105,15 @@ def test_the_variant_can_be_chosen_and_is_otherwise_the_smallest_that_will_do() 
     assert "Block of block=parallel" in slides(findings)  # sas_p is needed
     assert "Block of block=sas_p" in slides(findings, "block=sas_p")
     assert "Block of block=parallel" in slides(findings, "nobody")
+    report = findings.report
+    rows = [dataclasses.replace(row, verdict=None) if row.name != "block=sas_p" else row for row in report.variants]
+    assert rows[1].name == "block=parallel"
+    assert shown_variant(dataclasses.replace(report, variants=rows)) == "block=sas_p", "not one that was pruned"
+    blocks = {name: {"model": {"block": name != "block=parallel"}} for name in BLOCKS}
+    variants = [dataclasses.replace(one, spec=blocks[one.name]) for one in report.record.variants]
+    record = dataclasses.replace(report.record, variants=tuple(variants), baseline="block=sas_p")
+    other = shown_variant(dataclasses.replace(report, record=record, variants=rows))
+    assert other == "block=parallel", "the baseline's block is not shown twice"
 
 
 def test_texts_of_users_run_nowhere() -> None:

@@ -135,12 +135,19 @@ def slides(findings: Findings, after: str | None = None) -> str:
 
 
 def shown_variant(report: StudyReport) -> str | None:
-    """The variant whose block is shown: the smallest that is not needed, else the first one; None if there is none."""
-    others = [row for row in report.variants if row.name != report.record.baseline]
+    """The variant whose block is shown: the smallest that is not needed, else the first with a verdict, else the first.
+
+    Those with the block of the baseline are left out, unless all have it. None if there is no variant but the baseline.
+    """
+    blocks = {variant.name: variant.spec.get("model", {}).get("block") for variant in report.record.variants}
+    baseline = report.record.baseline
+    others = [row for row in report.variants if row.name != baseline]
+    others = [row for row in others if blocks[row.name] != blocks[baseline]] or others
     fine = [row for row in others if row.verdict is not None and row.verdict.word == "not needed"]
     if fine:
         return min(fine, key=lambda row: row.parameters).name
-    return others[0].name if others else None
+    judged = [row for row in others if row.verdict is not None]
+    return next((row.name for row in (*judged, *others)), None)
 
 
 def _question(report: StudyReport, title: str, after: str | None) -> str:
