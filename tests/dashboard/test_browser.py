@@ -245,7 +245,7 @@ def test_stars_tags_and_notes_are_written_and_found(page: Page, place: Workplace
     check_keyboard(page, ["Sidebar: .*Curves", "Sidebar: .*Study", "main: .*(Search|words of a name)", "main: .*all$",
                           "Studies with their state", "main: .*Export"])  # fmt: skip
     page.main.get_by_text("Star, tags, note").click()
-    page.tab.get_by_label("Tags, parted by commas").fill("paper, done")
+    page.tab.get_by_label("Tags, separated by commas").fill("paper, done")
     page.tab.get_by_label("Note").fill("*look* at it")
     page.main.get_by_role("button", name="Save").click()
     page.main.get_by_test_id("stText").get_by_text("*look* at it", exact=True).wait_for()  # beside where it was typed

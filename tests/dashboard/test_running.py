@@ -92,7 +92,7 @@ def test_a_study_gets_seeds(place: Workplace, monkeypatch: pytest.MonkeyPatch) -
 def test_a_run_stops_and_keeps_what_it_has(place: Workplace) -> None:
     text = SPACE.format(name="long", steps=1_000_000, seeds=2, margin=0.1)
     run = start_space("long", text)
-    with pytest.raises(RunError, match="runs already"):
+    with pytest.raises(RunError, match="already running"):
         start_space("long", text)
     deadline = time.monotonic() + 60
     while not place.trials("running"):

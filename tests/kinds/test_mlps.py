@@ -237,7 +237,7 @@ def test_the_bias_balances_the_load() -> None:
 @pytest.mark.parametrize(
     ("plain", "path", "rule"),
     [
-        ({"experts": 4, "active": 5}, "active", "a token cannot have more experts than there are"),
+        ({"experts": 4, "active": 5}, "active", "a token cannot have more experts than the layer"),
         ({"experts": 6, "groups": 4}, "groups", "divided into equal groups"),
         ({"experts": 8, "groups": 8}, "groups", "at least 2"),
         ({"groups": 2, "active_groups": 3}, "active_groups", "there are 2 groups"),
@@ -245,7 +245,7 @@ def test_the_bias_balances_the_load() -> None:
         ({"shared_gate": True}, "shared_gate", "there are none"),
         ({"gated": False, "limit": 7}, "limit", "belong to the product of a gated expert"),
         ({"gated": False, "shift": 1}, "shift", "belong to the product of a gated expert"),
-        ({"active": 1}, "normalise", "the router would learn nothing"),
+        ({"active": 1}, "normalise", "the router would get no gradient"),
     ],
 )
 def test_a_mixture_that_cannot_be_is_refused(plain: dict[str, Any], path: str, rule: str) -> None:

@@ -179,18 +179,18 @@ def test_positions_by_layer() -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
-    ({"kind": "rotary", "fraction": 0.25}, "positions.fraction", "turn pairs", "even number of channels"),
+    ({"kind": "rotary", "fraction": 0.25}, "positions.fraction", "rotate pairs", "even number of channels"),
     ({"kind": "rotary", "fraction": 0}, "positions.fraction", "greater than 0", ""),
     (
         {"kind": "rotary", "scaling": {"kind": "llama3", "low_frequency": 4}},
         "positions.scaling.low_frequency",
-        "`low_frequency` below `high_frequency`",
+        "`low_frequency` must be below `high_frequency`",
         "Set a lower",
     ),
     (
         {"kind": "rotary", "scaling": {"kind": "yarn", "factor": 2, "original_context": 64, "slow": 40}},
         "positions.scaling.slow",
-        "from fast pairs to slow ones",
+        "`slow` must be below `fast`",
         "Set a lower `slow`",
     ),
     (

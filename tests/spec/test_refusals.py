@@ -33,14 +33,14 @@ ATTENTION: list[Case] = [
     (
         {"mixer.softmax": False, "mixer.shaping": "shaped"},
         "mixer.shaping",
-        "there is no softmax",
+        "softmax is off",
         "`shaping: value_skipinit`",
         {"mixer.shaping": "value_skipinit"},
     ),
     (
         {"mixer.softmax": False, "mixer.logits": {"sinks": True}},
         "mixer.logits",
-        "without softmax there are none",
+        "softmax, which is off",
         "`softmax: true`",
         {"mixer.softmax": True},
     ),

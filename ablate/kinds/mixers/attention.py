@@ -75,7 +75,7 @@ class AttentionSpec(MixerSpec):
     logits: LogitsSpec = LogitsSpec()
     """Changes of the logits before and in softmax: soft cap, sinks, precision."""
     gate: Annotated[OutputGateSpec, ShortFor("kind")] = OutputGateSpec()
-    """The gate that multiplies the heads' output before W_P: `headwise`, `elementwise`, or a mapping with more settings."""
+    """The gate that multiplies the heads' output before W_P: `headwise`, `elementwise`, or a mapping with settings."""
     exclusive: bool = False
     """Whether the component of each head's output along the token's own value is removed (arXiv:2603.09078)."""
     value_residual: ValueResidualSpec | None = None

@@ -24,8 +24,8 @@ from ablate.nn.kernels.processor import second_level_cache
 from ablate.nn.kernels.product import add_product, multiply
 
 _SEGMENT = 1 << (second_level_cache() // 4).bit_length() - 1
-"""Approximate size of the queries of a segment on a CPU, in numbers: as many as the level-2 cache holds, rounded down to
-a power of two. Measured to be fastest on a Zen 5, with 1 MiB."""
+"""Approximate size of the queries of a segment on a CPU, in numbers: as many as the level-2 cache holds, rounded down
+to a power of two. Measured to be fastest on a Zen 5, with 1 MiB."""
 _WIDER = 1 << 6
 """Factor of that size on other devices, where fewer kernel launches matter more."""
 _FEWEST = 4

@@ -1,9 +1,9 @@
 """Cross entropy that keeps only the probabilities, and computes its gradient in place of them.
 
 `F.cross_entropy` keeps all log-probabilities and computes their exponentials in both passes. Here only the forward pass
-computes exponentials: with p = softmax(x), m = max x and p_m = max p = 1/Σ exp(x - m), the loss is -log p_t = (m - x_t) - log p_m,
-which is exact also where p_t is 0 in single precision. The gradient is g·(p - 1_t). Liger Kernel (arXiv:2410.10989),
-section 3.2, does the same on a GPU.
+computes exponentials: with p = softmax(x), m = max x and p_m = max p = 1/Σ exp(x - m), the loss is
+-log p_t = (m - x_t) - log p_m, which is exact also where p_t is 0 in single precision. The gradient is g·(p - 1_t).
+Liger Kernel (arXiv:2410.10989), section 3.2, does the same on a GPU.
 
 Shapes: N rows, V vocabulary.
 """

@@ -7,9 +7,9 @@ by the decay of the left half, keys of the left half by that of the right half. 
 at most 1, however strong the decay, and no token's numbers depend on later tokens. The state is passed from chunk to
 chunk.
 
-The gradients of q, k and v are computed in the same way, from the largest scale to the smallest. The logarithm g of a decay
-has the gradient ∂L/∂g_t = Σ_{s≥t} (q_s ∘ ∂L/∂q_s - k_s ∘ ∂L/∂k_s), because y depends on q_s·e^G_s and k_s·e^(-G_s)
-alone, G_s = g_1 + ... + g_s (Gated Linear Attention, arXiv:2312.06635, appendix C).
+The gradients of q, k and v are computed in the same way, from the largest scale to the smallest. The logarithm g of a
+decay has the gradient ∂L/∂g_t = Σ_{s≥t} (q_s ∘ ∂L/∂q_s - k_s ∘ ∂L/∂k_s), because y depends only on q_s·e^G_s and
+k_s·e^(-G_s), G_s = g_1 + ... + g_s (Gated Linear Attention, arXiv:2312.06635, appendix C).
 
 Shapes: any leading axes, then T tokens in n chunks of C, d width of the keys, e width of the values, w the width of the
 decays: d, or 1 for one decay of all channels. At a scale of c tokens a chunk is C/(2c) pairs of halves.

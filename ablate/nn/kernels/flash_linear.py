@@ -27,7 +27,7 @@ Kernel = Callable[..., Tensor]
 _AGREES = 2e-2
 """Tolerance of the difference to the torch form, relative to its largest number; bfloat16 has 8 bits."""
 _GRADIENTS_AGREE = 5e-2
-"""Tolerance of the norm of the difference to a gradient of the torch form, relative to its norm; the library's own tests
+"""Tolerance of the norm of the difference to a gradient of the torch form, relative to its norm; the library's tests
 allow up to 2e-2 between two forms, and rounding the inputs to bfloat16 adds to it."""
 
 

@@ -32,8 +32,8 @@ class Stepping(Protocol):
 def step(mixer: nn.Module, x: Tensor, place: int, state: State, shared: State = ()) -> Any:
     """The step of any causal mixer, with the arguments and results of `Stepping.step`.
 
-    A mixer that reads tensors of earlier layers gets those of this token in `shared`; one that publishes tensors returns
-    them after its state (`ablate.spec.part.PartSpec`).
+    A mixer that reads tensors of earlier layers gets those of this token in `shared`; one that publishes tensors
+    returns them after its state (`ablate.spec.part.PartSpec`).
     """
     if isinstance(mixer, Stepping):
         return mixer.step(x, place, state, shared=shared) if shared else mixer.step(x, place, state)  # type: ignore[call-arg]

@@ -312,17 +312,17 @@ def test_layers_share_as_the_equations_say(name: str) -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
-    ({"query_key_norm": {"temperature": 2}}, {}, "block.mixer.query_key_norm.kind", "nothing else to set"),
+    ({"query_key_norm": {"temperature": 2}}, {}, "block.mixer.query_key_norm.kind", "need a norm"),
     (
         {"query_key_norm": {"kind": "rms", "over": "width", "gain": "heads"}},
         {},
         "block.mixer.query_key_norm.gain",
         "one gain for each of their channels",
     ),
-    ({"gate": {"inputs": 3}}, {}, "block.mixer.gate.kind", "nothing else to set"),
+    ({"gate": {"inputs": 3}}, {}, "block.mixer.gate.kind", "need a gate"),
     ({"gate": {"kind": "headwise", "inputs": 21}}, {}, "block.mixer.gate.inputs", "which has 20"),
-    ({"softmax": False, "logits": {"sinks": True}}, {}, "block.mixer.logits", "without softmax there are none"),
-    ({"softmax": False, "logits": {"soft_cap": 5}}, {}, "block.mixer.logits", "without softmax there are none"),
+    ({"softmax": False, "logits": {"sinks": True}}, {}, "block.mixer.logits", "softmax, which is off"),
+    ({"softmax": False, "logits": {"soft_cap": 5}}, {}, "block.mixer.logits", "softmax, which is off"),
     ({"logits": {"soft_cap": 0}}, {}, "block.mixer.logits.soft_cap", "greater than 0"),
     ({"scale": 0}, {}, "block.mixer.scale", "a number above 0, or a name"),
     ({"scale": "width"}, {}, "block.mixer.scale", "a number above 0, or a name"),

@@ -320,7 +320,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"block": {"mixer": {"kind": "mamba2", "groups": 5}}}, "block.mixer.groups", "must divide the 1 heads"),
     ({"block": {"mixer": {"kind": "mlstm", "key_share": 0.4}}}, "block.mixer.key_share", "3 heads share 4 channels"),
     ({"block": {"mixer": "mlstm"}, "heads": 12}, "block.mixer", "share 6 channels"),
-    ({"block": {"mixer": "rwkv7"}, "heads": 12}, "block.mixer", "heads of one channel"),
+    ({"block": {"mixer": "rwkv7"}, "heads": 12}, "block.mixer", "head with one channel"),
     ({"block": {"mixer": "attention"}, "pattern": [{}, {"mixer": "rwkv7"}]}, "pattern.1.mixer", "publishes nothing"),
     ({"block": {"mixer": {"kind": "rwkv7", "from_layer": 1}}}, "block.mixer", "only what an earlier layer publishes"),
     *(({"block": {"mixer": kind}, "family": "encoder"}, "block.mixer.kind", "only a causal form")

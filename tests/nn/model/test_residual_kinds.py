@@ -297,13 +297,17 @@ def test_the_normalised_residual_is_equations_10_and_11() -> None:
             "joins each sub-layer to the stream once",
         ),
         ({"residual": "hyper_connections", "skips": {"mixer": 2}}, ("skips", "mixer"), "joins each sub-layer"),
-        ({"residual": "hyper_connections", "gains": {"mlp_skip": 0.5}}, ("gains", "mlp_skip"), "has its own weights"),
+        (
+            {"residual": "hyper_connections", "gains": {"mlp_skip": 0.5}},
+            ("gains", "mlp_skip"),
+            "has trained weights instead",
+        ),
         (
             {"residual": "manifold_hyper_connections", "norm": {"kind": "rms", "place": "post"}},
             ("norm", "place"),
             "no single sum",
         ),
-        ({"residual": "normalised"}, ("norm",), "has its own norms"),
+        ({"residual": "normalised"}, ("norm",), "normalises the stream"),
         ({"arrangement": "mlp_first", "skips": {"mixer": 2}}, ("skips", "mixer"), "the MLP is before the mixer"),
         (
             {"arrangement": "mlp_first", "mlp": "none", "skips": {"mlp": 0}},
