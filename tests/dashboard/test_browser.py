@@ -256,7 +256,7 @@ def test_stars_tags_and_notes_are_written_and_found(page: Page, place: Workplace
     page.settle()
     assert [row["study"] for row in page.table("Studies")] == ["tiny"]
     page.tab.get_by_role("textbox", name="Search").fill("nothing of the kind")
-    page.main.get_by_text("No study fits").wait_for()
+    page.main.get_by_text("No study matches").wait_for()
 
 
 def test_hostile_text_is_shown_as_text(browser: Any, cache: Path, tmp_path: Path) -> None:
