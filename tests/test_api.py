@@ -14,7 +14,7 @@ import ablate
 from ablate.errors import ArgumentError, EngineError, SpaceError, StoreError
 
 
-def test_a_notebook_completes_every_word() -> None:
+def test_a_notebook_completes_every_name() -> None:
     assert set(ablate.__all__) <= set(dir(ablate))
     assert all(callable(getattr(ablate, name)) for name in ablate.__all__)
 

@@ -82,7 +82,7 @@ def declared(made: FakeStore, *seeds: Any) -> FakeStore:
     return made
 
 
-def test_added_seeds_are_said_and_held_to_wider_bounds() -> None:
+def test_added_seeds_are_reported_and_get_wider_bounds() -> None:
     row = {0: 0.0, 1: 0.06, 2: 0.02, 3: 0.0, 4: 0.03, 5: 0.02}  # at six seeds the upper bound is 0.04
     fixed = variant(study(row, 6)).verdict
     assert fixed is not None

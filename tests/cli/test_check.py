@@ -64,7 +64,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[str, 
     return dict(zip((*files, "leaky as JSON"), (*found, plain), strict=True))
 
 
-def test_a_right_mixer_passes(checked: dict[str, Finished]) -> None:
+def test_a_correct_mixer_passes(checked: dict[str, Finished]) -> None:
     done = checked["right"]
     assert done.code == 0, done.out + done.err
     assert "keeps all" in done.out

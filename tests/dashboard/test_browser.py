@@ -50,7 +50,7 @@ def shown(place: Workplace) -> dict[str, Any]:
     return plain
 
 
-def test_a_telephone_in_the_dark(browser: Any, base: str) -> None:
+def test_a_narrow_dark_screen(browser: Any, base: str) -> None:
     with tab(browser, base, color_scheme="dark") as page:
         page.tab.set_viewport_size({"width": 390, "height": 844})
         page.open("/answer")
@@ -117,7 +117,7 @@ def test_the_numbers_are_those_of_show_also_in_downloads(page: Page, shown: dict
     assert "<html" in page.download("tiny.html", tmp_path).read_text()
 
 
-def test_a_way_from_studies_to_a_trial_to_a_comparison(
+def test_navigation_from_studies_to_a_trial_to_a_comparison(
     page: Page, place: Workplace, shown: dict[str, Any], tmp_path: Path
 ) -> None:
     page.open("/")
@@ -230,7 +230,7 @@ def test_all_links_keep_the_study_and_each_page_names_it(page: Page, place: Work
         assert page.main.get_by_role("heading").first.inner_text() == "Does a tiny model need its maps?"
 
 
-def test_what_an_address_asks_for_in_vain_is_said_and_the_keyboard_reaches_the_boxes(page: Page) -> None:
+def test_unknown_values_in_an_address_are_reported_and_the_keyboard_reaches_the_boxes(page: Page) -> None:
     page.open("/answer?study=nope")
     page.wait_for_text("There is no study nope in this store")
     assert "tiny" not in page.text
@@ -291,7 +291,7 @@ def test_an_empty_folder_says_how_to_begin_and_then_fills(browser: Any, place: W
         page.check()
 
 
-def test_a_study_that_runs_is_seen_to_move(browser: Any, cache: Path, tmp_path: Path) -> None:
+def test_the_page_of_a_running_study_is_updated(browser: Any, cache: Path, tmp_path: Path) -> None:
     place = Workplace(tmp_path, cache)
     slow = place.space("slow", steps=1500, seeds=40)  # more than anybody awaits
     process = place.fork("study", slow, "--pack", "1", "--workers", "1")  # a core is left for the browser
@@ -315,7 +315,7 @@ def progress(page: Page) -> str:
     return found[0] if found else ""
 
 
-def test_only_this_machine_is_let_in(base: str) -> None:
+def test_only_this_machine_is_admitted(base: str) -> None:
     port = int(base.rpartition(":")[2])
     with socket.socket() as other:
         assert other.connect_ex(("127.0.0.1", port)) == 0

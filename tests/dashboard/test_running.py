@@ -121,7 +121,9 @@ class _Visit:
         ({"Host": "localhost:8501", "X-Forwarded-For": "10.0.0.7"}, False),
     ],
 )
-def test_who_may_run(headers: dict[str, str], allowed: bool, place: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_visitors_that_may_run_studies(
+    headers: dict[str, str], allowed: bool, place: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("shared.running.st.context", _Visit(headers))
     assert may_run() is allowed
 

@@ -40,7 +40,9 @@ def test_a_plan_that_is_written_in_parts_is_the_plan(
     assert len(signs) == 2 * (parts + 1)
 
 
-def test_who_lost_the_study_hears_it_when_a_trial_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_lost_the_study_notices_when_a_trial_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     plan = make_plan(planner(tmp_path))
     trial = plan.trials[0]

@@ -204,7 +204,7 @@ def test_a_killed_driver_continues_where_it_was_from_checkpoints_and_brings_plug
     assert not list((ray_folder / "checkpoints").glob(left_by_anyone)), "no later plan resumes from it"
 
 
-def test_a_pack_of_a_driver_that_is_gone_continues_and_completed_members_leave_it(
+def test_a_pack_of_a_dead_driver_continues_and_completed_members_leave_it(
     cluster: Cluster, trainer: Listening, ray_folder: Path
 ) -> None:
     wanted = trial(ray_folder)
@@ -229,7 +229,7 @@ def test_a_pack_of_a_driver_that_is_gone_continues_and_completed_members_leave_i
     assert [math.isfinite(loss) for loss in curve[-1].train_loss] == [True, False, True]
 
 
-def test_gpus_are_asked_how_large_they_are_when_they_join_and_though_they_are_taken(
+def test_the_memory_of_gpus_is_queried_when_they_join_even_if_they_are_in_use(
     cluster: Cluster, trainer: Listening
 ) -> None:
     gpus = Gpus(lambda: 2**34)

@@ -228,7 +228,7 @@ def test_rotary_is_refused_where_the_mixer_cannot_apply_it(kind: str) -> None:
         ModelSpec.model_validate({**plain, "positions": "none", "exceptions": {"last": {"positions": "rotary"}}})
 
 
-def test_hashes_of_before_stay() -> None:
+def test_hashes_of_earlier_versions_do_not_change() -> None:
     assert RotarySpec().canonical() == {"kind": "rotary"}
     assert RotarySpec.model_validate({"fraction": 1, "scaling": "none"}).canonical() == {"kind": "rotary"}
     assert AlibiSpec(slopes="geometric").canonical() == {"kind": "alibi"}

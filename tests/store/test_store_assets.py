@@ -48,7 +48,7 @@ def test_an_older_store(tmp_path: Path, name: str, create: bool) -> None:
         assert store.record_outcome(outcome("baseline", 1), HERE)
 
 
-def test_roles_that_only_seeds_told(tmp_path: Path) -> None:
+def test_roles_that_only_seeds_showed(tmp_path: Path) -> None:
     """Before schema 9 nothing but its seed said what a trial was for."""
     path = tmp_path / "store_v8.db"
     shutil.copy(ASSETS / path.name, path)

@@ -106,7 +106,7 @@ def test_guessing_is_what_the_baseline_says(plain: dict[str, Any]) -> None:
     assert guess == {"val_loss": pytest.approx(math.log(guesses)), "val_accuracy": pytest.approx(1 / guesses)}
 
 
-def test_room_for_the_pairs_is_asked_for() -> None:
+def test_a_context_without_space_for_the_pairs_is_refused() -> None:
     with pytest.raises(ValidationError, match="every pair needs four tokens"):
         TaskSpec.parse({"kind": "recall", "context": 30, "pairs": 8})
     with pytest.raises(ValidationError, match="there are 7 different keys"):

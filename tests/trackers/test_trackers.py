@@ -360,7 +360,7 @@ def test_a_tracker_that_hangs_does_not_hold_the_study(
 
 
 @pytest.mark.parametrize("address", ["tensorboard", "tensorboard:", "tensorbord:runs", "neptune:x", ""])
-def test_an_address_that_is_none(address: str) -> None:
+def test_an_invalid_address(address: str) -> None:
     with pytest.raises(ArgumentError, match=r"expected one of .*`tensorboard:DIR`"):
         find_tracker(address)
 

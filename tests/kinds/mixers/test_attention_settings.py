@@ -191,7 +191,7 @@ def test_logits_in_single_precision_are_more_exact() -> None:
     assert matrices[1] < matrices[0] / 3
 
 
-def test_dropout_falls_on_the_product_of_keys_and_values() -> None:
+def test_dropout_applies_to_the_product_of_keys_and_values() -> None:
     """SimpleTRON: a dropped element of a bidirectional state is dropped for all queries."""
     settings = {"softmax": False, "matmul_order": "kv_first", "dropout": 0.5, "scale": "length"}
     mixer, x = attention(settings, causal=False).train(), noise("x", K, B, T, D)
@@ -398,7 +398,7 @@ def test_impossible_settings_are_refused(mixer: dict[str, Any], more: dict[str, 
     assert rule in said[0][1]
 
 
-def test_hashes_of_before_stay() -> None:
+def test_hashes_of_earlier_versions_do_not_change() -> None:
     """What the settings of earlier versions are written as."""
     for settings in ({}, {"query_key_norm": "rms"}, {"query_key_norm": "layer", "scale": "length", "dropout": 0.1}):
         spec = AttentionSpec.model_validate(settings)
@@ -408,7 +408,7 @@ def test_hashes_of_before_stay() -> None:
     assert not AttentionSpec().shares
 
 
-def test_a_layer_that_borrows_costs_no_maps_of_its_own() -> None:
+def test_a_layer_that_reads_shared_keys_and_values_has_no_maps_for_them() -> None:
     told = [replace(CONTEXT, layer=layer, pack=1) for layer in (1, 2)]
     giving, reading = (AttentionSpec(shared_kv=1).cost(context, T) for context in told)
     assert giving.parameters - reading.parameters == 2 * D * D

@@ -84,6 +84,6 @@ def test_named_block_has_the_kind(spec: MixerSpec) -> None:
 
 
 @pytest.mark.parametrize("spec", DECAYING, ids=lambda spec: spec.kind_name())
-def test_kinds_that_fade_the_past_have_no_bidirectional_form(spec: MixerSpec) -> None:
+def test_kinds_with_decay_have_no_bidirectional_form(spec: MixerSpec) -> None:
     assert spec.causal_form
     assert not spec.bidirectional_form

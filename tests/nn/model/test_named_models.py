@@ -223,7 +223,7 @@ def test_a_space_changes_a_named_model() -> None:
         ({"name": "gpt2_small", "exceptions": {"9": {"norm": "none"}}}, ("exceptions", "9"), "numbered 0 to 3"),
     ],
 )
-def test_what_cannot_be_is_refused(model: Any, path: tuple[str, ...], message: str) -> None:
+def test_impossible_settings_are_refused(model: Any, path: tuple[str, ...], message: str) -> None:
     with pytest.raises(ValidationError, match=message) as refused:
         ModelSpec.model_validate(model)
     assert refused.value.errors()[0]["loc"] == path
