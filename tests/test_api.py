@@ -1,4 +1,4 @@
-"""The words for notebooks: they are completed, take what a person has at hand, and refuse what cannot be."""
+"""The Python API for notebooks: names are completed, arguments are flexible, and wrong ones are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts where the spread between seeds does not tell all: failed trials, tuned values, seeds that were added."""
+"""Verdicts that allow for more than the spread between seeds: failed trials, tuned values, added seeds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MARGIN, SD = 0.05, 0.02
 
 
 def study(differences: dict[int, float], seeds: int, failed: dict[str, int] | None = None) -> FakeStore:
-    """A baseline and one variant; of the named variants so many trials failed, the last seeds."""
+    """A baseline and one variant, with the number of failed trials of each named variant, its last seeds."""
     made = fake_store({"baseline": ({}, 10), "norm=none": ({}, 10)}, seeds=seeds, margin=MARGIN)
     for seed in range(seeds):
         for name, value in (("baseline", 3.0), ("norm=none", 3.0 + differences.get(seed, 0.0))):
@@ -72,7 +72,7 @@ def test_the_worst_case_of_a_failed_seed_may_allow_it() -> None:
 
 
 def declared(made: FakeStore, *seeds: Any) -> FakeStore:
-    """The same study, its seeds declared so one after the other."""
+    """The same study, with these declarations of seeds one after the other."""
     before = tuple(
         Declaration(made.record.objective, [], NOON + timedelta(hours=number), 6, one)
         for number, one in enumerate(seeds[:-1])

@@ -1,4 +1,4 @@
-"""Verdicts on claims: worked out by hand, held against statsmodels, and against a simulated truth."""
+"""Verdicts on claims: worked out by hand, and compared with statsmodels and with a simulated truth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A margin that was moved, or claims that were written, after results could be seen are told with the answer."""
+"""The answer reports margins that were changed, and claims that were added, after results could be seen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The course of comparisons in reports, and how soon an equal variant gets where the baseline ended."""
+"""The course of comparisons in reports, and how soon an equal variant reaches the baseline's final loss."""
 
 from __future__ import annotations
 

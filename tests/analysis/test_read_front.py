@@ -26,7 +26,7 @@ def loss(settings: Mapping[str, str], values: Mapping[str, Any]) -> float | None
 
 
 def brute_force(made: FakeStore) -> set[str]:
-    """Names of the variants that no other beats: at most the loss and at most the parameters, and less of one."""
+    """Names of the variants that no other dominates: at most the loss and at most the parameters, and less of one."""
     means = {}
     for variant in made.record.variants:
         trials = [made.trial_records[f"{variant.name}/{seed}"] for seed in range(3)]
@@ -60,7 +60,7 @@ def test_against_brute_force(draw: int) -> None:
 
 
 def test_dominance_by_noise_is_not_significant() -> None:
-    """Two twins, and one that is plainly worse and larger; over many draws the twin is rarely called sure."""
+    """Two twins, and one that is plainly worse and larger; over many draws the twin is rarely significant."""
     sure = {"twin": 0, "worse": 0}
     for draw in range(100):
         made = fake_store({"baseline": ({}, 100), "twin": ({}, 100), "worse": ({}, 120)}, seeds=4)

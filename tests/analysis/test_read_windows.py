@@ -1,4 +1,4 @@
-"""What the one draw of validation data adds to differences, in reports."""
+"""The noise that a single draw of validation data adds to differences, in reports."""
 
 from __future__ import annotations
 

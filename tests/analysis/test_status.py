@@ -1,4 +1,4 @@
-"""Throughput and the time left, from what a store says of itself; and what a person reads of it."""
+"""Throughput and time left, computed from a store, and their text."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def call(trained: Workplace) -> Call:
 
 
 def change(place: Workplace, statement: str) -> None:
-    """Change the store past our own code."""
+    """Change the store without our own code."""
     with closing(sqlite3.connect(place.store)) as connection, connection:
         assert connection.execute(statement).rowcount > 0
 

@@ -164,7 +164,7 @@ FOCUSED = """
 
 
 def check_keyboard(page: Page, wanted: list[str]) -> None:
-    """The tabulator reaches all of these, those of the navigation first."""
+    """The Tab key reaches all of these, those of the navigation first."""
     reached: list[str] = []
     for _ in range(60):
         page.tab.keyboard.press("Tab")
@@ -293,7 +293,7 @@ def test_an_empty_folder_says_how_to_begin_and_then_fills(browser: Any, place: W
 
 def test_the_page_of_a_running_study_is_updated(browser: Any, cache: Path, tmp_path: Path) -> None:
     place = Workplace(tmp_path, cache)
-    slow = place.space("slow", steps=1500, seeds=40)  # more than anybody awaits
+    slow = place.space("slow", steps=1500, seeds=40)  # longer than the test takes
     process = place.fork("study", slow, "--pack", "1", "--workers", "1")  # a core is left for the browser
     try:
         eventually(lambda: place.trials("running"))

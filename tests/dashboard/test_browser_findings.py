@@ -40,7 +40,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Workplace:
 
 @pytest.fixture(scope="module")
 def said(place: Workplace) -> dict[str, dict[str, Any]]:
-    """Study to what `ablate report --format json` says of it."""
+    """Study to the output of `ablate report --format json`."""
     return {name: json.loads(place.call("report", name, "--format", "json").out) for name in ("crossed", "path")}
 
 

@@ -1,4 +1,4 @@
-"""What pages share, and what the command refuses."""
+"""The shared parts of pages, and the errors of the command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The space designer without a browser: forms from the schema, drafts in addresses, what the page makes of clicks."""
+"""The space designer without a browser: forms from the schema, drafts in addresses, the effect of clicks."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def draft(app: AppTest) -> dict[str, Any]:
 
 
 def control(app: AppTest, path: str) -> Any:
-    """The control of a field, whatever its sort."""
+    """The control of a field, whatever its type."""
     sorts = (app.selectbox, app.segmented_control, app.toggle, app.number_input, app.text_input, app.text_area)
     return next(one for sort in sorts for one in sort if str(one.key).partition(".")[2] == path)
 

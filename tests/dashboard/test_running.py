@@ -1,4 +1,4 @@
-"""Studies started, given seeds and stopped from the dashboard, each in a process of its own; and when none may be."""
+"""Studies started, given seeds and stopped from the dashboard, in separate processes; and when that is not allowed."""
 
 from __future__ import annotations
 

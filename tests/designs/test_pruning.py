@@ -75,7 +75,7 @@ def test_the_baseline_is_always_trained_to_the_end() -> None:
 
 
 def test_the_seeds_of_a_point_are_pruned_together() -> None:
-    """Who lost one seed can be compared with nobody, so that training the others would be in vain."""
+    """A point that lost one seed is never compared, so its other seeds are not trained."""
     design = search("asha", seeds=2, points=8)
     proposals = design.ask()
     gone: set[str] = set()

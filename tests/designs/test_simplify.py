@@ -81,7 +81,7 @@ def test_a_larger_objective_may_be_better() -> None:
 
 
 def greedy_fails(settings: Mapping[str, str]) -> float:
-    """Without `a` (the dearest) nothing else can go; with it, both others can."""
+    """Without `a` (the most expensive) nothing else can go; with it, both others can."""
     gone = {switch for switch, setting in settings.items() if setting != "on"}
     return 1.0 if "a" in gone and len(gone) > 1 else 0.0
 

@@ -1,4 +1,4 @@
-"""Designs replayed on a table in which every variant of a real space was trained say what the grid says."""
+"""Designs replayed on a table in which every variant of a real space was trained agree with the grid."""
 
 from __future__ import annotations
 

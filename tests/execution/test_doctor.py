@@ -1,4 +1,4 @@
-"""`ablate doctor`: every way of running a step is compared, and a difference is told."""
+"""`ablate doctor`: every way of running a step is compared, and differences are reported."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def test_a_pack_whose_worker_was_killed_continues_as_the_pack_it_was(run: Run, s
 
 
 def replace_weights(members: Sequence[JobMember], other: Sequence[JobMember]) -> tuple[JobMember, ...]:
-    """The members with the files of weights of others: who is over keeps none."""
+    """The members with the files of weights of others; completed members have none."""
     return tuple(replace(member, weights=two.weights) for member, two in zip(members, other, strict=True))
 
 
@@ -279,11 +279,11 @@ def test_packs_shrink_when_a_cluster_grows(trials: Any) -> None:
 
 
 def test_a_pack_of_a_dead_driver_continues_as_it_was(trials: Any) -> None:
-    """Its checkpoint is of these members in this order; who is over, or has left it, only fills its place."""
+    """Its checkpoint has these members in this order; members that are complete or have left only fill their places."""
     _, made = trials()
     keys = [trial.key for trial in made]
     queue = Queue(Packing(2), lambda: 1)
-    for i in (0, 1, 3, 4, 5):  # 2 and 6 are over; 3 has left, and is wanted now all the same
+    for i in (0, 1, 3, 4, 5):  # 2 and 6 are complete; 3 has left, and is requested again
         queue.add(made[i])
     lefts = [
         ResumablePack(tuple(keys[i] for i in (6, 4, 1, 3)), frozenset(keys[i] for i in (6, 4, 1))),

@@ -1,4 +1,4 @@
-"""Tuned and matched studies: through the plan, the driver, the store and the report, and on again from there."""
+"""Tuned and matched studies: through the plan, the driver, the store and the report, and resumed from the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the driver writes: of a plan that is larger than a driver may be silent for, and of trials that run."""
+"""Writes of the driver: plans that take longer to write than a driver may be silent, and points of running trials."""
 
 from __future__ import annotations
 

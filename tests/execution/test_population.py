@@ -1,4 +1,4 @@
-"""Population based training, as far as no cluster is needed for it."""
+"""The parts of population based training that need no cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node lacks is brought to it."""
+"""Data and plugins that a node lacks are copied to it."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_a_killed_worker_continues_from_its_checkpoint_and_the_curve_is_that_of_
     assert second.worker.pid != first.worker.pid
     curve = points(after[again:])
     assert [point.step for point in curve] == [0, *wanted.variant.spec.training.evaluation_steps()]
-    # What was told before the checkpoint is told again, not trained again: its seconds are the same.
+    # Points from before the checkpoint are sent again, not trained again: its seconds are the same.
     told = [point.seconds for point in points(before) if point.step <= 100]
     assert [point.seconds for point in curve[: len(told)]] == told
     trainer.submit(job(302, wanted))

@@ -1,4 +1,4 @@
-"""What is reserved for a job, and how many fit, without a cluster."""
+"""The resources that are reserved for a job, and how many jobs fit, without a cluster."""
 
 from __future__ import annotations
 

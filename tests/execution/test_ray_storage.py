@@ -1,4 +1,4 @@
-"""Where checkpoints are kept, and which of an earlier driver's are found again."""
+"""Where checkpoints are kept, and which ones of an earlier driver are found."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ def test_the_bias_balances_the_load() -> None:
         ({"experts": 8, "groups": 8}, "groups", "at least 2"),
         ({"groups": 2, "active_groups": 3}, "active_groups", "there are 2 groups"),
         ({"groups": 4, "active": 3}, "active", "the active groups hold 2 experts"),
-        ({"shared_gate": True}, "shared_gate", "there are none"),
+        ({"shared_gate": True}, "shared_gate", "`shared` is 0"),
         ({"gated": False, "limit": 7}, "limit", "belong to the product of a gated expert"),
         ({"gated": False, "shift": 1}, "shift", "belong to the product of a gated expert"),
         ({"active": 1}, "normalise", "the router would get no gradient"),

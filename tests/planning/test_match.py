@@ -1,4 +1,4 @@
-"""Equal budgets, held against brute force and against the cost of models that were really built."""
+"""Equal budgets, compared with brute force and with the cost of models that are really built."""
 
 from __future__ import annotations
 

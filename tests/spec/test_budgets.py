@@ -1,4 +1,4 @@
-"""`budgets` of a space: what is refused, what they leave alone, and what is trained."""
+"""`budgets` of a space: what is refused, what they do not change, and what is trained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims in a space: their sorts, and every refusal before anything trains."""
+"""Claims in a space: their kinds, and every refusal before anything trains."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def space(*claims: dict[str, Any], **others: Any) -> SpaceSpec:
 
 
 def refused(*claims: dict[str, Any], **others: Any) -> tuple[tuple[str | int, ...], str]:
-    """Path and text (rule and way out) of the one refusal."""
+    """Path and text (rule and remedy) of the only refusal."""
     with pytest.raises(ValidationError) as caught:
         space(*claims, **others)
     (line,) = caught.value.errors(include_url=False)

@@ -1,4 +1,4 @@
-"""`tune` and `match` in a space: how they are written, what they leave alone, and what is refused."""
+"""`tune` and `match` in a space: how they are written, what they do not change, and what is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model whose parts do not fit together is refused with path, rule and a way out, and the way out leads out."""
+"""A model whose parts do not fit together is refused with path, rule and remedy, and the remedy works."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ IN_CONTEXT: dict[str, tuple[Settings, Settings, str, str, str, Settings]] = {
         {},
         {"block.mixer.kv_heads": 2, "block.mixer.value": "identity"},
         "block.mixer.value",
-        "keep the width 24, and 2 heads of values are narrower",
+        "have the width 24, and 2 value heads are narrower",
         "`value: dense`",
         {"block.mixer.value": "dense"},
     ),
@@ -347,7 +347,7 @@ def model(*parts: Settings) -> Settings:
 
 
 def told(error: ValidationError) -> tuple[str, str, str]:
-    """Path, problem and way out of the one line of an error."""
+    """Path, problem and remedy of the only line of an error."""
     ((loc, sentence),) = describe(error)
     problem, _, advice = sentence.partition(". ")
     return ".".join(str(part) for part in loc), problem, advice

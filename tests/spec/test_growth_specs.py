@@ -1,4 +1,4 @@
-"""Growths of batch size and context: their printed equations, and every growth that cannot be."""
+"""Growths of batch size and context: their printed equations, and every impossible growth."""
 
 from __future__ import annotations
 

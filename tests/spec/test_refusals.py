@@ -1,4 +1,4 @@
-"""What cannot be is refused with its path, the rule and a way out, and the way out leads out."""
+"""Impossible specs are refused with path, rule and remedy, and the remedy works."""
 
 from __future__ import annotations
 

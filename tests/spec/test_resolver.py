@@ -1,4 +1,4 @@
-"""The resolver gives what the space itself gives, point by point, and asks far less of it."""
+"""The resolver gives the same results as the space, point by point, with far less work."""
 
 from __future__ import annotations
 

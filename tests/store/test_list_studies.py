@@ -1,4 +1,4 @@
-"""The short way to the studies of a store says what the long way says, and is short."""
+"""The fast listing of the studies of a store agrees with the slow one, and is fast."""
 
 from __future__ import annotations
 

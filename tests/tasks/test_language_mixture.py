@@ -24,7 +24,7 @@ WEIGHTS = {"first": 5.0, "second": 2.0, "third": 3.0}
 
 
 def silent(line: str) -> None:
-    """A `Say` that nobody hears."""
+    """A `Say` that prints nothing."""
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ def solved(kind: str, inputs: list[int], place: int) -> int:
     """The answer at a place by the rule of the task, written with plain lists."""
     if kind == "copy":
         return inputs[place - inputs.index(max(inputs))]
-    # Recall and induction: what stood behind the first token that equals this one.
+    # Recall and induction: what follows the first token that equals this one.
     return inputs[inputs.index(inputs[place]) + 1]
 
 

@@ -1,4 +1,4 @@
-"""What trackers hold after a study, read back by their own readers, beside the curves of the store."""
+"""The contents of trackers after a study, read by their own readers, compared with the curves of the store."""
 
 from __future__ import annotations
 

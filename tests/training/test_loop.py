@@ -70,7 +70,7 @@ def test_training_ends_when_every_member_has_diverged() -> None:
 
 
 def test_a_last_step_that_ruins_the_weights_is_a_divergence() -> None:
-    """The loss of the last step is finite, what it leaves is not: the validation loss tells."""
+    """The loss of the last step is finite, the weights after it are not: the validation loss shows it."""
 
     class Ruined(RandomTokens):
         def loss(self, outputs: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Packs whose members differ in their values, against single runs: optimizers, initial values, dropout, who leaves."""
+"""Packs of members with different values, against single runs: optimizers, initial values, dropout, leaving members."""
 
 from __future__ import annotations
 

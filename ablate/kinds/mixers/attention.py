@@ -333,7 +333,7 @@ class AttentionSpec(MixerSpec):
                 raise refusal(
                     (name,),
                     source,
-                    f"later layers read from this layer, and layer {source} is not before the last of {context.depth}",
+                    f"layers after layer {source} read from it, and the model has {context.depth} layers",
                     f"Leave `{name}` out, or name an earlier layer.",
                 )
 

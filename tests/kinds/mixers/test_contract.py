@@ -120,7 +120,7 @@ def test_settings_cover_every_choice_and_every_allowed_pair() -> None:
 
 
 class Mean(nn.Module):
-    """A right mixer of the simplest sort: the mean of the tokens that may be seen, mapped."""
+    """A simple correct mixer: the mean of the visible tokens, mapped."""
 
     def __init__(self, context: LayerContext) -> None:
         super().__init__()
@@ -246,7 +246,7 @@ def test_contract_finds_a_wrong_count() -> None:
 
 
 class Crossing(Mean):
-    """A right mixer that reads another sequence: each row its own token, and the mean of what it reads."""
+    """A correct mixer that reads another sequence: each row its own token, and the mean of what it reads."""
 
     def forward(
         self, x: Tensor, padding: Tensor | None = None, memory: Tensor | None = None, real: Tensor | None = None

@@ -1,4 +1,4 @@
-"""What the linear-time attention kinds share: costs, named blocks, and how they stand in causal and other models."""
+"""Properties of all linear-time attention kinds: costs, named blocks, and their use in causal and other models."""
 
 from __future__ import annotations
 

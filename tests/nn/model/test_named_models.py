@@ -1,4 +1,4 @@
-"""The named models: they validate, draw, cost and train; some are held against their equations, written again."""
+"""The named models: they validate, draw, cost and train; some are compared with their equations, written again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several documents in one window: each gives what it gives alone, and none hears of another."""
+"""Several documents in one window: each has the output that it has alone, and none sees another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of differences between tokens in a deep stack at the start of training (arXiv:2311.01906, §3.1 and 4.1).
+"""Differences between tokens in a deep stack at the start of training (arXiv:2311.01906, §3.1 and 4.1).
 
 Without skips attention averages: in depth all tokens become one (rank collapse, arXiv:2103.03404). Shaped attention and
 Value-SkipInit start as the identity between their orthogonal maps, so that the angles between tokens stay.

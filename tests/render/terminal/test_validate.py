@@ -1,4 +1,4 @@
-"""`ablate validate` and `ablate plan`: what follows, what is left out, and what a space may not mean."""
+"""`ablate validate` and `ablate plan`: what is trained, what is left out, and warnings."""
 
 from __future__ import annotations
 
