@@ -54,7 +54,7 @@ class KimiDeltaAttentionSpec(MixerSpec):
     rank: int | None = Field(default=None, ge=1)
     """Width between W_f1 and W_f2, and between W_g1 and W_g2; unless set, d."""
     taps: int = Field(default=4, ge=1, le=64)
-    """Kernel size of the short convolutions, in tokens."""
+    """Kernel size of the short convolution, in tokens."""
     gate_bias: bool = False
     """Whether W_g2 has a bias (flash-linear-attention's layer has one)."""
     eps: float = Field(default=1e-5, gt=0)

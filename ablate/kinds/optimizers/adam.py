@@ -26,7 +26,7 @@ class AdamBaseSpec(OptimizerSpec, ABC):
     adaptive = True
 
     weight_decay: float = Field(default=0.0, ge=0)
-    """λ, weight decay of matrices and embeddings: an L2 penalty in `adam`, decoupled in the other kinds."""
+    """λ, weight decay of matrices and embeddings: an L2 penalty in `adam`, decoupled in `adamw` and `soap`."""
     betas: tuple[Beta, Beta] = (0.9, 0.999)
     """β₁ and β₂, decay of the two moment averages."""
     eps: float = Field(default=1e-8, gt=0)
