@@ -1,4 +1,4 @@
-"""The dashboard's frame, run by Streamlit: navigation, the choice of a study, saved views, and messages of failures."""
+"""The frame of the dashboard, run by Streamlit: navigation, choice of a study, saved views, and error messages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A process that knows kinds: it draws blocks and says what drafts make. It has torch; the dashboard has not.
+"""A process that draws blocks and checks drafts of spaces. It imports torch, which the dashboard does not.
 
 It reads a line of JSON for each request, `[name of a function below, arguments ...]`, and writes one with the answer as
-a JSON text. Its arguments are files of plugins. It ends when its input does.
+JSON text. Its arguments are plugin files. It ends when its input ends.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TEMPLATE = "the template"
 
 
 def schema() -> Plain:
-    """The schema of spaces with its defaults, that of each path that a switch may set, and the names to start from."""
+    """The schemas of spaces and of paths that switches may set, and the names of spaces and blocks to start from."""
     paths = space_schema()["$defs"]["Setting"]["properties"]
     spaces = sorted(file.stem for file in shipped_spaces().glob("*.yaml"))
     return {
@@ -56,7 +56,7 @@ def schema() -> Plain:
 
 
 def start(name: str) -> Plain:
-    """A space to start from, with every default written out."""
+    """The space of this name to start a draft from, with all defaults written out."""
     if name != TEMPLATE:
         return load_space(name).model_dump(mode="json")
     with tempfile.TemporaryDirectory() as folder:
@@ -66,18 +66,18 @@ def start(name: str) -> Plain:
 
 
 def block(name: str) -> Plain:
-    """The meaning of a block's name: `block`, and the layers that differ."""
+    """The plain specs that a block's name stands for: `block`, and the `exceptions` of single layers."""
     named = named_block(name)
     return {"block": named.block, "exceptions": named.exceptions}
 
 
 def check(draft: Plain, text: str, versus: Plain | None) -> Plain:
-    """The picture, cost and variants of a draft, and its problems, `beside` by path.
+    """The drawing, cost and variants of a draft, and its problems; `beside` has those with a path.
 
     Args:
         draft: The plain space.
-        text: The same as YAML.
-        versus: The plain block to draw it beside.
+        text: The draft as YAML.
+        versus: The plain block to compare its block with in the drawing.
     """
     model, problems = _model(draft)
     beside = _beside(draft)
@@ -92,7 +92,7 @@ def check(draft: Plain, text: str, versus: Plain | None) -> Plain:
 
 
 def picture(name: str, model: Plain, versus: tuple[str, Plain] | None, titled: bool) -> Plain:
-    """The picture of a block as SVG; empty if one of its kinds is not known here."""
+    """The drawing of a block as SVG; empty if one of its kinds is unknown to this process."""
     try:
         return {"svg": stored_svg(name, model, versus, titled=titled)}
     except ValidationError:
@@ -100,7 +100,7 @@ def picture(name: str, model: Plain, versus: tuple[str, Plain] | None, titled: b
 
 
 def plan(draft: Plain, text: str, store: str) -> Plain:
-    """How many trials a draft comes to, and how long they take; prepares its data, as `ablate plan` does."""
+    """The number of trials of a draft and their estimated duration; prepares its data, as `ablate plan` does."""
     space, refusal = _space(draft, text)
     if space is None:
         return {"problem": refusal}
@@ -122,7 +122,7 @@ def plan(draft: Plain, text: str, store: str) -> Plain:
 
 
 def talk(study: str, store: str, after: str | None) -> Plain:
-    """The three screens of a study as one HTML file; empty if the study is gone."""
+    """The three slides of a study as one HTML file; empty if the study no longer exists."""
     try:
         with open_store(store, create=False) as opened:
             return {"html": slides(read_findings(opened, study), after)}
@@ -148,7 +148,7 @@ def _beside(draft: Plain) -> list[tuple[str, str]]:
 
 def _space(draft: Plain, text: str) -> tuple[SpaceSpec | None, str | None]:
     """The space, read from its file as `ablate validate` reads it, or its problems."""
-    if "extends" in draft:  # an address may hold a draft, and is not to have a file read
+    if "extends" in draft:  # a draft may come from an address, which must not cause files to be read
         return None, "A draft extends no other space: start from that space, and change it."
     name = f"{draft.get('name') or 'space'}.yaml"
     with tempfile.TemporaryDirectory() as folder:
@@ -172,14 +172,14 @@ def _svg(draft: Plain, versus: Plain | None) -> str:
 
 
 def _cost(model: Any, space: SpaceSpec | None) -> Plain:
-    """Counts of one layer, part by part, and of all layers; over the longest input of the task."""
+    """Cost of one layer by part, and of all layers, for the longest input of the task."""
     context = 128 if space is None else space.task.length
     priced = Priced("", {"context": context, "depth": model.depth}, price(model, context=context), inference=False)
     return cost_json(priced)
 
 
 def _variants(space: SpaceSpec) -> Plain:
-    """How many different models the design makes, what makes none, and what changes nothing; as `ablate validate`."""
+    """Number of different models, invalid points, and settings without effect of a design, as in `ablate validate`."""
     planner = Planner(space, Path(), lambda line: None)
     seen = look_at(space, planner.design(), planner.resolver)
     return {

@@ -16,15 +16,15 @@ _FILES = ("/_stcore/", "/media/", "/component/", "/static/", "/app/")
 class ServerAddress:
     """Writes the address of the server into the document of each page.
 
-    Without it Streamlit's client takes `/answer` for a folder that the server may be in, asks there first, and two
-    requests of each page fail.
+    Without it Streamlit's client assumes that the server may be at `/answer/`, asks there first, and two requests of
+    each page fail.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request; documents are changed, all else is passed on."""
+        """Answer a request; HTML documents are changed, all other responses are passed on."""
         if scope["type"] != "http" or scope["path"].startswith(_FILES) or "." in scope["path"].rpartition("/")[2]:
             await self._app(scope, receive, send)
             return

@@ -1,4 +1,4 @@
-"""Weights of ours copied into modules that nobody here wrote, and the gradients of both compared."""
+"""Copies weights into modules of other libraries, and compares outputs and gradients."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Pair:
 
 
 def turned(*matrices: Tensor) -> Tensor:
-    """Ours are [in, out], those of nn.Linear [out, in]; several stand one above the other."""
+    """Ours are [in, out], those of nn.Linear [out, in]; several are stacked vertically."""
     return torch.cat([matrix.mT for matrix in matrices])
 
 

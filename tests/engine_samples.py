@@ -1,4 +1,4 @@
-"""An engine without processes: it says at once what a script of the test makes of each job."""
+"""An engine without processes: it immediately returns the events that a script of the test gives for each job."""
 
 from __future__ import annotations
 

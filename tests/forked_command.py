@@ -26,7 +26,7 @@ def own_group() -> None:
 class ForkedCommand(ForkedProcess):
     """A command that runs in a fork of this process; see `ForkedProcess`.
 
-    Standard input is empty. Standard output and error go into files, which are no terminals, as pipes are none.
+    Standard input is empty. Standard output and error go into files, which are not terminals, like pipes.
 
     Args:
         arguments: The command line, the program first.

@@ -1,4 +1,4 @@
-"""The words for notebooks: they are completed, take what a person has at hand, and refuse what cannot be."""
+"""The Python API for notebooks: names are completed, arguments are flexible, and wrong ones are reported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import ablate
 from ablate.errors import ArgumentError, EngineError, SpaceError, StoreError
 
 
-def test_a_notebook_completes_every_word() -> None:
+def test_a_notebook_completes_every_name() -> None:
     assert set(ablate.__all__) <= set(dir(ablate))
     assert all(callable(getattr(ablate, name)) for name in ablate.__all__)
 

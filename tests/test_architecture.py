@@ -232,16 +232,16 @@ def arrows_back(file: Path, package: str) -> list[str]:
     ]
 
 
-def test_every_package_has_its_place() -> None:
+def test_every_package_is_in_the_table() -> None:
     assert {named(file) for file in FILES} == PLACES
 
 
 @pytest.mark.parametrize("file", FILES, ids=name_of)
-def test_no_arrow_runs_back(file: Path) -> None:
+def test_no_package_imports_a_later_layer(file: Path) -> None:
     assert arrows_back(file, named(file)) == []
 
 
-def test_the_table_has_no_circles() -> None:
+def test_the_table_has_no_cycles() -> None:
     assert set().union(*MAY_IMPORT.values()) <= set(MAY_IMPORT)
     placed: set[str] = set()
     while waiting := {package: needs for package, needs in MAY_IMPORT.items() if package not in placed}:
@@ -259,7 +259,7 @@ def cycles(graph: Mapping[str, Set[str]]) -> list[str]:
     return []
 
 
-def test_no_module_imports_itself_by_a_detour() -> None:
+def test_no_module_is_in_an_import_cycle() -> None:
     graph = {
         module: {found for _, name in imports(file, inside=False) if (found := module_of(name))} - {module}
         for module, file in MODULES.items()
@@ -299,7 +299,7 @@ def test_the_core_needs_little(file: Path) -> None:
         'import_module("ablate.store")',
     ],
 )
-def test_the_walk_sees_every_sort_of_import(line: str, tmp_path: Path) -> None:
+def test_every_form_of_import_is_found(line: str, tmp_path: Path) -> None:
     file = tmp_path / "module.py"
     file.write_text(f"from ablate.errors import AblateError\n{line}\n", encoding="utf-8")
     assert len(arrows_back(file, "spec")) == 1

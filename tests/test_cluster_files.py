@@ -1,4 +1,4 @@
-"""What README says of clusters is as valid as can be told without one."""
+"""The files for clusters in the documentation are valid, as far as this can be tested without a cluster."""
 
 from __future__ import annotations
 

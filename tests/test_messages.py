@@ -1,4 +1,4 @@
-"""What messages must not say."""
+"""Advice that messages must not give."""
 
 from __future__ import annotations
 

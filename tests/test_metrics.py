@@ -1,4 +1,4 @@
-"""Names of metrics say on which split they were measured."""
+"""Names of metrics include the split on which they are measured."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ JobCheckpoints.write = write_and_wait
 class KillsARank(Log):
     """Kills the second process of a trial, without warning, at the first measurement from a step on.
 
-    Its plugin holds the trial at the checkpoint after that step until the process is killed: a busy machine may tell of
-    the step when the trial has ended.
+    Its plugin holds the trial at the checkpoint after that step until the process is killed: on a busy machine the
+    step may be reported after the trial has ended.
 
     Args:
         step: The step; a measurement follows it no later than a checkpoint.

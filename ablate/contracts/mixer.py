@@ -27,7 +27,7 @@ from ablate.contracts.modules import (
     without_gradient,
     wrong_in_bfloat16,
 )
-from ablate.nn.model.block import build_mixer
+from ablate.nn.model.block import build_part
 from ablate.nn.pack import State, step
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MIXERS, MixerSpec
@@ -99,7 +99,7 @@ def own_initial_values(spec: MixerSpec) -> Iterator[str]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         try:
-            mixer = build_mixer(spec, context)
+            mixer = build_part(spec, context)
         except Exception:  # `refuses_unsupported_contexts` says so
             return
         names = [name.removeprefix("module.") for name, layer in mixer.named_modules() if _keeps_defaults(layer)]
@@ -295,7 +295,7 @@ def _takes(spec: MixerSpec, context: LayerContext) -> bool:
 
 
 def _mixer(spec: MixerSpec, context: LayerContext, seeds: Sequence[int]) -> nn.Module:
-    return given_shared(shaken(build_mixer(spec, context), seeds, pack_aware=spec.pack_aware), spec, context)
+    return given_shared(shaken(build_part(spec, context), seeds, pack_aware=spec.pack_aware), spec, context)
 
 
 def _describe(context: LayerContext) -> str:

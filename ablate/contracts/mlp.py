@@ -26,7 +26,7 @@ from ablate.contracts.modules import (
     without_gradient,
     wrong_in_bfloat16,
 )
-from ablate.nn.model.block import build_mlp
+from ablate.nn.model.block import build_part
 from ablate.spec.layer import LayerContext
 from ablate.spec.mlp import MLPS, MLPSpec
 
@@ -87,7 +87,7 @@ def _takes(spec: MLPSpec, context: LayerContext) -> bool:
 
 
 def _mlp(spec: MLPSpec, context: LayerContext, seeds: Sequence[int]) -> nn.Module:
-    return given_shared(shaken(build_mlp(spec, context), seeds, pack_aware=spec.pack_aware), spec, context)
+    return given_shared(shaken(build_part(spec, context), seeds, pack_aware=spec.pack_aware), spec, context)
 
 
 CONTRACT: Contract[MLPSpec, LayerContext] = Contract(

@@ -1,1 +1,1 @@
-"""Modules that carry the pack axis K: layers (`pack`), numerical kernels (`kernels`), blocks and stacks (`model`)."""
+"""Modules with the pack axis K: layers (`pack`), numerical kernels (`kernels`), blocks and stacks (`model`)."""

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from ablate.errors import AblateError, EngineError
-from ablate.nn.model.block import block_cost, build_block, build_mixer
+from ablate.nn.model.block import block_cost, build_block, build_part
 from ablate.nn.pack import initialise
 from ablate.spec.cost import Cost
 from ablate.spec.lookup import find_block, refused
@@ -171,7 +171,7 @@ def step_of(name: str, spec: ModelSpec, length: int, setting: Setting) -> Callab
     build: Callable[[], nn.Module] = (
         (lambda: build_block(spec.blocks[0], context))
         if setting.whole
-        else (lambda: build_mixer(spec.blocks[0].mixer, context))
+        else (lambda: build_part(spec.blocks[0].mixer, context))
     )
     module = build()
     initialise(module, [0])

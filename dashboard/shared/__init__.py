@@ -1,1 +1,1 @@
-"""What the pages share: cached reads, colours, exports, links, text of users made harmless."""
+"""Shared by the pages: cached reads, colours, exports, links, and escaping of users' text."""

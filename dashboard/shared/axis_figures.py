@@ -26,7 +26,7 @@ MOST_TICKS = 8
 
 
 def draw_slice(axis_slice: Slice, record: StudyRecord) -> go.Figure:
-    """The objective with its intervals along an axis, a line for variants that differ in nothing else."""
+    """The objective with its intervals along an axis, with a line for each group of variants that differ only in it."""
     made = figure(460)
     looks = variant_looks(record)
     lines = axis_slice.lines[:MOST_LINES]
@@ -71,7 +71,7 @@ def _switches(record: StudyRecord) -> list[str]:
 
 
 def variant_table(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> pd.DataFrame:
-    """A row for each variant with an ended trial: settings, parameters, mean objective unless a seed diverged."""
+    """A row for each variant with an ended trial: settings, parameters, and mean objective unless a seed diverged."""
     metric = record.objective["metric"]
     switches = _switches(record)
     rows = [
@@ -91,7 +91,7 @@ def variant_table(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> pd.Da
 
 
 def draw_parallel(table: pd.DataFrame, record: StudyRecord) -> go.Figure:
-    """A line for each variant through its settings, its parameters and its objective; drag on an axis to choose."""
+    """A line for each variant through its settings, parameters and objective; a range on an axis selects lines."""
     metric, small = record.objective["metric"], record.objective["direction"] == "minimize"
     switches = _switches(record)
     axes = [_axis(switch, list(table[switch])) for switch in switches]
@@ -138,7 +138,7 @@ def _axis(switch: str, given: list[object]) -> dict[str, object]:
         logarithmic = is_logarithmic(tuple(known))
         at = {number: math.log10(number) if logarithmic else number for number in known}
         low, high = at[known[0]], at[known[-1]]
-        below = low - 0.12 * ((high - low) or 1.0)  # what has no value stands apart, below the axis
+        below = low - 0.12 * ((high - low) or 1.0)  # missing values are separate, below the axis
         ticks = [(below, "-")] * missing + [(at[number], f"{number:.3g}") for number in _thinned(known)]
         return {
             "label": label,
@@ -156,7 +156,7 @@ def _axis(switch: str, given: list[object]) -> dict[str, object]:
 
 
 def _thinned(values: Sequence[float]) -> Sequence[float]:
-    """At most so many of ascending values that they can be read beside an axis, the ends among them."""
+    """At most `MOST_TICKS` of these ascending values, including both ends."""
     if len(values) <= MOST_TICKS:
         return values
     step = (len(values) - 1) / (MOST_TICKS - 1)

@@ -16,7 +16,7 @@ LOSSES: dict[Loss, str] = {"val_loss": "validation", "train_loss": "training"}
 
 
 def choose_axis_and_loss(row: DeltaGenerator) -> tuple[Axis, Loss]:
-    """Controls in a row for what a band is drawn against, and for its loss; the address keeps both."""
+    """Controls in a row for the horizontal axis and the loss of a band; the address stores both."""
     axis = row.segmented_control(
         "Against", list(AXES), default="steps", format_func=AXES.__getitem__, key="axis", bind="query-params",
         required=True, wrap=True,
@@ -36,7 +36,7 @@ def draw_band(made: go.Figure, label: str, band: Band, drawn: Look, picked: list
         label: Its name, as users wrote it.
         band: The band.
         drawn: Its look.
-        picked: What is known of a point of it that is picked.
+        picked: The custom data of each of its points.
     """
     if not band.mean:
         return

@@ -1,4 +1,4 @@
-"""Figures of Plotly in the manner of the dashboard, and pictures, each with a name for a screen reader."""
+"""Plotly figures in the style of the dashboard, and pictures, each with a text for screen readers."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def figure(height: int = 420, **layout: Any) -> go.Figure:
 
 
 def ink() -> str:
-    """The colour of words and rules."""
+    """The colour of text and lines."""
     return "#d5dce5" if dark() else "#33404f"
 
 
 def grey() -> str:
-    """The colour of marks that stand behind others."""
+    """The colour of less important marks."""
     return "#8b97a8" if dark() else "#667180"
 
 
@@ -50,7 +50,7 @@ def faint() -> str:
 
 
 def scale(count: int, on_dark: bool) -> list[str]:
-    """So many colours along one scale, the first darkest, as far as it stands out from the page; as #rrggbb."""
+    """Colours along one scale, the first darkest, as far as they contrast with the page; as #rrggbb."""
     low, high = (0.45, 1.0) if on_dark else (0.0, 0.8)
     places = [low + (high - low) * number / max(1, count - 1) for number in range(count)]
     rgb = sample_colorscale("Cividis", places, colortype="tuple")
@@ -63,8 +63,8 @@ def chart(made: go.Figure, key: str, alt: str, picks: bool = False) -> Any:
     Args:
         made: The figure.
         key: Unique on its page.
-        alt: What it shows, for those who hear the page.
-        picks: Whether its points can be picked; the page is then run again with those that are.
+        alt: What it shows, for screen readers.
+        picks: Whether its points can be selected; a selection runs the page again.
 
     Returns:
         The selected points, if `picks`.
@@ -77,7 +77,7 @@ def chart(made: go.Figure, key: str, alt: str, picks: bool = False) -> Any:
 
 
 def _write_in_ink(made: go.Figure) -> None:
-    """Give all words of a figure the colour of words; Streamlit's own is too pale."""
+    """Give all text of a figure the colour of text; Streamlit's colour is too pale."""
     made.update_layout(font_color=ink(), legend_font_color=ink())
     made.update_xaxes(tickfont_color=ink(), title_font_color=ink())
     made.update_yaxes(tickfont_color=ink(), title_font_color=ink())
@@ -85,12 +85,12 @@ def _write_in_ink(made: go.Figure) -> None:
 
 
 def picture(svg: str, alt: str) -> None:
-    """Show an SVG document on the page's own ground, in its light; as an image, so that nothing in it can run."""
+    """Show an SVG document on the background and in the colours of the page; as an image, so that no script runs."""
     st.image(on_page(svg, dark()), alt=alt)
 
 
 def on_page(svg: str, is_dark: bool) -> str:
-    """The document without a ground of its own, in the light of the page rather than that of the machine."""
+    """The document without a background, light or dark as the page is, whatever the system's preference."""
     clear = svg.replace('<rect class="paper" ', '<rect class="paper" style="fill: none" ', 1)
     return clear.replace("(prefers-color-scheme: dark)", "all" if is_dark else "not all")
 
@@ -105,7 +105,7 @@ def width_of(svg: str) -> float:
 
 
 def widened(svgs: Sequence[str]) -> list[str]:
-    """The same pictures on grounds of equal width, so that columns of equal width show them at one scale."""
+    """The same pictures padded to equal width, so that columns of equal width show them at one scale."""
     widest = max(map(width_of, svgs), default=0.0)
 
     def wide(size: re.Match[str]) -> str:

@@ -1,8 +1,7 @@
-"""One colour means one variant on every page: by its place in the study's design, with a dash and a mark beside it.
+"""One colour means one variant on every page, chosen by its place in the study's design, with a dash and a mark.
 
-The colours are near those of Okabe and Ito, each in a tone for light and one for dark pages. They stand out from the
-page by a contrast of 4.5:1, and colour-blind people can tell them apart; `tests/dashboard/test_colours.py` measures
-both.
+The colours are near those of Okabe and Ito, each in a tone for light and one for dark pages. Their contrast to the page
+is at least 4.5:1, and colour-blind people can distinguish them; `tests/dashboard/test_colours.py` measures both.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def on_paper(colour: str) -> str:
 
 
 def look(index: int) -> Look:
-    """The look of the thing with this number: seven colours, then the same with another dash; the mark says it too."""
+    """The look with this number: seven colours, then the same with another dash; marks differ too."""
     colours = _DARK if dark() else _LIGHT
     again, colour = divmod(index, len(colours))
     return Look(colours[colour], _DASHES[again % len(_DASHES)], _MARKS[(index + 1) % len(_MARKS)])

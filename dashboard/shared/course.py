@@ -1,4 +1,4 @@
-"""The course of comparisons: differences from the baseline against what training spends, with bands and the margin."""
+"""The course of comparisons: differences from the baseline against the cost of training, with bands and the margin."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ AXES: dict[CourseAxis, str] = {"step": "steps", "tokens": "tokens", "flops": "FL
 FIRST = 7
 """Variants that are drawn before others are chosen."""
 LISTED = 12
-"""Variants up to which all are in the legend, to be switched on there; of more, some are chosen from a list."""
+"""Number of variants up to which all are in the legend, to be switched on there; of more, some are chosen in a list."""
 MOST = 24
-"""Variants that may be chosen."""
+"""Maximum number of variants that may be chosen."""
 
 
 def coursed(report: StudyReport) -> list[VariantRow]:
@@ -34,7 +34,7 @@ def coursed(report: StudyReport) -> list[VariantRow]:
 
 
 def course_figure(report: StudyReport, axis: CourseAxis, rows: Sequence[VariantRow], shown: int = FIRST) -> go.Figure:
-    """A line with its 95 % band for each of these rows, and the margin; those beyond `shown` wait in the legend."""
+    """A line with its 95 % band for each of these rows, and the margin; rows beyond `shown` are hidden at first."""
     made = figure(440 + 20 * max(0, len(rows) - FIRST), showlegend=True)
     looks, margin = variant_looks(report.record), worst_margin(report.margin, report.direction)
     made.add_hline(0, line={"color": ink(), "width": 1})

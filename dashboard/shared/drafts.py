@@ -1,4 +1,4 @@
-"""Drafts of spaces: asked about in a process of their own, kept in the address."""
+"""Drafts of spaces: checked in a separate process, and stored in the address."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from shared.yaml import to_yaml
 
 Draft = dict[str, Any]
 ORDER = ("name", "question", "source", "task", "model", "training", "switches", "variants", "design", "objective")
-"""Keys of a space in the order in which a person reads them; others follow."""
+"""Keys of a space in the order in which they are written; others follow."""
 PARTS = ("task", "model", "training", "switches", "design", "objective")
-"""Parts that a draft has, each a mapping."""
+"""The required parts of a draft, each a mapping."""
 LONGEST = 1_000_000
-"""Characters of an unpacked draft; an address that holds more is no draft of ours."""
+"""Maximum number of characters of an unpacked draft."""
 
 
 @st.cache_resource(show_spinner=False)
 def _drafter(what: str) -> Painter:
-    """A process for what is quick, and one for what is slow: a click does not wait for the estimate before it."""
+    """One process for quick requests and one for slow ones, so that a click does not wait for an earlier estimate."""
     plugins = [str(plugin) for plugin in options()["plugins"]]
     return Painter(plugins, patience=None if what == "plan" else PATIENCE)
 
@@ -55,7 +55,7 @@ def packed(draft: Mapping[str, Any]) -> str:
 
 
 def unpacked(parameter: str) -> Draft | None:
-    """The draft in an address; None if there is none in it."""
+    """The draft in a parameter of an address; None if it holds none."""
     try:
         squeezed = base64.urlsafe_b64decode(parameter + "=" * (-len(parameter) % 4))
         opened = zlib.decompressobj()
@@ -66,7 +66,7 @@ def unpacked(parameter: str) -> Draft | None:
 
 
 def _is_draft(draft: Any) -> bool:
-    """Whether its parts are there and of the right sort; what is in them is for the validation to judge."""
+    """Whether all parts exist and have the right type; their contents are validated later."""
     if not isinstance(draft, dict) or not all(isinstance(draft.get(part), dict) for part in PARTS):
         return False
     variants = draft.get("variants", {})

@@ -1,4 +1,4 @@
-"""Figures of what switches do: effects with their intervals, the heat map of pairs, importances."""
+"""Figures of the effects of switches: effects with their intervals, the heat map of pairs, importances."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from shared.forest import row_height
 from shared.text import for_plotly, in_lines
 
 MOST_ROWS = 40
-"""Effects that are drawn, the largest ones of each sort; the table has all."""
+"""Maximum number of main effects and of interactions that are drawn, the largest first; the table has all."""
 NAME = 32
-"""Characters of a line beside the plot."""
+"""Maximum number of characters in a line of a name beside the plot."""
 MOST_CELLS = 40
-"""Settings on each side of the heat map; of more none is drawn."""
+"""Maximum number of settings on each side of the heat map; with more it is not drawn."""
 
 
 def with_aliases(row: EffectRow) -> str:
@@ -29,8 +29,8 @@ def with_aliases(row: EffectRow) -> str:
 def side(row: EffectRow, effects: StudyEffects) -> str:
     """On which side of 0 the 95 % interval of an effect lies: `worse`, `better` or `unclear`.
 
-    An interaction is neither: two settings together may be less bad than the sum, and yet bad. It is `worse than the
-    sum`, `better than the sum` or `unclear`.
+    For an interaction, `worse than the sum`, `better than the sum` or `unclear`: two settings that are better together
+    than the sum of their effects may still be worse than the baseline.
     """
     if row.low is None or row.high is None or row.low <= 0 <= row.high:
         return "unclear"
@@ -39,7 +39,7 @@ def side(row: EffectRow, effects: StudyEffects) -> str:
 
 
 def draw_effects(effects: StudyEffects) -> go.Figure:
-    """A row for each main effect, then for the interactions, the largest first; dashed the margin."""
+    """A row for each main effect, then for each interaction, the largest first; dashed lines are the margin."""
     pairs = sorted(effects.interactions, key=lambda row: -abs(row.estimate))
     rows = [*effects.main[:MOST_ROWS], *pairs[:MOST_ROWS]]
     names = [_named(row) for row in rows]
@@ -84,13 +84,13 @@ def draw_effects(effects: StudyEffects) -> go.Figure:
 
 
 def _named(row: EffectRow) -> str:
-    """The name of an effect above what it is aliased with, narrow enough for a telephone."""
+    """The name of an effect with its aliases in a second line, short enough for a telephone."""
     name = in_lines(row.name, NAME)
     return name if not row.aliases else f"{name}<br>{for_plotly('≡ ' + ', '.join(row.aliases), NAME)}"
 
 
 def _reach(rows: list[EffectRow], effects: StudyEffects) -> list[float]:
-    """What the horizontal axis shows: every interval and the margin on either side, with some room."""
+    """The range of the horizontal axis: every interval and the margin on either side, with some space."""
     ends = [effects.margin, -effects.margin]
     for row in rows:
         ends += [end for end in (row.low, row.high, row.estimate) if end is not None]

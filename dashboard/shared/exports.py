@@ -1,4 +1,4 @@
-"""Downloads: each page offers what it shows as files, made when they are asked for."""
+"""Downloads: each page offers its contents as files, which are created when they are requested."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def export(files: Mapping[str, Maker], key: str) -> None:
     """A menu of downloads.
 
     Args:
-        files: File name to what makes its content. The suffix says what it is.
+        files: File name to the function that creates its content. The suffix sets the type.
         key: Unique on its page.
     """
     with st.popover("Export", icon=":material/download:", key=f"export-{key}"):
@@ -54,7 +54,7 @@ def export(files: Mapping[str, Maker], key: str) -> None:
 
 
 def figure_files(name: str, draw: Callable[[], Figure]) -> dict[str, Maker]:
-    """A figure of matplotlib as SVG and PNG; drawn when it is asked for."""
+    """A matplotlib figure as SVG and PNG, drawn when it is requested."""
 
     def make(kind: str) -> bytes:
         return save(draw(), kind)

@@ -16,18 +16,18 @@ from shared.colours import verdict_look
 from shared.text import for_plotly, in_lines
 
 MOST = 60
-"""Rows of one plot; more are shown page by page."""
+"""Maximum number of rows of one plot; more are shown page by page."""
 
 
 def compared(report: StudyReport) -> list[VariantRow]:
-    """The variants that have a difference to draw: in the order of the table, and if they are many, as `telling`."""
+    """The variants with a difference to draw, in the order of the table; if they are many, in that of `telling`."""
     rows = [row for group in groups(report) for row in group if row.difference is not None]
     rows = [row for row in rows if row.diverged or (row.difference and row.difference.difference is not None)]
     return telling(rows, report.direction) if len(rows) > MOST else rows
 
 
 def telling(rows: Sequence[VariantRow], direction: str) -> list[VariantRow]:
-    """Those that tell most first: the decided, the best of them first; then those that the fewest seeds decide.
+    """The most informative first: the decided ones, best first; then those that need the fewest seeds for a decision.
 
     Args:
         rows: Compared variants.
@@ -46,7 +46,7 @@ def telling(rows: Sequence[VariantRow], direction: str) -> list[VariantRow]:
 
 
 def forest(report: StudyReport, rows: Sequence[VariantRow]) -> go.Figure:
-    """The plot of these rows; thick the bounds that the verdict rests on, thin the 95 % interval, dots the seeds."""
+    """The plot of these rows: thick lines are the bounds behind the verdict, thin ones 95 % intervals, dots seeds."""
     better = "lower" if report.direction == "minimize" else "higher"
     names = [in_lines(row.name) for row in rows]
     made = figure(170 + row_height(names) * len(rows), showlegend=True)
@@ -123,14 +123,14 @@ def _draw(made: go.Figure, word: str, placed: list[tuple[int, VariantRow]], repo
 
 
 class _Segments:
-    """Lines, or points, of one trace: a gap follows each."""
+    """Lines or points of one trace, each followed by a gap."""
 
     def __init__(self) -> None:
         self.x: list[float | None] = []
         self.y: list[float | None] = []
 
     def add(self, height: float, *places: float | None) -> None:
-        """A line through these places, unless one is not known."""
+        """Add a line through these positions, unless one is unknown."""
         if None not in places:
             self.x += [*places, None]
             self.y += [*[height] * len(places), None]

@@ -1,4 +1,4 @@
-"""Controls made from a JSON Schema: one for each field, of the sort that its values ask for."""
+"""Controls generated from a JSON Schema: one for each field, chosen by the type of its values."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Form:
             return {"kind": kind} | given
 
     def _frame(self, name: str, node: Node, objects: list[dict[str, Any]], value: Any) -> Any:
-        """Round the controls of an object: closed where it holds others, and nothing of it is set."""
+        """The container of an object's controls; if it has nested objects, an expander, open if a value is set."""
         within = [field for one in objects for field in one["properties"].values()]
         if not any(is_object(one) for field in within for one in alternatives(field, self.definitions)):
             return st.container(border=True)
@@ -161,7 +161,7 @@ class Form:
         return read
 
     def _list(self, name: str, node: Node, value: Any, path: str, hint: str) -> list[Any]:
-        """Entries that are objects: each with its controls, to be removed; and a way to add one."""
+        """A list of objects: each with its controls and a button to remove it, and a button to add one."""
         key = f"{self.prefix}{path}[]"
         entries: list[tuple[int, Any]] = st.session_state.setdefault(key, list(enumerate(value)))
         sorts = {_sort(one): one for one in alternatives(node["items"], self.definitions)}
@@ -215,12 +215,12 @@ def _complain(beside: DeltaGenerator, said: str) -> None:
 
 
 def _sort(node: Node) -> str:
-    """What to call an entry of a list that may be one of several objects."""
+    """The label of an entry of a list whose entries may be of several types."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", str(node.get("title", "entry"))).lower()
 
 
 def _type(node: Node) -> str:
-    """The type of a bare value; of several, text, as which all can be typed."""
+    """The type of a value that is not an object; of several types, `string`, in which all can be entered."""
     sort = node.get("type", "")
     return sort if isinstance(sort, str) else "string"
 
@@ -234,5 +234,5 @@ def _help(node: Node) -> str:
 
 
 def _step(value: float | None) -> float:
-    """A tenth of the value's own size."""
+    """A tenth of the value's power of ten."""
     return 0.1 if not value else float(f"1e{int(f'{abs(value):e}'.rpartition('e')[2]) - 1}")

@@ -1,4 +1,4 @@
-"""The navigation, the study that all pages look at, and links between pages that keep it."""
+"""The navigation, the study that all pages show, and links between pages that keep it."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ _WORDS = {
 
 
 def style() -> str:
-    """The width that Streamlit leaves empty beside a page, and colours of words that stand out by 4.5:1."""
+    """CSS: narrower margins beside a page, and text colours with a contrast of at least 4.5:1."""
     return f"<style>{_LAYOUT}{_WORDS[dark()]}</style>"
 
 
 def navigation() -> Page:
-    """Make the navigation; the page that the address names."""
+    """Create the navigation, and return the page that the address names."""
     for entries in PAGES.values():
         for entry in entries:
             _PAGES[entry.name] = _page(entry)
@@ -77,7 +77,7 @@ def navigation() -> Page:
 
 
 def admit() -> None:
-    """Ask for the token of this dashboard, if it has one; the page ends until it is given."""
+    """Ask for the token of this dashboard, if it has one; without it the page shows nothing else."""
     token = str(options()["token"])
     if not token or st.session_state.get(_ADMITTED):
         return
@@ -92,9 +92,9 @@ def admit() -> None:
 
 
 def choose_study() -> None:
-    """The pickers of the store, if there are several, and of the study.
+    """The select boxes of the store, if there are several, and of the study.
 
-    The address names both. Where it names none, the first store and the latest study are chosen.
+    The address names both. If it names none, the first store and the latest study are chosen.
     """
     known = list(stores())
     if len(known) > 1 and _choose("Store", STORE, known, "Where the studies are kept.") is None:
@@ -104,20 +104,20 @@ def choose_study() -> None:
     except NotFoundError:
         return
     if names:
-        _choose("Study", STUDY, names, "What all pages look at.")
+        _choose("Study", STUDY, names, "The study that all pages show.")
 
 
 def look_at(study: str, store: str) -> None:
-    """Make this study of this store the one that all pages look at, from the next run of the page on."""
+    """Make this study of this store the one that all pages show, from the next run of the page on."""
     st.session_state[STUDY] = study
     if len(stores()) > 1:
         st.session_state[STORE] = store
 
 
 def _choose(label: str, parameter: str, names: list[str], said: str) -> str | None:
-    """A picker bound to a parameter of the address.
+    """A select box bound to a parameter of the address.
 
-    Not by the box's own binding: that keeps its value against the one that a link names.
+    Streamlit's own binding is not used, because it keeps the value of the box when a link names another one.
     """
     addressed, unknown = f"{parameter}{_ADDRESSED}", f"{parameter}{_UNKNOWN}"
     asked = st.query_params.get(parameter)
@@ -135,7 +135,7 @@ def _choose(label: str, parameter: str, names: list[str], said: str) -> str | No
 
 
 def unknown_study() -> bool:
-    """Say that the address names a store or a study that is not there, if it does."""
+    """Show an error if the address names a store or a study that does not exist; whether it does."""
     for parameter, known, where in ((STORE, len(stores()), "on this dashboard"), (STUDY, None, "in this store")):
         asked = st.session_state.get(f"{parameter}{_UNKNOWN}")
         if asked:
@@ -147,7 +147,7 @@ def unknown_study() -> bool:
 
 
 def chosen_study() -> str:
-    """The chosen study; without one, the page says how to choose or to create one, and stops."""
+    """The chosen study; if none is chosen, the page shows how to choose or create one, and stops."""
     if any(st.session_state.get(f"{parameter}{_UNKNOWN}") for parameter in (STORE, STUDY)):
         st.header("No such study", anchor=False)
         unknown_study()
@@ -163,10 +163,10 @@ def begin_page(title: str) -> str:
     """Begin a page about the chosen study: its question as the heading, below it the page and the study's name.
 
     Args:
-        title: Of the page.
+        title: Title of the page.
 
     Returns:
-        The name of the study. Without one the page says how to choose or to create one, and stops.
+        The name of the study. If none is chosen, the page shows how to choose or create one, and stops.
     """
     study = chosen_study()
     st.header(escape(record(study).question or study, LONGEST_TITLE), anchor=False)
@@ -177,9 +177,9 @@ def begin_page(title: str) -> str:
 
 
 def warn_of_unknown(parameter: str, known: Sequence[str]) -> None:
-    """Say which values of a parameter of the address this study does not have; its box shows another one then.
+    """Warn of values of a parameter of the address that this study does not have.
 
-    To be called before the box that is bound to the parameter is made: that removes what it does not know.
+    Call this before the box that is bound to the parameter is created, which removes unknown values.
     """
     missing = [value for value in st.query_params.get_all(parameter) if value and value not in known]
     if missing:
@@ -189,7 +189,7 @@ def warn_of_unknown(parameter: str, known: Sequence[str]) -> None:
 
 
 def no_study_yet() -> None:
-    """How to make the first study."""
+    """Show how to create the first study."""
     st.subheader("No study yet")
     st.markdown("A study answers which parts of a Transformer block are needed. Make the first one in a terminal:")
     st.code("ablate study simplify_block", language="bash")
@@ -199,12 +199,12 @@ def no_study_yet() -> None:
 
 
 def page_of(path: str) -> Page | None:
-    """The page at a path of the address, empty for the first; None if there is none."""
+    """The page at a path of the address, which is empty for the first page; None if there is none."""
     return next((page for page in _PAGES.values() if page.url_path == path), None)
 
 
 def link(page: str, label: str, **parameters: str | list[str]) -> None:
-    """A link to a page of this dashboard; store and study stay what they are unless `parameters` names others."""
+    """A link to a page of this dashboard; it keeps store and study unless `parameters` names others."""
     kept = {name: str(value) for name in (STORE, STUDY) if (value := st.session_state.get(name)) is not None}
     entry = next(entry for entries in PAGES.values() for entry in entries if entry.name == page)
     st.page_link(_PAGES[page], label=escape(label), icon=entry.icon, query_params={**kept, **parameters})

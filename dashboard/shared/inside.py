@@ -21,7 +21,7 @@ from shared.text import escape
 SAID: dict[Quantity, str] = {"gradients": "gradients", "weights": "weights", "spread": "spread of mixing"}
 PARTS = {WHOLE: "whole block", "mlp": "MLP", "rest": "norms and gains", "cross": "cross-attention"}
 ABREAST = 3
-"""Maps beside one another."""
+"""Number of maps in a row."""
 DECADES = 3
 """Powers of ten that the colours of a map span."""
 _DASHES = ("solid", "dash", "dot", "dashdot")
@@ -29,18 +29,18 @@ _MARKS = ("circle", "square", "diamond", "triangle-up", "x", "star")
 
 
 def show_inside(key: str, name: str) -> None:
-    """Draw what was recorded of a trial, or say how it is.
+    """Draw the recordings of a trial, or show how to record them.
 
     Args:
-        key: Of the trial.
-        name: What to call it.
+        key: Key of the trial.
+        name: Its name in texts.
     """
     inside = read_inside(store(), key)
     st.subheader("Inside the blocks", anchor=False)
     if inside is None:
         st.caption(
-            "Nothing was recorded of this trial. `record_blocks: true` under `training` of a space has every "
-            "evaluation record it, for trials that are trained from then on."
+            "Nothing was recorded for this trial. With `record_blocks: true` under `training` of a space, every "
+            "evaluation of trials that are trained from then on is recorded."
         )
         return
     _norms(inside, key, name)

@@ -1,4 +1,4 @@
-"""Star, tags and note of a study or a trial, to be read and written."""
+"""Star, tags and note of a study or a trial, shown and edited."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def edit_mark(kind: Marked, name: str) -> None:
         st.form(f"mark-{key}", border=False),
     ):
         starred = st.toggle("Star", mark.starred, key=f"star-{key}")
-        tags = st.text_input("Tags, parted by commas", ", ".join(mark.tags), key=f"tags-{key}", max_chars=400)
+        tags = st.text_input("Tags, separated by commas", ", ".join(mark.tags), key=f"tags-{key}", max_chars=400)
         note = st.text_area("Note", mark.note, key=f"note-{key}", max_chars=20_000)
         if st.form_submit_button("Save", type="primary", disabled=read_only()) and not read_only():
             _save(kind, name, Mark(starred, split_tags(tags or ""), note or ""))
@@ -34,7 +34,7 @@ def edit_mark(kind: Marked, name: str) -> None:
 
 
 def split_tags(text: str) -> tuple[str, ...]:
-    """The tags in a text that parts them by commas."""
+    """The tags in a text that separates them by commas."""
     tags = dict.fromkeys(" ".join(tag.split()) for tag in text.split(","))
     return tuple(tag for tag in tags if tag)[:MOST_TAGS]
 

@@ -1,4 +1,4 @@
-"""Numbers with sensible digits and units, for words and labels."""
+"""Numbers with sensible digits and units, for texts and labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to do about a result: commands to copy and, on this machine, buttons that run them."""
+"""Next steps after a result: commands to copy and, on this machine, buttons that run them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def arguments(study: str, seeds: str = "") -> list[str]:
 
 
 def show_command(study: str, seeds: str = "") -> None:
-    """The command that continues a study, to be copied."""
+    """Show the command that continues a study."""
     st.code(command(*arguments(study, seeds)), language="bash", wrap_lines=True)
 
 
 def onward(study_report: StudyReport) -> None:
-    """Beside an answer: how to decide what is undecided and how to finish what is unfinished; nothing if all is."""
+    """Show how to finish a study and how to decide undecided comparisons; nothing if neither is needed."""
     study = study_report.record.name
     counts, seeds = summary(study), deciding_seeds(study_report)
     open_ = counts is not None and not complete(counts)
@@ -36,7 +36,7 @@ def onward(study_report: StudyReport) -> None:
     run = last_run(study)
     with st.container(border=True):
         if open_:
-            st.markdown("Trials are left to train. Go on with:")
+            st.markdown("Not all trials are trained yet. Continue with:")
             show_command(study)
         if seeds:
             first, _, most = seeds.partition(":")
@@ -56,7 +56,7 @@ def onward(study_report: StudyReport) -> None:
 
 
 def begin_study(name: str, text: str) -> None:
-    """Below a valid draft: the button that starts its study; nothing where nothing may be started."""
+    """The button that starts the study of a valid draft; nothing where studies may not be started."""
     if not may_run():
         return
     run = last_run(name)
@@ -69,7 +69,7 @@ def begin_study(name: str, text: str) -> None:
 
 
 def button(label: str, icon: str, act: Callable[[], Run], key: str, *, disabled: bool = False) -> None:
-    """A button that starts a run, and says why it could not."""
+    """A button that starts a run, and shows the error if that fails."""
     if not st.button(escape(label), icon=f":material/{icon}:", key=key, disabled=disabled):
         return
     try:

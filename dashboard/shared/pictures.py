@@ -1,4 +1,4 @@
-"""Pictures of blocks. They need torch, which the dashboard does not load: a process of their own draws them."""
+"""Pictures of blocks. They need torch, which the dashboard does not load; a separate process draws them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from shared.text import escape
 
 Model = Mapping[str, Any]
 ROOM = 1300
-"""Pixels that pictures beside one another may take; wider ones are two abreast."""
+"""Maximum total width of pictures in one row, in pixels; wider ones are shown two in a row."""
 PATIENCE = 60.0
-"""Seconds that an answer may take: an address may hold a draft that takes hours to look at."""
+"""Seconds that an answer may take: checking a draft from an address may take hours."""
 
 
 class Painter:
-    """The process that runs `drafter.py`; started when needed, again if it has died."""
+    """The process that runs `drafter.py`; started when needed, and restarted if it has died."""
 
     def __init__(self, plugins: list[str], patience: float | None = PATIENCE) -> None:
         self._command = [sys.executable, "-P", str(Path(__file__).parents[1] / "drafter.py"), *plugins]
@@ -38,7 +38,7 @@ class Painter:
         self._process: subprocess.Popen[str] | None = None
 
     def draw(self, request: str) -> str:
-        """The answer to a line of JSON; empty if the process fails, or needs longer than `patience` seconds."""
+        """The answer to a line of JSON; empty if the process fails or takes longer than `patience` seconds."""
         with self._lock:
             if self._process is None or self._process.poll() is not None:
                 self._process = subprocess.Popen(
@@ -60,7 +60,7 @@ class Painter:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End a process that no session uses."""
+    """End a process that no session uses any longer."""
     process.kill()
     with suppress(BrokenPipeError), process:
         pass
@@ -78,12 +78,12 @@ def _svg(request: str) -> str:
 
 
 def block_svg(name: str, model: Model, versus: tuple[str, Model] | None = None, *, titled: bool = True) -> str:
-    """The picture of a block as an SVG document; empty if its kind of mixer is not known here.
+    """The drawing of a block as an SVG document; empty if its kind of mixer is unknown to this dashboard.
 
     Args:
-        name: What to call it.
+        name: Name of the block.
         model: `model` of a variant's plain spec.
-        versus: Name and model to compare it with: pale and dashed what went, in colour what came.
+        versus: Name and model to compare it with: removed parts are pale and dashed, added ones coloured.
         titled: Whether the name is written above it.
     """
     return _svg(json.dumps(["picture", name, model, versus, titled]))
@@ -92,7 +92,7 @@ def block_svg(name: str, model: Model, versus: tuple[str, Model] | None = None, 
 def block_files(
     file: str, name: str, model: Model, versus: tuple[str, Model] | None = None
 ) -> dict[str, Callable[[], str]]:
-    """The picture of a block as an SVG file; see `block_svg`."""
+    """The drawing of a block as an SVG file, with the arguments of `block_svg`."""
     return {f"{file}.svg": lambda: block_svg(name, model, versus)}
 
 
@@ -101,11 +101,11 @@ class BlockPicture:
     """A block to be drawn.
 
     Attributes:
-        name: What to call it.
+        name: Its name.
         model: `model` of a variant's plain spec.
-        caption: Shown above it.
+        caption: Text above it.
         versus: Name and model to compare it with.
-        variant: Whose trials a link above it leads to; none if empty.
+        variant: The variant to whose trials a link above it leads; none if empty.
     """
 
     name: str
@@ -117,7 +117,7 @@ class BlockPicture:
 
 @st.fragment(parallel=True)
 def block_pictures(blocks: Sequence[BlockPicture], abreast: int = 2) -> None:
-    """Show pictures of blocks, so many beside one another, at one scale; the rest of the page does not wait for it."""
+    """Show drawings of blocks in rows, at one scale, without delaying the rest of the page."""
     with st.spinner("Drawing"):
         drawn = [block_svg(one.name, one.model, one.versus, titled=False) for one in blocks]
     if abreast * max(map(width_of, drawn)) > ROOM:
@@ -135,5 +135,5 @@ def block_pictures(blocks: Sequence[BlockPicture], abreast: int = 2) -> None:
                 )
             else:
                 st.caption(
-                    f"{escape(one.name)} has a mixer of a kind that is not known here: start with `--plugin FILE.py`."
+                    f"{escape(one.name)} has a mixer of a kind that is unknown here: start with `--plugin FILE.py`."
                 )

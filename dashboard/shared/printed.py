@@ -1,4 +1,4 @@
-"""The figures of written reports, as files: drawn for print by `ablate.render.figures` when they are asked for."""
+"""Figures for print, as files: drawn by `ablate.render.figures` when they are requested."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def printed_front(study: str, front: Front) -> dict[str, Maker]:
 def printed_bands(
     name: str, bands: Mapping[str, Band], colours: Mapping[str, str], against: str, loss: str, *, whole: bool = False
 ) -> dict[str, Maker]:
-    """Curves with their bands; `whole` shows all of their range."""
+    """Curves with their bands; with `whole`, over their full range."""
     return figure_files(name, lambda: draw_bands(bands, colours, against, loss, whole=whole))
 
 
 def printed_parallel(study: str, table: pd.DataFrame, metric: str) -> dict[str, Maker]:
-    """Parallel coordinates through the columns of a table, but for names and counts of what diverged."""
+    """Parallel coordinates through the columns of a table, except names and numbers of diverged seeds."""
 
     def draw() -> Figure:
         told = table.drop(columns=["variant", "diverged"])

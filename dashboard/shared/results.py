@@ -1,4 +1,4 @@
-"""What designs find, read for the pages and kept until the study has moved on. Curves are not read for it."""
+"""Results of designs, read for the pages and cached until the study changes, without curves."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def runs(study: str) -> Mapping[str, VariantRuns]:
 
 
 def any_ended(study: str) -> bool:
-    """Whether there is a result to look at; where there is none, the page says so."""
+    """Whether there is a result; if there is none, the page says so."""
     if any(run.finished or run.diverged for run in runs(study).values()):
         return True
     st.info("No trial has ended yet. This page fills with the first result.", icon=":material/hourglass_empty:")
@@ -48,13 +48,13 @@ def any_ended(study: str) -> bool:
 
 
 def missing(study: str, what: str, remedy: str, *, crossed: bool = False) -> None:
-    """Say why a study gives nothing to see here, and in the words of a space file what would.
+    """Show why a page is empty for a study, and which design in a space file would fill it.
 
     Args:
         study: Its name.
-        what: That its design does or does not do.
-        remedy: Which design does.
-        crossed: Whether a design that crosses its switches would do, so that only its results may be missing.
+        what: The reason, as the end of a sentence about its design.
+        remedy: The design that would fill the page.
+        crossed: Whether any design that crosses its switches would do, so that only results may be missing.
     """
     if crossed and _crosses(study):
         states = [state for run in runs(study).values() for state in run.states.values()]
@@ -82,7 +82,7 @@ def _effects(location: str, study: str, at: tuple[Any, ...]) -> StudyEffects | N
 
 
 def effects(study: str) -> StudyEffects | None:
-    """What `ablate.analysis.effects.read_effects` reads."""
+    """The result of `ablate.analysis.effects.read_effects`, cached."""
     return _effects(location(), study, stamp(study))
 
 
@@ -92,7 +92,7 @@ def _importances(location: str, study: str, at: tuple[Any, ...]) -> StudyImporta
 
 
 def importances(study: str) -> StudyImportances | None:
-    """What `ablate.analysis.importances.read_importances` reads; takes seconds."""
+    """The result of `ablate.analysis.importances.read_importances`, cached; takes seconds."""
     return _importances(location(), study, stamp(study))
 
 
@@ -102,7 +102,7 @@ def _path(location: str, study: str, at: tuple[Any, ...]) -> RemovalPath | None:
 
 
 def path(study: str) -> RemovalPath | None:
-    """What `ablate.analysis.path.read_path` reads."""
+    """The result of `ablate.analysis.path.read_path`, cached."""
     return _path(location(), study, stamp(study))
 
 
@@ -112,7 +112,7 @@ def _front(location: str, study: str, quantities: tuple[str, ...], at: tuple[Any
 
 
 def front(study: str, quantities: tuple[str, ...] = ()) -> Front | None:
-    """What `ablate.analysis.pareto.read_front` reads."""
+    """The result of `ablate.analysis.pareto.read_front`, cached."""
     return _front(location(), study, quantities, stamp(study))
 
 
@@ -122,12 +122,12 @@ def _slices(location: str, study: str, at: tuple[Any, ...]) -> tuple[Slice, ...]
 
 
 def slices(study: str) -> tuple[Slice, ...]:
-    """What `ablate.analysis.slices.read_slices` reads."""
+    """The result of `ablate.analysis.slices.read_slices`, cached."""
     return _slices(location(), study, stamp(study))
 
 
 def plans_ahead(study: str) -> bool:
-    """Whether the design of a study names all its points before any result; so does one whose kind is unknown here."""
+    """Whether the design of a study names all its points before any result; assumed for unknown kinds."""
     try:
         kind = DESIGNS.member(record(study).space.get("design", {}).get("kind"))
     except PydanticCustomError:

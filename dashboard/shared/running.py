@@ -1,7 +1,7 @@
-"""Studies that the dashboard starts: each a process `ablate study` of its own, which outlives the dashboard.
+"""Studies that the dashboard starts: each is a separate process `ablate study`, which outlives the dashboard.
 
-A folder `runs` beside the store keeps, for each study, how it was started last, its output, and its space if it came
-from the designer. Nothing is started or stopped unless the server and the visitor are on this machine.
+A folder `runs` beside the store keeps for each study the last start, its output, and its space if it came from the
+designer. Nothing is started or stopped unless the server and the visitor are on the same machine.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from ablate.spec.annotations import STUDY_NAME
 from shared.store import location, options
 
 _TAIL = 40_000
-"""Bytes of the end of a log that are shown."""
+"""Number of bytes at the end of a log that are shown."""
 _SLACK = 2.0
-"""Seconds by which two readings of a process's start may differ."""
+"""Seconds by which two readings of the start time of a process may differ."""
 _FORWARDED = ("X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Forwarded")
 
 
@@ -68,7 +68,7 @@ class Run:
             return False
 
     def tail(self) -> str:
-        """The end of its output."""
+        """The last `_SHOWN` bytes of its output."""
         try:
             with Path(self.log).open("rb") as log:
                 log.seek(0, os.SEEK_END)
@@ -79,9 +79,9 @@ class Run:
 
 
 def may_run() -> bool:
-    """Whether this visitor may start and stop studies: the server listens on loopback, and nothing stands between.
+    """Whether this visitor may start and stop studies: the server listens on loopback, without a proxy before it.
 
-    A proxy before the server, or a name that leads here from elsewhere, shows in the headers of the request.
+    The headers of the request reveal a proxy, and a host name that resolves to this machine from elsewhere.
     """
     if not options()["may_run"] or hide_passwords(location()) != location():
         return False
@@ -98,18 +98,18 @@ def _host_name(host: str) -> str:
 
 
 def runs_folder(store: str) -> Path:
-    """Where runs of a store are kept; for a database on a server, `studies/runs` of the working folder."""
+    """The folder with the runs of a store; for a database on a server, `studies/runs` in the working folder."""
     return Path("studies/runs").absolute() if "://" in store else Path(store).expanduser().absolute().parent / "runs"
 
 
 def known_runs() -> list[Run]:
-    """The last run of each study that the dashboard started over this store, the latest first."""
+    """The last run of each study that the dashboard started on this store, the latest first."""
     found = [_read(file) for file in runs_folder(location()).glob("*.json")]
     return sorted((run for run in found if run is not None), key=lambda run: run.started, reverse=True)
 
 
 def last_run(study: str) -> Run | None:
-    """The last run of a study; None if the dashboard started none."""
+    """The last run of a study; None if the dashboard has started none."""
     return _read(_file(study, "json")) if STUDY_NAME.fits(study) else None
 
 
@@ -117,7 +117,7 @@ def start_space(study: str, text: str) -> Run:
     """Start the study of a space file with this text.
 
     Raises:
-        RunError: Nothing may be started from here, or the study runs already.
+        RunError: Studies may not be started from here, or this one is already running.
     """
     _check(study)
     file = _file(study, "yaml")
@@ -131,32 +131,32 @@ def start(study: str, arguments: Sequence[str]) -> Run:
     """Start `ablate` with these arguments, which continue a study.
 
     Raises:
-        RunError: Nothing may be started from here, or the study runs already.
+        RunError: Studies may not be started from here, or this one is already running.
     """
     _check(study)
     return _start(study, arguments)
 
 
 def stop(run: Run) -> None:
-    """Ask a run to stop: its trials are checkpointed, and what has ended is stored.
+    """Ask a run to stop: running trials are checkpointed, and ended ones are stored.
 
     Raises:
-        RunError: Nothing may be stopped from here.
+        RunError: Studies may not be stopped from here.
     """
     if not may_run():
         raise RunError("studies can be stopped only on the machine of the dashboard", where=run.study)
     if run.alive:
-        os.kill(run.pid, signal.SIGTERM)  # not SIGINT, which a shell may have told the dashboard to ignore
+        os.kill(run.pid, signal.SIGTERM)  # not SIGINT, which a shell may have set to be ignored
 
 
 def _check(study: str) -> None:
     if not may_run():
         raise RunError("studies can be started only on the machine of the dashboard", where=study)
     if not STUDY_NAME.fits(study):
-        raise RunError("this is no name of a study", where=repr(study))
+        raise RunError("this is not a name of a study", where=repr(study))
     before = last_run(study)
     if before is not None and before.alive:
-        raise RunError("the study runs already", where=study, remedy="Wait for its end, or stop it.")
+        raise RunError("the study is already running", where=study, remedy="Wait for its end, or stop it.")
 
 
 def _start(study: str, arguments: Sequence[str]) -> Run:
@@ -176,7 +176,7 @@ def _start(study: str, arguments: Sequence[str]) -> Run:
         began = psutil.Process(process.pid).create_time()
     except psutil.Error:
         began = 0.0
-    Thread(target=process.wait, daemon=True).start()  # so that it is no zombie when it has ended
+    Thread(target=process.wait, daemon=True).start()  # so that it does not stay a zombie process
     now = datetime.now(UTC).isoformat(timespec="seconds")
     run = Run(study, process.pid, began, now, ("ablate", *map(hide_passwords, arguments)), str(log))
     _file(study, "json").write_text(json.dumps(asdict(run)), encoding="utf-8")
@@ -188,7 +188,7 @@ def _file(study: str, suffix: str) -> Path:
 
 
 def _read(file: Path) -> Run | None:
-    """The run that a file tells of; None if it tells of none. Its log is that beside it, whatever it says."""
+    """The run that a file describes; None if it does not. Its log is always the one beside the file."""
     try:
         plain = json.loads(file.read_text(encoding="utf-8"))
         command = tuple(str(word) for word in plain["command"])

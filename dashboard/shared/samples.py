@@ -22,7 +22,7 @@ def can_write(record: StudyRecord, variant: VariantRecord) -> bool:
 
 
 def sample_box(keys: dict[str, str]) -> None:
-    """A form that asks for the next tokens of a text, and what each trial writes; `keys` has them by label."""
+    """A form for a text and its continuation by each trial; `keys` maps labels to trial keys."""
     with st.form("sample", border=True):
         prompt = st.text_input("Text to continue", key="prompt", max_chars=2000)
         seed = st.number_input("Seed of the draws", 0, 2**31, key="draws", width=180)
@@ -43,7 +43,7 @@ def _write(key: str, prompt: str, seed: int) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     except subprocess.TimeoutExpired:
-        return f"Nothing came within {PATIENCE} s."
+        return f"There was no answer within {PATIENCE} s."
     if done.returncode:
-        return done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "This could not be written."
+        return done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "The sample could not be generated."
     return prompt + str(json.loads(done.stdout)["text"])

@@ -1,4 +1,4 @@
-"""Saved views: addresses of pages by name, in a file beside the store, listed at the side."""
+"""Saved views: addresses of pages by name, in a file beside the store, listed in the sidebar."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from shared.store import location, read_only
 from shared.text import escape, one_line
 
 LONGEST, MOST = 60, 100
-"""Characters of a name, and how many views a store has."""
+"""Maximum number of characters of a name, and of views of a store."""
 Views = dict[str, dict[str, list[str]]]
-"""Name to the parameters of the address, and under the empty parameter to the page."""
+"""Name to the parameters of the address; the empty parameter is the page."""
 PAGE = ""
 THIS_VIEW, OTHER_VIEW = "this-view", "other-view"
-"""How the keys of the links begin: of the view that is looked at, and of others."""
+"""Prefixes of the keys of links: of the current view, and of others."""
 
 
 def views_file(store: str) -> Path:
-    """Where the views of a store are kept; for a database on a server, in `studies` of the working folder."""
+    """The file with the views of a store; for a database on a server, in `studies` in the working folder."""
     if "://" in store:
         return Path("studies/server.views.json").absolute()
     return Path(store).expanduser().absolute().with_suffix(".views.json")
@@ -51,14 +51,14 @@ def write_views(file: Path, views: Mapping[str, Mapping[str, list[str]]]) -> Non
 
 
 def saved_views(page: Page) -> None:
-    """The saved views as links and, unless the store is only read, what saves the page as it is and removes views."""
+    """The saved views as links and, unless the store is read-only, controls that save the page and remove views."""
     file = views_file(location())
     views = read_views(file)
     seen = _seen(page.url_path)
     for number, (name, view) in enumerate(views.items()):
         target = page_of(view[PAGE][0] if view[PAGE] else "")
         if target is not None:
-            # Streamlit marks each link to the page as the current one; the style of the keys leaves that to one view.
+            # Streamlit marks every link to the page as the current one; the style of the keys marks only one view.
             with st.container(key=f"{THIS_VIEW if view == seen else OTHER_VIEW}-{number}"):
                 st.page_link(target, label=escape(name), icon=":material/bookmark:",
                              query_params={key: values for key, values in view.items() if key != PAGE})  # fmt: skip
@@ -67,7 +67,7 @@ def saved_views(page: Page) -> None:
     with st.popover("Save view", icon=":material/bookmark_add:"):
         st.text_input(
             "Name", key="view-name", max_chars=LONGEST,
-            help="Keeps the page, its study and all that its controls say. A view of this name is replaced.",
+            help="Saves the page, its study and the state of its controls. A view of this name is replaced.",
         )  # fmt: skip
         st.button("Save", key="save-view", on_click=_save, args=(file, page.url_path), type="primary",
                   disabled=len(views) >= MOST)  # fmt: skip
@@ -77,7 +77,7 @@ def saved_views(page: Page) -> None:
 
 
 def _save(file: Path, page: str) -> None:
-    """Before the page is drawn again, so that its links have the view, and the address is the one that was seen."""
+    """Save the view before the page is drawn again, so that its links include it and the address is unchanged."""
     name = one_line(str(st.session_state.get("view-name") or ""), LONGEST).strip()
     if name:
         _write(file, read_views(file) | {name: _seen(page)})

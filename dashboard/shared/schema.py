@@ -1,4 +1,4 @@
-"""Reads a JSON Schema with defaults: what a field may be, and plain values without what holds its default."""
+"""Reads a JSON Schema with defaults: the alternatives of a field, and values without fields at their default."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 Node = Mapping[str, Any]
 NOTHING = object()
-"""The default of a field that must be given."""
+"""The default of a required field."""
 
 
 def alternatives(node: Node, definitions: Node) -> list[dict[str, Any]]:
-    """What a field may be, one after the other: references followed, several constants as one enumeration.
+    """The alternatives of a field: references are resolved, and several constants become one enumeration.
 
-    Of alternatives that differ in their description only, as a field of several kinds has, the first stays.
+    Of alternatives that differ only in their description, as for a field of several kinds, the first is kept.
     """
     if "$ref" in node:
         return alternatives(definitions[node["$ref"].rpartition("/")[2]], definitions)
@@ -28,18 +28,18 @@ def alternatives(node: Node, definitions: Node) -> list[dict[str, Any]]:
 
 
 def is_object(node: Node) -> bool:
-    """Whether it is a mapping with known fields."""
+    """Whether it describes a mapping with known fields."""
     return "properties" in node
 
 
 def kind_of(node: Node) -> str | None:
-    """The kind that a member of a family has; None for other objects."""
+    """The kind of a member of a family; None for other objects."""
     kind = node.get("properties", {}).get("kind", {}).get("const")
     return None if kind is None else str(kind)
 
 
 def member(node: Node, value: Any, definitions: Node) -> dict[str, Any] | None:
-    """The object that a value is of: the member of its kind, or the only one; None if it is none."""
+    """The alternative that describes an object: that of its kind, or the only one; None if there is none."""
     objects = [one for one in alternatives(node, definitions) if is_object(one)]
     kind = value.get("kind") if isinstance(value, Mapping) else value
     return next((one for one in objects if kind_of(one) == kind and kind is not None), None) or next(
@@ -48,7 +48,7 @@ def member(node: Node, value: Any, definitions: Node) -> dict[str, Any] | None:
 
 
 def fitting(options: list[dict[str, Any]], value: Any) -> dict[str, Any]:
-    """Of several objects without a kind the one that a value is of, by the fields it must have and by its words."""
+    """The one of several objects without a kind that fits a value, by its required fields and enumerations."""
     if not isinstance(value, Mapping):
         return options[0]
 
@@ -64,17 +64,17 @@ def fitting(options: list[dict[str, Any]], value: Any) -> dict[str, Any]:
 
 
 def default_of(default: Node, name: str) -> Any:
-    """What a field of an object is if it is left out; `NOTHING` if it may not be."""
+    """The default of a field of an object; `NOTHING` if the field is required."""
     field = default["properties"][name]
     if "default" in field:
         return field["default"]
     if name in default.get("required", ()):
         return NOTHING
-    return {"object": {}, "array": []}.get(str(field.get("type")))  # made afresh for each value, so not in the schema
+    return {"object": {}, "array": []}.get(str(field.get("type")))  # created for each value, so not in the schema
 
 
 def opened(node: Node, value: Any, definitions: Node) -> Any:
-    """A bare value that stands for a mapping, as that mapping; any other value as it is."""
+    """A short form of a mapping as that mapping; any other value unchanged."""
     option = member(node, value, definitions)
     if isinstance(value, str) and option is not None and "kind" in option["properties"]:
         return {"kind": value}
@@ -82,7 +82,7 @@ def opened(node: Node, value: Any, definitions: Node) -> Any:
 
 
 def lean(node: Node, value: Any, definitions: Node) -> Any:
-    """A value without the fields that hold their default; the kind of a member of a family stays."""
+    """A value without the fields at their default; the kind of a member of a family is kept."""
     option = member(node, value, definitions)
     if option is None or not isinstance(value, Mapping):
         return value
@@ -90,7 +90,7 @@ def lean(node: Node, value: Any, definitions: Node) -> Any:
     for name, item in value.items():
         field = option["properties"].get(name)
         if field is None:
-            kept[name] = item  # unknown here: for the validation to refuse
+            kept[name] = item  # unknown: the validation refuses it
             continue
         default = default_of(option, name)
         short = lean(field, opened(field, item, definitions), definitions)

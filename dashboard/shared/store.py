@@ -1,6 +1,6 @@
-"""Reads the stores for the pages, and keeps what was read until the study has moved on.
+"""Reads the stores for the pages, and caches the results until the study changes.
 
-A dashboard may serve several stores. All functions read the one that the visitor looks at, unless `looking_at` names
+A dashboard may serve several stores. All functions read the one that the visitor has chosen, unless `looking_at` names
 another.
 """
 
@@ -24,18 +24,18 @@ from ablate.serving import OPTIONS
 from ablate.store import CurvePoint, Store, StudyRecord, StudySummary, TrialRecord, TrialState, open_store
 
 _FRESH = 1.0
-"""Seconds for which the list of studies is kept."""
+"""Seconds for which the list of studies is cached."""
 LIVE = 2.0
-"""Seconds between two looks at a study that runs."""
+"""Seconds between two reads of a running study."""
 STORE = "store"
 """The parameter of the address, and the key of the session, that names the store; absent if there is one store."""
 _LOOKED_AT: ContextVar[str | None] = ContextVar("store", default=None)
 
 
 def options() -> dict[str, Any]:
-    """What the command line handed over.
+    """The options that the command line has passed.
 
-    `stores` and `plugins`; `token` and `read_only` where others may come; `may_run` where nobody else may.
+    `stores` and `plugins`; `token` and `read_only` if the dashboard is open to others; `may_run` if it is not.
     """
     given: dict[str, Any] = json.loads(os.environ.get(OPTIONS, "{}"))
     usual = {"stores": ["studies/ablate.db"], "plugins": [], "token": "", "read_only": False, "may_run": False}
@@ -43,17 +43,17 @@ def options() -> dict[str, Any]:
 
 
 def read_only() -> bool:
-    """Whether the dashboard only reads its store: it writes no mark, and starts nothing that reads other files."""
+    """Whether the dashboard may only read its store: it writes no marks, and starts nothing that reads other files."""
     return bool(options()["read_only"])
 
 
 def stores() -> dict[str, str]:
-    """The stores by name: the names of their files, with as many folders as tell them apart."""
+    """The stores by name: the names of their files, with as many folders as needed to distinguish them."""
     return named_stores([str(one) for one in options()["stores"]])
 
 
 def named_stores(locations: list[str]) -> dict[str, str]:
-    """Names for stores, each as short as it can be and unlike the others; a server's password is in none."""
+    """Names for stores, as short as possible and all different, without passwords of servers."""
     parts = [_parts(one) for one in locations]
     named: dict[str, str] = {}
     for location, path in zip(locations, parts, strict=True):
@@ -71,7 +71,7 @@ def _parts(location: str) -> tuple[str, ...]:
 
 
 def location() -> str:
-    """Where the store is that functions of this module read: a file or a URL."""
+    """The file or URL of the store that the functions of this module read."""
     known = stores()
     asked = _LOOKED_AT.get() or (st.session_state.get(STORE) if len(known) > 1 else None)
     return known[asked] if asked in known else next(iter(known.values()))
@@ -79,7 +79,7 @@ def location() -> str:
 
 @contextmanager
 def looking_at(name: str) -> Iterator[None]:
-    """Within it, the store of this name is read."""
+    """Context manager: the functions of this module read the store of this name in the body."""
     before = _LOOKED_AT.set(name)
     try:
         yield
@@ -96,7 +96,7 @@ def store() -> Store:
     """The open store.
 
     Raises:
-        NotFoundError: There is none yet.
+        NotFoundError: It does not exist yet.
         StoreError: It cannot be read.
     """
     return _open(location())
@@ -108,12 +108,12 @@ def _studies(location: str) -> tuple[StudySummary, ...]:
 
 
 def studies() -> tuple[StudySummary, ...]:
-    """All studies, the latest first; as fresh as a second ago."""
+    """All studies, the latest first; at most a second old."""
     return _studies(location())
 
 
 def summary(study: str) -> StudySummary | None:
-    """How far a study has come; None if there is none of this name."""
+    """The progress of a study; None if there is none of this name."""
     return next((one for one in studies() if one.name == study), None)
 
 
@@ -148,7 +148,7 @@ def _record(location: str, study: str, at: tuple[datetime | int, ...]) -> StudyR
 
 
 def record(study: str) -> StudyRecord:
-    """A study with its variants and planned trials; much sooner read than its report.
+    """A study with its variants and planned trials; much faster to read than its report.
 
     Raises:
         NotFoundError: There is no such study.

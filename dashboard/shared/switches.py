@@ -1,4 +1,4 @@
-"""The switches of a draft: looked at, added, taken away. A setting names spec paths and the values they get."""
+"""The switches of a draft: shown, added and removed. A setting maps spec paths to values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shared.schema import NOTHING, Node, lean
 from shared.text import escape
 
 Switches = dict[str, dict[str, Any]]
-TOLD = "What the setting takes away or replaces, in the words of the answer; left out, they are made from its paths."
+TOLD = "What the setting removes or replaces, for the sentences of the answer; if empty, they are made from its paths."
 
 
 def edit_switches(draft: Mapping[str, Any], schema: Node, prefix: str) -> dict[str, Any]:
@@ -22,11 +22,11 @@ def edit_switches(draft: Mapping[str, Any], schema: Node, prefix: str) -> dict[s
 
     Args:
         draft: The plain space.
-        schema: What `drafter.schema` gives.
-        prefix: Of the keys of all controls.
+        schema: The answer of `drafter.schema`.
+        prefix: Prefix of the keys of all controls.
 
     Returns:
-        `switches` and `variants` of the space then.
+        The new `switches` and `variants` of the space.
     """
     kept = st.session_state.setdefault(f"{prefix}switches", draft["switches"])
     switches: Switches = {name: dict(settings) for name, settings in kept.items()}
@@ -72,7 +72,7 @@ def _add(switches: Switches, schema: Node, prefix: str) -> None:
         word = st.segmented_control("In words, it", WORDS, key=f"{prefix}word", help=TOLD)
         words = st.text_input("what", key=f"{prefix}words", placeholder="the skip around attention", disabled=not word)
     ready = bool(switch and setting and path)
-    st.caption("A setting that exists gets this path too: taking a part away often needs another gain beside it.")
+    st.caption("This path is added to a setting that exists: to remove a part one often has to change a gain too.")
     if st.button("Add", key=f"{prefix}add", icon=":material/add:", type="primary", disabled=not ready):
         settings = switches.setdefault(str(switch), {first or "kept": {}})
         texts = {word: words} if word and words else {}

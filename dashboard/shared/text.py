@@ -1,7 +1,7 @@
-"""Text that users wrote, made harmless: shown as it is, never read as Markdown, HTML or a direction of writing.
+"""Escapes users' text, so that it is shown literally and never read as Markdown, HTML or a change of text direction.
 
-`st.text`, `st.code`, table cells and the options of selection boxes show text as it is. Titles, captions, labels and
-links are Markdown, and Plotly reads tags: what goes there goes through here.
+`st.text`, `st.code`, table cells and the options of select boxes show text literally. Titles, captions, labels and
+links are Markdown, and Plotly reads tags: all text for them must be escaped by this module.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import re
 from ablate.render.code_spans import with_code
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+\-.!|~<>$:&^=@/])")
-# Isolates what is written from right to left, so that it does not turn the words round it.
+# Isolates right-to-left text, so that it does not reorder the words around it.
 _FIRST_STRONG, _POP = "\u2068", "\u2069"
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
-# What remark-gfm makes an e-mail link of, in the text that is left when Markdown's escapes are read.
+# Text that remark-gfm turns into an e-mail link, after Markdown's escapes have been read.
 _MAIL = re.compile(r"(?<=[-.\w+])@(?=[-\w]+\.[-\w])")
 _PARTS = re.compile(r"(?<=[,:])|(?=@)")
 _WORD_JOINER = "\u2060"
@@ -23,23 +23,23 @@ LONG = 120
 
 
 def one_line(text: str, longest: int = LONG) -> str:
-    """On one line, without control codes, cut with an ellipsis if it is long."""
+    """The text on one line, without control characters, truncated with an ellipsis if it is long."""
     line = _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", " ".join(text.split()))
     return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
 
 
 def isolated(line: str) -> str:
-    """A line in an isolate of its own if a character in it is not ASCII."""
+    """A line in a Unicode direction isolate if it has characters that are not ASCII."""
     return line if line.isascii() else f"{_FIRST_STRONG}{line}{_POP}"
 
 
 def escape(text: str, longest: int = 10_000) -> str:
-    """For Markdown: what it says, letter by letter; an invisible word joiner keeps `a@b.c` from becoming a link."""
+    """The text literally, for Markdown; an invisible word joiner prevents `a@b.c` from becoming a link."""
     return isolated(_escaped(one_line(text, longest)))
 
 
 def prose(text: str, longest: int = 10_000) -> str:
-    """A sentence for Markdown: what it says, letter by letter, and what it has in backticks as code."""
+    """A sentence for Markdown: literal text, with text in backticks as code."""
     return isolated(with_code(one_line(text, longest), _escaped, "`{}`".format))
 
 
@@ -65,5 +65,5 @@ def in_lines(text: str, widest: int = 34, most: int = 4) -> str:
 
 
 def for_plotly(text: str, longest: int = 60) -> str:
-    """For a figure: no tags, no entities."""
+    """The text for Plotly, without tags and entities."""
     return isolated(html.escape(one_line(text, longest), quote=False))

@@ -1,4 +1,4 @@
-"""All trials of a study as a table, filtered and sorted as controls say."""
+"""All trials of a study as a table, filtered and sorted by controls."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from shared.store import location, record, stamp, store
 
 STATE, VARIANT, SEED, ROLE, KEY = "state", "variant", "seed", "role", "key"
 MEMBERSHIP = "training.population"
-"""The path of an object that the name of a member of a population stands for."""
+"""The path of the object that the name of a member of a population stands for."""
 NONE = "(none)"
 """A setting of a switch that a variant does not have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What the controls ask for.
+    """The filter and the order that the controls set.
 
     Attributes:
-        states: States that are shown; none: all.
-        settings: `SWITCH=SETTING`; of each switch named, one of its settings named here.
-        metric: Column whose numbers are bounded; empty: none.
-        low: Its least value; None: no bound.
-        high: Its greatest value.
-        by: Column that the rows are sorted by; empty: the order of the design.
-        descending: Whether the greatest comes first.
+        states: The states that are shown; if empty, all.
+        settings: `SWITCH=SETTING`; for each switch named, a trial must have one of its settings named here.
+        metric: The column with bounds; if empty, none.
+        low: Its lower bound, or None.
+        high: Its upper bound, or None.
+        by: The column that the rows are sorted by; if empty, the order of the design.
+        descending: Whether the largest value comes first.
     """
 
     states: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ def _trials(location: str, study: str, at: tuple[object, ...]) -> pd.DataFrame:
 
 
 def trials(study: str) -> pd.DataFrame:
-    """A row for each planned trial of a study; not to be changed.
+    """A row for each planned trial of a study; cached, so do not change it.
 
     Raises:
         NotFoundError: There is no such study.
@@ -69,7 +69,7 @@ def trials(study: str) -> pd.DataFrame:
 def trial_table(
     study_record: StudyRecord, planned: tuple[PlannedTrial, ...], known: dict[str, TrialRecord]
 ) -> pd.DataFrame:
-    """The trials with their settings, metrics and cost; what is not known is missing."""
+    """The trials with their settings, metrics and cost; unknown values are missing."""
     named = {variant.name: variant for variant in (*study_record.variants, *study_record.scout_variants)}
     metrics = list(dict.fromkeys(metric for trial in known.values() for metric in trial.metrics))
     objective, named_switches, rows = study_record.objective["metric"], list(switches(study_record)), []
@@ -106,7 +106,7 @@ def numeric(table: pd.DataFrame) -> list[str]:
 
 
 def filtered(table: pd.DataFrame, wish: Filter) -> pd.DataFrame:
-    """The rows that the controls ask for, in the order that they ask for. Rows without the number go last."""
+    """The filtered and sorted rows; rows without the number that they are sorted by come last."""
     kept = pd.Series(True, index=table.index)
     if wish.states:
         kept &= table[STATE].isin(wish.states)

@@ -1,4 +1,4 @@
-"""Values that are typed as YAML, as no control of their own would fit: a line for a list, more for a mapping."""
+"""Values without a control, which are entered as YAML: one line for a list, several for a mapping."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from shared.yaml import to_yaml
 
 
 def takes_lines(node: Node) -> bool:
-    """Whether values of a field need more than a line: mappings, and lists of them."""
+    """Whether values of a field need several lines: mappings, and lists of mappings."""
     return node.get("type") == "object" or node.get("items", {}).get("type") == "object"
 
 
 def as_typed(node: Node, value: Any) -> str:
-    """A value as a person would type it."""
+    """A value as text to edit."""
     if value is NOTHING or value in (None, [], {}):
         return ""
     if takes_lines(node):
@@ -29,7 +29,7 @@ def as_typed(node: Node, value: Any) -> str:
 
 
 def read_yaml(typed: str) -> tuple[Any, str]:
-    """What YAML says, and what is wrong with it; what is wrong is given back as it was typed."""
+    """The value of YAML text and an error message; if the text is invalid, the value is the text."""
     try:
         read = YAML(typ="safe", pure=True).load(io.StringIO(typed))
         return json.loads(json.dumps(read, default=str)), ""

@@ -1,4 +1,4 @@
-"""Plain data as YAML, to be read and copied."""
+"""Plain data as YAML text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 
 
 def to_yaml(plain: Mapping[str, Any]) -> str:
-    """The data as YAML in blocks, in its own order."""
+    """The data as YAML in block style, with keys in their order."""
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # ruamel declares None

@@ -1,7 +1,7 @@
 """The pages, one file each: NAME.py holds `show()`, which draws the page.
 
-`PAGES` lists them, under the headings and in the order of the navigation; nothing else has to know a new one. A page
-is imported when it is first looked at.
+`PAGES` lists them, under the headings and in the order of the navigation; a new page needs no other change. A page is
+imported when it is first opened.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Entry(NamedTuple):
-    """A line of the navigation: module and address of the page, its title, its icon."""
+    """An entry of the navigation: module and address of the page, its title, its icon."""
 
     name: str
     title: str

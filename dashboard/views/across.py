@@ -1,4 +1,4 @@
-"""Across studies: curves of variants of several studies in one plot, with a warning where they are of other data."""
+"""Across studies: curves of variants of several studies in one plot, with a warning if their data differ."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from shared.store import location, looking_at, record, settled_curves, store, st
 from shared.text import escape, prose
 
 BETWEEN = " / "
-"""Stands between a study and its variant."""
+"""Separator between a study and its variant."""
 FIRST = 3
-"""Variants of the first study that are drawn before others are chosen."""
+"""Number of variants of the first study that are drawn by default."""
 MOST = 24
 
 
@@ -72,7 +72,7 @@ def show() -> None:
 
 
 def _everywhere() -> dict[str, tuple[str, str]]:
-    """The studies of all stores, the latest of each store first: what each is called, and its store and name."""
+    """The studies of all stores, the latest of each store first: label to store and name."""
     found: dict[str, tuple[str, str]] = {}
     several = len(stores()) > 1
     for at in stores():
@@ -87,14 +87,14 @@ def _variants(at: str, study: str) -> list[str]:
 
 
 def read_side(study: str, variant: str, axis: Axis, loss: Loss, label: str = "") -> DrawnVariant:
-    """The finished trials of a variant that are compared, none of those that tune or time.
+    """The finished comparison trials of a variant, without those for tuning and timing.
 
     Args:
-        study: In the store that is looked at.
+        study: A study in the current store.
         variant: Its name in the study.
-        axis: What the loss is drawn against.
+        axis: The horizontal axis.
         loss: Which loss.
-        label: What to call the study; its name if empty.
+        label: The label of the study; its name if empty.
     """
     study_record = record(study)
     keys = [trial.key for trial in study_record.planned if trial.variant == variant]
@@ -115,7 +115,7 @@ def differing(sides: list[DrawnVariant]) -> str:
     data = {side.data for side in sides if side.data}
     tasks = sorted({side.task for side in sides if side.data})
     if len(tasks) > 1:
-        return f"The variants do different tasks ({'; '.join(tasks)}): their losses are not comparable."
+        return f"The variants have different tasks ({'; '.join(tasks)}): their losses are not comparable."
     if len(data) > 1:
         return "The variants were trained on different data: their losses are not comparable."
     return ""
@@ -137,7 +137,9 @@ def _draw(sides: list[DrawnVariant], axis: Axis, loss: Loss, *, log_x: bool) -> 
         made.update_yaxes(range=limits)
     ends = "; ".join(f"{side.name} ends at {side.band.mean[-1]:.4g}" for side in known)
     chart(made, "across", f"{LOSSES[loss]} loss against {AXES[axis]}: {ends}"[:1000])
-    st.caption("Lines are means over seeds at the steps that all of them have, bands reach from lowest to highest.")
+    st.caption(
+        "Lines are means over seeds at the steps that all of them have; bands range from the lowest to the highest."
+    )
     if without := [side.name for side in sides if not side.band.mean]:
         st.caption(escape(f"Without a finished trial: {', '.join(without)}"))
     rows = [

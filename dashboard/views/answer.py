@@ -38,13 +38,13 @@ from shared.text import escape, prose
 from shared.widths import LETTER, PADDING, fitting, wrapping
 
 MOST_TOLD = 8
-"""Variants that diverged or failed beyond this number are counted only."""
+"""Number of variants that diverged or failed that are listed; others are only counted."""
 MOST_WHOLE = 30
-"""Rows up to which the table is shown whole; longer ones are scrolled."""
+"""Number of rows up to which the whole table is shown; longer tables scroll."""
 ROOM = 960
-"""Pixels of the table in a window of 1,280."""
+"""Width of the table, in pixels, in a window of 1,280."""
 LEAST = {"variant": 130, "verdict": 160}
-"""Least widths of the columns of words."""
+"""Minimum widths of the columns of text."""
 SIGNS = {"supported": ":green-badge[supported]", "refuted": ":red-badge[refuted]"}
 
 
@@ -118,20 +118,20 @@ def _rest(lines: list[str]) -> list[str]:
 
 
 def _led(sentence: str) -> str:
-    """A sentence of an answer for Markdown; what it says first, before a colon, is bold."""
+    """A sentence of an answer for Markdown; the text before the first colon is bold."""
     said, rest = lead(sentence)
     return f"**{prose(said)}:** {prose(rest)}" if said else prose(rest)
 
 
 def _fairness(study_report: StudyReport) -> None:
-    """What was tuned for each variant, and which budget was matched; a sign where that is in doubt."""
+    """What was tuned for each variant, and which budget was matched; with a warning icon if that is in doubt."""
     for line in fairness_lines(study_report.tuning, study_report.matching, study_report.metric):
         doubt = ":material/warning: " if line.startswith("*") else ""
         st.caption(f"{doubt}{prose(line)}")
 
 
 def ablation(study_report: StudyReport) -> pd.DataFrame:
-    """The table with numbers as numbers: what is shown, and what is written to a file."""
+    """The table with numeric columns, as it is shown and exported."""
     tested = study_report.test_metric
     rows = [_row(study_report, tested, row) for group in groups(study_report) for row in group]
     if study_report.trivial is not None:
@@ -206,16 +206,16 @@ def _show_table(study_report: StudyReport, table: pd.DataFrame) -> None:
 
 
 def _word_widths(table: pd.DataFrame, room: int) -> dict[str, int]:
-    """Widths of the two columns of words, together `room` pixels if that is enough for their least widths.
+    """Widths of the two columns of text, together `room` pixels if that is enough for their minimum widths.
 
-    A name, which has no spaces to be broken at, is given one line if there is room; the words of a verdict take two.
+    A name, which has no spaces to break at, is given one line if there is room; the words of a verdict take two.
     """
     lines = {"variant": 1, "verdict": 2}
     wanted = {name: [PADDING + LETTER * len(words) / n for words in table[name]] for name, n in lines.items()}
     free = max(room, sum(LEAST.values()))
 
     def cut(variant: int) -> float:
-        """How much is cut off; many words that lose some are better than few that lose much."""
+        """A penalty for truncated text; many texts that lose a little are better than a few that lose much."""
         widths = {"variant": variant, "verdict": free - variant}
         return sum(max(0.0, one - widths[name]) ** 2 for name in wanted for one in wanted[name])
 
@@ -224,7 +224,7 @@ def _word_widths(table: pd.DataFrame, room: int) -> dict[str, int]:
 
 
 def _telling(study_report: StudyReport, table: pd.DataFrame) -> list[str]:
-    """The columns that say something: without seeds where all variants have the same number."""
+    """The columns with information: without seeds if all variants have the same number."""
     silent = {one for one in ("course", "speed") if all(pd.isna(cell) or cell == MISSING for cell in table[one])}
     if _seeds(study_report):
         silent.add("seeds")
@@ -232,14 +232,14 @@ def _telling(study_report: StudyReport, table: pd.DataFrame) -> list[str]:
 
 
 def _seeds(study_report: StudyReport) -> str:
-    """How many seeds each variant has; empty if they differ, or if not all have finished."""
+    """The number of seeds of each variant, in words; empty if it differs, or if not all have finished."""
     counts = {(len(row.finished), len(row.planned)) for row in study_report.variants if not row.lost}
     (finished, planned), *others = counts or {(0, 1)}
     return f"{plural(planned, 'seed')} for each variant" if finished == planned and not others else ""
 
 
 def _forest_page(rows: list[VariantRow]) -> list[VariantRow]:
-    """The rows of the plot that is asked for: all, or of many those of a page."""
+    """The rows of the plot: all, or if they are many, those of the chosen page."""
     pages = -(-len(rows) // MOST)
     if pages < 2:
         return rows
@@ -253,7 +253,7 @@ def _forest_page(rows: list[VariantRow]) -> list[VariantRow]:
 
 
 def _chosen_courses(study_report: StudyReport, rows: list[VariantRow]) -> list[VariantRow]:
-    """The rows whose course is drawn, of many: those that are chosen, before that the first of the forest plot."""
+    """The rows whose course is drawn: if they are many, the chosen ones, by default the first of the forest plot."""
     first = [row.name for row in telling(rows, study_report.direction)[:FIRST]]
     chosen = st.multiselect("Variants", [row.name for row in rows], first, key="courses", bind="query-params",
                             max_selections=MOST_COURSES)  # fmt: skip
@@ -261,7 +261,7 @@ def _chosen_courses(study_report: StudyReport, rows: list[VariantRow]) -> list[V
 
 
 def _course(study_report: StudyReport) -> None:
-    """Where the differences go, if there are evaluations before the end."""
+    """The course of the differences, if there are evaluations before the end."""
     rows = coursed(study_report)
     if not rows:
         return

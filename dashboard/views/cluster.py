@@ -1,4 +1,4 @@
-"""Cluster: what runs where, how fast trials end, what failed and what was begun again."""
+"""Cluster: which trials run where, how fast trials end, which ones failed or were restarted."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from shared.widths import fitting
 
 MOST_LINKS = 6
 UNITS = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
-"""Seconds of each unit of the axis of time; the first one is taken that all of it fills."""
+"""Seconds in each unit of the time axis; the first unit that the whole range exceeds is used."""
 MOST_DEVICES, MOST_POINTS = 12, 300
-"""Lines of the figure of throughput, and points of each."""
+"""Maximum numbers of lines in the figure of throughput, and of points in each."""
 
 
 def show() -> None:
@@ -86,7 +86,7 @@ def _driven(one: StudyStatus, status: Status) -> None:
 
 
 def running_table(status: Status) -> pd.DataFrame:
-    """A row for each trial that runs, the oldest first."""
+    """A row for each running trial, the oldest first."""
     rows = []
     for trial in status.running:
         where = trial.worker
@@ -118,7 +118,7 @@ def _workers(
 
 
 def _past(study: str) -> None:
-    """What the chosen study's trials say of the machines, once they ended."""
+    """The machines on which trials of the chosen study have ended."""
     loads, failures = _workers(location(), study, stamp(study))
     st.subheader("Where trials of this study ended", anchor=False)
     if not loads:
@@ -148,7 +148,7 @@ def _past(study: str) -> None:
 
 
 def _throughput(study: str, loads: tuple[WorkerLoad, ...]) -> dict[str, Maker]:
-    """Draw how many trials had ended by when, device by device; what the figure is as files."""
+    """Draw the number of ended trials over time for each device, and return the figure as files."""
     known = {f"{one.host}, {one.device}": one.ended_at for one in loads[:MOST_DEVICES] if one.ended_at}
     if not known:
         return {}
@@ -201,7 +201,7 @@ def load_table(loads: tuple[WorkerLoad, ...]) -> pd.DataFrame:
 
 
 def failure_table(failures: tuple[WorkerFailure, ...]) -> pd.DataFrame:
-    """A row for each trial that did not go as it should."""
+    """A row for each trial that failed, diverged or was restarted."""
     return pd.DataFrame(
         [
             {

@@ -27,12 +27,12 @@ SPREADS: dict[Spread, str] = {"range": "lowest to highest", "interval": "95 % in
 ALIGNMENTS = {"none": "as trained", "baseline": "minus the baseline", "share": "share of training"}
 ALL_BUT_SEED, SEED = "variant (all but seed)", "seed"
 FIRST = 7
-"""Variants that are drawn before others are chosen."""
+"""Number of variants that are drawn by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the controls say."""
+    """The values of the controls."""
 
     variants: tuple[str, ...]
     by: str
@@ -48,7 +48,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Trials that are drawn as one: their band, and each of their lines."""
+    """Trials that are drawn together: their band, and the line of each."""
 
     look: Look
     band: Band
@@ -60,7 +60,7 @@ def show() -> None:
     """Draw the page."""
     study = begin_page("Curves")
     record = read_record(study)
-    plot = st.container()  # above its controls, so that a telephone shows it first
+    plot = st.container()  # above its controls, so that a narrow screen shows it first
     wish = _controls(record)
     with plot:
         if not wish.variants:
@@ -117,7 +117,7 @@ def _live(study: str, wish: Wish) -> None:
 
 
 def _points(planned: list[PlannedTrial], trials: dict[str, TrialRecord]) -> dict[str, tuple[CurvePoint, ...]]:
-    """Curves by key; those of trials that are over are kept, those that run are read each time."""
+    """Curves by key; those of ended trials are cached, those of running ones are read each time."""
     live = [trial.key for trial in planned if trial.key in trials and moves(trials[trial.key])]
     over = tuple(trial.key for trial in planned if trial.key in trials and not moves(trials[trial.key]))
     return settled_curves(over) | store().curves(live)
@@ -159,7 +159,7 @@ def _aligned(lines: dict[tuple[str, int], Line], baseline: str, wish: Wish) -> d
 def _group(
     drawn: Look, lines: dict[tuple[str, int], Line], states: dict[tuple[str, int], TrialState], spread: Spread
 ) -> Group:
-    """The band is that of the finished trials; where none has finished, of those that run."""
+    """The band of the finished trials; if none has finished, of the running ones."""
     finished = [one for which, one in lines.items() if states[which] is TrialState.FINISHED]
     running = [one for which, one in lines.items() if states[which] is TrialState.RUNNING]
     lost = {which: state for which, state in states.items() if which in lines and state is not TrialState.FINISHED}
@@ -183,9 +183,9 @@ def _figure(groups: dict[str, Group], wish: Wish) -> go.Figure:
 
 
 def _draw_lines(made: go.Figure, name: str, group: Group, singles: bool) -> None:
-    """Each trial by itself if it is wished; else only those that the band leaves out.
+    """Draw a line for each trial if that is chosen, otherwise only for those that are not in the band.
 
-    The legend has one entry for a group without a band, and one for all that was pruned, however many trials that is.
+    The legend has one entry for a group without a band, and one for all pruned trials together.
     """
     alone = not group.band.mean
     named = {trace.name for trace in made.data if trace.showlegend}
@@ -231,7 +231,7 @@ def _picked(picked: Any) -> None:
 
 
 def _told(groups: dict[str, Group]) -> None:
-    """What the bands leave out, in words."""
+    """The number of trials that are not in the bands, in words."""
     for state in (TrialState.PRUNED, TrialState.DIVERGED, TrialState.FAILED, TrialState.RUNNING):
         which = [f"{variant} seed {seed}" for group in groups.values() for (variant, seed), reason in group.lost.items()
                  if reason is state]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Design a space: a block by clicks, its picture and cost, the switches over it, the YAML that `ablate study` runs."""
+"""Design a space with controls: the block with its drawing and cost, the switches, and the YAML for `ablate study`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def show() -> None:
     with st.spinner("Looking up the kinds of mixer, task and design"):
         schema = ask("schema")
     if schema is None:
-        st.error("The process that knows spaces could not be started; the terminal of the dashboard says why.")
+        st.error("The process that checks spaces could not be started; the terminal of the dashboard shows the error.")
         return
     _begin(schema)
     shown, controls = st.columns([2, 3], gap="large")
@@ -53,7 +53,7 @@ def show() -> None:
 
 
 def _begin(schema: Node) -> None:
-    """The draft in the address if that is new, else the one that was edited, else a space to start from."""
+    """The draft in the address if it is new, otherwise the edited draft, otherwise a space to start from."""
     asked = st.query_params.get(SPACE)
     if asked and asked != st.session_state.get("space in the address"):
         found = unpacked(asked)
@@ -88,7 +88,7 @@ def _load(draft: Draft) -> None:
 
 
 def _controls(schema: Node) -> tuple[Draft, Form]:
-    """Controls for every part of a space: what they are set to, and the form that they are of."""
+    """Controls for every part of a space: the draft that they are set to, and their form."""
     draft: Draft = dict(st.session_state[DRAFT])
     definitions = schema["space"]["$defs"]
     fields = schema["space"]["properties"]
@@ -125,7 +125,9 @@ def _validity(checked: dict[str, Any], draft: Draft) -> None:
     if problems:
         st.error("\n".join(f"- {prose(problem)}" for problem in problems), icon=":material/block:")
         return
-    if checked["variants"] > 1 or not checked["without_effect"]:  # else the first warning says that it compares nothing
+    if (
+        checked["variants"] > 1 or not checked["without_effect"]
+    ):  # otherwise the first warning would be that it compares nothing
         st.success(f"A valid space: {escape(str(draft['name']))}", icon=":material/check_circle:")
     if warnings := [*checked["without_effect"], *checked["doubts"]]:
         st.warning("\n".join(f"- {prose(line)}" for line in warnings), icon=":material/warning:")
@@ -141,14 +143,14 @@ def _validity(checked: dict[str, Any], draft: Draft) -> None:
 
 
 def _picture(checked: dict[str, Any]) -> None:
-    """The block beside that at the start; where the block cannot be, the last one that could."""
+    """The drawing of the block beside the initial one; if the block is invalid, the last valid one."""
     if checked.get("svg"):
         st.session_state["last picture"] = checked["svg"]
     svg = st.session_state.get("last picture")
     if not svg:
         return
     if not checked.get("svg"):
-        st.caption("The last block that could be:")
+        st.caption("The last valid block:")
     picture(svg, "Block diagram of the draft")
 
 
@@ -166,15 +168,15 @@ def _cost(checked: dict[str, Any]) -> None:
     )  # fmt: skip
     st.caption(
         prose(
-            f"Of one layer, and of all: a pass over {cost['context']:,} tokens, and the bytes kept for the way "
-            f"back. The mixer is {cost['complexity']}."
+            f"For one layer, and for all: a pass over {cost['context']:,} tokens, and the bytes kept for the backward "
+            f"pass. The mixer is {cost['complexity']}."
         )
     )
 
 
 def _estimate(draft: Draft, text: str, checked: dict[str, Any]) -> None:
     st.subheader("How long it takes", anchor=False)
-    # It reads the files that the draft names, so it begins by a click on this very draft, and never by an address.
+    # It reads the files that the draft names, so only a click on this draft may start it, never an address.
     if read_only():
         st.caption("`ablate plan` says it in the terminal; this dashboard only reads its store.")
         return

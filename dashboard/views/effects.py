@@ -1,4 +1,4 @@
-"""Effects: what each switch does over the others, what pairs do, importances, slices, all axes in parallel."""
+"""Effects: the average effect of each switch, of pairs of switches, importances, slices, parallel coordinates."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def show() -> None:
 
 
 def _first(study: str) -> str:
-    """The view that is shown first: of a study that estimates no effects, slices along its axes where it has some."""
+    """The default view: effects, or for a study that estimates none, slices along its axes if it has any."""
     if results.effects(study) is None and results.slices(study):
         return "Slices"
     return VIEWS[0]
@@ -187,7 +187,7 @@ def _slices(study: str) -> None:
         st.caption(f"The first {MOST_LINES} of {len(chosen.lines)} lines; the table has all.")
     lost = sum(point.diverged for line in chosen.lines for point in line.points)
     said = "Bars are 95 % intervals over seeds; the gap is that from the first line, paired by seed."
-    st.caption(said + (f" {lost} diverged seeds are left out of the means, and crossed." if lost else ""))
+    st.caption(said + (f" {lost} diverged seeds are not in the means; their points are crossed." if lost else ""))
     if any(MEMBERSHIP in variant.settings for variant in record(study).variants):
         st.caption("Members of the population change these values during training; each stands at its initial value.")
     st.dataframe(

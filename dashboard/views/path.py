@@ -1,4 +1,4 @@
-"""Path: what `simplify` took away, one component after the other, what each step cost and saved, and the blocks."""
+"""Path: the components that `simplify` removed one by one, the cost and savings of each step, and the blocks."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from shared.text import escape, for_plotly, prose
 from shared.widths import wrapping
 
 ABREAST = 3
-"""Pictures beside one another."""
+"""Number of drawings in a row."""
 WORDS = {"removal": 175, "from": 155, "what became of it": 235}
-"""Widths of the columns of words."""
+"""Widths of the columns of text."""
 MOST_WHOLE = 20
-"""Rows up to which the table is shown whole."""
+"""Number of rows up to which the whole table is shown."""
 
 
 def show() -> None:
@@ -92,7 +92,7 @@ def _live(study: str) -> None:
 
 
 def _telling(table: pd.DataFrame) -> list[str]:
-    """The columns that say something: without whence a removal starts where all start from the same."""
+    """The columns with information: without the starting point of a removal if all start from the same one."""
     silent = {"verdict", "low", "high", *(["from"] if table["from"].nunique() < 2 else [])}
     return [str(name) for name in table if name not in silent and not table[name].isna().all()]
 
@@ -141,7 +141,7 @@ def _stations(removal_path: RemovalPath) -> list[VariantSummary]:
 
 
 def _waterfall(removal_path: RemovalPath) -> go.Figure:
-    """A row each for loss, parameters, FLOPs and speed; a bar for what each step changed, and where it ends."""
+    """A row each for loss, parameters, FLOPs and speed, with a bar for the change in each step."""
     stations = _stations(removal_path)
     names = ["baseline", *(f"− {step.switch}={step.setting}" for step in removal_path.steps), "end"]
     quantities: dict[str, Sequence[float | None]] = {
@@ -181,7 +181,7 @@ def _waterfall(removal_path: RemovalPath) -> go.Figure:
 def _intervals(
     made: go.Figure, stations: list[VariantSummary], removal_path: RemovalPath, low: float, high: float
 ) -> tuple[float, float]:
-    """The intervals of the differences, beside the bars, and the margin in the first row; how far they reach."""
+    """Draw the intervals of the differences and the margin in the first row, and return their range."""
     margin = removal_path.margin if removal_path.direction == "minimize" else -removal_path.margin
     made.add_hline(margin, line={"color": ink(), "width": 1, "dash": "dash"}, row=1, col=1,
                    annotation={"text": f"margin {removal_path.margin:g}"})  # fmt: skip
@@ -219,7 +219,7 @@ def _alt(removal_path: RemovalPath) -> str:
 
 
 def _pictures(removal_path: RemovalPath, record: StudyRecord) -> None:
-    """The block at each step, beside what it was the step before."""
+    """Show the block at each step, compared with the previous step."""
     st.subheader("The block at each step", anchor=False)
     models = {variant.name: variant.spec["model"] for variant in record.variants}
     said = [record.baseline, *(f"{step.switch}={step.setting}" for step in removal_path.steps)]

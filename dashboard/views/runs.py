@@ -1,4 +1,4 @@
-"""Run: let a study go on, add seeds, stop it, and read the log of what this dashboard started."""
+"""Run: continue a study, add seeds, stop it, and read the log of runs that this dashboard started."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shared.store import LIVE, complete, report, store, summary
 from shared.text import escape
 
 MORE = 4
-"""Seeds beyond those there are that the field suggests where nothing says how many would decide."""
+"""Number of further seeds that the field suggests if the number that would decide is unknown."""
 HERE_ONLY = (
     "Studies are started and stopped here only if the dashboard listens on this machine alone "
     "(`ablate dashboard` without `--host`) and is opened on it."
@@ -61,7 +61,7 @@ def _study(study: str) -> None:
     with st.container(border=True):
         st.markdown("**Finish or try again**")
         left = counts.planned - counts.finished - counts.diverged - counts.pruned
-        st.caption(f"{left:,} of {counts.planned:,} trials are left. What has ended is not trained again.")
+        st.caption(f"{left:,} of {counts.planned:,} trials are left. Ended trials are not trained again.")
         show_command(study)
         if may_run():
             button("Resume", "play_arrow", lambda: start(study, arguments(study)), "resume",
@@ -75,7 +75,7 @@ def _study(study: str) -> None:
             )  # fmt: skip
             wanted = str(asked or seeds).strip()
             show_command(study, wanted)
-            st.caption("`ablate plan` takes the same options, and says what they cost before anything is trained.")
+            st.caption("`ablate plan` takes the same options and shows their cost before anything is trained.")
             if may_run():
                 button("Add seeds", "add", lambda: start(study, arguments(study, wanted)), "add-seeds",
                        disabled=busy or not STUDY_NAME.fits(study))  # fmt: skip
@@ -85,7 +85,7 @@ def _study(study: str) -> None:
 
 
 def _more_seeds(study_report: StudyReport) -> str:
-    """Seeds to begin with in the field: those that would decide, else some more than there are; empty if unknown."""
+    """Default of the field: the seeds that would decide, otherwise a few more than there are; empty if unknown."""
     seeds = study_report.record.space.get("design", {}).get("seeds")
     if decisive := deciding_seeds(study_report):
         return decisive
@@ -99,7 +99,7 @@ def _more_seeds(study_report: StudyReport) -> str:
 
 
 def _driver(study: str) -> None:
-    """Who trains the study now."""
+    """Show which driver runs the study now."""
     try:
         drivers = [driver for driver in store().activity().drivers if driver.study == study and driver.alive]
     except NotFoundError:
@@ -125,7 +125,7 @@ def _log(run: Run) -> None:
         st.caption(escape(f"process {run.pid}, started {run.started.replace('T', ' ')}"), width="content")
         if alive and may_run() and st.button("Stop", icon=":material/stop:", key="stop"):
             stop(run)
-            st.toast("Asked to stop: what trains now is checkpointed first.", icon=":material/stop:")
+            st.toast("Asked to stop: running trials are checkpointed first.", icon=":material/stop:")
     st.code(" ".join(run.command), language="bash", wrap_lines=True)
     st.code(run.tail().strip() or "No output yet.", language=None, height=480, wrap_lines=True)
     st.caption(escape(f"The log is {run.log}"))

@@ -1,4 +1,4 @@
-"""Search: how a search went, by Optuna's own plots: history, intermediate values, two parameters at a time."""
+"""Search: the course of a search in Optuna's plots: history, intermediate values, two parameters at a time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import optuna
 
 MOST = 2000
-"""Trials that are drawn; of longer searches the latest."""
+"""Maximum number of trials that are drawn, the latest ones."""
 MOST_CURVES = 200
 PLOTS = ("contour", "rank")
 
@@ -60,9 +60,9 @@ def _study(location: str, study: str, at: tuple[Any, ...]) -> optuna.Study:
 
 
 def _drawn(draw: Callable[..., go.Figure], *arguments: Any, **named: Any) -> go.Figure:
-    """A figure of Optuna's without its own title and size; the page has a heading for it."""
+    """A figure by Optuna without its title and size; the page has a heading for it."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # some of its plots are called experimental
+        warnings.simplefilter("ignore")  # some of its plots warn that they are experimental
         made = draw(*arguments, **named)
     made.update_layout(title=None, height=420, margin={"l": 8, "r": 8, "t": 28, "b": 48},
                        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0})  # fmt: skip
@@ -70,7 +70,7 @@ def _drawn(draw: Callable[..., go.Figure], *arguments: Any, **named: Any) -> go.
 
 
 def _history(searched: optuna.Study, metric: str) -> list[int]:
-    """The value of each trial and the best so far; the numbers of picked trials."""
+    """Draw the value of each trial and the best so far, and return the numbers of selected trials."""
     from optuna.visualization import plot_optimization_history
 
     st.subheader("Optimisation history", anchor=False)
@@ -85,7 +85,7 @@ def _history(searched: optuna.Study, metric: str) -> list[int]:
 
 
 def _intermediate(searched: optuna.Study, trials: list[optuna.trial.FrozenTrial]) -> list[int]:
-    """The curves of the trials, those that were pruned in another colour; the numbers of picked trials."""
+    """Draw the curves of the trials, pruned ones in another colour, and return the numbers of selected trials."""
     from optuna.visualization import plot_intermediate_values
 
     shown = [trial for trial in trials if trial.intermediate_values and trial.state.name in ("COMPLETE", "PRUNED")]
@@ -131,8 +131,8 @@ def _pair(searched: optuna.Study, trials: list[optuna.trial.FrozenTrial], metric
                 values.setdefault(name, set()).add(value)
     varied = [name for name, seen in values.items() if len(seen) > 1]
     named = {name for name in varied if any(isinstance(value, str) for value in values[name])}
-    varied.sort(key=named.__contains__)  # what has a scale first
-    scaled = len(named) < len(varied)  # between names there is nothing that a contour could join
+    varied.sort(key=named.__contains__)  # numeric parameters first
+    scaled = len(named) < len(varied)  # a contour needs numeric parameters
     if len(varied) < 2:
         st.caption("Fewer than two parameters vary among the finished trials, so there is no plot of two of them.")
         return
@@ -141,7 +141,7 @@ def _pair(searched: optuna.Study, trials: list[optuna.trial.FrozenTrial], metric
         kind = st.segmented_control(
             "Plot", list(PLOTS), default="contour" if scaled else "rank", key="plot", bind="query-params", required=True
         )
-        # Optuna decides which of the two lies across.
+        # Optuna decides which of the two is horizontal.
         first = st.selectbox("Parameter", varied, key="one", bind="query-params", width=280)
         rest = [name for name in varied if name != first]
         second = st.selectbox("With", rest, key="other", bind="query-params", width=280)
@@ -152,7 +152,7 @@ def _pair(searched: optuna.Study, trials: list[optuna.trial.FrozenTrial], metric
     made.update_layout(height=520)
     chart(made, "pair", f"{kind} plot of {metric} over {first} and {second}")
     st.caption(
-        "The contour joins the points that were tried; between them it is a guess."
+        "The contour is interpolated between the points that were tried."
         if kind == "contour"
         else "Each point is a trial, coloured by its rank: the first is the best."
     )

@@ -1,4 +1,4 @@
-"""Slides: the three screens of a talk, as `ablate report --format slides` writes them, to be shown and printed."""
+"""Slides: the three slides that `ablate report --format slides` writes, to be shown and printed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shared.store import location, options, report, stamp
 from shared.text import prose
 
 HEIGHT = 720
-"""Of the frame on a narrow screen, in pixels; on others the style of the pages makes it as high as three slides."""
+"""Height of the frame on a narrow screen, in pixels; on others CSS makes it as high as three slides."""
 _STACKED = """<style>
 @media screen and (min-width: 701px) {
   html { font-size: 1.25vw; scroll-snap-type: none; }
@@ -28,7 +28,7 @@ _STACKED = """<style>
 }
 </style>
 </head>"""
-"""One slide below the other, each as high as 16:9 is at this width; by itself a slide fills the window."""
+"""The slides one below the other, each 16:9 at this width; outside the dashboard a slide fills the window."""
 _SCHEME = "(prefers-color-scheme: dark)"
 
 
@@ -49,7 +49,7 @@ def show() -> None:
     with st.spinner("Drawing the blocks and the comparisons"):
         made = _talk(location(), study, after, stamp(study))
     if not made.get("html"):
-        st.error(prose(str(made.get("problem") or "The process that draws them failed; the terminal says why.")))
+        st.error(prose(str(made.get("problem") or "The process that draws them failed; the terminal shows the error.")))
         return
     page = printable(str(made["html"]))
     with place:
@@ -57,7 +57,7 @@ def show() -> None:
     scheme = "(min-width: 1px)" if dark() else "not all"
     shown = page.replace(f"screen and {_SCHEME}", f"screen and {scheme}" if dark() else scheme)
     shown = shown.replace("</head>", _STACKED, 1)
-    # As an address of its own origin, so that nothing in it is of this page.
+    # As a data URL, which has its own origin, so that it cannot access this page.
     address = "data:text/html;base64," + base64.b64encode(shown.encode()).decode()
     st.iframe(address, height=HEIGHT, alt=f"Three slides of {study}: question, comparisons, claims and cost")
     st.caption(

@@ -1,4 +1,4 @@
-"""Studies: all of the store, found by name, question, tag or state; one is picked to be looked at."""
+"""Studies: all studies of the store, filtered by name, question, tag or state; a click chooses one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shared.store import LIVE, STORE, complete, ended, location, looking_at, sta
 from shared.text import escape
 
 PAGE = 15
-"""Rows at a time: what they show is read study by study."""
+"""Number of rows per page; their contents are read study by study."""
 _CLICKS, _AT_SIDE = "clicks on the table of studies", "study that the side shows"
 STATES = ("all", "running", "complete", "incomplete", "with failures")
 
@@ -82,13 +82,13 @@ def _table(words: str, state: str, starred: bool) -> None:
         page = int(st.number_input("Page", 1, pages, key="page", bind="query-params", width=140))
     rows = shown[(page - 1) * PAGE : page * PAGE]
     if not rows:
-        st.info("No study fits. Search for less.")
+        st.info("No study matches these filters.")
         return
     table = pd.DataFrame([_row(*one) for one in rows])
     names, chosen = [(at, study.name) for at, study, _ in rows], _chosen()
-    if chosen != st.session_state.get(_AT_SIDE):  # the boxes at the side show another one
+    if chosen != st.session_state.get(_AT_SIDE):  # the select boxes in the sidebar show another one
         st.rerun(scope="app")
-    # A table of its own for each choice, with that row ticked: what is ticked and the boxes at the side never differ.
+    # A new table for each choice, with that row selected, so that the selection agrees with the sidebar.
     key = f"studies-{page}-{chosen}-{st.session_state.get(_CLICKS, 0)}"
     st.dataframe(
         table,
@@ -133,7 +133,7 @@ def _fits(study: StudySummary, mark: Mark, words: str, state: str) -> bool:
 
 
 def _telling(table: pd.DataFrame) -> list[str]:
-    """The columns that say something in some row: a screen has no room for others."""
+    """The columns that are not empty in all rows."""
     silent = {"★": "", "progress": 1.0, "lost": "", "left": None, "tags": ""}
     return [
         name
@@ -143,12 +143,12 @@ def _telling(table: pd.DataFrame) -> list[str]:
 
 
 def _chosen() -> tuple[str, str]:
-    """The store and the study that all pages look at; an empty name for no study."""
+    """The store and the study that all pages show; an empty name for no study."""
     return str(st.session_state.get(STORE) or next(iter(stores()))), str(st.session_state.get(STUDY) or "")
 
 
 def _choose(key: str, names: list[tuple[str, str]]) -> None:
-    """Make the study of the row or cell that was clicked the one that all pages look at."""
+    """Choose the study of the row or cell that was clicked for all pages."""
     selected = st.session_state[key]["selection"]
     clicked = [*selected["rows"], *(row for row, _ in selected["cells"])]
     others = [names[row] for row in clicked if row < len(names) and names[row] != _chosen()]
@@ -164,7 +164,7 @@ def _overview(location: str, study: str, at: tuple[object, ...]) -> Overview:
 
 
 def state_of(study: StudySummary) -> str:
-    """How far a study is, in a word."""
+    """The state of a study, in a word."""
     if complete(study):
         return "complete"
     return "running" if study.running else "failed trials" if study.failed else "waiting"
@@ -214,7 +214,7 @@ def _details(study: StudySummary) -> None:
         if study.pruned:
             st.caption(f"{study.pruned} trials were pruned: the design ended them early.")
         if study.diverged or study.failed:
-            st.warning(f"{study.diverged} trials diverged, {study.failed} failed. The answer says where and why.")
+            st.warning(f"{study.diverged} trials diverged, {study.failed} failed. The page Answer shows where and why.")
         edit_mark("study", study.name)
         with st.container(horizontal=True):
             for page, label in (("answer", "Answer"), ("curves", "Curves"), ("compare", "Compare"), ("trial", "Trial")):

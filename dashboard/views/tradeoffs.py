@@ -31,11 +31,11 @@ from shared.widths import fitting, wrapping
 
 LEAST, MOST = 2, 3
 MANY, MOST_NAMED = 60, 12
-"""Variants beyond which dominated ones are small and grey, and points of the front that the legend names."""
+"""Number of variants from which dominated ones are small and grey, and maximum number of points in the legend."""
 STANDS = {"front": ("on the front", "square", 12), "beaten": ("dominated in the means", "circle-open", 9),
           "shown": ("dominated (95 % confidence)", "x-thin", 9)}  # fmt: skip
 FAR = 0.6
-"""How far beyond the means intervals are shown, as a share of how far the means lie apart."""
+"""How far intervals are shown beyond the means, as a share of the range of the means."""
 
 
 def show() -> None:
@@ -176,7 +176,7 @@ def numbered(front: Front) -> dict[str, str]:
 
 
 def _reach(front: Front, quantity: str) -> list[float]:
-    """What an axis shows: all means, and the intervals unless they reach very far."""
+    """The range of an axis: all means, and the intervals unless they are very long."""
     intervals = [point.values[quantity] for point in front.points]
     means = [interval.mean or 0.0 for interval in intervals]
     low, high = min(means), max(means)
@@ -188,7 +188,7 @@ def _reach(front: Front, quantity: str) -> list[float]:
 
 
 def _staircase(made: go.Figure, front: Front, quantity: str) -> None:
-    """What the front shuts off: beyond the line some variant is at least as good in both."""
+    """The dominated region: beyond the line some variant is at least as good in both quantities."""
     first = front.quantities[0]
     corners = sorted(
         (point.values[quantity].mean or 0.0, point.values[first].mean or 0.0)

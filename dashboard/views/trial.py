@@ -1,4 +1,4 @@
-"""Trial: one training run. Its outcome, curve, blocks from inside, spec, place, and the command to run it again."""
+"""Trial: one training run, with its outcome, curve, recordings of blocks, spec, environment and command to rerun it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ USED: dict[str, tuple[str, Callable[[float], str], str]] = {
     "gpu": ("GPU", "{:.0%}".format, "mean"),
     "gpu_memory": ("GPU memory", lambda used: f"{used / GIB:.2f} GiB", "max"),
 }
-"""What is sampled: its label, how a number is said, and which number stands for all."""
+"""Samples: label, format of a number, and the summary of all samples."""
 DEFAULT_STORE = "studies/ablate.db"
 
 
@@ -88,7 +88,7 @@ def show() -> None:
 
 
 def _blocks(record: StudyRecord, variant: VariantRecord) -> None:
-    """The block of the trial, beside that of the baseline."""
+    """Show the block of the trial, compared with that of the baseline."""
     name, baseline = variant.name or "block", next(one for one in record.variants if one.name == record.baseline)
     first = (baseline.name, baseline.spec["model"])
     if variant.name == baseline.name:
@@ -98,7 +98,7 @@ def _blocks(record: StudyRecord, variant: VariantRecord) -> None:
 
 
 def _choose(record: StudyRecord) -> str | None:
-    """The key of the trial that the address or the boxes name."""
+    """The key of the trial that the address or the select boxes name."""
     names = list(dict.fromkeys(trial.variant for trial in record.planned))
     boxes = st.columns([3, 1, 2], vertical_alignment="bottom")
     asked = boxes[2].text_input(
@@ -122,7 +122,7 @@ def _choose(record: StudyRecord) -> str | None:
 
 
 def _variant(record: StudyRecord, trial: TrialRecord) -> VariantRecord:
-    """The variant of a trial, by the name that this study has for it."""
+    """The name that this study has for the variant of a trial."""
     own = {variant.hash: variant for variant in record.variants}
     return own.get(trial.variant_hash) or store().variant(trial.variant_hash)
 
@@ -171,13 +171,13 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord) -> No
         facts.metric("Steps", f"{trial.steps:,}", width="content")
         facts.metric("Training", duration(trial.seconds), arithmetic(trial.flops), delta_color="off",
                      delta_arrow="off", width="content")  # fmt: skip
-        timed = trial.seconds >= LEAST_SECONDS  # shorter ones tell no speed
+        timed = trial.seconds >= LEAST_SECONDS  # shorter ones are too short to measure speed
         if timed:
             share = utilisation(trial.flops, trial.seconds, place_of(trial)[1], _precision(variant))
             used = f"{share:.1%} of the peak" if share is not None else None
             facts.metric("Arithmetic", f"{arithmetic(trial.flops / trial.seconds)}/s", used, delta_color="off",
-                         delta_arrow="off", width="content", help="Model FLOP utilisation: without what is computed "
-                         "again, over the peak of the device.")  # fmt: skip
+                         delta_arrow="off", width="content", help="Model FLOP utilisation: without recomputation, "
+                         "relative to the peak of the device.")  # fmt: skip
         speed = f"{trial.tokens / trial.seconds:,.0f} tokens/s" if timed else None
         facts.metric("Tokens", count(trial.tokens), speed, delta_color="off", delta_arrow="off", width="content")
     with st.container(horizontal=True):
@@ -247,7 +247,7 @@ def _said(value: object) -> str | None:
 
 
 def _usage(key: str) -> None:
-    """What the process that trained it used of its machine; nothing if no sample was taken."""
+    """Show the resources used by the process that trained it; nothing if there are no samples."""
     samples = [(one.step, one.values[USAGE]) for one in store().recordings(key) if USAGE in one.values]
     if not samples:
         return
@@ -270,7 +270,7 @@ def _usage(key: str) -> None:
 def _environment(trial: TrialRecord) -> None:
     st.subheader("Environment", anchor=False)
     if trial.environment is None:
-        st.caption("Nothing is known of where it ran.")
+        st.caption("It is not known where this trial ran.")
         return
     where = trial.environment
     commit = where.git_commit

@@ -1,4 +1,4 @@
-"""All trials: a table, sorted and filtered by state, setting and metric; the address keeps how. Rows lead to trials."""
+"""All trials as a table, sorted and filtered by state, setting and metric, as stored in the address."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS = 200
 """Rows at a time."""
 DESIGN = "order of the design"
 LESS = ("parameters", "tokens", "FLOP", "attempts", "ended")
-"""Columns that stand at the end."""
+"""The last columns."""
 
 
 def show() -> None:
@@ -41,7 +41,7 @@ def _live(study: str) -> None:
     st.caption(f"{len(rows):,} of {len(table):,} trials" + (f", page {page:,} of {pages:,}" if pages > 1 else ""))
     shown = _ordered(rows.iloc[(page - 1) * ROWS : page * ROWS])
     if shown.empty:
-        st.info("No trial fits. Ask for less.")
+        st.info("No trial matches these filters.")
         return
     picked = st.dataframe(
         shown,
@@ -91,7 +91,7 @@ def _controls(study: str, table: pd.DataFrame) -> Filter:
 
 
 def _ordered(rows: pd.DataFrame) -> pd.DataFrame:
-    """The columns that tell most first, without those that say nothing, and without the role where all have one."""
+    """The most informative columns first, without empty ones, and without the role if all trials have the same."""
     known = [name for name in rows.columns if name in (VARIANT, SEED, KEY) or rows[name].notna().any()]
     if rows[ROLE].nunique() < 2:
         known.remove(ROLE)

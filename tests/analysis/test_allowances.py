@@ -1,4 +1,4 @@
-"""Verdicts where the spread between seeds does not tell all: failed trials, tuned values, seeds that were added."""
+"""Verdicts that allow for more than the spread between seeds: failed trials, tuned values, added seeds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MARGIN, SD = 0.05, 0.02
 
 
 def study(differences: dict[int, float], seeds: int, failed: dict[str, int] | None = None) -> FakeStore:
-    """A baseline and one variant; of the named variants so many trials failed, the last seeds."""
+    """A baseline and one variant, with the number of failed trials of each named variant, its last seeds."""
     made = fake_store({"baseline": ({}, 10), "norm=none": ({}, 10)}, seeds=seeds, margin=MARGIN)
     for seed in range(seeds):
         for name, value in (("baseline", 3.0), ("norm=none", 3.0 + differences.get(seed, 0.0))):
@@ -72,7 +72,7 @@ def test_the_worst_case_of_a_failed_seed_may_allow_it() -> None:
 
 
 def declared(made: FakeStore, *seeds: Any) -> FakeStore:
-    """The same study, its seeds declared so one after the other."""
+    """The same study, with these declarations of seeds one after the other."""
     before = tuple(
         Declaration(made.record.objective, [], NOON + timedelta(hours=number), 6, one)
         for number, one in enumerate(seeds[:-1])
@@ -82,7 +82,7 @@ def declared(made: FakeStore, *seeds: Any) -> FakeStore:
     return made
 
 
-def test_added_seeds_are_said_and_held_to_wider_bounds() -> None:
+def test_added_seeds_are_reported_and_get_wider_bounds() -> None:
     row = {0: 0.0, 1: 0.06, 2: 0.02, 3: 0.0, 4: 0.03, 5: 0.02}  # at six seeds the upper bound is 0.04
     fixed = variant(study(row, 6)).verdict
     assert fixed is not None

@@ -64,7 +64,7 @@ def test_a_calibration_without_noise_says_which_is_missing_the_seeds_or_their_sp
         read_calibration(made, "a_study")
 
 
-def test_importances_speak_of_intervals_only_where_there_are_any() -> None:
+def test_importances_mention_intervals_only_if_there_are_any() -> None:
     def said(low: float | None, seeds: int) -> str:
         shares = (Importance("a", 0.5, low, low), Importance("b", 0.1, low, low))
         return how_to_read(StudyImportances(shares, 0.4, 8, seeds, 1, 1), "val_loss")

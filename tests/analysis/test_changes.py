@@ -226,7 +226,7 @@ def test_variants_that_change_the_same_are_distinguished_by_name() -> None:
 # Caveats
 
 
-def test_every_variant_is_held_against_the_trivial_baseline_by_its_bound() -> None:
+def test_every_variant_is_compared_with_the_trivial_baseline_by_its_bound() -> None:
     names = singles("norm=none", "values=identity")
     sure = read_study(study_of(names, {"norm=none": 0.5}, trivial=3.0), "a_study")
     assert sure.caveats == ()

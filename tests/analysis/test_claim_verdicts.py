@@ -1,4 +1,4 @@
-"""Verdicts on claims: worked out by hand, held against statsmodels, and against a simulated truth."""
+"""Verdicts on claims: worked out by hand, and compared with statsmodels and with a simulated truth."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_sentences_and_evidence() -> None:
     assert "refuted: he is at least 0.031 worse than attention" in same["c-better"].sentence
 
 
-def test_too_few_or_too_noisy_seeds_leave_it_open_and_say_how_many_would_tell() -> None:
+def test_too_few_or_too_noisy_seeds_leave_it_undecided_and_say_how_many_would_decide() -> None:
     few = only(store_with([claim("better")], {"attention": [3.0], "he": [2.0]}))
     assert few.sentence == "undecided: at least 2 paired seeds are required, 1 finished"
     assert few.evidence["further_seeds"] == 1

@@ -1,4 +1,4 @@
-"""A margin that was moved, or claims that were written, after results could be seen are told with the answer."""
+"""The answer reports margins that were changed, and claims that were added, after results could be seen."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ablate.analysis.study import read_study
 from ablate.store.records import Declaration
 
 
-def test_what_was_declared_otherwise_is_reported_with_the_answer() -> None:
+def test_changed_declarations_are_reported_with_the_answer() -> None:
     store = fake_store({"baseline": ({}, 10), "a=x": ({}, 10)}, seeds=2, margin=0.0001)
     now = store.record.objective
     assert not any("Until" in sentence for sentence in read_study(store, "a_study").answer)

@@ -1,4 +1,4 @@
-"""What failed, and why, is told wherever a study is read; nobody is sent for seeds that would not help."""
+"""Failures and their reasons are reported wherever a study is read; seeds are advised only where they would help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report says of tuning and matching, from the numbers alone."""
+"""The lines of a report on tuning and matching, made from the numbers only."""
 
 from __future__ import annotations
 

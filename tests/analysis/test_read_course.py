@@ -1,4 +1,4 @@
-"""The course of comparisons in reports, and how soon an equal variant gets where the baseline ended."""
+"""The course of comparisons in reports, and how soon an equal variant reaches the baseline's final loss."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_each_point_is_the_paired_difference_with_its_verdict() -> None:
         (lambda step: 0.1, "settled", None),
     ],
 )
-def test_where_it_goes_in_words(gap: Callable[[int], float], word: str, said: str | None) -> None:
+def test_the_course_in_words(gap: Callable[[int], float], word: str, said: str | None) -> None:
     report, row = read(studied(gap))
     assert row.course is not None
     assert row.course.word == word
@@ -94,7 +94,7 @@ def test_a_larger_metric_may_be_better() -> None:
     assert any(one.startswith("Falling further behind") for one in report.answer)
 
 
-def test_every_format_tells_the_course() -> None:
+def test_every_format_shows_the_course() -> None:
     made = studied(lambda step: 0.0002 * step)
     report, row = read(made)
     assert row.course is not None
@@ -125,7 +125,7 @@ def test_every_format_tells_the_course() -> None:
         ({"kind": "of a plugin that is not here"}, None),
     ],
 )
-def test_a_rate_that_decays_makes_earlier_points_no_shorter_trainings(schedule: dict, comparable: bool | None) -> None:  # type: ignore[type-arg]
+def test_with_a_decaying_rate_earlier_points_are_not_shorter_trainings(schedule: dict, comparable: bool | None) -> None:  # type: ignore[type-arg]
     made = studied(lambda step: 0.0002 * step)
     spec = {"training": {"steps": 1200, "schedule": schedule}}
     made.record = replace(made.record, variants=tuple(replace(one, spec=spec) for one in made.record.variants))

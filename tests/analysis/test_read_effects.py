@@ -37,7 +37,7 @@ def test_effects_of_a_grid_are_averages_and_differences_of_differences() -> None
     assert found.is_worse(0.1)
 
 
-def test_a_fraction_tells_an_alias_beside_what_carries_it() -> None:
+def test_a_fraction_names_aliases_beside_the_effect() -> None:
     """In half of the grid a main effect is the sum of itself and of the other two's interaction."""
     found = read_effects(run({"kind": "fractional", "resolution": "III", "seeds": 2}, ABC, landscape), "a_study")
     assert found is not None

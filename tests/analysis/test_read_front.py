@@ -26,7 +26,7 @@ def loss(settings: Mapping[str, str], values: Mapping[str, Any]) -> float | None
 
 
 def brute_force(made: FakeStore) -> set[str]:
-    """Names of the variants that no other beats: at most the loss and at most the parameters, and less of one."""
+    """Names of the variants that no other dominates: at most the loss and at most the parameters, and less of one."""
     means = {}
     for variant in made.record.variants:
         trials = [made.trial_records[f"{variant.name}/{seed}"] for seed in range(3)]
@@ -60,7 +60,7 @@ def test_against_brute_force(draw: int) -> None:
 
 
 def test_dominance_by_noise_is_not_significant() -> None:
-    """Two twins, and one that is plainly worse and larger; over many draws the twin is rarely called sure."""
+    """Two twins, and one that is plainly worse and larger; over many draws the twin is rarely significant."""
     sure = {"twin": 0, "worse": 0}
     for draw in range(100):
         made = fake_store({"baseline": ({}, 100), "twin": ({}, 100), "worse": ({}, 120)}, seeds=4)
@@ -88,7 +88,7 @@ def null_study(rng: np.random.Generator, variants: int, seeds: int) -> FakeStore
 
 
 @pytest.mark.parametrize("seeds", [2, 4])
-def test_at_most_one_null_study_in_twenty_calls_anything_sure(seeds: int) -> None:
+def test_at_most_one_null_study_in_twenty_finds_anything_significant(seeds: int) -> None:
     rng, studies, wrong = np.random.default_rng(0), 400, 0
     for _ in range(studies):
         front = read_front(null_study(rng, 12, seeds), "a_study")
@@ -111,7 +111,7 @@ def test_a_strong_effect_is_found_among_many_variants() -> None:
     assert found >= 47
 
 
-def test_the_beater_that_is_named_is_the_one_that_is_sure() -> None:
+def test_the_named_dominating_variant_is_the_significant_one() -> None:
     """The best in the mean varies from seed to seed; another one is better by the same at each."""
     made = fake_store({"loser": ({}, 120), "wild": ({}, 110), "steady": ({}, 100)}, seeds=5)
     for seed, off in enumerate((1.0, -1.0, 2.0, -2.0, 0.0)):
@@ -125,7 +125,7 @@ def test_the_beater_that_is_named_is_the_one_that_is_sure() -> None:
     assert (loser.significant, loser.dominated_by) == (True, "steady")
 
 
-def test_speed_is_better_when_larger_and_three_quantities_go() -> None:
+def test_speed_is_better_when_larger_and_three_quantities_are_possible() -> None:
     made = fake_store({"baseline": ({}, 100), "fast": ({}, 100), "slow": ({}, 100)}, seeds=2)
     for seed, (name, seconds) in itertools.product(range(2), {"baseline": 10.0, "fast": 5.0, "slow": 20.0}.items()):
         made.add(name, seed, {"val_loss": 3.0}, tokens=1000, seconds=seconds + seed / 10, flops=7.0)

@@ -24,7 +24,7 @@ def prices(**each: float) -> Any:
     return landscape
 
 
-def test_the_path_is_what_can_go_the_dearest_first() -> None:
+def test_the_path_removes_what_can_go_the_most_expensive_first() -> None:
     made = run({"kind": "simplify", "seeds": 3}, ABCD, prices(a=0.01, b=0.02, c=0.0, d=0.9))
     path = read_path(made, "a_study")
     assert path is not None

@@ -105,7 +105,7 @@ def test_the_table_of_the_study_is_that_of_its_own_length() -> None:
     assert read_study(made, "a_study").answer[0] == "This answer is provisional: 1 trial is still missing."
 
 
-def test_a_trial_that_diverged_at_a_length_is_said() -> None:
+def test_a_trial_that_diverged_at_a_length_is_reported() -> None:
     made = studied(lambda at: 0.0)
     made.add("a=off@budget=4", 2, {}, state=TrialState.DIVERGED, stopped_at=9)
     _, _, one = scaled(made)
@@ -153,7 +153,7 @@ def test_a_sweep_compares_with_the_baseline_of_the_same_value() -> None:
     assert len(report.variants) == 6, "the rows of a sweep stay as they are"
 
 
-def test_every_format_tells_the_budgets() -> None:
+def test_every_format_shows_the_budgets() -> None:
     made = studied(lambda at: 0.04 * math.log2(at))
     plain = study_json(read_study(made, "a_study"))["scaling"]
     assert (plain["axis"], plain["places"]) == ("budget", [1.0, 2.0, 4.0])

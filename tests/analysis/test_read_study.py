@@ -81,7 +81,7 @@ def approx_speed(ratio: float) -> Interval:
     return Interval(pytest.approx(ratio), None, None, 1)
 
 
-def test_a_speed_that_was_measured_in_moments_is_none() -> None:
+def test_no_speed_is_reported_if_it_was_measured_too_briefly() -> None:
     """Trials of milliseconds differ by load alone: either side is trained for ten seconds, or nothing is said."""
     for seconds, speed in ((4.9, None), (5.0, 2.0), (0.003, None)):
         store = two_seeds()
@@ -185,7 +185,7 @@ def test_a_trial_that_finished_without_a_number_counts_as_diverged() -> None:
     assert variant.verdict.word == "diverged"
 
 
-def test_a_diverged_baseline_is_said() -> None:
+def test_a_diverged_baseline_is_reported() -> None:
     store = two_seeds()
     store.add("baseline", 1, {}, state=TrialState.DIVERGED, stopped_at=9)
     variant = row(read_study(store, "a_study"), "norm=none")

@@ -1,4 +1,4 @@
-"""What the one draw of validation data adds to differences, in reports."""
+"""The noise that a single draw of validation data adds to differences, in reports."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def studied(of_part: float) -> FakeStore:
     return made
 
 
-def test_a_draw_that_matters_is_said_with_a_remedy() -> None:
+def test_a_draw_that_matters_is_reported_with_a_remedy() -> None:
     report = read_study(studied(0.02), "a_study")
     assert report.draw_sd == pytest.approx(0.02 / np.sqrt(8), rel=0.35)
     (said,) = [one for one in report.answer if "one draw of validation data" in one]
@@ -40,14 +40,14 @@ def test_a_draw_that_matters_is_said_with_a_remedy() -> None:
     assert "another draw of these windows" in legend(report)[0]
 
 
-def test_a_draw_that_hardly_matters_is_in_the_legend_alone() -> None:
+def test_a_draw_that_hardly_matters_is_only_in_the_legend() -> None:
     report = read_study(studied(0.0005), "a_study")
     assert report.draw_sd is not None
     assert not [one for one in report.answer if "one draw of validation data" in one]
     assert "another draw of these windows" in legend(report)[0]
 
 
-def test_nothing_is_said_of_trials_that_were_not_measured_in_parts() -> None:
+def test_nothing_is_reported_for_trials_that_were_not_measured_in_parts() -> None:
     made = studied(0.02)
     made.trial_records = {key: replace(trial, parts={}) for key, trial in made.trial_records.items()}
     report = read_study(made, "a_study")

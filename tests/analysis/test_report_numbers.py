@@ -65,13 +65,11 @@ def test_decimals_show_the_margin_and_the_interval() -> None:
         (None, None, None, "-"),
     ],
 )
-def test_an_interval_says_both_of_its_ends(
-    mean: float | None, low: float | None, high: float | None, text: str
-) -> None:
+def test_an_interval_shows_both_ends(mean: float | None, low: float | None, high: float | None, text: str) -> None:
     assert " ".join(with_interval(mean, low, high, partial(fixed, decimals=2, sign=True))) == text
 
 
-def test_every_table_says_both_ends_of_a_bootstrapped_interval() -> None:
+def test_every_table_shows_both_ends_of_a_bootstrapped_interval() -> None:
     """From 30 seeds on, and skewed: what is printed is what was worked out."""
     made = fake_store({"baseline": ({}, 100), "other": ({}, 90), "third": ({}, 110)}, seeds=30, margin=0.1)
     skewed = np.random.default_rng(0).exponential(1, (3, 30)) ** 2

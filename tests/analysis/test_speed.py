@@ -27,7 +27,7 @@ def test_seeds_of_one_pack_are_one_measurement() -> None:
     assert (found.mean, found.low, found.high) == (pytest.approx(0.5), None, None)
 
 
-def test_seeds_that_trained_apart_give_an_interval() -> None:
+def test_seeds_trained_separately_give_an_interval() -> None:
     found = relative_speed(trials([20.0, 21.0, 19.0]), trials([10.0, 10.5, 10.0]))
     assert found is not None
     assert found.low is not None

@@ -1,4 +1,4 @@
-"""Throughput and the time left, from what a store says of itself; and what a person reads of it."""
+"""Throughput and time left, computed from a store, and their text."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def test_throughput_and_time_left() -> None:
     assert study.seconds_left == pytest.approx(57.5 * 120)
 
 
-def test_nothing_is_promised_before_a_trial_has_ended() -> None:
+def test_no_time_is_estimated_before_a_trial_has_ended() -> None:
     (study,) = read_status(Fixed(replace(DRIVER, ended=0, flops=0.0))).studies
     assert (study.trials_per_hour, study.seconds_left) == (None, None)
     assert "no trial has ended" in shown(Fixed(replace(DRIVER, ended=0)))
 
 
-def test_what_a_person_reads() -> None:
+def test_the_text_for_people() -> None:
     orphan = replace(RUNNING, study="", variant="")
     waits = replace(RUNNING, step=None, val_loss=None, worker=None, attempts=2)
     text = shown(Fixed(DRIVER, running=(RUNNING, waits, orphan)))

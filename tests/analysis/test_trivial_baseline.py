@@ -102,7 +102,7 @@ def test_without_one_nothing_is_reported(trivial: dict[str, dict[str, float]]) -
     assert not any("trivial" in sentence for sentence in report.answer)
 
 
-def test_what_was_tested_stands_beside_the_validation() -> None:
+def test_test_metrics_are_shown_beside_validation_metrics() -> None:
     store = study("val_accuracy", "maximize", 0.8)
     assert read_study(store, "a_study").test_metric is None
     for seed in range(3):

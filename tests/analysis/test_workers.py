@@ -1,4 +1,4 @@
-"""Which machine ended which trials, and what did not go as it should."""
+"""The machines on which trials ended, and the trials that failed or were restarted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ablate bench`: its table, its JSON, its picture, and what it says to a wrong command line."""
+"""`ablate bench`: its table, its JSON, its picture, and its errors for wrong command lines."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ FROZEN = """torch.nn.Module):
 
 @pytest.fixture(scope="module")
 def checked(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[str, Finished]:
-    """What `check` says of a right mixer, of one that leaks and of one with a frozen map."""
+    """The output of `check` for a correct mixer, for one that leaks and for one with a frozen map."""
     place = Workplace(tmp_path_factory.mktemp("check"), cache)
     files = {
         "right": MIXER.format(name="Right", kind="right", body=MASKED),
@@ -64,7 +64,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[str, 
     return dict(zip((*files, "leaky as JSON"), (*found, plain), strict=True))
 
 
-def test_a_right_mixer_passes(checked: dict[str, Finished]) -> None:
+def test_a_correct_mixer_passes(checked: dict[str, Finished]) -> None:
     done = checked["right"]
     assert done.code == 0, done.out + done.err
     assert "keeps all" in done.out

@@ -136,7 +136,7 @@ def test_check_fails_when_a_claim_is_refuted(beliefs: Workplace, place: Workplac
     assert "refuted: skip=removed is at least 0.4" in checked.out
 
 
-def test_calibrate_prints_what_seeds_can_tell(beliefs: Workplace) -> None:
+def test_calibrate_prints_detectable_differences(beliefs: Workplace) -> None:
     done = beliefs.call("calibrate", "beliefs")
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith("Noise of val_loss, paired by seed, over 2 comparisons: 0.0")
@@ -168,7 +168,7 @@ def test_a_study_without_trials_cannot_be_calibrated(beliefs: Workplace, place: 
     assert (claims.code, "has no claims" in claims.out) == (0, True)
 
 
-def test_a_claim_that_cannot_be_is_reported_with_line_and_column(tmp_path: Path) -> None:
+def test_an_invalid_claim_is_reported_with_line_and_column(tmp_path: Path) -> None:
     file = tmp_path / "wrong.yaml"
     text = SPACE.replace("SEEDS", "4").replace("left: norm=none", "left: norm=non")
     file.write_text(text, encoding="utf-8")

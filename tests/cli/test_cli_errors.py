@@ -115,7 +115,7 @@ def test_wrong_spaces(call: Call, place: Workplace, old: str, new: str, words: l
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_cuda_where_there_is_none(call: Call, place: Workplace) -> None:
+def test_cuda_without_a_gpu(call: Call, place: Workplace) -> None:
     assert_mistake(call("study", place.space(), "--device", "cuda"), "no CUDA device", "`--device cpu`")
     assert not place.store.exists()
 
@@ -151,7 +151,7 @@ def test_a_study_that_is_not_there(call: Call, done: tuple[Workplace, Finished])
 
 
 @pytest.mark.parametrize("command", [["study", "tiny.yaml"], ["show", "tiny"], ["list"], ["plan", "tiny.yaml"]])
-def test_a_store_that_is_no_store(call: Call, place: Workplace, command: list[str]) -> None:
+def test_a_file_that_is_not_a_store(call: Call, place: Workplace, command: list[str]) -> None:
     place.space()
     place.store.parent.mkdir()
     place.store.write_text("no database\n" * 100)
@@ -172,7 +172,7 @@ def test_a_store_of_a_newer_schema(
 
 
 @pytest.mark.parametrize("location", ["/proc/x/ablate.db", "/dev/null/ablate.db"])
-def test_a_folder_that_cannot_be_made(call: Call, place: Workplace, location: str) -> None:
+def test_a_folder_that_cannot_be_created(call: Call, place: Workplace, location: str) -> None:
     if not Path(location).parents[1].exists():
         pytest.skip("this system has no such place")
     assert_mistake(call("study", place.space(), "--store", location), location)
@@ -214,7 +214,7 @@ def test_a_plugin_that_cannot_be_imported(call: Call, place: Workplace, text: st
     assert_mistake(call("kinds", "--plugin", "mine.py"), "mine.py: importing this raised", *words)
 
 
-def test_a_plugin_whose_kind_cannot_be(place: Workplace) -> None:
+def test_a_plugin_with_an_invalid_kind(place: Workplace) -> None:
     words = {
         "unfinished": ["`unfinished`", "`build`, `complexity`, `cost`, `source`", "class Mixer"],
         "attention": ["attention", "defined in ablate.kinds.mixers.attention and"],
@@ -263,5 +263,5 @@ def test_the_version_is_that_of_the_installed_package(call: Call) -> None:
         (["--on", "h100", "--efficiency", "4"], ["'--efficiency'"]),
     ],
 )
-def test_another_machine_that_is_none(call: Call, arguments: list[str], words: list[str]) -> None:
+def test_an_unknown_machine(call: Call, arguments: list[str], words: list[str]) -> None:
     assert_mistake(call("plan", "simplify_block", *arguments), *words)

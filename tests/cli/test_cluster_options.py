@@ -13,7 +13,7 @@ from ablate.execution.choose import EngineOptions, make_engine
 from ablate.spec.resources import ResourcesSpec
 
 
-def test_what_is_given_takes_the_place_of_what_the_space_says() -> None:
+def test_options_override_the_space() -> None:
     space = ResourcesSpec(cpus=2, gpus=0.5, custom={"disk": 1, "net": 2}, labels={"zone": "a"})
     assert with_options(space, None, None) == space
     given = with_options(space, ["disk=3"], ["arch=x"], cpus=4.0, storage="s3://b", checkpoint_every=100)
@@ -39,7 +39,7 @@ def test_what_is_given_takes_the_place_of_what_the_space_says() -> None:
         ({"checkpoint_every": "0 min"}, "--checkpoint-every: "),
     ],
 )
-def test_what_cannot_be_is_reported_with_its_option(options: dict[str, Any], said: str) -> None:
+def test_impossible_values_are_reported_with_their_option(options: dict[str, Any], said: str) -> None:
     custom, labels = options.pop("custom", None), options.pop("labels", None)
     with pytest.raises(EngineError, match=said):
         with_options(ResourcesSpec(), custom, labels, **options)
@@ -53,19 +53,19 @@ def test_what_cannot_be_is_reported_with_its_option(options: dict[str, Any], sai
         ({"labels": ["zone=a"]}, "--label"),
     ],
 )
-def test_what_only_a_cluster_has_a_use_for_needs_one(given: dict[str, Any], option: str) -> None:
+def test_options_for_clusters_need_a_cluster(given: dict[str, Any], option: str) -> None:
     with pytest.raises(EngineError, match=f"^{option}: the local engine .* needs `--engine ray`"):
         refuse_without_cluster("local", **given)
     refuse_without_cluster("ray", **given)
     refuse_without_cluster("local", address=None, custom=[])
 
 
-def test_an_engine_that_is_none(tmp_path: Any) -> None:
+def test_an_unknown_engine(tmp_path: Any) -> None:
     with pytest.raises(EngineError, match=r"--engine: there is no such engine; expected local or ray; got 'slurm'"):
         make_engine("slurm", EngineOptions(tmp_path))
 
 
-def test_without_ray_the_option_says_how_to_get_it(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray_the_option_says_how_to_install_it(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "ray" else found(name, *more))
     with pytest.raises(EngineError, match=r"not installed.*pip install 'ablate-blocks\[ray\]'"):
@@ -78,7 +78,7 @@ def test_checkpoints_on_a_cluster_without_storage(tmp_path: Any) -> None:
         make_engine("ray", EngineOptions(tmp_path, resources=ResourcesSpec(checkpoint_every=5)))
 
 
-def test_a_cluster_that_is_not_there(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_cluster(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def init(**options: Any) -> None:
         raise ConnectionError("Could not find any running Ray instance.\nMore.")

@@ -1,4 +1,4 @@
-"""What only reads the store must not wait for torch."""
+"""Commands that only read the store do not import torch."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_the_campaign_sees_what_was_lost_trained_twice_or_differs() -> None:
     assert compare({}, other, alone) == ["kkkkkkkk: val_loss is 2.01 and was 2.0"]
 
 
-def test_a_loop_a_wait_and_a_busy_machine_are_told_apart() -> None:
+def test_a_loop_a_wait_and_a_busy_machine_are_distinguished() -> None:
     loop = [sys.executable, "-c", "while True: pass"]
     with subprocess.Popen(loop) as busy, subprocess.Popen(["sleep", "60"]) as idle:
         try:
@@ -116,7 +116,7 @@ def test_ten_studies_have_each_way_in_its_share() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="drivers are forked")
-def test_what_is_planted_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_faults_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One study in which only a driver is killed, and others in which a trial is lost, retrained or a run hangs."""
     preload(["single"])
     finish = Study.finish

@@ -32,7 +32,7 @@ def call(trained: Workplace) -> Call:
 
 
 def change(place: Workplace, statement: str) -> None:
-    """Change the store past our own code."""
+    """Change the store without our own code."""
     with closing(sqlite3.connect(place.store)) as connection, connection:
         assert connection.execute(statement).rowcount > 0
 
@@ -223,7 +223,7 @@ def test_space_files_are_compared_whole_and_a_space_with_a_variant_by_its_baseli
         ("tinny.yaml", ["there is no such file", "Did you mean `tiny.yaml`?"]),
     ],
 )
-def test_a_side_that_is_not_there(call: Call, left: str, words: list[str]) -> None:
+def test_an_unknown_side(call: Call, left: str, words: list[str]) -> None:
     refused = call("diff", left, "tiny/baseline")
     assert (refused.code, refused.out) == (2, "")
     for word in words:

@@ -143,7 +143,7 @@ def test_a_second_space_reuses_the_trials_that_it_shares(place: Workplace) -> No
     assert before.items() <= after.items()
 
 
-def test_what_fails_or_diverges_is_said_and_the_rest_continues(place: Workplace) -> None:
+def test_failures_and_divergences_are_reported_and_the_rest_continues(place: Workplace) -> None:
     place.folder.joinpath("mine.py").write_text(MIXERS)
     file = place.folder / place.space("trouble")
     old = "switches:\n"

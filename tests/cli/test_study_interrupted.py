@@ -163,7 +163,7 @@ def test_a_trial_whose_worker_is_killed_is_trained_again(place: Workplace) -> No
     eventually(lambda: any(place.curve(key) for key in place.trials("running")))
     victim = workers_of(driver)[0]
     victim.suspend()
-    time.sleep(1.0)  # what it had said of a trial's end is heard, and it has the next one
+    time.sleep(1.0)  # the end of its trial was received, and it trains the next one
     assert place.trials("running")
     victim.kill()
     done = wait_for(driver)

@@ -34,7 +34,7 @@ def on_terminal(place: Workplace, *command: str, columns: int = 100) -> str:
     return seen.decode()
 
 
-def test_the_live_display_shows_what_trains(place: Workplace) -> None:
+def test_the_live_display_shows_running_trials(place: Workplace) -> None:
     seen = on_terminal(place, "study", place.space(steps=400, seeds=1), "--workers", "1")
     assert re.search(r"\x1b\[[0-9;]*3[0-9]m|\x1b\[38;5;", seen), "colour"
     assert "\x1b[?25l" in seen, "the cursor is hidden while it moves"

@@ -1,4 +1,4 @@
-"""What `show` says, recomputed from the SQLite file with the formulas of a textbook and none of our own code."""
+"""The output of `show`, recomputed from the SQLite file with the formulas of a textbook and none of our own code."""
 
 from __future__ import annotations
 

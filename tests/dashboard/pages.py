@@ -84,8 +84,8 @@ class Page:
 
     Attributes:
         tab: The tab of Playwright.
-        errors: What its scripts complained of.
-        strangers: Requests that went anywhere but to the dashboard.
+        errors: Errors of its scripts.
+        strangers: Requests to other servers than the dashboard.
         refused: Requests that the dashboard answered with an error.
     """
 
@@ -188,7 +188,7 @@ class Page:
         assert self.tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
 
     def check_contrast(self) -> None:
-        """All words of the page stand out from what is below them."""
+        """All text of the page contrasts with its background."""
         assert self.tab.evaluate(PALE) == {}
 
 

@@ -1,4 +1,4 @@
-"""Curves of several studies in one plot: the numbers that the stores hold, and a warning where they do not compare."""
+"""Curves of several studies in one plot: the numbers that the stores hold, and a warning if they are not comparable."""
 
 from __future__ import annotations
 

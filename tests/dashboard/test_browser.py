@@ -50,7 +50,7 @@ def shown(place: Workplace) -> dict[str, Any]:
     return plain
 
 
-def test_a_telephone_in_the_dark(browser: Any, base: str) -> None:
+def test_a_narrow_dark_screen(browser: Any, base: str) -> None:
     with tab(browser, base, color_scheme="dark") as page:
         page.tab.set_viewport_size({"width": 390, "height": 844})
         page.open("/answer")
@@ -121,7 +121,7 @@ def test_the_numbers_are_those_of_show_also_in_downloads(page: Page, shown: dict
     assert "<html" in page.download("tiny.html", tmp_path).read_text()
 
 
-def test_a_way_from_studies_to_a_trial_to_a_comparison(
+def test_navigation_from_studies_to_a_trial_to_a_comparison(
     page: Page, place: Workplace, shown: dict[str, Any], tmp_path: Path
 ) -> None:
     page.open("/")
@@ -171,7 +171,7 @@ FOCUSED = """
 
 
 def check_keyboard(page: Page, wanted: list[str]) -> None:
-    """The tabulator reaches all of these, those of the navigation first."""
+    """The Tab key reaches all of these, those of the navigation first."""
     reached: list[str] = []
     for _ in range(60):
         page.tab.keyboard.press("Tab")
@@ -237,7 +237,7 @@ def test_all_links_keep_the_study_and_each_page_names_it(page: Page, place: Work
         assert page.main.get_by_role("heading").first.inner_text() == "Does a tiny model need its maps?"
 
 
-def test_what_an_address_asks_for_in_vain_is_said_and_the_keyboard_reaches_the_boxes(page: Page) -> None:
+def test_unknown_values_in_an_address_are_reported_and_the_keyboard_reaches_the_boxes(page: Page) -> None:
     page.open("/answer?study=nope")
     page.wait_for_text("There is no study nope in this store")
     assert "tiny" not in page.text
@@ -252,7 +252,7 @@ def test_stars_tags_and_notes_are_written_and_found(page: Page, place: Workplace
     check_keyboard(page, ["Sidebar: .*Curves", "Sidebar: .*Study", "main: .*(Search|words of a name)", "main: .*all$",
                           "Studies with their state", "main: .*Export"])  # fmt: skip
     page.main.get_by_text("Star, tags, note").click()
-    page.tab.get_by_label("Tags, parted by commas").fill("paper, done")
+    page.tab.get_by_label("Tags, separated by commas").fill("paper, done")
     page.tab.get_by_label("Note").fill("*look* at it")
     page.main.get_by_role("button", name="Save").click()
     page.main.get_by_test_id("stText").get_by_text("*look* at it", exact=True).wait_for()  # beside where it was typed
@@ -263,7 +263,7 @@ def test_stars_tags_and_notes_are_written_and_found(page: Page, place: Workplace
     page.settle()
     assert [row["study"] for row in page.table("Studies")] == ["tiny"]
     page.tab.get_by_role("textbox", name="Search").fill("nothing of the kind")
-    page.main.get_by_text("No study fits").wait_for()
+    page.main.get_by_text("No study matches").wait_for()
 
 
 def test_hostile_text_is_shown_as_text(browser: Any, cache: Path, tmp_path: Path) -> None:
@@ -298,9 +298,9 @@ def test_an_empty_folder_says_how_to_begin_and_then_fills(browser: Any, place: W
         page.check()
 
 
-def test_a_study_that_runs_is_seen_to_move(browser: Any, cache: Path, tmp_path: Path) -> None:
+def test_the_page_of_a_running_study_is_updated(browser: Any, cache: Path, tmp_path: Path) -> None:
     place = Workplace(tmp_path, cache)
-    slow = place.space("slow", steps=1500, seeds=40)  # more than anybody awaits
+    slow = place.space("slow", steps=1500, seeds=40)  # longer than the test takes
     process = place.fork("study", slow, "--pack", "1", "--workers", "1")  # a core is left for the browser
     try:
         eventually(lambda: place.trials("running"))
@@ -322,7 +322,7 @@ def progress(page: Page) -> str:
     return found[0] if found else ""
 
 
-def test_only_this_machine_is_let_in(base: str) -> None:
+def test_only_this_machine_is_admitted(base: str) -> None:
     port = int(base.rpartition(":")[2])
     with socket.socket() as other:
         assert other.connect_ex(("127.0.0.1", port)) == 0

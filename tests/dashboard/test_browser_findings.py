@@ -40,7 +40,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Workplace:
 
 @pytest.fixture(scope="module")
 def said(place: Workplace) -> dict[str, dict[str, Any]]:
-    """Study to what `ablate report --format json` says of it."""
+    """Study to the output of `ablate report --format json`."""
     return {name: json.loads(place.call("report", name, "--format", "json").out) for name in ("crossed", "path")}
 
 
@@ -156,7 +156,7 @@ def test_the_front_is_that_of_the_report_and_a_point_shows_its_block(
     page.check_exports(tmp_path, "path_front", "path_front")
 
 
-def test_the_cluster_says_what_failed_and_what_runs(browser: Any, base: str, cache: Path, tmp_path: Path) -> None:
+def test_the_cluster_page_shows_failed_and_running_trials(browser: Any, base: str, cache: Path, tmp_path: Path) -> None:
     with tab(browser, base) as page:
         page.open("/cluster?study=crossed")
         rows = page.table("Trials that failed")

@@ -69,7 +69,7 @@ def dark(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> boo
     return bool(request.param)
 
 
-def test_every_colour_stands_out_from_the_page(dark: bool) -> None:
+def test_every_colour_contrasts_with_the_page(dark: bool) -> None:
     shown = [colours.look(number).colour for number in range(7)]
     shown += [colours.verdict_look(word).colour for word in colours._VERDICTS]
     shown += [charts.ink(), charts.grey(), colours._BASELINE[dark], *re.findall("#[0-9a-f]{6}", frame.style())]
@@ -79,7 +79,7 @@ def test_every_colour_stands_out_from_the_page(dark: bool) -> None:
 
 
 @pytest.mark.parametrize("eye", MACHADO)
-def test_the_colours_of_variants_and_of_verdicts_can_be_told_apart(dark: bool, eye: str) -> None:
+def test_the_colours_of_variants_and_of_verdicts_can_be_distinguished(dark: bool, eye: str) -> None:
     variants = [*(colours.look(number).colour for number in range(7)), colours._BASELINE[dark]]
     for shown in (variants, [colours.verdict_look(word).colour for word in colours._VERDICTS]):
         apart = {
@@ -89,12 +89,12 @@ def test_the_colours_of_variants_and_of_verdicts_can_be_told_apart(dark: bool, e
         assert min(apart.values()) >= LEAST_DIFFERENCE, min(apart, key=apart.__getitem__)
 
 
-def test_looks_differ_where_colours_come_again() -> None:
+def test_looks_differ_where_colours_repeat() -> None:
     looks = [(drawn.colour, drawn.dash) for drawn in map(colours.look, range(30))]
     assert len(set(looks)) == 30
 
 
-def test_words_in_pictures_of_blocks_stand_out_from_what_is_below_them() -> None:
+def test_text_in_drawings_of_blocks_contrasts_with_its_background() -> None:
     light, dark = drawing._STYLE.split("@media (prefers-color-scheme: dark)")
     for style, ground in ((light, GROUND[False]), (dark, GROUND[True])):
         word = re.search(r"text \{[^}]*fill: (#[0-9a-f]{6})", style)

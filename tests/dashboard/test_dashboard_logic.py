@@ -128,7 +128,7 @@ def test_a_study_whose_trials_were_all_finished_or_pruned_is_complete(store: str
     assert every("half") is not None
 
 
-def test_a_store_that_is_none_yet_says_how_to_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_store_the_page_says_how_to_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ABLATE_DASHBOARD", json.dumps({"stores": [str(tmp_path / "none.db")]}))
     st.cache_resource.clear()
     app = opened()
@@ -142,7 +142,7 @@ def test_a_sample_without_weights_says_why(store: str) -> None:
     assert "weights" in _write(key, "", 0)
 
 
-def test_who_is_asked_for_a_token_sees_nothing_before_it(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_shown_before_the_token_is_given(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = {"stores": [store], "token": "a long word", "read_only": True}
     monkeypatch.setenv("ABLATE_DASHBOARD", json.dumps(chosen))
     monkeypatch.setattr("time.sleep", lambda seconds: None)
@@ -157,7 +157,7 @@ def test_who_is_asked_for_a_token_sees_nothing_before_it(store: str, monkeypatch
     assert listed(app) == ["broken", "done", "half"]
 
 
-def test_a_dashboard_that_only_reads_writes_no_mark(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_only_dashboard_writes_no_mark(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ABLATE_DASHBOARD", json.dumps({"stores": [store], "read_only": True}))
     app = opened(study="done")
     saves = [one for one in app.button if one.label == "Save"]
@@ -168,7 +168,7 @@ def test_a_dashboard_that_only_reads_writes_no_mark(store: str, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("host", "token", "read_only"), [("127.0.0.1", None, False), ("127.0.0.1", "word", False), ("0.0.0.0", None, True)]
 )
-def test_a_dashboard_for_other_machines_has_a_token_and_only_reads(
+def test_a_dashboard_for_other_machines_has_a_token_and_is_read_only(
     host: str,
     token: str | None,
     read_only: bool,

@@ -1,4 +1,4 @@
-"""What pages share, and what the command refuses."""
+"""The shared parts of pages, and the errors of the command."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_numbers_have_units() -> None:
     assert {flops: arithmetic(flops) for flops in amounts} == amounts
 
 
-def test_tags_are_parted_once_each() -> None:
+def test_tags_are_split_at_commas_without_duplicates() -> None:
     assert split_tags(" b, a b ,, b,c ") == ("b", "a b", "c")
 
 
@@ -158,7 +158,7 @@ def test_every_page_has_a_file_and_every_file_a_page() -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(FOLDER)))
-def test_pages_know_neither_torch_nor_sql(file: Path) -> None:
+def test_pages_use_neither_torch_nor_sql(file: Path) -> None:
     found = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -214,7 +214,7 @@ def test_without_the_extra_it_is_reported_what_to_install(monkeypatch: pytest.Mo
         serving.serve("x.db", None, "127.0.0.1", ())
 
 
-def test_no_table_gives_a_lost_variant_a_mean_or_takes_it_for_the_baseline() -> None:
+def test_no_table_gives_a_variant_without_result_a_mean_or_takes_it_for_the_baseline() -> None:
     """The same of the terminal, of documents (Markdown, HTML, LaTeX) and of the dashboard."""
     store = fake_store({"baseline": ({}, 9), "a": ({"s": "a"}, 9), "b": ({"s": "b"}, 9)}, seeds=2)
     for seed in range(2):
@@ -273,7 +273,7 @@ def test_an_interaction_is_better_or_worse_than_the_sum_only() -> None:
     assert said == ["better", "better than the sum"]
 
 
-def test_what_was_pruned_has_one_entry_in_the_legend() -> None:
+def test_pruned_trials_have_one_entry_in_the_legend() -> None:
     made = go.Figure()
     for name in ("a", "b"):
         lines = {(name, seed): Line((0, 1), (0.0, 1.0), (3.0, 2.0)) for seed in range(3)}
@@ -309,7 +309,7 @@ def test_of_many_variants_the_decided_come_first_then_those_nearest_to_a_decisio
     assert telling([rows["a=v1"], rows["a=v0"]], "maximize")[0].name == "a=v0"
 
 
-def test_words_of_the_table_get_the_room_that_numbers_leave() -> None:
+def test_text_columns_get_the_width_that_numbers_leave() -> None:
     def widths(*rows: tuple[str, str], room: int = 430) -> dict[str, int]:
         return _word_widths(pd.DataFrame([{"variant": name, "verdict": word} for name, word in rows]), room)
 
@@ -325,7 +325,7 @@ def test_words_of_the_table_get_the_room_that_numbers_leave() -> None:
     assert widths(("a" * 60, "b" * 60), room=100) == LEAST
 
 
-def test_pictures_side_by_side_have_one_scale_and_no_ground_of_their_own() -> None:
+def test_pictures_side_by_side_have_one_scale_and_no_background() -> None:
     small, large = (
         f'<svg viewBox="0 0 {width} 90" width="{width}" height="90"><rect class="paper" width="100%"/></svg>'
         for width in (100, 400)
@@ -336,7 +336,7 @@ def test_pictures_side_by_side_have_one_scale_and_no_ground_of_their_own() -> No
     assert 'class="paper" style="fill: none"' in on_page(first, is_dark=True)
 
 
-def test_the_course_is_drawn_against_what_is_asked_for_with_the_margin() -> None:
+def test_the_course_is_drawn_against_the_chosen_axis_with_the_margin() -> None:
     made = fake_store({"baseline": ({"a": "on"}, 100), "a=off": ({"a": "off"}, 90)}, seeds=3, margin=0.05)
     for seed in range(3):
         for name, gap in (("baseline", 0.0), ("a=off", 0.1 + seed / 1000)):

@@ -1,4 +1,4 @@
-"""The space designer without a browser: forms from the schema, drafts in addresses, what the page makes of clicks."""
+"""The space designer without a browser: forms from the schema, drafts in addresses, the effect of clicks."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def draft(app: AppTest) -> dict[str, Any]:
 
 
 def control(app: AppTest, path: str) -> Any:
-    """The control of a field, whatever its sort."""
+    """The control of a field, whatever its type."""
     sorts = (app.selectbox, app.segmented_control, app.toggle, app.number_input, app.text_input, app.text_area)
     return next(one for sort in sorts for one in sort if str(one.key).partition(".")[2] == path)
 
@@ -108,7 +108,7 @@ def test_every_kind_of_mixer_has_its_controls(app: AppTest, tmp_path: Path) -> N
         assert shown == {*spec["properties"]} - {"kind"}, kind
 
 
-def test_what_cannot_be_is_reported_with_its_reason_and_mended(app: AppTest) -> None:
+def test_an_invalid_draft_is_reported_with_its_reason_and_can_be_corrected(app: AppTest) -> None:
     start_from(app, "recall")
     mixer = "model.block.mixer.attention"
     assert app.metric
@@ -133,7 +133,7 @@ def beside(app: AppTest) -> list[str]:
     return [one.value.replace("\\", "") for one in app.caption if one.value.startswith(":red")]
 
 
-def test_claims_are_made_of_controls_and_their_mistakes_stand_beside_them(app: AppTest, tmp_path: Path) -> None:
+def test_claims_are_made_with_controls_and_mistakes_are_shown_beside_them(app: AppTest, tmp_path: Path) -> None:
     before = start_from(app, "the template")
     for _ in range(2):
         button(app, "Add to claims").click().run()
@@ -160,7 +160,7 @@ def test_claims_are_made_of_controls_and_their_mistakes_stand_beside_them(app: A
     assert draft(app)["claims"] == before
 
 
-def test_layers_that_differ_are_typed_and_judged(app: AppTest, tmp_path: Path) -> None:
+def test_exceptions_of_layers_are_typed_and_validated(app: AppTest, tmp_path: Path) -> None:
     start_from(app, "the template")
     field = control(app, "model.exceptions")
     field.set_value("first: [").run()
@@ -239,7 +239,7 @@ def test_the_estimate_counts_the_trials_of_plan(app: AppTest, place: Workplace) 
     assert "Trials" not in {one.label for one in app.metric}, "another draft is another click"
 
 
-def test_an_address_has_no_file_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_causes_no_file_to_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     def note(name: str, *arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Studies started, given seeds and stopped from the dashboard, each in a process of its own; and when none may be."""
+"""Studies started, given seeds and stopped from the dashboard, in separate processes; and when that is not allowed."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_study_gets_seeds(place: Workplace, monkeypatch: pytest.MonkeyPatch) -
 def test_a_run_stops_and_keeps_what_it_has(place: Workplace) -> None:
     text = SPACE.format(name="long", steps=1_000_000, seeds=2, margin=0.1)
     run = start_space("long", text)
-    with pytest.raises(RunError, match="runs already"):
+    with pytest.raises(RunError, match="already running"):
         start_space("long", text)
     deadline = time.monotonic() + 60
     while not place.trials("running"):
@@ -121,7 +121,9 @@ class _Visit:
         ({"Host": "localhost:8501", "X-Forwarded-For": "10.0.0.7"}, False),
     ],
 )
-def test_who_may_run(headers: dict[str, str], allowed: bool, place: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_visitors_that_may_run_studies(
+    headers: dict[str, str], allowed: bool, place: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("shared.running.st.context", _Visit(headers))
     assert may_run() is allowed
 

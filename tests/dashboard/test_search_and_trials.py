@@ -173,7 +173,7 @@ def _table() -> pd.DataFrame:
         (Filter(by="nobody", metric="nothing", low=3.0, settings=("nobody=x",)), None),
     ],
 )
-def test_rows_are_those_asked_for(wish: Filter, keys: list[str] | None) -> None:
+def test_rows_are_filtered_and_sorted(wish: Filter, keys: list[str] | None) -> None:
     table = _table()
     rows = list(filtered(table, wish)[KEY])
     assert rows == (list(table[KEY]) if keys is None else keys)

@@ -46,7 +46,7 @@ def base(place: Workplace) -> Iterator[str]:
         (["runs/a.db", "runs/a.sqlite"], None),
     ],
 )
-def test_stores_have_names_of_their_own(given: list[str], named: list[str] | None) -> None:
+def test_stores_have_different_names(given: list[str], named: list[str] | None) -> None:
     found = named_stores(given)
     assert list(found.values()) == given
     assert named is None or list(found) == named
@@ -54,7 +54,7 @@ def test_stores_have_names_of_their_own(given: list[str], named: list[str] | Non
     assert "secret" not in " ".join(found)
 
 
-def test_all_stores_are_listed_and_the_address_names_the_one(browser: Any, base: str) -> None:
+def test_all_stores_are_listed_and_the_address_names_the_chosen_one(browser: Any, base: str) -> None:
     with tab(browser, base) as page:
         page.open("/")
         rows = page.table("Studies with their state")

@@ -1,4 +1,4 @@
-"""What a trial used of its machine, on its page."""
+"""The resources that a trial used, on its page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changes nothing is said with the same sentences by `ablate validate`, `ablate plan` and the designer."""
+"""Settings without effect are reported with the same sentences by `ablate validate`, `ablate plan` and the designer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores written by hand: one in which every text that users write tries to be something else, and a plain one."""
+"""Stores written by hand: one in which every text that users write is hostile, and a plain one."""
 
 from __future__ import annotations
 

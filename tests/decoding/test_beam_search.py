@@ -80,6 +80,6 @@ def test_a_beam_holds_no_more_prefixes_than_it_may() -> None:
     assert 3 * 3 <= table.rows <= 5 * 3
 
 
-def test_scores_that_are_no_numbers_give_empty_texts() -> None:
+def test_scores_that_are_not_numbers_give_empty_texts() -> None:
     nothing = lambda texts, prefixes: torch.full((len(texts), VOCABULARY), float("nan"))  # noqa: E731
     assert greedy(nothing, 2, START, END, [3, 3], CPU) == [[], []]

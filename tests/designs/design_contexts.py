@@ -15,7 +15,7 @@ def nothing_refused(point: Point) -> str | None:
 
 
 def parts_left(point: Point) -> PointCost:
-    """A cost that falls by one parameter for each switch that has left its first setting."""
+    """A cost that falls by one parameter for each switch that is not at its first setting."""
     kept = sum(setting in ("on", "0") for setting in point.settings.values())
     return PointCost(100 + kept, 1000.0 + 10 * kept)
 

@@ -1,4 +1,4 @@
-"""Budgets round a design: every point and seed at every length, and the design within sees its own results alone."""
+"""Budgets around a design: every point and seed at every length; the inner design sees only its own results."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_every_point_gets_every_seed(case) -> None:  # type: ignore[no-untyped-d
     assert {len(of_point) for of_point in seeds.values()} <= counts
 
 
-def test_what_makes_no_model_is_never_proposed(case) -> None:  # type: ignore[no-untyped-def]
+def test_points_that_make_no_model_are_never_proposed(case) -> None:  # type: ignore[no-untyped-def]
     proposals = drive(build(case[0], context_of(case[1])), landscape)
     assert [p.point.name for p in proposals if refuse_some(p.point)] == []
 
@@ -125,7 +125,7 @@ def test_asking_again_without_results_gives_nothing(case) -> None:  # type: igno
     assert done.ask() == []
 
 
-def test_resumed_by_telling(case) -> None:  # type: ignore[no-untyped-def]
+def test_a_new_design_resumes_from_told_results(case) -> None:  # type: ignore[no-untyped-def]
     """Told what an interrupted run had finished, a new design asks for the same trials as if nothing had happened."""
     whole = drive(build(case[0], context_of(case[1])), landscape)
     for done in {0, 1, len(whole) // 2, len(whole) - 1, len(whole)}:
@@ -161,6 +161,6 @@ def test_first_points_are_known_before_results(case) -> None:  # type: ignore[no
         assert {proposal.point.name for proposal in first} <= set(names)
 
 
-def test_everything_diverging_ends_too(case) -> None:  # type: ignore[no-untyped-def]
+def test_a_design_ends_if_everything_diverges(case) -> None:  # type: ignore[no-untyped-def]
     calls = itertools.count()
     assert drive(build(case[0], context_of(case[1])), lambda point, seed: next(calls) and None)

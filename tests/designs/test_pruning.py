@@ -74,8 +74,8 @@ def test_the_baseline_is_always_trained_to_the_end() -> None:
     assert finished[BASELINE] > max(loss for name, loss in finished.items() if name != BASELINE)
 
 
-def test_the_seeds_of_a_point_go_together() -> None:
-    """Who lost one seed can be compared with nobody, so that training the others would be in vain."""
+def test_the_seeds_of_a_point_are_pruned_together() -> None:
+    """A point that lost one seed is never compared, so its other seeds are not trained."""
     design = search("asha", seeds=2, points=8)
     proposals = design.ask()
     gone: set[str] = set()
@@ -90,7 +90,7 @@ def test_the_seeds_of_a_point_go_together() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
-def test_told_again_the_same_is_decided(rule: Any) -> None:
+def test_replayed_curves_give_the_same_decisions(rule: Any) -> None:
     """A resumed study replays stored curves; what was pruned then is pruned again."""
     first, second = search(rule), search(rule)
     _, pruned = train(first)
@@ -98,7 +98,7 @@ def test_told_again_the_same_is_decided(rule: Any) -> None:
     assert again == pruned
 
 
-def test_a_diverging_curve_is_nothing_to_compare_with() -> None:
+def test_diverging_curves_are_not_compared_with() -> None:
     design = search("wilcoxon")
     first, second, *_ = (each for each in design.ask() if each.point.name != BASELINE)
     assert not design.watch(first.point, 0, 0.1, 3.0)

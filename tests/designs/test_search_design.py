@@ -19,7 +19,7 @@ WANTED = dict(zip(TEN, ("on", "off", "off", "on", "off", "on", "on", "off", "on"
 
 
 def distance(point: Point, seed: int) -> float:
-    """How many switches stand wrong."""
+    """Number of switches at a wrong setting."""
     return float(sum(setting != WANTED[switch] for switch, setting in point.settings.items()))
 
 

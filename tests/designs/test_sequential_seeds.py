@@ -69,7 +69,7 @@ def test_seeds_that_are_not_free_are_refused(spec: dict[str, object], said: str)
         DesignSpec.parse(spec).build(a_context(SWITCHES))
 
 
-def test_nothing_is_asked_while_a_trial_of_the_look_is_out() -> None:
+def test_nothing_is_proposed_while_a_trial_of_the_look_is_missing() -> None:
     sequential = design()
     *reported, missing = sequential.ask()
     for proposal in reported:
@@ -102,6 +102,6 @@ def test_designs_that_need_one_number_of_seeds_say_so(kind: str) -> None:
 @pytest.mark.parametrize(
     "seeds", [{"start": 3, "max": 3}, {"start": 1, "max": 5}, {"start": 3, "max": 99}, {"start": 3}]
 )
-def test_schedules_that_cannot_be_are_refused(seeds: dict[str, int]) -> None:
+def test_impossible_schedules_are_refused(seeds: dict[str, int]) -> None:
     with pytest.raises(ValidationError):
         design(seeds=seeds)

@@ -52,7 +52,7 @@ def costs(**parameters: int) -> Callable[[Point], PointCost]:
     return cost
 
 
-def test_removes_what_is_free_and_keeps_what_is_needed_the_dearest_first() -> None:
+def test_removes_what_is_free_the_most_expensive_first_and_keeps_what_is_needed() -> None:
     context = a_context(on_off(*"abcd"), cost=costs(a=10, b=30, c=20, d=40), margin=0.1)
     design = run(SimplifySpec(seeds=3), context, noisy(additive(a=0.01, b=0.02, c=0.01, d=0.5)))
     assert removed(design) == ["b", "c", "a"]
@@ -81,7 +81,7 @@ def test_a_larger_objective_may_be_better() -> None:
 
 
 def greedy_fails(settings: Mapping[str, str]) -> float:
-    """Without `a` (the dearest) nothing else can go; with it, both others can."""
+    """Without `a` (the most expensive) nothing else can go; with it, both others can."""
     gone = {switch for switch, setting in settings.items() if setting != "on"}
     return 1.0 if "a" in gone and len(gone) > 1 else 0.0
 
@@ -95,7 +95,7 @@ def test_a_beam_gets_past_an_interaction_that_greedy_does_not() -> None:
     assert beam.path[-1].cost.parameters == 1030 < greedy.path[-1].cost.parameters
 
 
-def test_two_that_continuely_together_need_a_switch_of_their_own() -> None:
+def test_two_parts_that_can_only_go_together_need_a_common_switch() -> None:
     """Steps are single removals: what is acceptable only as a pair is not found, whatever the beam."""
     context = a_context(on_off(*"ab"), margin=0.1)
     design = run(SimplifySpec(beam=9), context, noisy(lambda s: float((s["a"] == "on") != (s["b"] == "on"))))

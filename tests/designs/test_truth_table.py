@@ -1,4 +1,4 @@
-"""Designs replayed on a table in which every variant of a real space was trained say what the grid says."""
+"""Designs replayed on a table in which every variant of a real space was trained agree with the grid."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_table_is_the_whole_grid_with_every_seed(table: TruthTable) -> None:
     assert all(len(row.losses) == table.seeds >= 10 for row in table.rows.values())
 
 
-def test_leave_one_out_with_growing_seeds_says_what_the_grid_says_for_a_fifteenth(table: TruthTable) -> None:
+def test_leave_one_out_with_growing_seeds_agrees_with_the_grid_at_a_fifteenth_of_its_cost(table: TruthTable) -> None:
     tally = leave_one_out(table, SeedsSpec(start=3, max=table.seeds), "", [ORDER])
     agree, false = shares(tally)
     assert statistics.fmean(tally.saved) >= 15

@@ -154,7 +154,7 @@ def test_verdicts_keep_their_error_rates() -> None:
         assert words[word] / studies >= 0.03, words  # nor is it cautious: the level is used
 
 
-def test_the_choice_never_hangs_on_compared_seeds() -> None:
+def test_the_choice_never_depends_on_compared_seeds() -> None:
     """Whatever the compared seeds give, the choice is the same."""
     spec = {"kind": "leave_one_out", "seeds": 2}
     absurd = lambda point, seed: loss(point, seed) if point.role.scouts else -1e9 * noise(point.name, seed)  # noqa: E731

@@ -78,7 +78,7 @@ def drive(
 ) -> StudyResult:
     result = run_study(planner(folder, **space), store, trainer, ENVIRONMENT, log or Log())
     if isinstance(trainer, Listening):
-        eventually(trainer.is_idle)  # who was told to stop may still have to hear it, and the next study counts anew
+        eventually(trainer.is_idle)  # workers may not have received their stop yet, and the next study counts from 0
     return result
 
 

@@ -127,7 +127,7 @@ def job(number: int, wanted: Trial) -> Job:
 
 
 def listen(engine: Engine, until: Callable[[list[Message]], bool], timeout: float = 240.0) -> list[Message]:
-    """What an engine says, until it has said something."""
+    """The events of an engine; waits until there are any."""
     heard: list[Message] = []
     deadline = time.monotonic() + timeout
     while not until(heard):
@@ -137,12 +137,12 @@ def listen(engine: Engine, until: Callable[[list[Message]], bool], timeout: floa
 
 
 def ended(*numbers: int) -> Callable[[list[Message]], bool]:
-    """Whether these jobs are over."""
+    """Whether these jobs have ended."""
     return lambda heard: {m.number for m in heard if isinstance(m, Done | Broken)} >= set(numbers)
 
 
 def points(messages: list[Message]) -> list[Measurement]:
-    """The curve in what was heard."""
+    """The curve in these events."""
     return [m.event for m in messages if isinstance(m, Happened) and isinstance(m.event, Measurement)]
 
 

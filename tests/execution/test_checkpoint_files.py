@@ -1,4 +1,4 @@
-"""The files of a checkpoint: no code runs from them, and what was changed is not trained on from."""
+"""The files of a checkpoint: reading them runs no code, and training does not resume from changed files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert (pack.members, pack.alive) == (("a", "b", "c"), {"a", "c"})
 
 
-def test_one_changed_bit_is_seen(tmp_path: Path) -> None:
+def test_one_changed_bit_is_detected(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, STATE, ["a", "b", "c"])
     file = tmp_path / "state.pt"
     content = bytearray(file.read_bytes())
@@ -52,7 +52,7 @@ def test_one_changed_bit_is_seen(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("told", ["none", "of the file", "{", "[]"])
 def test_no_code_runs_from_a_checkpoint(tmp_path: Path, told: str) -> None:
-    """Neither where somebody wrote the right checksum too, nor where there is none."""
+    """Neither with a correct checksum nor without one."""
     folder, mark = tmp_path / "checkpoint", tmp_path / "ran"
     folder.mkdir()
     write_checkpoint(folder, STATE, ["a", "b", "c"])
@@ -67,7 +67,7 @@ def test_no_code_runs_from_a_checkpoint(tmp_path: Path, told: str) -> None:
     assert not mark.exists()
 
 
-def test_a_checkpoint_whose_writer_died_is_none(tmp_path: Path) -> None:
+def test_an_incomplete_checkpoint_is_not_used(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, STATE, ["a", "b", "c"])
     (tmp_path / "members.json").unlink()
     content = (tmp_path / "state.pt").read_bytes()

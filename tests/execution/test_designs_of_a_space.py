@@ -1,4 +1,4 @@
-"""Designs over real specs: through the plan, the driver and the store, and on again from there."""
+"""Designs over real specs: through the plan, the driver and the store, and resumed from the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ablate doctor`: every way of running a step is compared, and a difference is told."""
+"""`ablate doctor`: every way of running a step is compared, and differences are reported."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_file_holds_what_is_printed(
     assert "it was seen" in capsys.readouterr().out
 
 
-def test_a_folder_that_is_not_there(folder: Path) -> None:
+def test_a_missing_folder(folder: Path) -> None:
     with pytest.raises(EngineError, match="there is no such folder"):
         doctor(out=folder / "nowhere" / "told.json")
 

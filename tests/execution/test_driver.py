@@ -124,7 +124,7 @@ def test_a_second_run_trains_nothing(run: Run) -> None:
     assert engine.jobs == []
 
 
-def test_what_raises_is_tried_once_and_again_in_the_next_run(run: Run, store: Store, folder: Path) -> None:
+def test_a_trial_that_raises_is_tried_again_only_in_the_next_run(run: Run, store: Store, folder: Path) -> None:
     engine = ScriptedEngine(for_variant("norm=none", raise_, folder))
     log = Log()
     assert counts(run(engine, log)) == {"trials": 6, "trained": 4, "failed": 2}
@@ -191,7 +191,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> UseRounds:
     return use
 
 
-def test_a_design_may_wait_for_results_and_hears_each_once(run: Run, store: Store, rounds: UseRounds) -> None:
+def test_a_design_may_wait_for_results_and_gets_each_once(run: Run, store: Store, rounds: UseRounds) -> None:
     base, other = point(BASELINE), point("x", values="identity")
     script = [[Proposal(base, 0)], [Proposal(other, 0), Proposal(base, 1)], [Proposal(other, 1)]]
     made = rounds(script)
@@ -215,7 +215,7 @@ def test_a_design_may_wait_for_results_and_hears_each_once(run: Run, store: Stor
     assert engine.jobs == []
 
 
-def test_points_that_are_one_variant_are_trained_once_and_all_told(run: Run, rounds: UseRounds) -> None:
+def test_points_that_are_one_variant_are_trained_once_and_reported_for_each(run: Run, rounds: UseRounds) -> None:
     one, same, again = point(BASELINE), point("same"), point("again")
     made = rounds([[Proposal(one, 0), Proposal(same, 0)], [Proposal(again, 0)]])
     engine = ScriptedEngine()
@@ -320,7 +320,7 @@ def test_two_drivers_of_the_same_trials_train_each_once(folder: Path, location: 
     assert [result.trained + result.reused for result in results] == [24, 24]
 
 
-def test_an_engine_may_begin_a_job_again_itself(run: Run, store: Store, folder: Path) -> None:
+def test_an_engine_may_restart_a_job_itself(run: Run, store: Store, folder: Path) -> None:
     def elsewhere(job: Job, attempt: int) -> Sequence[Message]:
         began, lost, *told = [
             Began(job.number, WorkerRecord("first", "cpu: old", 1)),
@@ -446,14 +446,16 @@ def test_the_trivial_baselines_of_the_data_are_stored(run: Run, store: Store, fo
     assert store.study("sample").trivial["bigram"]["val_loss"] < store.study("sample").trivial["unigram"]["val_loss"]
 
 
-def test_a_task_that_cannot_tell_its_trivial_baselines(run: Run, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_cannot_compute_its_trivial_baselines(
+    run: Run, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(LanguageModel, "baselines", lambda self: 1 / 0)
     with pytest.raises(PluginError, match="trivial baselines raised ZeroDivisionError"):
         run()
     assert store.studies() == []
 
 
-def test_a_trivial_baseline_that_is_no_number_is_left_out(
+def test_a_trivial_baseline_that_is_not_a_number_is_left_out(
     run: Run, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(

@@ -89,7 +89,7 @@ def test_other_structures_are_other_jobs(run: Run) -> None:
     assert sizes(engine) == [8, 2]
 
 
-def test_a_member_that_diverges_is_stored_at_once_and_heard_no_more(run: Run, store: Store) -> None:
+def test_a_member_that_diverges_is_stored_at_once_and_no_longer_tracked(run: Run, store: Store) -> None:
     def diverge_one(job: Job, attempt: int) -> Sequence[Message]:
         events = [measured(0, 3, 3, 3, 3), Diverged(1, 1, float("inf")), measured(2, 2, float("nan"), 2, 2)]
         return [*(Happened(job.number, event) for event in events), Done(job.number)]
@@ -149,11 +149,11 @@ def test_a_pack_whose_worker_was_killed_continues_as_the_pack_it_was(run: Run, s
 
 
 def replace_weights(members: Sequence[JobMember], other: Sequence[JobMember]) -> tuple[JobMember, ...]:
-    """The members with the files of weights of others: who is over keeps none."""
+    """The members with the files of weights of others; completed members have none."""
     return tuple(replace(member, weights=two.weights) for member, two in zip(members, other, strict=True))
 
 
-def test_who_was_parted_from_its_pack_says_so(run: Run, store: Store) -> None:
+def test_a_trial_separated_from_its_pack_says_so(run: Run, store: Store) -> None:
     def two_survive(job: Job, attempt: int) -> Sequence[Message]:
         if len(job.members) <= 2:
             return finish(job, attempt)
@@ -257,7 +257,7 @@ def test_packs_are_as_large_as_memory_allows(trials: Any, monkeypatch: pytest.Mo
     assert taken(made, Packing(64, "cuda")) == [[i] for i in range(8)]
 
 
-def test_by_itself_a_pack_on_a_cpu_is_as_large_as_gains(trials: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_default_a_pack_on_a_cpu_is_as_large_as_is_faster(trials: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ablate.planning.packing.free_bytes", lambda device: 2.0**40)
     _, made = trials()
     assert taken(made, Packing()) == [list(range(8))]
@@ -279,11 +279,11 @@ def test_packs_shrink_when_a_cluster_grows(trials: Any) -> None:
 
 
 def test_a_pack_of_a_dead_driver_continues_as_it_was(trials: Any) -> None:
-    """Its checkpoint is of these members in this order; who is over, or has left it, only fills its place."""
+    """Its checkpoint has these members in this order; members that are complete or have left only fill their places."""
     _, made = trials()
     keys = [trial.key for trial in made]
     queue = Queue(Packing(2), lambda: 1)
-    for i in (0, 1, 3, 4, 5):  # 2 and 6 are over; 3 has left, and is wanted now all the same
+    for i in (0, 1, 3, 4, 5):  # 2 and 6 are complete; 3 has left, and is requested again
         queue.add(made[i])
     lefts = [
         ResumablePack(tuple(keys[i] for i in (6, 4, 1, 3)), frozenset(keys[i] for i in (6, 4, 1))),
@@ -298,7 +298,7 @@ def test_a_pack_of_a_dead_driver_continues_as_it_was(trials: Any) -> None:
     assert ([made.index(waiting.trial) for waiting in third.waiting], third.whole) == ([5], ())
 
 
-def test_members_that_are_over_leave_a_pack_that_continues(run: Run, store: Store, folder: Path) -> None:
+def test_completed_members_leave_a_pack_that_continues(run: Run, store: Store, folder: Path) -> None:
     class Resuming(ScriptedEngine):
         def resumable_packs(self) -> list[ResumablePack]:
             return [ResumablePack(tuple(reversed(keys)), frozenset(keys))]
@@ -315,7 +315,7 @@ def test_members_that_are_over_leave_a_pack_that_continues(run: Run, store: Stor
     assert sizes(engine) == [8]
 
 
-def test_a_job_that_ends_before_its_trials_do_is_no_end_of_theirs(run: Run, store: Store) -> None:
+def test_a_job_that_ends_early_does_not_end_its_trials(run: Run, store: Store) -> None:
     def end_early(job: Job, attempt: int) -> Sequence[Message]:
         return finish(job, attempt) if len(job.members) == 1 else [*finish(job, attempt)[:2], Done(job.number)]
 
@@ -325,7 +325,7 @@ def test_a_job_that_ends_before_its_trials_do_is_no_end_of_theirs(run: Run, stor
     assert {curve[-1].step for curve in curves} == {2}
 
 
-def test_who_lost_its_worker_alone_is_tried_alone(trials: Any) -> None:
+def test_a_trial_that_lost_its_worker_alone_is_tried_alone(trials: Any) -> None:
     _, made = trials()
     queue = Queue(Packing(8), lambda: 1)
     for trial in made[1:]:
@@ -335,7 +335,7 @@ def test_who_lost_its_worker_alone_is_tried_alone(trials: Any) -> None:
     assert len(queue.take().waiting) == 7
 
 
-def test_what_times_a_step_is_trained_alone(run: Run, store: Store) -> None:
+def test_timing_trials_are_trained_alone(run: Run, store: Store) -> None:
     """Its share of the seconds of a pack would depend on what else is in the pack."""
     engine = ScriptedEngine(size=1)
     run(engine, match="seconds")

@@ -68,7 +68,7 @@ def by_state(store: Store, name: str = "sample") -> dict[TrialState, set[str]]:
 
 
 @pytest.mark.parametrize("most", [1, 4])
-def test_what_is_pruned_is_stored_as_pruned_with_the_curve_that_it_had(store: Store, folder: Path, most: int) -> None:
+def test_pruned_trials_are_stored_as_pruned_with_their_curves(store: Store, folder: Path, most: int) -> None:
     log = Log()
     result, engine = run(store, folder, most=most, log=log)
     found = by_state(store)
@@ -118,7 +118,7 @@ def test_the_design_of_a_study_may_stop_pruning(store: Store, folder: Path) -> N
     assert (whole.trained, whole.pruned) == (first.pruned, 0)
 
 
-def test_what_is_pruned_has_no_mean_and_no_verdict(store: Store, folder: Path) -> None:
+def test_pruned_trials_have_no_mean_and_no_verdict(store: Store, folder: Path) -> None:
     run(store, folder)
     report = read_study(store, "sample")
     pruned = [row for row in report.variants if row.pruned]

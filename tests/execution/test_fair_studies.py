@@ -1,4 +1,4 @@
-"""Tuned and matched studies: through the plan, the driver, the store and the report, and on again from there."""
+"""Tuned and matched studies: through the plan, the driver, the store and the report, and resumed from the store."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def words(store: Store, study: str = "sample") -> dict[str, str]:
     return {row.name: row.verdict.word for row in read_study(store, study).variants if row.verdict is not None}
 
 
-def test_one_rate_for_all_gives_the_wrong_verdict_and_a_tuned_one_the_right(store: Store, folder: Path) -> None:
+def test_one_rate_for_all_gives_the_wrong_verdict_and_tuned_rates_the_right_one(store: Store, folder: Path) -> None:
     run(store, folder, name="untuned", design={"kind": "leave_one_out", "seeds": 3})
     assert words(store, "untuned") == {"values=identity": "needed", "norm=none": "needed"}
     result = run(store, folder, tune=TUNE, design={"kind": "leave_one_out", "seeds": 3})
@@ -203,7 +203,7 @@ def test_claims_are_about_variants_as_they_were_tuned(store: Store, folder: Path
     ],
     ids=lambda design: design["kind"],
 )
-def test_every_variant_that_a_design_comes_to_is_tuned(store: Store, folder: Path, design: dict[str, Any]) -> None:
+def test_every_variant_that_a_design_proposes_is_tuned(store: Store, folder: Path, design: dict[str, Any]) -> None:
     run(store, folder, tune=TUNE, design=design)
     tuning = read_study(store, "sample").tuning
     assert tuning is not None

@@ -1,4 +1,4 @@
-"""What the driver writes: of a plan that is larger than a driver may be silent for, and of trials that run."""
+"""Writes of the driver: plans that take longer to write than a driver may be silent, and points of running trials."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def test_a_plan_that_is_written_in_parts_is_the_plan(
     assert len(signs) == 2 * (parts + 1)
 
 
-def test_who_lost_the_study_hears_it_when_a_trial_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_lost_the_study_notices_when_a_trial_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     plan = make_plan(planner(tmp_path))
     trial = plan.trials[0]

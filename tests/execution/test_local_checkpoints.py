@@ -207,7 +207,7 @@ def options(folder: Path, **given: object) -> EngineOptions:
         ({"storage": "s3://bucket"}, r"--storage: .*--engine ray"),
     ],
 )
-def test_what_this_machine_cannot_give_is_refused(folder: Path, given: dict[str, object], said: str) -> None:
+def test_resources_that_this_machine_lacks_are_refused(folder: Path, given: dict[str, object], said: str) -> None:
     with pytest.raises(EngineError, match=said):
         make_engine("local", options(folder, **given))
 

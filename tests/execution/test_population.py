@@ -1,4 +1,4 @@
-"""Population based training, as far as no cluster is needed for it."""
+"""The parts of population based training that need no cluster."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_members_begin_with_drawn_values_and_are_trials_of_their_own(plan: Plan,
         ({"size": 1}, "greater than or equal to 2"),
     ],
 )
-def test_what_is_no_population_is_refused(design: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_an_invalid_population_is_refused(design: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match=said):
         changed(tmp_path, **design)
 
@@ -68,7 +68,7 @@ def test_members_that_exchange_before_they_are_measured_make_no_population(tmp_p
         make_plan(made)
 
 
-def test_the_local_engine_says_which_can(plan: Plan, tmp_path: Path) -> None:
+def test_the_local_engine_says_which_engine_can(plan: Plan, tmp_path: Path) -> None:
     with LocalEngine(tmp_path / "cache", workers=1) as local, pytest.raises(EngineError, match=r"--engine ray"):
         local.admit(plan)
 

@@ -90,7 +90,7 @@ def test_a_batch_that_cannot_be_divided_is_refused(folder: Path, batch: int, mic
 
 
 @pytest.mark.parametrize("shard", [False, True])
-def test_a_process_that_hangs_is_given_up(folder: Path, shard: bool) -> None:
+def test_a_process_that_hangs_is_abandoned(folder: Path, shard: bool) -> None:
     """The second process is stopped by a signal in the middle of training: it neither ends nor answers."""
     source = planner(folder, **CHANGES)
     trial = make_plan(source).trials[0]

@@ -34,7 +34,9 @@ from ablate.store.records import TrialState
 pytestmark = RAY_MARKS
 
 
-def test_fractions_are_respected_plugins_travel_and_who_is_to_stop_stops(trainer: Listening, ray_folder: Path) -> None:
+def test_fractions_are_respected_plugins_are_copied_and_stopped_trials_stop(
+    trainer: Listening, ray_folder: Path
+) -> None:
     assert trainer.size == 2
     for number in (1, 2, 3):
         trainer.submit(job(number, trial(ray_folder, steps=10**6)))
@@ -58,7 +60,7 @@ def test_with_json_standard_output_is_one_object(cluster: Cluster, tmp_path: Pat
     assert {"printed", "written past Python"} <= set(trained.err.splitlines())
 
 
-def test_what_no_machine_has_is_refused_with_what_there_is(
+def test_resources_that_no_machine_has_are_refused_with_those_there_are(
     cluster: Cluster, trainer: Listening, ray_folder: Path
 ) -> None:
     wanted = ResourcesSpec(custom={"slice": 5}, memory=0.1)
@@ -133,7 +135,7 @@ def test_a_population_exchanges_weights_and_values(trainer: Listening, ray_folde
     assert len(set(trained.values())) < 4, "nobody has the weights, and so the first steps, of another"
 
 
-def test_what_does_not_fit_into_memory_or_raises_fails_alone(trainer: Listening, ray_folder: Path) -> None:
+def test_a_trial_that_does_not_fit_into_memory_or_raises_fails_alone(trainer: Listening, ray_folder: Path) -> None:
     fine = trial(ray_folder, steps=2, evaluations=2)
     huge = fine.variant.spec.model_dump(mode="json")
     huge["model"]["width"] = 2**30  # an embedding of a terabyte, which is refused at once

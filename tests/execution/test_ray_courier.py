@@ -1,4 +1,4 @@
-"""What a node lacks is brought to it."""
+"""Data and plugins that a node lacks are copied to it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_workers_of_one_node_may_unpack_at_once(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "node").iterdir()] == [target.name]
 
 
-def test_a_plugin_is_read_where_it_lies_or_from_what_came_along(tmp_path: Path) -> None:
+def test_a_plugin_is_read_from_its_path_or_from_the_copy(tmp_path: Path) -> None:
     here = tmp_path / "mine.py"
     here.write_text("x = 1")
     path, content = read_plugin("mine.py")
@@ -85,12 +85,12 @@ def test_a_plugin_is_read_where_it_lies_or_from_what_came_along(tmp_path: Path) 
     assert [each.name for each in came.parent.iterdir()] == ["mine.py"]
 
 
-def test_a_plugin_that_is_not_there_is_reported() -> None:
+def test_a_missing_plugin_is_reported() -> None:
     with pytest.raises(PluginError, match=r"none\.py: this file cannot be read"):
         read_plugin("none.py")
 
 
-def test_who_is_to_stop_is_reported_once(tmp_path: Path) -> None:
+def test_each_stop_is_reported_once(tmp_path: Path) -> None:
     real = Courier(str(tmp_path))
     real.stop(3, 1)
     real.stop(3, 0)

@@ -82,7 +82,7 @@ def test_a_killed_worker_continues_from_its_checkpoint_and_the_curve_is_that_of_
     assert second.worker.pid != first.worker.pid
     curve = points(after[again:])
     assert [point.step for point in curve] == [0, *wanted.variant.spec.training.evaluation_steps()]
-    # What was told before the checkpoint is told again, not trained again: its seconds are the same.
+    # Points from before the checkpoint are sent again, not trained again: its seconds are the same.
     told = [point.seconds for point in points(before) if point.step <= 100]
     assert [point.seconds for point in curve[: len(told)]] == told
     trainer.submit(job(302, wanted))
@@ -204,7 +204,7 @@ def test_a_killed_driver_continues_where_it_was_from_checkpoints_and_brings_plug
     assert not list((ray_folder / "checkpoints").glob(left_by_anyone)), "no later plan resumes from it"
 
 
-def test_a_pack_of_a_driver_that_is_gone_continues_and_completed_members_leave_it(
+def test_a_pack_of_a_dead_driver_continues_and_completed_members_leave_it(
     cluster: Cluster, trainer: Listening, ray_folder: Path
 ) -> None:
     wanted = trial(ray_folder)
@@ -229,7 +229,7 @@ def test_a_pack_of_a_driver_that_is_gone_continues_and_completed_members_leave_i
     assert [math.isfinite(loss) for loss in curve[-1].train_loss] == [True, False, True]
 
 
-def test_gpus_are_asked_how_large_they_are_when_they_join_and_though_they_are_taken(
+def test_the_memory_of_gpus_is_queried_when_they_join_even_if_they_are_in_use(
     cluster: Cluster, trainer: Listening
 ) -> None:
     gpus = Gpus(lambda: 2**34)

@@ -11,7 +11,7 @@ pytest.importorskip("ray")
 pytestmark = pytest.mark.timeout(900)
 
 
-def test_workers_that_are_killed_for_memory_cost_their_trials_an_attempt_and_nobody_the_study(
+def test_workers_that_are_killed_for_memory_cost_an_attempt_and_not_the_study(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_memory_usage_threshold", "0.001")  # of the machine

@@ -1,4 +1,4 @@
-"""What is reserved for a job, and how many fit, without a cluster."""
+"""The resources that are reserved for a job, and how many jobs fit, without a cluster."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_gpu_of_unknown_size_is_for_one_trial_at_a_time() -> None:
     assert (dict(seat.needs)["GPU"], seat.memory, count) == (1.0, 0, 2)
 
 
-def test_labels_and_resources_of_ones_own_choose_nodes() -> None:
+def test_custom_labels_and_resources_choose_nodes() -> None:
     fast = Node({"CPU": 4.0, "memory": 64.0 * GIB, "disk": 2.0}, {"zone": "a"})
     slow = Node({"CPU": 8.0, "memory": 64.0 * GIB}, {"zone": "b"})
     assert found([fast, slow]) == {"cpu": 12}

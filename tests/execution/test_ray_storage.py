@@ -1,4 +1,4 @@
-"""Where checkpoints are kept, and which of an earlier driver's are found again."""
+"""Where checkpoints are kept, and which ones of an earlier driver are found."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_relative_folder_is_one_of_the_working_folder(tmp_path: Path, monkeypa
         ("file://elsewhere/x", "cannot be written there"),
     ],
 )
-def test_a_place_that_is_none_is_reported(where: str, said: str, tmp_path: Path) -> None:
+def test_an_invalid_location_is_reported(where: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(EngineError, match=said):
         open_storage(where.format(tmp_path))
@@ -68,7 +68,7 @@ def test_a_missing_package_is_reported() -> None:
         open_storage("dropbox://x/y")
 
 
-def test_what_an_earlier_driver_left_is_found_by_what_is_trained(tmp_path: Path) -> None:
+def test_checkpoints_of_an_earlier_driver_are_found_by_what_is_trained(tmp_path: Path) -> None:
     storage = open_storage(str(tmp_path))
     old = checkpoint(tmp_path, "mine-20260101-000000-7", "k1_abc", 9)
     new = checkpoint(tmp_path, "mine-20260102-000000-3", "k1_def", 1)

@@ -69,7 +69,7 @@ def first_job(folder: Path, **changes: object) -> Job:
 
 
 def in_processes(job: Job, folder: Path, count: int, start: str = "") -> Iterator[Message]:
-    """What the first of several processes says that divide the weights, with a checkpoint in the middle."""
+    """Events of the first of several processes that divide the weights, with a checkpoint in the middle."""
     middle = CheckpointInterval(steps=STEPS // 2)
     state = read_checkpoint(Path(start)) if start else None
     group = rank_group(job, folder / "cache", ["cpu"] * count, 1, (), start, middle, 60.0, shard=True)

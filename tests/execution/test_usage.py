@@ -1,4 +1,4 @@
-"""What a worker process says that it uses."""
+"""The use of resources that a worker process reports."""
 
 from __future__ import annotations
 

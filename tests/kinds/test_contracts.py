@@ -403,7 +403,7 @@ def test_every_kind_is_tried_or_named_with_what_it_needs(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_what_is_broken_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_violations_are_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     contract, spec, rule, (owner, attribute, value) = BROKEN[name]
     context = contract.contexts(spec)[0]
     assert rule not in {finding.rule for finding in contract.check(spec, [context])}

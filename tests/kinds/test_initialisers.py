@@ -1,4 +1,4 @@
-"""Initial weights have the spread that their rule says."""
+"""Initial weights have the standard deviation of their rule."""
 
 from __future__ import annotations
 

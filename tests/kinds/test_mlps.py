@@ -202,7 +202,7 @@ def test_the_loss_of_the_routers_logits() -> None:
     torch.testing.assert_close(losses[0], 0.1 * logits.exp().sum(-1).log().square().mean().view(1))
 
 
-def test_the_bias_moves_against_the_load_in_training_alone() -> None:
+def test_the_bias_moves_against_the_load_only_in_training() -> None:
     module = module_of({"kind": "mixture", "experts": E, "active": 2, "balance_rate": 0.01}, pack=2).train()
     assert isinstance(module, ExpertMixture)
     assert module.choice is not None
@@ -237,18 +237,18 @@ def test_the_bias_balances_the_load() -> None:
 @pytest.mark.parametrize(
     ("plain", "path", "rule"),
     [
-        ({"experts": 4, "active": 5}, "active", "a token cannot have more experts than there are"),
+        ({"experts": 4, "active": 5}, "active", "a token cannot have more experts than the layer"),
         ({"experts": 6, "groups": 4}, "groups", "divided into equal groups"),
         ({"experts": 8, "groups": 8}, "groups", "at least 2"),
         ({"groups": 2, "active_groups": 3}, "active_groups", "there are 2 groups"),
         ({"groups": 4, "active": 3}, "active", "the active groups hold 2 experts"),
-        ({"shared_gate": True}, "shared_gate", "there are none"),
+        ({"shared_gate": True}, "shared_gate", "`shared` is 0"),
         ({"gated": False, "limit": 7}, "limit", "belong to the product of a gated expert"),
         ({"gated": False, "shift": 1}, "shift", "belong to the product of a gated expert"),
-        ({"active": 1}, "normalise", "the router would learn nothing"),
+        ({"active": 1}, "normalise", "the router would get no gradient"),
     ],
 )
-def test_a_mixture_that_cannot_be_is_refused(plain: dict[str, Any], path: str, rule: str) -> None:
+def test_an_impossible_mixture_is_refused(plain: dict[str, Any], path: str, rule: str) -> None:
     with pytest.raises(ValidationError, match=rule) as refused:
         MixtureSpec.model_validate(plain)
     (error,) = refused.value.errors()
@@ -257,7 +257,7 @@ def test_a_mixture_that_cannot_be_is_refused(plain: dict[str, Any], path: str, r
 
 
 @pytest.mark.parametrize("gated", [False, True])
-def test_dropout_falls_on_the_hidden_layer(gated: bool) -> None:
+def test_dropout_applies_to_the_hidden_layer(gated: bool) -> None:
     """Linear, GELU, Dropout, Linear of torch from the same random state; in evaluation there is none."""
     module = module_of({"kind": "gated" if gated else "plain", "activation": "gelu", "dropout": 0.4, "ratio": 2})
     x = noise("x", 1, B, T, D)

@@ -191,7 +191,7 @@ def alone(kind: str, member: int, values: dict[str, Any], steps: int = STEPS) ->
 
 
 @pytest.mark.parametrize("kind", sorted(MEMBERS))
-def test_every_member_moves_as_if_alone(kind: str) -> None:
+def test_every_member_is_updated_as_if_alone(kind: str) -> None:
     members = MEMBERS[kind]
     model = linear(len(members))
     optimizer = PackOptimizer(model, settings(kind, members))
@@ -397,7 +397,7 @@ def test_its_state_takes_the_bytes_that_it_says(kind: str) -> None:
     ("shape", "sides"),
     [((7,), ()), ((4, 7), (0, 1)), ((6, 25), (0,)), ((6, 24), (0, 1)), ((3, 5, 7), (0, 1, 2)), ((30, 40), (0,))],
 )
-def test_soap_leaves_long_sides_as_they_are(shape: tuple[int, ...], sides: tuple[int, ...]) -> None:
+def test_soap_does_not_precondition_long_sides(shape: tuple[int, ...], sides: tuple[int, ...]) -> None:
     """Vectors, sides longer than 4 times the others, and sides longer than `longest`."""
     spec = OptimizerSpec.parse({"kind": "soap", "lr": 0.1, "longest": 35})
     parameter = nn.Parameter(torch.ones(1, *shape))

@@ -179,18 +179,18 @@ def test_positions_by_layer() -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
-    ({"kind": "rotary", "fraction": 0.25}, "positions.fraction", "turn pairs", "even number of channels"),
+    ({"kind": "rotary", "fraction": 0.25}, "positions.fraction", "rotate pairs", "even number of channels"),
     ({"kind": "rotary", "fraction": 0}, "positions.fraction", "greater than 0", ""),
     (
         {"kind": "rotary", "scaling": {"kind": "llama3", "low_frequency": 4}},
         "positions.scaling.low_frequency",
-        "`low_frequency` below `high_frequency`",
+        "`low_frequency` must be below `high_frequency`",
         "Set a lower",
     ),
     (
         {"kind": "rotary", "scaling": {"kind": "yarn", "factor": 2, "original_context": 64, "slow": 40}},
         "positions.scaling.slow",
-        "from fast pairs to slow ones",
+        "`slow` must be below `fast`",
         "Set a lower `slow`",
     ),
     (
@@ -228,7 +228,7 @@ def test_rotary_is_refused_where_the_mixer_cannot_apply_it(kind: str) -> None:
         ModelSpec.model_validate({**plain, "positions": "none", "exceptions": {"last": {"positions": "rotary"}}})
 
 
-def test_hashes_of_before_stay() -> None:
+def test_hashes_of_earlier_versions_do_not_change() -> None:
     assert RotarySpec().canonical() == {"kind": "rotary"}
     assert RotarySpec.model_validate({"fraction": 1, "scaling": "none"}).canonical() == {"kind": "rotary"}
     assert AlibiSpec(slopes="geometric").canonical() == {"kind": "alibi"}

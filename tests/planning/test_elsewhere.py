@@ -52,7 +52,7 @@ def test_a_step_takes_its_arithmetic_or_its_traffic_whichever_is_longer() -> Non
     assert slow_memory == pytest.approx(43_000 * moved / (0.8 * 2e11))
 
 
-def test_what_is_computed_again_takes_a_third_more_time() -> None:
+def test_recomputation_takes_a_third_more_time() -> None:
     machine = Machine(stated_device(1e12), 1, 0.5)
     again = machine.seconds(simplify(recompute="blocks")) / machine.seconds(simplify())
     assert again == pytest.approx(4 / 3)
@@ -91,7 +91,7 @@ def test_devices_by_name(name: str, device: str, count: int) -> None:
 @pytest.mark.parametrize(
     ("name", "said"), [("h10", "Did you mean `h100`"), ("abacus", "--flops"), ("h100x0", "not known")]
 )
-def test_a_device_that_is_not_known(name: str, said: str) -> None:
+def test_an_unknown_device(name: str, said: str) -> None:
     with pytest.raises(EngineError, match=said):
         find_device(name)
 

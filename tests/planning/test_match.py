@@ -1,4 +1,4 @@
-"""Equal budgets, held against brute force and against the cost of models that were really built."""
+"""Equal budgets, compared with brute force and with the cost of models that are really built."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def made_of(variant: Any) -> int:
     return int(task.open(Path(), task.prepare(Path(), lambda line: None)).shape.vocabulary)
 
 
-def test_heads_must_continue_dividing_the_width_and_the_refusal_says_what_can_be(tmp_path: Path) -> None:
+def test_heads_must_still_divide_the_width_and_the_error_says_what_is_possible(tmp_path: Path) -> None:
     model = {**SPACE["model"], "heads": 16}
     with pytest.raises(SpaceError) as caught:
         plan(tmp_path, match="parameters", model=model)

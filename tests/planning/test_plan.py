@@ -87,7 +87,7 @@ def test_costs_are_those_of_the_models(folder: Path) -> None:
         assert variant.flops == (passes + 14 * variant.cost.parameters) * 2  # AdamW: 14 operations a parameter; steps
 
 
-def test_a_mixer_that_does_not_know_its_cost_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mixer_without_a_cost_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*arguments: object) -> None:
         raise ZeroDivisionError("division by zero")
 
@@ -96,7 +96,7 @@ def test_a_mixer_that_does_not_know_its_cost_is_named(folder: Path, monkeypatch:
         make_plan(planner(folder))
 
 
-def test_a_baseline_that_makes_no_model_is_no_space() -> None:
+def test_a_space_whose_baseline_makes_no_model_is_refused() -> None:
     with pytest.raises((SpaceError, ValueError), match="kv_first"):
         space(switches={"order": {"kv": {"block.mixer.matmul_order": "kv_first"}, "usual": {}}})
 

@@ -1,4 +1,4 @@
-"""What only some designs give, in reports and figures: there where it belongs, and drawn where it lies."""
+"""Sections and figures of reports that only some designs have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of blocks: what is in them, that nothing overlaps, and that both painters paint all of it."""
+"""Pictures of blocks: what is in them, that nothing overlaps, and that both painters draw all of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures: what lies where, judged on the drawn artists; readable without colour and safe with any name."""
+"""The figures: positions of the drawn artists; readable without colour and safe with any name."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_optuna_can_work_with_it(store: FakeStore, url: str) -> None:
     assert list(frame["params_norm"].unique()) == ["rms", "none", "layer"]
 
 
-def test_again_adds_what_has_ended_since(store: FakeStore, url: str) -> None:
+def test_a_second_export_adds_trials_that_have_ended_since(store: FakeStore, url: str) -> None:
     export_optuna(store, "a_study", url)
     store.add("c", 1, {"val_loss": 1.0})
     assert export_optuna(store, "a_study", url) == (1, 4)
@@ -89,7 +89,7 @@ def test_again_adds_what_has_ended_since(store: FakeStore, url: str) -> None:
 
 
 @pytest.mark.parametrize("before", [TrialState.FAILED, TrialState.PRUNED])
-def test_what_ended_otherwise_since_is_written_again(store: FakeStore, url: str, before: TrialState) -> None:
+def test_trials_with_another_outcome_are_written_again(store: FakeStore, url: str, before: TrialState) -> None:
     store.add("b", 0, state=before)
     assert export_optuna(store, "a_study", url) == (5, 0)
     store.add("b", 0, {"val_loss": 1.125})

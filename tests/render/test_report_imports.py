@@ -1,4 +1,4 @@
-"""Reading a report must be quick: nothing heavy behind it."""
+"""Reading a report is fast: it imports no heavy packages."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_no_results_at_all_is_still_strict_json() -> None:
     }
 
 
-def test_strict_text_refuses_what_json_has_no_word_for() -> None:
+def test_strict_text_refuses_what_json_cannot_represent() -> None:
     with pytest.raises(ValueError, match="JSON"):
         to_text({"x": math.nan})
 

@@ -1,4 +1,4 @@
-"""What a report says of running a study again really runs it again."""
+"""The commands in a report that run a study again work."""
 
 from __future__ import annotations
 

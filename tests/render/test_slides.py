@@ -100,7 +100,7 @@ def test_both_blocks_have_one_scale() -> None:
     assert boxes[0] != boxes[1], "blocks of equal width would tell nothing"
 
 
-def test_the_variant_can_be_chosen_and_is_otherwise_the_smallest_that_will_do() -> None:
+def test_the_variant_can_be_chosen_and_is_by_default_the_smallest_that_will_do() -> None:
     findings = read_findings(_store(), "a_study")
     assert "Block of block=parallel" in slides(findings)  # sas_p is needed
     assert "Block of block=sas_p" in slides(findings, "block=sas_p")
@@ -116,7 +116,7 @@ def test_the_variant_can_be_chosen_and_is_otherwise_the_smallest_that_will_do() 
     assert other == "block=parallel", "the baseline's block is not shown twice"
 
 
-def test_texts_of_users_run_nowhere() -> None:
+def test_texts_of_users_are_never_executed() -> None:
     nasty = '"><script>window.caught=1</script><img src=x onerror=window.caught=1>'
     shown = read(slides(read_findings(_store(question=nasty), "a_study")))
     assert "script" not in shown.tags

@@ -1,4 +1,4 @@
-"""Paths set in specs that are opened only on the way give what paths set in wholly plain data give."""
+"""Setting paths in specs of which only the needed parts are converted agrees with setting them in plain data."""
 
 from __future__ import annotations
 

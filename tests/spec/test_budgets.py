@@ -1,4 +1,4 @@
-"""`budgets` of a space: what is refused, what they leave alone, and what is trained."""
+"""`budgets` of a space: what is refused, what they do not change, and what is trained."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def space(folder: Path, **changed: Any) -> Any:
         ("[1, 0.01]", "less than one of 10 steps is left"),
     ],
 )
-def test_budgets_that_cannot_be(budgets: str, said: str, tmp_path: Path) -> None:
+def test_impossible_budgets(budgets: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(SpaceError, match=said):
         space(tmp_path, budgets=budgets)
 
@@ -59,7 +59,7 @@ def test_budgets_that_cannot_be(budgets: str, said: str, tmp_path: Path) -> None
         ({"switches": "{long: {never: {}, always: {training.steps: 20}}}"}, "which the switch `long` also sets"),
     ],
 )
-def test_budgets_beside_what_they_do_not_fit(changed: dict[str, str], said: str, tmp_path: Path) -> None:
+def test_budgets_with_incompatible_settings(changed: dict[str, str], said: str, tmp_path: Path) -> None:
     with pytest.raises(SpaceError, match=said):
         space(tmp_path, budgets="[1, 2]", **changed)
 

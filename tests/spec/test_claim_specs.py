@@ -1,4 +1,4 @@
-"""Claims in a space: their sorts, and every refusal before anything trains."""
+"""Claims in a space: their kinds, and every refusal before anything trains."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def space(*claims: dict[str, Any], **others: Any) -> SpaceSpec:
 
 
 def refused(*claims: dict[str, Any], **others: Any) -> tuple[tuple[str | int, ...], str]:
-    """Path and text (rule and way out) of the one refusal."""
+    """Path and text (rule and remedy) of the only refusal."""
     with pytest.raises(ValidationError) as caught:
         space(*claims, **others)
     (line,) = caught.value.errors(include_url=False)
@@ -94,13 +94,13 @@ def test_spaces_without_claims_keep_their_canonical_form() -> None:
         ({"leftt": "norm=none"}, ("leftt",), "Did you mean `left`?"),
     ],
 )
-def test_a_comparison_that_cannot_be_settled(changes: dict[str, Any], path: tuple[str, ...], text: str) -> None:
+def test_a_comparison_that_cannot_be_decided(changes: dict[str, Any], path: tuple[str, ...], text: str) -> None:
     at, message = refused(COMPARISON | changes)
     assert at == ("claims", 0, *path)
     assert text in message
 
 
-def test_what_is_missing_is_said_at_the_claim() -> None:
+def test_missing_parts_are_reported_at_the_claim() -> None:
     for key in ("margin", "expect"):
         at, message = refused({name: value for name, value in COMPARISON.items() if name != key})
         assert at == ("claims", 0)
@@ -116,7 +116,7 @@ def test_ids_are_unique() -> None:
     assert "two claims have the id `a`. Rename" in message
 
 
-def test_numbers_orders_and_trends_that_cannot_be_settled() -> None:
+def test_numbers_orders_and_trends_that_cannot_be_decided() -> None:
     at, message = refused(NUMBER | {"subject": {"variant": "bot", "quantity": "parameters"}})
     assert (at, "Did you mean `both`?" in message) == (("claims", 0, "subject", "variant"), True)
     at, message = refused(NUMBER | {"subject": {"variant": "both", "quantity": "parameters", "over": "bot"}})

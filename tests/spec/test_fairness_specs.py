@@ -1,4 +1,4 @@
-"""`tune` and `match` in a space: how they are written, what they leave alone, and what is refused."""
+"""`tune` and `match` in a space: how they are written, what they do not change, and what is refused."""
 
 from __future__ import annotations
 
@@ -90,7 +90,9 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("changes", "path", "rule"), BAD)
-def test_what_cannot_be_is_refused_with_its_path_and_a_way_out(changes: dict[str, Any], path: str, rule: str) -> None:
+def test_impossible_settings_are_refused_with_their_path_and_a_remedy(
+    changes: dict[str, Any], path: str, rule: str
+) -> None:
     with pytest.raises(ValidationError) as caught:
         space(**changes)
     messages = {".".join(map(str, loc)): sentence for loc, sentence in describe(caught.value)}
@@ -128,7 +130,7 @@ def test_values_tuned_before_reach_their_variants_and_no_other() -> None:
         ),
     ],
 )
-def test_tuned_values_that_cannot_be(changes: dict[str, Any], path: str, words: str) -> None:
+def test_impossible_tuned_values(changes: dict[str, Any], path: str, words: str) -> None:
     with pytest.raises(ValidationError) as caught:
         space(**changes)
     loc, sentence = describe(caught.value)[0]

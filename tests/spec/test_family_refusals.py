@@ -1,4 +1,4 @@
-"""A model whose parts do not fit together is refused with path, rule and a way out, and the way out leads out."""
+"""A model whose parts do not fit together is refused with path, rule and remedy, and the remedy works."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ IN_CONTEXT: dict[str, tuple[Settings, Settings, str, str, str, Settings]] = {
         {},
         {"block.mixer.kv_heads": 2, "block.mixer.value": "identity"},
         "block.mixer.value",
-        "keep the width 24, and 2 heads of values are narrower",
+        "have the width 24, and 2 value heads are narrower",
         "`value: dense`",
         {"block.mixer.value": "dense"},
     ),
@@ -246,7 +246,7 @@ IN_CONTEXT: dict[str, tuple[Settings, Settings, str, str, str, Settings]] = {
         TRANSLATOR,
         {"decoder.mixer": {"kind": "attention", "shaping": "shaped"}},
         "decoder.mixer.shaping",
-        "from one sequence to another has none",
+        "cross-attention has no diagonal",
         "Leave `shaping` out",
         {"decoder.mixer": {"kind": "attention"}},
     ),
@@ -254,7 +254,7 @@ IN_CONTEXT: dict[str, tuple[Settings, Settings, str, str, str, Settings]] = {
         {"heads": 8},
         {"positions": "rotary"},
         "positions",
-        "the width of a head must be even",
+        "the head width must be even",
         "`model.heads`",
         {"heads": 4},
     ),
@@ -262,7 +262,7 @@ IN_CONTEXT: dict[str, tuple[Settings, Settings, str, str, str, Settings]] = {
         {},
         {"positions": "alibi", "pattern": [{"mixer": {"softmax": False}}, {}]},
         "pattern.0.mixer.softmax",
-        "without softmax there are none",
+        "softmax, which is off",
         "`softmax: true`",
         {"pattern": [{}]},
     ),
@@ -270,7 +270,7 @@ IN_CONTEXT: dict[str, tuple[Settings, Settings, str, str, str, Settings]] = {
         {},
         {"block.window": 2, "block.mixer": {"kind": "attention", "softmax": False, "matmul_order": "kv_first"}},
         "block.mixer.matmul_order",
-        "a window hides entries of the attention matrix",
+        "a window masks the attention matrix",
         "`matmul_order: qk_first`",
         {"block.mixer": {"kind": "attention"}},
     ),
@@ -286,7 +286,7 @@ IN_CONTEXT: dict[str, tuple[Settings, Settings, str, str, str, Settings]] = {
         {},
         {"head_width": 2, "block.mixer": {"kind": "attention", "value": "identity"}},
         "block.mixer.value",
-        "the heads together keep the width",
+        "the heads together must have the width",
         "`value: dense`",
         {"block.mixer": {"kind": "attention"}},
     ),
@@ -347,7 +347,7 @@ def model(*parts: Settings) -> Settings:
 
 
 def told(error: ValidationError) -> tuple[str, str, str]:
-    """Path, problem and way out of the one line of an error."""
+    """Path, problem and remedy of the only line of an error."""
     ((loc, sentence),) = describe(error)
     problem, _, advice = sentence.partition(". ")
     return ".".join(str(part) for part in loc), problem, advice

@@ -1,4 +1,4 @@
-"""Growths of batch size and context: their printed equations, and every growth that cannot be."""
+"""Growths of batch size and context: their printed equations, and every impossible growth."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def refusal(plain: dict[str, Any], whole: type[Any]) -> tuple[str, str]:
         (
             {"batch_growth": {"kind": "stages", "shares": [0.5, 0.25]}},
             "batch_growth.shares",
-            "each larger than the one before",
+            "must be ascending",
             "in ascending order",
         ),
         (
@@ -73,7 +73,7 @@ def refusal(plain: dict[str, Any], whole: type[Any]) -> tuple[str, str]:
             {"batch_growth": {"kind": "stages", "shares": [], "until": []}},
             "batch_growth.shares",
             "a stage",
-            "one share",
+            "one number",
         ),
     ],
     ids=["multiple", "micro_batch", "falls", "ends", "empty"],

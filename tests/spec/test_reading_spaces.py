@@ -249,7 +249,7 @@ def test_the_number_of_heads_of_keys_is_never_counted_through(kv_heads: str, nea
         ("name: t", "name: a b", "name", "a name is letters (a-z, A-Z), digits"),
     ],
 )
-def test_a_mistake_is_reported_where_it_stands(old: str, new: str, at: str, problem: str) -> None:
+def test_a_mistake_is_reported_at_its_position(old: str, new: str, at: str, problem: str) -> None:
     text = changed(old, new)
     message = refused(write(text))
     assert message.startswith(f"s.yaml:{place(text, at)}: ")
@@ -265,7 +265,7 @@ def test_exceptions_may_share_a_layer_as_long_as_each_sets_something_else() -> N
     ]
 
 
-def test_what_a_design_refuses_is_reported_where_it_stands() -> None:
+def test_what_a_design_refuses_is_reported_at_its_position() -> None:
     text = changed("leave_one_out", "{kind: sweep, path: model.widht, values: [1, 2]}")
     space = load(text)
     context = space.design_context(lambda point: "there is no key `widht` here", lambda point: PointCost(1, 1.0))
@@ -321,7 +321,7 @@ def test_a_space_that_extends_another_merges_key_by_key() -> None:
     assert child.task.canonical()["tokenizer"] == {"kind": "bytes"}
 
 
-def test_null_takes_away_what_the_other_space_has() -> None:
+def test_null_removes_what_the_other_space_has() -> None:
     write(SPACE + "variants: {v: {norm: none}}\n", "base.yaml")
     assert load(CHILD).variants == {"v": {"norm": "none"}}
     assert load(CHILD + "variants: null\n").variants == {}

@@ -1,4 +1,4 @@
-"""What cannot be is refused with its path, the rule and a way out, and the way out leads out."""
+"""Impossible specs are refused with path, rule and remedy, and the remedy works."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ ATTENTION: list[Case] = [
     (
         {"mixer.softmax": False, "mixer.shaping": "shaped"},
         "mixer.shaping",
-        "there is no softmax",
+        "softmax is off",
         "`shaping: value_skipinit`",
         {"mixer.shaping": "value_skipinit"},
     ),
     (
         {"mixer.softmax": False, "mixer.logits": {"sinks": True}},
         "mixer.logits",
-        "without softmax there are none",
+        "softmax, which is off",
         "`softmax: true`",
         {"mixer.softmax": True},
     ),
@@ -193,7 +193,7 @@ def refused(spec: type[Spec], plain: dict[str, Any]) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(("written", "path", "rule", "remedy", "way_out"), [*ATTENTION, *BLOCK])
-def test_a_block_that_cannot_be(
+def test_an_impossible_block(
     written: dict[str, Any], path: str, rule: str, remedy: str, way_out: dict[str, Any]
 ) -> None:
     where, sentence = refused(BlockSpec, block(written))
@@ -205,7 +205,7 @@ def test_a_block_that_cannot_be(
 
 
 @pytest.mark.parametrize(("written", "path", "rule", "remedy", "way_out"), MODEL)
-def test_a_model_that_cannot_be(
+def test_an_impossible_model(
     written: dict[str, Any], path: str, rule: str, remedy: str, way_out: dict[str, Any]
 ) -> None:
     where, sentence = refused(ModelSpec, model(written))
@@ -229,7 +229,7 @@ def test_a_model_that_cannot_be(
         {"mlp": {"kind": "none"}, "skips.mlp": 0},
     ],
 )
-def test_odd_blocks_that_can_be(settings: dict[str, Any]) -> None:
+def test_unusual_blocks_that_are_possible(settings: dict[str, Any]) -> None:
     BlockSpec.model_validate(block(settings))
 
 
@@ -326,7 +326,7 @@ def test_a_mixer_refuses_a_context_that_it_cannot_work_on() -> None:
         ({"block": {}}, "block", "the key `mixer` is missing."),
     ],
 )
-def test_values_of_the_wrong_sort(plain: dict[str, Any], path: str, message: str) -> None:
+def test_values_of_the_wrong_type(plain: dict[str, Any], path: str, message: str) -> None:
     where, sentence = refused(ModelSpec, model(plain))
     assert where == path
     assert sentence.startswith(message)

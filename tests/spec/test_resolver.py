@@ -1,4 +1,4 @@
-"""The resolver gives what the space itself gives, point by point, and asks far less of it."""
+"""The resolver gives the same results as the space, point by point, with far less work."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_same_variants_same_hashes_same_refusals(space: SpaceSpec) -> None:
     assert len(hashes) > 100
 
 
-def test_reasons_are_the_same_and_say_who_is_to_blame(space: SpaceSpec) -> None:
+def test_reasons_are_the_same_and_name_the_settings_to_blame(space: SpaceSpec) -> None:
     resolver = Resolver(space)
     for settings in itertools.islice((s for s in corners(space) if s["heads"] == "five"), 40):
         with pytest.raises(ValidationError) as caught:

@@ -202,7 +202,7 @@ NORM = {"rms": {}, "none": {"block.norm": "none"}}
         ({"switches": {"a": {"b=c": {}, "d": {}}}}, "a.b=c", "without commas and equals signs", ""),
     ],
 )
-def test_a_switch_that_cannot_be(plain: dict[str, Any], path: str, rule: str, remedy: str) -> None:
+def test_an_invalid_switch(plain: dict[str, Any], path: str, rule: str, remedy: str) -> None:
     loc, sentence = refused(plain_space(**plain))
     assert ".".join(map(str, loc)) == f"switches.{path}".rstrip(".")
     assert rule in sentence
@@ -219,7 +219,7 @@ def test_a_switch_that_cannot_be(plain: dict[str, Any], path: str, rule: str, re
         ({"v": "none"}, "v", "a mapping of keys", ""),
     ],
 )
-def test_a_variant_that_cannot_be(variants: dict[str, Any], path: str, rule: str, remedy: str) -> None:
+def test_an_invalid_variant(variants: dict[str, Any], path: str, rule: str, remedy: str) -> None:
     loc, sentence = refused(plain_space(variants=variants))
     assert ".".join(map(str, loc)) == f"variants.{path}"
     assert rule in sentence

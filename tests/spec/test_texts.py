@@ -111,7 +111,7 @@ def put(plain: dict[str, Any], *path: Any) -> dict[str, Any]:
         (("switches", "norm", "rms", "a text"), "switches.norm.rms", "a setting is a mapping", "`removes:`"),
     ],
 )
-def test_what_is_no_text_is_refused_where_it_stands(path: Any, place: str, rule: str, remedy: str) -> None:
+def test_values_that_are_not_texts_are_refused_at_their_position(path: Any, place: str, rule: str, remedy: str) -> None:
     with pytest.raises(ValidationError) as caught:
         SpaceSpec.model_validate(put(told(), *path))
     ((loc, message),) = describe(caught.value)
@@ -120,7 +120,7 @@ def test_what_is_no_text_is_refused_where_it_stands(path: Any, place: str, rule:
     assert remedy in message
 
 
-def test_a_space_that_extends_another_changes_and_takes_away_its_texts(tmp_path: Path) -> None:
+def test_a_space_that_extends_another_changes_and_removes_its_texts(tmp_path: Path) -> None:
     plain = silent() | {"switches": {"skip": told()["switches"]["skip"]}, "variants": {}}
     (tmp_path / "base.yaml").write_text(json.dumps(plain))
     child = {"extends": "base.yaml", "name": "child", "switches": {"skip": {"gone": {"removes": "the residual"}}}}

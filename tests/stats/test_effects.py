@@ -125,7 +125,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     assert abs(hits / trials - 0.95) < 4 * np.sqrt(0.95 * 0.05 / trials)
 
 
-def test_half_fraction_names_what_it_cannot_tell_apart() -> None:
+def test_half_fraction_names_its_aliases() -> None:
     observations = observe(TWO, lambda row: 1.0 * (row["a"] == "off"), 3, 0.1, 3)
     half = [one for one in observations if sum(setting == "off" for setting in one.settings.values()) % 2 == 0]
     effects = estimate_effects(half, TWO)

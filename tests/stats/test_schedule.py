@@ -83,7 +83,7 @@ def test_bounds_at_looks_are_those_of_the_level() -> None:
     assert [bound.n for bound in bounds(values.tolist(), None)] == [6]
 
 
-def test_more_seeds_continuely_where_they_may_decide() -> None:
+def test_more_seeds_are_added_only_where_they_may_decide() -> None:
     seeds = range(4)
     baseline = dict.fromkeys(seeds, 3.0)
     variants = {

@@ -164,7 +164,7 @@ def test_a_diverged_trial_decides_whatever_the_others_say() -> None:
     assert lone.sentence == "diverged: 1 of 1 seed"
 
 
-def test_a_diverged_baseline_is_said() -> None:
+def test_a_diverged_baseline_is_reported() -> None:
     verdict = judge(
         {0: 1.0, 1: 1.01, 2: 1.0}, {0: 1.0, 1: 1.0}, margin=0.5, direction="minimize", baseline_diverged={2: 10}
     )

@@ -20,7 +20,7 @@ def test_it_is_the_variance_that_other_draws_show(of_draw: float, of_seeds: floa
     assert np.mean([one for one in found if one is not None]) == pytest.approx(truth, rel=0.06, abs=3e-6)
 
 
-def test_too_little_to_tell() -> None:
+def test_too_few_windows_for_an_estimate() -> None:
     assert draw_variance([]) is None
     assert draw_variance([[1.0, 2.0]]) is None
     assert draw_variance([[1.0], [2.0]]) is None

@@ -1,4 +1,4 @@
-"""Short ways to write records, and a way to them past the store: plain SQL."""
+"""Helpers that write records, and that read them without the store, by SQL."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def recordings(points: int) -> tuple[Recording, ...]:
 
 
 def as_record(written: TrialOutcome, environment: Environment = HERE) -> TrialRecord:
-    """What the store should say of a trial whose outcome was written."""
+    """The expected record of a trial whose outcome was written."""
     return TrialRecord(
         key=written.key,
         variant_hash=written.variant_hash,
@@ -139,7 +139,7 @@ def start(store: Store, name: str, seed: int) -> str:
 
 @contextmanager
 def sql(location: str | Path) -> Iterator[Connection]:
-    """A transaction past the store."""
+    """A transaction without the store."""
     engine = create_engine(str(location) if "://" in str(location) else f"sqlite:///{location}")
     try:
         with engine.begin() as connection:

@@ -1,4 +1,4 @@
-"""The short way to the studies of a store says what the long way says, and is short."""
+"""The fast listing of the studies of a store agrees with the slow one, and is fast."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ablate.store import Store, TrialState, list_studies, open_store
 from ablate.store.tables import study_trials, trials
 
 
-def test_both_ways_agree(store: Store, location: str) -> None:
+def test_both_listings_agree(store: Store, location: str) -> None:
     assert list_studies(location) == store.studies() == []
     begin(store, study="first")
     store.record_outcome(outcome("baseline", 0), HERE)

@@ -48,8 +48,8 @@ def test_an_older_store(tmp_path: Path, name: str, create: bool) -> None:
         assert store.record_outcome(outcome("baseline", 1), HERE)
 
 
-def test_roles_that_only_seeds_told(tmp_path: Path) -> None:
-    """Before schema 9 nothing but its seed said what a trial was for."""
+def test_roles_that_only_seeds_showed(tmp_path: Path) -> None:
+    """Before schema 9 only its seed showed the role of a trial."""
     path = tmp_path / "store_v8.db"
     shutil.copy(ASSETS / path.name, path)
     roles = {0: TrialRole.COMPARISON, 1: TrialRole.COMPARISON, 999: TrialRole.COMPARISON}

@@ -1,4 +1,4 @@
-"""What opening a store brings into a process, and what it says there: as little as possible, and nothing."""
+"""Opening a store imports as little as possible, and prints nothing."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def test_a_clock_that_is_set_back_holds_no_study_of_a_dead_driver(store: Store, 
             change(location, heartbeat=now() + timedelta(hours=1))
 
 
-def test_who_asks_lives_however_long_it_was_silent(store: Store, location: str) -> None:
+def test_a_driver_that_asks_is_alive_however_long_it_was_silent(store: Store, location: str) -> None:
     with store.lease("s") as lease:
         change(location, processes="others", heartbeat=now() - 2 * HEARTBEAT_TIMEOUT)
         store.forget_unfinished([], lease.token)

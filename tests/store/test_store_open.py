@@ -266,7 +266,7 @@ def test_a_server_that_does_not_answer() -> None:
 
 
 @pytest.mark.parametrize("way", ["deleted", "replaced", "with its folder"])
-def test_a_store_that_is_gone_is_noticed_at_the_next_write_and_nothing_is_lost(tmp_path: Path, way: str) -> None:
+def test_a_deleted_store_is_noticed_at_the_next_write_and_nothing_is_lost(tmp_path: Path, way: str) -> None:
     path = tmp_path / "studies" / "a.db"
     with open_store(path) as store:
         begin(store)

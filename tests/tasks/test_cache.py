@@ -67,7 +67,7 @@ def test_second_call_finds_what_the_first_built(tmp_path: Path) -> None:
     assert len(fingerprint) == 64
 
 
-def test_fingerprint_tells_other_output_of_the_same_input(tmp_path: Path) -> None:
+def test_fingerprint_differs_for_other_output_of_the_same_input(tmp_path: Path) -> None:
     first, _ = Builder().prepare(tmp_path / "first")
     second, _ = Builder(b"otherwise").prepare(tmp_path / "second")
     assert first != second
@@ -129,7 +129,7 @@ def test_missing_data_is_refused(tmp_path: Path) -> None:
         locate(tmp_path, KEY)
 
 
-def test_failed_build_leaves_nothing_and_does_not_stand_in_the_way(tmp_path: Path) -> None:
+def test_failed_build_leaves_nothing_and_can_be_repeated(tmp_path: Path) -> None:
     def fails(folder: Path) -> dict[str, Any]:
         (folder / "data").write_bytes(b"half")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

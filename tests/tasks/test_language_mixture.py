@@ -24,7 +24,7 @@ WEIGHTS = {"first": 5.0, "second": 2.0, "third": 3.0}
 
 
 def silent(line: str) -> None:
-    """A `Say` that nobody hears."""
+    """A `Say` that prints nothing."""
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_it_keeps_the_contract_of_tasks(spec: LanguageMixtureSpec) -> None:
         {"one": {"data": "builtin:python_stdlib", "weight": 1}, "t-w/o": {"data": "file:x", "weight": 1}},
     ],
 )
-def test_what_is_no_mixture(sources: dict[str, Any]) -> None:
+def test_invalid_mixtures(sources: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         LanguageMixtureSpec.model_validate({"sources": sources, "tokenizer": "bytes", "context": 16})
 

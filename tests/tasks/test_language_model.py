@@ -76,7 +76,9 @@ def test_defaults_written_out_do_not_change_the_hash(spec: LanguageModelSpec) ->
         ({"contxt": 7}, ("contxt",)),
     ],
 )
-def test_what_cannot_be_is_refused_with_its_path(spec: LanguageModelSpec, change: dict[str, Any], path: Any) -> None:
+def test_impossible_settings_are_refused_with_their_path(
+    spec: LanguageModelSpec, change: dict[str, Any], path: Any
+) -> None:
     with pytest.raises(ValidationError) as caught:
         LanguageModelSpec.model_validate({**spec.model_dump(), **change})
     assert [error["loc"] for error in caught.value.errors()] == [path]

@@ -1,4 +1,4 @@
-"""Masked language models: what is hidden, what is shown, what is scored."""
+"""Masked language models: which tokens are hidden, shown and scored."""
 
 from __future__ import annotations
 

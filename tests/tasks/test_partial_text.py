@@ -1,4 +1,4 @@
-"""`tokens`: the beginning of the data is prepared; and a preparation that was interrupted goes on."""
+"""`tokens`: the beginning of the data is prepared; and an interrupted preparation continues."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ END = 256  # of the byte tokenizer
 
 
 def silent(line: str) -> None:
-    """A `Say` that nobody hears."""
+    """A `Say` that prints nothing."""
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ def solved(kind: str, inputs: list[int], place: int) -> int:
     """The answer at a place by the rule of the task, written with plain lists."""
     if kind == "copy":
         return inputs[place - inputs.index(max(inputs))]
-    # Recall and induction: what stood behind the first token that equals this one.
+    # Recall and induction: what follows the first token that equals this one.
     return inputs[inputs.index(inputs[place]) + 1]
 
 
@@ -106,7 +106,7 @@ def test_guessing_is_what_the_baseline_says(plain: dict[str, Any]) -> None:
     assert guess == {"val_loss": pytest.approx(math.log(guesses)), "val_accuracy": pytest.approx(1 / guesses)}
 
 
-def test_room_for_the_pairs_is_asked_for() -> None:
+def test_a_context_without_space_for_the_pairs_is_refused() -> None:
     with pytest.raises(ValidationError, match="every pair needs four tokens"):
         TaskSpec.parse({"kind": "recall", "context": 30, "pairs": 8})
     with pytest.raises(ValidationError, match="there are 7 different keys"):

@@ -1,4 +1,4 @@
-"""A split for a test: asked for, apart from all else, measured once, and read by no decision."""
+"""A test split: requested, separate from all other data, measured once, and read by no decision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of choices: neighbours share an entry, nonsense falls back on the rule, the file survives its writers."""
+"""The table of choices: similar sizes share an entry, invalid entries are ignored, concurrent writers do no damage."""
 
 from __future__ import annotations
 

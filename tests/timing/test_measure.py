@@ -1,4 +1,4 @@
-"""What `ablate bench` measures: known arithmetic, known memory, known slopes; refusals stand in their row."""
+"""What `ablate bench` measures: known arithmetic, known memory, known slopes; refusals are reported in their row."""
 
 from __future__ import annotations
 

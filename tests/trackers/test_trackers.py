@@ -1,4 +1,4 @@
-"""What trackers hold after a study, read back by their own readers, beside the curves of the store."""
+"""The contents of trackers after a study, read by their own readers, compared with the curves of the store."""
 
 from __future__ import annotations
 
@@ -360,7 +360,7 @@ def test_a_tracker_that_hangs_does_not_hold_the_study(
 
 
 @pytest.mark.parametrize("address", ["tensorboard", "tensorboard:", "tensorbord:runs", "neptune:x", ""])
-def test_an_address_that_is_none(address: str) -> None:
+def test_an_invalid_address(address: str) -> None:
     with pytest.raises(ArgumentError, match=r"expected one of .*`tensorboard:DIR`"):
         find_tracker(address)
 

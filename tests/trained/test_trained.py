@@ -1,4 +1,4 @@
-"""Weights that a study keeps, and what a trained model writes with them."""
+"""Weights that a study keeps, and text that trained models generate."""
 
 from __future__ import annotations
 

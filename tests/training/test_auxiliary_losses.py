@@ -10,7 +10,7 @@ from ablate.training.members import Member
 from ablate.training.pack import Pack
 
 
-def test_losses_of_parts_move_the_weights_and_are_not_told_as_the_tasks() -> None:
+def test_auxiliary_losses_train_the_weights_and_are_not_reported_as_the_tasks() -> None:
     def mlp(**parts: float) -> dict[str, Any]:
         return {"block": {"mixer": "attention", "mlp": {"kind": "mixture", "experts": 4, **parts}}}
 

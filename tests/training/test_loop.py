@@ -70,7 +70,7 @@ def test_training_ends_when_every_member_has_diverged() -> None:
 
 
 def test_a_last_step_that_ruins_the_weights_is_a_divergence() -> None:
-    """The loss of the last step is finite, what it leaves is not: the validation loss tells."""
+    """The loss of the last step is finite, the weights after it are not: the validation loss shows it."""
 
     class Ruined(RandomTokens):
         def loss(self, outputs: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -84,7 +84,7 @@ def test_a_last_step_that_ruins_the_weights_is_a_divergence() -> None:
     assert math.isnan(event.loss)
 
 
-def test_points_tell_the_truth() -> None:
+def test_points_hold_the_measured_values() -> None:
     spec = variant(steps=10, evaluations=4)
     events = run(spec, [0, 1])
     curve = points(events)
@@ -121,7 +121,7 @@ def test_bf16_runs_and_stays_near_fp32() -> None:
 
 
 @pytest.mark.parametrize("where", ["embedding", "block", "mixer"])
-def test_dropout_is_seeded_and_rests_in_evaluation(where: str) -> None:
+def test_dropout_is_seeded_and_off_in_evaluation(where: str) -> None:
     block = {"mixer": {"kind": "attention", "dropout": 0.3 if where == "mixer" else 0}}
     model = {
         "block": {**block, "dropout": 0.3 if where == "block" else 0},

@@ -99,7 +99,7 @@ def test_training_is_plain_torch_with_adamw_clipping_and_schedule(clip: float) -
 
 
 @pytest.mark.parametrize("block", sorted(block_names()))
-def test_weight_decay_falls_on_matrices_and_embeddings_only(block: str) -> None:
+def test_weight_decay_applies_to_matrices_and_embeddings_only(block: str) -> None:
     """What a mixer other than attention has beside matrices, norms and biases, it declares as its paper has it."""
     model = build_model(variant(without_dropout(block)).model, vocabulary=V, context=T, seeds=[0, 1])
     settings = TrainingSpec(steps=1, batch_size=1, optimizer=AdamWSpec(lr=1e-3, weight_decay=0.1))

@@ -1,4 +1,4 @@
-"""Packs whose members differ in their values, against single runs: optimizers, initial values, dropout, who leaves."""
+"""Packs of members with different values, against single runs: optimizers, initial values, dropout, leaving members."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_dropout_of_a_member_depends_on_its_own_seed_alone(where: str) -> None:
     assert not torch.allclose(packed[0], single(member(7)), rtol=1e-3)
 
 
-def test_who_diverges_leaves_and_the_others_continue_as_if_alone() -> None:
+def test_a_diverged_member_leaves_and_the_others_continue_as_if_alone() -> None:
     members, poison = mixed(), {4: 5}
     events = run(members, RandomTokens(poisoned=poison))
     assert [(event.member, event.step) for event in divergences(events)] == [(2, 5)]
@@ -159,7 +159,7 @@ def test_training_ends_when_a_validation_loss_is_the_first_that_is_not_finite() 
     assert points(events)[-1].step == 3
 
 
-def test_only_who_came_to_the_end_is_kept_with_the_weights_of_a_single_run() -> None:
+def test_only_completed_members_are_kept_with_the_weights_of_a_single_run() -> None:
     members = mixed()
     kept: dict[int, torch.Tensor] = {}
 
@@ -226,7 +226,7 @@ def test_members_of_two_structures_are_refused() -> None:
         run([member(0), member(0, {"width": 15})])
 
 
-def test_nothing_is_a_number_for_who_has_left() -> None:
+def test_members_that_have_left_have_no_numbers() -> None:
     events = list(train([member(0), member(1)], RandomTokens(), CPU, stopped=_Stops({1: [1]})))
     last = [event for event in events if isinstance(event, Measurement)][-1]
     assert math.isfinite(last.train_loss[0])

@@ -1,1 +1,1 @@
-"""The kinds of weight average, one file each: how much the weights after each step weigh."""
+"""The kinds of weight average, one file each: the weight of each step in the average."""

@@ -13,15 +13,15 @@ from ablate.spec.average import AverageSpec
 
 
 class EMASpec(AverageSpec):
-    """a ← d·a + (1 - d)·θ, corrected for its start as the moments of Adam are."""
+    """a ← d·a + (1 - d)·θ, with Adam's bias correction."""
 
     kind: Literal["ema"] = "ema"
     source = "torch.optim.swa_utils.get_ema_multi_avg_fn; correction as in arXiv:1412.6980, section 3"
     decay: float = Field(default=0.999, gt=0, lt=1)
     """d; about 1/(1 - d) steps are averaged."""
     corrected: bool = True
-    """Whether step t has weight (1 - d)/(1 - d^t), which removes the extra weight of the first steps. If not, the
-    average begins at the weights after the first step, as in torch."""
+    """Whether to remove the bias towards the first steps, as Adam does: step t has weight (1 - d)/(1 - d^t). Otherwise
+    the average starts as the weights after step 1, as in torch."""
 
     def weight(self, step: int, steps: int) -> float:
         if self.corrected:

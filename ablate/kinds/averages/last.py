@@ -14,17 +14,17 @@ from ablate.spec.average import AverageSpec
 
 
 class LastSpec(AverageSpec):
-    """The mean of the weights at some steps, evenly spread over the end of the training, the last step among them.
+    """The mean of the weights at checkpoints that are evenly spaced over the end of training, up to the last step.
 
-    Before the first of these steps the weights themselves are evaluated; between them, the mean of those so far.
+    Before the first checkpoint the current weights are evaluated; after it, the mean of the checkpoints so far.
     """
 
     kind: Literal["last"] = "last"
     source = "arXiv:1706.03762 sec. 6.1; arXiv:1803.05407 Algorithm 1"
     count: int = Field(default=5, ge=2, le=10_000)
-    """Checkpoints that are averaged."""
+    """Number of checkpoints that are averaged."""
     share: float = Field(default=0.2, gt=0, le=1)
-    """Share of the steps, at the end, over which they are spread."""
+    """Share of the steps, at the end of training, over which the checkpoints are spaced."""
 
     def weight(self, step: int, steps: int) -> float:
         checkpoints = self.checkpoints(steps)

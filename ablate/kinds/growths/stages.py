@@ -1,4 +1,4 @@
-"""`stages`: a few sizes, one after the other."""
+"""`stages`: a fixed size in each stage of training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 class StagesGrowthSpec(GrowthSpec):
-    """The size is a share of the whole in each stage of the training, and the whole in the last one.
+    """The size is a share of the full size in each stage of training, and full in the last one.
 
     s_t = s_i while t/T ≤ u_i, for the first such i; 1 after the last u_i.
     """
@@ -22,7 +22,7 @@ class StagesGrowthSpec(GrowthSpec):
     kind: Literal["stages"] = "stages"
     source = "context: arXiv:1810.04805, appendix A.2; batch size: arXiv:1711.00489, section 3"
     shares: tuple[_Share, ...] = (0.25, 0.5)
-    """s_i, the share of the whole in each stage but the last, ascending."""
+    """s_i, the share of the full size in each stage but the last, ascending."""
     until: tuple[_Share, ...] = (0.3, 0.6)
     """u_i, the share of the steps at which each of these stages ends, ascending."""
 
@@ -32,19 +32,19 @@ class StagesGrowthSpec(GrowthSpec):
             raise refusal(
                 ("until",),
                 list(self.until),
-                f"each stage but the last has an end, and `shares` has {len(self.shares)}",
+                f"each stage but the last has an end, and `shares` has {len(self.shares)} such stages",
                 "Give as many numbers in `until` as in `shares`.",
             )
         if not self.shares:
             raise refusal(
-                ("shares",), [], "a growth has a stage before the last one", "Name one share or more, or leave it out."
+                ("shares",), [], "there must be a stage before the last one", "Give at least one number in `shares`."
             )
         for name, values in (("shares", self.shares), ("until", self.until)):
             if any(after <= before for before, after in pairwise(values)):
                 raise refusal(
                     (name,),
                     list(values),
-                    "stages follow one another, each larger than the one before",
+                    "the numbers of the stages must be ascending",
                     f"Write `{name}` in ascending order, each number once.",
                 )
         return self

@@ -1,7 +1,7 @@
 """Normal values; those of maps that write to the residual stream are smaller in deep models.
 
-W ~ N(0, σ²), and W ~ N(0, σ²/N) for output maps, N being the number of branches that the stream adds up: two for each
-of L blocks, so that the standard deviation is σ/√(2L).
+W ~ N(0, σ²), and W ~ N(0, σ²/N) for output maps, where N = 2L is the number of branches that L blocks add to the
+stream, so that the standard deviation is σ/√(2L).
 
 - Language Models are Unsupervised Multitask Learners (GPT-2), section 2.3
 - https://github.com/karpathy/nanoGPT, model.py

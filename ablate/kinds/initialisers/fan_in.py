@@ -33,7 +33,8 @@ class FanInSpec(InitialiserSpec):
     biases: Literal["zero", "uniform"] = "zero"
     """Initial biases of maps: 0, or U(-1/√inputs, 1/√inputs) as in torch."""
     zero: tuple[Literal["output", "head"], ...] = ()
-    """Maps that start at 0 instead: those that write to the residual stream, and that to the logits."""
+    """Maps that start at 0 instead: `output`, those that write to the residual stream; `head`, the map to the
+    logits."""
 
     @property
     def zero_outputs(self) -> bool:

@@ -15,14 +15,14 @@ from ablate.spec.layer import LayerContext
 
 
 class NormalSpec(InitialiserSpec):
-    """N(0, σ²) for every weight, σ being `init_std` of the model or a given value."""
+    """N(0, σ²) for every weight, where σ is `init_std` of the model or a given value."""
 
     source = "GPT-2, σ = 0.02"
 
     kind: Literal["normal"] = "normal"
 
     std: float | None = Field(default=None, gt=0)
-    """σ, where it is another than `init_std` of the model."""
+    """σ; unless set, `init_std` of the model."""
 
     def initial(self, role: Role, inputs: int, outputs: int, context: LayerContext) -> Initial:
         return normal(self.std or context.init_std)

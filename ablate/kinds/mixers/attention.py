@@ -2,8 +2,8 @@
 
 A = softmax(Q·Kᵀ·scale + M), or A = Q·Kᵀ·scale ∘ M without softmax; then shaping, A·V and the output projection.
 Settings of one part are grouped: `query_key_norm`, `logits`, `gate`, `shaping`, and what is added to the values
-(`value_residual`, `value_embedding`). With `exclusive` each head's output y_t loses its share along the token's own
-value, y_t - (y_t·v̂_t)·v̂_t with v̂ = v/‖v‖. With `shared_kv` later layers attend to the keys and values of one layer.
+(`value_residual`, `value_embedding`). With `exclusive` the component of each head's output along the token's own value
+is removed: y_t - (y_t·v̂_t)·v̂_t with v̂ = v/‖v‖. With `shared_kv` later layers use the keys and values of one layer.
 
 - Attention Is All You Need (arXiv:1706.03762), eq. 1; https://arxiv.org/abs/1706.03762
 - Simplifying Transformer Blocks (arXiv:2311.01906), eqs 2 and 4 to 6; https://arxiv.org/abs/2311.01906
@@ -62,34 +62,34 @@ class AttentionSpec(MixerSpec):
     query_key_bias: bool = False
     """Whether the query and key maps have biases."""
     query_key_norm: Annotated[QueryKeyNormSpec, ShortFor("kind")] = QueryKeyNormSpec()
-    """Norm of queries and keys: `rms`, `layer` or `l2`, or a mapping with more (arXiv:2302.05442)."""
+    """Norm of queries and keys: `rms`, `layer` or `l2`, or a mapping with more settings (arXiv:2302.05442)."""
     kv_heads: int | None = Field(default=None, ge=1)
     """Heads of keys and values, each shared by a group of query heads (grouped queries, arXiv:2305.13245; 1:
     multi-query, arXiv:1911.02150); unless set, one for each query head."""
     value: Projection = DenseSpec()
-    """W_V."""
+    """W_V, the map to the values."""
     output: Projection = DenseSpec()
-    """W_P, after the heads are joined."""
+    """W_P, the output map, applied to the concatenated heads."""
     shaping: Annotated[ShapingSpec, ShortFor("kind")] = ShapingSpec()
     """Terms added to and subtracted from the attention matrix."""
     logits: LogitsSpec = LogitsSpec()
     """Changes of the logits before and in softmax: soft cap, sinks, precision."""
     gate: Annotated[OutputGateSpec, ShortFor("kind")] = OutputGateSpec()
-    """The gate that multiplies the heads' output before W_P: `headwise` or `elementwise`, or a mapping with more."""
+    """The gate that multiplies the heads' output before W_P: `headwise`, `elementwise`, or a mapping with settings."""
     exclusive: bool = False
-    """Whether each head's output loses its share along the token's own value (arXiv:2603.09078)."""
+    """Whether the component of each head's output along the token's own value is removed (arXiv:2603.09078)."""
     value_residual: ValueResidualSpec | None = None
     """Values of an earlier layer that are added (arXiv:2410.17897); `{}` for the defaults."""
     value_embedding: ValueEmbeddingSpec | None = None
-    """Rows of a table by token that are added to the values; `{}` for the defaults."""
+    """A table of vectors by token id that is added to the values; `{}` for the defaults."""
     shared_kv: int | None = Field(default=None, ge=0)
-    """The layer whose keys and values this one attends to, normed and with their positions; it has no maps of its own
-    for them. In that layer itself: it gives them to later ones."""
+    """The layer whose keys and values, after norm and positions, this layer uses in place of its own. Set it in that
+    layer too, which publishes them."""
     query_init: Literal["normal", "zero"] | None = None
-    """How W_Q starts; unless set, `zero` for shaping `shaped` (eq. 5) and `normal` elsewhere."""
+    """Initial value of W_Q; unless set, `zero` for shaping `shaped` (eq. 5) and `normal` otherwise."""
     without_heads: tuple[Annotated[int, Field(ge=0)], ...] = ()
-    """Heads that are left out, counted from 0, with their columns of W_Q, W_K and W_V and their rows of W_P. The others
-    keep their width, and start from their own weights where `training.init_from` gives some."""
+    """Heads to remove, numbered from 0, with their columns of W_Q, W_K and W_V and their rows of W_P. The other heads
+    keep their width and, with `training.init_from`, their weights."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout on the attention matrix, after shaping; with `kv_first` on Kᵀ·V (SimpleTRON)."""
 
@@ -115,7 +115,7 @@ class AttentionSpec(MixerSpec):
     @field_validator("query_init")
     @classmethod
     def _default_start_is_none(cls, start: str | None, info: ValidationInfo) -> str | None:
-        # Written out at its default, it is the same as left out.
+        # A value that is written at its default has the hash of one that is left out.
         shaping = info.data.get("shaping")
         return None if isinstance(shaping, ShapingSpec) and start == shaping.query_start else start
 
@@ -132,14 +132,14 @@ class AttentionSpec(MixerSpec):
             raise refusal(
                 ("shaping",),
                 self.shaping.kind,
-                "the centring matrix of shaped attention is what softmax gives for equal logits; there is no softmax",
+                "the centring matrix of shaped attention is the softmax of equal logits, and softmax is off",
                 "Set `softmax: true`, or `shaping: value_skipinit`.",
             )
         if not self.softmax and self.logits != LogitsSpec():
             raise refusal(
                 ("logits",),
                 self.logits.canonical(),
-                "a soft cap, sinks and the precision are of logits, and without softmax there are none",
+                "a soft cap, sinks and a precision apply to the logits of softmax, which is off",
                 "Set `softmax: true`, or leave `logits` out.",
             )
         if self.shared_kv is not None and (self.value_residual or self.value_embedding):
@@ -147,13 +147,13 @@ class AttentionSpec(MixerSpec):
             raise refusal(
                 (name,),
                 getattr(self, name).canonical(),
-                "values that layers share are given to all of them as they are",
+                "layers that share values cannot add terms to them",
                 f"Leave out `{name}` or `shared_kv`.",
             )
         return self
 
     def canonical(self) -> Any:
-        """As any spec; a norm of queries and keys with its defaults is written as its kind."""
+        """As any spec, with a `query_key_norm` at its defaults written as its kind alone."""
         plain = super().canonical()
         if plain.get("query_key_norm", {}).keys() == {"kind"}:
             plain["query_key_norm"] = plain["query_key_norm"]["kind"]
@@ -164,7 +164,7 @@ class AttentionSpec(MixerSpec):
         return self.value_residual is not None or self.value_embedding is not None or self.shared_kv is not None
 
     def starts_at_zero(self, initialiser: InitialiserSpec) -> bool:
-        """If its output map does."""
+        """Whether its output map does."""
         mapped = isinstance(self.output, DenseSpec) and self.output.init == "normal"
         return mapped and initialiser.zero_outputs
 
@@ -198,19 +198,19 @@ class AttentionSpec(MixerSpec):
         context = self.remaining(context)
         self._check_paths(context)
         groups = self.kv_heads or context.heads
-        check_groups("kv_heads", groups, context.heads, "the heads of keys and values must divide the {} query heads")
+        check_groups("kv_heads", groups, context.heads, "the key and value heads must divide the {} query heads")
         if groups != context.heads and isinstance(self.value, IdentitySpec):
             raise refusal(
                 ("value",),
                 "identity",
-                f"values without a map keep the width {context.width}, and {groups} heads of values are narrower",
+                f"values without a map have the width {context.width}, and {groups} value heads are narrower",
                 "Leave `kv_heads` out, or set `value: dense`.",
             )
         if context.cross and self.shaping.kind != "none":
             raise refusal(
                 ("shaping",),
                 self.shaping.kind,
-                "shaping adds the identity, and attention from one sequence to another has none",
+                "shaping adds the identity matrix to attention, and cross-attention has no diagonal",
                 "Leave `shaping` out.",
             )
         for name, projection in (("value", self.value), ("output", self.output)):
@@ -218,7 +218,7 @@ class AttentionSpec(MixerSpec):
                 raise refusal(
                     (name,),
                     "identity",
-                    f"without a map the heads together keep the width {context.width}, and theirs is "
+                    f"without a map the heads together must have the width {context.width}, and they have "
                     f"{context.inner_width}",
                     f"Leave `head_width` out, or set `{name}: dense`.",
                 )
@@ -226,39 +226,39 @@ class AttentionSpec(MixerSpec):
             raise refusal(
                 ("softmax",),
                 False,
-                f"{context.positions.kind_name()} positions are a bias of logits, and without softmax there are none",
+                f"{context.positions.kind_name()} positions are a bias of the logits of softmax, which is off",
                 "Set `softmax: true`, or other `model.positions`.",
             )
         if context.window is not None and self.matmul_order == "kv_first":
             raise refusal(
                 ("matmul_order",),
                 self.matmul_order,
-                "a window hides entries of the attention matrix, which Q·(Kᵀ·V) never makes",
+                "a window masks the attention matrix, which Q·(Kᵀ·V) never computes",
                 "Set `matmul_order: qk_first`, or leave `window` out.",
             )
         if context.window is not None and self.scale in ("length", "length_and_head_width"):
             raise refusal(
                 ("scale",),
                 self.scale,
-                f"the scale `{self.scale}` counts all tokens, and a window shows some of them",
+                f"the scale `{self.scale}` counts all tokens, and a window hides some of them",
                 "Set another `scale`, or leave `window` out.",
             )
         if context.window is not None and self.shaping.kind == "shaped":
             raise refusal(
                 ("shaping",),
                 self.shaping.kind,
-                "the centring matrix of shaped attention is made for all tokens, not for those of a window",
+                "the centring matrix of shaped attention is defined over all tokens, not over a window",
                 "Choose another `shaping`, or leave `window` out.",
             )
 
     def remaining(self, context: LayerContext) -> LayerContext:
-        """The context with the heads that are not left out."""
+        """The context without the removed heads."""
         if not self.without_heads:
             return context
         return replace(context, heads=context.heads - len(self.without_heads), head_width=context.head_width)
 
     def _check_left_out(self, context: LayerContext) -> None:
-        """Refuse to leave out heads that do not exist, or that share their projections with others."""
+        """Refuse to remove heads that do not exist, or that share tensors with other heads or layers."""
         if not self.without_heads:
             return
         heads = list(self.without_heads)
@@ -266,26 +266,26 @@ class AttentionSpec(MixerSpec):
             raise refusal(
                 ("without_heads",),
                 heads,
-                f"the layer has {context.heads} heads, numbered from 0, and one of them has to stay",
-                "Name others; `gains.mixer_branch: 0` takes away the whole mixer.",
+                f"the layer has {context.heads} heads, numbered from 0, and at least one must remain",
+                "Name other heads; `gains.mixer_branch: 0` switches off the whole mixer.",
             )
         by_logits = context.positions is not None and context.positions.applied == "logits"
         if self.kv_heads is not None or self.shares or by_logits:
             raise refusal(
                 ("without_heads",),
                 heads,
-                "heads that share keys, values or tensors, or have positions by their number, belong together",
+                "heads cannot be removed if they share keys, values or tensors, or if positions depend on their number",
                 "Leave `without_heads` out.",
             )
 
     def _check_paths(self, context: LayerContext) -> None:
-        """Refuse what other layers, a memory or the width leave no place for."""
+        """Refuse settings that the depth, the width, causality or cross-attention make impossible."""
         norm = self.query_key_norm
         if (norm.kind, norm.over) == ("layer", "head") and context.head_width == 1:
             raise refusal(
                 ("query_key_norm",),
                 norm.kind,
-                "a head of width 1 less its mean is 0, so that all logits would be equal",
+                "LayerNorm of a head of width 1 is 0, so all logits would be equal",
                 "Set `query_key_norm: rms`, or fewer heads.",
             )
         try:
@@ -296,21 +296,21 @@ class AttentionSpec(MixerSpec):
             raise refusal(
                 (),
                 self.kind_name(),
-                "attention to another sequence shares no tensors with other layers",
+                "cross-attention shares no tensors with other layers",
                 "Leave out `value_residual`, `value_embedding` and `shared_kv`.",
             )
         if self.exclusive and context.cross:
             raise refusal(
                 ("exclusive",),
                 True,
-                "a token has no value of its own in the sequence that another one reads",
+                "in cross-attention a token has no value of its own",
                 "Leave `exclusive` out.",
             )
         if self.exclusive and context.head_width == 1:
             raise refusal(
                 ("exclusive",),
                 True,
-                "a head of width 1 has no direction besides its own value, so that its output would always be 0",
+                "a head of width 1 has no direction besides its own value, so its output would always be 0",
                 "Leave `exclusive` out, or set fewer heads.",
             )
         if self.matmul_order == "kv_first" and self.dropout > 0 and context.causal:
@@ -324,7 +324,7 @@ class AttentionSpec(MixerSpec):
             raise refusal(
                 ("value_embedding",),
                 self.value_embedding.canonical(),
-                "values get rows by token ids, which a decoder alone passes to its layers",
+                "the table is read by token ids, which only a decoder passes to its layers",
                 "Leave `value_embedding` out, or set `model.family: decoder`.",
             )
         values_from = None if self.value_residual is None else self.value_residual.from_layer
@@ -333,12 +333,12 @@ class AttentionSpec(MixerSpec):
                 raise refusal(
                     (name,),
                     source,
-                    f"layers after layer {source} read from it, and the model has {context.depth}",
+                    f"layers after layer {source} read from it, and the model has {context.depth} layers",
                     f"Leave `{name}` out, or name an earlier layer.",
                 )
 
     def separates_documents(self) -> bool:
-        """By the mask of Q·Kᵀ, unless this is never made."""
+        """Whether Q·Kᵀ is computed, whose mask separates them."""
         return self.matmul_order == "qk_first"
 
     def build(self, context: LayerContext) -> Attention:
@@ -387,7 +387,7 @@ class AttentionSpec(MixerSpec):
 
 
 def _shared_names(context: LayerContext) -> tuple[str, str]:
-    """Names of the keys and values that layers share; keys with other positions are other keys."""
+    """Names of the keys and values that layers share; keys with different positions have different names."""
     positions = context.positions
     turned = positions is not None and positions.applied == "query_key"
     return f"keys with {positions.canonical_json()}" if positions is not None and turned else "keys", "shared values"

@@ -19,7 +19,7 @@ def attention_cost(spec: AttentionSpec, context: LayerContext, length: int) -> C
 
     Args:
         spec: The attention.
-        context: Context of its layer, with the heads that are left.
+        context: Context of its layer, without the removed heads.
         length: L, tokens.
     """
     reads_kv = spec.reads_kv(context)
@@ -82,19 +82,19 @@ def _paths(spec: AttentionSpec, context: LayerContext, length: int) -> Cost:
 
 
 def _kept(spec: AttentionSpec, context: LayerContext, length: int) -> int:
-    """Scalars that autograd keeps, each once: one input for all maps, heads, products, what shaping adds up."""
+    """Number of scalars that autograd keeps: the input that all maps share, heads, products and terms of shaping."""
     elements, d_h = length * context.inner_width, context.head_width
     square = context.heads * length * length
-    values = 0 if isinstance(spec.value, IdentitySpec) else 1  # else they are a view of the input
+    values = 0 if isinstance(spec.value, IdentitySpec) else 1  # otherwise they are a view of the input
     mapped = 0 if isinstance(spec.output, IdentitySpec) else 1
     heads = length * context.width + (2 + values) * elements  # the input, queries, keys and values
     if spec.reads_kv(context):
-        heads = length * context.width + elements  # keys and values are kept by the layer that gives them
+        heads = length * context.width + elements  # the layer that publishes keys and values keeps them
     shaped = spec.shaping.kind != "none"
     logits = spec.logits
     if spec.matmul_order == "qk_first" and (spec.dropout > 0 or not logits.plain):
-        # A is made: kept are A by softmax and by gains, what a cap bounds, a sink for each row, a mask of bytes,
-        # and of dropout the noise and what it leaves.
+        # A is materialised. Kept: A after softmax and after gains, the capped logits, a sink for each row, a mask of
+        # bytes, and the mask and the result of dropout.
         squares = (spec.softmax or shaped) + (logits.soft_cap is not None) + 2 * (spec.dropout > 0)
         sinks = length * context.heads * logits.sinks
         return heads + squares * square + sinks + length * length // 4 + mapped * elements
@@ -103,7 +103,7 @@ def _kept(spec: AttentionSpec, context: LayerContext, length: int) -> int:
         bias = square if biased else length * length if context.window else 0  # a mask, in numbers
         result = elements + length * context.heads  # with the logarithm of each row's sum
         centre = elements if spec.shaping.kind == "shaped" and context.causal else 0
-        # Shaping makes a result of its own; norms by head lay the heads out so that joining them makes a copy.
+        # Shaping writes a new tensor. After norms by head, concatenating the heads makes a copy.
         copied = shaped or spec.gate.present or spec.exclusive
         by_head = spec.query_key_norm.lays_out_heads and not copied
         return heads + bias + result + centre + (mapped * elements if shaped or by_head else 0)

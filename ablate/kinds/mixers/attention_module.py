@@ -1,6 +1,6 @@
 """The module of the kind `attention`; `ablate/kinds/mixers/attention.py` has its equations and its sources.
 
-Shapes: K pack, B batch, T tokens, S tokens of what is attended to, D width, H heads, d_h = D/H head width.
+Shapes: K pack, B batch, T tokens, S tokens of keys and values, D width, H heads, d_h = D/H head width.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from ablate.nn.pack import (
     State,
     build_positions,
     dropout,
+    extended,
     join_heads,
     linear,
     normal,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Attention(nn.Module):
-    """The module of `AttentionSpec`; it calls the kernels that its settings allow, and makes A in full elsewhere."""
+    """The module of `AttentionSpec`; it uses fused kernels where its settings allow, and materialises A otherwise."""
 
     def __init__(self, spec: AttentionSpec, context: LayerContext) -> None:
         super().__init__()
@@ -95,13 +96,13 @@ class Attention(nn.Module):
         """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real, or numbers documents.
 
         With `memory` [K, B, S, D] keys and values are read from it (cross-attention), and `memory_padding` [K, B, S]
-        says which of its tokens are real. `shared` is what `AttentionSpec.reads` says.
+        says which of its tokens are real. `shared` are the tensors that `AttentionSpec.reads` lists.
         """
         seen = padding if memory is None else memory_padding
         q, k, v, published = self._heads(x, x if memory is None else memory, shared)
         k, v = self._for_each_query(k), self._for_each_query(v)
         if self._needs_matrix:
-            # Dropout falls on the shaped matrix, so it has to be made.
+            # Dropout applies to the shaped matrix, which must be materialised.
             y = dropout(self._matrix(q, k, seen), self.spec.dropout, self.training).to(v.dtype) @ v
         else:
             y = self._shape(self._mix(q, k, v, seen), v, seen)
@@ -115,7 +116,7 @@ class Attention(nn.Module):
         return not self.spec.logits.plain or (self.spec.dropout > 0 and self.training)
 
     def _joined(self, y: Tensor, v: Tensor, x: Tensor) -> Tensor:
-        """What becomes of the heads' output y [K, B, H, T, d_h]: [K, B, T, D].
+        """`exclusive`, the gate and the output map: [K, B, H, T, d_h] to [K, B, T, D].
 
         Args:
             y: The output of the heads.
@@ -131,7 +132,7 @@ class Attention(nn.Module):
         return mixed
 
     def step(self, x: Tensor, place: int, state: State, *, shared: tuple[Tensor, ...] = ()) -> Any:
-        """Keys and values are kept; with `kv_first`, the state Σ kᵀ·v of each head."""
+        """The state: keys and values; with `kv_first`, Σ kᵀ·v of each head."""
         q, k, v, published = self._heads(x, x, shared, place)
         scale = self._scale_at(q, place)
         if self.spec.matmul_order == "kv_first":
@@ -139,21 +140,18 @@ class Attention(nn.Module):
             y, kept = linear_attention.recur(q * scale, self._for_each_query(k), v, state[0] if state else None)
             state = (kept,)
         else:
-            state = tuple(torch.cat([*before, now], -2) for before, now in zip(_apart(state), (k, v), strict=True))
-            if self.window is not None:
-                state = tuple(kept[..., -self.window :, :] for kept in state)
+            state = extended(state, (k, v), self.window)
             keys, values = (self._for_each_query(kept) for kept in state)
             y, v = self._read(q, keys, values, scale, place), values[..., -1:, :]
-        own = v
         if self.spec.shaping.kind != "none":
             y = self.gains["alpha"](v) + self.gains["beta"](y)
         if self.spec.shaping.kind == "shaped":
             y = y - self.gains["gamma"](values.mean(-2, keepdim=True))
-        mixed = self._joined(y, own, x)
+        mixed = self._joined(y, v, x)
         return (mixed, state, published) if self.publishes else (mixed, state)
 
     def _read(self, q: Tensor, keys: Tensor, values: Tensor, scale: float, place: int) -> Tensor:
-        """Row `place` of A·V: q [K, B, H, 1, d_h], the last keys and values up to there [K, B, H, T, d_h]."""
+        """Row `place` of A·V: q [K, B, H, 1, d_h], and the cached keys and values [K, B, H, T, d_h]."""
         if not self.spec.softmax:
             return (q * scale @ keys.mT) @ values
         bias = None
@@ -176,13 +174,13 @@ class Attention(nn.Module):
     def _heads(
         self, x: Tensor, source: Tensor, shared: tuple[Tensor, ...], first: int = 0
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
-        """Queries, keys, values, and what is published.
+        """Queries, keys, values, and the tensors that are published.
 
         Args:
-            x: What queries are made of, [K, B, T, D].
-            source: What keys and values are made of, [K, B, S, D].
-            shared: What this layer reads.
-            first: Place of the first token.
+            x: Input of the queries, [K, B, T, D].
+            source: Input of keys and values, [K, B, S, D].
+            shared: The tensors that this layer reads.
+            first: Position of the first token.
 
         Returns:
             Queries [K, B, H, T, d_h], keys and values [K, B, kv_heads, S, d_h], and tensors [K, B, S, kv_heads·d_h].
@@ -210,11 +208,11 @@ class Attention(nn.Module):
         return x if self.positions is None else self.positions(x, first)
 
     def _for_each_query(self, kv: Tensor) -> Tensor:
-        """Keys or values with each head as often as queries share it, [K, B, H, S, d_h]."""
+        """Keys or values with each head repeated for the query heads that share it, [K, B, H, S, d_h]."""
         return kv if self.kv_heads == self.heads else kv.repeat_interleave(self.heads // self.kv_heads, 2)
 
     def _mix(self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None) -> Tensor:
-        """A·V before shaping, without making A where that can be avoided."""
+        """A·V before shaping, without materialising A where possible."""
         if not self.spec.softmax:
             separate = numbers_documents(padding)
             if padding is not None and not separate:
@@ -229,7 +227,7 @@ class Attention(nn.Module):
         if self.spec.scale != "head_width" or self.factor != 1.0:
             q, scale = q * self._scale(q, k, padding), 1.0
         mask = self._mask(q, k, padding)
-        # K is folded into the batch: the fast kernels know four axes.
+        # The fused kernels take four axes, so the pack is folded into the batch.
         y = attend(
             q.flatten(0, 1),
             k.flatten(0, 1),
@@ -241,14 +239,14 @@ class Attention(nn.Module):
         return y.view(*q.shape[:-1], v.shape[-1])
 
     def _mask(self, q: Tensor, k: Tensor, padding: Tensor | None) -> Tensor | None:
-        """What SDPA adds to the logits (float) or lets through (bool), [K, B, H or 1, T, S]; None if nothing."""
+        """The mask for SDPA, [K, B, H or 1, T, S]: added to the logits, or True where visible; None if not needed."""
         if self.bias is None:
             return None if padding is None and self.window is None else self._visible(q, k, padding)
         bias: Tensor = self.bias(q, k.shape[-2])
         return bias.masked_fill(~self._visible(q, k, padding), -math.inf)
 
     def _hidden(self, a: Tensor) -> Tensor:
-        """[..., T, S] with 0, or False, at future positions and outside the window."""
+        """[..., T, S] set to 0, or False, at future positions and outside the window."""
         if self.window is not None:
             a = a.triu(1 - self.window)
         if self.causal:
@@ -274,7 +272,7 @@ class Attention(nn.Module):
         return (visible / visible.sum(-1, keepdim=True)) @ v
 
     def _visible(self, q: Tensor, k: Tensor, padding: Tensor | None) -> Tensor:
-        """[K, B, 1, T, S], True where a row may look. A token always sees itself, so that no row is empty."""
+        """[K, B, 1, T, S], True where a query sees a key. A token always sees itself, so that no row is empty."""
         rows, columns = q.shape[-2], k.shape[-2]
         if padding is not None and numbers_documents(padding):
             visible = same_document(padding)
@@ -294,7 +292,7 @@ class Attention(nn.Module):
         return self._scale_at(q, 0)
 
     def _scale_at(self, q: Tensor, place: int) -> float:
-        """Factor of the logits of the query at a place, in a causal mixer."""
+        """Factor of the logits of the query at position `place`, in a causal mixer."""
         across, along = 1.0 / math.sqrt(q.shape[-1]), 1.0 / math.sqrt(place + 1)
         named = {"none": 1.0, "head_width": across, "length": along, "length_and_head_width": along * across}
         scale = self.spec.scale
@@ -312,7 +310,7 @@ class Attention(nn.Module):
         return 1.0 / math.sqrt(k.shape[-2])
 
     def _matrix(self, q: Tensor, k: Tensor, padding: Tensor | None) -> Tensor:
-        """A after shaping, made in full."""
+        """A after shaping, materialised."""
         visible = self._visible(q, k, padding)
         products = self._products(q, self._scale(q, k, padding), k)
         if self.spec.softmax:
@@ -331,7 +329,7 @@ class Attention(nn.Module):
         return shaped
 
     def _products(self, q: Tensor, scale: Tensor | float, k: Tensor) -> Tensor:
-        """Q·Kᵀ·scale, in the precision that the logits have."""
+        """Q·Kᵀ·scale, in the precision that `logits.precision` sets."""
         if self.spec.logits.precision == "inputs":
             return (q * scale) @ k.mT
         exact = torch.promote_types(q.dtype, torch.float32)
@@ -339,7 +337,7 @@ class Attention(nn.Module):
             return (q.to(exact) * scale) @ k.to(exact).mT
 
     def _softmax(self, logits: Tensor, bias: Tensor | None, visible: Tensor | None) -> Tensor:
-        """Rows of weights [K, B, H, T, S]; 0 at hidden positions. A sink takes a share of each row."""
+        """Attention weights [K, B, H, T, S]; 0 at hidden positions. With sinks the rows sum to less than 1."""
         cap = self.spec.logits.soft_cap
         if cap is not None:
             logits = (logits / cap).tanh() * cap
@@ -363,8 +361,3 @@ class Sinks(Packed):
         """Logits [K, B, H, T, S] to weights of the same shape, whose rows sum to less than 1."""
         sink = self.logit[:, None, :, None, None].expand(*logits.shape[:-1], 1).to(logits.dtype)
         return torch.cat([logits, sink], -1).softmax(-1)[..., :-1]
-
-
-def _apart(state: State) -> tuple[State, State]:
-    """The cached keys and the cached values; empty at first."""
-    return (state[:1], state[1:])

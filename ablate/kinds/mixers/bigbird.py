@@ -1,13 +1,13 @@
 """BigBird: blocks of tokens see their neighbours, some random blocks, and the global first and last block.
 
 Block i sees blocks i-1, i, i+1 (w = 3), r random others, and the first and last; those two see all and are seen by all
-(internal transformer construction). One softmax runs over all of it, no token is counted twice.
+(internal transformer construction). One softmax runs over all visible tokens, and none is counted twice.
 
 - Big Bird (arXiv:2007.14062), section 2 and appendix D; https://arxiv.org/abs/2007.14062
-- The random blocks are drawn once from the member's own seed, for each head. The released code draws them in each
-  process (with a fixed NumPy seed), and `transformers` replaces them by the first block outside training.
-- Texts too short for so many distinct blocks see fewer random ones, and up to three blocks see everything. The released
-  code falls back to full attention there.
+- The random blocks are drawn once for each head, from the member's seed. The released code draws them in each process
+  (with a fixed NumPy seed), and `transformers` replaces them by the first block outside training.
+- In a text with too few blocks, a block sees fewer random ones; in a text of up to three blocks it sees everything. The
+  released code falls back to full attention there.
 - The maps have no biases.
 
 Shapes: K pack, B batch, T tokens, D width, H heads, P pack and batch together, n blocks of b tokens, d_h head width.
@@ -93,13 +93,13 @@ class BigBird(AttentionMaps):
         return self.joined(torch.cat(parts, 2))
 
     def _all(self, q: Tensor, k: Tensor, v: Tensor, real: Tensor, start: int) -> Tensor:
-        """What a global block that starts at `start` sees, [P, H, b, d_h]: everything."""
+        """The output of the global block whose first token is `start`, which sees all tokens, [P, H, b, d_h]."""
         at = torch.arange(start, start + q.shape[-2], device=q.device)[:, None]
         seen = real.mT | (at == torch.arange(k.shape[-2], device=q.device))  # itself always, so that no row is empty
         return F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
 
     def _neighbours(self, qb: Tensor, kb: Tensor, vb: Tensor, rb: Tensor) -> Keys:
-        """Blocks i-1, i, i+1 without the first and the last, which are a source of their own."""
+        """Blocks i-1, i, i+1 without the first and the last, which are a separate source."""
         at, of = positions(qb, 1, 1)
         of_block = of.div(qb.shape[3], rounding_mode="floor")
         inner = (of_block > 0) & (of_block < qb.shape[2] - 1)
@@ -114,7 +114,7 @@ class BigBird(AttentionMaps):
         return Keys(k, v, seen.mT[:, :, None])
 
     def _random(self, kb: Tensor, vb: Tensor, rb: Tensor, packed: torch.Size) -> Keys:
-        """r random blocks each."""
+        """r random blocks for each block."""
         chosen, there = self.lots(kb.shape[2], self.spec.random_blocks)  # [K, H, n, r]
         chosen, there = (part.repeat_interleave(packed[1], 0) for part in (chosen, there))  # [P, H, n, r]
         k, v, real = (
@@ -127,7 +127,7 @@ class BigBird(AttentionMaps):
 
 
 class Lots(Packed):
-    """A lot for each head and pair of blocks; of the blocks that a block may draw, it takes those with the highest."""
+    """A random score for each head and pair of blocks; a block sees the eligible blocks with the highest scores."""
 
     lots: Tensor
 

@@ -1,12 +1,12 @@
-"""RWKV-7 channel mixing: a hidden layer that reads the token before beside the token itself.
+"""RWKV-7 channel mixing: a hidden layer over each token and the previous one.
 
-y = W_V·max(0, W_K·(x_t + (x_{t-1} - x_t) ∘ μ))², x_{-1} = 0. It looks back and so is a mixer: RWKV-7 has layers of its
-time mixing (`rwkv7`) and layers of this in turn, each without an MLP.
+y = W_V·max(0, W_K·(x_t + (x_{t-1} - x_t) ∘ μ))², x_{-1} = 0. It is a mixer because it reads the previous token: RWKV-7
+alternates layers of time mixing (`rwkv7`) and of channel mixing, all without an MLP.
 
 - RWKV-7 "Goose" (arXiv:2503.14456), eqs 22 and 23; https://arxiv.org/abs/2503.14456
 - Initial values as in the authors' code (https://github.com/BlinkDL/RWKV-LM, `RWKV_CMix_x070`)
 
-Inputs of padded tokens are taken as 0.
+Inputs of padded tokens are replaced by 0.
 
 Shapes: K pack, B batch, T tokens, D width, R hidden width.
 """
@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
+from ablate.kinds.mixers.rwkv7 import shares
 from ablate.nn.pack import Linear, Packed, State, linear, zeros
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.initialiser import InitialiserSpec
@@ -28,7 +29,7 @@ from ablate.spec.mixer import MixerSpec
 
 
 class ChannelMixingSpec(MixerSpec):
-    """RWKV-7 channel mixing: a squared ReLU layer over the token and the one before it."""
+    """RWKV-7 channel mixing: a squared ReLU layer over each token and the previous one."""
 
     source = "arXiv:2503.14456 eqs 22, 23"
     complexity = "Ld²"
@@ -39,11 +40,11 @@ class ChannelMixingSpec(MixerSpec):
     """Hidden width R divided by the model's width."""
 
     def hidden(self, width: int) -> int:
-        """R."""
+        """R, the hidden width."""
         return max(1, round(self.ratio * width))
 
     def starts_at_zero(self, initialiser: InitialiserSpec) -> bool:
-        """Always: its last map does, as in the authors' code."""
+        """Always, as its last map does in the authors' code."""
         return True
 
     def build(self, context: LayerContext) -> ChannelMixing:
@@ -62,7 +63,7 @@ class ChannelMixingSpec(MixerSpec):
         return context.width
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """Kept are the input, its change, what the maps read, and what is squared."""
+        """Kept: the input, its difference to the previous one, and the inputs of the maps and of the square."""
         elements, hidden = length * context.width, length * self.hidden(context.width)
         shift = Cost(
             parameters=context.width,
@@ -81,12 +82,8 @@ class ChannelMixing(Packed):
 
     def __init__(self, spec: ChannelMixingSpec, context: LayerContext) -> None:
         super().__init__(context.pack)
-        hidden, left = spec.hidden(context.width), 1 - context.layer / context.depth
-        self.declare(
-            "share",
-            (context.width,),
-            lambda values, generator: values.copy_(1 - (torch.arange(len(values)) / len(values)) ** left**4),
-        )
+        hidden = spec.hidden(context.width)
+        self.declare("share", (context.width,), shares((1 - context.layer / context.depth) ** 4))
         self.key = linear(context, context.width, hidden)
         self.value = Linear(context.pack, hidden, context.width, initial=zeros)
 
@@ -97,7 +94,7 @@ class ChannelMixing(Packed):
         return self._mixed(x, F.pad(x, (0, 0, 1, 0))[:, :, :-1])
 
     def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
-        """The last input is kept."""
+        """The state: the last input."""
         return self._mixed(x, state[0] if state else torch.zeros_like(x)), (x,)
 
     def _mixed(self, x: Tensor, before: Tensor) -> Tensor:

@@ -1,8 +1,9 @@
-"""Differential attention: the difference of two softmax maps, so that what both pay to noise cancels.
+"""Differential attention: the difference of two softmax maps, which cancels the attention that both pay to noise.
 
 A = softmax(Q₁·K₁ᵀ/√d) - λ·softmax(Q₂·K₂ᵀ/√d); y = (1 - λ₀)·RMSNorm(A·V) for each of H heads with values of width 2d;
 λ = exp(λ_q1·λ_k1) - exp(λ_q2·λ_k2) + λ₀, with four trained vectors λ ∈ R^d, N(0, 0.1²) at the start, shared by the
-heads of a layer; λ₀ = 0.8 - 0.6·e^(-0.3·l) in layer l, counted from 0. The norm runs over one head, its gain is shared.
+heads of a layer; λ₀ = 0.8 - 0.6·e^(-0.3·l) in layer l, counted from 0. The norm is over one head; all heads share its
+gain.
 
 - Differential Transformer (arXiv:2410.05258), eqs 1 to 3; https://arxiv.org/abs/2410.05258
 - https://github.com/microsoft/unilm (`Diff-Transformer/multihead_diffattn.py`)
@@ -16,7 +17,6 @@ import math
 from dataclasses import replace
 from typing import Literal
 
-import torch
 import torch.nn.functional as F
 from pydantic import Field, ValidationError
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ from ablate.nn.pack import (
     RMSNorm,
     State,
     build_positions,
+    extended,
     join_heads,
     linear,
     normal,
@@ -43,7 +44,7 @@ _LAMBDA_STD = 0.1
 
 
 class DifferentialAttentionSpec(MixerSpec):
-    """Differential attention: one softmax map less λ times another."""
+    """Differential attention: one softmax map minus λ times another."""
 
     source = "arXiv:2410.05258 eqs 1-3"
     complexity = "L²d"
@@ -60,7 +61,7 @@ class DifferentialAttentionSpec(MixerSpec):
 
     def check(self, context: LayerContext) -> None:
         groups = self.kv_heads or context.heads
-        check_groups("kv_heads", groups, context.heads, "the heads of keys and values must divide the {} query heads")
+        check_groups("kv_heads", groups, context.heads, "the key and value heads must divide the {} query heads")
         if context.head_width % 2:
             raise refusal(
                 (),
@@ -76,16 +77,16 @@ class DifferentialAttentionSpec(MixerSpec):
                     (),
                     context.head_width,
                     f"queries and keys have half the width of a head, {context.head_width // 2}, and "
-                    f"{context.positions.kind_name()} positions cannot be applied to so many channels",
+                    f"{context.positions.kind_name()} positions cannot be applied to this number of channels",
                     "Set a `head_width` that is a multiple of 4, or other positions.",
                 ) from None
 
     def separates_documents(self) -> bool:
-        """By the mask of its attention."""
+        """Yes, by the mask of its attention."""
         return True
 
     def positions_context(self, context: LayerContext) -> LayerContext:
-        """The head width is that of a query, half of a head's."""
+        """The head width is that of a query, half the width of a head."""
         return replace(context, head_width=context.head_width // 2)
 
     def build(self, context: LayerContext) -> DifferentialAttention:
@@ -108,7 +109,7 @@ class DifferentialAttentionSpec(MixerSpec):
         inner, d_kv = context.inner_width, d_h * (self.kv_heads or h)
         maps = linear_cost(length, wide, inner) + linear_cost(length, wide, d_kv) * 2 + linear_cost(length, inner, wide)
         pairs = visible_pairs(context, length)
-        # Two maps of queries and keys of half the width, each with all values.
+        # Two maps, each from queries and keys of half the width to all values.
         core = Cost(
             multiplications=pairs * h * (d_h + 2 * d_h),
             additions=pairs * h * (d_h - 2) + 2 * (pairs - length) * h * (d_h + 1),
@@ -123,8 +124,8 @@ class DifferentialAttentionSpec(MixerSpec):
             divisions=elements,
         )
         masked = 2 * length * length if context.window else 0
-        # The input; of both maps queries and keys, which zeros make as wide as the values; the values; both results,
-        # and the sums of their rows; each spread of the norm, and what its gain multiplies.
+        # Kept: the input; queries and keys of both maps, zero-padded to the width of the values; the values; both
+        # results and their row sums; the root mean square of each head, and the input of the norm's gain.
         kept = length * wide + 4 * elements + elements + 2 * elements + 2 * rows + elements + rows + masked
         total = replace(maps + core + joined, activations=kept + elements)
         if context.positions is not None:
@@ -153,25 +154,20 @@ class DifferentialAttention(nn.Module):
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real, or numbers documents."""
         q, k, v = self._heads(x, 0)
-        whole = padding is None and self.window is None
-        mask = None if whole else visible_tokens(x, padding, causal=self.causal, window=self.window).flatten(0, 1)
+        mask = visible_tokens(x, padding, causal=self.causal, window=self.window)
         causal = self.causal and mask is None
         first, second = (attend(*heads, mask, is_causal=causal) for heads in self._pairs(q, k, v))
         return self._joined(first, second, x)
 
     def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
-        """Keys and values are kept."""
+        """The state: keys and values."""
         q, *now = self._heads(x, place)
-        state = (
-            tuple(torch.cat([before, new], 3) for before, new in zip(state, now, strict=True)) if state else tuple(now)
-        )
-        if self.window is not None:
-            state = tuple(kept[..., -self.window :, :] for kept in state)
+        state = extended(state, tuple(now), self.window)
         first, second = (F.scaled_dot_product_attention(*heads) for heads in self._pairs(q, *state))
         return self._joined(first, second, x), state
 
     def _heads(self, x: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries [K, B, 2H, T, d], keys [K, B, 2G, T, d] and values [K, B, G, T, 2d], from place `first` on."""
+        """Queries [K, B, 2H, T, d], keys [K, B, 2G, T, d] and values [K, B, G, T, 2d], from position `first` on."""
         q, k = split_heads(self.query(x), 2 * self.heads), split_heads(self.key(x), 2 * self.kv_heads)
         if self.positions is not None:
             q, k = self.positions(q, first), self.positions(k, first)
@@ -196,7 +192,7 @@ class DifferentialAttention(nn.Module):
 
 
 class Share(Packed):
-    """λ of a layer."""
+    """λ, trained, one for all heads of a layer."""
 
     query_1: Tensor
     key_1: Tensor
@@ -210,6 +206,6 @@ class Share(Packed):
             self.declare(name, (width,), normal(_LAMBDA_STD))
 
     def forward(self) -> Tensor:
-        """[K, 1, 1, 1, 1]."""
+        """λ, [K, 1, 1, 1, 1]."""
         products = (self.query_1 * self.key_1).sum(-1).exp() - (self.query_2 * self.key_2).sum(-1).exp()
         return (products + self.start).view(-1, 1, 1, 1, 1)

@@ -42,7 +42,7 @@ _CONVOLUTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 _SUMS = {"she": "kbji,kjio->kbo", "he": "kbjd,kjd->kbd", "we": "kbjd,kjd->kbd", "me": "kbjd,kj->kbd"}
-"""The sum over the tokens j of a window, of the oldest with the weights of the longest lag, and so on."""
+"""The sum over the tokens j of a window and the weights, both from the longest lag to the shortest."""
 
 
 class ExtractorSpec(MixerSpec):
@@ -56,26 +56,26 @@ class ExtractorSpec(MixerSpec):
     type: Literal["she", "he", "we", "me"] = "she"
     """Weights of a lag: `she` a matrix; `he` a vector, after an input map; `we` a vector; `me` a scalar."""
     adjustment: bool | None = None
-    """Whether e is multiplied by X·W_adj (eq. 24); unless set, it is, but for `me`."""
+    """Whether e is multiplied by X·W_adj (eq. 24); unless set, for all types but `me`."""
     output: bool | None = None
-    """Whether there is an output map W_out (eq. 25); unless set, there is, but for `me`."""
+    """Whether there is an output map W_out (eq. 25); unless set, for all types but `me`."""
     context: int | None = Field(default=None, ge=1)
     """L, the number of lags that have weights; unless set, the longest input."""
 
     @field_validator("adjustment", "output")
     @classmethod
-    def _the_papers_is_unset(cls, value: bool | None, info: ValidationInfo) -> bool | None:
-        # Written out or left out, the paper's choice is one spec with one hash.
+    def _default_is_none(cls, value: bool | None, info: ValidationInfo) -> bool | None:
+        # A value that is written at its default has the hash of one that is left out.
         return None if value is (info.data.get("type") != "me") else value
 
     @property
     def adjusts(self) -> bool:
-        """`adjustment`, the paper's choice filled in."""
+        """`adjustment`, or the paper's choice where it is not set."""
         return self.type != "me" if self.adjustment is None else self.adjustment
 
     @property
     def maps_output(self) -> bool:
-        """`output`, the paper's choice filled in."""
+        """`output`, or the paper's choice where it is not set."""
         return self.type != "me" if self.output is None else self.output
 
     def lag_shape(self, width: int) -> tuple[int, ...]:
@@ -83,7 +83,7 @@ class ExtractorSpec(MixerSpec):
         return {"she": (width, width), "he": (width,), "we": (width,), "me": ()}[self.type]
 
     def lags(self, context: LayerContext) -> int:
-        """L."""
+        """L, the number of lags that have weights."""
         return self.context or context.context
 
     def check(self, context: LayerContext) -> None:
@@ -110,9 +110,9 @@ class ExtractorSpec(MixerSpec):
         return tuple(row for row in rows if row)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """Table 3 of the paper, the sums taken one by one.
+        """Table 3 of the paper, for a direct convolution.
 
-        The module takes them by Fourier transform where that is faster, with fewer operations than counted here.
+        Where the module convolves by Fourier transform, it needs fewer operations than counted here.
         """
         d = context.width
         pairs = length * (length + 1) // 2
@@ -126,7 +126,7 @@ class ExtractorSpec(MixerSpec):
         if self.type == "he":
             total += linear_cost(length, d, d)
         if self.adjusts:
-            # The adjustment reads the mixer's input, which is kept already, and its product keeps both factors.
+            # The adjustment reads the mixer's input, which is already kept; its product keeps both factors.
             total += linear_cost(length, d, d) + Cost(multiplications=length * d, activations=length * d)
         if self.maps_output:
             total += linear_cost(length, d, d)
@@ -160,7 +160,7 @@ class Extractor(Packed):
         return self._adjusted(x, self.convolve(self.input(x), self.weight))
 
     def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
-        """The inputs of the convolution are kept."""
+        """The state: the inputs of the convolution."""
         self._check(place + 1)
         window = torch.cat([*state, self.input(x)], 2)
         extracted = torch.einsum(self.sums, window, self.weight[:, : place + 1].flip(1))
@@ -169,7 +169,7 @@ class Extractor(Packed):
     def _check(self, length: int) -> None:
         if length > self.lags:
             raise AblateError(
-                "this input is longer than the context of an extractor, which has weights for no later lag",
+                "this input is longer than the context of an extractor",
                 expected=f"at most {self.lags} tokens",
                 got=f"{length}",
                 remedy="Build the model with a longer context, or cut the input.",

@@ -4,13 +4,13 @@ y_t = φ(q_t)·Σ_s φ(k_s)ᵀ·v_s / (φ(q_t)·Σ_s φ(k_s)ᵀ), queries and ke
 V·x = S·H·G·Π·H·B·x/√n: S, G, B learned diagonals, H the Hadamard matrix (1 and -1), Π a random permutation;
 `rks` (FastFood-RKS): φ(x) = √(1/n)·[cos V·x, sin V·x] ⊕ 1, m = 2n + 1;
 `prf` (FastFood-PRF): φ(x) = exp(V·x - ‖x‖²)/√n, m = n.
-n is d_h, or the next power of two above it, x then being filled up with zeros, as FastFood (arXiv:1408.3060) has it.
+n is d_h rounded up to a power of two, with x zero-padded to it, as in FastFood (arXiv:1408.3060).
 
 - On Learning the Transformer Kernel (arXiv:2110.08323); https://arxiv.org/abs/2110.08323
 
 The equations and the initial values (S, G, B ~ N(0, 1/n), one of each for all heads) are those of the authors'
 released code, in the setting that learns all three. Departures: that code redraws Π in every forward pass, also in
-evaluation; here it is drawn once, from the member's own seed. Its class of positive features cannot be instantiated (it
+evaluation; here it is drawn once, from the member's seed. Its class of positive features cannot be instantiated (it
 calls the constructor of a class that it does not inherit from); `prf` follows that class's forward. It needs a head
 width that is a power of two, and adds 1e-6 to the denominator; here nothing is added.
 
@@ -84,7 +84,7 @@ def _permutation(values: Tensor, generator: torch.Generator) -> Tensor:
 
 
 class _Projection(FeatureMap):
-    """V·x = S·H·G·Π·H·B·x/√n. For many vectors up to a width of 256 V is made, in two small products, and applied."""
+    """V·x = S·H·G·Π·H·B·x/√n. Up to width 256 and for many vectors, V is computed once and applied as one product."""
 
     scaling: Tensor
     gaussian: Tensor

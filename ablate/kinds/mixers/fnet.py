@@ -2,8 +2,8 @@
 
 y = Re(F_seq(F_hidden(x))) (arXiv:2105.03824, eq. 3), both transforms unnormalised.
 
-Padded tokens count as zeros, so that real ones do not see them; the authors' code transforms their embeddings too.
-The transform is over the padded length either way.
+Padded tokens are replaced by zeros, so that real tokens do not see them; the authors' code transforms their embeddings
+too. In both, the transform is over the padded length.
 
 - FNet: Mixing Tokens with Fourier Transforms (arXiv:2105.03824); https://arxiv.org/abs/2105.03824
 
@@ -36,7 +36,7 @@ class FNetSpec(MixerSpec):
         return FNet()
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """Nothing is kept for the backward pass of a linear map without weights."""
+        """A linear map without weights keeps nothing for the backward pass."""
         channels = fourier_cost(context.width, transforms=length, real=True)
         return channels + fourier_cost(length, transforms=context.width, real=False)
 
@@ -48,7 +48,7 @@ class FNet(nn.Module):
         """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
         if padding is not None:
             x = x * padding[..., None]
-        # Half precision has no transform.
+        # Half precision is not supported by the transform.
         exact = x.to(torch.promote_types(x.dtype, torch.float32))
         y: Tensor = torch.fft.fft2(exact).real
         return y.to(x.dtype)

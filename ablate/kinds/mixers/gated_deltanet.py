@@ -1,14 +1,14 @@
-"""Gated DeltaNet: a state that fades by a gate for each head, and is corrected by the delta rule.
+"""Gated DeltaNet: a state with a gated decay for each head, corrected by the delta rule.
 
 For each head: S ← e^(g_t)·S; S ← S + k_t·(β_t·(v_t - Sᵀ·k_t))ᵀ; o_t = Sᵀ·q_t/√d_k, where β_t = σ(x_t·W_b) and
-g_t = -e^A·softplus(x_t·W_a + b_a). q, k and v come through a short causal convolution with SiLU; q and k have unit
-length. y = W_O·(RMSNorm(o) ∘ SiLU(x·W_z)), the norm over one head.
+g_t = -e^A·softplus(x_t·W_a + b_a). q, k and v pass a short causal convolution with SiLU; q and k have unit length.
+y = W_O·(RMSNorm(o) ∘ SiLU(x·W_z)), the norm over one head.
 
 - Gated Delta Networks (arXiv:2412.06464), eq. 10 and section 3.3; https://arxiv.org/abs/2412.06464
 - Qwen3-Next (`transformers`, `models/qwen3_next`): more heads of values than of queries and keys
 
-A starts as ln U(0.01, 16) and b_a as 1, as in Qwen3-Next. Inputs of padded tokens are taken as 0, as there: they write
-nothing, and the state fades over them. The state is computed in single precision at least. On a GPU where
+A starts as ln U(0.01, 16) and b_a as 1, as in Qwen3-Next. As there, inputs of padded tokens are replaced by 0: they
+write nothing, but the state decays over them. The state is computed in single precision at least. On a GPU where
 flash-linear-attention is installed its kernel is used (`ablate.nn.kernels.flash_linear`).
 
 Shapes: K pack, B batch, T tokens, D width, H heads of values, G heads of queries and keys, d_k and d_v their widths.
@@ -44,11 +44,11 @@ from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec, check_groups
 
 _UNIT_EPS = 1e-6
-"""ε of unit length, inside the root."""
+"""ε of the norm that gives queries and keys unit length, inside the root."""
 
 
 class GatedDeltaNetSpec(MixerSpec):
-    """Gated DeltaNet: the delta rule on a state that each token fades, head by head."""
+    """Gated DeltaNet: the delta rule on a state with a decay that each token sets for each head."""
 
     source = "arXiv:2412.06464 eq. 10"
     complexity = "Ld²/H"
@@ -60,11 +60,11 @@ class GatedDeltaNetSpec(MixerSpec):
     key_heads: int | None = Field(default=None, ge=1)
     """G, heads of queries and keys, each for a group of heads of values; unless set, H."""
     key_width: int | None = Field(default=None, ge=1)
-    """d_k; unless set, the model's width of a head."""
+    """d_k; unless set, the model's head width."""
     value_width: int | None = Field(default=None, ge=1)
     """d_v; unless set, d_k."""
     taps: int = Field(default=4, ge=1, le=64)
-    """Tokens that the short convolution sees."""
+    """Kernel size of the short convolution, in tokens."""
     negative_eigenvalues: bool = False
     """Whether β is 2σ, so that the state transition can have negative eigenvalues (arXiv:2411.12537)."""
     eps: float = Field(default=1e-6, gt=0)
@@ -93,12 +93,12 @@ class GatedDeltaNetSpec(MixerSpec):
         )
 
     def cache(self, context: LayerContext, length: int) -> int:
-        """The state, and the inputs within reach of the convolutions."""
+        """The state, and the last inputs of the convolutions."""
         heads, groups, key, value = self.sizes(context)
         return heads * key * value + (self.taps - 1) * (2 * groups * key + heads * value)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """In recurrent form: the state fades, is read twice and written once a token."""
+        """In recurrent form: each token decays the state, reads it twice and writes it once."""
         d = context.width
         heads, groups, key, value = self.sizes(context)
         keys, values = groups * key, heads * value
@@ -132,7 +132,7 @@ def gates_cost(length: int, decays: int, strengths: int) -> Cost:
 def delta_cost(
     length: int, heads: int, key: int, value: int, *, by_channel: bool = False, with_values: bool = False
 ) -> Cost:
-    """Cost of the delta rule in recurrent form, for one sequence; see `ablate.nn.kernels.delta_rule.kept`."""
+    """Cost of the delta rule in recurrent form, for one sequence; the arguments are those of `delta_rule.kept`."""
     rows = length * heads
     return Cost(
         multiplications=rows * (4 * key * value + key + value),
@@ -156,14 +156,16 @@ def gated_norm_cost(rows: int, width: int) -> Cost:
 
 
 class DeltaNet(nn.Module, ABC):
-    """A mixer by the delta rule, with short convolutions of queries, keys and values; subclasses add decay and gate.
+    """Base of mixers with the delta rule and short convolutions of queries, keys and values.
+
+    Subclasses add decay and gate.
 
     Args:
         context: Context of its layer.
         heads: H, heads of values.
         keys: Width of all queries, and of all keys.
         values: Width of all values.
-        taps: Tokens that a short convolution sees.
+        taps: Kernel size of the short convolutions, in tokens.
     """
 
     def __init__(self, context: LayerContext, heads: int, keys: int, values: int, taps: int) -> None:
@@ -189,7 +191,7 @@ class DeltaNet(nn.Module, ABC):
         return self.join(x, flash_linear.delta_rule(q, k, v, strength, fade))
 
     def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
-        """The state is kept, and the inputs within reach of the convolutions."""
+        """The state: the matrix S, and the last inputs of the convolutions."""
         maps = (self.query, self.key, self.value)
         convolutions = (self.query_convolution, self.key_convolution, self.value_convolution)
         before = state[1:] if state else (None,) * 3
@@ -243,8 +245,8 @@ class Decay(Packed):
 
     Args:
         pack: K.
-        heads: Number of A.
-        channels: Channels of b for each A.
+        heads: Number of entries of A.
+        channels: Number of entries of b for each A.
     """
 
     rate: Tensor

@@ -1,16 +1,15 @@
-"""Gated linear attention (GLA): linear attention whose state fades by a gate that the token sets for each channel.
+"""Gated linear attention (GLA): linear attention with a decay that each token sets for each channel of the state.
 
 For each head: α_t = σ(x_t·W_α1·W_α2 + b_α)^(1/τ); S_t = diag(α_t)·S_{t-1} + k_tᵀ·v_t; o_t = q_t·S_t;
 y_t = (swish(x_t·W_r + b_r) ∘ concat(LN(o_t)))·W_O. Queries and keys have half the width, values the whole.
 
 - Gated Linear Attention Transformers (arXiv:2312.06635), §4 and §4.4; https://arxiv.org/abs/2312.06635
 
-No feature map, no rotation, no denominator: the norm of each head takes its place. The gain and bias of LN are shared
-by the heads. Departures of the authors' library, which this file does not share: an RMS norm in place of LN, no b_r,
-and queries divided by √d_k (which the norm takes back, up to its ε). A key head has ⌊d_v/2⌋ channels, at least one.
+There is no feature map, no rotation and no denominator; each head is normalised instead. All heads share the gain and
+bias of LN. The authors' library differs: an RMS norm in place of LN, no b_r, and queries divided by √d_k (which the
+norm cancels, up to its ε). A key head has ⌊d_v/2⌋ channels, at least one.
 
-Causal only: the gate fades the past, and the paper defines no bidirectional form. Padded tokens are in no sum, and
-their gate is 1.
+Causal only: the paper defines no bidirectional form. Padded tokens are in no sum, and their gate is 1.
 
 Shapes: K pack, B batch, T tokens, D width, H heads, d_k and d_v key and value head widths.
 """
@@ -34,7 +33,7 @@ _EPSILON = 1e-5
 
 
 class GatedLinearAttentionSpec(MixerSpec):
-    """Gated linear attention: a recurrent state that each token fades, channel by channel."""
+    """Gated linear attention: a recurrent state with a decay that each token sets for each channel."""
 
     source = "arXiv:2312.06635 §4.4"
     complexity = "Ld²/H"
@@ -43,7 +42,7 @@ class GatedLinearAttentionSpec(MixerSpec):
 
     kind: Literal["gated_linear_attention"] = "gated_linear_attention"
     temperature: float = Field(default=16.0, gt=0)
-    """τ: the larger, the slower the state fades."""
+    """τ: the larger it is, the slower the state decays."""
     gate_rank: int = Field(default=16, ge=1)
     """Width between W_α1 and W_α2."""
 
@@ -56,7 +55,7 @@ class GatedLinearAttentionSpec(MixerSpec):
         return context.width * _key_width(d_v)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """In recurrent form: one decay, one product k·v and one reading of the state a token."""
+        """In recurrent form: each token decays the state, adds one product k·v and reads the state once."""
         d, h, vectors = context.width, context.heads, length * context.heads
         d_v = d // h
         d_k = _key_width(d_v)
@@ -126,7 +125,7 @@ class GatedLinearAttention(nn.Module):
         return self._joined(x, linear_attention.causal(q, k, v, log_decay))
 
     def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
-        """The state is kept."""
+        """The state: S."""
         q, k, v, log_decay = self._heads(x)
         o, kept = linear_attention.recur(q, k, v, state[0] if state else None, log_decay)
         return self._joined(x, o), (kept,)

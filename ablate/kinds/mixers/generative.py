@@ -1,4 +1,4 @@
-"""Learned kernel, generative: φ-attention whose random directions ω are made from noise by a small network.
+"""Learned kernel, generative: φ-attention whose random directions ω a small network generates from noise.
 
 y_t = φ(q_t)·Σ_s φ(k_s)ᵀ·v_s / (φ(q_t)·Σ_s φ(k_s)ᵀ), queries and keys scaled by d_h^(-1/4), ε_r ~ N(0, I_{d_h}), r ≤ R:
 ω_r = tanh(W₂·leaky(BN(W₁·ε_r + b₁)) + b₂), d_h to 4d_h to d_h, BN over the R draws, slope 0.01 below 0;
@@ -7,11 +7,11 @@ y_t = φ(q_t)·Σ_s φ(k_s)ᵀ·v_s / (φ(q_t)·Σ_s φ(k_s)ᵀ), queries and ke
 
 - On Learning the Transformer Kernel (arXiv:2110.08323); https://arxiv.org/abs/2110.08323
 
-The equations, R and the network are those of the authors' released code (ListOps and retrieval; its text model goes
-d_h/2 to 2d_h to 4d_h to d_h). Departures: that code redraws the noise in every forward pass, in evaluation too; here it
-is drawn once, from the member's own seed, one set for all heads, so that batch normalisation has the same batch in
+The equations, R and the network are those of the authors' released code (ListOps and retrieval; its text model has the
+widths d_h/2, 2d_h, 4d_h, d_h). Departures: that code redraws the noise in every forward pass, also in evaluation; here
+it is drawn once, from the member's seed, one set for all heads, so that batch normalisation has the same batch in
 training and evaluation and needs no running means. Its positive form makes (P - 1) // 2 draws where P are meant and
-divides by √(P - 1); here there are R draws and √R, a constant without effect. It adds 1e-6 to the denominator; here
+divides by √(P - 1); here there are R draws and √R, a constant that cancels. It adds 1e-6 to the denominator; here
 nothing is added.
 
 Shapes: K pack, B batch, T tokens, D width, H heads, d_h = D/H head width, m features.
@@ -51,7 +51,7 @@ class GenerativeSpec(MixerSpec):
     form: Literal["rks", "prf"] = "rks"
     """`rks`: random kitchen sinks (cosines and sines); `prf`: positive random features (exponentials)."""
     samples: int | None = Field(default=None, ge=2)
-    """R, draws of noise; unless set, the power of two near d_h·ln d_h, with m at most the context."""
+    """R, number of draws of noise; unless set, the power of two near d_h·ln d_h, with m at most the context."""
 
     def build(self, context: LayerContext) -> FeatureAttention:
         features = FourierGenerative if self.form == "rks" else PositiveGenerative
@@ -64,7 +64,7 @@ class GenerativeSpec(MixerSpec):
         return state_size(context, 2 * r + 1 if self.form == "rks" else r)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """The directions are made once a pass."""
+        """The directions are generated once in each forward pass."""
         d_h, r = context.head_width, self._samples(context)
         hidden = _HIDDEN * d_h
         made = linear_cost(r, d_h, hidden, bias=True) + linear_cost(r, hidden, d_h, bias=True)
@@ -92,7 +92,7 @@ class GenerativeSpec(MixerSpec):
 
 
 class Generator(Packed):
-    """Noise to directions, R rows for each member."""
+    """The network from noise to directions, R rows for each member."""
 
     noise: Tensor
     gain: Tensor

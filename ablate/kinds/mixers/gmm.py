@@ -7,8 +7,8 @@ y_t = φ(q_t)·Σ_s φ(k_s)ᵀ·v_s / (φ(q_t)·Σ_s φ(k_s)ᵀ), queries and ke
 - On Learning the Transformer Kernel (arXiv:2110.08323); https://arxiv.org/abs/2110.08323
 
 The equations, R and the initial values (Σ and σ by Xavier's rule on the stacked tensors, μ uniform) are those of the
-authors' released code. Departures: that code redraws the noise ε in every forward pass, in evaluation too; here it is
-drawn once, from the member's own seed, and shared by all heads. It adds 1e-6 to the denominator; here nothing is added.
+authors' released code. Departures: that code redraws the noise ε in every forward pass, also in evaluation; here it is
+drawn once, from the member's seed, and shared by all heads. It adds 1e-6 to the denominator; here nothing is added.
 
 Shapes: K pack, B batch, T tokens, D width, H heads, d_h = D/H head width, m features.
 """
@@ -23,10 +23,9 @@ from pydantic import Field
 from torch import Tensor
 
 from ablate.nn.kernels.random_features import fourier, log_positive, scaled, usual_samples, xavier_uniform
-from ablate.nn.pack import normal
+from ablate.nn.pack import normal, uniform
 from ablate.nn.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
 from ablate.spec.cost import Cost
-from ablate.spec.initialiser import Initial
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec
 
@@ -44,7 +43,7 @@ class GmmSpec(MixerSpec):
     form: Literal["rks", "prf"] = "rks"
     """`rks`: random kitchen sinks (cosines and sines); `prf`: positive random features (exponentials)."""
     samples: int | None = Field(default=None, ge=1)
-    """R, draws of noise; unless set, the power of two near d_h·ln d_h, with m at most the context."""
+    """R, number of draws of noise; unless set, the power of two near d_h·ln d_h, with m at most the context."""
 
     def build(self, context: LayerContext) -> FeatureAttention:
         mixture = FourierMixture if self.form == "rks" else PositiveMixture
@@ -57,8 +56,7 @@ class GmmSpec(MixerSpec):
         return state_size(context, 4 * r + 1 if self.form == "rks" else r)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        h, r = context.heads, self._samples(context)
-        d_h = context.width // h
+        h, d_h, r = context.heads, context.head_width, self._samples(context)
         if self.form == "rks":
             made = Cost(
                 parameters=h * d_h * (d_h + 1),
@@ -92,10 +90,6 @@ class GmmSpec(MixerSpec):
         return self.samples or max(1, min(usual, most))
 
 
-def _uniform(bound: float) -> Initial:
-    return lambda values, generator: values.uniform_(-bound, bound, generator=generator)
-
-
 class FourierMixture(FeatureMap):
     """φ(x) = √(1/R)·[cos ωᵀx, sin ωᵀx] ⊕ 1 with ω = Σᵀ·ε ± μ."""
 
@@ -108,7 +102,7 @@ class FourierMixture(FeatureMap):
         super().__init__(pack)
         self.declare("noise", (width, samples), normal(1.0), trainable=False)
         self.declare("sigma", (heads, width, width), xavier_uniform, decay=True)
-        self.declare("mean", (heads, width), _uniform(1 / width))
+        self.declare("mean", (heads, width), uniform(1 / width))
 
     def forward(self, *xs: Tensor) -> tuple[Tensor, ...]:
         """Each [K, B, H, T, d_h] to [K, B, H, T, 4R + 1]."""
@@ -131,7 +125,7 @@ class PositiveMixture(FeatureMap):
         super().__init__(pack)
         self.declare("noise", (width, samples), normal(1.0), trainable=False)
         self.declare("sigma", (heads, width), xavier_uniform)
-        self.declare("mean", (heads, width), _uniform(1 / math.sqrt(width)))
+        self.declare("mean", (heads, width), uniform(1 / math.sqrt(width)))
 
     def forward(self, *xs: Tensor) -> tuple[Tensor, ...]:
         """Each [K, B, H, T, d_h] to log φ, [K, B, H, T, R]."""

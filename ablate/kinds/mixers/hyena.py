@@ -1,12 +1,12 @@
-"""Hyena: gates and long convolutions in turn, the filters given by a small network.
+"""Hyena: alternating gates and long convolutions, whose filters a small network generates.
 
 (x_0, ..., x_{N-1}, v) = short(x·W_in), short a causal depthwise convolution of width 3; then for i = N-1 ... 1
 v ← x_i ∘ v and v ← h_i * v + b_i ∘ v; and y = (x_0 ∘ v)·W_out. Filters: h(t) = FFN(z(t)) ∘ exp(-|δ|·t/(L-1)) with sine
 activations, z(t) = (t/(L-1), Re and Im of e^{-i·f·2πt/L}), f evenly spaced, and decays δ evenly spaced over channels.
 
-This follows the authors' `standalone_hyena.py`, where order N means N gates and N-1 long filters. Where it differs:
-z is fixed (there it is trained, at a learning rate of its own, 1e-5), all parameters have the model's one learning rate
-and W_in and W_out start from N(0, init_std²); and padded tokens count as zeros (there they do not).
+This follows the authors' `standalone_hyena.py`, where order N means N gates and N-1 long filters. Departures: z is
+fixed (there it is trained, with a separate learning rate of 1e-5), all parameters have the model's learning rate, W_in
+and W_out start from N(0, init_std²), and padded tokens are replaced by zeros (there they are not).
 
 - Hyena Hierarchy (arXiv:2302.10866), definition 3.1 and §3.3; https://arxiv.org/abs/2302.10866
 - https://github.com/HazyResearch/safari, standalone_hyena.py
@@ -38,7 +38,7 @@ _FAST, _SLOW, _TARGET = 0.3, 1.5, 0.01  # the window falls to 0.01 after 0.3 of 
 
 
 class HyenaSpec(MixerSpec):
-    """Gates and long implicit convolutions in turn."""
+    """Alternating gates and long implicit convolutions."""
 
     source = "arXiv:2302.10866 def. 3.1, as in the authors' standalone code"
     complexity = "N·Ld·log L"
@@ -46,15 +46,15 @@ class HyenaSpec(MixerSpec):
 
     kind: Literal["hyena"] = "hyena"
     order: int = Field(default=2, ge=2)
-    """N: gates; there are N - 1 long filters."""
+    """N, number of gates; there are N - 1 long filters."""
     filter_width: int = Field(default=64, ge=1)
-    """Hidden width of the network that gives the filters."""
+    """Hidden width of the network that generates the filters."""
     filter_layers: int = Field(default=2, ge=0)
     """Hidden layers of that network after the first."""
     filter_features: int = Field(default=3, ge=3)
     """Features of a position that it reads: the time, and a cosine and a sine for each frequency (so odd)."""
     sine_frequency: float = Field(default=1.0, gt=0)
-    """Where the trainable frequencies of its sine activations start."""
+    """Initial value of the trainable frequencies of its sine activations."""
 
     @field_validator("filter_features")
     @classmethod
@@ -72,12 +72,12 @@ class HyenaSpec(MixerSpec):
         return Hyena(self, context)
 
     def cache(self, context: LayerContext, length: int) -> int:
-        """What each long filter reads, and the last inputs of the short one."""
+        """The inputs of each long filter, and the last inputs of the short one."""
         streams = (self.order + 1) * context.width
         return (self.order - 1) * length * context.width + min(length, _SHORT - 1) * streams
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """The filters are made once a pass, and a sine counts as a product."""
+        """The filters are generated once in each forward pass; a sine counts as a multiplication."""
         points = fast_length(2 * length - 1)
         filters, d = self.order - 1, context.width
         spectra = filters * d * (points // 2 + 1)
@@ -86,7 +86,7 @@ class HyenaSpec(MixerSpec):
         return self._around(context, length) + self._filters(context, length) + long
 
     def step_cost(self, context: LayerContext, position: int) -> Cost:
-        """The filters are kept, and each is met by all past values."""
+        """The filters are cached, and each is multiplied with all past values."""
         sums = (self.order - 1) * context.width
         long = Cost(multiplications=position * sums, additions=(position - 1) * sums)
         step = self._around(context, 1) + long
@@ -110,7 +110,7 @@ class HyenaSpec(MixerSpec):
         return linear_cost(length, d, streams, bias=True) + short + inner + linear_cost(length, d, d, bias=True)
 
     def _filters(self, context: LayerContext, length: int) -> Cost:
-        """The network and its window; what it keeps is for all sequences of a batch together, and is not counted."""
+        """The network and its window. Its activations are shared by all sequences of a batch and are not counted."""
         channels, layers = (self.order - 1) * context.width, self.filter_layers
         hidden = linear_cost(length, self.filter_width, self.filter_width, bias=True)
         network = linear_cost(length, self.filter_features, self.filter_width, bias=True)
@@ -204,10 +204,8 @@ class Filters(Packed):
 
 
 def _filter_linear(pack: int, inputs: int, outputs: int) -> Linear:
-    """A map with biases that starts as torch's own, which the filters' network relies on."""
-    linear = Linear(pack, inputs, outputs, bias=True, initial=_uniform(inputs))
-    linear.initial["bias"] = _uniform(inputs)
-    return linear
+    """A map with the initial values of torch's `nn.Linear`, as in the authors' code."""
+    return Linear(pack, inputs, outputs, bias=True, initial=_uniform(inputs), initial_bias=_uniform(inputs))
 
 
 def _uniform(inputs: int) -> Initial:

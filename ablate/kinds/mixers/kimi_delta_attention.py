@@ -1,16 +1,15 @@
-"""Kimi Delta Attention (KDA): Gated DeltaNet whose state fades channel by channel.
+"""Kimi Delta Attention (KDA): Gated DeltaNet with a decay for each channel of the state.
 
 For each head: S ← diag(e^(g_t))·S; S ← S + k_t·(β_t·(v_t - Sᵀ·k_t))ᵀ; o_t = Sᵀ·q_t/√d, where β_t = σ(x_t·W_b) and
-g_t = -e^A·softplus(x_t·W_f1·W_f2 + b) ∈ R^d, with one A for each head. q, k and v come through short causal
-convolutions with SiLU; q and k have unit length. y = W_O·(RMSNorm(o) ∘ σ(x·W_g1·W_g2)), the norm over one head.
+g_t = -e^A·softplus(x_t·W_f1·W_f2 + b) ∈ R^d, with one A for each head. q, k and v pass short causal convolutions with
+SiLU; q and k have unit length. y = W_O·(RMSNorm(o) ∘ σ(x·W_g1·W_g2)), the norm over one head.
 
 - Kimi Linear (arXiv:2510.26692), eq. 1 and section 4; https://arxiv.org/abs/2510.26692 (`transformers`,
   `models/kimi_linear`)
 
-A starts as ln U(1, 16), and b as the inverse of softplus of a step that is log-uniform in 0.001 to 0.1. Inputs of
-padded tokens are taken as 0: they write nothing, and the state fades over them. The state is computed in single
-precision at least. On a GPU where flash-linear-attention is installed its kernel is used
-(`ablate.nn.kernels.flash_linear`).
+A starts as ln U(1, 16), and softplus(b) as log-uniform in 0.001 to 0.1. Inputs of padded tokens are replaced by 0: they
+write nothing, but the state decays over them. The state is computed in single precision at least. On a GPU where
+flash-linear-attention is installed its kernel is used (`ablate.nn.kernels.flash_linear`).
 
 Shapes: K pack, B batch, T tokens, D width, H heads, d head width.
 """
@@ -41,7 +40,7 @@ from ablate.spec.mixer import MixerSpec
 
 
 class KimiDeltaAttentionSpec(MixerSpec):
-    """Kimi Delta Attention: the delta rule on a state that each token fades, channel by channel."""
+    """Kimi Delta Attention: the delta rule on a state with a decay that each token sets for each channel."""
 
     source = "arXiv:2510.26692 eq. 1"
     complexity = "Ld²/H"
@@ -51,11 +50,11 @@ class KimiDeltaAttentionSpec(MixerSpec):
     heads: int | None = Field(default=None, ge=1)
     """H; unless set, the model's."""
     head_width: int | None = Field(default=None, ge=1)
-    """d, of queries, keys and values; unless set, the model's width of a head."""
+    """d, head width of queries, keys and values; unless set, the model's head width."""
     rank: int | None = Field(default=None, ge=1)
     """Width between W_f1 and W_f2, and between W_g1 and W_g2; unless set, d."""
     taps: int = Field(default=4, ge=1, le=64)
-    """Tokens that the short convolution sees."""
+    """Kernel size of the short convolution, in tokens."""
     gate_bias: bool = False
     """Whether W_g2 has a bias (flash-linear-attention's layer has one)."""
     eps: float = Field(default=1e-5, gt=0)
@@ -79,12 +78,12 @@ class KimiDeltaAttentionSpec(MixerSpec):
         )
 
     def cache(self, context: LayerContext, length: int) -> int:
-        """The state, and the inputs within reach of the convolutions."""
+        """The state, and the last inputs of the convolutions."""
         heads, width, _ = self.sizes(context)
         return heads * width * (width + 3 * (self.taps - 1))
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """In recurrent form: the state fades, is read twice and written once a token."""
+        """In recurrent form: each token decays the state, reads it twice and writes it once."""
         d = context.width
         heads, width, rank = self.sizes(context)
         inner, rows = heads * width, length * heads

@@ -1,14 +1,15 @@
-"""Multi-head latent attention (MLA): keys and values of all heads are made of one small vector for each token.
+"""Multi-head latent attention (MLA): keys and values of all heads are computed from one small vector for each token.
 
 c_q = RMSNorm(x·W_DQ); [q_N; q_R]_h = c_q·W_UQ; [c; k_R] = x·W_DKV; c ← RMSNorm(c); [k_N; v]_h = c·W_UKV.
-q_R and k_R (one for all heads) are turned by the layer's rotary positions, the other channels carry none:
-y_h = softmax([q_N; q_R]·[k_N; k_R]ᵀ/√(d_N + d_R))·v, and W_O joins the heads. Inference keeps c and k_R alone.
+The layer's positions rotate q_R and k_R (one for all heads); the other channels carry no position:
+y_h = softmax([q_N; q_R]·[k_N; k_R]ᵀ/√(d_N + d_R))·v, and W_O maps the concatenated heads. Inference caches c and k_R
+only.
 
 - DeepSeek-V2 (arXiv:2405.04434), section 2.1, eqs 9 to 19; https://arxiv.org/abs/2405.04434
 - DeepSeek-V3 (arXiv:2412.19437), eqs 1 to 11; https://arxiv.org/abs/2412.19437
-- Kimi Linear (arXiv:2510.26692) has it without c_q (`query_rank: null`) and without positions
+- Kimi Linear (arXiv:2510.26692) uses it without c_q (`query_rank: null`) and without positions
 
-Where widths are not set they follow DeepSeek-V2, section 2.1.4: d_N = d_v = d_h, d_R = d_h/2 and d_c = 4·d_h.
+Widths that are not set follow DeepSeek-V2, section 2.1.4: d_N = d_v = d_h, d_R = d_h/2 and d_c = 4·d_h.
 
 Shapes: K pack, B batch, T tokens, D width, H heads, d_N and d_R channels without and with positions, d_v value width,
 r rank of the queries, d_c of keys and values.
@@ -25,11 +26,13 @@ import torch.nn.functional as F
 from pydantic import Field, ValidationError
 from torch import Tensor, nn
 
+from ablate.kinds.norms.rms import RMSNormSpec
 from ablate.nn.kernels.softmax_attention import attend
 from ablate.nn.pack import (
     RMSNorm,
     State,
     build_positions,
+    extended,
     join_heads,
     linear,
     split_heads,
@@ -44,13 +47,13 @@ from ablate.spec.mixer import MixerSpec
 
 @dataclass(frozen=True, slots=True)
 class LatentWidths:
-    """Widths of a head's channels, and of what they are made of.
+    """Widths of the parts of a head, and of the latent vector.
 
     Attributes:
         plain: d_N, channels of queries and keys without positions.
-        turned: d_R, those with positions.
-        value: d_v.
-        latent: d_c, of keys and values.
+        turned: d_R, channels of queries and keys with positions.
+        value: d_v, channels of values.
+        latent: d_c, channels of the latent vector of keys and values.
     """
 
     plain: int
@@ -60,7 +63,7 @@ class LatentWidths:
 
     @property
     def query(self) -> int:
-        """Channels of a query."""
+        """Number of channels of a query."""
         return self.plain + self.turned
 
 
@@ -75,20 +78,20 @@ class LatentAttentionSpec(MixerSpec):
 
     kind: Literal["latent_attention"] = "latent_attention"
     query_rank: int | None = Field(default=None, ge=1)
-    """Width of c_q; unless set, queries are made of x by one map, without a norm."""
+    """Width of c_q; unless set, one map computes the queries from x, without a norm."""
     kv_rank: int | None = Field(default=None, ge=1)
-    """d_c; unless set, 4·d_h with d_h = D/H (or `head_width`)."""
+    """d_c, width of the latent vector of keys and values; unless set, 4·d_h with d_h = D/H (or `head_width`)."""
     plain_width: int | None = Field(default=None, ge=1)
-    """d_N; unless set, d_h."""
+    """d_N, width of queries and keys without positions; unless set, d_h."""
     turned_width: int | None = Field(default=None, ge=1)
-    """d_R; unless set, d_h/2, rounded up to an even number."""
+    """d_R, width of queries and keys with positions; unless set, d_h/2, rounded up to an even number."""
     value_width: int | None = Field(default=None, ge=1)
-    """d_v; unless set, d_h."""
+    """d_v, head width of the values; unless set, d_h."""
     eps: float = Field(default=1e-6, gt=0)
     """ε of the two norms."""
 
     def widths(self, context: LayerContext) -> LatentWidths:
-        """The widths, those that are not set included."""
+        """The widths, with defaults for those that are not set."""
         d_h = max(1, context.head_width)
         return LatentWidths(
             self.plain_width or d_h,
@@ -106,7 +109,7 @@ class LatentAttentionSpec(MixerSpec):
             raise refusal(
                 ("turned_width",),
                 self.widths(context).turned,
-                f"the layer's {context.positions.kind_name()} positions cannot be applied to so many channels",
+                f"the layer's {context.positions.kind_name()} positions cannot be applied to this number of channels",
                 "Set an even `turned_width`. If the positions rotate only a share of it, that share must be even too.",
             ) from None
 
@@ -115,7 +118,7 @@ class LatentAttentionSpec(MixerSpec):
         return replace(context, head_width=self.widths(context).turned)
 
     def separates_documents(self) -> bool:
-        """By the mask of its attention."""
+        """Yes, by the mask of its attention."""
         return True
 
     def build(self, context: LayerContext) -> LatentAttention:
@@ -131,21 +134,21 @@ class LatentAttentionSpec(MixerSpec):
         )
 
     def cache(self, context: LayerContext, length: int) -> int:
-        """`c` and `k_R`, for all heads once."""
+        """`c` and `k_R`, one of each for all heads."""
         widths = self.widths(context)
         return min(length, context.window or length) * (widths.latent + widths.turned)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """Keys and values are made of the latent vectors, as in training."""
-        d, h, w = context.width, context.heads, self.widths(context)
+        """Keys and values are computed from the latent vectors, as in training."""
+        d, h, w, norm = context.width, context.heads, self.widths(context), RMSNormSpec()
         if self.query_rank is None:
             maps = linear_cost(length, d, h * w.query)
             queries = 0
         else:
             maps = linear_cost(length, d, self.query_rank) + linear_cost(length, self.query_rank, h * w.query)
-            maps += _norm_cost(length, self.query_rank)
+            maps += norm.cost(self.query_rank, length)
             queries = length * self.query_rank
-        maps += linear_cost(length, d, w.latent + w.turned) + _norm_cost(length, w.latent)
+        maps += linear_cost(length, d, w.latent + w.turned) + norm.cost(w.latent, length)
         maps += linear_cost(length, w.latent, h * (w.plain + w.value)) + linear_cost(length, h * w.value, d)
         pairs = visible_pairs(context, length)
         core = Cost(
@@ -154,8 +157,8 @@ class LatentAttentionSpec(MixerSpec):
             divisions=2 * pairs * h,
             exponentiations=pairs * h,
         )
-        # The input; of both norms each spread, what the gain multiplies and what comes out; queries, keys and values,
-        # which zeros make equally wide, with the result, the sums of rows, and the heads joined.
+        # Kept: the input; the root mean squares of both norms, the inputs of their gains and their outputs; queries,
+        # keys and values, zero-padded to one width, the result, its row sums, and the concatenated heads.
         latent = length * (2 * w.latent + 1) + 2 * queries + (length if queries else 0)
         heads = length * h * (4 * max(w.query, w.value) + 1 + w.value)
         masked = length * length if context.window else 0
@@ -163,11 +166,6 @@ class LatentAttentionSpec(MixerSpec):
         if context.positions is not None:
             total += context.positions.cost(self.positions_context(context), length, key_heads=1)
         return total
-
-
-def _norm_cost(length: int, width: int) -> Cost:
-    elements = length * width
-    return Cost(parameters=width, multiplications=2 * elements + length, additions=elements, divisions=elements)
 
 
 class LatentAttention(nn.Module):
@@ -195,18 +193,14 @@ class LatentAttention(nn.Module):
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real, or numbers documents."""
         q, (k, v) = self._queries(x, 0), self._expanded(*self._latent(x, 0))
-        whole = padding is None and self.window is None
-        mask = None if whole else visible_tokens(x, padding, causal=self.causal, window=self.window).flatten(0, 1)
+        mask = visible_tokens(x, padding, causal=self.causal, window=self.window)
         q, k, v = q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)
-        y = attend(q, k, v, mask, is_causal=self.causal and whole, scale=self.scale)
+        y = attend(q, k, v, mask, is_causal=self.causal and mask is None, scale=self.scale)
         return self._joined(y, x)
 
     def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
-        """`c` and `k_R` are kept, and keys and values are made of them again."""
-        now = self._latent(x, place)
-        state = tuple(torch.cat([before, new], 2) for before, new in zip(state, now, strict=True)) if state else now
-        if self.window is not None:
-            state = tuple(kept[:, :, -self.window :] for kept in state)
+        """The state: `c` and `k_R`, from which keys and values are computed again."""
+        state = extended(state, self._latent(x, place), self.window)
         q, (k, v) = self._queries(x, place), self._expanded(state[0], state[1])
         y = F.scaled_dot_product_attention(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), scale=self.scale)
         return self._joined(y, x), state
@@ -217,7 +211,7 @@ class LatentAttention(nn.Module):
         return mixed
 
     def _queries(self, x: Tensor, first: int) -> Tensor:
-        """[K, B, H, T, d_N + d_R] of the tokens from place `first` on."""
+        """Queries [K, B, H, T, d_N + d_R] of the tokens from position `first` on."""
         if self.query_down is not None and self.query_norm is not None:
             x = self.query_norm(self.query_down(x))
         q = split_heads(self.query(x), self.heads)
@@ -225,7 +219,7 @@ class LatentAttention(nn.Module):
         return torch.cat([plain, self._placed(turned, first)], -1)
 
     def _latent(self, x: Tensor, first: int) -> tuple[Tensor, Tensor]:
-        """c [K, B, T, d_c], normed, and k_R [K, B, T, d_R] with positions."""
+        """c [K, B, T, d_c], normalised, and k_R [K, B, T, d_R] with positions."""
         latent, turned = torch.split(self.down(x), [self.widths.latent, self.widths.turned], -1)
         return self.norm(latent), self._placed(turned.unsqueeze(2), first).squeeze(2)
 

@@ -4,8 +4,8 @@ y_t = φ(q_t)·Σ_s φ(k_s)ᵀ·v_s / (φ(q_t)·Σ_s φ(k_s)ᵀ), over all s, or
 
 - Transformers are RNNs (arXiv:2006.16236), eqs 5, 7 and 9 to 12; https://arxiv.org/abs/2006.16236
 
-Departures of well-known code, which this file does not share: the authors' library adds ε = 1e-6 to the denominator;
-Long Range Arena's version ignores padding. Here padded keys are in neither sum, and nothing is added.
+Other implementations differ: the authors' library adds ε = 1e-6 to the denominator; Long Range Arena's version ignores
+padding. Here padded keys are in neither sum, and nothing is added.
 
 Shapes: K pack, B batch, T tokens, D width, H heads, d_h = D/H head width.
 """
@@ -42,7 +42,7 @@ class LinearSpec(MixerSpec):
         return state_size(context, context.head_width)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """An exponential and two sums are counted for every feature, as if x were negative."""
+        """An exponential and two additions are counted for every feature, as if x were negative."""
         d_h = context.head_width
         feature = Cost(additions=2 * d_h, exponentiations=d_h, activations=d_h)
         return feature_attention_cost(context, length, d_h, feature, logarithmic=False)

@@ -3,8 +3,8 @@
 Y_h = softmax(Q_h·(E·K_h)ᵀ/√d_h)·(F·V_h), E and F of shape k x L.
 
 - Linformer (arXiv:2006.04768), eq. 7 and section 4 (sharing); https://arxiv.org/abs/2006.04768
-- E and F are fixed to a length; a shorter text uses their first columns, and padded tokens add nothing to E·K and F·V
-  (the code of Long Range Arena lets them).
+- E and F are for one length; a shorter text uses their first columns, and padded tokens add nothing to E·K and F·V (in
+  the code of Long Range Arena they do).
 - E and F start as N(0, 1/k), as in the paper's theorem 2.
 - Every row of E·K mixes all positions, so there is no causal form. Sharing one matrix between layers is left out.
 
@@ -39,11 +39,11 @@ class LinformerSpec(MixerSpec):
 
     kind: Literal["linformer"] = "linformer"
     rank: int = Field(default=256, ge=1)
-    """k, how many rows the keys and values become."""
+    """k, the number of rows to which keys and values are reduced."""
     sharing: Literal["none", "headwise", "key_value"] = "key_value"
     """`none`: E and F for each head; `headwise`: one E and one F for all heads; `key_value`: also E = F."""
     length: int | None = Field(default=None, ge=1)
-    """L, the longest text in tokens that E and F are made for; the model's context unless set."""
+    """L, the longest text in tokens that E and F are made for; unless set, the model's context."""
 
     def check(self, context: LayerContext) -> None:
         if self.length is not None and context.context > self.length:

@@ -1,10 +1,10 @@
-"""Local attention: softmax attention inside non-overlapping blocks, or inside a window that slides along.
+"""Local attention: softmax attention inside non-overlapping blocks, or inside a sliding window.
 
 `blocks`: token i sees j where ⌊i/w⌋ = ⌊j/w⌋. `sliding`: token i sees j where |i - j| < w. Causal: of those, j ≤ i.
 
 - Long Range Arena (arXiv:2011.04006), appendix B.1, names the blocks; https://arxiv.org/abs/2011.04006
-- The code of Long Range Arena reshapes to (block, number of blocks), so its "block" is a strided set of tokens and not
-  a neighbourhood; here it is a neighbourhood, as the text says.
+- The code of Long Range Arena reshapes to (block, number of blocks), so its "block" is a strided set of tokens; here it
+  is a neighbourhood, as in the paper.
 
 Shapes: K pack, B batch, T tokens, D width, H heads, w `window`.
 """
@@ -46,7 +46,7 @@ class LocalSpec(MixerSpec):
     pattern: Literal["blocks", "sliding"] = "blocks"
     """`blocks`: the text is cut into blocks that do not see each other; `sliding`: each token sees its own window."""
     window: int = Field(default=50, ge=1)
-    """w, in tokens: the length of a block, or the distance from which on nothing is seen (to each side)."""
+    """w, in tokens: the length of a block, or the first distance (on each side) that a sliding window hides."""
 
     def build(self, context: LayerContext) -> Local:
         return Local(self, context)

@@ -24,12 +24,12 @@ class LogitsSpec(Spec):
     sinks: bool = False
     """Whether each head has a trained logit without a token, so that its weights may sum to less than 1."""
     precision: Literal["inputs", "float32"] = "inputs"
-    """In which precision logits and softmax are computed: that of the queries (a fused kernel sums in single precision
-    all the same), or single precision at least."""
+    """Precision of logits and softmax: that of the queries (fused kernels still sum in single precision), or single
+    precision at least."""
 
     @property
     def plain(self) -> bool:
-        """Whether there is nothing to do, so that a fused kernel may be used."""
+        """Whether nothing is changed, so that a fused kernel may be used."""
         return self.soft_cap is None and not self.sinks and self.precision == "inputs"
 
     def cost(self, length: int, heads: int, pairs: int) -> Cost:
@@ -44,7 +44,7 @@ class LogitsSpec(Spec):
         )
 
     def label(self, products: str) -> str:
-        """What a picture writes inside of softmax."""
+        """The argument of softmax in the drawing of a block."""
         if self.soft_cap is not None:
             products = f"cap {self.soft_cap:g}: {products}"
         return f"{products}, sink" if self.sinks else products

@@ -1,12 +1,12 @@
 """Longformer: a sliding window for all tokens, and a few global tokens that see all and are seen by all.
 
-Token i sees j where |i - j| ≤ w/2 or j is global, by Q_s, K_s, V_s; a global token sees every token, by maps of its own
+Token i sees j where |i - j| ≤ w/2 or j is global, by Q_s, K_s, V_s; a global token sees every token, by separate maps
 Q_g, K_g, V_g. The first `global_tokens` tokens are global ([CLS], in classification). Causal: of those, j ≤ i.
 
 - Longformer (arXiv:2004.05150), section 3.1; https://arxiv.org/abs/2004.05150
-- Where an ordinary token looks at a global one the paper does not say whose maps are used; as in the authors' code it
-  is Q_s, K_s, V_s.
-- Q_g, K_g, V_g start at values of their own. The paper copies Q_s, K_s, V_s, from a trained model.
+- The paper does not say which maps an ordinary token uses to see a global one; as in the authors' code it is Q_s, K_s,
+  V_s.
+- Q_g, K_g, V_g have their own initial values. The paper copies Q_s, K_s, V_s, from a trained model.
 - The window is not dilated, and the maps have no biases.
 
 Shapes: K pack, B batch, T tokens, D width, H heads, P pack and batch together, d_h head width, g global tokens.
@@ -37,7 +37,7 @@ from ablate.spec.mixer import MixerSpec
 
 
 class LongformerSpec(MixerSpec):
-    """A sliding window, and global tokens with maps of their own."""
+    """A sliding window, and global tokens with separate maps."""
 
     source = "arXiv:2004.05150 sec. 3.1"
     complexity = "Lwd"
@@ -49,7 +49,7 @@ class LongformerSpec(MixerSpec):
     window: int = Field(default=512, ge=2, multiple_of=2)
     """w, in tokens: w/2 are seen on each side, causal only those before."""
     global_tokens: int = Field(default=1, ge=0)
-    """How many tokens at the start of the text are global."""
+    """Number of global tokens, at the start of the text."""
 
     def build(self, context: LayerContext) -> Longformer:
         return Longformer(self, context)
@@ -65,7 +65,7 @@ class LongformerSpec(MixerSpec):
         pairs = length * (size * (before + 1 + after) + g)
         cost += attention_cost(length, d, context.heads, pairs, block=size)
         if self.global_tokens:
-            cost += linear_cost(g, wide, d) + linear_cost(length, wide, d) * 2  # their keys and values are kept as well
+            cost += linear_cost(g, wide, d) + linear_cost(length, wide, d) * 2  # also keeps their keys and values
             cost += attention_cost(g, d, context.heads, g * length, fused=True)
         return cost
 
@@ -88,7 +88,7 @@ class Longformer(AttentionMaps):
         real = real_tokens(x, padding)
         qb, near, of = window(q, k, v, real, self.spec.window // 2, self.causal)
         if g:
-            # Global keys are a source of their own, and so no longer part of the window (but for the rows thrown away).
+            # Global keys are a separate source, so they are removed from the window (except in rows that are unused).
             at = torch.arange(qb.shape[2] * qb.shape[3], device=x.device).view(qb.shape[2], -1, 1)
             far = real[:, :, :g].mT[:, :, None].expand(-1, -1, *qb.shape[2:4], -1)
             if self.causal:
@@ -102,7 +102,7 @@ class Longformer(AttentionMaps):
         return self.joined(y)
 
     def _global_rows(self, x: Tensor, real: Tensor) -> Tensor:
-        """What the global tokens see, [P, H, g, d_h]: everything."""
+        """The outputs of the global tokens, which see all tokens, [P, H, g, d_h]."""
         q = split_heads(self.global_query(x[:, :, : self.spec.global_tokens]), self.heads)
         k, v = (split_heads(project(x), self.heads) for project in (self.global_key, self.global_value))
         q, k, v = (part.flatten(0, 1) for part in (self.positioned(q), self.positioned(k), v))

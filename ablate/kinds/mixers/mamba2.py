@@ -1,15 +1,15 @@
-"""Mamba-2: a state space whose step the token sets; in its dual form, attention that fades.
+"""Mamba-2: a selective state space model, computed in its dual form as linear attention with decay.
 
 For each head: S_t = e^(Δ_t·A)·S_{t-1} + Δ_t·x_t·B_tᵀ; y_t = S_t·C_t + D·x_t, where Δ_t = softplus(u_t·W_Δ + b) and
-A = -e^a is one number for each head. x, B and C come through a short causal convolution with bias and SiLU; B and C are
-shared by the heads of a group. Output: W_O·RMSNorm(y ∘ SiLU(u·W_z)), the norm over the channels of a group.
+A = -e^a is one number for each head. x, B and C pass a short causal convolution with bias and SiLU; the heads of a
+group share B and C. Output: W_O·RMSNorm(y ∘ SiLU(u·W_z)), the norm over the channels of a group.
 
 - Transformers are SSMs (arXiv:2405.21060), eqs 1 and 16, section 7; https://arxiv.org/abs/2405.21060
 - `transformers`, `models/mamba2`
 
-a starts as ln 1, ln 2 ... ln H, D as 1, b as the inverse of softplus of a step that is log-uniform in 0.001 to 0.1.
-Inputs of padded tokens are taken as 0, as in `transformers`: they write nothing, and the state fades over them. On a
-GPU where flash-linear-attention is installed its kernel is used (`ablate.nn.kernels.flash_linear`).
+a starts as ln 1, ln 2 ... ln H, D as 1, and softplus(b) as log-uniform in 0.001 to 0.1. As in `transformers`, inputs of
+padded tokens are replaced by 0: they write nothing, but the state decays over them. On a GPU where
+flash-linear-attention is installed its kernel is used (`ablate.nn.kernels.flash_linear`).
 
 Shapes: K pack, B batch, T tokens, D width, E = expansion·D, H heads of P = E/H channels, N state, G groups.
 """
@@ -46,7 +46,7 @@ _USUAL_HEAD = 64
 
 
 class Mamba2Spec(MixerSpec):
-    """Mamba-2: a selective state space in the form of fading attention."""
+    """Mamba-2: a selective state space model in the form of linear attention with decay."""
 
     source = "arXiv:2405.21060 eqs 1, 16"
     complexity = "LdN"
@@ -54,15 +54,15 @@ class Mamba2Spec(MixerSpec):
 
     kind: Literal["mamba2"] = "mamba2"
     expansion: int = Field(default=2, ge=1, le=64)
-    """E/D."""
+    """E/D, the inner width divided by the model's width."""
     head_width: int | None = Field(default=None, ge=1)
-    """P; unless set, the largest divisor of E up to 64."""
+    """P, the head width; unless set, the largest divisor of E up to 64."""
     state: int = Field(default=128, ge=1)
-    """N."""
+    """N, size of the state."""
     groups: int = Field(default=1, ge=1)
     """G: heads of one group share B and C."""
     taps: int = Field(default=4, ge=1, le=64)
-    """Tokens that the short convolution sees."""
+    """Kernel size of the short convolution, in tokens."""
     eps: float = Field(default=1e-5, gt=0)
     """ε of the norm."""
 
@@ -79,7 +79,7 @@ class Mamba2Spec(MixerSpec):
             raise refusal(
                 ("head_width",),
                 width,
-                f"the heads share {wide} channels, and their width must divide that",
+                f"the head width must divide the {wide} inner channels",
                 f"Set `head_width: {near}`, or leave it out.",
             )
         check_groups("groups", self.groups, heads, "the groups must divide the {} heads")
@@ -97,12 +97,12 @@ class Mamba2Spec(MixerSpec):
         )
 
     def cache(self, context: LayerContext, length: int) -> int:
-        """The state, and the inputs within reach of the convolution."""
+        """The state, and the last inputs of the convolution."""
         wide, _, _ = self.sizes(context)
         return wide * self.state + (self.taps - 1) * (wide + 2 * self.groups * self.state)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """In recurrent form: the state fades, is written and read once a token."""
+        """In recurrent form: each token decays the state, writes it once and reads it once."""
         d = context.width
         wide, heads, width = self.sizes(context)
         keys, rows = self.groups * self.state, length * heads
@@ -152,12 +152,12 @@ class Mamba2(nn.Module):
             x = x * padding.unsqueeze(-1)
         made = self.convolution(self.inputs(x))
         if padding is not None:
-            made = made * padding.unsqueeze(-1)  # the bias writes nothing either
+            made = made * padding.unsqueeze(-1)  # remove the bias of the convolution at padded tokens
         values, keys, queries, delta, fade = self._heads(x, made)
         return self._joined(x, flash_linear.fading(queries, keys, values * delta, fade), values)
 
     def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
-        """The state is kept, and the inputs within reach of the convolution."""
+        """The state: the matrix S, and the last inputs of the convolution."""
         made, before = self.convolution.step(self.inputs(x), state[1] if state else None)
         values, keys, queries, delta, fade = self._heads(x, made)
         y, matrix = linear_attention.recur(queries, keys, values * delta, state[0] if state else None, fade)

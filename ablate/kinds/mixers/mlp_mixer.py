@@ -1,11 +1,11 @@
 """The token-mixing MLP of MLP-Mixer.
 
 y_{·,c} = W₂·GELU(W₁·x_{·,c}) for each channel c, one MLP across the tokens shared by all channels, with biases
-(arXiv:2105.01601, eq. 1; norm, skip and the channel-mixing MLP are the block's). The weights are for a fixed number of
-tokens S; a shorter input is filled up with zeros, and so are padded tokens.
+(arXiv:2105.01601, eq. 1; the block adds norm, skip and the channel-mixing MLP). The weights are for a fixed number of
+tokens S; shorter inputs are zero-padded, and padded tokens are replaced by zeros.
 
 The causal form is DERIVED, not the paper's: D_S is rounded up to a multiple of S, each token gets D_S/S hidden units,
-and W₁ and W₂ are triangular in blocks, so that the hidden units and the output of a token see no later token. Only the
+and W₁ and W₂ are block-triangular, so that the hidden units and the output of a token see no later token. Only the
 entries that are not zero are parameters.
 
 - MLP-Mixer: An all-MLP Architecture for Vision (arXiv:2105.01601); https://arxiv.org/abs/2105.01601
@@ -43,11 +43,11 @@ class MLPMixerSpec(MixerSpec):
     """S, the number of tokens that the weights are for; unless set, the longest input."""
 
     def tokens(self, context: LayerContext) -> int:
-        """S."""
+        """S, the number of tokens that the weights are for."""
         return self.length or context.context
 
     def hidden(self, context: LayerContext) -> int:
-        """D_S."""
+        """D_S, the number of hidden units."""
         hidden = max(1, round(self.ratio * context.width))
         return hidden + -hidden % self.tokens(context) if context.causal else hidden
 
@@ -69,13 +69,13 @@ class MLPMixerSpec(MixerSpec):
         return length * context.width * (1 + self.hidden(context) // self.tokens(context))
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """Always that of S tokens; GELU counts as one product an element."""
+        """The cost of S tokens, whatever the length; GELU counts as one multiplication for each element."""
         d, tokens, hidden = context.width, self.tokens(context), self.hidden(context)
         activation = Cost(multiplications=d * hidden, activations=d * hidden)
         if not context.causal:
             into = linear_cost(d, tokens, hidden, bias=True)
             return into + activation + linear_cost(d, hidden, tokens, bias=True)
-        # Both maps have (S + 1)/2 of the S blocks of each row; a hidden unit or an output is one sum, with its bias.
+        # Both maps have (S + 1)/2 of the S blocks of each row; each hidden unit and output is a sum with a bias.
         entries = hidden * (tokens + 1) // 2
         maps = Cost(
             parameters=2 * entries + hidden + tokens,
@@ -128,7 +128,7 @@ class MLPMixer(nn.Module):
 
 
 class CausalLinear(Packed):
-    """y = x·W + b across tokens, each with `inputs` entries of x and `outputs` of y; W is triangular in blocks."""
+    """y = x·W + b across tokens, each with `inputs` entries of x and `outputs` of y; W is block-triangular."""
 
     weight: Tensor
     bias: Tensor

@@ -1,15 +1,15 @@
 """mLSTM: a matrix memory with an exponential input gate and a forget gate for each head (xLSTM-7B's form).
 
 i_t = c·tanh((x·W_i + b_i)/c) and f_t = c·tanh((x·W_f + b_f)/c); m_t = max(log σ(f_t) + m_{t-1}, i_t), m_0 = 0;
-C_t = e^(log σ(f_t) + m_{t-1} - m_t)·C_{t-1} + e^(i_t - m_t)·k_t·v_tᵀ, and n_t alike with k_t alone;
+C_t = e^(log σ(f_t) + m_{t-1} - m_t)·C_{t-1} + e^(i_t - m_t)·k_t·v_tᵀ, and n_t the same with k_t in place of k_t·v_tᵀ;
 h_t = C_tᵀ·q̃_t/(max(|n_t·q̃_t|, e^(-m_t)) + ε), q̃ = q/√d_k; y = W_O·(LayerNorm(h) ∘ σ(x·W_o)), the norm over each head.
 
 - xLSTM (arXiv:2405.04517), eqs 19 to 27; https://arxiv.org/abs/2405.04517
 - xLSTM 7B (arXiv:2503.13427), section 3; https://arxiv.org/abs/2503.13427 (`transformers`, `models/xlstm`)
 
 The running maximum m_t is F_t + max(0, max_{s≤t}(i_s - F_s)) with F_t = Σ_{s≤t} log σ(f_s), so that C is a linear
-attention whose decays are differences of that maximum, computed in chunks. The gates start from weights of 0, b_i = -10
-and b_f from 3 to 6. Padded tokens write nothing, and the memory does not fade over them. On a GPU where
+attention whose decays are differences of that maximum, computed in chunks. The gates start with weights 0, b_i = -10
+and b_f from 3 to 6. Padded tokens write nothing, and the memory does not decay over them. On a GPU where
 flash-linear-attention is installed its kernel is used (`ablate.nn.kernels.flash_linear`).
 
 Shapes: K pack, B batch, T tokens, D width, H heads, d_k and d_v key and value head widths.
@@ -48,12 +48,12 @@ class MLSTMSpec(MixerSpec):
     key_share: float = Field(default=0.5, gt=0, le=4)
     """Width of all queries, and of all keys, divided by D."""
     gate_cap: float = Field(default=15.0, gt=0)
-    """c: the gates' inputs are bounded by it."""
+    """c, the bound of the gates' inputs."""
     eps: float = Field(default=1e-6, gt=0)
     """ε of the norm of each head."""
 
     def key_width(self, context: LayerContext) -> int:
-        """Of all queries, and of all keys."""
+        """Width of all queries together, and of all keys together."""
         return int(context.width * self.key_share)
 
     def check(self, context: LayerContext) -> None:
@@ -62,7 +62,7 @@ class MLSTMSpec(MixerSpec):
             raise refusal(
                 ("key_share",),
                 self.key_share,
-                f"the {context.heads} heads share {keys} channels of the keys, which they must divide",
+                f"the number of heads, {context.heads}, must divide the {keys} channels of the keys",
                 f"Set a `key_share` that gives a multiple of {context.heads}.",
             )
         if context.width == context.heads:
@@ -70,7 +70,7 @@ class MLSTMSpec(MixerSpec):
             raise refusal(
                 (),
                 context.heads,
-                "LayerNorm makes 0 of heads of one channel",
+                "the LayerNorm of a head with one channel is always 0",
                 f"Set `model.heads: {near}` at most, or a larger `model.width`.",
             )
 
@@ -91,7 +91,7 @@ class MLSTMSpec(MixerSpec):
         return context.heads * (d_k * (d_v + 1) + 1)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """In recurrent form: the memory fades, is written and read once a token."""
+        """In recurrent form: each token decays the memory, writes it once and reads it once."""
         d, h, keys = context.width, context.heads, self.key_width(context)
         d_k, d_v, rows, elements = keys // h, d // h, length * h, length * d
         maps = (
@@ -134,10 +134,8 @@ class MLSTM(nn.Module):
         self.key = linear(context, d, keys)
         self.value = linear(context, d, d)
         self.gate = linear(context, d, d)
-        self.input = Linear(pack, d, self.heads, bias=True, initial=zeros)
-        self.input.initial["bias"] = constant(-10.0)
-        self.forget = Linear(pack, d, self.heads, bias=True, initial=zeros)
-        self.forget.initial["bias"] = _from_3_to_6
+        self.input = Linear(pack, d, self.heads, bias=True, initial=zeros, initial_bias=constant(-10.0))
+        self.forget = Linear(pack, d, self.heads, bias=True, initial=zeros, initial_bias=_from_3_to_6)
         self.norm = HeadLayerNorm(pack, d, spec.eps)
         self.output = linear(context, d, d, role="output")
 
@@ -155,7 +153,7 @@ class MLSTM(nn.Module):
         return self._joined(x, made, kept + top)
 
     def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
-        """C with n beside it, and m."""
+        """The state: C with n as its last column, and m."""
         q, k, v, write, log_keep = self._heads(x)
         before = state[1] if state else torch.zeros_like(write)
         largest = torch.maximum(log_keep + before, write)

@@ -21,16 +21,16 @@ from ablate.spec.layer import LayerContext
 
 
 class OutputGateSpec(Spec):
-    """What multiplies each head's output. A bare word is the kind."""
+    """The gate that multiplies each head's output. A bare word is its kind."""
 
     value_fields = frozenset({"start"})
 
     kind: Literal["none", "headwise", "elementwise"] = "none"
-    """`headwise`: one factor for each token and head; `elementwise`: one for each channel of a head too."""
+    """`headwise`: one factor for each token and head; `elementwise`: one for each token, head and channel."""
     inputs: int | None = Field(default=None, ge=1)
-    """The gate reads this many channels of its input, from the first on; unless set, all."""
+    """Number of leading channels of its input that the gate reads; unless set, all."""
     start: Literal["normal", "zero"] = "normal"
-    """How W_g starts: as the model's other maps, or from 0, where every factor is 1/2."""
+    """Initial value of W_g: as the model's other maps, or 0, with which every factor is 1/2."""
 
     @model_validator(mode="after")
     def _is_a_gate(self) -> Self:
@@ -38,7 +38,7 @@ class OutputGateSpec(Spec):
             raise refusal(
                 ("kind",),
                 self.kind,
-                "without a gate there is nothing else to set",
+                "the other settings need a gate",
                 "Set `kind: headwise` or `elementwise`, or leave it out.",
             )
         return self
@@ -58,16 +58,16 @@ class OutputGateSpec(Spec):
             raise refusal(
                 ("inputs",),
                 self.inputs,
-                f"the gate reads channels of its input, which has {context.width}",
+                f"the input of the gate has {context.width} channels",
                 f"Set `inputs: {context.width}` at most, or leave it out.",
             )
 
     def factors(self, context: LayerContext) -> int:
-        """Factors of one token."""
+        """Number of factors for one token."""
         return context.heads if self.kind == "headwise" else context.inner_width
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """Cost over one sequence; the input is kept by the other maps, and the gated output by the output map."""
+        """Cost over one sequence. Other maps keep the input, and the output map keeps the gated output."""
         if not self.present:
             return Cost()
         factors, elements = length * self.factors(context), length * context.inner_width
@@ -93,6 +93,6 @@ class OutputGate(nn.Module):
         self.map = Linear(context.pack, *sizes, initial=start)
 
     def forward(self, y: Tensor, x: Tensor) -> Tensor:
-        """The heads' output y [K, B, H, T, d_h] times the factors made of the block's input x [K, B, T, D]."""
+        """The heads' output y [K, B, H, T, d_h] times the factors computed from the block's input x [K, B, T, D]."""
         factors = torch.sigmoid(self.map(x if self.inputs is None else x[..., : self.inputs]))
         return y * split_heads(factors, self.heads)

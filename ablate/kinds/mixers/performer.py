@@ -7,11 +7,11 @@ The m directions ω are Gaussian vectors, orthogonal to each other in blocks of 
 
 - Rethinking Attention with Performers (arXiv:2009.14794), Lemma 1 and §2; https://arxiv.org/abs/2009.14794
 
-Departures of well-known code, which this file does not share: Google's code adds a small ε to the softmax features,
-and, since the largest key of the whole sequence is taken off before that, lets the future into a causal model by more
-than rounding; here nothing is added, and what is taken off cancels exactly (`nn.kernels.linear_attention`: causal,
-the largest so far). It redraws ω periodically; here ω is drawn once, from the member's own seed, and shared by all
-heads. Long Range Arena's Performer has ReLU features without projection.
+Other implementations differ. Google's code subtracts the largest key of the whole sequence and then adds a small ε to
+the softmax features, so that later tokens change a causal model by more than rounding; here nothing is added, and what
+is subtracted cancels exactly (`nn.kernels.linear_attention`: in causal models the largest key so far). It redraws ω
+periodically; here ω is drawn once, from the member's seed, and shared by all heads. Long Range Arena's Performer has
+ReLU features without projection.
 
 Shapes: K pack, B batch, T tokens, D width, H heads, d_h = D/H head width, m features.
 """
@@ -46,7 +46,7 @@ class PerformerSpec(MixerSpec):
     kernel: Literal["softmax", "relu"] = "softmax"
     """`softmax`: exponentials, which approximate softmax; `relu`: the paper's generalised attention with ReLU."""
     features: int = Field(default=256, ge=1)
-    """m, random directions."""
+    """m, number of random directions."""
 
     def build(self, context: LayerContext) -> FeatureAttention:
         favor = PositiveFeatures if self.kernel == "softmax" else ReluFeatures

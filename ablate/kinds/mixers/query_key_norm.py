@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from ablate.nn.kernels.rms_norm import along
 from ablate.nn.pack import Packed, constant, split_heads, zeros
 from ablate.spec.base import Spec, refusal
 from ablate.spec.cost import Cost
@@ -26,22 +27,20 @@ class QueryKeyNormSpec(Spec):
     kind: Literal["none", "rms", "layer", "l2"] = "none"
     """`rms`: x/√(mean x² + ε); `layer`: (x - mean x)/√(var x + ε); `l2`: x/max(‖x‖, ε)."""
     over: Literal["head", "width"] = "head"
-    """What a norm runs over: the width of one head, or all heads together (OLMo 2)."""
+    """Channels over which the norm is taken: those of one head, or of all heads together (OLMo 2)."""
     gain: Literal["shared", "heads", "none"] = "shared"
-    """Trained gains, from 1 (with `layer` also biases): d_h of them, shared by the heads (all of them with
-    `over: width`); `heads`: d_h for each head (nGPT); `none`."""
+    """Trained gains, initially 1 (with `layer` also biases). `shared`: d_h gains for all heads (H·d_h with
+    `over: width`); `heads`: d_h gains for each head (nGPT); `none`: no gains."""
     eps: float = Field(default=1e-6, gt=0)
     """ε."""
     temperature: float | None = Field(default=None, gt=0)
-    """Starting value of a trained factor of the logits, one for each head, beside `scale`; unless set, there is
+    """Initial value of a trained factor of the logits for each head, in addition to `scale`; unless set, there is
     none."""
 
     @model_validator(mode="after")
     def _is_a_norm(self) -> Self:
         if self.kind == "none" and self.canonical() != {"kind": "none"}:
-            raise refusal(
-                ("kind",), self.kind, "without a norm there is nothing else to set", "Set `kind: rms`, or leave it out."
-            )
+            raise refusal(("kind",), self.kind, "the other settings need a norm", "Set `kind: rms`, or leave it out.")
         if self.over == "width" and self.gain == "heads":
             raise refusal(
                 ("gain",),
@@ -58,24 +57,24 @@ class QueryKeyNormSpec(Spec):
 
     @property
     def lays_out_heads(self) -> bool:
-        """Whether each head of the result lies by itself in memory: torch's norms write a new tensor."""
+        """Whether each head of the result is contiguous in memory, because torch's norm writes a new tensor."""
         return self.kind in ("rms", "layer") and self.over == "head"
 
     def gains(self, heads: int, head_width: int) -> int:
-        """Gains of the norm of queries, or of keys."""
+        """Number of gains of the norm of queries, or of keys."""
         if self.gain == "none":
             return 0
         return head_width * (1 if (self.over, self.gain) == ("head", "shared") else heads)
 
     def cost(self, length: int, heads: int, kv_heads: int, head_width: int) -> Cost:
-        """Cost over one sequence; kept are what goes in, each vector's spread, and what is multiplied by the gain."""
+        """Cost over one sequence. Kept: the input, the root mean square of each vector, and the input of the gain."""
         if not self.present:
             return Cost()
         elements = length * (heads + kv_heads) * head_width
         gains = self.gains(heads, head_width) + self.gains(kv_heads, head_width)
         hot = self.temperature is not None
         vectors = length * (heads + kv_heads) if self.over == "head" else length * (1 + (kv_heads > 0))
-        spreads = vectors * (1 if self.kind == "rms" else 2)  # with the mean, or with what bounds the norm from below
+        spreads = vectors * (1 if self.kind == "rms" else 2)  # with the mean, or with the lower bound of the norm
         return Cost(
             parameters=gains * (2 if self.kind == "layer" else 1) + heads * hot,
             multiplications=(2 if gains else 1) * elements + length * heads * head_width * hot,
@@ -85,7 +84,7 @@ class QueryKeyNormSpec(Spec):
         )
 
     def label(self) -> str:
-        """What a picture writes of it."""
+        """The label of the norm in the drawing of a block; empty if there is none."""
         if not self.present:
             return ""
         name = {"rms": "RMSNorm", "layer": "LayerNorm", "l2": "L2 norm"}[self.kind]
@@ -94,7 +93,7 @@ class QueryKeyNormSpec(Spec):
 
 
 class QueryKeyNorm(Packed):
-    """The norm of queries, or of keys, of `QueryKeyNormSpec`; without a kind it passes everything."""
+    """The norm of queries, or of keys, of `QueryKeyNormSpec`; with kind `none` it only splits the heads."""
 
     weight: Tensor | None
     bias: Tensor | None
@@ -121,9 +120,9 @@ class QueryKeyNorm(Packed):
         wide = self.spec.over == "width"
         x = self._normed(x if wide else split_heads(x, self.heads))
         if self.weight is not None:
-            x = x * self._along(self.weight, x)
+            x = x * _along(self.weight, x)
         if self.bias is not None:
-            x = x + self._along(self.bias, x)
+            x = x + _along(self.bias, x)
         return split_heads(x, self.heads) if wide else x
 
     def _normed(self, x: Tensor) -> Tensor:
@@ -133,9 +132,7 @@ class QueryKeyNorm(Packed):
             return F.layer_norm(x, x.shape[-1:], eps=self.spec.eps)
         return F.normalize(x, dim=-1, eps=self.spec.eps)
 
-    @staticmethod
-    def _along(gain: Tensor, x: Tensor) -> Tensor:
-        """[K, d] or [K, H, d] shaped to multiply [K, ..., d] or [K, B, H, T, d]."""
-        if gain.dim() == 3:
-            return gain[:, None, :, None]
-        return gain.view(gain.shape[0], *[1] * (x.dim() - 2), gain.shape[1])
+
+def _along(gain: Tensor, x: Tensor) -> Tensor:
+    """[K, d] or [K, H, d] shaped to multiply [K, ..., d] or [K, B, H, T, d]."""
+    return gain[:, None, :, None] if gain.dim() == 3 else along(gain, x)

@@ -1,17 +1,17 @@
-"""Reformer: queries are keys, and a token sees those that fall into the same bucket of a random hash.
+"""Reformer: queries are keys, and a token sees the tokens in the same bucket of a random hash.
 
-Q = K up to length: k_j = q_j/‖q_j‖. Hash: bucket(q) = argmax[q·R; -q·R], R d_h x n/2 Gaussian. Tokens are sorted by
-bucket, then position, and cut into chunks of m; token i sees j of its bucket P_i in its own and the previous chunk,
-and itself only where it sees nothing else. Several hashes: o_i = Σ_r exp(z_i⁽ʳ⁾ - z_i)·o_i⁽ʳ⁾, where the logit of a
-pair that N_ij hashes find is lowered by log N_ij: the whole is one softmax over the union of what the hashes find.
+Keys are normalised queries: k_j = q_j/‖q_j‖. Hash: bucket(q) = argmax[q·R; -q·R], R d_h x n/2 Gaussian. Tokens are
+sorted by bucket, then position, and cut into chunks of m; token i sees j of its bucket P_i in its own and the previous
+chunk, and itself only where it sees nothing else. Several hashes: o_i = Σ_r exp(z_i⁽ʳ⁾ - z_i)·o_i⁽ʳ⁾, where the logit
+of a pair that N_ij hashes find is lowered by log N_ij: the result is one softmax over the union of the pairs found.
 
 - Reformer (arXiv:2001.04451), section 2 and appendix A; https://arxiv.org/abs/2001.04451
-- R is drawn once from the member's own seed, for each head. The released code redraws it in each forward pass.
-- The paper leaves the scale out "for clarity"; as in the authors' code it is q·k/‖k‖, with no 1/√d_h.
+- R is drawn once for each head, from the member's seed. The released code redraws it in each forward pass.
+- The paper leaves the scale out "for clarity"; as in the authors' code the logit is q·k/‖k‖, without 1/√d_h.
 - The authors' code, and `transformers`, let a chunk see across buckets, count a pair that two hashes find twice, and
-  let the first chunk see the last; here it is as the text says.
-- Causal: token i sees the last m - 1 earlier ones of its bucket. The chunks of the paper have their edges where later
-  tokens put them, so that the future would show; where a bucket holds at most m tokens the two are the same.
+  let the first chunk see the last; here it is as in the paper's text.
+- Causal: token i sees the last m - 1 earlier tokens of its bucket. The boundaries of the paper's chunks depend on later
+  tokens, which would leak the future; where a bucket holds at most m tokens the two are the same.
 
 Shapes: K pack, B batch, T tokens, D width, H heads, P pack and batch together, R hashes, n chunks of m, d_h head width.
 """
@@ -45,11 +45,11 @@ class ReformerSpec(MixerSpec):
 
     kind: Literal["reformer"] = "reformer"
     hashes: int = Field(default=4, ge=1, le=255)
-    """How many hashes are tried."""
+    """Number of hashes."""
     chunk: int = Field(default=64, ge=1)
     """m, tokens in a chunk of the sorted text."""
     buckets: int | None = Field(default=None, ge=2)
-    """How many buckets a hash has, an even number; 2·context/m, as in the paper, unless set."""
+    """Number of buckets of a hash, even; unless set, 2·context/m, as in the paper."""
 
     @model_validator(mode="after")
     def _buckets_are_even(self) -> Self:
@@ -57,13 +57,13 @@ class ReformerSpec(MixerSpec):
             raise refusal(
                 ("buckets",),
                 self.buckets,
-                "every direction of the hash gives a bucket at both of its ends, so their number is even",
+                "each direction of the hash gives two buckets, so their number is even",
                 f"Set `buckets` to {self.buckets + 1}.",
             )
         return self
 
     def directions(self, context: LayerContext) -> int:
-        """How many directions a hash has: half of its buckets."""
+        """Number of directions of a hash: half of its buckets."""
         return max(1, round(context.context / self.chunk)) if self.buckets is None else self.buckets // 2
 
     def build(self, context: LayerContext) -> Reformer:
@@ -86,7 +86,7 @@ class ReformerSpec(MixerSpec):
             multiplications=length * d,
             additions=length * d,
             exponentiations=length * h,
-            # Of logits: a copy and, of a quarter of the size, the mask; keys and values once more for each look.
+            # A copy of the logits and their mask (a quarter of the size); keys and values again for each earlier chunk.
             activations=5 * tokens * h * size * (1 + looks) // 4 + (1 + 2 * looks) * tokens * d,
         )
         return maps_cost(context, length, maps=3) + keys + (hashing + attention + joined) * rounds
@@ -111,7 +111,7 @@ class Reformer(nn.Module):
         q, v = (split_heads(project(x), self.heads).flatten(0, 1) for project in (self.query, self.value))
         buckets = self.hash(q.detach().view(*x.shape[:2], *q.shape[1:])).flatten(0, 1)
         if padding is not None:
-            # A bucket of their own behind all others, where no real token is.
+            # Padded tokens share a last bucket without real tokens.
             buckets = buckets.masked_fill(~padding.flatten(0, 1)[:, None, None, :], self.hash.buckets)
         y = attend_in_buckets(q, v, buckets, self.spec.chunk, self.causal)
         mixed: Tensor = self.output(join_heads(y.view(*x.shape[:2], *y.shape[1:])))
@@ -138,7 +138,7 @@ def attend_in_buckets(q: Tensor, v: Tensor, buckets: Tensor, chunk: int, causal:
     """Attention of each token to its bucket, in chunks of the sorted text.
 
     Args:
-        q: Queries, whose directions are the keys, [P, H, T, d_h].
+        q: Queries, [P, H, T, d_h]; normalised, they are the keys.
         v: Values, [P, H, T, d_h].
         buckets: [P, H, R, T].
         chunk: m.
@@ -157,7 +157,7 @@ def attend_in_buckets(q: Tensor, v: Tensor, buckets: Tensor, chunk: int, causal:
         """[P, H, T, e] to chunks [P, H, R, n, m, e]."""
         return blocks(take_rows(part, order), size)
 
-    # Of each token its bucket and slot in every round; empty slots behind the text see only themselves.
+    # Bucket and slot of each token in every round; empty slots after the text see only themselves.
     places = torch.stack([buckets, slots], -1).transpose(2, 3).flatten(3)  # [P, H, T, R·2]
     of_query = in_order(places + 1) - 1  # [P, H, R, n, m, R·2], -1 where the slot is empty
     of_key = neighbourhood(of_query + 1, looks, 0) - 1
@@ -165,7 +165,7 @@ def attend_in_buckets(q: Tensor, v: Tensor, buckets: Tensor, chunk: int, causal:
     itself = at == neighbourhood(at + 1, looks, 0).mT - 1  # [n, m, looks·m + m]
 
     def finds(r: int) -> Tensor:
-        """Whether round r shows each query each key: [P, H, R, n, m, looks·m + m]."""
+        """Whether each query sees each key in round r: [P, H, R, n, m, looks·m + m]."""
         (bucket, slot), (other_bucket, other_slot) = (
             (of[..., 2 * r, None], of[..., 2 * r + 1, None]) for of in (of_query, of_key)
         )
@@ -193,5 +193,5 @@ def attend_in_buckets(q: Tensor, v: Tensor, buckets: Tensor, chunk: int, causal:
 
 
 def _chunks(length: int, chunk: int) -> tuple[int, int]:
-    """Tokens in a chunk, and how many chunks are seen before the own."""
+    """Number of tokens in a chunk, and of earlier chunks that it sees."""
     return (chunk, 1) if length > chunk else (length, 0)

@@ -7,13 +7,13 @@ Recurrent form: S_n = γ·S_{n-1} + K_nᵀ·V_n, head_n = Q_n·S_n, divided as a
 
 - Retentive Network (arXiv:2307.08621), eqs 5 to 8 and §2.2; https://arxiv.org/abs/2307.08621
 
-W_V and W_G make twice the width, as in §3.1. θ_i = 10000^(-2i/d_h), xPos's rotation (arXiv:2212.10554) without its
-own decay; in a head of odd width the last channel does not turn. GroupNorm has no gain. Departures of the released
-code, which this file does not share: θ_i = 10000^(-i/(d_h/2 - 1)), an RMS norm in place of GroupNorm, and denominators
-without gradient (which the norm makes the same, up to its ε).
+W_V and W_G map to twice the width, as in §3.1. θ_i = 10000^(-2i/d_h), xPos's rotation (arXiv:2212.10554) without its
+decay; in a head of odd width the last channel is not rotated. GroupNorm has no gain. The released code differs:
+θ_i = 10000^(-i/(d_h/2 - 1)), an RMS norm in place of GroupNorm, and denominators without gradient (the same result
+after the norm, up to its ε).
 
-Causal only: the decay fades the past, and the paper defines no bidirectional form. Padded tokens are in no sum, D's
-included; they take up places, so that decay and rotation between two tokens are those of their distance.
+Causal only: the paper defines no bidirectional form. Padded tokens are in no sum, including those of D, but they count
+as positions, so that decay and rotation depend on the distance of two tokens.
 
 Shapes: K pack, B batch, T tokens, D width, H heads, d_h = D/H head width, e value head width.
 """
@@ -40,7 +40,7 @@ _SINGLE_DECAY = math.log(127 / 128)
 
 
 class RetentionSpec(MixerSpec):
-    """Multi-scale retention: a recurrent state that fades, at another rate in each head."""
+    """Multi-scale retention: a recurrent state with a fixed decay, at a different rate in each head."""
 
     source = "arXiv:2307.08621 eqs 5-8"
     complexity = "Ld²/H"
@@ -65,7 +65,7 @@ class RetentionSpec(MixerSpec):
         return context.width * (self.value_ratio * context.width // context.heads + 1)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """In recurrent form: one decay, one product k·v and one reading of the state a token."""
+        """In recurrent form: each token decays the state, adds one product k·v and reads the state once."""
         d, vectors = context.width, length * context.heads
         d_h, wide = d // context.heads, self.value_ratio * d
         e = self.value_ratio * d_h
@@ -129,7 +129,7 @@ class Retention(nn.Module):
         return self._joined(x, self._retain(*self._heads(x, 0), padding))
 
     def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
-        """The state is kept, and the sum of keys."""
+        """The state: S, and the sum of keys."""
         q, k, v = self._heads(x, place)
         decay = self.log_decay[:, None, None]  # [H, 1, 1]
         v = torch.cat([v, v.new_ones(1).expand(*v.shape[:-1], 1)], -1)
@@ -138,7 +138,7 @@ class Retention(nn.Module):
         return self._joined(x, summed[..., :-1] / torch.maximum(summed[..., -1:].abs(), weight.sqrt())), (kept,)
 
     def _heads(self, x: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values [K, B, H, T, ...] of tokens from place `first` on."""
+        """Queries, keys and values [K, B, H, T, ...] of tokens from position `first` on."""
         q, k, v = (split_heads(project(x), self.heads) for project in (self.query, self.key, self.value))
         return self._rotate(q, first) / math.sqrt(q.shape[-1]), self._rotate(k, first), v
 
@@ -167,7 +167,7 @@ class Retention(nn.Module):
         return summed[..., :-1] / torch.maximum(summed[..., -1:].abs(), weight.sqrt())
 
     def _rotate(self, x: Tensor, first: int) -> Tensor:
-        """Token n, counted from `first`, turned by n·θ in each pair of channels, [K, B, H, T, d_h]."""
+        """Each pair of channels of the token at position n rotated by n·θ, [K, B, H, T, d_h]; the first is `first`."""
         place = torch.arange(first, first + x.shape[-2], dtype=self.theta.dtype, device=x.device)
         angle = place[:, None] * self.theta  # [T, d_h // 2]
         sine, cosine = angle.sin().to(x.dtype), angle.cos().to(x.dtype)

@@ -1,16 +1,17 @@
-"""RWKV-7 time mixing: a state that fades channel by channel, and whose entries are removed and replaced.
+"""RWKV-7 time mixing: a state with a decay for each channel, whose entries each token removes and replaces.
 
-With x_{t-1} the token before, x_* = x_t + (x_{t-1} - x_t) ∘ μ_* for each of r, w, k, v, a and g:
+With x_{t-1} the previous token, x_* = x_t + (x_{t-1} - x_t) ∘ μ_* for each of r, w, k, v, a and g:
 r = x_r·W_r; v = x_v·W_v; k = x_k·W_k; g_t = -e^(-1/2)·σ(tanh(x_w·A_w)·B_w + b_w); a = σ(x_a·A_a·B_a + b_a);
-κ = unit(k ∘ ξ) for each head; k ← k ∘ (1 + (a - 1) ∘ α); v ← v + (v_first - v) ∘ σ(x_v·A_v·B_v + b_v), v_first being
-the values of the first layer; S_t = diag(e^(g_t))·S_{t-1} - (κ ∘ a)·(κᵀ·S_{t-1}) + k·vᵀ; o = Sᵀ·r;
+κ = unit(k ∘ ξ) for each head; k ← k ∘ (1 + (a - 1) ∘ α); v ← v + (v_first - v) ∘ σ(x_v·A_v·B_v + b_v) with v_first the
+values of the first layer; S_t = diag(e^(g_t))·S_{t-1} - (κ ∘ a)·(κᵀ·S_{t-1}) + k·vᵀ; o = Sᵀ·r;
 y = W_O·((GroupNorm(o) + Σ(r ∘ k ∘ ρ)·v) ∘ (σ(x_g·A_g)·B_g)), norm and sum over each head.
 
 - RWKV-7 "Goose" (arXiv:2503.14456), eqs 3 to 18; https://arxiv.org/abs/2503.14456
 - Ranks and initial values as in flash-linear-attention (`fla/layers/rwkv7.py`), which follows the authors' code
 
-Inputs of padded tokens are taken as 0, and their values too, as there. The authors' MLP, channel mixing, is not part of
-it. On a GPU where flash-linear-attention is installed its kernel is used (`ablate.nn.kernels.flash_linear`).
+As there, inputs and values of padded tokens are replaced by 0. The authors' channel mixing is the kind
+`channel_mixing`. On a GPU where flash-linear-attention is installed its kernel is used
+(`ablate.nn.kernels.flash_linear`).
 
 Shapes: K pack, B batch, T tokens, D width, H heads, d = D/H.
 """
@@ -19,7 +20,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -38,14 +38,14 @@ from ablate.spec.mixer import MixerSpec
 from ablate.spec.part import SharedTensor
 
 _FASTEST = math.exp(-0.5)
-"""Largest decay of a token; e^(-0.607) = 0.545 of a channel is left at least."""
+"""Largest decay rate of a token: at least e^(-0.607) = 0.545 of a channel remains."""
 _NAMES = ("r", "w", "k", "v", "a", "g")
 _POWERS = {"r": 0.2, "w": 0.9, "k": 0.7, "v": 0.7, "a": 0.9, "g": 0.2}
-"""Of the initial μ, 1 - (n/D)^(c·(1 - l/L)) in channel n of layer l."""
+"""c of the initial μ, which is 1 - (n/D)^(c·(1 - l/L)) in channel n of layer l."""
 
 
 class RWKV7Spec(MixerSpec):
-    """RWKV-7 time mixing: a fading state, whose entries each token removes and replaces."""
+    """RWKV-7 time mixing: a state with decay, whose entries each token removes and replaces."""
 
     source = "arXiv:2503.14456 eqs 3-18"
     complexity = "Ld²/H"
@@ -54,16 +54,17 @@ class RWKV7Spec(MixerSpec):
 
     kind: Literal["rwkv7"] = "rwkv7"
     from_layer: int = Field(default=0, ge=0)
-    """The layer that gives v_first; every later layer of this kind reads it."""
+    """The layer that publishes v_first; every later layer of this kind reads it."""
     decay_rank: int | None = Field(default=None, ge=1)
-    """Width between A_w and B_w, and between A_a and B_a; unless set, 2.5·√D·d/64 rounded to 32s, at least 32."""
+    """Width between A_w and B_w, and between A_a and B_a; unless set, the multiple of 32 near
+    2.5·√D·d/64."""
     value_rank: int | None = Field(default=None, ge=1)
-    """Width between A_v and B_v; unless set, 1.7·√D·d/64 rounded to 32s, at least 32."""
+    """Width between A_v and B_v; unless set, the multiple of 32 near 1.7·√D·d/64."""
     gate_rank: int | None = Field(default=None, ge=1)
-    """Width between A_g and B_g; unless set, 5·√D rounded to 32s, at least 32."""
+    """Width between A_g and B_g; unless set, the multiple of 32 near 5·√D."""
 
     def ranks(self, context: LayerContext) -> tuple[int, int, int]:
-        """Of decay and removal, of values, and of the gate."""
+        """The ranks of decay and removal, of values, and of the gate."""
         root, factor = math.sqrt(context.width), context.head_width / 64
         return (
             self.decay_rank or _rounded(2.5 * root * factor),
@@ -82,7 +83,7 @@ class RWKV7Spec(MixerSpec):
             raise refusal(
                 (),
                 context.heads,
-                f"{context.heads} heads share {context.width} channels, and GroupNorm makes 0 of heads of one channel",
+                "the GroupNorm of a head with one channel is always 0",
                 "Set fewer `model.heads`.",
             )
 
@@ -125,7 +126,7 @@ class RWKV7Spec(MixerSpec):
         )
         state = delta_cost(length, h, d_h, d_h, by_channel=True, with_values=True)
         written = Cost(multiplications=elements * d_h, additions=elements * d_h)
-        return replace(maps, activations=maps.activations) + around + state + written
+        return maps + around + state + written
 
 
 def _rounded(rank: float) -> int:
@@ -164,7 +165,7 @@ class RWKV7(nn.Module):
         return (y, (first,)) if self.publishes else y
 
     def step(self, x: Tensor, place: int, state: State, *, shared: tuple[Tensor, ...] = ()) -> Any:
-        """The state is kept, and the last input."""
+        """The state: S, and the last input."""
         before = state[1] if state else torch.zeros_like(x)
         r, k, v, read, removal, fade, gate, first = self._heads(x, before, shared)
         matrix = state[0] if state else r.new_zeros(*r.shape[:3], r.shape[-1], v.shape[-1])
@@ -190,7 +191,7 @@ class RWKV7(nn.Module):
         return r, k, v, read, removal, fade, self.gate(mixed["g"]), first
 
     def _joined(self, o: Tensor, r: Tensor, k: Tensor, v: Tensor, gate: Tensor) -> Tensor:
-        """Norm, the token's own share, gate and output map: [K, B, H, T, d] to [K, B, T, D]."""
+        """Norm, the term of the token itself, gate and output map: [K, B, H, T, d] to [K, B, T, D]."""
         normed = self.channels.normed(o)
         own = self.channels.along("own", join_heads(r * k))
         own = split_heads(own, self.heads).sum(-1, keepdim=True) * v
@@ -205,10 +206,10 @@ class TokenShift(Packed):
         super().__init__(context.pack)
         for name in _NAMES:
             power = _POWERS[name] * (1 - context.layer / context.depth)
-            self.declare(f"share_{name}", (context.width,), _shares(power))
+            self.declare(f"share_{name}", (context.width,), shares(power))
 
     def forward(self, x: Tensor, before: Tensor) -> dict[str, Tensor]:
-        """Tokens and those before them, [K, B, T, D], to the mixtures by name."""
+        """Tokens and the previous ones, [K, B, T, D], to the mixtures by name."""
         change = before - x
         return {name: x + change * getattr(self, f"share_{name}")[:, None, None] for name in _NAMES}
 
@@ -220,7 +221,7 @@ class LowRank(nn.Module):
         context: Context of its layer.
         rank: Width between A and B.
         activation: act; None for none.
-        bias: How b starts; None for no b.
+        bias: Initial value of b; None for no b.
     """
 
     def __init__(
@@ -233,9 +234,8 @@ class LowRank(nn.Module):
         super().__init__()
         self.down = Linear(context.pack, context.width, rank, initial=zeros)
         self.activation = activation
-        self.up = Linear(context.pack, rank, context.width, bias=bias is not None, initial=_tenth)
-        if bias is not None:
-            self.up.initial["bias"] = bias
+        biased = bias is not None
+        self.up = Linear(context.pack, rank, context.width, bias=biased, initial=_tenth, initial_bias=bias or zeros)
 
     def forward(self, x: Tensor) -> Tensor:
         """[K, B, T, D] to the same."""
@@ -245,7 +245,7 @@ class LowRank(nn.Module):
 
 
 class Channels(Packed):
-    """Gains of single channels, ξ (`read`), α (`replaced`) and ρ (`own`), and those of GroupNorm."""
+    """Gains for each channel: ξ (`read`), α (`replaced`) and ρ (`own`), and those of GroupNorm."""
 
     def __init__(self, context: LayerContext) -> None:
         super().__init__(context.pack)
@@ -273,13 +273,13 @@ def _tenth(values: Tensor, generator: torch.Generator) -> Tensor:
     return orthogonal(values, generator).mul_(0.1)
 
 
-def _shares(power: float) -> Initial:
-    """Channel n of D starts as 1 - (n/D)^power."""
+def shares(power: float) -> Initial:
+    """1 - (n/D)^power in channel n of D."""
     return lambda values, generator: values.copy_(1 - (torch.arange(len(values)) / len(values)) ** power)
 
 
 def _centred(rule: Callable[[Tensor, Tensor], Tensor], context: LayerContext) -> Initial:
-    """Channel n starts as the rule says of n/(D - 1) - 1/2, and of z·|z| with z from -1 to 1 in each head."""
+    """rule(n/(D - 1) - 1/2, z·|z|) in channel n of D, where z runs from -1 to 1 in each head."""
     d_h = context.head_width
 
     def fill(values: Tensor, generator: torch.Generator) -> Tensor:

@@ -29,7 +29,7 @@ class ShapingSpec(Spec):
     """
 
     kind: Literal["none", "value_skipinit", "shaped"] = "none"
-    """Which shaping."""
+    """The terms: none, those of eq. 4, or those of eq. 5."""
     alpha: Gain | None = None
     """Gain of the identity; trainable from 1 unless set."""
     beta: Gain | None = None
@@ -40,7 +40,7 @@ class ShapingSpec(Spec):
     @field_validator("alpha", "beta", "gamma")
     @classmethod
     def _default_is_none(cls, gain: GainSpec | None, info: ValidationInfo) -> GainSpec | None:
-        # Written out at its default, a gain is the same as left out.
+        # A gain that is written at its default has the hash of one that is left out.
         start = _STARTS.get(info.data.get("kind", ""), {}).get(info.field_name or "")
         return None if start is not None and gain == _trainable_from(start) else gain
 
@@ -54,7 +54,7 @@ class ShapingSpec(Spec):
 
     @property
     def query_start(self) -> str:
-        """How W_Q starts with this shaping, unless the mixer says otherwise."""
+        """The `query_init` of this shaping, unless the mixer sets one."""
         return "zero" if self.kind == "shaped" else "normal"
 
     def gains(self) -> dict[str, GainSpec]:

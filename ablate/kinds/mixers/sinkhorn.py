@@ -4,13 +4,13 @@
 are sorted by it, K'_i = Σ_j S_ij·K_j. A query of block i attends to K_i and K'_i under one softmax.
 
 - Sparse Sinkhorn Attention (arXiv:2002.11296), sections 3.1 and 3.2; https://arxiv.org/abs/2002.11296
-- Sinkhorn: rows, then columns of exp(R/τ) are divided by their sums, `iterations` times, in the logarithm.
+- Sinkhorn: rows, then columns of exp(R/τ) are divided by their sums, `iterations` times, in log space.
 - The sorting network is the linear map. Gumbel noise, which the paper adds to R in training, is left out.
-- A column sums over later blocks, so there is no causal form here; the author of the best known code marks that of the
-  paper as unverified.
-- A block that is all padding is sorted onto itself, and an empty place of a block adds nothing where blocks are mixed.
-- The code of Long Range Arena sums over all blocks in place of sorting them, without Sinkhorn iterations, and cuts
-  blocks with a stride; this kind does not reproduce its row.
+- The sum of a column includes later blocks, so there is no causal form here; the author of the best known code marks
+  that of the paper as unverified.
+- A block that is all padding is sorted onto itself, and padded tokens add nothing where blocks are mixed.
+- The code of Long Range Arena sums over all blocks instead of sorting them, without Sinkhorn iterations, and its blocks
+  are strided; this kind does not reproduce its row.
 
 Shapes: K pack, B batch, T tokens, D width, H heads, P pack and batch together, n blocks of b tokens, N the most blocks.
 """
@@ -29,7 +29,7 @@ from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec
 
-_NEVER = -1e9  # a logit that leaves nothing of its pair in single precision, and with which sums stay finite
+_NEVER = -1e9  # a finite logit whose weight rounds to 0 in single precision
 
 
 class SinkhornSpec(MixerSpec):
@@ -46,9 +46,9 @@ class SinkhornSpec(MixerSpec):
     block: int = Field(default=50, ge=1)
     """b, tokens in a block."""
     temperature: float = Field(default=0.75, gt=0)
-    """τ: the lower, the nearer S is to a permutation."""
+    """τ: the lower it is, the closer S is to a permutation."""
     iterations: int = Field(default=7, ge=1)
-    """How often rows and columns are normalised."""
+    """Number of times that rows and columns are normalised."""
 
     def build(self, context: LayerContext) -> Sinkhorn:
         return Sinkhorn(self, context)
@@ -78,7 +78,7 @@ class Sinkhorn(AttentionMaps):
         q, k, v, real = (blocks(part, self.spec.block) for part in (*split, real_tokens(x, padding)))
         sorting = self.sorting(x, padding)  # [P, H, n, n]
         at, of = positions(q, 0, 0)
-        place = real.any(2, keepdim=True) & real.any(3, keepdim=True)  # the place is filled in some block
+        place = real.any(2, keepdim=True) & real.any(3, keepdim=True)  # some block has a real token at this place
         sources = [
             Keys(k, v, real.mT | (at == of)),  # a token always sees itself, so that no row is empty
             Keys(_sorted(sorting, k * real), _sorted(sorting, v * real), place.mT),

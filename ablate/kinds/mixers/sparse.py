@@ -1,11 +1,12 @@
-"""Sparse Transformer, fixed pattern: the own block, and the last tokens of every other block as its summary.
+"""Sparse Transformer, fixed pattern: a token sees its own block, and the last tokens of every other block.
 
 Token i sees j where ⌊i/l⌋ = ⌊j/l⌋ (A⁽¹⁾) or j mod l ≥ l - c (A⁽²⁾), the two merged in each head; causal: only j ≤ i.
 
 - Generating Long Sequences with Sparse Transformers (arXiv:1904.10509), section 4.3 and eq. 7 (merged heads);
   https://arxiv.org/abs/1904.10509
 - The paper has the causal form only. Without it the same two sets are seen on both sides.
-- The code of Long Range Arena also lets j mod l = 0 be seen, and hides the future in classification too, but for [CLS].
+- In the code of Long Range Arena j mod l = 0 is also visible, and the future is hidden in classification too, except
+  for [CLS].
 
 Shapes: K pack, B batch, T tokens, D width, H heads, n blocks of l tokens with c summary tokens each.
 """
@@ -39,7 +40,7 @@ class SparseSpec(MixerSpec):
     stride: int = Field(default=128, ge=1)
     """l, the length of a block in tokens."""
     summary: int = Field(default=8, ge=1)
-    """c, how many tokens at the end of each block all later blocks see."""
+    """c, number of tokens at the end of each block that all later blocks see."""
 
     @model_validator(mode="after")
     def _summary_fits(self) -> Self:
@@ -47,7 +48,7 @@ class SparseSpec(MixerSpec):
             raise refusal(
                 ("summary",),
                 self.summary,
-                f"a block of {self.stride} tokens has no {self.summary} last ones",
+                f"a block of {self.stride} tokens cannot have {self.summary} summary tokens",
                 "Set `summary` to at most `stride`.",
             )
         return self
@@ -56,7 +57,7 @@ class SparseSpec(MixerSpec):
         return Sparse(self, context)
 
     def cache(self, context: LayerContext, length: int) -> int:
-        """Keys and values of the own block and of the summaries of those before."""
+        """Keys and values of the own block and of the summaries of the earlier ones."""
         full, own = divmod(length, self.stride)
         return 2 * (full * self.summary + own) * context.inner_width
 

@@ -1,4 +1,4 @@
-"""Synthesizer: attention whose logits do not come from pairs of tokens.
+"""Synthesizer: attention whose logits are not products of pairs of tokens.
 
 Y = softmax(S)·V, where for each head
 - `random`: S = R, a free L x L matrix, trainable or fixed;
@@ -9,7 +9,7 @@ Y = softmax(S)·V, where for each head
 
 - Synthesizer (arXiv:2005.00743), sections 3.1 and 3.2, table 1; https://arxiv.org/abs/2005.00743
 - The code of Long Range Arena is the mixture of random and dot product, but adds the two with no α.
-- S is fixed to a length; a shorter text uses its first rows and columns. Causal: logits of later tokens are masked.
+- S is for one length; a shorter text uses its first rows and columns. Causal: logits of later tokens are masked.
 
 Shapes: K pack, B batch, T tokens, L the longest text, D width, H heads, d_h head width, k `rank`.
 """
@@ -41,15 +41,15 @@ class SynthesizerSpec(MixerSpec):
 
     kind: Literal["synthesizer"] = "synthesizer"
     type: Literal["random", "factorised", "dense"] = "random"
-    """Where the synthetic logits come from."""
+    """How the synthetic logits are computed."""
     dot_product: bool = False
     """Whether they are mixed with those of dot-product attention."""
     trainable: bool = True
-    """Whether the logits of `random` are trained; fixed ones are drawn from the member's own seed."""
+    """Whether the logits of `random` are trained; fixed ones are drawn from the trial's seed."""
     rank: int | None = Field(default=None, ge=1)
-    """k of `factorised`; 8 unless set, as in the paper."""
+    """k of `factorised`; unless set, 8, as in the paper."""
     length: int | None = Field(default=None, ge=1)
-    """L, the longest text in tokens that the logits are made for; the model's context unless set."""
+    """L, the longest text in tokens that the logits are made for; unless set, the model's context."""
 
     @model_validator(mode="after")
     def _fits_its_type(self) -> Self:
@@ -180,7 +180,7 @@ class RandomLogits(Packed):
         self.declare("weight", (heads, length, length), normal(std), decay=trainable, trainable=trainable)
 
     def forward(self, x: Tensor) -> Tensor:
-        """From x [K, B, T, D] only T is read: [K, 1, H, T, T]."""
+        """Logits [K, 1, H, T, T]; of x [K, B, T, D] only the length T matters."""
         return self.weight[:, None, :, : x.shape[2], : x.shape[2]]
 
 
@@ -196,7 +196,7 @@ class FactorisedLogits(Packed):
         self.declare("columns", (heads, length, rank), normal(std), decay=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        """From x [K, B, T, D] only T is read: [K, 1, H, T, T]."""
+        """Logits [K, 1, H, T, T]; of x [K, B, T, D] only the length T matters."""
         return (self.rows[:, :, : x.shape[2]] @ self.columns[:, :, : x.shape[2]].mT)[:, None]
 
 
@@ -214,7 +214,7 @@ class DenseLogits(Packed):
         self.declare("bias", (heads, length), zeros)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[K, B, T, D] to [K, B, H, T, T]."""
+        """x [K, B, T, D] to logits [K, B, H, T, T]."""
         hidden = F.relu(self.hidden(x)).view(*x.shape[:-1], self.heads, -1).transpose(2, 3)  # [K, B, H, T, d_h]
         length = x.shape[2]
         return hidden @ self.weight[:, None, :, :, :length] + self.bias[:, None, :, None, :length]

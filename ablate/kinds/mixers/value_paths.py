@@ -1,4 +1,4 @@
-"""Terms added to the values of attention: the values of an earlier layer, and rows of a table by token.
+"""Terms added to the values of attention: the values of an earlier layer, and a table of vectors by token id.
 
 - Value Residual Learning, ResFormer (arXiv:2410.17897), eq. 5: v_l ← λ₁·v_first + λ₂·v_l; https://arxiv.org/abs/2410.17897
 - https://github.com/KellerJordan/modded-nanogpt, records of 2024-11-06 (v ← (1 - λ)·v + λ·v_first, λ trained) and of
@@ -23,14 +23,14 @@ from ablate.spec.layer import LayerContext
 
 
 class ValueResidualSpec(Spec):
-    """v ← λ₂·v + λ₁·v_first, v_first being the values of an earlier layer before it changes them."""
+    """v ← λ₂·v + λ₁·v_first, where v_first are the values of an earlier layer, before terms are added to them."""
 
     from_layer: int = Field(default=0, ge=0)
-    """The layer that gives its values; every later layer with this setting reads them."""
+    """The layer that publishes its values; every later layer with this setting reads them."""
     first: GainField = GainSpec(init=0.5, trainable=True)
-    """λ₁."""
+    """λ₁, gain of the values of the earlier layer."""
     own: GainField | None = None
-    """λ₂; unless set, 1 - λ₁."""
+    """λ₂, gain of the layer's own values; unless set, 1 - λ₁."""
 
     def cost(self, context: LayerContext, length: int, width: int) -> Cost:
         """Cost over one sequence of a layer that reads."""
@@ -40,7 +40,7 @@ class ValueResidualSpec(Spec):
             parameters=trained,
             multiplications=2 * elements,
             additions=elements,
-            # What a trained gain multiplies: the own values, and those read, which are kept once for all layers.
+            # The inputs of trained gains: the own values; the values read are kept once for all layers.
             activations=elements * (self.first.trainable if self.own is None else self.own.trainable),
         )
 
@@ -50,9 +50,8 @@ class ValueResidual(nn.Module):
 
     def __init__(self, spec: ValueResidualSpec, context: LayerContext) -> None:
         super().__init__()
-        self.first = Gain(context.pack, spec.first.initial(context.depth), trainable=spec.first.trainable)
-        own = spec.own
-        self.own = None if own is None else Gain(context.pack, own.initial(context.depth), trainable=own.trainable)
+        self.first = Gain.of(spec.first, context)
+        self.own = None if spec.own is None else Gain.of(spec.own, context)
 
     def forward(self, v: Tensor, first: Tensor) -> Tensor:
         """Values and those of the earlier layer, [K, B, T, G·d_h] each, to the same."""
@@ -61,16 +60,16 @@ class ValueResidual(nn.Module):
 
 
 class ValueEmbeddingSpec(Spec):
-    """v ← λ₂·v + λ₁·E[token], E a trained table of the vocabulary."""
+    """v ← λ₂·v + λ₁·E[token], where E is a trained table with a vector for each token id."""
 
     value_fields = frozenset({"start"})
 
     table: GainField = GainSpec(init=0.5, trainable=True)
-    """λ₁."""
+    """λ₁, gain of the table."""
     own: GainField | None = None
-    """λ₂; unless set, 1 - λ₁."""
+    """λ₂, gain of the layer's own values; unless set, 1 - λ₁."""
     start: Literal["normal", "zero"] = "normal"
-    """How E starts: as the embedding of tokens, or from 0."""
+    """Initial value of E: as the embedding of tokens, or 0."""
 
     def cost(self, context: LayerContext, length: int, width: int) -> Cost:
         """Cost over one sequence; a row of the table is read for each token."""
@@ -79,7 +78,7 @@ class ValueEmbeddingSpec(Spec):
 
     @property
     def _keeps_rows(self) -> bool:
-        """Whether the rows that are read are kept: a trained gain multiplies them."""
+        """Whether the rows that are read are kept for the gradient of a trained gain."""
         return self.own is not None and self.table.trainable
 
 

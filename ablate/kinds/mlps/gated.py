@@ -29,7 +29,7 @@ class GatedMLPSpec(HiddenLayerSpec):
 
     kind: Literal["gated"] = "gated"
     limit: float | None = Field(default=None, gt=0)
-    """Where it is set, W_g x is cut above it, and W₁x on both sides."""
+    """If set, W_g x is clamped to at most this value, and W₁x to ± this value."""
     shift: float = 0.0
     """Added to W₁x before the product; 1 in gpt-oss."""
 
@@ -66,12 +66,12 @@ class GatedMLP(nn.Module):
 
 
 def gated_product(gate: Tensor, up: Tensor, activation: Activation, limit: float | None, shift: float) -> Tensor:
-    """act(gate) ∘ (up + shift), with both cut to the limit before, if there is one."""
+    """act(gate) ∘ (up + shift), after both are clamped to the limit, if there is one."""
     if limit is not None:
         gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
     return ACTIVATIONS[activation](gate) * (up + shift if shift else up)
 
 
 def product_cost(elements: int, limit: float | None, shift: float) -> Cost:
-    """What limit and shift add to the cost of this many elements; a limit keeps its input for the backward pass."""
+    """Cost that limit and shift add for this many elements; a limit keeps its input for the backward pass."""
     return Cost(additions=elements * (shift != 0), activations=2 * elements * (limit is not None))

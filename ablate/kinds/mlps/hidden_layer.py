@@ -1,4 +1,4 @@
-"""What MLPs with one hidden layer share: its width, its nonlinearity, its biases, and what they cost."""
+"""The base of MLPs with one hidden layer: width, nonlinearity, biases, dropout and cost."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class HiddenLayerSpec(MLPSpec, ABC):
     """An MLP with one hidden layer."""
 
     ways_in: ClassVar[int]
-    """Maps from the input to the hidden layer."""
+    """Number of maps from the input to the hidden layer."""
     products: ClassVar[int]
-    """Tensors of the hidden width that products between those maps keep for the backward pass."""
+    """Number of tensors of the hidden width that products between those maps keep for the backward pass."""
 
     ratio: float = Field(default=4.0, gt=0)
     """Hidden width divided by the model's width."""
@@ -30,29 +30,29 @@ class HiddenLayerSpec(MLPSpec, ABC):
     bias: bool = False
     """Whether the maps have biases."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Dropout on the hidden layer, after the nonlinearity (SimpleTRON's code; `dropout` of the block falls on what the
-    MLP gives)."""
+    """Dropout on the hidden layer, after the nonlinearity (SimpleTRON's code). `dropout` of the block applies to the
+    output of the MLP."""
 
     def hidden(self, width: int) -> int:
         """Width of the hidden layer."""
         return max(1, round(self.ratio * width))
 
     def starts_at_zero(self, initialiser: InitialiserSpec) -> bool:
-        """If its last map does; a bias starts at 0 too."""
+        """Whether its last map does; a bias always starts at 0."""
         return initialiser.zero_outputs
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """The activation counts as one product an element.
+        """The activation counts as one multiplication for each element.
 
-        Kept are the input and, of each hidden unit, the result and all that is multiplied or bent on the way to it;
-        ReLU keeps its result and not its argument.
+        Kept for the backward pass: the input and, of each hidden unit, the result and the inputs of products and of the
+        nonlinearity; ReLU keeps its result instead of its input.
         """
         width, hidden = context.width, self.hidden(context.width)
-        kept = self.products + KEPT.get(self.activation, 1) + 2 * (self.dropout > 0)  # its noise and what it leaves
+        kept = self.products + KEPT.get(self.activation, 1) + 2 * (self.dropout > 0)  # the mask and the result
         elementwise = Cost(multiplications=self.ways_in * length * hidden, activations=kept * length * hidden)
         inward = linear_cost(length, width, self.ways_in * hidden, bias=self.bias)
         return inward + elementwise + linear_cost(length, hidden, width, bias=self.bias)
 
     def hidden_label(self) -> str:
-        """Nonlinearity and width of the hidden layer, for a picture."""
+        """Nonlinearity and width of the hidden layer, for drawings."""
         return f"{LABELS.get(self.activation, self.activation)}, {self.ratio:g}d wide"

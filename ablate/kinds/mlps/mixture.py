@@ -1,9 +1,9 @@
 """A mixture of experts: y = Σ_{e ∈ top(x)} p_e(x)·Expert_e(x) + Shared(x), each token with its own few experts.
 
 s = softmax(W_r x) or σ(W_r x); top(x) are the k experts with the largest s + b; p_e = s_e, divided by their sum if
-`normalise`, times `scale`. No token is dropped. Two ways keep the experts equally loaded: a loss c·E·Σ_e f_e P_e, f_e
-being the assignments to expert e per token and P_e the mean of s_e/Σs, or a bias b that moves by γ·sign(mean load -
-load_e) after each step and has no gradient.
+`normalise`, times `scale`. No token is dropped. Two methods balance the load of the experts: a loss c·E·Σ_e f_e P_e,
+where f_e is the number of assignments to expert e per token and P_e the mean of s_e/Σs; or a bias b without gradient,
+to which γ·sign(mean load - load_e) is added after each step.
 
 - Switch Transformers (arXiv:2101.03961), eqs 4 to 6; https://arxiv.org/abs/2101.03961
 - ST-MoE (arXiv:2202.08906), Eq. 5, the loss on the router's logits; https://arxiv.org/abs/2202.08906
@@ -56,9 +56,9 @@ class MixtureSpec(MLPSpec):
 
     kind: Literal["mixture"] = "mixture"
     experts: int = Field(default=8, ge=2, le=4096)
-    """E, experts that the router chooses from."""
+    """E, number of experts that the router chooses from."""
     active: int = Field(default=2, ge=1)
-    """k, experts of each token."""
+    """k, number of experts of each token."""
     ratio: float = Field(default=1.0, gt=0)
     """Hidden width of one expert divided by the model's width."""
     gated: bool = True
@@ -68,31 +68,31 @@ class MixtureSpec(MLPSpec):
     bias: bool = False
     """Whether the maps of the experts have biases."""
     limit: float | None = Field(default=None, gt=0)
-    """As in the gated MLP."""
+    """If set, both factors of a gated expert are clamped to it, as in the gated MLP."""
     shift: float = 0.0
-    """As in the gated MLP."""
+    """Added to W₁x of a gated expert before the product, as in the gated MLP."""
     shared: int = Field(default=0, ge=0)
-    """Shared experts, used by every token; together they are one MLP of this many times the width."""
+    """Number of shared experts, used by every token; together they are one MLP of this many times the width."""
     shared_gate: bool = False
     """Whether the shared experts are multiplied by σ(w·x) (Qwen3-Next)."""
     scores: Literal["softmax", "sigmoid"] = "softmax"
-    """s, how the router scores experts."""
+    """s, the function from the router's logits to scores."""
     normalise: bool = True
     """Whether the weights of a token's experts are divided by their sum."""
     scale: float = Field(default=1.0, gt=0)
-    """What the weights are multiplied by at last."""
+    """Factor of the weights, applied last."""
     router_bias: bool = False
     """Whether the router has a trained bias."""
     groups: int = Field(default=1, ge=1)
-    """Groups of experts; the score of a group is the sum of its two largest."""
+    """Number of groups of experts; the score of a group is the sum of its two largest scores."""
     active_groups: int = Field(default=1, ge=1)
-    """Groups that the experts of a token are chosen from."""
+    """Number of groups from which the experts of a token are chosen."""
     balance_loss: float = Field(default=0.0, ge=0)
-    """c, weight of the loss that balances the load; in training alone."""
+    """c, weight of the loss that balances the load, used only in training."""
     balance_rate: float = Field(default=0.0, ge=0)
-    """γ, by which the bias b of the choice moves after each step; 0: there is none."""
+    """γ, change of the bias b after each step; 0 for no bias."""
     z_loss: float = Field(default=0.0, ge=0)
-    """Weight of the mean of (log Σ exp of the router's logits)²; in training alone."""
+    """Weight of the mean of (log Σ exp of the router's logits)², used only in training."""
 
     @model_validator(mode="after")
     def _can_choose(self) -> Self:
@@ -100,7 +100,7 @@ class MixtureSpec(MLPSpec):
             raise refusal(
                 ("active",),
                 self.active,
-                f"a token cannot have more experts than there are, which is {self.experts}",
+                f"a token cannot have more experts than the layer, which has {self.experts}",
                 f"Set `active` to at most {self.experts}, or more `experts`.",
             )
         if self.experts % self.groups or (self.groups > 1 and self.experts // self.groups < _GROUP_BEST):
@@ -127,7 +127,7 @@ class MixtureSpec(MLPSpec):
             )
         if self.shared_gate and not self.shared:
             raise refusal(
-                ("shared_gate",), True, "it multiplies shared experts, and there are none", "Set `shared: 1`."
+                ("shared_gate",), True, "it multiplies the shared experts, and `shared` is 0", "Set `shared: 1`."
             )
         if not self.gated and (self.limit is not None or self.shift):
             name = "limit" if self.limit is not None else "shift"
@@ -141,14 +141,14 @@ class MixtureSpec(MLPSpec):
             raise refusal(
                 ("normalise",),
                 True,
-                "the weight of a token's only expert, divided by itself, is 1, and the router would learn nothing",
+                "the weight of a token's only expert, divided by itself, is 1, so the router would get no gradient",
                 "Set `normalise: false` beside `active: 1`.",
             )
         return self
 
     @property
     def expert(self) -> HiddenLayerSpec:
-        """One expert."""
+        """The MLP of one expert."""
         settings = {"ratio": self.ratio, "activation": self.activation, "bias": self.bias}
         if self.gated:
             return GatedMLPSpec.model_validate({**settings, "limit": self.limit, "shift": self.shift})
@@ -158,13 +158,13 @@ class MixtureSpec(MLPSpec):
         return ExpertMixture(self, context)
 
     def starts_at_zero(self, initialiser: InitialiserSpec) -> bool:
-        """If its last map does; a bias starts at 0 too."""
+        """Whether the last maps of the experts do; a bias always starts at 0."""
         return initialiser.zero_outputs
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """All experts count as parameters, those of a token as arithmetic and as memory.
+        """All experts count as parameters, only the active ones as arithmetic and memory.
 
-        The load is counted as if it were equal.
+        The load is assumed to be balanced.
         """
         width, rows = context.width, length * self.active
         hidden = self.expert.hidden(width)
@@ -198,13 +198,13 @@ class MixtureSpec(MLPSpec):
                 multiplications=elements, exponentiations=length, divisions=length, activations=elements + length
             )
             total += linear_cost(length, context.width, 1) + gate
-        return total + Cost(activations=-elements)  # its input is the router's
+        return total + Cost(activations=-elements)  # the router keeps the input
 
     def _shared(self) -> HiddenLayerSpec:
         return self.expert.model_copy(update={"ratio": self.ratio * self.shared})
 
     def shared_module(self, context: LayerContext) -> nn.Module | None:
-        """The shared experts, one MLP of their width together."""
+        """The shared experts as one MLP, or None."""
         return self._shared().build(context) if self.shared else None
 
     def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
@@ -218,14 +218,14 @@ class ExpertMixture(Batchwise):
     """The module of `MixtureSpec`.
 
     Attributes:
-        choice: b, a buffer that moves at the end of each training step, if the spec asks for one.
+        choice: b, a buffer that is updated at the end of each training step; None if the spec has none.
     """
 
     def __init__(self, spec: MixtureSpec, context: LayerContext) -> None:
         super().__init__()
         self.spec = spec
         self._load: Tensor | None = None
-        """The load of the experts in this step so far, [K, E], in units of the mean load."""
+        """Assignments to each expert per token, [K, E], summed over the forward passes of this step."""
         self.router = linear(context, context.width, spec.experts, bias=spec.router_bias)
         self.choice = ChoiceBias(context.pack, spec.experts) if spec.balance_rate else None
         self.experts = Experts(spec, context)
@@ -251,7 +251,7 @@ class ExpertMixture(Batchwise):
         return y
 
     def chosen(self, scores: Tensor) -> Tensor:
-        """Scores [K, N, E] to the numbers of each token's experts, [K, N, k]."""
+        """Scores [K, N, E] to the indices of each token's experts, [K, N, k]."""
         spec = self.spec
         if self.choice is not None:
             scores = scores + self.choice.value.unsqueeze(1)
@@ -284,7 +284,7 @@ class ExpertMixture(Batchwise):
 
     @torch.no_grad()
     def end_step(self, total: Callable[[Tensor], Tensor] = lambda value: value) -> None:
-        """Move b against the load of the step."""
+        """Add γ·sign(mean load - load) to b."""
         if self.choice is not None and self._load is not None:
             load = total(self._load)
             self.choice.value += self.spec.balance_rate * (load.mean(-1, keepdim=True) - load).sign()
@@ -327,10 +327,10 @@ class Experts(Packed):
             self.declare(f"{name}_bias", (self.spec.experts, outputs), context.initialiser.initial_bias(inputs))
 
     def forward(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
-        """Tokens [K, N, D], their experts and the weights of these [K, N, k] to weighted sums [K, N, D].
+        """Tokens [K, N, D], and the indices and weights of their experts [K, N, k], to weighted sums [K, N, D].
 
-        Each expert's tokens are laid into a row of their own, as long as the largest load, so that all experts of all
-        members are one batch of products.
+        The tokens of each expert are copied to one row, padded to the largest load, so that one batched product serves
+        all experts of all members.
         """
         pack, tokens, width = x.shape
         active, experts = chosen.shape[-1], self.spec.experts
@@ -363,7 +363,7 @@ class Experts(Packed):
 
 
 def _each(initial: Initial) -> Initial:
-    """The rule for each matrix of a stack [E, in, out]."""
+    """Apply an initialiser to each matrix of a stack [E, in, out]."""
 
     def fill(values: Tensor, generator: torch.Generator) -> Tensor:
         for matrix in values:

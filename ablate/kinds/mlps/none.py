@@ -1,4 +1,4 @@
-"""No MLP: the block is its mixer.
+"""No MLP: the block has a mixer only.
 
 - Mamba (arXiv:2312.00752), section 3.4, has blocks without one; https://arxiv.org/abs/2312.00752
 """
@@ -30,7 +30,7 @@ class NoMLPSpec(MLPSpec):
         return without_settings(value, "mlp", {"ratio": 4.0, "activation": "relu", "bias": False})
 
     def build(self, context: LayerContext) -> nn.Identity:
-        """A block without MLP does not call it."""
+        """A module that no block calls."""
         return nn.Identity()
 
     def cost(self, context: LayerContext, length: int) -> Cost:

@@ -1,4 +1,4 @@
-"""DyT, a layer in the place of a norm: y = w ∘ tanh(α·x) + b; α is a trained scalar, w starts at 1 and b at 0.
+"""DyT, a replacement for a norm: y = w ∘ tanh(α·x) + b; α is a trained scalar, w starts at 1 and b at 0.
 
 - Transformers without Normalization (arXiv:2503.10622), eq. 1; https://arxiv.org/abs/2503.10622
 
@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
+from ablate.nn.kernels.rms_norm import along
 from ablate.nn.pack import Packed, constant, zeros
 from ablate.spec.cost import Cost
 from ablate.spec.norm import NormSpec
@@ -24,7 +25,7 @@ class DynamicTanhSpec(NormSpec):
 
     kind: Literal["dynamic_tanh"] = "dynamic_tanh"
     alpha: float = Field(default=0.5, gt=0)
-    """Initial value of α. For language models the paper takes 0.8 before the mixer and 0.2 elsewhere (7B)."""
+    """Initial value of α. For its 7B language model the paper uses 0.8 before the mixer and 0.2 elsewhere."""
     bias: bool = True
     """Whether there is a b; the paper's language models have none."""
 
@@ -32,7 +33,7 @@ class DynamicTanhSpec(NormSpec):
         return DynamicTanh(pack, width, self.alpha, bias=self.bias)
 
     def cost(self, width: int, length: int) -> Cost:
-        """A tanh is an exponential, two sums and a quotient. Kept are input and tanh."""
+        """A tanh counts as an exponential, two additions and a division. Kept: the input and the tanh."""
         elements = length * width
         return Cost(
             parameters=1 + (1 + self.bias) * width,
@@ -65,9 +66,5 @@ class DynamicTanh(Packed):
 
     def forward(self, x: Tensor) -> Tensor:
         """[K, ..., D] to the same."""
-        y = (x * self._along(self.alpha, x)).tanh() * self._along(self.weight, x)
-        return y if self.bias is None else y + self._along(self.bias, x)
-
-    @staticmethod
-    def _along(values: Tensor, x: Tensor) -> Tensor:
-        return values.view(values.shape[0], *[1] * (x.dim() - 2), -1)
+        y = (x * along(self.alpha, x)).tanh() * along(self.weight, x)
+        return y if self.bias is None else y + along(self.bias, x)

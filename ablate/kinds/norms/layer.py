@@ -1,4 +1,4 @@
-"""LayerNorm: y = (x - mean x)·g/√(var x + ε) + b, g and b trainable, from 1 and 0, unless left out.
+"""LayerNorm: y = (x - mean x)·g/√(var x + ε) + b; g and b are optional, trained, and initially 1 and 0.
 
 - Layer Normalization (arXiv:1607.06450), eqs 3 and 4; https://arxiv.org/abs/1607.06450
 """
@@ -31,7 +31,7 @@ class LayerNormSpec(NormSpec):
         return LayerNorm(pack, width, self.eps, gain=self.gain, bias=self.bias)
 
     def cost(self, width: int, length: int) -> Cost:
-        """Kept are what goes in, what the gain multiplies and each vector's mean and spread."""
+        """Kept: the input, the input of the gain, and the mean and standard deviation of each vector."""
         elements = length * width
         return Cost(
             parameters=(self.gain + self.bias) * width,

@@ -1,6 +1,6 @@
-"""RMSNorm: y = x·g/√(mean x² + ε), g trainable, from 1, unless the norm is gainless.
+"""RMSNorm: y = x·g/√(mean x² + ε); g is optional, trained, and initially 1.
 
-With `eps_outside` y = x·g/(√(mean x²) + ε), as the code of "Simplifying Transformer Blocks" has it.
+With `eps_outside` y = x·g/(√(mean x²) + ε), as in the code of "Simplifying Transformer Blocks".
 
 - Root Mean Square Layer Normalization (arXiv:1910.07467), eq. 4; https://arxiv.org/abs/1910.07467
 """
@@ -33,7 +33,7 @@ class RMSNormSpec(NormSpec):
         return RMSNorm(pack, width, self.eps, gain=self.gain, eps_outside=self.eps_outside)
 
     def cost(self, width: int, length: int) -> Cost:
-        """Kept are the normalised vectors, or those that go in if there is no gain, and each vector's spread."""
+        """Kept: the normalised vectors (without a gain, the input), and the root mean square of each vector."""
         elements = length * width
         return Cost(
             parameters=self.gain * width,

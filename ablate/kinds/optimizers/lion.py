@@ -17,7 +17,7 @@ from ablate.spec.parameter import ParameterInfo
 class LionSpec(OptimizerSpec):
     """Lion: the sign of an interpolated momentum, with decoupled weight decay.
 
-    θ ← (1 - ηλ)θ - η sign(β₁m + (1-β₁)g), m ← β₂m + (1-β₂)g. The paper takes rates 3 to 10 times smaller than AdamW's.
+    θ ← (1 - ηλ)θ - η sign(β₁m + (1-β₁)g), m ← β₂m + (1-β₂)g. The paper uses rates 3 to 10 times smaller than AdamW's.
     """
 
     kind: Literal["lion"] = "lion"
@@ -40,7 +40,7 @@ class LionSpec(OptimizerSpec):
         return {"momentum": torch.zeros_like(tensor)}
 
     def build(self, groups: list[dict[str, Any]], *, capturable: bool) -> torch.optim.Optimizer:
-        """`Lion`, which reads a rate on the device without waiting for it."""
+        """`Lion`, which reads a rate on the device without synchronising."""
         made: torch.optim.Optimizer = uncompiled(Lion)(groups)
         return made
 

@@ -32,7 +32,7 @@ _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 class MuonRestSpec(Spec):
-    """AdamW for the parameters that Muon does not move: embeddings, heads, gains, norms and biases."""
+    """AdamW for the parameters that Muon does not update: embeddings, heads, gains, norms and biases."""
 
     lr: float = Field(default=3e-4, gt=0)
     """Peak learning rate."""
@@ -45,11 +45,11 @@ class MuonRestSpec(Spec):
 
 
 class MuonSpec(OptimizerSpec):
-    """Orthogonalised momentum for hidden matrices, with decoupled weight decay; AdamW for all else.
+    """Orthogonalised momentum for hidden matrices, with decoupled weight decay; AdamW for all other parameters.
 
     M ← μM + (1-μ)G, U = (1-μ)G + μM (Nesterov) or M, O = NS(U) ≈ U(UᵀU)^(-1/2), θ ← (1 - ηλ)θ - η s O. NS iterates
     X ← aX + (bXXᵀ + c(XXᵀ)²)X from U/‖U‖_F. `lr` is the rate of the hidden matrices. Each matrix of a stack, such as
-    the experts of a mixture, is orthogonalised alone.
+    the experts of a mixture, is orthogonalised separately.
     """
 
     kind: Literal["muon"] = "muon"
@@ -63,15 +63,15 @@ class MuonSpec(OptimizerSpec):
     """Whether the momentum is Nesterov's."""
     adjust: Adjust = "original"
     """s: `original`: √max(1, outputs/inputs); `match_rms_adamw`: 0.2·√max(inputs, outputs), with which rates and decays
-    tuned for AdamW serve (arXiv:2502.16982, eq. 4); `none`: 1."""
+    tuned for AdamW can be reused (arXiv:2502.16982, eq. 4); `none`: 1."""
     ns_steps: int = Field(default=5, ge=1, lt=100)
     """Newton-Schulz iterations."""
     ns_coefficients: Coefficients = (3.4445, -4.775, 2.0315)
     """a, b and c."""
     ns_precision: Literal["fp32", "bf16"] = "fp32"
-    """Precision of the iterations. torch.optim.Muon has `bf16`; with `fp32` a pack gives what single runs give."""
+    """Precision of the iterations. torch.optim.Muon uses `bf16`; with `fp32` packs and single runs agree."""
     adamw: MuonRestSpec = MuonRestSpec()
-    """AdamW for all parameters that are no hidden matrices."""
+    """AdamW for all parameters that are not hidden matrices."""
 
     def check_model(self, model: ModelSpec) -> None:
         """Refuse a model without hidden matrices."""
@@ -84,7 +84,7 @@ class MuonSpec(OptimizerSpec):
             )
 
     def options(self, parameter: ParameterInfo) -> Mapping[str, Any]:
-        """Rate, decay and momentum of a hidden matrix; what AdamW asks for of all else."""
+        """Rate, decay and momentum of a hidden matrix; the options of AdamW for other parameters."""
         if parameter.role == "matrix":
             return {"lr": self.lr, "weight_decay": self.weight_decay * parameter.decays, "momentum": self.momentum}
         rest = self.adamw
@@ -92,22 +92,22 @@ class MuonSpec(OptimizerSpec):
         return {"lr": rest.lr, "weight_decay": decay, "betas": rest.betas, "eps": rest.eps}
 
     def state(self, tensor: Tensor, parameter: ParameterInfo) -> dict[str, Tensor]:
-        """The momentum of a hidden matrix; two moments and the number of steps of all else."""
+        """The momentum of a hidden matrix; two moments and the number of steps of other parameters."""
         return {"momentum_buffer": torch.zeros_like(tensor)} if parameter.role == "matrix" else moments(tensor)
 
     def build(self, groups: list[dict[str, Any]], *, capturable: bool) -> torch.optim.Optimizer:
-        """`Muon`, whose other groups torch's fused AdamW moves."""
+        """`Muon`, with torch's fused AdamW for the other groups."""
         made: torch.optim.Optimizer = uncompiled(Muon)(groups, self, capturable=capturable)
         return made
 
     def state_bytes(self) -> int:
-        """Two moments in single precision, of what AdamW moves."""
+        """Two moments in single precision, as for the parameters of AdamW."""
         return 8
 
     def step_flops(self, parameters: int, width: int) -> float:
         """Momentum 3 + 3, update 2, decay 1, and the iterations, as if all parameters were hidden matrices.
 
-        An iteration over a matrix [n, m], n ≤ m, is three products of 2n²m, 2n³ and 2n²m operations: at most 6n for a
+        An iteration over a matrix [n, m], n ≤ m, is three products of 2n²m, 2n³ and 2n²m operations: at most 6n per
         parameter.
         """
         return (9.0 + 6.0 * width * self.ns_steps) * parameters
@@ -119,11 +119,11 @@ def _has_matrices(model: ModelSpec, layer: int) -> bool:
 
 
 class Muon(torch.optim.Optimizer):
-    """The optimizer of `MuonSpec`. Torch's takes single matrices, and waits for a rate on the device.
+    """The optimizer of `MuonSpec`. Torch's takes single matrices, and synchronises to read a rate on the device.
 
     Args:
-        groups: Those with a `momentum` are matrices [k, ..., in, out]; AdamW moves the others.
-        spec: What the groups share.
+        groups: Those with a `momentum` are matrices [k, ..., in, out]; AdamW updates the others.
+        spec: The settings that all groups share.
         capturable: Whether steps are captured in a CUDA graph.
     """
 
@@ -146,7 +146,7 @@ class Muon(torch.optim.Optimizer):
                     self._move(group, shape, matrices)
 
     def _move(self, group: dict[str, Any], shape: torch.Size, matrices: list[Tensor]) -> None:
-        """Move the matrices of one shape in one batch of products."""
+        """Update the matrices of one shape in one batch of products."""
         gradients = [matrix.grad for matrix in matrices if matrix.grad is not None]
         momenta = [self.state[matrix]["momentum_buffer"] for matrix in matrices]
         share, rate = group["momentum"], group["lr"]
@@ -163,7 +163,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def _by_shape(parameters: Sequence[Tensor]) -> dict[torch.Size, list[Tensor]]:
-    """Those that have a gradient, by the shape of their matrices."""
+    """The parameters that have a gradient, by the shape of their matrices."""
     by_shape: dict[torch.Size, list[Tensor]] = {}
     for parameter in parameters:
         if parameter.grad is not None:
@@ -172,20 +172,20 @@ def _by_shape(parameters: Sequence[Tensor]) -> dict[torch.Size, list[Tensor]]:
 
 
 def adjusted(rule: Adjust, inputs: int, outputs: int) -> float:
-    """s, what the rate of a matrix [in, out] is multiplied by."""
+    """s, the factor of the rate of a matrix [in, out]."""
     if rule == "original":
         return math.sqrt(max(1.0, outputs / inputs))
     return 0.2 * math.sqrt(max(inputs, outputs)) if rule == "match_rms_adamw" else 1.0
 
 
 def orthogonalised(matrices: Tensor, coefficients: Coefficients, steps: int, eps: float = 1e-7) -> Tensor:
-    """Newton-Schulz: each matrix of [n, in, out] nearly with all singular values 1.
+    """Newton-Schulz iterations: matrices [n, in, out] with the same singular vectors, and singular values near 1.
 
     Args:
-        matrices: What to orthogonalise; left as it is.
+        matrices: The matrices to orthogonalise; they are not changed.
         coefficients: a, b and c of the quintic.
         steps: Iterations.
-        eps: Least norm by which a matrix is divided.
+        eps: Lower bound of the norm by which a matrix is divided.
     """
     a, b, c = coefficients
     wide: Tensor = matrices.mT if matrices.shape[-2] > matrices.shape[-1] else matrices

@@ -30,7 +30,7 @@ class SGDSpec(OptimizerSpec):
     weight_decay: float = Field(default=0.0, ge=0)
     """λ, L2 penalty of matrices and embeddings."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
-    """μ, decay of the sum of gradients; 0: no momentum, and nothing is kept."""
+    """μ, decay of the sum of gradients; 0: no momentum and no state."""
     nesterov: bool = False
     """Whether the momentum is Nesterov's."""
 
@@ -42,7 +42,7 @@ class SGDSpec(OptimizerSpec):
         return self
 
     def structure(self) -> Any:
-        """As any spec; the state depends on whether there is a momentum."""
+        """As any spec, and whether there is a momentum, on which the state depends."""
         return {**super().structure(), "momentum": self.momentum > 0}
 
     def options(self, parameter: ParameterInfo) -> Mapping[str, Any]:
@@ -52,11 +52,11 @@ class SGDSpec(OptimizerSpec):
 
     def state(self, tensor: Tensor, parameter: ParameterInfo) -> dict[str, Tensor]:
         """The sum of gradients, if there is a momentum."""
-        # Torch starts from the first gradient; without dampening a sum that starts at 0 is the same.
+        # Torch starts from the first gradient; without dampening, a sum that starts at 0 is the same.
         return {"momentum_buffer": torch.zeros_like(tensor)} if self.momentum else {}
 
     def build(self, groups: list[dict[str, Any]], *, capturable: bool) -> torch.optim.Optimizer:
-        """Torch's fused SGD, which reads a rate on the device without waiting for it."""
+        """Torch's fused SGD, which reads a rate on the device without synchronising."""
         made: torch.optim.Optimizer = SGD(groups, fused=True)
         return made
 

@@ -1,4 +1,4 @@
-"""`soap`: Adam in the eigenbasis of Shampoo's preconditioner, as the package `pytorch-optimizer` has it.
+"""`soap`: Adam in the eigenbasis of Shampoo's preconditioner, by the package `pytorch-optimizer`.
 
 https://arxiv.org/abs/2409.11321. Shapes: a parameter [1, ...] of one trial; a matrix of it [m, n].
 """
@@ -6,57 +6,43 @@ https://arxiv.org/abs/2409.11321. Shapes: a parameter [1, ...] of one trial; a m
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from ablate.kinds.optimizers.adam import Beta
-from ablate.spec.optimizer import OptimizerSpec
+from ablate.kinds.optimizers.adam import AdamBaseSpec, Beta, moments
 from ablate.spec.parameter import ParameterInfo
 
 _RATIO = 4
-"""A side that is longer than this many times the product of the others is not preconditioned, so that the state is
-bounded: of a table of tokens [V, D] with V > 4D only the side D is, as in the paper's one-sided form."""
+"""A side that is longer than this many times the product of the others is not preconditioned, which bounds the state:
+of a table of tokens [V, D] with V > 4D only the side D is preconditioned, as in the paper's one-sided form."""
 
 
-class SoapSpec(OptimizerSpec):
+class SoapSpec(AdamBaseSpec):
     """SOAP: Adam in the eigenbasis of Shampoo's preconditioner, with decoupled weight decay.
 
     L ← βL + (1-β)GGᵀ, R ← βR + (1-β)GᵀG with β = β₂; Q_L, Q_R: their eigenvectors, by one step of power iteration and
-    QR every `frequency` steps; θ ← θ - η Q_L Adam(Q_Lᵀ G Q_R) Q_Rᵀ. Vectors have plain Adam. The first step only starts
-    L and R. The basis of a null space is arbitrary, so a trial in a pack would not be that trial alone: trials train
-    singly.
+    QR every `frequency` steps; θ ← θ - η Q_L Adam(Q_Lᵀ G Q_R) Q_Rᵀ. Vectors use plain Adam. The first step only
+    initialises L and R. The basis of a null space is arbitrary, so the results of a pack would differ from those of
+    single trials: trials are not packed.
     """
 
     kind: Literal["soap"] = "soap"
-    value_fields = frozenset({"lr", "clip", "rates", "weight_decay", "betas", "eps"})
     source = "arXiv:2409.11321, Algorithm 3; code: pytorch-optimizer"
-    adaptive = True
     pack_aware = False
     extra = "soap"
-    weight_decay: float = Field(default=0.0, ge=0)
-    """λ, decoupled weight decay of matrices and embeddings."""
     betas: tuple[Beta, Beta] = (0.95, 0.95)
     """β₁ and β₂, decay of the two moment averages; β₂ also of L and R."""
-    eps: float = Field(default=1e-8, gt=0)
-    """ε, added to the root of the second moment."""
     frequency: int = Field(default=10, ge=1)
     """Steps between two updates of the eigenvectors."""
     longest: int = Field(default=10_000, ge=1)
     """Longest side of a matrix that is preconditioned; a side longer than 4 times the others together never is."""
 
-    def options(self, parameter: ParameterInfo) -> Mapping[str, Any]:
-        """Rate, decay (0 where the parameter does not decay), betas and ε."""
-        decay = self.weight_decay if parameter.decays else 0.0
-        return {"lr": self.lr, "weight_decay": decay, "betas": self.betas, "eps": self.eps}
-
     def state(self, tensor: Tensor, parameter: ParameterInfo) -> dict[str, Tensor]:
-        """Two moments, the number of steps, and of each preconditioned side L and Q, [1, m, m]."""
-        made = {"step": torch.zeros((), device=tensor.device)}
-        made |= {name: torch.zeros_like(tensor) for name in ("exp_avg", "exp_avg_sq")}
+        """Two moments, the number of steps, and L and Q [1, m, m] of each preconditioned side."""
+        made = moments(tensor)
         shape = tensor.shape[1:]
         limit = self._limit(shape)
         for axis, side in enumerate(shape):
@@ -65,17 +51,17 @@ class SoapSpec(OptimizerSpec):
         return made
 
     def _limit(self, shape: torch.Size) -> int:
-        """The longest side of a tensor that is preconditioned; 0 of a vector."""
+        """The longest side of a tensor that is preconditioned; 0 for a vector."""
         if len(shape) < 2:
             return 0
         return max((side for side in shape if side <= self.longest and side**2 <= _RATIO * shape.numel()), default=0)
 
     def build(self, groups: list[dict[str, Any]], *, capturable: bool) -> torch.optim.Optimizer:
-        """`Soap`. It waits for a rate on the device, so its steps cannot be captured in a CUDA graph."""
+        """`Soap`. It synchronises to read a rate on the device, so its steps cannot be captured in a CUDA graph."""
         return Soap(groups, self)
 
     def state_bytes(self) -> int:
-        """Two moments in single precision, and L and Q of each side, of a matrix whose sides are 1 to 4."""
+        """Two moments, and L and Q of both sides of a matrix with sides in the ratio 1 to 4, in single precision."""
         return 8 + 8 * (_RATIO + 2)
 
     def step_flops(self, parameters: int, width: int) -> float:
@@ -87,11 +73,11 @@ class SoapSpec(OptimizerSpec):
 
 
 class Soap(torch.optim.Optimizer):
-    """The package's optimizer, over parameters without their pack axis, with its state in tensors of ours.
+    """The package's optimizer for parameters without their pack axis; its state is kept in the tensors of this one.
 
     Args:
-        groups: With rate, decay, betas and ε.
-        spec: What the groups share.
+        groups: Parameter groups with rate, decay, betas and ε.
+        spec: The settings that all groups share.
     """
 
     def __init__(self, groups: list[dict[str, Any]], spec: SoapSpec) -> None:
@@ -100,12 +86,12 @@ class Soap(torch.optim.Optimizer):
         plain: list[dict[str, Any]] = []
         for parameter, group in self._places:
             if len(parameter) != 1:
-                raise ValueError("SOAP moves a pack of one")
+                raise ValueError("SOAP needs a pack of one")
             # A group for each parameter: the package counts steps by group, also those without a gradient.
             more = {name: group[name] for name in ("weight_decay", "betas", "eps")}
             limit = spec._limit(parameter.shape[1:])
             plain.append({"params": [nn.Parameter(parameter.detach()[0])], "max_precondition_dim": limit, **more})
-        # An extra, which only trials that name this optimizer need.
+        # An optional dependency, imported only by trials that use this optimizer.
         self._theirs = importlib.import_module("pytorch_optimizer").SOAP(plain, precondition_frequency=spec.frequency)
         self._frequency = spec.frequency
 
@@ -123,17 +109,17 @@ class Soap(torch.optim.Optimizer):
                 self._take_back(self.state[parameter], self._theirs.state[theirs["params"][0]])
 
     def _lent(self, kept: dict[str, Tensor], axes: int, beta: float) -> dict[str, Any]:
-        """The state of a parameter as the package has it: a tensor or an empty list for each side."""
+        """The state of a parameter in the package's form: a tensor or an empty list for each side."""
         sides = range(axes)
         by_side: dict[str, Any] = {
             name: [kept[f"{name}{at}"][0] if f"{name}{at}" in kept else [] for at in sides] for name in ("GG", "Q")
         }
-        moments = {name: kept[name][0] for name in ("exp_avg", "exp_avg_sq")}
-        return {**moments, **by_side, "precondition_frequency": self._frequency, "shampoo_beta": beta}
+        averages = {name: kept[name][0] for name in ("exp_avg", "exp_avg_sq")}
+        return {**averages, **by_side, "precondition_frequency": self._frequency, "shampoo_beta": beta}
 
     @staticmethod
     def _take_back(kept: dict[str, Tensor], theirs: dict[str, Any]) -> None:
-        """Copy what the package has replaced by new tensors."""
+        """Copy back the state that the package has replaced by new tensors."""
         kept["step"] += 1
         for name, tensor in kept.items():
             if name in theirs:

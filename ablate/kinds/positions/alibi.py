@@ -1,7 +1,7 @@
 """ALiBi: -m_h·|i - j| is added to the logits of head h, with slopes m_h = 2^(-8h/H), h = 1 ... H.
 
-For a number of heads H that is no power of two, the released code and Bloom interpolate otherwise than the paper: with
-n = 2^⌊log2 H⌋, the first n heads have the slopes of n heads, and the others every second slope of 2n heads.
+If the number of heads H is not a power of two, the released code and Bloom differ from the paper: with n = 2^⌊log2 H⌋,
+the first n heads have the slopes of n heads, and the others every second slope of 2n heads.
 
 - Train Short, Test Long (arXiv:2108.12409), section 3; https://arxiv.org/abs/2108.12409
 - `transformers`, `models/bloom`, `build_alibi_tensor`
@@ -22,21 +22,21 @@ from ablate.spec.position import PositionSpec
 
 
 class AlibiSpec(PositionSpec):
-    """A bias of the logits that falls with the distance, at another rate in each head."""
+    """A bias of the logits that falls linearly with the distance, with a different slope in each head."""
 
     source = "arXiv:2108.12409 sec. 3"
     applied = "logits"
 
     kind: Literal["alibi"] = "alibi"
     slopes: Literal["geometric", "bloom"] = "geometric"
-    """`geometric`: 2^(-8h/H) for any H, as the paper says; `bloom`: as its code and Bloom have them. They differ where
-    H is no power of two."""
+    """`geometric`: 2^(-8h/H) for any H, as in the paper; `bloom`: as in its code and in Bloom. They differ where H is
+    not a power of two."""
 
     def build(self, context: LayerContext) -> Alibi:
         return Alibi(self, context.heads)
 
     def cost(self, context: LayerContext, length: int, *, key_heads: int = 0, pairs: int = 0) -> Cost:
-        """A sum for each logit."""
+        """An addition for each logit."""
         return Cost(additions=context.heads * pairs)
 
 

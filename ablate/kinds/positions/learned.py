@@ -1,6 +1,6 @@
 """Learned positions: x_t ← x_t + p_t, one trainable row p_t for each position.
 
-- Convolutional Sequence to Sequence Learning (arXiv:1705.03122), section 3.1; BERT and GPT-2 have them
+- Convolutional Sequence to Sequence Learning (arXiv:1705.03122), section 3.1; also in BERT and GPT-2
 
 Shapes: K pack, B batch, T tokens, D width.
 """
@@ -27,7 +27,7 @@ class LearnedSpec(PositionSpec):
 
     kind: Literal["learned"] = "learned"
     start: Literal["normal", "zero"] = "normal"
-    """How the rows start: `normal` as the model's initialiser says for embeddings, or `zero` (SimpleTRON's code)."""
+    """Initial values: `normal`, by the model's initialiser for embeddings, or `zero` (SimpleTRON's code)."""
 
     def build(self, context: LayerContext) -> LearnedPositions:
         return LearnedPositions(self, context)

@@ -1,4 +1,4 @@
-"""No positions: a token's place is known only from what a mixer hides of it, as from a causal mask.
+"""No positions: a model can infer them only from its mixers, such as from the causal mask of attention.
 
 - Transformer Language Models without Positional Encodings Still Learn Positional Information (arXiv:2203.16634)
 """
@@ -23,7 +23,7 @@ class NoPositionsSpec(PositionSpec):
     kind: Literal["none"] = "none"
 
     def build(self, context: LayerContext) -> nn.Identity:
-        """Not called."""
+        """A module that is never called."""
         return nn.Identity()
 
     def cost(self, context: LayerContext, length: int, *, key_heads: int = 0, pairs: int = 0) -> Cost:

@@ -1,19 +1,19 @@
-"""Rotary positions: in queries and keys, pair (i, i + r/2) of position t turns by t·θ_i, θ_i = base^(-2i/r).
+"""Rotary positions: pair (i, i + r/2) of a query or key at position t is rotated by t·θ_i, θ_i = base^(-2i/r).
 
-Products of rotated queries and keys then depend on the distance of their positions alone. The first r = ⌊fraction·d_h⌋
-channels turn, the others pass. For texts longer than those that a base was chosen for, the θ_i are scaled:
+Products of rotated queries and keys then depend only on the distance of their positions. The first r = ⌊fraction·d_h⌋
+channels are rotated, the others are unchanged. For texts longer than those that a base was chosen for, θ_i is scaled:
 
 - `linear`: θ/s (Position Interpolation, arXiv:2306.15595).
-- `llama3`: with the wavelength λ = 2π/θ, as it is for λ < L₀/h, θ/s for λ > L₀/l, and between them
+- `llama3`: with the wavelength λ = 2π/θ, unchanged for λ < L₀/h, θ/s for λ > L₀/l, and between them
   (1 - w)·θ/s + w·θ with w = (L₀/λ - l)/(h - l) (Llama 3.1, `transformers`, `_compute_llama3_parameters`).
-- `yarn`: θ/s·γ + θ·(1 - γ), where γ goes from 0 at the pair that turns β_fast times in L₀ tokens to 1 at the one that
-  turns β_slow times; cosines and sines are multiplied by m = 0.1·ln s + 1 (YaRN, arXiv:2309.00071, section 3.4).
+- `yarn`: θ/s·γ + θ·(1 - γ), where γ rises from 0 at the pair that rotates β_fast times in L₀ tokens to 1 at the one
+  that rotates β_slow times; cosines and sines are multiplied by m = 0.1·ln s + 1 (YaRN, arXiv:2309.00071, section 3.4).
 
 Sources:
 
 - RoFormer (arXiv:2104.09864), eqs 14 to 16 and 34; https://arxiv.org/abs/2104.09864
 
-Shapes: K pack, B batch, T tokens, H heads, d_h head width, r channels that turn.
+Shapes: K pack, B batch, T tokens, H heads, d_h head width, r rotated channels.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SCALINGS = Family("rotary scaling")
 
 
 class RotaryScalingSpec(Kinded):
-    """How the frequencies of rotary positions are changed for longer texts."""
+    """A scaling of the frequencies of rotary positions for longer texts."""
 
     family = SCALINGS
     default_kind = "none"
@@ -49,12 +49,12 @@ class RotaryScalingSpec(Kinded):
 
     @property
     def factor_of_turned(self) -> float:
-        """What multiplies the channels that turn, of queries and of keys."""
+        """The factor of the rotated channels of queries and keys."""
         return 1.0
 
     @property
     def factor_of_logits(self) -> float:
-        """What multiplies all logits."""
+        """The factor of all logits."""
         return 1.0
 
 
@@ -74,26 +74,26 @@ class LinearScalingSpec(RotaryScalingSpec):
 
     kind: Literal["linear"] = "linear"
     factor: float = Field(gt=0)
-    """s."""
+    """s, the factor by which the texts are longer."""
 
     def frequencies(self, theta: Tensor, base: float) -> Tensor:
         return theta / self.factor
 
 
 class Llama3ScalingSpec(RotaryScalingSpec):
-    """Slow pairs are interpolated, fast ones are not."""
+    """Low frequencies are interpolated, high ones are unchanged."""
 
     source = "Llama 3.1; transformers, _compute_llama3_parameters"
 
     kind: Literal["llama3"] = "llama3"
     factor: float = Field(default=8.0, ge=1)
-    """s."""
+    """s, the factor by which the texts are longer."""
     low_frequency: float = Field(default=1.0, gt=0)
     """l: wavelengths above L₀/l are interpolated."""
     high_frequency: float = Field(default=4.0, gt=0)
-    """h: wavelengths below L₀/h stay."""
+    """h: wavelengths below L₀/h are unchanged."""
     original_context: int = Field(default=8192, ge=1)
-    """L₀, tokens of the texts that the base was chosen for."""
+    """L₀, length in tokens of the texts that the base was chosen for."""
 
     @model_validator(mode="after")
     def _is_a_range(self) -> Self:
@@ -101,8 +101,7 @@ class Llama3ScalingSpec(RotaryScalingSpec):
             raise refusal(
                 ("low_frequency",),
                 self.low_frequency,
-                f"the range of wavelengths needs `low_frequency` below `high_frequency`, which is "
-                f"{self.high_frequency:g}",
+                f"`low_frequency` must be below `high_frequency`, which is {self.high_frequency:g}",
                 "Set a lower `low_frequency`.",
             )
         return self
@@ -115,23 +114,23 @@ class Llama3ScalingSpec(RotaryScalingSpec):
 
 
 class YarnScalingSpec(RotaryScalingSpec):
-    """YaRN: slow pairs are interpolated, fast ones are not, and the logits grow."""
+    """YaRN: low frequencies are interpolated, high ones are unchanged, and the logits are scaled up."""
 
     source = "arXiv:2309.00071 sec. 3.4"
 
     kind: Literal["yarn"] = "yarn"
     factor: float = Field(ge=1)
-    """s."""
+    """s, the factor by which the texts are longer."""
     original_context: int = Field(ge=1)
-    """L₀, tokens of the texts that the base was chosen for."""
+    """L₀, length in tokens of the texts that the base was chosen for."""
     fast: float = Field(default=32.0, gt=0)
-    """β_fast: pairs that turn more often in L₀ tokens stay."""
+    """β_fast: pairs that rotate more often in L₀ tokens are unchanged."""
     slow: float = Field(default=1.0, gt=0)
-    """β_slow: pairs that turn less often in L₀ tokens are interpolated."""
+    """β_slow: pairs that rotate less often in L₀ tokens are interpolated."""
     whole_pairs: bool = True
     """Whether the ends of the ramp are rounded to whole pairs, outwards (gpt-oss does not)."""
     temperature: float | None = Field(default=None, gt=0)
-    """m; unless set, 0.1·ln s + 1."""
+    """m, the factor of cosines and sines; unless set, 0.1·ln s + 1."""
     all_channels: float = Field(default=0.0, ge=0)
     """a: unless it is 0, all logits are multiplied by (0.1·a·ln s + 1)² (`mscale_all_dim` of DeepSeek-V2 and V3, which
     set m to 1 beside it)."""
@@ -142,7 +141,7 @@ class YarnScalingSpec(RotaryScalingSpec):
             raise refusal(
                 ("slow",),
                 self.slow,
-                f"the ramp goes from fast pairs to slow ones, and `fast` is {self.fast:g}",
+                f"`slow` must be below `fast`, which is {self.fast:g}",
                 "Set a lower `slow`, or a higher `fast`.",
             )
         return self
@@ -181,7 +180,7 @@ RotaryScaling = Annotated[RotaryScalingSpec, OneOf]
 
 
 class RotarySpec(PositionSpec):
-    """Queries and keys turn by angles that grow with the position."""
+    """Queries and keys are rotated by angles proportional to the position."""
 
     source = "arXiv:2104.09864 eqs 14-16, 34"
     applied = "query_key"
@@ -189,18 +188,18 @@ class RotarySpec(PositionSpec):
 
     kind: Literal["rotary"] = "rotary"
     base: float = Field(default=10000.0, gt=1)
-    """Pair i of a head turns by base^(-2i/r) a position: with a larger base more pairs turn slowly."""
+    """Pair i of a head is rotated by base^(-2i/r) per position: with a larger base more pairs rotate slowly."""
     fraction: float = Field(default=1.0, gt=0, le=1)
-    """Share of a head's channels that turn, from the first on, r = ⌊fraction·d_h⌋; the others carry no position."""
+    """Share of a head's channels that is rotated: the first r = ⌊fraction·d_h⌋. The others carry no position."""
     scaling: RotaryScaling = NoScalingSpec()
-    """How the frequencies are changed for texts longer than those that the base was chosen for."""
+    """Scaling of the frequencies for texts longer than those that the base was chosen for."""
 
     @property
     def factor_of_logits(self) -> float:
         return self.scaling.factor_of_logits
 
     def turning(self, head_width: int) -> int:
-        """r, the channels of a head that turn."""
+        """r, the number of rotated channels of a head."""
         return int(head_width * self.fraction)
 
     def check(self, context: LayerContext) -> None:
@@ -209,14 +208,14 @@ class RotarySpec(PositionSpec):
             raise refusal(
                 ("fraction",),
                 self.fraction,
-                f"rotary positions turn pairs, and of {context.head_width} channels this fraction is {turning}",
+                f"rotary positions rotate pairs of channels, and this fraction of {context.head_width} is {turning}",
                 "Set a `fraction` that gives an even number of channels, at least 2.",
             )
         if turning % 2:
             raise refusal(
                 (),
                 context.head_width,
-                "rotary positions turn pairs, so the width of a head must be even",
+                "rotary positions rotate pairs of channels, so the head width must be even",
                 "Change `model.width`, `model.heads` or `model.head_width`, or `model.positions`.",
             )
 
@@ -224,7 +223,7 @@ class RotarySpec(PositionSpec):
         return Rotary(self)
 
     def cost(self, context: LayerContext, length: int, *, key_heads: int = 0, pairs: int = 0) -> Cost:
-        """Four products and two sums for each pair of queries and keys."""
+        """Four multiplications and two additions for each pair of channels of queries and keys."""
         elements = length * self.turning(context.head_width) * (context.heads + key_heads)
         return Cost(multiplications=2 * elements, additions=elements)
 

@@ -1,8 +1,8 @@
 """T5's relative positions: a trained scalar b[bucket(j - i), h] is added to the logit of query i and key j in head h.
 
-Near distances have buckets of their own, farther ones share buckets that grow geometrically, and all from
-`longest_distance` on share the last. In bidirectional attention, the future has half of the buckets. Each layer has a
-table of its own, as in UMT5, or all layers have one (`shared`), as in T5.
+Each short distance has a bucket, longer ones share buckets of geometrically growing size, and all from
+`longest_distance` on share the last. In bidirectional attention half of the buckets are for later tokens. Each layer
+has its own table, as in UMT5, or all layers share one (`shared`), as in T5.
 
 - Exploring the Limits of Transfer Learning (arXiv:1910.10683), section 2.1; https://arxiv.org/abs/1910.10683
 - `transformers`, `models/t5`, `_relative_position_bucket`
@@ -33,9 +33,9 @@ class T5BucketsSpec(PositionSpec):
 
     kind: Literal["t5_buckets"] = "t5_buckets"
     buckets: int = Field(default=32, ge=4, le=4096)
-    """Buckets of distances, those of the future included."""
+    """Number of buckets, including those of later tokens."""
     longest_distance: int = Field(default=128, ge=2)
-    """From this distance on all tokens share one bucket."""
+    """The distance from which all tokens share one bucket."""
     shared: bool = False
     """Whether all layers of a stack have one table (T5); otherwise each has its own (UMT5)."""
 
@@ -49,7 +49,7 @@ class T5BucketsSpec(PositionSpec):
             raise refusal(
                 ("longest_distance",),
                 self.longest_distance,
-                f"of {self.buckets} buckets the first {single} hold one distance each, so the longest distance is more",
+                f"of {self.buckets} buckets the first {single} hold one distance each, and the longest must be greater",
                 f"Set `longest_distance: {single + 1}` at least, or fewer `buckets`.",
             )
 
@@ -57,7 +57,7 @@ class T5BucketsSpec(PositionSpec):
         return T5Buckets(self, context)
 
     def cost(self, context: LayerContext, length: int, *, key_heads: int = 0, pairs: int = 0) -> Cost:
-        """A sum for each logit."""
+        """An addition for each logit."""
         return Cost(parameters=self.buckets * context.heads, additions=context.heads * pairs)
 
 

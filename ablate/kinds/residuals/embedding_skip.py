@@ -1,6 +1,6 @@
-"""Embedding skip: every layer starts from x ← λ·x + μ·x₀, x₀ being what the embedding gave to the first layer.
+"""Embedding skip: every layer starts from x ← λ·x + μ·x₀, where x₀ is the input of the first layer.
 
-λ starts at 1 and μ at 0, both trained, so that the model starts as one without it.
+λ and μ are trained and start at 1 and 0, so that the model starts as one without this skip.
 
 - https://github.com/KellerJordan/modded-nanogpt, record of 2024-11-10 ("x0 lambdas")
 
@@ -29,9 +29,9 @@ class EmbeddingSkipSpec(ResidualSpec):
 
     kind: Literal["embedding_skip"] = "embedding_skip"
     stream: GainField = GainSpec(init=1.0, trainable=True)
-    """λ."""
+    """λ, gain of the stream."""
     embedding: GainField = GainSpec(init=0.0, trainable=True)
-    """μ."""
+    """μ, gain of the embedding."""
 
     def reads(self, context: LayerContext) -> tuple[SharedTensor, ...]:
         return (context.stream(EMBEDDING),)
@@ -40,7 +40,7 @@ class EmbeddingSkipSpec(ResidualSpec):
         return EmbeddingSkip(self, context)
 
     def cost(self, context: LayerContext, length: int, joins: int) -> Cost:
-        """A trained gain keeps what it multiplies."""
+        """A trained gain keeps its input."""
         elements = length * context.width
         return Cost(
             parameters=self.stream.trainable + self.embedding.trainable,
@@ -58,10 +58,7 @@ class EmbeddingSkip(Residual):
 
     def __init__(self, spec: EmbeddingSkipSpec, context: LayerContext) -> None:
         super().__init__()
-        self.stream, self.embedding = (
-            Gain(context.pack, gain.initial(context.depth), trainable=gain.trainable)
-            for gain in (spec.stream, spec.embedding)
-        )
+        self.stream, self.embedding = Gain.of(spec.stream, context), Gain.of(spec.embedding, context)
 
     def start(self, stream: Tensor, shared: tuple[Tensor, ...] = ()) -> Tensor:
         """[K, B, T, D] to the same."""

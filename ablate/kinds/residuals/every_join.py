@@ -1,4 +1,4 @@
-"""What residuals with parameters of their own for each sub-layer ask of a block."""
+"""The requirements on a block of residuals that have parameters for each sub-layer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_every_join(spec: ResidualSpec, block: BlockSpec, *, gains: bool = True
             raise refusal(
                 ("gains", f"{part}_skip"),
                 getattr(block.gains, f"{part}_skip").model_dump(),
-                f"the residual {name} has its own weights in the place of this gain",
+                f"the residual {name} has trained weights instead of this gain",
                 "Leave the gain out.",
             )
     for norm in block.norms[: len(block.sublayers)]:

@@ -1,9 +1,9 @@
-"""Hyper-connections: n streams R [n, D] in the place of one, with trained weights between them and each sub-layer.
+"""Hyper-connections: n streams R [n, D] instead of one, with trained weights between them and each sub-layer.
 
-[x | R'] = Aᵀ R, A [n, 1 + n]; y = f(x); R ← R' + β ⊗ y. A = A₀ + s_α·tanh(N(R) W_α), β = β₀ + s_β·tanh(N(R) w_β), N a
-gainless RMSNorm, W_α and w_β from 0, s from 0.01; without `dynamic` A₀ and β₀ alone. A₀ = [e | I],
-e the unit vector l mod n in sub-layer l, and β₀ = 1, so that the model starts as one with one stream. All streams start
-as the embedding; at the end they are summed.
+[x | R'] = Aᵀ R, A [n, 1 + n]; y = f(x); R ← R' + β ⊗ y. A = A₀ + s_α·tanh(N(R) W_α), β = β₀ + s_β·tanh(N(R) w_β), where
+N is an RMSNorm without gain, W_α and w_β start at 0 and s at 0.01; without `dynamic` A = A₀ and β = β₀. A₀ starts as
+[e | I], where e is the unit vector l mod n in sub-layer l, and β₀ as 1, so that the model starts as one with one
+stream. All streams start as the embedding; at the end they are summed.
 
 - Hyper-Connections (arXiv:2409.19606), eqs 1 to 14; https://arxiv.org/abs/2409.19606
 - https://github.com/lucidrains/hyper-connections
@@ -40,7 +40,7 @@ class HyperConnectionsSpec(ResidualSpec):
 
     kind: Literal["hyper_connections"] = "hyper_connections"
     streams: int = Field(default=4, ge=1, le=64)
-    """n."""
+    """n, number of streams."""
     dynamic: bool = True
     """Whether the weights depend on the streams."""
 
@@ -134,7 +134,7 @@ class Connection(Packed):
             self.declare("beta_scale", (1,), constant(_SCALE))
 
     def weights(self, stream: Tensor, name: Literal["enter", "mix", "leave"]) -> Tensor:
-        """The streams [K, B, T, n, D] to one sort of weights, [K, B, T, n, 1 or n]."""
+        """The streams [K, B, T, n, D] to the weights of this name, [K, B, T, n, 1 or n]."""
         static: Tensor = getattr(self, name)[:, None, None]
         if not self.dynamic:
             return static

@@ -1,4 +1,4 @@
-"""LayerScale: y = x + γ ∘ f(x), γ a trained vector for each sub-layer, from a small value.
+"""LayerScale: y = x + γ ∘ f(x), where γ is a trained vector for each sub-layer, initially small.
 
 - Going deeper with Image Transformers (arXiv:2103.17239), eq. 4; https://arxiv.org/abs/2103.17239
 
@@ -25,7 +25,7 @@ _DEEPER = 1e-6
 
 
 class LayerScaleSpec(ResidualSpec):
-    """What each sub-layer gives is multiplied by a trained vector before it joins the stream."""
+    """The output of each sub-layer is multiplied by a trained vector before it is added to the stream."""
 
     source = "arXiv:2103.17239 eq. 4"
 
@@ -44,7 +44,7 @@ class LayerScaleSpec(ResidualSpec):
         return LayerScale(self, context)
 
     def cost(self, context: LayerContext, length: int, joins: int) -> Cost:
-        """A trained vector keeps what it multiplies."""
+        """A trained vector keeps its input."""
         elements = len(context.sublayers) * length * context.width
         return Cost(
             parameters=len(context.sublayers) * context.width,

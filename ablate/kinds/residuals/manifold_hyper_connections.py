@@ -1,9 +1,10 @@
 """Hyper-connections whose mixing matrix is doubly stochastic (mHC), so that no stream grows from layer to layer.
 
-z = F·N(vec R), N a gainless RMSNorm of all streams together, F [(2n + n²), nD]. pre = σ(s₀z_pre + b) + ε weighs the
-streams that a sub-layer reads, post = 2σ(s₁z_post + b) what it gives to each, C = Sinkhorn(s₂z_comb + b) mixes them: a
-softmax over the last axis plus ε, then columns and rows divided by their sums in turn. x = Σ pre_i R_i;
-R_k ← post_k·f(x) + Σ_j C_jk R_j. At the end of the model the streams are summed with weights σ(s·F'N(vec R) + b') + ε.
+z = F·N(vec R), where N is an RMSNorm of all streams together without gain, and F is [(2n + n²), nD]. The weights of the
+streams that a sub-layer reads are pre = σ(s₀z_pre + b) + ε, those of its output for each stream
+post = 2σ(s₁z_post + b). C = Sinkhorn(s₂z_comb + b) mixes the streams: a softmax over the last axis plus ε, then columns
+and rows divided by their sums alternately. x = Σ pre_i R_i; R_k ← post_k·f(x) + Σ_j C_jk R_j. At the end of the model
+the streams are summed with weights σ(s·F'N(vec R) + b') + ε.
 
 - mHC: Manifold-Constrained Hyper-Connections (arXiv:2512.24880), eqs 7 to 9; https://arxiv.org/abs/2512.24880
 - transformers 5.23, models/deepseek_v4
@@ -39,9 +40,9 @@ class ManifoldHyperConnectionsSpec(ResidualSpec):
 
     kind: Literal["manifold_hyper_connections"] = "manifold_hyper_connections"
     streams: int = Field(default=4, ge=2, le=64)
-    """n."""
+    """n, number of streams."""
     iterations: int = Field(default=20, ge=1, le=1000)
-    """Times that the columns of the mixing matrix are divided by their sums; its rows one time less."""
+    """Number of times that the columns of the mixing matrix are divided by their sums; its rows, one time less."""
     scale: float = Field(default=0.01, gt=0)
     """Initial value of s; 1 in transformers."""
     eps: float = Field(default=1e-6, gt=0)
@@ -57,7 +58,7 @@ class ManifoldHyperConnectionsSpec(ResidualSpec):
         return ManifoldHyperConnections(self, context)
 
     def cost(self, context: LayerContext, length: int, joins: int) -> Cost:
-        """The norm of the streams is made once to read and twice to write."""
+        """The norm of the streams is computed once to read and twice to write."""
         n, width = self.streams, context.width
         inputs, weights, rounds = n * width, n * (n + 2), 2 * self.iterations * n * n
         each = linear_cost(length, inputs, weights) + _norm_cost(length, inputs) * 3
@@ -81,7 +82,7 @@ class ManifoldHyperConnectionsSpec(ResidualSpec):
 
 
 def _norm_cost(length: int, inputs: int) -> Cost:
-    """Of a gainless RMSNorm of all streams together."""
+    """Cost of an RMSNorm of all streams together, without gain."""
     elements = length * inputs
     return Cost(multiplications=elements, additions=elements, divisions=elements, activations=elements)
 
@@ -128,7 +129,7 @@ class ManifoldHyperConnections(Residual):
 
 
 class StreamWeights(Packed):
-    """s·F·N(vec R) + b for each sort of weights, in single precision at least."""
+    """s·F·N(vec R) + b for each name of weights, in single precision at least."""
 
     def __init__(self, spec: ManifoldHyperConnectionsSpec, context: LayerContext, *sorts: tuple[str, int]) -> None:
         super().__init__(context.pack)
@@ -149,7 +150,7 @@ class StreamWeights(Packed):
 
 
 def balanced(logits: Tensor, iterations: int, eps: float) -> Tensor:
-    """Sinkhorn's iterations over matrices [..., n, n]: nearly doubly stochastic, the columns exactly."""
+    """Sinkhorn's iterations over matrices [..., n, n]; columns then sum to 1, and rows nearly."""
     comb = logits.softmax(-1) + eps
     comb = comb / (comb.sum(-2, keepdim=True) + eps)
     for _ in range(iterations - 1):

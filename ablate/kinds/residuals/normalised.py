@@ -1,8 +1,8 @@
-"""The residual of nGPT: the stream stays on the unit sphere. h ← N(h + |α| ∘ (N(f(h)) - h)), N dividing by the 2-norm.
+"""The residual of nGPT: the stream stays on the unit sphere. h ← N(h + |α| ∘ (N(f(h)) - h)), N divides by the 2-norm.
 
-α is a trained vector for each sub-layer, from 0.05; it is stored as 1/√D, and multiplied by 0.05·√D where it is used.
-The block needs no other norm. What else nGPT has (unit rows of all matrices, scaled queries, keys, hidden units and
-logits) is not part of this residual.
+α is a trained vector for each sub-layer, initially 0.05; it is stored as 1/√D, and multiplied by 0.05·√D in use. The
+block needs no other norm. The other parts of nGPT (unit rows of all matrices; scaled queries, keys, hidden units and
+logits) are not part of this residual.
 
 - nGPT: Normalized Transformer (arXiv:2410.01131), eqs 10 and 11; https://arxiv.org/abs/2410.01131
 
@@ -30,7 +30,7 @@ from ablate.spec.residual import ResidualSpec
 
 
 class NormalisedSpec(ResidualSpec):
-    """Each sub-layer turns the stream on the unit sphere towards its output."""
+    """Each sub-layer moves the stream on the unit sphere towards its output."""
 
     source = "arXiv:2410.01131 eqs 10, 11"
     differs_by_layer = True
@@ -46,7 +46,7 @@ class NormalisedSpec(ResidualSpec):
                 raise refusal(
                     ("norm",),
                     norm.kind_name(),
-                    "the residual normalised has its own norms, on the stream and on what each sub-layer gives",
+                    "the residual normalised normalises the stream and the output of each sub-layer itself",
                     "Set `norm: none` beside `residual: normalised`.",
                 )
 
@@ -54,7 +54,7 @@ class NormalisedSpec(ResidualSpec):
         return Normalised(self, context)
 
     def cost(self, context: LayerContext, length: int, joins: int) -> Cost:
-        """Kept are what each norm and the vector read."""
+        """Kept: the inputs of each norm and of the product with α."""
         elements, count = length * context.width, len(context.sublayers)
         norms = 2 * count + (context.layer == 0)
         return Cost(

@@ -1,6 +1,6 @@
-"""U-net skips: each layer of the second half starts from x + w·x_i, x_i being what its mirror in the first half gave.
+"""U-net skips: a layer of the second half starts from x + w·x_i, where x_i is the output of its mirror in the first.
 
-Layer L-1-i reads the output of layer i, for i < ⌊L/2⌋; w is trained, from 1. Each layer may besides start from a
+Layer L-1-i reads the output of layer i, for i < ⌊L/2⌋; w is trained and starts at 1. Each layer may also start from a
 mixture with the embedding, as in `embedding_skip`: x ← λ·(x + w·x_i) + μ·x₀.
 
 - https://github.com/KellerJordan/modded-nanogpt, record of 2024-11-10 ("U-net pattern skip connections")
@@ -31,11 +31,11 @@ class UNetSkipSpec(ResidualSpec):
 
     kind: Literal["unet_skip"] = "unet_skip"
     skip: GainField = GainSpec(init=1.0, trainable=True)
-    """w."""
+    """w, gain of the output of the mirrored layer."""
     stream: GainField = GainSpec()
-    """λ."""
+    """λ, gain of the stream."""
     embedding: GainField = GainSpec(init=0.0)
-    """μ; fixed at 0 there is no embedding in the mixture."""
+    """μ, gain of the embedding; fixed at 0, the embedding is not read."""
 
     def check(self, context: LayerContext) -> None:
         """Refuse a model of one layer, which has no halves."""
@@ -57,7 +57,7 @@ class UNetSkipSpec(ResidualSpec):
         return (context.stream(partner),) if partner < context.layer else ()
 
     def gains(self, context: LayerContext) -> list[GainSpec]:
-        """Those that the layer has, in the order of the computation."""
+        """The gains of the layer, in the order of the computation."""
         mirrored = [self.skip] if self._mirrored(context) else []
         return [*mirrored, self.stream, *([] if self.embedding.fixed_at_zero else [self.embedding])]
 
@@ -65,7 +65,7 @@ class UNetSkipSpec(ResidualSpec):
         return UNetSkip(self, context)
 
     def cost(self, context: LayerContext, length: int, joins: int) -> Cost:
-        """A trained gain keeps its factor for the backward pass; the embedding is kept once."""
+        """A trained gain keeps its input for the backward pass; the embedding is kept once for all layers."""
         elements, gains = length * context.width, self.gains(context)
         kept = self.stream.trainable + (self.skip.trainable and bool(self._mirrored(context)))
         return Cost(
@@ -85,9 +85,9 @@ class UNetSkip(Residual):
     def __init__(self, spec: UNetSkipSpec, context: LayerContext) -> None:
         super().__init__()
         reads_embedding = not spec.embedding.fixed_at_zero
-        self.skip = _gain(spec.skip, context) if len(spec.reads(context)) > reads_embedding else None
-        self.stream = _gain(spec.stream, context)
-        self.embedding = _gain(spec.embedding, context) if reads_embedding else None
+        self.skip = Gain.of(spec.skip, context) if len(spec.reads(context)) > reads_embedding else None
+        self.stream = Gain.of(spec.stream, context)
+        self.embedding = Gain.of(spec.embedding, context) if reads_embedding else None
 
     def start(self, stream: Tensor, shared: tuple[Tensor, ...] = ()) -> Tensor:
         """[K, B, T, D] to the same."""
@@ -96,7 +96,3 @@ class UNetSkip(Residual):
             stream = stream + self.skip(next(read))
         mixed: Tensor = self.stream(stream)
         return mixed if self.embedding is None else mixed + self.embedding(next(read))
-
-
-def _gain(spec: GainSpec, context: LayerContext) -> Gain:
-    return Gain(context.pack, spec.initial(context.depth), trainable=spec.trainable)

@@ -1,4 +1,4 @@
-"""`cosine`: down along half a cosine."""
+"""`cosine`: cosine decay."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ablate.spec.schedule import WarmupSpec
 
 
 class CosineScheduleSpec(WarmupSpec):
-    """Down to `floor` along half a cosine.
+    """Decay to `floor` along half a cosine.
 
     η_t = η (f + (1 - f) (1 + cos(π t / (T + 1))) / 2), t and T counted from the end of the warm-up.
     """
@@ -19,7 +19,7 @@ class CosineScheduleSpec(WarmupSpec):
     kind: Literal["cosine"] = "cosine"
     source = "arXiv:1608.03983 (SGDR), Eq. 5"
     floor: float = Field(default=0.0, ge=0, le=1)
-    """Share of the peak that is left one step after the last."""
+    """f, the share of the peak rate that is left one step after the last."""
 
     def after(self, step: int, steps: int) -> float:
         """1 - (1 - floor) · (1 - cos(π · step / (steps + 1))) / 2."""

@@ -1,4 +1,4 @@
-"""`inverse_sqrt`: down as one over the root of the step, in the forms of the Transformer and of Long Range Arena."""
+"""`inverse_sqrt`: inverse square root decay, in the forms of the Transformer and of Long Range Arena."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ablate.spec.schedule import RisingSpec
 
 
 class InverseSqrtSpec(RisingSpec):
-    """A linear warm-up of W steps, then down as 1/√t: η_t = η min(t/W, √(W/t)).
+    """A linear warm-up of W steps, then decay as 1/√t: η_t = η min(t/W, √(W/t)).
 
-    The papers print it without a peak. `transformer`: η_t = η d^(-1/2) min(t^(-1/2), t W^(-3/2)), η = 1 in the paper.
+    The papers have no peak rate. `transformer`: η_t = η d^(-1/2) min(t^(-1/2), t W^(-3/2)), η = 1 in the paper.
     `long_range_arena`: η_t = η min(1, t/W) / √max(t, W), η being its `learning_rate`. All three have one shape.
     """
 
     kind: Literal["inverse_sqrt"] = "inverse_sqrt"
     source = "arXiv:1706.03762, Eq. 3; arXiv:2011.04006, train_utils.py (rsqrt_decay)"
     form: Literal["peak", "transformer", "long_range_arena"] = "peak"
-    """What the optimizer's `lr` is: the `peak`, or the factor η of a printed form."""
+    """Meaning of the optimizer's `lr`: the `peak` rate, or the factor η of a paper's form."""
     width: int | None = Field(default=None, ge=1)
     """d of the form `transformer`, the width of the model."""
 

@@ -1,4 +1,4 @@
-"""`linear`: down along a line."""
+"""`linear`: linear decay."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ablate.spec.schedule import WarmupSpec
 
 
 class LinearScheduleSpec(WarmupSpec):
-    """Down to `floor` along a line.
+    """Linear decay to `floor`.
 
     η_t = η (1 - (1 - f) t / (T + 1)), t and T counted from the end of the warm-up.
     """
@@ -18,7 +18,7 @@ class LinearScheduleSpec(WarmupSpec):
     kind: Literal["linear"] = "linear"
     source = "arXiv:1810.04805 (BERT), §A.2"
     floor: float = Field(default=0.0, ge=0, le=1)
-    """Share of the peak that is left one step after the last."""
+    """f, the share of the peak rate that is left one step after the last."""
     from_zero: bool = Field(default=False, exclude_if=lambda from_zero: not from_zero)
     """Whether the steps are counted from 0, as `transformers` does: the first step has rate 0, the first after the
     warm-up the peak."""

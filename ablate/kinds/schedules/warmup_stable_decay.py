@@ -1,4 +1,4 @@
-"""`warmup_stable_decay`: the peak rate for most of the training, then down."""
+"""`warmup_stable_decay`: the peak rate for most of the training, then decay."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ablate.spec.schedule import RisingSpec
 
 
 class WarmupStableDecaySpec(RisingSpec):
-    """The peak rate after the warm-up, then down to `floor` over the last `decay` of all steps.
+    """The peak rate after the warm-up, then decay to `floor` over the last share `decay` of all steps.
 
     η_t = η (f + (1 - f) g(p)), p = t/(T + 1), t and T counted from the start of the decay; g(p) is 1 - p, 1 - √p or
     (1 + cos πp)/2.
@@ -20,11 +20,11 @@ class WarmupStableDecaySpec(RisingSpec):
     kind: Literal["warmup_stable_decay"] = "warmup_stable_decay"
     source = "arXiv:2404.06395 (MiniCPM) sec. 4; 1 - √p: arXiv:2405.18392, Eq. 2"
     decay: float = Field(default=0.2, gt=0, le=1)
-    """Share of all steps in which the rate goes down; of those that the warm-up leaves, where they are fewer."""
+    """Share of all steps during which the rate decays; at most the steps that the warm-up leaves."""
     shape: Literal["linear", "sqrt", "cosine"] = "linear"
-    """How it goes down; `sqrt` is 1 - √p."""
+    """Shape of the decay; `sqrt` is 1 - √p."""
     floor: float = Field(default=0.0, ge=0, le=1)
-    """Share of the peak that is left one step after the last."""
+    """f, the share of the peak rate that is left one step after the last."""
 
     def factor(self, step: int, steps: int) -> float:
         warmup = self.risen(steps)

@@ -1,4 +1,4 @@
-"""How the process gets memory for tensors on a CPU."""
+"""Settings of the memory allocator for tensors on a CPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import suppress
 _MMAP_THRESHOLD, _TRIM_THRESHOLD, _TOP_PAD = -3, -1, -2
 _LARGEST = 2**31 - 1
 _LARGEST_ONCE = 1 << 25
-"""The most that older versions take for the first."""
+"""Largest value of `_MMAP_THRESHOLD` that older versions accept."""
 
 
 def keep_freed_memory() -> None:

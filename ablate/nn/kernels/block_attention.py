@@ -1,4 +1,4 @@
-"""Softmax attention of blocks of queries over few keys: what local, sparse and global patterns are made of.
+"""Softmax attention of blocks of queries over few keys, with which local, sparse and global patterns are built.
 
 The keys of a block of queries come from several sources (its neighbourhood, summaries, global tokens ...); one softmax
 runs over them all. No T x T matrix is made: the cost grows with the keys that a block sees.
@@ -25,7 +25,7 @@ class Keys(NamedTuple):
     Attributes:
         keys: [P, H, n, m, d], or [P, H, m, d] where every block has the same.
         values: As `keys`.
-        visible: Broadcasts to [P, H, n, b, m]; True where a query may look. Over all sources no row may be empty.
+        visible: Broadcasts to [P, H, n, b, m]; True where a query sees a key. Each query must see a key of some source.
     """
 
     keys: Tensor

@@ -1,7 +1,7 @@
 """Chooses the fastest of several equivalent implementations on this machine: by measurement, or by each kernel's rule.
 
-The table is a small JSON file in the user's cache, written by `ablate bench --tune`; without it every rule holds. Sizes
-are rounded to powers of two, so that what was measured for one shape serves its neighbours.
+The measurements are in a small JSON file in the user's cache, written by `ablate bench --tune`; without it each kernel
+uses its rule. Sizes are rounded to powers of two, so that a measurement of one shape serves similar ones.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _taken: dict[str, str] = {}
 
 
 def choose(operation: str, ways: Mapping[str, Way], rule: str, x: Tensor, *sizes: int) -> Way:
-    """The way that was measured to be the fastest for these sizes on the device of x, or else that of the rule."""
+    """The implementation that was measured as fastest for these sizes on the device of x, or else that of the rule."""
     return ways[choice(operation, ways, rule, x.device.type, *sizes)]
 
 

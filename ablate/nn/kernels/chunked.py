@@ -1,10 +1,10 @@
 """((QKᵀ) ∘ decay ∘ tril)·V in chunks, and its gradients: the state before each chunk, and the square inside it.
 
-The texts are read in segments, of a few texts and heads or of a few chunks of one, small enough for the processor's
-cache. In a segment the states before all chunks are one product: of what each chunk adds with the triangular matrix of
-the decays between chunks. From one segment of a text to the next goes a state, forwards for the sums and backwards for
-their gradients. For the backward pass q, k, v and the state before each segment are kept. Decays are differences of
-logarithms taken forwards in time, so that no factor exceeds 1.
+The texts are processed in segments that fit the processor's cache: a few texts and heads, or a few chunks of one. In a
+segment one product gives the states before all chunks: the triangular matrix of the decays between chunks times the
+contribution of each chunk. A state is passed from one segment of a text to the next, forwards for the sums and
+backwards for their gradients. For the backward pass q, k, v and the state before each segment are kept. Decays are
+differences of logarithms taken forwards in time, so that no factor exceeds 1.
 
 Shapes: s sequences (texts and heads) of n chunks of C tokens, d width of the keys, e width of the values.
 """
@@ -24,15 +24,14 @@ from ablate.nn.kernels.processor import second_level_cache
 from ablate.nn.kernels.product import add_product, multiply
 
 _SEGMENT = 1 << (second_level_cache() // 4).bit_length() - 1
-"""Numbers in the queries of a segment on a CPU, about: as many as the cache of the second level holds, a power of two.
-
-As measured on a Zen 5, which has 1 MiB."""
+"""Approximate size of the queries of a segment on a CPU, in numbers: as many as the level-2 cache holds, rounded down
+to a power of two. Measured to be fastest on a Zen 5, with 1 MiB."""
 _WIDER = 1 << 6
-"""How many times this it is elsewhere, where the number of launches counts."""
+"""Factor of that size on other devices, where fewer kernel launches matter more."""
 _FEWEST = 4
-"""Chunks in a segment, at least; but in the last."""
+"""Minimum number of chunks in a segment, except the last."""
 _MOST = 32
-"""Chunks in a segment, at most: the product that makes its states grows with their square."""
+"""Maximum number of chunks in a segment: the product that computes its states grows with their square."""
 
 
 def chunked(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None, chunk: int) -> Tensor:
@@ -87,7 +86,7 @@ class _Chunked(torch.autograd.Function):
         (g,) = gradients
         q, k, v, log_decay, *starts = ctx.saved_tensors  # type: ignore[attr-defined]
         chunk: int = ctx.chunk  # type: ignore[attr-defined]
-        if torch.is_grad_enabled():  # for the gradient of a gradient: each of the three is such a sum itself
+        if torch.is_grad_enabled():  # for second derivatives: each of the three gradients is such a sum itself
             later = _over_later(log_decay, chunk)
             return chunked(g, v, k, log_decay, chunk), later(v, g, q), later(k, q, g), None, None
         dq, dk, dv = _room(q), _room(k), _room(v)
@@ -110,7 +109,7 @@ class _Chunked(torch.autograd.Function):
 
 
 def _over_later(log_decay: Tensor | None, chunk: int) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """`chunked` over j ≥ i: the text read from its end."""
+    """`chunked` over j ≥ i: on the reversed text."""
     if log_decay is not None:
         log_decay = F.pad(log_decay[..., 1:, :], (0, 0, 0, 1)).flip(-2)
     return lambda q, k, v: chunked(q.flip(-2), k.flip(-2), v.flip(-2), log_decay, chunk).flip(-2)
@@ -128,7 +127,7 @@ class _Segment:
         self.mask, self.is_last = mask, is_last
 
     def of(self, x: Tensor) -> Tensor:
-        """[..., T, w] to [s·n, C, w], without a copy where nothing lies between the numbers."""
+        """[..., T, w] to [s·n, C, w], without a copy where the numbers are adjacent in memory."""
         return self._in_chunks(_heads(x)[self.where])
 
     def _in_chunks(self, x: Tensor) -> Tensor:
@@ -158,13 +157,13 @@ class _Segment:
         return x
 
     def between(self, like: Tensor) -> Tensor:
-        """The decay from edge to edge of chunks: [1, n + 1, n + 1], or of each sequence; 0 above the diagonal."""
+        """The decay between all edges of chunks: [1, n + 1, n + 1], or for each sequence; 0 above the diagonal."""
         return like.new_ones(1, self.chunks + 1, self.chunks + 1).tril()
 
     def before(self, k: Tensor, v: Tensor, start: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-        """The states before each chunk [s·n, d, e], and that behind the segment [s, d, e], from the one before it.
+        """The states before each chunk [s·n, d, e] and after the segment [s, d, e], from that before the segment.
 
-        None means a state of zeros, or one that is not needed.
+        None stands for a state of zeros, or one that is not needed.
         """
         if start is None and self.is_last and self.chunks == 1:
             return None, None
@@ -177,7 +176,7 @@ class _Segment:
         return self._by_chunk(states[:, : self.chunks], k, v), self._edge(states, self.chunks, k, v)
 
     def behind(self, q: Tensor, g: Tensor, end: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-        """The gradients' states after each chunk, and that before the segment, from the one after it."""
+        """The states of the gradients after each chunk and before the segment, from that after the segment."""
         is_first = self.where[2].start == 0
         if end is None and is_first and self.chunks == 1:
             return None, None
@@ -246,7 +245,7 @@ class _FadingSegment(_Segment):
 
 
 def _cut(q: Tensor, log_decay: Tensor | None, chunk: int) -> list[list[Callable[[], _Segment]]]:
-    """For every few sequences, the segments of their tokens, each made when it is needed."""
+    """For each group of sequences, functions that create the segments of their tokens."""
     rows, heads, length, width = _heads(q).shape
     mask = torch.ones(chunk, chunk, dtype=q.dtype, device=q.device).tril()
     if log_decay is not None:

@@ -1,9 +1,9 @@
 """Causal convolution along the tokens: y_t = Σ_{s≤t} x_s · w_{t-s}, kernels indexed by lag (row 0 is the token itself).
 
-Three sorts of w: `depthwise`, a vector for each lag (x_s ∘ w_{t-s}); `shared`, a scalar for each lag; `full`, a matrix
+Three kinds of w: `depthwise`, a vector for each lag (x_s ∘ w_{t-s}); `shared`, a scalar for each lag; `full`, a matrix
 for each lag (x_s·W_{t-s}). Each is computed directly or by Fourier transform, whichever was measured to be faster on a
-CPU. The transforms are padded with zeros, so that nothing wraps round, and are taken in float32 at least; for the
-backward pass x and w are kept, and the transforms of x made again.
+CPU. The transforms are zero-padded, so that the convolution is not circular, and computed in float32 at least; for the
+backward pass x and w are kept, and the transforms of x are computed again.
 
 Shapes: K pack, B batch, T tokens, D width, L lags (rows beyond T are not used), n points of a transform, F frequencies.
 """
@@ -52,19 +52,19 @@ def _possible(ways: Mapping[str, Convolution], lags: int) -> Mapping[str, Convol
 
 
 def depthwise_rule(lags: int, batch: int) -> str:
-    """The way of `depthwise` that is taken where nothing was measured."""
+    """The implementation of `depthwise` that is used where nothing was measured."""
     if lags <= _FEW_LAGS:
         return "direct"
     return "fourier" if batch % 2 or lags < _FEW_PAIRS else "pairs"
 
 
 def shared_rule(length: int) -> str:
-    """The same of `shared`."""
+    """The implementation of `shared` that is used where nothing was measured."""
     return "direct" if length <= _FEW_SHARED else "depthwise"
 
 
 def full_rule(length: int) -> str:
-    """The same of `full`."""
+    """The implementation of `full` that is used where nothing was measured."""
     return "direct" if length <= _FEW_TOKENS else "fourier"
 
 
@@ -108,7 +108,7 @@ def depthwise_fourier(x: Tensor, w: Tensor) -> Tensor:
 
 
 def depthwise_pairs(x: Tensor, w: Tensor) -> Tensor:
-    """`depthwise` of an even batch, two texts together as one of complex numbers: a real w keeps them apart."""
+    """`depthwise` of an even batch: two texts are the real and imaginary parts of one, which a real w does not mix."""
     y: Tensor = _Pairs.apply(*_exact(x, w))  # type: ignore[no-untyped-call]
     return y.to(x.dtype)
 
@@ -128,7 +128,7 @@ DEPTHWISE: dict[str, Convolution] = {
 }
 SHARED: dict[str, Convolution] = {"direct": shared_direct, "depthwise": lambda x, w: depthwise(x, w[..., None])}
 FULL: dict[str, Convolution] = {"direct": full_direct, "fourier": full_fourier}
-"""The ways of each sort, by name; where B is odd there are no pairs."""
+"""The implementations by name; `pairs` needs an even B."""
 
 
 class _Depthwise(torch.autograd.Function):
@@ -158,7 +158,7 @@ class _Depthwise(torch.autograd.Function):
 
 
 def _for_weights(channels: Tensor, w: Tensor) -> Tensor:
-    """What belongs to the weights, from what belongs to each channel [..., D, *]."""
+    """The gradient of the weights from that of each channel [..., D, *], summed if the channels share weights."""
     return channels if w.shape[-1] == channels.shape[-2] else channels.sum(-2, keepdim=True)
 
 
@@ -182,7 +182,7 @@ class _Pairs(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        if torch.is_grad_enabled():  # for the gradient of a gradient: made of operations that have one
+        if torch.is_grad_enabled():  # for second derivatives: by operations that have a gradient
             both: tuple[Tensor | None, Tensor | None] = _Depthwise.backward(ctx, *gradients)
             return both
         (g,) = gradients
@@ -194,7 +194,7 @@ class _Pairs(torch.autograd.Function):
         by_w = spectra.new_zeros(x.shape[0], x.shape[-1], spectra.shape[-1]) if for_w else None
         for member, rows, padded in _groups(x, spectra):
             of_g = torch.fft.fft(_paired(g[member, rows], padded))
-            if by_w is not None:  # Z̄ is the inverse transform of z̄, but for the factor
+            if by_w is not None:  # Z̄ is the inverse transform of z̄, up to the factor
                 z = torch.fft.ifft(_paired(x[member, rows], padded, turned=True), norm="forward")
                 by_w[member] += z.mul_(of_g).sum(1)
             if grad_x is not None:
@@ -206,7 +206,7 @@ class _Pairs(torch.autograd.Function):
 
 
 def _groups(x: Tensor, spectra: Tensor) -> Iterator[tuple[int, slice, Tensor]]:
-    """Members, of each a few pairs of texts after the other, and zeros [D, pairs, n] to work in."""
+    """For each member, slices of a few pairs of texts, with a buffer of zeros [D, pairs, n] to work in."""
     channels, points = x.shape[-1], spectra.shape[-1]
     texts = min(x.shape[1], 2 * max(1, _GROUP // (channels * points)))
     zeros = spectra.new_zeros(channels, texts // 2, points)
@@ -219,7 +219,7 @@ def _groups(x: Tensor, spectra: Tensor) -> Iterator[tuple[int, slice, Tensor]]:
 def _paired(x: Tensor, padded: Tensor, *, turned: bool = False) -> Tensor:
     """x [2·pairs, T, D] as complex numbers, or as their conjugates, in the first T of `padded` [D, pairs, n]."""
     z = torch.complex(x[0::2], x[1::2].neg() if turned else x[1::2])
-    channels = z.flatten(0, 1).t().contiguous()  # torch is fast at turning matrices
+    channels = z.flatten(0, 1).t().contiguous()  # torch transposes matrices fast
     padded[..., : x.shape[1]] = channels.view(len(channels), *z.shape[:2])
     return padded
 
@@ -231,9 +231,9 @@ def _part(y: Tensor, z: Tensor) -> None:
 
 
 class _Full(torch.autograd.Function):
-    """x [K, B, T, D], w [K, L, D, E], L ≤ T. Spectra are [K, F, 2, ...], frequencies first and real and imaginary parts
-    apart, so that a product of complex matrices is one of real ones. Those of w, which are as large as the spectra of
-    many texts and make most of the work, are kept.
+    """x [K, B, T, D], w [K, L, D, E], L ≤ T. Spectra are [K, F, 2, ...]: frequencies first, with separate real and
+    imaginary parts, so that a product of complex matrices is one of real ones. The spectra of w are as large as those
+    of many texts and take most of the time; they are kept for the backward pass.
     """
 
     @staticmethod
@@ -251,7 +251,7 @@ class _Full(torch.autograd.Function):
         x, w, spectra = ctx.saved_tensors  # type: ignore[attr-defined]
         for_x, for_w = ctx.needs_input_grad  # type: ignore[attr-defined]
         points = Points.of(x.shape[2] + w.shape[1] - 1)
-        if torch.is_grad_enabled():  # for the gradient of a gradient: saved tensors have none
+        if torch.is_grad_enabled():  # for second derivatives: saved tensors have no gradient
             spectra = _frequencies(w, points)
         grad_x = grad_w = None
         with torch.autocast(x.device.type, enabled=False):
@@ -301,13 +301,13 @@ def _each(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _exact(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    """Both in one dtype that transforms know (half precision becomes float32), w cut to the lags that are used."""
+    """Both in one dtype that transforms support (half precision becomes float32); w without the lags beyond T."""
     dtype = torch.promote_types(torch.promote_types(x.dtype, w.dtype), torch.float32)
     return x.to(dtype), w[:, : x.shape[2]].to(dtype)
 
 
 def _points(x: Tensor, w: Tensor) -> int:
-    """n: enough zeros that no sum wraps round."""
+    """n, the number of points, large enough that the convolution is not circular."""
     return fast_length(x.shape[2] + w.shape[1] - 1)
 
 

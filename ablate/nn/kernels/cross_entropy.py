@@ -1,9 +1,9 @@
-"""Cross entropy that keeps the probabilities alone and turns them into its gradient in place.
+"""Cross entropy that keeps only the probabilities, and computes its gradient in place of them.
 
-`F.cross_entropy` keeps all log-probabilities and takes exponentials of as many numbers in both passes. Here one pass
-takes them: with p = softmax(x), m = max x and p_m = max p = 1/Σ exp(x - m), the loss is -log p_t = (m - x_t) - log p_m,
-which is exact also where p_t is 0 in single precision. The gradient is g·(p - 1_t). Liger Kernel (arXiv:2410.10989),
-section 3.2, does the same on a GPU.
+`F.cross_entropy` keeps all log-probabilities and computes their exponentials in both passes. Here only the forward pass
+computes exponentials: with p = softmax(x), m = max x and p_m = max p = 1/Σ exp(x - m), the loss is
+-log p_t = (m - x_t) - log p_m, which is exact also where p_t is 0 in single precision. The gradient is g·(p - 1_t).
+Liger Kernel (arXiv:2410.10989), section 3.2, does the same on a GPU.
 
 Shapes: N rows, V vocabulary.
 """
@@ -15,16 +15,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 _LEAST = 1024
-"""Vocabulary from which it is faster than torch's two passes: at 2,048 1.4 times, at 257 0.9 times."""
+"""Vocabulary from which it is faster than torch's: 1.4 times as fast for 2,048 ids, 0.9 times for 257."""
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float = 0.0, ignored: int | None = None) -> Tensor:
-    """-log softmax(logits)[target]: [N, V] and ids [N] to [N]. A graph can be gone back through once.
+    """-log softmax(logits)[target]: [N, V] and ids [N] to [N]. A graph allows one backward pass.
 
     Args:
         logits: In single precision at least.
         targets: Ids.
-        smoothing: s: the target has the probability 1 - s, and each id s/V.
+        smoothing: s; the target has the probability 1 - s + s/V, and each other id s/V.
         ignored: The target whose loss is 0; None for none.
 
     Raises:
@@ -39,15 +39,15 @@ def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float = 0.0, ignor
 
 
 def fused(vocabulary: int) -> bool:
-    """Whether the loss over this many ids is one operation."""
+    """Whether the loss over this many ids is computed by the function of this module, not by torch's."""
     return vocabulary >= _LEAST
 
 
 def held(vocabulary: int) -> int:
-    """Number of tensors of the logits' size that exist at the loss.
+    """Number of tensors of the logits' size that are in memory at the loss.
 
-    Torch's: the logits, their log-probabilities and the gradients of both. Ours: the logits, and the probabilities,
-    which become the gradient.
+    With torch's function: the logits, their log-probabilities and the gradients of both. With that of this module: the
+    logits, and the probabilities, which become the gradient.
     """
     return 2 if fused(vocabulary) else 4
 

@@ -1,4 +1,4 @@
-"""A recurrent state that forgets, corrects itself and is written to: the delta rule and its relatives, in chunks.
+"""The delta rule and related recurrences with decay, computed in chunks.
 
 S_t = diag(e^(g_t))·S_{t-1} + w_t·(c_t - r_t·S)ᵀ + k_tᵀ·v_t and o_t = q_t·S_t, with log decays g_t ≤ 0 for each head or
 for each channel of the keys. The state is read with the key r_t and corrected at the key w_t by the error c_t - r_t·S.
@@ -7,7 +7,7 @@ S is the decayed state, diag(e^(g_t))·S_{t-1}, in Gated DeltaNet (arXiv:2412.06
 
 In a chunk with the state S₀ before it and G_t = g_1 + ... + g_t, the corrections e_t = c_t - r_t·S are the solution of
 a unit lower triangular system: e_i + Σ_{j<i} A_ij·e_j = c_i - (r_i ∘ e^(G_i))·S₀ - Σ_{j<i} B_ij·v_j, where A and B are
-the products of r with w and with k, each channel faded from token j to token i (G_{i-1} stands for G_i where S is
+the products of r with w and with k, each channel decayed from token j to token i (G_{i-1} stands for G_i where S is
 S_{t-1}). All decays are taken forwards in time, so that no exponential exceeds 1.
 
 Shapes: any leading axes, then T tokens, and d width of the keys, e width of the values; n chunks of C tokens.
@@ -33,7 +33,7 @@ class Written(NamedTuple):
         write: w, [..., T, d].
         wanted: c, [..., T, e]; None for 0.
         key: k, [..., T, d]; None if there is no k·vᵀ.
-        value: v, [..., T, e], beside `key`.
+        value: v, [..., T, e]; given if `key` is.
         decayed_first: Whether r reads the decayed state.
     """
 
@@ -50,7 +50,7 @@ def recur(q: Tensor, written: Written, log_decay: Tensor, state: Tensor) -> tupl
 
     Args:
         q: [..., 1, d].
-        written: What the token does, [..., 1, d] and [..., 1, e].
+        written: The token's change of the state, [..., 1, d] and [..., 1, e].
         log_decay: g, [..., 1, 1] or [..., 1, d].
         state: S_{t-1}, [..., d, e].
 
@@ -71,7 +71,7 @@ def chunked(q: Tensor, written: Written, log_decay: Tensor, chunk: int = CHUNK) 
 
     Args:
         q: [..., T, d].
-        written: What each token does.
+        written: The change of the state by each token.
         log_decay: g ≤ 0, [..., T, 1] or [..., T, d].
         chunk: C, a power of two.
 
@@ -85,7 +85,7 @@ def chunked(q: Tensor, written: Written, log_decay: Tensor, chunk: int = CHUNK) 
 
 
 def kept(length: int, d: int, e: int, *, by_channel: bool, with_values: bool = False) -> int:
-    """Scalars that `chunked` keeps for the backward pass over one sequence and head, its inputs among them.
+    """Number of scalars that `chunked` keeps for the backward pass over one sequence and head, including its inputs.
 
     Args:
         length: T.
@@ -97,7 +97,7 @@ def kept(length: int, d: int, e: int, *, by_channel: bool, with_values: bool = F
     tokens = length + -length % CHUNK
     scales = CHUNK.bit_length() - 1
     squares = 4 if with_values else 2  # products of tokens with tokens
-    if by_channel:  # at each scale half of both factors is faded, and the factors of that are kept too
+    if by_channel:  # at each scale half of both factors is decayed, and the decays are kept too
         faded = d * (squares * 2 * scales + (11 if with_values else 9)) + squares * (CHUNK + 1) + 2
         inputs = (4 if with_values else 3) * d + e + 1
     else:
@@ -113,7 +113,7 @@ def _chunks(q: Tensor, written: Written, log_decay: Tensor, chunk: int, exact: t
         return torch.unflatten(F.pad(x.to(exact), (0, 0, 0, -x.shape[-2] % chunk)), -2, (-1, chunk))
 
     q, read, write, g = (cut(x) for x in (q, written.read, written.write, log_decay))
-    # From the start of the chunk to each token, itself included; in double, as factors are e^(small differences).
+    # From the start of the chunk up to and including each token; in double, since factors are e^(small differences).
     total = g.double().cumsum(-2)
     before = total if written.decayed_first else total - g
     eye = torch.eye(chunk, dtype=exact, device=q.device)
@@ -143,7 +143,7 @@ def _chunks(q: Tensor, written: Written, log_decay: Tensor, chunk: int, exact: t
 
     state = torch.zeros(*q.shape[:-3], q.shape[-1], _value_width(written), dtype=exact, device=q.device)
     outputs = []
-    # Not by index: the gradient of each `x[..., index, :, :]` is of the size of x, which all chunks together square.
+    # Not by index: the gradient of each `x[..., index, :, :]` has the size of x, so the total grows with n².
     nothing = [None] * q.shape[-3]
     for query, reads, of_before, fixed, keeps, writes, own, adds in zip(
         *(x.unbind(-3) for x in (queries, errors_read, of_state)),
@@ -183,7 +183,7 @@ def _faded(left: Tensor, right: Tensor, left_total: Tensor, right_total: Tensor)
 
 
 def _faded_by_channel(left: Tensor, right: Tensor, left_total: Tensor, right_total: Tensor) -> Tensor:
-    """As `_faded`: the second half reads the first over the edge between them, and both halves alike within.
+    """As `_faded`, recursively: the second half reads the first across the edge between them, then each half itself.
 
     e^(l_i - r_j) = e^(l_i - r_b)·e^(r_b - r_j) for the last token b of the first half, and no factor exceeds 1.
     """

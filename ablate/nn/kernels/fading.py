@@ -1,14 +1,15 @@
-"""Attention without softmax whose past fades by trained decays: S_t = diag(α_t)·S_{t-1} + k_tᵀ·v_t, y_t = q_t·S_t.
+"""Linear attention with trained decays: S_t = diag(α_t)·S_{t-1} + k_tᵀ·v_t, y_t = q_t·S_t.
 
 In a chunk, each half reads the half before it, at every scale: token i of the right half reads token j of the left one
 with the weight Π_{j<t≤i} α_t = (Π of α after j, to the end of the left half)·(Π of α from the start of the right half
-to i). From one scale to the next these products grow by the decay of a whole half: the left half's multiplies the
-queries of the right half, the right half's the keys of the left half. So every factor is a product of decays, at most
-1, however strong the decay, and no token's numbers depend on later tokens. Between chunks goes the state.
+to i). From one scale to the next these products are multiplied by the decay of a whole half: queries of the right half
+by the decay of the left half, keys of the left half by that of the right half. So every factor is a product of decays,
+at most 1, however strong the decay, and no token's numbers depend on later tokens. The state is passed from chunk to
+chunk.
 
-The gradients of q, k and v are made in the same way, from the largest scale to the smallest. The logarithm g of a decay
-has the gradient ∂L/∂g_t = Σ_{s≥t} (q_s ∘ ∂L/∂q_s - k_s ∘ ∂L/∂k_s), because y depends on q_s·e^G_s and k_s·e^(-G_s)
-alone, G_s = g_1 + ... + g_s (Gated Linear Attention, arXiv:2312.06635, appendix C).
+The gradients of q, k and v are computed in the same way, from the largest scale to the smallest. The logarithm g of a
+decay has the gradient ∂L/∂g_t = Σ_{s≥t} (q_s ∘ ∂L/∂q_s - k_s ∘ ∂L/∂k_s), because y depends only on q_s·e^G_s and
+k_s·e^(-G_s), G_s = g_1 + ... + g_s (Gated Linear Attention, arXiv:2312.06635, appendix C).
 
 Shapes: any leading axes, then T tokens in n chunks of C, d width of the keys, e width of the values, w the width of the
 decays: d, or 1 for one decay of all channels. At a scale of c tokens a chunk is C/(2c) pairs of halves.
@@ -27,7 +28,7 @@ from torch import Tensor
 from ablate.nn.kernels.processor import second_level_cache
 
 _TOGETHER = second_level_cache() // 16
-"""Numbers in the queries of the texts that are read at once on a CPU, about."""
+"""Approximate size of the queries that are processed at once on a CPU, in numbers."""
 
 
 def fading(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, chunk: int) -> Tensor:
@@ -50,7 +51,7 @@ def fading(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, chunk: int) -> Te
 
 
 class _Fading(torch.autograd.Function):
-    """Keeps its inputs alone."""
+    """Keeps only its inputs for the backward pass."""
 
     @staticmethod
     def forward(
@@ -76,14 +77,14 @@ class _Fading(torch.autograd.Function):
                 for gradient, part in zip(made, found, strict=True):
                     _texts(gradient)[some] = part
             return (*made, None)
-        # For the gradient of a gradient.
+        # For second derivatives.
         needed = [x for x in inputs if x.requires_grad]
         slopes = iter(torch.autograd.grad(_read(q, k, v, log_decay, chunk=chunk), needed, g, create_graph=True))
         return (*(next(slopes) if x.requires_grad else None for x in inputs), None)
 
 
 def _groups(q: Tensor) -> Iterator[slice]:
-    """Some texts at a time on a CPU, so that they stay in the cache and need little memory; elsewhere all."""
+    """Slices of a few texts on a CPU, which stay in the cache and need little memory; elsewhere one slice of all."""
     texts, *size = _texts(q).shape
     together = max(1, _TOGETHER // math.prod(size)) if q.device.type == "cpu" else texts
     for first in range(0, texts, together):
@@ -97,7 +98,7 @@ def _texts(x: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """Halves of c tokens: what is read is q·kᵀ, and both grow for the next scale by the decay of the other half.
+    """Halves of c tokens; the right half reads the left one with the weights q·kᵀ.
 
     Attributes:
         q: Queries of the right halves with the decay from the start of their half, [..., n, C/(2c), c, d].
@@ -114,7 +115,7 @@ class _Scale:
 
 @dataclass(frozen=True, slots=True)
 class _Chunks:
-    """Chunks and what their tokens read of each other.
+    """Chunks of tokens, and the decayed queries and keys with which they read each other.
 
     Attributes:
         scales: From halves of one token to halves of C/2, each with c.
@@ -175,7 +176,7 @@ def _decays(log_decay: Tensor, chunk: int) -> Tensor:
 
 
 def _read(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, *, chunk: int) -> Tensor:
-    """`fading`, by operations that autograd knows."""
+    """`fading`, by operations that autograd supports."""
     length = q.shape[-2]
     with torch.autocast(q.device.type, enabled=False):
         qs, ks, vs = (_in_chunks(x, chunk) for x in (q, k, v))
@@ -189,11 +190,11 @@ def _read(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, *, chunk: int) -> 
 
 
 def _before(added: Tensor, whole: Tensor) -> Tensor:
-    """The state before each chunk, [..., n, d, e], from what each adds and the decay of each, [..., n, w]."""
+    """The state before each chunk, [..., n, d, e], from the contribution and the decay [..., n, w] of each."""
     keeps = whole.unsqueeze(-1).to(added.dtype)
     state = torch.zeros_like(added[..., 0, :, :])
     before = []
-    # Not by index: the gradient of each `x[..., index, :, :]` is of the size of x, which all chunks together square.
+    # Not by index: the gradient of each `x[..., index, :, :]` has the size of x, so the total grows with n².
     for adds, kept in zip(added.unbind(-3), keeps.unbind(-3), strict=True):
         before.append(state)
         state = torch.addcmul(adds, state, kept)

@@ -1,9 +1,9 @@
 """Recurrent states on a GPU by the kernels of flash-linear-attention, where it is installed; by torch elsewhere.
 
 https://github.com/fla-org/flash-linear-attention (package `flash-linear-attention`, module `fla`). Its kernels multiply
-in half precision, so they are used in mixed precision alone, under autocast; and only after they gave, once in this
-process and on this device, the results and the gradients of the chunked form in torch. The adapters were written from
-the library's source; the tests of this project run on CPUs and hold the torch forms alone.
+in half precision, so they are used only in mixed precision, under autocast, and only after a check, once per process
+and device, that their results and gradients agree with the chunked form in torch. The adapters were written from the
+library's source; the tests of this project run on CPUs and cover only the torch forms.
 
 Shapes: K pack, B batch, H heads, T tokens, d width of the keys, e width of the values.
 """
@@ -25,10 +25,10 @@ from ablate.nn.kernels.delta_rule import Written, chunked
 Kernel = Callable[..., Tensor]
 
 _AGREES = 2e-2
-"""Largest difference to the torch form, as a share of its largest number; bfloat16 has 8 bits."""
+"""Tolerance of the difference to the torch form, relative to its largest number; bfloat16 has 8 bits."""
 _GRADIENTS_AGREE = 5e-2
-"""Largest norm of the difference to a gradient of the torch form, as a share of its norm; the library's own tests allow
-up to 2e-2 between two forms, and rounding the inputs to bfloat16 adds to it."""
+"""Tolerance of the norm of the difference to a gradient of the torch form, relative to its norm; the library's tests
+allow up to 2e-2 between two forms, and rounding the inputs to bfloat16 adds to it."""
 
 
 def delta_rule(q: Tensor, k: Tensor, v: Tensor, strength: Tensor, log_decay: Tensor) -> Tensor:
@@ -129,7 +129,7 @@ def _fastest(name: str, device: torch.device, inputs: tuple[Tensor, ...]) -> Ten
 
 
 def _halved(inputs: tuple[Tensor, ...], dtype: torch.dtype) -> list[Tensor]:
-    """All inputs in half precision, but for the decays, which are the last."""
+    """All inputs in half precision, except the decays, which are the last."""
     *others, log_decay = inputs
     return [*(x.to(dtype) for x in others), log_decay.float()]
 
@@ -141,7 +141,7 @@ def installed() -> bool:
 
 @cache
 def _trusted(name: str, device: torch.device) -> bool:
-    """Whether the library's kernel gives on this device what torch gives; a warning says so if it does not."""
+    """Whether the library's kernel agrees with torch on this device; warns if it does not."""
     plain, fast = _FORMS[name]
     try:
         with torch.inference_mode(mode=False), torch.enable_grad():
@@ -157,7 +157,7 @@ def _trusted(name: str, device: torch.device) -> bool:
     agrees = off <= _AGREES and slopes_off <= _GRADIENTS_AGREE
     if not agrees:
         warnings.warn(
-            f"flash-linear-attention is not used: its kernel is {off:.2g} off the torch form, and its gradients "
+            f"flash-linear-attention is not used: its results differ from torch by {off:.2g}, its gradients by "
             f"{slopes_off:.2g}",
             stacklevel=3,
         )
@@ -165,7 +165,7 @@ def _trusted(name: str, device: torch.device) -> bool:
 
 
 def _drawn(name: str, device: torch.device) -> tuple[Tensor, ...]:
-    """Random inputs of a form."""
+    """Random inputs for the kernel of this name."""
     generator = torch.Generator().manual_seed(0)
 
     def drawn(width: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Lengths that a fast Fourier transform likes, and what one costs."""
+"""Efficient lengths of fast Fourier transforms, and their cost."""
 
 from __future__ import annotations
 

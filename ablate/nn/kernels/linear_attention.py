@@ -57,14 +57,14 @@ def causal(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None = None, chu
 
 
 def chunk_rule(d: int, e: int) -> str:
-    """The chunk that is taken where nothing was measured: about as long as the state is wide."""
+    """The chunk that is used where nothing was measured: about as long as the state is wide."""
     return "64" if max(d, e) >= 64 else "32"
 
 
 def kept(length: int, d: int, e: int, decay: Literal["none", "head", "trained_head", "channel"] = "none") -> int:
-    """Scalars that `causal` keeps for the backward pass over one sequence and head, q, k and v among them.
+    """Number of scalars that `causal` keeps for the backward pass over one sequence and head, including q, k and v.
 
-    With decay `head` the decay is taken to have no gradient; with `trained_head` and `channel`, to have one.
+    With `trained_head` and `channel` the decay has a gradient, with `head` it has none.
     """
     chunk = _no_longer(CHUNKS[chunk_rule(d, e)], length)
     if decay in ("none", "head"):
@@ -82,7 +82,7 @@ def normalised(
         k: φ(k), [..., T, m].
         v: [..., T, e].
         is_causal: Whether token t sees only s ≤ t.
-        real: [..., T], True where a token is no padding; others are in no sum.
+        real: [..., T], True where a token is not padding; padding is in no sum.
         log_decay: [..., T, 1]; causal only.
 
     Returns:
@@ -128,15 +128,15 @@ class _Quotient(torch.autograd.Function):
 def normalised_from_logs(
     log_q: Tensor, log_k: Tensor, v: Tensor, *, is_causal: bool, real: Tensor | None = None
 ) -> Tensor:
-    """`normalised` for positive features given by their logarithms, which may be beyond the range of the numbers.
+    """`normalised` for positive features given by their logarithms, so that the features may overflow or underflow.
 
-    A constant that is taken from all log φ(q_t) of one token, or from all log φ(k_s) of one sum, leaves the quotient
-    as it is. Bidirectional: what is taken from feature m of all keys, its largest value, is given to feature m of the
-    queries; then the largest feature of each token is taken from its queries. So the denominator is at least 1.
-    Causal: from the queries the largest feature of the token; from the keys the largest feature so far, c_t, the state
-    being rescaled by e^(c_{t-1} - c_t) when it grows, which is a decay for each head; so that not even the rounding of
-    position t depends on what comes after it. A denominator below the range of the numbers is then possible: where the
-    features of a query and of all keys so far are that far apart, the token gives 0 and has no gradient.
+    Subtracting a constant from all log φ(q_t) of one token, or from all log φ(k_s) of one sum, does not change the
+    quotient. Bidirectional: the largest value of feature m over all keys is subtracted from the keys and added to
+    feature m of the queries; then the largest feature of each query is subtracted from it. So the denominator is at
+    least 1. Causal: the largest feature of each query is subtracted from it, and the largest feature of all keys so
+    far, c_t, from the keys; when c_t grows the state is rescaled by e^(c_{t-1} - c_t), which is a decay for each head.
+    So not even the rounding at position t depends on later tokens. The denominator may then underflow: where the
+    features of a query and of all keys so far are that far apart, the output is 0 and has no gradient.
     """
     if real is not None:
         log_k = log_k.masked_fill(~real.unsqueeze(-1), -math.inf)

@@ -1,8 +1,8 @@
-"""Fourier transforms of real columns as products with matrices, along the first axis where the numbers lie.
+"""Fourier transforms of real columns as matrix products along the first axis, without transposing.
 
-Short transforms of many columns are limited by memory traffic for reordering, which a product avoids. n points take one
-product, or two with n = n1·n2 (Cooley and Tukey 1965; with the twiddle factors inside of the second's matrices,
-as in arXiv:2311.05908): t = n2·t1 + t2 and f = f1 + n1·f2 give ω^(t·f) = ω_n1^(t1·f1) · ω_n^(t2·f1)·ω_n2^(t2·f2).
+Short transforms of many columns are limited by memory traffic for reordering, which a product avoids. n points need one
+product, or two with n = n1·n2 (Cooley and Tukey 1965; with the twiddle factors in the second matrices, as in
+arXiv:2311.05908): t = n2·t1 + t2 and f = f1 + n1·f2 give ω^(t·f) = ω_n1^(t1·f1) · ω_n^(t2·f1)·ω_n2^(t2·f2).
 Columns are real, so that f1 ≤ n1/2 is enough. The spectrum has F = (n1/2 + 1)·n2 frequencies, in the order (f1, f2).
 
 Shapes: K pack, T rows (zero-padded to n), C columns, h = n1/2 + 1.
@@ -36,7 +36,7 @@ class Points:
 
     @classmethod
     def of(cls, least: int) -> Points:
-        """A length at least this large whose factors were measured to be the fastest."""
+        """A length of at least `least` points, with the factors that were measured to be the fastest."""
         second = 1 if least <= _WHOLE else _SECOND[least > _FEW]
         return cls(2 * math.ceil(least / (2 * second)), second)
 
@@ -54,7 +54,7 @@ def spectrum(x: Tensor, points: Points) -> Tensor:
 
 
 def signal(spectra: Tensor, points: Points, rows: int) -> Tensor:
-    """The first T rows of what has this spectrum: [K, F, 2, C] to [K, T, C]."""
+    """The first T rows of the signal with this spectrum: [K, F, 2, C] to [K, T, C]."""
     pack, columns = spectra.shape[0], spectra.shape[-1]
     tables = _tables(points, spectra.dtype, spectra.device)
     y = spectra.reshape(pack, -1, points.second * columns)
@@ -81,7 +81,7 @@ class _Tables:
     """[n1, h·2]: the inverse of `analysis`; each f1 stands for n1 - f1 too."""
 
 
-@cache  # all: a CUDA graph reads them long after
+@cache  # unbounded: a CUDA graph may read the tables at any later time
 @torch.inference_mode(False)
 def _tables(points: Points, dtype: torch.dtype, device: torch.device) -> _Tables:
     first, second = points.first, points.second

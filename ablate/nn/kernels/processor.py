@@ -1,4 +1,4 @@
-"""What kernels on a CPU fit their blocks to."""
+"""The size of the processor's cache, to which kernels on a CPU adapt their blocks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _USUAL = 1 << 20
 
 @cache
 def second_level_cache(caches: Path = CACHES) -> int:
-    """Bytes of the cache of the second level, as the system tells; 1 MiB, that of most servers, where it does not.
+    """Size of the level-2 cache in bytes; 1 MiB, as in most servers, if the system does not report it.
 
     Args:
-        caches: Where the system describes them: folders `index*` with the files `level` and `size` (`1024K`).
+        caches: The folder in which the system describes them: `index*/level` and `index*/size` (`1024K`).
     """
     for folder in sorted(caches.glob("index*")):
         try:

@@ -2,10 +2,9 @@
 
 For float32 on a CPU torch takes the product from MKL, which on processors that are not Intel's uses half of their
 vector width; oneDNN uses all of it (2.2 times faster on AMD Zen 5, whose units are as wide; as fast on Zen 4, whose
-units have half the width) and ships in the same torch. A first product of each process tells which it is. torch asks
-oneDNN only where it may round to bfloat16 inside. On a processor with AVX-512 that has no units for that (AMX) oneDNN
-has no use for the permission and computes in float32; elsewhere, and where a first product shows rounding, it is never
-asked.
+units have half the width) and ships in the same torch. Each process measures once which one is faster. torch calls
+oneDNN only if rounding to bfloat16 inside is allowed. On a processor with AVX-512 but without units for bfloat16 (AMX)
+oneDNN computes in float32 all the same; elsewhere, and where a test product shows rounding, it is not used.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ import torch
 from torch import Tensor
 
 _LEAST = 1 << 20
-"""Multiplications below which oneDNN's way in takes longer than the product."""
+"""Number of multiplications below which calling oneDNN takes longer than the product."""
 _ROUNDING = 1e-5
-"""A relative error above this shows that a float32 product rounded its factors too; with bfloat16 it is 1e-2."""
+"""A relative error above this shows that the factors of a float32 product were rounded; with bfloat16 it is 1e-2."""
 _FASTER = 1.5
-"""MKL's time over oneDNN's from which oneDNN is taken. Processors have about 1 or about 2, so the choice is stable."""
+"""Ratio of MKL's time to oneDNN's from which oneDNN is used. It is about 1 or about 2, so the choice is stable."""
 
 
 def product(x: Tensor, weight: Tensor) -> Tensor:
@@ -35,7 +34,7 @@ def product(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def multiply(x: Tensor, y: Tensor) -> Tensor:
-    """`product` for inside of a kernel: no gradient is kept, and autocast is off."""
+    """`product` inside a kernel: without gradient, and with autocast off."""
     return _fast(x, y) if _by_onednn(x, y) else torch.bmm(x, y)
 
 
@@ -81,21 +80,21 @@ def _fast(x: Tensor, y: Tensor, z: Tensor | None = None) -> Tensor:
 
 @contextmanager
 def onednn_allowed() -> Iterator[None]:
-    """Let torch take all products inside from oneDNN; for where `onednn_is_exact`."""
+    """Context manager: torch computes products in the body by oneDNN. Use it only if `onednn_is_exact`."""
     settings = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
     before = settings.fp32_precision
     settings.fp32_precision = "bf16"
     try:
         yield
     finally:
-        # An inherited setting reads like an own one. Writing it back would stop it from following its parent.
+        # An inherited setting cannot be told from an explicit one; writing it back would end the inheritance.
         inherited = before == torch.backends.mkldnn.fp32_precision
         settings.fp32_precision = "none" if inherited else before
 
 
 @cache
 def onednn_is_exact() -> bool:
-    """Whether oneDNN computes in float32 though it may round."""
+    """Whether oneDNN computes in float32 although rounding is allowed."""
     if torch.backends.cpu.get_cpu_capability() != "AVX512" or torch.cpu._is_amx_tile_supported():
         return False
     with torch.inference_mode(), torch.autocast("cpu", enabled=False):  # whatever the first caller is doing

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 
 def scaled(x: Tensor) -> Tensor:
-    """x/d^¼, [..., d] to the same: done to queries and keys, it divides their products by √d.
+    """x/d^¼, [..., d] to the same: applied to queries and keys, it divides their products by √d.
 
-    Done to the directions ω, it gives the projections of scaled queries and keys with less work.
+    Applied to the directions ω instead, it gives the projections of scaled queries and keys with less work.
     """
     return x / math.sqrt(math.sqrt(x.shape[-1]))
 
@@ -23,7 +23,7 @@ def scaled(x: Tensor) -> Tensor:
 def projected(x: Tensor, omega: Tensor) -> Tensor:
     """ωᵀ·x, one set of directions for all heads: x [K, B, H, T, d] and ω [K, m, d] to [K, B, H, T, m].
 
-    Heads are split from the width, so that in memory they stand after the tokens; in this order nothing is copied.
+    Heads are split from the width, so that in memory they come after the tokens; in this order nothing is copied.
     """
     return torch.einsum("kbthd,kmd->kbthm", x.transpose(2, 3), omega).transpose(2, 3)
 
@@ -37,7 +37,7 @@ def fourier(u: Tensor, scale: float) -> Tensor:
 
 
 class _Fourier(torch.autograd.Function):
-    """Keeps its result alone: the slope of each wave is the other one."""
+    """Keeps only its result: cosine and sine are each other's derivative, up to the sign."""
 
     @staticmethod
     def forward(ctx: torch.autograd.function.FunctionCtx, u: Tensor, scale: float) -> Tensor:
@@ -60,7 +60,7 @@ def log_positive(u: Tensor, x: Tensor, weight: float) -> Tensor:
 
 
 def usual_samples(width: int) -> int:
-    """The power of two near d·ln d, at least 2: from half-way up to the next one, the next one."""
+    """d·ln d rounded to a power of two, at least 2; from half-way between two powers on it is rounded up."""
     wanted = max(2.0, width * math.log(width))
     below = 1 << math.floor(math.log2(wanted))
     return 2 * below if wanted >= 1.5 * below else below

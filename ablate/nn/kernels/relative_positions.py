@@ -1,4 +1,4 @@
-"""Positions that attention applies itself: rotary embeddings of queries and keys, and biases of the logits."""
+"""Positions inside attention: rotary embeddings of queries and keys, and biases of the logits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SPREAD = 1 << 18
 """Largest table, in numbers, that is kept expanded over heads."""
 
 Frequencies = Callable[[Tensor], Tensor]
-"""Changes the angles [r/2] by which the pairs of a head turn at each position."""
+"""Maps the frequencies [r/2] of the pairs of a head to scaled ones."""
 
 
 def rotate(
@@ -25,23 +25,23 @@ def rotate(
     scaled: Frequencies | None = None,
     factor: float = 1.0,
 ) -> Tensor:
-    """Rotary embedding (arXiv:2104.09864): pair (i, i + r/2) of position t turns by t·base^(-2i/r).
+    """Rotary embedding (arXiv:2104.09864): pair (i, i + r/2) at position t is rotated by t·base^(-2i/r).
 
     Args:
         x: Queries or keys [..., T, d].
         first: Position of the first of them.
         base: Of the frequencies.
-        turning: r, even: the first r channels turn, and the others pass. Unless given, all d.
-        scaled: Changes the frequencies; in single precision at least.
-        factor: Multiplies the channels that turn.
+        turning: r, even: the first r channels are rotated, the others unchanged. None: all d.
+        scaled: Scales the frequencies, which it gets in single precision at least.
+        factor: Multiplies the rotated channels.
 
     Returns:
-        The same shape; products of rotated queries and keys depend on the distance of their positions alone.
+        The same shape; products of rotated queries and keys depend only on the distance of their positions.
     """
     length, width = x.shape[-2], x.shape[-1] if turning is None else turning
     if x.device.type == "cpu" and scaled is None and factor == 1.0 and not torch.compiler.is_compiling():
-        # Heads are split from the width, so that in memory they stand after the tokens: operations on [T, H, r] run
-        # through memory in one go, unless the tables must be spread over heads.
+        # Heads are split from the width, so that in memory they come after the tokens: operations on [T, H, r] access
+        # memory sequentially, unless the tables must be expanded over heads.
         heads = x.shape[-3] if x.dim() > 2 else 1
         tables = _kept_tables(first, length, base, width, heads if length * heads * width <= _SPREAD else 1, x.dtype)
         turning_part = x if width == x.shape[-1] else x[..., :width]
@@ -89,7 +89,7 @@ def _kept_tables(
 
 
 class _Rotation(torch.autograd.Function):
-    """x·cos + (x with its halves exchanged)·sin for x [..., T, H, r]; the gradient turns back."""
+    """x·cos + (x with its halves exchanged)·sin for x [..., T, H, r]; the gradient is the inverse rotation."""
 
     @staticmethod
     def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -136,17 +136,17 @@ def distance_buckets(
 ) -> Tensor:
     """T5's buckets (arXiv:1910.10683, section 2.1) of the distances j - i, [rows, length].
 
-    Half of the buckets are of the past (all of them in causal attention). Of those, half hold one distance each, and
-    the others hold distances that grow geometrically up to `longest`; all that are farther share the last bucket.
+    Half of the buckets are for earlier tokens (all of them in causal attention). Of those, half hold one distance each,
+    and the others ranges that grow geometrically up to `longest`; all greater distances share the last bucket.
 
     Args:
         rows: Queries, at the positions from `first` on.
         length: Keys, at the positions from 0 on.
-        device: Where.
+        device: Device of the result.
         first: Position of the first query.
-        buckets: Their number.
-        longest: Distance from which on all are one bucket.
-        causal: Whether the future is hidden; its distances are then taken as 0.
+        buckets: Number of buckets.
+        longest: The distance from which all share one bucket.
+        causal: Whether the future is hidden; its distances then count as 0.
     """
     query = torch.arange(first, first + rows, device=device)
     distance = torch.arange(length, device=device) - query[:, None]

@@ -1,4 +1,4 @@
-"""RMSNorm with its gain as one operation that keeps the normalised input alone; torch's keeps the input too.
+"""RMSNorm with its gain as one operation that keeps only the normalised input; torch's keeps the input too.
 
 y = x̂·g, x̂ = x·r, r = 1/√(mean x² + ε). With h = ∂L/∂y·g the gradients are ∂L/∂x = r·(h - x̂·mean(h·x̂)) and
 ∂L/∂g = Σ ∂L/∂y·x̂ over the rows (arXiv:1910.07467, eq. 9).
@@ -13,15 +13,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
+def along(values: Tensor, x: Tensor) -> Tensor:
+    """[K, D] shaped to broadcast over x [K, ..., D]."""
+    return values.view(values.shape[0], *[1] * (x.dim() - 2), values.shape[1])
+
+
 def rms_norm(x: Tensor, gain: Tensor, eps: float) -> Tensor:
     """[K, ..., D] and gains [K, D] to the same shape as x."""
-    along = gain.view(gain.shape[0], *[1] * (x.dim() - 2), gain.shape[1])
+    gains = along(gain, x)
     if x.dtype != gain.dtype:
-        return F.rms_norm(x, x.shape[-1:], eps=eps) * along
+        return F.rms_norm(x, x.shape[-1:], eps=eps) * gains
     if x.device.type != "cpu" or torch.compiler.is_compiling():  # a GPU has a fused kernel, and a compiler makes one
         alone = len(gain) == 1
-        return F.rms_norm(x, x.shape[-1:], gain[0], eps) if alone else F.rms_norm(x, x.shape[-1:], eps=eps) * along
-    y: Tensor = _RMSNorm.apply(x, along, eps)  # type: ignore[no-untyped-call]
+        return F.rms_norm(x, x.shape[-1:], gain[0], eps) if alone else F.rms_norm(x, x.shape[-1:], eps=eps) * gains
+    y: Tensor = _RMSNorm.apply(x, gains, eps)  # type: ignore[no-untyped-call]
     return y
 
 

@@ -1,4 +1,4 @@
-"""softmax(Q·Kᵀ·scale + mask)·V by torch's fused kernel, on a CPU with the products of long texts taken from oneDNN."""
+"""softmax(Q·Kᵀ·scale + mask)·V by torch's fused kernel; for long texts on a CPU its products are computed by oneDNN."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def attend(
 ) -> Tensor:
     """`F.scaled_dot_product_attention`: q [B, H, T, d], k [B, H, S, d] and v [B, H, S, e] to [B, H, T, e].
 
-    The fused kernels know one width: where d and e differ, zeros fill up the narrower ones.
+    The fused kernels need d = e: where they differ, the narrower tensors are zero-padded.
     """
     if q.shape[3] != v.shape[3]:
         width, scale = v.shape[3], q.shape[3] ** -0.5 if scale is None else scale
@@ -42,7 +42,7 @@ def attend(
 
 
 class _Long(torch.autograd.Function):
-    """The kernel that SDPA takes for these inputs, called by its own name so that its backward pass is here too."""
+    """The kernel that SDPA uses for these inputs, called directly so that its backward pass can use oneDNN too."""
 
     @staticmethod
     def forward(

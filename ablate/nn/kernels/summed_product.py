@@ -1,8 +1,8 @@
 """Products of many chunks with one matrix whose gradients are summed in one place.
 
-Autograd makes the gradient of a matrix anew for each product and adds it to those before. For the matrix of a head over
-a large vocabulary that is a second tensor of the matrix's size. Here each product adds its share to the sum by the
-product itself (`z + x·y` in place of z), and a node between the parameter and all products hands the sum on.
+Autograd allocates a gradient of the matrix for each product and adds it to the previous ones. For the matrix of a head
+over a large vocabulary that is a second tensor of the matrix's size. Here each product adds its gradient to the sum in
+the same operation (`z + x·y` in place of z), and a node between the parameter and all products passes the sum on.
 
     sums = GradientSums()
     for chunk in chunks:
@@ -27,14 +27,14 @@ _active: ContextVar[GradientSums | None] = ContextVar("active_sums", default=Non
 
 
 class GradientSums:
-    """Sums of the gradients of matrices over the products within `active`. A graph can be gone back through once."""
+    """Sums of the gradients of matrices over the products within `active`. A graph allows one backward pass."""
 
     def __init__(self) -> None:
         self._shared: dict[int, tuple[Tensor, Tensor, _Sum]] = {}
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """While it lasts, products with a matrix add to its sum."""
+        """Context manager: products with a matrix in the body add to its sum."""
         token = _active.set(self)
         try:
             yield
@@ -42,17 +42,17 @@ class GradientSums:
             _active.reset(token)
 
     def of(self, matrix: Tensor) -> tuple[Tensor, _Sum]:
-        """The matrix as all products share it, and its sum."""
+        """The tensor that all products with the matrix share, and its sum."""
         if id(matrix) not in self._shared:
             total = _Sum()
             shared: Tensor = _Shared.apply(matrix, total)  # type: ignore[no-untyped-call]
-            self._shared[id(matrix)] = matrix, shared, total  # the matrix is held, so that its id stays its own
+            self._shared[id(matrix)] = matrix, shared, total  # a reference to the matrix, so that its id is not reused
         _, shared, total = self._shared[id(matrix)]
         return shared, total
 
 
 def summed_product(x: Tensor, matrix: Tensor, *, transposed: bool = False) -> Tensor:
-    """x·W as `product` has it, [K, N, I] to [K, N, O]; within `GradientSums.active` the gradient of W is summed.
+    """x·W as `product`, [K, N, I] to [K, N, O]; within `GradientSums.active` the gradient of W is summed.
 
     Args:
         x: The rows.
@@ -73,7 +73,7 @@ def _sums_here(x: Tensor, matrix: Tensor) -> bool:
 
 
 class _Sum:
-    """A gradient to which products add; nothing before the first."""
+    """A gradient to which products add; None before the first."""
 
     def __init__(self) -> None:
         self.value: Tensor | None = None
@@ -83,7 +83,7 @@ class _Sum:
 
 
 class _Shared(torch.autograd.Function):
-    """The matrix itself. Its gradient is the sum, complete when autograd has gone through all products."""
+    """The matrix itself. Its gradient is the sum, which is complete when autograd has visited all products."""
 
     @staticmethod
     def forward(ctx: torch.autograd.function.FunctionCtx, matrix: Tensor, total: _Sum) -> Tensor:
@@ -100,7 +100,7 @@ class _Shared(torch.autograd.Function):
 
 
 class _SummedProduct(torch.autograd.Function):
-    """The product; the gradient of the matrix goes into its sum, past autograd."""
+    """The product; the gradient of the matrix is added to its sum, not returned to autograd."""
 
     @staticmethod
     def forward(

@@ -2,7 +2,7 @@
 
 Sequential: X̂ = α_SA·X + β_SA·Mixer(Norm(X)); X_out = α_FF·X̂ + β_FF·MLP(Norm(X̂)).
 Parallel: X_out = α_comb·X + β_FF·MLP(Norm(X)) + β_SA·Mixer(Norm(X)), one norm shared by both branches.
-With `arrangement: mlp_first` the two sub-layers of a sequential block change places.
+With `arrangement: mlp_first` the MLP of a sequential block comes before the mixer.
 With post-norm the norm is after each sum; it may also be on the output of a sub-layer (OLMo 2), or on its input and
 output (sandwich). A second skip of the mixer adds X to the second sum too (SimpleTRON).
 
@@ -20,7 +20,7 @@ from typing import cast
 from torch import Tensor, nn
 
 from ablate.nn.pack import Gain, Residual, Shared, Sharing, State, Unpacked, dropout, step
-from ablate.spec.block import NO_GAIN, BlockSpec, GainSpec
+from ablate.spec.block import NO_GAIN, BlockSpec
 from ablate.spec.cost import Cost, total_cost
 from ablate.spec.initialiser import InitialiserSpec
 from ablate.spec.layer import LayerContext
@@ -36,19 +36,19 @@ def build_block(spec: BlockSpec, context: LayerContext) -> Block:
 
 
 class Block(nn.Module, ABC):
-    """What both arrangements have: the mixer, the MLP, the residual, four gains and dropout."""
+    """Base of both arrangements: the mixer, the MLP, the residual, four gains and dropout."""
 
     def __init__(self, spec: BlockSpec, context: LayerContext) -> None:
         super().__init__()
         self.spec = spec
-        self.mixer = build_mixer(spec.mixer, starting(context, spec.initialiser_mixer))
-        self.mlp = build_mlp(spec.mlp, starting(context, spec.initialiser_mlp)) if spec.mlp.present else None
+        self.mixer = build_part(spec.mixer, starting(context, spec.initialiser_mixer))
+        self.mlp = build_part(spec.mlp, starting(context, spec.initialiser_mlp)) if spec.mlp.present else None
         self.norm_mixer = spec.norms[0].build(context.pack, context.width)
         self.norm_mixer_output = _second_norm(spec.norms[0], context)
-        self.mixer_branch = _gain(spec.gains.mixer_branch, context)
-        self.mixer_skip = _gain(spec.gains.mixer_skip, context)
-        self.mlp_branch = _gain(spec.gains.mlp_branch, context)
-        self.mlp_skip = _gain(spec.gains.mlp_skip, context)
+        self.mixer_branch = Gain.of(spec.gains.mixer_branch, context)
+        self.mixer_skip = Gain.of(spec.gains.mixer_skip, context)
+        self.mlp_branch = Gain.of(spec.gains.mlp_branch, context)
+        self.mlp_skip = Gain.of(spec.gains.mlp_skip, context)
         self.residual = cast(Residual, spec.residual.build(context))
         self.branch_scale = context.initialiser.branch_scale(context)
         self.sharing = {name: Sharing(part, context) for name, part in spec.parts}
@@ -60,7 +60,7 @@ class Block(nn.Module, ABC):
         Args:
             x: The stream.
             padding: [K, B, T], True where a token is real.
-            shared: What earlier layers have published; what this one publishes is put into it.
+            shared: The tensors that earlier layers have published; those that this layer publishes are added.
         """
         shared = {} if shared is None else shared
 
@@ -71,7 +71,7 @@ class Block(nn.Module, ABC):
         return self.around(x, mix, shared)
 
     def step(self, x: Tensor, place: int, state: State, shared: Shared | None = None) -> tuple[Tensor, State]:
-        """One token, [K, B, 1, D], and what the mixer keeps; see `Stepping.step`."""
+        """One token [K, B, 1, D] through the block, and the mixer's state for the next token; as `Stepping.step`."""
         shared = {} if shared is None else shared
         kept = [state]
 
@@ -85,7 +85,7 @@ class Block(nn.Module, ABC):
 
     @abstractmethod
     def around(self, x: Tensor, mix: Callable[[Tensor], Tensor], shared: Shared) -> Tensor:
-        """The block round a mixer, the stream to the same."""
+        """The block with `mix` as its mixer, the stream to the same."""
 
     def start(self, x: Tensor, shared: Shared) -> Tensor:
         """The stream at the start of the layer."""
@@ -93,7 +93,7 @@ class Block(nn.Module, ABC):
         return started
 
     def fed_branch(self, x: Tensor, shared: Shared) -> Tensor:
-        """What the MLP gives, with dropout and without its gain."""
+        """The output of the MLP, with dropout and without its gain."""
         assert self.mlp is not None
         return self.drop(self.sharing["mlp"].call(self.mlp, shared, x))
 
@@ -102,12 +102,12 @@ class Block(nn.Module, ABC):
         return dropout(x, self.spec.dropout, self.training)
 
     def scaled(self, branch: Tensor) -> Tensor:
-        """A branch, as the model's parametrisation scales it."""
+        """A branch times the factor of the model's initialiser."""
         return branch if self.branch_scale == 1.0 else branch * self.branch_scale
 
 
 class SequentialBlock(Block):
-    """The MLP reads what the mixer gave."""
+    """Mixer and MLP one after the other."""
 
     def __init__(self, spec: BlockSpec, context: LayerContext) -> None:
         super().__init__(spec, context)
@@ -167,18 +167,9 @@ class ParallelBlock(Block):
         return self.residual.join(x, y, self.mixer_skip, "mixer") if self.spec.skips.mixer > 0 else y
 
 
-def build_mixer(spec: MixerSpec, context: LayerContext) -> nn.Module:
-    """The mixer's module; one that knows nothing of the pack axis is wrapped."""
-    return _built(spec.pack_aware, partial(spec.build, context), context)
-
-
-def build_mlp(spec: MLPSpec, context: LayerContext) -> nn.Module:
-    """The MLP's module, as `build_mixer`."""
-    return _built(spec.pack_aware, partial(spec.build, context), context)
-
-
-def _built(pack_aware: bool, build: Callable[[], nn.Module], context: LayerContext) -> nn.Module:
-    return build() if pack_aware else Unpacked(build, context.pack)
+def build_part(spec: MixerSpec | MLPSpec, context: LayerContext) -> nn.Module:
+    """The module of a mixer or an MLP; one without a pack axis is wrapped in `Unpacked`."""
+    return spec.build(context) if spec.pack_aware else Unpacked(partial(spec.build, context), context.pack)
 
 
 def block_cost(spec: BlockSpec, context: LayerContext, length: int) -> dict[str, Cost]:
@@ -193,7 +184,7 @@ def block_cost(spec: BlockSpec, context: LayerContext, length: int) -> dict[str,
     scaled = sum(gain != NO_GAIN for gain in used)
     joins = (spec.skips.mixer > 0) + spec.skips.mlp
     sums = (spec.skips.mixer == 2) + (spec.arrangement == "parallel")
-    # A gain keeps what it multiplies, dropout its noise; the input of a skip is kept already.
+    # A trained gain keeps its input, dropout its mask; the input of a skip is already kept.
     kept = gains.mixer_branch.trainable + (branches == 2 and gains.mlp_branch.trainable) + branches * (spec.dropout > 0)
     norms = spec.norms[:1] if one_norm else spec.norms
     normed = (norm.cost(context.width, length) * (1 + (norm.place == "sandwich")) for norm in norms)
@@ -206,7 +197,7 @@ def block_cost(spec: BlockSpec, context: LayerContext, length: int) -> dict[str,
     rest = total_cost([*normed, spec.residual.cost(context, length, joins), gained])
     mlp = spec.mlp.cost(context, length)
     if spec.arrangement == "parallel":
-        mlp += Cost(activations=-elements)  # its input is the mixer's
+        mlp += Cost(activations=-elements)  # the mixer keeps the input
     return {"mixer": _mixer_cost(spec.mixer, context, length), "mlp": mlp, "rest": rest}
 
 
@@ -226,14 +217,10 @@ def _counted(
 
 
 def starting(context: LayerContext, initialiser: InitialiserSpec | None) -> LayerContext:
-    """The context of a part whose maps start as this initialiser says, or as the model's does."""
+    """The context with another initialiser, if one is given."""
     return context if initialiser is None else replace(context, initialiser=initialiser)
 
 
 def _second_norm(spec: NormSpec, context: LayerContext) -> nn.Module | None:
-    """The norm on the output of a sub-layer that has a norm before it too."""
+    """The norm on the output of a sub-layer with `place: sandwich`, whose first norm is on its input."""
     return spec.build(context.pack, context.width) if spec.place == "sandwich" else None
-
-
-def _gain(spec: GainSpec, context: LayerContext) -> Gain:
-    return Gain(context.pack, spec.initial(context.depth), trainable=spec.trainable)

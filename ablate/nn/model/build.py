@@ -1,4 +1,4 @@
-"""From a spec to a model, and what it costs. A new family is one entry of `FAMILIES`."""
+"""From a spec to a model and its cost. A new model family is one entry of `FAMILIES`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def build_model(spec: ModelSpec, *, vocabulary: int, context: int, classes: int 
 
 
 def outline(spec: ModelSpec, *, vocabulary: int, context: int, classes: int = 0) -> nn.Module:
-    """A pack of one without values: its tensors have names and shapes, and take no memory.
+    """A pack of one on the meta device: its tensors have names and shapes, but no values and no memory.
 
     Args:
         spec: The model.

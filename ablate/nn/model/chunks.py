@@ -1,8 +1,8 @@
 """Losses over a large vocabulary in chunks of tokens, so that the logits of a batch are never all in memory.
 
-Each chunk is computed again in the backward pass (`nn.pack.recompute`), at the price of a second product with the
-matrix of the head, whose gradient is summed in one place (`nn.kernels.summed_product`). Cut Your Losses in
-Large-Vocabulary Language Models (arXiv:2411.09009) has the same aim.
+Each chunk is computed again in the backward pass (`nn.pack.recompute`), which costs a second product with the matrix of
+the head, whose gradient is summed in one place (`nn.kernels.summed_product`). The same idea, as a GPU kernel: Cut Your
+Losses in Large-Vocabulary Language Models (arXiv:2411.09009).
 
 Shapes: K pack, B batch, T tokens, N = B·T, D width, V vocabulary.
 """
@@ -26,7 +26,7 @@ def chunked_logits(tokens: int | None) -> Iterator[None]:
     """Context manager: a model returns features [K, B, T, D] instead of logits in the body; None: logits as usual.
 
     Args:
-        tokens: The tokens whose logits are computed at once, for losses that the model itself adds.
+        tokens: Number of tokens whose logits are computed at once, for losses that the model itself adds.
     """
     token = _chunk.set(tokens)
     try:
@@ -36,7 +36,7 @@ def chunked_logits(tokens: int | None) -> Iterator[None]:
 
 
 def logit_chunk() -> int | None:
-    """The tokens whose logits are computed at once; None: all."""
+    """Number of tokens whose logits are computed at once; None for all."""
     return _chunk.get()
 
 

@@ -1,4 +1,4 @@
-"""Pooling of an encoder's tokens and a small MLP to the classes.
+"""Pooling of an encoder's tokens, and a small MLP from the pooled vector to the classes.
 
 Shapes: K pack, B batch, T tokens, D width.
 """
@@ -33,7 +33,7 @@ class Classifier(nn.Module):
 
 
 def pool(kind: str, x: Tensor, padding: Tensor | None) -> Tensor:
-    """[K, B, T, D] to [K, B, D]: the first real token (CLS, if there is one), or the mean of the real ones."""
+    """[K, B, T, D] to [K, B, D]: the first real token (CLS, if the model has one), or the mean of the real tokens."""
     if padding is None:
         return x.mean(2) if kind == "mean" else x[:, :, 0]
     if kind != "mean":
@@ -44,7 +44,7 @@ def pool(kind: str, x: Tensor, padding: Tensor | None) -> Tensor:
 
 
 def classifier_cost(spec: HeadSpec, inputs: int, classes: int) -> Cost:
-    """Cost of a `Classifier` for one example; an activation counts as one product an element."""
+    """Cost of a `Classifier` for one example; an activation counts as one multiplication for each element."""
     total = Cost()
     for wide, narrow in pairwise((inputs, *spec.hidden, classes)):
         total += linear_cost(1, wide, narrow, bias=True)

@@ -16,7 +16,7 @@ from ablate.spec.cost import Cost
 from ablate.spec.model import ModelSpec
 
 States = tuple[State, ...]
-"""What the embedding, and each block at each of its passes, keeps of the tokens it has read."""
+"""The states of the embedding, and of each block at each of its passes, after the tokens read so far."""
 
 
 class Decoder(TokenHead):
@@ -29,7 +29,7 @@ class Decoder(TokenHead):
         self.further = nn.ModuleList(FurtherToken(spec, context, pack) for _ in range(modules))
 
     def forward(self, tokens: Tensor, padding: Tensor | None = None) -> Tensor:
-        """Token ids [K, B, T] to logits of the next token [K, B, T, V]; in training further losses are added.
+        """Token ids [K, B, T] to logits of the next token [K, B, T, V]; in training auxiliary losses are added.
 
         `padding` [K, B, T] is True where a token is real, or numbers documents that see nothing of one another.
         """
@@ -63,7 +63,7 @@ class Decoder(TokenHead):
         return self.capped_logits(self.norm(hidden))
 
     def step(self, tokens: Tensor, place: int, states: States) -> tuple[Tensor, States]:
-        """What `forward` gives for one token more: ids [K, B, 1] to logits [K, B, 1, V].
+        """The output of `forward` for one more token: ids [K, B, 1] to logits [K, B, 1, V].
 
         Args:
             tokens: The token at `place`, counted from 0.

@@ -1,4 +1,4 @@
-"""What looks back in the embedding: hashed pairs of tokens, and a share of the embedding before.
+"""Optional parts of the embedding: hashed pairs of tokens, a share of the previous embedding, and segments.
 
 Shapes: K pack, B batch, T tokens, D width, V vocabulary, R rows of the table of pairs.
 """
@@ -18,7 +18,7 @@ _NOW, _BEFORE = 36313, 27191
 
 
 class Bigrams(nn.Module):
-    """The table of pairs; see `BigramSpec`."""
+    """The table of hashed pairs of tokens (`BigramSpec`)."""
 
     def __init__(self, spec: BigramSpec, context: LayerContext, vocabulary: int) -> None:
         super().__init__()
@@ -28,14 +28,14 @@ class Bigrams(nn.Module):
         self.widen = None if width == context.width else linear(context, width, context.width)
 
     def forward(self, tokens: Tensor, before: Tensor | None) -> Tensor:
-        """Ids [K, B, T], and the one before the first [K, B, 1] if there is one, to [K, B, T, D]."""
+        """Ids [K, B, T], and the id before the first [K, B, 1] or None, to [K, B, T, D]."""
         hashed = pairs(tokens, before, self.rows)
         x: Tensor = self.table(hashed)
         return x if self.widen is None else self.widen(x)
 
 
 def pairs(tokens: Tensor, before: Tensor | None, rows: int) -> Tensor:
-    """Row of each id and the one before it, [K, B, T]; that of an id without one before it is the last."""
+    """The row of each id and the previous one, [K, B, T]; the last row for an id without a previous one."""
     previous = torch.cat([tokens[..., :1] if before is None else before, tokens[..., :-1]], -1)
     rows_of_pairs = ((_NOW * tokens) ^ (_BEFORE * previous)) % (rows - 1)
     if before is not None:
@@ -44,7 +44,7 @@ def pairs(tokens: Tensor, before: Tensor | None, rows: int) -> Tensor:
 
 
 class Smear(Packed):
-    """A share of the embedding before; see `SmearSpec`."""
+    """Adds a share of the previous embedding (`SmearSpec`)."""
 
     gate: Tensor
     scale: Tensor
@@ -56,7 +56,7 @@ class Smear(Packed):
         self.declare("scale", (1,), zeros)
 
     def forward(self, x: Tensor, before: Tensor | None) -> Tensor:
-        """Embeddings [K, B, T, D], and the one before the first [K, B, 1, D] if there is one, to [K, B, T, D]."""
+        """Embeddings [K, B, T, D], and the one before the first [K, B, 1, D] or None, to [K, B, T, D]."""
         first = torch.zeros_like(x[:, :, :1]) if before is None else before
         previous = torch.cat([first, x[:, :, :-1]], 2)
         share = (x[..., : self.inputs] @ self.gate.unsqueeze(1)).sigmoid() * self.scale.view(-1, 1, 1, 1)
@@ -64,7 +64,7 @@ class Smear(Packed):
 
 
 class Segments(nn.Module):
-    """A table [segments, D]; see `ModelSpec.segments`."""
+    """A table [segments, D] (`ModelSpec.segments`)."""
 
     def __init__(self, segments: int, context: LayerContext) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class Segments(nn.Module):
         self.table = Embedding(context.pack, *shape, initial=context.initial("embedding", *shape))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Embeddings [K, B, T, D] of texts that are segment 0, to the same with its row."""
+        """Embeddings [K, B, T, D] of texts in segment 0 plus the row of that segment."""
         return x + self.table.weight[:, 0, None, None]
 
 
@@ -84,7 +84,7 @@ def bigram_cost(spec: BigramSpec, width: int, vocabulary: int, length: int) -> C
 
 
 def smear_cost(spec: SmearSpec, width: int, length: int) -> Cost:
-    """Cost of `Smear` over one sequence; kept are embeddings and shares."""
+    """Cost of `Smear` over one sequence. Kept: embeddings and shares."""
     return Cost(
         parameters=spec.inputs + 1,
         multiplications=length * (spec.inputs + 1 + width),

@@ -47,7 +47,7 @@ class Pooled(Stack):
 
 
 class ClsToken(Packed):
-    """A learnt token before the first, which gets no position."""
+    """A trained token before the first, without a position."""
 
     weight: Tensor
 

@@ -1,8 +1,8 @@
 """The Transformer that reads one text and writes another (arXiv:1706.03762): encoder, decoder with cross-attention.
 
 One embedding matrix serves the source, the target and, if `tied_head`, the logits. Three masks: the source's padding in
-the encoder and in the cross-attention, the target's padding and the future in the decoder. The target goes in shifted
-right by one, which is the task's to do.
+the encoder and in the cross-attention, the target's padding and the future in the decoder. The task shifts the target
+right by one.
 
 Shapes: K pack, B batch, S source tokens, T target tokens, D width, V vocabulary.
 """
@@ -15,7 +15,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from ablate.nn.model.block import block_cost, build_mixer, build_mlp, starting
+from ablate.nn.model.block import block_cost, build_part, starting
 from ablate.nn.model.decoder import States
 from ablate.nn.model.stack import (
     TokenHead,
@@ -72,7 +72,7 @@ class EncoderDecoder(TokenHead):
     def decode_step(
         self, memory: Tensor, target: Tensor, place: int, states: States, source_padding: Tensor | None = None
     ) -> tuple[Tensor, States]:
-        """What `decode` gives for one target token more, [K, B, 1] to [K, B, 1, V]; see `Decoder.step`."""
+        """The output of `decode` for one more target token, [K, B, 1] to [K, B, 1, V]; as `Decoder.step`."""
         y = self.embed(target, place)
         kept = []
         for block, state in zip(self.decoder_blocks, states or ((),) * len(self.decoder_blocks), strict=True):
@@ -84,16 +84,16 @@ class EncoderDecoder(TokenHead):
 class DecoderBlock(nn.Module):
     """Causal mixer, cross-attention, MLP; each with dropout, a skip and a norm before (pre) or after the sum (post).
 
-    The norm and the initialiser of the block's mixer are those of the cross-attention too.
+    The cross-attention has the norm and the initialiser of the block's mixer.
     """
 
     def __init__(self, spec: BlockSpec, cross: MixerSpec, causal: LayerContext, crossing: LayerContext) -> None:
         super().__init__()
         self.spec = spec
         before_mixer, before_mlp = spec.norms
-        self.mixer = build_mixer(spec.mixer, starting(causal, spec.initialiser_mixer))
-        self.cross = build_mixer(cross, starting(crossing, spec.initialiser_mixer))
-        self.mlp = build_mlp(spec.mlp, starting(causal, spec.initialiser_mlp))
+        self.mixer = build_part(spec.mixer, starting(causal, spec.initialiser_mixer))
+        self.cross = build_part(cross, starting(crossing, spec.initialiser_mixer))
+        self.mlp = build_part(spec.mlp, starting(causal, spec.initialiser_mlp))
         self.norm_mixer = before_mixer.build(causal.pack, causal.width)
         self.norm_cross = before_mixer.build(causal.pack, causal.width)
         self.norm_mlp = before_mlp.build(causal.pack, causal.width)
@@ -106,7 +106,7 @@ class DecoderBlock(nn.Module):
     def step(
         self, x: Tensor, place: int, state: State, memory: Tensor, memory_padding: Tensor | None
     ) -> tuple[Tensor, State]:
-        """One target token, [K, B, 1, D], and what the mixer keeps; see `Stepping.step`."""
+        """One target token [K, B, 1, D] through the block, and the mixer's state for the next; as `Stepping.step`."""
         kept = [state]
 
         def mix(y: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Predicting tokens after the next one, in training alone; see `MultiTokenSpec`.
+"""Prediction of tokens after the next one, in training only (`MultiTokenSpec`).
 
 Shapes: K pack, B batch, T tokens, D width, V vocabulary.
 """
@@ -33,7 +33,7 @@ class FurtherToken(nn.Module):
         self.block = build_block(spec.block, layer_context)
 
     def forward(self, embedded: Tensor, hidden: Tensor) -> Tensor:
-        """Embeddings of the tokens to come [K, B, T, D] and what was made of those before, to the same."""
+        """Embeddings of the following tokens and hidden states of the previous ones, both [K, B, T, D], to the same."""
         joined = self.join(torch.cat([self.norm_embedding(embedded), self.norm_hidden(hidden)], -1))
         residual = self.block.residual
         y: Tensor = residual.close(self.block(residual.open(joined)))
@@ -54,7 +54,7 @@ def add_further_losses(
         weights: One for each token after the next.
         tokens: Ids, [K, B, T].
         embedded: Their embeddings, [K, B, T, D].
-        hidden: What the blocks of the model give, [K, B, T, D].
+        hidden: The output of the blocks of the model, [K, B, T, D].
         modules: One for each token after the next.
         logits: The final norm and the head, [K, ..., D] to [K, ..., V].
     """
@@ -66,7 +66,7 @@ def add_further_losses(
 
 
 def add_token_loss(weight: float, x: Tensor, targets: Tensor, logits: Callable[[Tensor], Tensor]) -> None:
-    """Add the mean cross entropy of targets [K, B, T], as long as there are any, by `logits` of x [K, B, T, ...]."""
+    """Add the mean cross entropy of targets [K, B, T], if there are any, under the `logits` of x [K, B, T, ...]."""
     if not targets.shape[2]:
         return
 
@@ -103,7 +103,7 @@ def further_cost(spec: ModelSpec, vocabulary: int, context: int, length: int) ->
                 activations=2 * tokens * spec.width,
             )
             total += norm * 2 + linear_cost(tokens, 2 * spec.width, spec.width)
-            # A cost over no tokens is one of parameters alone.
+            # Without tokens only the parameters count.
             block = sum(block_cost(spec.block, layer_context, max(1, tokens)).values(), Cost())
             total += block if tokens else Cost(parameters=block.parameters)
             total += replace(spec.final_norm.cost(spec.width, rows), parameters=0)

@@ -1,4 +1,4 @@
-"""What a block or a model needs, part by part: in training, or for one more token in inference.
+"""The cost of a block or a model, part by part: in training, or for one more token in inference.
 
 Shapes: L tokens, D width.
 """
@@ -32,7 +32,7 @@ class Layers:
         count: How many there are.
         block: Their spec.
         parts: Cost of one layer, by the names of `PARTS`.
-        cache: Scalars that one layer keeps of a sequence in inference; 0 in training.
+        cache: Number of scalars that one layer caches for a sequence in inference; 0 in training.
     """
 
     first: int
@@ -53,7 +53,7 @@ class Price:
 
     Attributes:
         layers: Runs of equal layers.
-        around: Embedding, positions, final norm and head; nothing where blocks are priced alone.
+        around: Cost of embedding, positions, final norm and head; zero if only blocks are priced.
     """
 
     layers: tuple[Layers, ...]
@@ -66,14 +66,14 @@ class Price:
 
     @property
     def cache(self) -> int:
-        """Scalars that inference keeps of a sequence, in all layers."""
+        """Number of scalars that inference caches for a sequence, in all layers."""
         return sum(run.cache * run.count for run in self.layers)
 
 
 def recomputed_activations(spec: ModelSpec, context: int) -> tuple[int, int]:
-    """The scalars of one example that are not kept if each block is computed again, and those of the largest block.
+    """Numbers of scalars of one example that recomputing each block saves, and that the largest block keeps.
 
-    Of each pass through a block only the stream at its start is kept.
+    For each pass through a block only the stream at its start is kept.
 
     Args:
         spec: The model.
@@ -97,7 +97,7 @@ def recomputed_activations(spec: ModelSpec, context: int) -> tuple[int, int]:
 
 
 def logit_activations(spec: ModelSpec, vocabulary: int, length: int) -> tuple[int, int]:
-    """The scalars of the logits and of the loss's other tensors: of one example, and of one token."""
+    """Numbers of scalars of the logits and the other tensors of the loss: for one example, and for one token."""
     if not vocabulary or spec.head is not None:
         return 0, 0
     each = token_head_cost(spec, vocabulary, 1).activations - spec.width
@@ -112,13 +112,13 @@ def price(spec: ModelSpec, *, context: int, vocabulary: int = 0, classes: int = 
     Args:
         spec: The model.
         context: The longest input in tokens.
-        vocabulary: Number of token ids; 0 prices the blocks alone.
+        vocabulary: Number of token ids; with 0 only the blocks are priced.
         classes: Number of classes, for a model with a `head`.
-        inference: Whether to price one more token after `context` - 1 tokens that are cached. A bidirectional model has
-            no cache and reads all tokens again.
+        inference: Whether to price one more token after `context` - 1 cached tokens. A bidirectional model has no cache
+            and reads all tokens again.
 
     Raises:
-        ValidationError: A mixer refuses this context.
+        ValidationError: A mixer does not support this context.
     """
     spec.check_context(context)
     steps = inference and spec.causal

@@ -1,4 +1,4 @@
-"""What every family has: token embedding with positions, a stack of blocks, a final norm. And what these cost.
+"""The base of all model families, and its cost: token embedding with positions, a stack of blocks, a final norm.
 
 Shapes: K pack, B batch, T tokens, D width, V vocabulary.
 """
@@ -48,7 +48,7 @@ class Stack(nn.Module):
         vocabulary: Number of token ids V.
         context: The longest input in tokens.
         pack: K.
-        causal: Whether the future is hidden; None: as the family has it.
+        causal: Whether the future is hidden; None for the default of the family.
     """
 
     def __init__(
@@ -83,16 +83,16 @@ class Stack(nn.Module):
         self.norm = spec.final_norm.build(pack, spec.width)
 
     def embed(self, tokens: Tensor, first: int = 0, before: State = (), documents: Tensor | None = None) -> Tensor:
-        """Token ids [K, B, T], from place `first` on, to [K, B, T, D], with positions, normed if the model says so.
+        """Token ids [K, B, T] to embeddings [K, B, T, D], with positions and the other parts that the model has.
 
         Args:
             tokens: The ids.
-            first: Place of the first of them in the text.
-            before: What `look_back` gave for the token before the first.
-            documents: Numbers of the documents, [K, B, T]; positions are counted in each document.
+            first: Position of the first of them in the text.
+            before: The result of `look_back` for the token before the first.
+            documents: Numbers of the documents, [K, B, T]; positions then start at 0 in each document.
 
         Raises:
-            ValueError: They have another shape, or no tokens.
+            ValueError: The ids have another shape, or there are none.
         """
         if tokens.dim() != 3 or 0 in tokens.shape:
             raise ValueError(f"token ids [K, B, T] of one token at least are expected; got {list(tokens.shape)}")
@@ -113,13 +113,18 @@ class Stack(nn.Module):
         return x if self.embedding_map is None else self.embedding_map(x)
 
     def look_back(self, token: Tensor, before: State) -> State:
-        """What the embedding of the next token asks of a token [K, B, 1], given what this one was given."""
+        """The state that the embedding of the next token reads: token ids [K, B, 1] and their embeddings.
+
+        Args:
+            token: The ids of this token.
+            before: The state that the embedding of this token has read.
+        """
         if self.bigrams is None and self.smear is None:
             return ()
         return token, self._looked_up(token, before[0] if before else None)
 
     def _looked_up(self, tokens: Tensor, before: Tensor | None) -> Tensor:
-        """Rows of the tables of tokens and of pairs, [K, B, T, D]."""
+        """Sums of rows of the tables of tokens and of pairs, [K, B, T, D]."""
         x: Tensor = self.embedding(tokens)
         return x if self.bigrams is None else x + self.bigrams(tokens, before)
 
@@ -136,7 +141,7 @@ class Stack(nn.Module):
     def through(
         self, x: Tensor, run: Callable[[Block, Tensor, Shared], Tensor], tokens: Tensor | None = None
     ) -> Tensor:
-        """Embeddings [K, B, T, D] through all blocks, in their order, as `run` runs one."""
+        """Embeddings [K, B, T, D] through all blocks, in their order; `run` computes one block."""
         blocks = [cast(Block, block) for block in self.blocks]
         shared: Shared = {self.stream: x} if self.stream in self.read else {}
         if tokens is not None and self.tokens in self.read:
@@ -150,11 +155,11 @@ class Stack(nn.Module):
 
 
 def _passed(run: Callable[[Block, Tensor, Shared], Tensor], block: Block, stream: Tensor, shared: Shared) -> Tensor:
-    """The stream through a block, which is computed again in the backward pass if the trainer asks for it."""
+    """The stream through a block, which is computed again in the backward pass if `recomputes`."""
     call, before = next_call(), dict(shared)
 
     def passed(x: Tensor) -> tuple[Tensor, Shared]:
-        own = dict(before)  # the second pass must find what the first has written
+        own = dict(before)  # a copy, so that both passes start with the same tensors
         with same_call(call):
             y = run(block, x, own)
         return y, {tensor: value for tensor, value in own.items() if before.get(tensor) is not value}
@@ -165,7 +170,7 @@ def _passed(run: Callable[[Block, Tensor, Shared], Tensor], block: Block, stream
 
 
 def share_modules(blocks: Iterable[nn.Module]) -> None:
-    """Let later layers use the modules of earlier ones, as far as these say so (`Packed.share_key`).
+    """Replace modules of later layers by those of earlier ones with an equal `Packed.share_key`.
 
     The first layer owns such a module: its tensors have one name in the `state_dict`.
     """
@@ -176,11 +181,11 @@ def share_modules(blocks: Iterable[nn.Module]) -> None:
                 first = owned.setdefault(child.share_key, child)
                 if first is not child:
                     delattr(parent, name)
-                    parent.__dict__[name] = first  # used, and no module of this layer
+                    parent.__dict__[name] = first  # used, but not registered as a module of this layer
 
 
 def shared_parameters(layers: Iterable[LayerContext]) -> int:
-    """What layers count too often, whose positions are one module for all."""
+    """Parameters that the costs of layers count more than once, because one position module serves all layers."""
     tables = Counter(
         (layer_context.positions, layer_context.positions.cost(layer_context, 1).parameters)
         for layer_context in layers
@@ -204,9 +209,9 @@ class TokenHead(Stack):
         self.head_bias = HeadBias(pack, vocabulary) if spec.head_bias else None
 
     def logits(self, x: Tensor) -> Tensor:
-        """[K, B, T, D] to [K, B, T, V]; in training the loss of their size is added.
+        """[K, B, T, D] to [K, B, T, V]; in training the z-loss is added.
 
-        If logits are computed in chunks, it returns its input: `logits_of_features` is for the chunks.
+        If logits are computed in chunks, this returns its input, and the loss calls `logits_of_features` by chunk.
         """
         return x if logit_chunk() else self.logits_of_features(x)
 
@@ -252,7 +257,7 @@ def stack_cost(spec: ModelSpec, vocabulary: int, context: int, length: int, *, c
     for _, same in itertools.groupby(spec.blocks, key=id):  # layers without an exception share one spec
         block, *others = same
         count = 1 + len(others)
-        # And one cost, unless what a layer reads of others depends on its index.
+        # They have one cost, unless it depends on the layer's index or number of passes.
         apart = block.differs_by_layer or bool(spec.loops)
         alike, times = (range(first, first + count), 1) if apart else (range(first, first + 1), count)
         for layer in alike:

@@ -16,7 +16,7 @@ from ablate.spec.layer import LayerContext
 
 
 class HeadTransform(nn.Module):
-    """N(act(W·x + b)); see `HeadTransformSpec`."""
+    """N(act(W·x + b)) (`HeadTransformSpec`)."""
 
     def __init__(self, spec: HeadTransformSpec, context: LayerContext) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class HeadMap(Linear):
 
 
 class HeadBias(Packed):
-    """One number for each token, added to its logits; from 0."""
+    """A trained number for each token id, added to its logits; initially 0."""
 
     value: Tensor
 
@@ -58,7 +58,7 @@ class HeadBias(Packed):
 
 
 def head_transform_cost(spec: HeadTransformSpec, width: int, length: int) -> Cost:
-    """Cost of `HeadTransform` over one sequence; the activation counts as one product an element."""
+    """Cost of `HeadTransform` over one sequence; the activation counts as one multiplication for each element."""
     elements = length * width
     bent = Cost(multiplications=elements, activations=KEPT.get(spec.activation, 1) * elements)
     return linear_cost(length, width, width, bias=spec.bias) + bent + spec.norm.cost(width, length)

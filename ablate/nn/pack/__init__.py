@@ -40,7 +40,7 @@ from ablate.nn.pack.recompute import is_second_pass, recomputed, recomputes, rec
 from ablate.nn.pack.residual import Residual
 from ablate.nn.pack.sharing import Shared, Sharing
 from ablate.nn.pack.short_convolution import ShortConvolution, short_convolution_cost
-from ablate.nn.pack.stepping import State, Stepping, step
+from ablate.nn.pack.stepping import State, Stepping, extended, step
 from ablate.nn.pack.unpacked import Unpacked
 from ablate.spec.initialiser import zeros
 from ablate.spec.part import Sublayer
@@ -76,6 +76,7 @@ __all__ = [
     "collects_losses",
     "constant",
     "dropout",
+    "extended",
     "gathers",
     "identity",
     "initialise",

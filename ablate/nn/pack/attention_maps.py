@@ -77,8 +77,10 @@ def maps_cost(context: LayerContext, length: int, maps: int = 4) -> Cost:
     )
 
 
-def visible_tokens(x: Tensor, padding: Tensor | None, *, causal: bool, window: int | None) -> Tensor:
-    """Which tokens a row may look at, [K, B, 1, T, T]; a token always sees itself, so that no row is empty.
+def visible_tokens(x: Tensor, padding: Tensor | None, *, causal: bool, window: int | None) -> Tensor | None:
+    """Which tokens each token sees, [K·B, 1, T, T]; None if all tokens, or in causal attention all earlier ones.
+
+    A token always sees itself, so that no row is empty.
 
     Args:
         x: [K, B, T, D].
@@ -86,17 +88,20 @@ def visible_tokens(x: Tensor, padding: Tensor | None, *, causal: bool, window: i
         causal: Whether the future is hidden.
         window: Tokens seen to each side, the own one counted; None for all.
     """
+    if padding is None and window is None:
+        return None
     length = x.shape[2]
     near = torch.ones(length, length, dtype=torch.bool, device=x.device)
     if window is not None:
         near = near.triu(1 - window).tril(window - 1)
     if causal:
         near = near.tril()
-    if padding is not None and numbers_documents(padding):
-        return same_document(padding) & near
     if padding is None:
-        return near.expand(*x.shape[:2], 1, length, length)
-    return (padding[:, :, None, None, :] | torch.eye(length, dtype=torch.bool, device=x.device)) & near
+        return near.expand(x.shape[0] * x.shape[1], 1, length, length)
+    if numbers_documents(padding):
+        return (same_document(padding) & near).flatten(0, 1)
+    own = torch.eye(length, dtype=torch.bool, device=x.device)
+    return ((padding[:, :, None, None, :] | own) & near).flatten(0, 1)
 
 
 def visible_pairs(context: LayerContext, length: int) -> int:

@@ -1,4 +1,4 @@
-"""Losses that parts of a model add to that of the task while they are trained: balance of experts, size of logits.
+"""Losses that parts of a model add to that of the task in training: load balance of experts, size of logits.
 
 Shapes: K pack.
 """
@@ -26,7 +26,7 @@ def auxiliary_losses() -> Iterator[list[Tensor]]:
 
 
 def collects_losses() -> bool:
-    """Whether somebody collects losses, so that they are worth computing."""
+    """Whether losses are being collected; otherwise they need not be computed."""
     return _collected.get() is not None
 
 

@@ -1,7 +1,7 @@
 """Several documents in one window: which tokens share a document, and where in its document a token stands.
 
-Documents are given by numbers [K, B, T] (integers) in place of the truth values of a padding mask. Tokens of one number
-are adjacent. Shapes: K pack, B batch, T tokens, D width.
+Documents are given by integers [K, B, T] in place of the booleans of a padding mask. The tokens of a document are
+adjacent. Shapes: K pack, B batch, T tokens, D width.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from torch import Tensor, nn
 
 
 def numbers_documents(padding: Tensor | None) -> bool:
-    """Whether a padding argument holds numbers of documents, not truth values."""
+    """Whether a padding argument holds numbers of documents, not booleans."""
     return padding is not None and padding.dtype != torch.bool
 
 
 def same_document(numbers: Tensor) -> Tensor:
-    """Which tokens share a document: numbers [K, B, T] to truth values [K, B, 1, T, T]."""
+    """Which tokens share a document: numbers [K, B, T] to booleans [K, B, 1, T, T]."""
     return numbers[:, :, None, :, None] == numbers[:, :, None, None, :]
 
 
 def places_in_documents(numbers: Tensor) -> Tensor:
-    """The place of each token in its document, from 0: numbers [K, B, T] to int64 [K, B, T].
+    """The position of each token in its document, from 0: numbers [K, B, T] to int64 [K, B, T].
 
     A document that began before the window counts from the first token of the window.
     """
@@ -32,10 +32,10 @@ def places_in_documents(numbers: Tensor) -> Tensor:
 
 
 def add_positions_of_documents(positions: nn.Module, x: Tensor, numbers: Tensor) -> Tensor:
-    """Positions that are added to the embedding, from 0 in each document: x [K, B, T, D] to the same.
+    """Add positions to embeddings, starting at 0 in each document: x [K, B, T, D] to the same.
 
     Args:
-        positions: Adds a row to each token, by its place in the window.
+        positions: Adds a row to each token, by its position in the window.
         x: The embedding.
         numbers: Of the documents, [K, B, T].
     """

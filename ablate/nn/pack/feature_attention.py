@@ -1,7 +1,7 @@
-"""Multi-head φ-attention, φ being any feature map: y_t = φ(q_t)·Σ_s φ(k_s)ᵀ·v_s / (φ(q_t)·Σ_s φ(k_s)ᵀ).
+"""Multi-head φ-attention for any feature map φ: y_t = φ(q_t)·Σ_s φ(k_s)ᵀ·v_s / (φ(q_t)·Σ_s φ(k_s)ᵀ).
 
 Bidirectional: s runs over all real tokens; causal: over real s ≤ t (prefix sums). Time and memory are linear in T.
-The positions of a layer turn queries and keys before φ.
+The positions of a layer are applied to queries and keys before φ.
 
 Shapes: K pack, B batch, T tokens, D width, H heads, d_h = D/H head width, m features.
 """
@@ -22,7 +22,7 @@ class FeatureMap(Packed, ABC):
     """φ, the same for queries and keys.
 
     Attributes:
-        logarithmic: Whether `forward` gives log φ, φ being positive; the attention then never overflows.
+        logarithmic: Whether `forward` returns log φ of a positive φ; the attention then never overflows.
     """
 
     logarithmic: bool
@@ -33,7 +33,7 @@ class FeatureMap(Packed, ABC):
 
 
 class FeatureAttention(AttentionMaps):
-    """Four maps without biases round φ-attention."""
+    """φ-attention with four maps without biases."""
 
     def __init__(self, context: LayerContext, features: FeatureMap) -> None:
         super().__init__(context)
@@ -47,7 +47,7 @@ class FeatureAttention(AttentionMaps):
         return self.joined(attend(q, k, v, is_causal=self.causal, real=real))
 
     def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
-        """The state is kept, and the sum of features."""
+        """The state: Σ φ(k)ᵀ·v with Σ φ(k) as its last column, and the largest logarithm so far."""
         q, k, v = self._features(x, place)
         y, state = linear_attention.recur_normalised(q, k, v, state, logarithmic=self.features.logarithmic)
         return self.joined(y), state
@@ -60,7 +60,7 @@ class FeatureAttention(AttentionMaps):
 
 
 def state_size(context: LayerContext, size: int) -> int:
-    """Scalars of Σ φ(k)ᵀ·v and Σ φ(k) in all heads, φ giving `size` features."""
+    """Number of scalars of Σ φ(k)ᵀ·v and Σ φ(k) in all heads, for `size` features."""
     return size * (context.inner_width + context.heads)
 
 
@@ -71,7 +71,7 @@ def feature_attention_cost(context: LayerContext, length: int, size: int, featur
         context: Context of the mixer's layer.
         length: L, tokens.
         size: m, features of a query or key.
-        feature: Cost of φ for one query or key, with what it keeps for the backward pass beside its result.
+        feature: Cost of φ for one query or key; its activations do not include the result.
         logarithmic: As `FeatureMap.logarithmic`.
     """
     vectors, d_h = length * context.heads, context.head_width

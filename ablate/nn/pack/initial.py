@@ -1,7 +1,7 @@
 """Initial values: each member of a pack gets the values of its own seed, independent of the other members.
 
-The random stream of a parameter is keyed by (seed, qualified name, shape), so two variants of one seed start equal
-wherever they have a parameter of the same name and shape (common random numbers).
+The random stream of a parameter is keyed by (seed, qualified name, shape), so two variants of one seed have the same
+initial values in all parameters of the same name and shape (common random numbers).
 """
 
 from __future__ import annotations

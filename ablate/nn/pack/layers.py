@@ -9,10 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor, arange
 
 from ablate.nn.kernels.product import product
-from ablate.nn.kernels.rms_norm import rms_norm
+from ablate.nn.kernels.rms_norm import along, rms_norm
 from ablate.nn.kernels.summed_product import summed_product
 from ablate.nn.pack.initial import constant
 from ablate.nn.pack.packed import Packed
+from ablate.spec.block import GainSpec
 from ablate.spec.initialiser import Initial, Role, zeros
 from ablate.spec.layer import LayerContext
 
@@ -49,13 +50,13 @@ class Linear(Packed):
 
 
 def linear(context: LayerContext, inputs: int, outputs: int, *, bias: bool = False, role: Role = "hidden") -> Linear:
-    """A map that starts as the model's initialiser says.
+    """A map with the initial values of the model's initialiser.
 
     Args:
         context: Context of its layer.
         inputs: Width of the input.
         outputs: Width of the output.
-        bias: Whether there is one.
+        bias: Whether it has a bias.
         role: `output` for the last map of a branch, `head` for one to logits.
     """
     initial, initial_bias = context.initial(role, inputs, outputs), context.initialiser.initial_bias(inputs)
@@ -89,7 +90,7 @@ class Embedding(Packed):
 class RMSNorm(Packed):
     """x·g / √(mean x² + ε) over the last axis (arXiv:1910.07467).
 
-    `gain` says whether there is a g; with `eps_outside` the divisor is √(mean x²) + ε.
+    Without `gain` g is 1; with `eps_outside` the divisor is √(mean x²) + ε.
     """
 
     weight: Tensor | None
@@ -113,7 +114,7 @@ class RMSNorm(Packed):
             return rms_norm(x, self.weight, self.eps)
         else:
             y = F.rms_norm(x, x.shape[-1:], eps=self.eps)
-        return y if self.weight is None else y * _along(self.weight, x)
+        return y if self.weight is None else y * along(self.weight, x)
 
 
 class LayerNorm(Packed):
@@ -137,8 +138,8 @@ class LayerNorm(Packed):
     def forward(self, x: Tensor) -> Tensor:
         """[K, ..., D] to the same."""
         y = F.layer_norm(x, x.shape[-1:], eps=self.eps)
-        y = y if self.weight is None else y * _along(self.weight, x)
-        return y if self.bias is None else y + _along(self.bias, x)
+        y = y if self.weight is None else y * along(self.weight, x)
+        return y if self.bias is None else y + along(self.bias, x)
 
 
 class Gain(Packed):
@@ -150,6 +151,11 @@ class Gain(Packed):
         super().__init__(pack)
         self.neutral = init == 1.0 and not trainable
         self.declare("value", (), constant(init), trainable=trainable)
+
+    @classmethod
+    def of(cls, spec: GainSpec, context: LayerContext) -> Gain:
+        """The module of a `GainSpec`."""
+        return cls(context.pack, spec.initial(context.depth), trainable=spec.trainable)
 
     def forward(self, x: Tensor) -> Tensor:
         """[K, ...] times the gain."""
@@ -168,8 +174,3 @@ class HeadGain(Packed):
     def forward(self, x: Tensor) -> Tensor:
         """[K, B, H, T, d_h] times the gain of each head."""
         return x * self.value.view(self.pack, 1, -1, 1, 1)
-
-
-def _along(weight: Tensor, x: Tensor) -> Tensor:
-    """[K, D] shaped to multiply [K, ..., D]."""
-    return weight.view(weight.shape[0], *[1] * (x.dim() - 2), weight.shape[1])

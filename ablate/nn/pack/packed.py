@@ -1,4 +1,4 @@
-"""`Packed`: a module that says of each of its tensors how it starts and whether weight decay touches it."""
+"""`Packed`: a module that declares the initial values of its tensors, and which of them have weight decay."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class Packed(nn.Module):
     Attributes:
         pack: K.
         initial: Name of a tensor to the rule of its initial values.
-        decayed: Names of the parameters that weight decay pulls to zero (matrices; not gains, norms, biases).
-        depthwise: Names of the parameters with two axes that are no matrices: depthwise filters, whose fan-in is their
+        decayed: Names of the parameters with weight decay (matrices; not gains, norms, biases).
+        depthwise: Names of the parameters with two axes that are not matrices: depthwise filters, whose fan-in is their
             number of taps.
     """
 
     is_table: ClassVar[bool] = False
-    """Whether its weight is a table of vectors, for tokens or positions, and no map."""
+    """Whether its weight is a table of vectors, for tokens or positions, not a map."""
     share_key: object = None
-    """In the layers of a stack, modules of equal keys are one module; None: it is not shared."""
+    """In the layers of a stack, modules with equal keys are one module; None: not shared."""
 
     def __init__(self, pack: int) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""A batch that is processed in parts (micro-batches), and statistics that must be of the whole batch nevertheless.
+"""Batches that are processed in parts (micro-batches), with statistics that are needed over the whole batch.
 
 The load of the experts of a mixture is such a statistic: the loss that balances it is a product of two means over the
 batch, which is not the mean of the products over its parts. So a first pass over all parts, without gradients, gathers
-the statistics, and the pass that follows uses their mean.
+the statistics, and the second pass uses their mean.
 
 Shapes: K pack.
 """
@@ -19,12 +19,12 @@ from torch import Tensor, nn
 
 @dataclass(slots=True)
 class Parts:
-    """What was gathered of a batch.
+    """The statistics of a batch.
 
     Attributes:
         count: The number of its parts.
         gathers: Whether this is the first pass.
-        sums: By module, and by number of its call within a forward pass: the sum of its statistic over the parts.
+        sums: The sum of a statistic over the parts, by module and number of its call within a forward pass.
     """
 
     count: int
@@ -40,7 +40,7 @@ Call = tuple[Parts | None, int]
 
 @contextmanager
 def in_parts(parts: Parts) -> Iterator[None]:
-    """Process one part of a batch while it lasts."""
+    """Context manager: the body processes one part of a batch."""
     token, calls = _parts.set(parts), _calls.set([0])
     try:
         yield
@@ -50,13 +50,13 @@ def in_parts(parts: Parts) -> Iterator[None]:
 
 
 def gathers() -> bool:
-    """Whether this forward pass has the sole purpose of gathering statistics."""
+    """Whether the only purpose of this forward pass is to gather statistics."""
     parts = _parts.get()
     return parts is not None and parts.gathers
 
 
 def next_call() -> Call:
-    """The number of the next block that is called in this forward pass, for `same_call`."""
+    """The next call of a block in this forward pass, for `same_call`."""
     calls = _calls.get()
     if calls is None:
         return None, 0
@@ -65,13 +65,13 @@ def next_call() -> Call:
 
 
 def current_call() -> Call:
-    """The block that is being called."""
+    """The current call of a block."""
     return _parts.get(), _call.get()
 
 
 @contextmanager
 def same_call(call: Call) -> Iterator[None]:
-    """Let a block be this call while it lasts."""
+    """Context manager: the body runs as this call of a block."""
     parts, number = _parts.set(call[0]), _call.set(call[1])
     try:
         yield
@@ -81,10 +81,10 @@ def same_call(call: Call) -> Iterator[None]:
 
 
 def of_whole_batch(module: nn.Module, statistic: Tensor) -> Tensor:
-    """The mean of a statistic of a module over all parts of the batch; itself if the batch is processed at once.
+    """The mean of a statistic of a module over all parts of the batch; unchanged if the batch is processed at once.
 
     Args:
-        module: Whose statistic it is.
+        module: The module that computes it.
         statistic: Of this part, without gradient; all parts have the same number of tokens.
     """
     parts = _parts.get()
@@ -101,11 +101,11 @@ class Batchwise(nn.Module):
     """A module that needs statistics of whole batches in training."""
 
     def needs_first_pass(self) -> bool:
-        """Whether a batch that is processed in parts needs a pass that gathers `of_whole_batch` before."""
+        """Whether a batch that is processed in parts needs a first pass to gather `of_whole_batch`."""
         return False
 
     def end_step(self, total: Callable[[Tensor], Tensor] = lambda value: value) -> None:
-        """Called after the backward pass of a step, to update buffers that are not trained by gradients.
+        """Update buffers that are not trained by gradients; called after the backward pass of a step.
 
         Args:
             total: Sums a tensor over the processes that train the same model.

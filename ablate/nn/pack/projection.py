@@ -29,11 +29,11 @@ class ProjectionSpec(Kinded):
 
     @abstractmethod
     def build(self, context: LayerContext, inputs: int, outputs: int, role: Role) -> nn.Module:
-        """The module, [K, ..., inputs] to [K, ..., outputs]; `role` is what it is for."""
+        """The module, [K, ..., inputs] to [K, ..., outputs], with the initial values for its role."""
 
     @abstractmethod
     def label(self, symbol: str) -> str:
-        """How a picture names the map `symbol`; empty if there is none."""
+        """The label of the map `symbol` in drawings; empty if there is none."""
 
     @abstractmethod
     def cost(self, tokens: int, inputs: int, outputs: int) -> Cost:
@@ -47,7 +47,7 @@ class DenseSpec(ProjectionSpec):
 
     kind: Literal["dense"] = "dense"
     init: Literal["normal", "orthogonal"] = "normal"
-    """How W starts: `normal` as the model's initialiser says, or `orthogonal`, which skipless blocks need."""
+    """Initial values: `normal`, by the model's initialiser, or `orthogonal`, which blocks without skips need."""
     bias: bool = False
     """Whether there is a b."""
 
@@ -97,7 +97,7 @@ class ReparametrisedSpec(ProjectionSpec):
         return Reparametrised(self, context, inputs, outputs)
 
     def cost(self, tokens: int, inputs: int, outputs: int) -> Cost:
-        """The map α·W_init + β·ΔW is made once a pass, not once a token or a sequence."""
+        """The matrix α·W_init + β·ΔW is computed once in each pass, not for each token or sequence."""
         weights = inputs * outputs
         gains = self.alpha.trainable + self.beta.trainable
         made = Cost(parameters=gains, multiplications=2 * weights, additions=weights)
@@ -121,8 +121,7 @@ class Reparametrised(Packed):
         initial = orthogonal if spec.init == "orthogonal" else identity
         self.declare("fixed", (inputs, outputs), initial, trainable=False)
         self.declare("delta", (inputs, outputs), zeros, decay=True)
-        self.alpha = Gain(context.pack, spec.alpha.initial(context.depth), trainable=spec.alpha.trainable)
-        self.beta = Gain(context.pack, spec.beta.initial(context.depth), trainable=spec.beta.trainable)
+        self.alpha, self.beta = Gain.of(spec.alpha, context), Gain.of(spec.beta, context)
 
     def forward(self, x: Tensor) -> Tensor:
         """[K, ..., in] to [K, ..., out]."""

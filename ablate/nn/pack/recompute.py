@@ -1,4 +1,4 @@
-"""Activation checkpointing: a part of a model keeps its inputs alone, and the backward pass computes the rest again.
+"""Activation checkpointing: a part of a model keeps only its inputs, and the backward pass computes the rest again.
 
 Source: Training Deep Nets with Sublinear Memory Cost (arXiv:1604.06174), by `torch.utils.checkpoint`.
 """
@@ -6,7 +6,7 @@ Source: Training Deep Nets with Sublinear Memory Cost (arXiv:1604.06174), by `to
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any
 
@@ -23,7 +23,7 @@ _again: ContextVar[bool] = ContextVar("again", default=False)
 
 @contextmanager
 def recomputing(active: bool) -> Iterator[None]:
-    """While it lasts, the blocks of a model that is trained are computed again in the backward pass, if `active`."""
+    """Context manager: if `active`, blocks that run in the body are computed again in the backward pass."""
     token = _active.set(active)
     try:
         yield
@@ -37,26 +37,21 @@ def recomputes() -> bool:
 
 
 def is_second_pass() -> bool:
-    """Whether this forward pass repeats an earlier one for the backward pass, so that it must count nothing twice."""
+    """Whether this forward pass repeats an earlier one for the backward pass, and must not be counted again."""
     return _again.get()
 
 
 def recomputed(part: Callable[..., Any], *inputs: Any) -> Any:
-    """What a part gives, kept without its intermediate results.
+    """The output of a part, without keeping its intermediate results.
 
-    The second pass has the random numbers of the first, also those of the members of a pack, and collects the same
-    auxiliary losses, which are dropped.
+    The second pass uses the random numbers of the first, including those of the members of a pack. Its auxiliary losses
+    are computed again and discarded.
     """
     return checkpoint(part, *inputs, use_reentrant=False, context_fn=_contexts)
 
 
 def _contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    return _first_pass(), _second_pass()
-
-
-@contextmanager
-def _first_pass() -> Iterator[None]:
-    yield
+    return nullcontext(), _second_pass()
 
 
 def _second_pass() -> AbstractContextManager[None]:
@@ -65,18 +60,14 @@ def _second_pass() -> AbstractContextManager[None]:
 
     @contextmanager
     def again() -> Iterator[None]:
-        # The backward pass runs in another thread for a GPU, so that nothing of the first pass is set there.
+        # For a GPU the backward pass runs in another thread, without the context variables of the first pass.
         now = [stream.get_state() for stream in streams or ()]
         for stream, state in zip(streams or (), states, strict=True):
             stream.set_state(state)
         token = _again.set(True)
         try:
-            with member_streams(streams), same_call(call):
-                if collects:
-                    with auxiliary_losses():
-                        yield
-                else:
-                    yield
+            with member_streams(streams), same_call(call), auxiliary_losses() if collects else nullcontext():
+                yield
         finally:
             _again.reset(token)
             for stream, state in zip(streams or (), now, strict=True):

@@ -24,7 +24,7 @@ class Residual(nn.Module):
         return stream
 
     def enter(self, stream: Tensor, part: Sublayer) -> Tensor:
-        """The stream to the input of a sub-layer, [K, B, T, D]; a parallel block enters as `mixer` alone."""
+        """The stream to the input of a sub-layer, [K, B, T, D]; a parallel block calls it for `mixer` only."""
         return stream
 
     def join(self, stream: Tensor, branch: Tensor, skip: Callable[[Tensor], Tensor], part: Sublayer) -> Tensor:
@@ -32,7 +32,7 @@ class Residual(nn.Module):
 
         Args:
             stream: The stream before the sub-layer.
-            branch: What the sub-layer gives, [K, B, T, D].
+            branch: The output of the sub-layer, [K, B, T, D].
             skip: Applies the gain of the skip.
             part: Which sub-layer.
         """

@@ -1,4 +1,4 @@
-"""Tensors that layers share: parts get the tensors that their spec reads, and publish tensors for later layers."""
+"""Tensors that layers share: a part gets the tensors that its spec reads, and publishes tensors for later layers."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ablate.spec.layer import LayerContext
 from ablate.spec.part import PartSpec, SharedTensor
 
 Shared = dict[SharedTensor, Tensor]
-"""What the layers of one forward pass have published so far."""
+"""The tensors that the layers of one forward pass have published so far."""
 
 
 class Sharing:
-    """What one part of one layer reads and publishes.
+    """The tensors that one part of one layer reads and publishes.
 
     Attributes:
-        reads: The tensors that it is given.
-        publishes: The tensors that it gives.
+        reads: The tensors that are passed to it.
+        publishes: The tensors that it returns beside its result.
     """
 
     def __init__(self, spec: PartSpec, context: LayerContext) -> None:
@@ -27,7 +27,7 @@ class Sharing:
         self.publishes = spec.publishes(context)
 
     def call(self, part: Callable[..., Any], shared: Shared, *inputs: Any) -> Any:
-        """Call a part with what it reads; what it publishes is put into `shared`, and the rest is returned."""
+        """Call a part with the tensors that it reads, add those that it publishes to `shared`, and return the rest."""
         read = {"shared": tuple(shared[tensor] for tensor in self.reads)} if self.reads else {}
         given = part(*inputs, **read)
         if not self.publishes:

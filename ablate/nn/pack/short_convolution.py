@@ -1,6 +1,6 @@
-"""A short causal depthwise convolution with SiLU, as recurrent mixers have before their state.
+"""A short causal depthwise convolution with SiLU, which recurrent mixers apply before their state.
 
-y_t = SiLU(Σ_i w_i ∘ x_{t-i} + b) over i = 0 ... n - 1; the past of the first token is 0.
+y_t = SiLU(Σ_i w_i ∘ x_{t-i} + b) over i = 0 ... n - 1; inputs before the first token are 0.
 
 Shapes: K pack, B batch, T tokens, C channels, n taps.
 """
@@ -20,12 +20,12 @@ from ablate.spec.initialiser import zeros
 
 
 class ShortConvolution(Packed):
-    """The convolution; its weights start as torch's own, uniform in ±1/√n.
+    """The convolution; as in torch, its initial weights are uniform in ±1/√n.
 
     Args:
         pack: K.
         channels: C.
-        taps: n; the last one is that of the present token.
+        taps: n, the kernel size; the last one is for the current token.
         bias: Whether there is a b.
     """
 
@@ -69,7 +69,7 @@ class ShortConvolution(Packed):
 
 
 def short_convolution_cost(length: int, channels: int, taps: int, *, bias: bool = False) -> Cost:
-    """Cost of the forward pass over one sequence; kept are what goes in, padded, and what SiLU is given."""
+    """Cost of the forward pass over one sequence. Kept: the padded input, and the input of SiLU."""
     elements = length * channels
     return Cost(
         parameters=channels * (taps + bias),

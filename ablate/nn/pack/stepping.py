@@ -1,7 +1,7 @@
-"""Cached decoding: a mixer that keeps a state of the previous tokens does not read them again.
+"""Cached decoding: a mixer with a state of the previous tokens does not read them again.
 
-A causal mixer supports this by the method of `Stepping`, in its own file; any other reads all its inputs
-again, with the same result but slower. Nothing is padded here. Shapes: K pack, B batch, D width.
+A causal mixer supports this by the method of `Stepping`; any other mixer reads all its inputs again, with the same
+result but slower. Inputs have no padding. Shapes: K pack, B batch, D width.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 State = tuple[Tensor, ...]
-"""What a mixer keeps of the tokens it has read, [K, B, ...] each; empty before the first."""
+"""The state of a mixer after the tokens read so far, tensors [K, B, ...]; empty before the first."""
 
 
 @runtime_checkable
@@ -30,10 +30,10 @@ class Stepping(Protocol):
 
 
 def step(mixer: nn.Module, x: Tensor, place: int, state: State, shared: State = ()) -> Any:
-    """The step of any causal mixer; see `Stepping.step`.
+    """The step of any causal mixer, with the arguments and results of `Stepping.step`.
 
-    A mixer that reads tensors of earlier layers is given those of this token, `shared`; one that publishes gives them
-    after its state (`ablate.spec.part.PartSpec`).
+    A mixer that reads tensors of earlier layers gets those of this token in `shared`; one that publishes tensors
+    returns them after its state (`ablate.spec.part.PartSpec`).
     """
     if isinstance(mixer, Stepping):
         return mixer.step(x, place, state, shared=shared) if shared else mixer.step(x, place, state)  # type: ignore[call-arg]
@@ -44,3 +44,9 @@ def step(mixer: nn.Module, x: Tensor, place: int, state: State, shared: State = 
         return made[:, :, -1:], kept
     y, published = made
     return y[:, :, -1:], kept, tuple(tensor[:, :, -1:] for tensor in published)
+
+
+def extended(state: State, now: State, window: int | None) -> State:
+    """Cached tensors [..., T, d] with those of the next token, [..., 1, d]; only the last `window` tokens are kept."""
+    grown = tuple(torch.cat([before, new], -2) for before, new in zip(state, now, strict=True)) if state else now
+    return grown if window is None else tuple(kept[..., -window:, :] for kept in grown)

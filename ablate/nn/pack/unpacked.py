@@ -1,4 +1,4 @@
-"""`Unpacked`: a module that knows nothing of the pack axis, in a pack of one."""
+"""`Unpacked`: a module without a pack axis, in a pack of one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Unpacked(nn.Module):
     """Wraps a mixer or MLP written for [B, T, D]. Its parameters carry no pack axis; it is never fused.
 
     Args:
-        build: Makes the module; called again by `start`, since only the module itself knows how its values start.
+        build: Creates the module; `start` calls it again, because only the module knows its initial values.
         pack: K, which must be 1.
     """
 
@@ -30,6 +30,6 @@ class Unpacked(nn.Module):
             self.module = self._build()
 
     def forward(self, x: Tensor, *padding: Tensor | None) -> Tensor:
-        """[1, B, T, D] to the same; `padding` [1, B, T], which a mixer is given, is True where a token is real."""
+        """[1, B, T, D] to the same; `padding` [1, B, T], for a mixer, is True where a token is real."""
         y: Tensor = self.module(x[0], *(None if mask is None else mask[0] for mask in padding))
         return y.unsqueeze(0)

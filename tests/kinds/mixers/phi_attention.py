@@ -1,4 +1,4 @@
-"""φ-attention written slowly and plainly for one sequence, and how the kinds that are φ-attention are held against it.
+"""φ-attention written slowly and plainly for one sequence, and the comparison of kinds of φ-attention with it.
 
 y_t = φ(q_t)·Σ_s φ(k_s)ᵀ·v_s / (φ(q_t)·Σ_s φ(k_s)ᵀ) over the real s, causal over s ≤ t. φ takes one vector at a time.
 """

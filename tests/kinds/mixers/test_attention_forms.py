@@ -200,7 +200,7 @@ def test_rotated_products_depend_on_the_distance_alone() -> None:
     assert products[0].std() > 0.01
 
 
-def test_half_precision_tells_far_positions_apart() -> None:
+def test_half_precision_distinguishes_distant_positions() -> None:
     """bfloat16 counts to 256 only."""
     q = torch.ones(600, 8, dtype=torch.bfloat16)
     exact = rotate(q.double())

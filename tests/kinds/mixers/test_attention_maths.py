@@ -217,7 +217,7 @@ def test_value_skipinit_starts_as_the_identity_between_its_maps() -> None:
     assert mixer.query.weight.abs().min() > 0, "only shaped attention starts with W_Q = 0"
 
 
-def test_dropout_falls_on_the_shaped_matrix_in_training_only() -> None:
+def test_dropout_applies_to_the_shaped_matrix_in_training_only() -> None:
     mixer = attention({"shaping": "shaped", "value": "identity", "output": "identity", "dropout": 0.5}, causal=True)
     x = torch.eye(T, D, dtype=torch.float64).expand(K, B, T, D)  # so that the output shows the matrix of the first head
     mixer.eval()

@@ -191,7 +191,7 @@ def test_logits_in_single_precision_are_more_exact() -> None:
     assert matrices[1] < matrices[0] / 3
 
 
-def test_dropout_falls_on_the_product_of_keys_and_values() -> None:
+def test_dropout_applies_to_the_product_of_keys_and_values() -> None:
     """SimpleTRON: a dropped element of a bidirectional state is dropped for all queries."""
     settings = {"softmax": False, "matmul_order": "kv_first", "dropout": 0.5, "scale": "length"}
     mixer, x = attention(settings, causal=False).train(), noise("x", K, B, T, D)
@@ -312,17 +312,17 @@ def test_layers_share_as_the_equations_say(name: str) -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
-    ({"query_key_norm": {"temperature": 2}}, {}, "block.mixer.query_key_norm.kind", "nothing else to set"),
+    ({"query_key_norm": {"temperature": 2}}, {}, "block.mixer.query_key_norm.kind", "need a norm"),
     (
         {"query_key_norm": {"kind": "rms", "over": "width", "gain": "heads"}},
         {},
         "block.mixer.query_key_norm.gain",
         "one gain for each of their channels",
     ),
-    ({"gate": {"inputs": 3}}, {}, "block.mixer.gate.kind", "nothing else to set"),
-    ({"gate": {"kind": "headwise", "inputs": 21}}, {}, "block.mixer.gate.inputs", "which has 20"),
-    ({"softmax": False, "logits": {"sinks": True}}, {}, "block.mixer.logits", "without softmax there are none"),
-    ({"softmax": False, "logits": {"soft_cap": 5}}, {}, "block.mixer.logits", "without softmax there are none"),
+    ({"gate": {"inputs": 3}}, {}, "block.mixer.gate.kind", "need a gate"),
+    ({"gate": {"kind": "headwise", "inputs": 21}}, {}, "block.mixer.gate.inputs", "has 20 channels"),
+    ({"softmax": False, "logits": {"sinks": True}}, {}, "block.mixer.logits", "softmax, which is off"),
+    ({"softmax": False, "logits": {"soft_cap": 5}}, {}, "block.mixer.logits", "softmax, which is off"),
     ({"logits": {"soft_cap": 0}}, {}, "block.mixer.logits.soft_cap", "greater than 0"),
     ({"scale": 0}, {}, "block.mixer.scale", "a number above 0, or a name"),
     ({"scale": "width"}, {}, "block.mixer.scale", "a number above 0, or a name"),
@@ -332,7 +332,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
         "block.mixer.dropout",
         "a different Kᵀ·V at each token",
     ),
-    ({"shared_kv": 0, "value_residual": {}}, {}, "block.mixer.value_residual", "as they are"),
+    ({"shared_kv": 0, "value_residual": {}}, {}, "block.mixer.value_residual", "cannot add terms"),
     ({"value_residual": {"from_layer": 3}}, {}, "block.mixer", "only what an earlier layer publishes"),
     ({"value_residual": {}}, {"depth": 1}, "block.mixer.value_residual", "the model has 1"),
     ({"shared_kv": 0}, {"depth": 1}, "block.mixer.shared_kv", "the model has 1"),
@@ -398,7 +398,7 @@ def test_impossible_settings_are_refused(mixer: dict[str, Any], more: dict[str, 
     assert rule in said[0][1]
 
 
-def test_hashes_of_before_stay() -> None:
+def test_hashes_of_earlier_versions_do_not_change() -> None:
     """What the settings of earlier versions are written as."""
     for settings in ({}, {"query_key_norm": "rms"}, {"query_key_norm": "layer", "scale": "length", "dropout": 0.1}):
         spec = AttentionSpec.model_validate(settings)
@@ -408,7 +408,7 @@ def test_hashes_of_before_stay() -> None:
     assert not AttentionSpec().shares
 
 
-def test_a_layer_that_borrows_costs_no_maps_of_its_own() -> None:
+def test_a_layer_that_reads_shared_keys_and_values_has_no_maps_for_them() -> None:
     told = [replace(CONTEXT, layer=layer, pack=1) for layer in (1, 2)]
     giving, reading = (AttentionSpec(shared_kv=1).cost(context, T) for context in told)
     assert giving.parameters - reading.parameters == 2 * D * D

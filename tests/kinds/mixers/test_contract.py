@@ -120,7 +120,7 @@ def test_settings_cover_every_choice_and_every_allowed_pair() -> None:
 
 
 class Mean(nn.Module):
-    """A right mixer of the simplest sort: the mean of the tokens that may be seen, mapped."""
+    """A simple correct mixer: the mean of the visible tokens, mapped."""
 
     def __init__(self, context: LayerContext) -> None:
         super().__init__()
@@ -218,7 +218,7 @@ def broken_rules(spec: MeanSpec) -> set[str]:
     return {finding.rule for finding in check_mixer(spec)}
 
 
-def test_contract_passes_a_right_mixer() -> None:
+def test_contract_passes_a_correct_mixer() -> None:
     assert check_mixer(MeanSpec()) == []
 
 
@@ -237,7 +237,7 @@ def test_contract_passes_a_right_mixer() -> None:
         ("Blind", "ignores_padding"),
     ],
 )
-def test_contract_finds_what_is_broken(module: str, rule: str) -> None:
+def test_contract_finds_violations(module: str, rule: str) -> None:
     assert rule in broken_rules(MeanSpec(module=module))
 
 
@@ -246,7 +246,7 @@ def test_contract_finds_a_wrong_count() -> None:
 
 
 class Crossing(Mean):
-    """A right mixer that reads another sequence: each row its own token, and the mean of what it reads."""
+    """A correct mixer that reads another sequence: each row its own token, and the mean of what it reads."""
 
     def forward(
         self, x: Tensor, padding: Tensor | None = None, memory: Tensor | None = None, real: Tensor | None = None
@@ -294,7 +294,7 @@ CROSSINGS = {module.__name__: module for module in (Crossing, CrossingBlind, Cro
 
 
 @pytest.mark.parametrize("module", CROSSINGS)
-def test_contract_finds_what_is_broken_in_reading_another_sequence(module: str) -> None:
+def test_contract_finds_violations_in_reading_another_sequence(module: str) -> None:
     broken = set() if module == "Crossing" else {"reads_another_sequence"}
     assert broken_rules(CrossingSpec(module=module)) == broken
 
@@ -340,7 +340,7 @@ def test_contract_tries_sizes_that_a_mixer_accepts() -> None:
     assert check_mixer(HalvesSpec()) == []
 
 
-def test_contract_says_once_that_a_size_is_to_be_refused() -> None:
+def test_contract_reports_once_that_a_size_should_be_refused() -> None:
     findings = check_mixer(HalvesSpec(says=False))
     assert {(finding.rule, finding.context.width) for finding in findings} == {
         ("refuses_unsupported_contexts", 21),
@@ -414,7 +414,7 @@ def test_no_kind_of_ours_keeps_torchs_initial_values() -> None:
     assert [kind.kind_name() for kind in kinds if list(own_initial_values(kind()))] == []  # type: ignore[arg-type]
 
 
-def test_contract_takes_a_mixer_that_knows_nothing_of_the_pack() -> None:
+def test_contract_accepts_a_mixer_without_pack_axis() -> None:
     class Plain(nn.Module):
         def __init__(self, context: LayerContext) -> None:
             super().__init__()

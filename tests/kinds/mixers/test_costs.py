@@ -32,7 +32,7 @@ from ablate.nn.pack import initialise
 from ablate.spec.block import BlockSpec
 from ablate.spec.cost import Cost, total_cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.mixer import MIXERS, MixerSpec
 
 pytestmark = pytest.mark.usefixtures("countable_products")
 
@@ -334,3 +334,14 @@ def test_activations_are_what_autograd_keeps_of_each_sequence(spec: MixerSpec, c
     initialise(mixer, [0])
     kept = kept_scalars(mixer, 7) - kept_scalars(mixer, 3)
     assert kept == pytest.approx(4 * spec.cost(context, T).activations, abs=4)  # a mask of bytes is rounded
+
+
+ANY_HEAD_WIDTH = [spec for spec in MIXERS.members().values() if issubclass(spec, MixerSpec) and spec.any_head_width]
+
+
+@pytest.mark.parametrize("kind", ANY_HEAD_WIDTH, ids=lambda kind: kind.kind_name())
+def test_parameters_are_counted_for_any_head_width(kind: type[MixerSpec]) -> None:
+    spec = kind.model_validate({})
+    context = replace(BOTH if spec.bidirectional_form else HIDDEN_FUTURE, head_width=6)
+    made = sum(parameter.numel() for parameter in spec.build(context).parameters())
+    assert spec.cost(context, T).parameters == made

@@ -50,7 +50,7 @@ def test_gated_linear_attention_is_its_recurrence(name: str, length: int, padded
 
 
 def test_padding_anywhere_is_like_its_absence() -> None:
-    """Padded tokens neither add to the state nor fade it: taken out, the rest is as before."""
+    """Padded tokens neither add to the state nor decay it: without them the other outputs are the same."""
     mixer = trained(GatedLinearAttentionSpec(), True, 13)
     x = noise("x", K, B, 13, D)
     real = torch.tensor([0, 2, 3, 5, 8, 9])

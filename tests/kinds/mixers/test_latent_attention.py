@@ -127,7 +127,7 @@ def test_it_keeps_the_numbers_of_deepseek() -> None:
     assert (usual.plain, usual.turned, usual.value, usual.latent) == (128, 64, 128, 512)
 
 
-def test_channels_that_cannot_turn_are_refused() -> None:
+def test_channels_that_cannot_be_rotated_are_refused() -> None:
     told = replace(CONTEXT, positions=RotarySpec())
     with pytest.raises(ValidationError) as caught:
         LatentAttentionSpec(turned_width=5).check(told)
@@ -138,7 +138,7 @@ def test_channels_that_cannot_turn_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("width", "heads"), [(21, 3), (22, 4)])
-def test_a_model_with_an_odd_width_over_heads_turns_its_own_channels(width: int, heads: int) -> None:
+def test_a_model_with_an_odd_width_over_heads_rotates_its_own_channels(width: int, heads: int) -> None:
     """Rotary positions turn the d_R = 4 channels of `turned_width`; the width over the heads, 7 or 5, is not turned."""
     spec = {"family": "decoder", "width": width, "heads": heads, "depth": 1, "positions": "rotary",
             "block": {"mixer": {"kind": "latent_attention", "turned_width": 4}}}  # fmt: skip
@@ -147,7 +147,7 @@ def test_a_model_with_an_odd_width_over_heads_turns_its_own_channels(width: int,
     assert model(torch.arange(9).view(1, 1, 9) % 7).isfinite().all()
 
 
-def test_a_model_refuses_odd_channels_to_turn_by_the_path_of_the_mixer() -> None:
+def test_an_odd_number_of_rotated_channels_is_refused_at_the_path_of_the_mixer() -> None:
     spec = {"family": "decoder", "width": 24, "heads": 3, "depth": 1, "positions": "rotary",
             "block": {"mixer": {"kind": "latent_attention", "turned_width": 3}}}  # fmt: skip
     with pytest.raises(ValidationError) as caught:

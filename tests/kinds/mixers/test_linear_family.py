@@ -1,4 +1,4 @@
-"""What the linear-time attention kinds share: costs, named blocks, and how they stand in causal and other models."""
+"""Properties of all linear-time attention kinds: costs, named blocks, and their use in causal and other models."""
 
 from __future__ import annotations
 
@@ -84,6 +84,6 @@ def test_named_block_has_the_kind(spec: MixerSpec) -> None:
 
 
 @pytest.mark.parametrize("spec", DECAYING, ids=lambda spec: spec.kind_name())
-def test_kinds_that_fade_the_past_have_no_bidirectional_form(spec: MixerSpec) -> None:
+def test_kinds_with_decay_have_no_bidirectional_form(spec: MixerSpec) -> None:
     assert spec.causal_form
     assert not spec.bidirectional_form

@@ -316,11 +316,11 @@ def test_hybrids_by_pattern(kind: str) -> None:
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"block": {"mixer": {"kind": "gated_deltanet", "key_heads": 2}}}, "block.mixer.key_heads", "divide the 3 heads"),
-    ({"block": {"mixer": {"kind": "mamba2", "head_width": 5}}}, "block.mixer.head_width", "share 24 channels"),
+    ({"block": {"mixer": {"kind": "mamba2", "head_width": 5}}}, "block.mixer.head_width", "must divide the 24"),
     ({"block": {"mixer": {"kind": "mamba2", "groups": 5}}}, "block.mixer.groups", "must divide the 1 heads"),
-    ({"block": {"mixer": {"kind": "mlstm", "key_share": 0.4}}}, "block.mixer.key_share", "3 heads share 4 channels"),
-    ({"block": {"mixer": "mlstm"}, "heads": 12}, "block.mixer", "share 6 channels"),
-    ({"block": {"mixer": "rwkv7"}, "heads": 12}, "block.mixer", "heads of one channel"),
+    ({"block": {"mixer": {"kind": "mlstm", "key_share": 0.4}}}, "block.mixer.key_share", "must divide the 4 channels"),
+    ({"block": {"mixer": "mlstm"}, "heads": 12}, "block.mixer", "must divide the 6 channels"),
+    ({"block": {"mixer": "rwkv7"}, "heads": 12}, "block.mixer", "head with one channel"),
     ({"block": {"mixer": "attention"}, "pattern": [{}, {"mixer": "rwkv7"}]}, "pattern.1.mixer", "publishes nothing"),
     ({"block": {"mixer": {"kind": "rwkv7", "from_layer": 1}}}, "block.mixer", "only what an earlier layer publishes"),
     *(({"block": {"mixer": kind}, "family": "encoder"}, "block.mixer.kind", "only a causal form")

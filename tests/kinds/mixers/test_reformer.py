@@ -1,4 +1,4 @@
-"""Reformer against one softmax over the union of what its hashes find; what they find, and what they must not show."""
+"""Reformer against one softmax over the union of what its hashes find; what they find, and what they must hide."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_left_padding_is_like_none() -> None:
     torch.testing.assert_close(mixer(x, padding)[:, :, 5:], mixer(x[:, :, 5:]))
 
 
-def test_last_channel_of_an_odd_head_does_not_turn() -> None:
+def test_last_channel_of_an_odd_head_is_not_rotated() -> None:
     mixer = RetentionSpec().build(LayerContext(1, 21, 3, depth=1, context=7, causal=True))
     initialise(mixer, [0])
     x = torch.randn(1, 1, 3, 7, 7, generator=torch.Generator().manual_seed(0))

@@ -30,7 +30,7 @@ def test_one_block_or_a_summary_of_everything_is_full_attention(stride: int, sum
 
 
 def test_summary_longer_than_a_block_is_refused() -> None:
-    with pytest.raises(ValidationError, match="a block of 4 tokens has no 5 last ones") as caught:
+    with pytest.raises(ValidationError, match="a block of 4 tokens cannot have 5 summary tokens") as caught:
         SparseSpec(stride=4, summary=5)
     error = caught.value.errors()[0]
     assert error["loc"] == ("summary",)

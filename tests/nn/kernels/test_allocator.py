@@ -1,4 +1,4 @@
-"""What the C library does with freed memory, by the pages that the system has to give."""
+"""Whether the C library reuses freed memory, by the number of page faults."""
 
 from __future__ import annotations
 

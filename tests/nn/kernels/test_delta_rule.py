@@ -44,7 +44,7 @@ FORMS = {
 def test_chunks_are_the_recurrence(form: str, length: int, chunk: int, channels: int) -> None:
     names, decayed_first = FORMS[form]
     tensors = {name: noise(name, P, length, E if name in ("wanted", "value") else D) for name in names}
-    for name in ("read", "write"):  # so short that the state stays bounded
+    for name in ("read", "write"):  # so short that the state remains bounded
         tensors[name] = (tensors[name] / 3).detach().requires_grad_()
     q, raw = noise("q", P, length, D), noise("g", P, length, channels)
     g = -torch.nn.functional.softplus(raw * 3)

@@ -1,4 +1,4 @@
-"""The size of a cache, from what Linux says of it."""
+"""The size of a cache, as Linux reports it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The product of packs against float64, outputs and gradients, on every way that it can take."""
+"""The product of packs against float64, outputs and gradients, by every implementation."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_product(
 
 @pytest.fixture(autouse=True)
 def faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """oneDNN is asked on every processor where it is exact, so that both ways are tested."""
+    """oneDNN is used on every processor where it is exact, so that both implementations are tested."""
     monkeypatch.setattr(kernel, "onednn_is_faster", kernel.onednn_is_exact)
 
 

@@ -284,7 +284,9 @@ TRANSLATOR = {"family": "encoder_decoder", "decoder": {"depth": 1, "mixer": "att
         ),
     ],
 )
-def test_what_cannot_be_is_refused_with_its_path(parts: dict[str, Any], path: tuple[Any, ...], rule: str) -> None:
+def test_impossible_settings_are_refused_with_their_path(
+    parts: dict[str, Any], path: tuple[Any, ...], rule: str
+) -> None:
     with pytest.raises(ValidationError, match=rule) as refused:
         spec_of(**parts)
     (error,) = refused.value.errors()

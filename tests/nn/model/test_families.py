@@ -128,7 +128,7 @@ PADDINGS = {
 @pytest.mark.parametrize("side", PADDINGS)
 @pytest.mark.parametrize("pooling", ["cls", "mean", "first"])
 @pytest.mark.parametrize("name", PADDABLE)
-def test_what_stands_in_padding_never_matters_to_a_class(name: str, pooling: str, side: str) -> None:
+def test_the_contents_of_padding_never_change_a_class(name: str, pooling: str, side: str) -> None:
     real, other_real = PADDINGS[side], PADDINGS["right"]
     one, other, second = (tokens(text, T) for text in ("one", "other", "second"))
     assert not torch.equal(one[~real], other[~real])
@@ -142,7 +142,7 @@ def test_what_stands_in_padding_never_matters_to_a_class(name: str, pooling: str
 
 @pytest.mark.parametrize("side", PADDINGS)
 @pytest.mark.parametrize("name", [name for name in PADDABLE if name != "shaped, rotary"])
-def test_what_stands_in_padding_never_matters_to_a_translation(name: str, side: str) -> None:
+def test_the_contents_of_padding_never_change_a_translation(name: str, side: str) -> None:
     model = build(TRANSLATOR, PADDABLE[name])
     real = PADDINGS[side]
     source, other, target, other_target = (tokens(text, T) for text in ("source", "other", "target", "other target"))
@@ -152,7 +152,7 @@ def test_what_stands_in_padding_never_matters_to_a_translation(name: str, side: 
     torch.testing.assert_close(logits[real], changed[real])
 
 
-def test_what_stands_in_padding_never_matters_to_a_masked_token() -> None:
+def test_the_contents_of_padding_never_change_a_masked_token() -> None:
     model = build(MASKED)
     real = PADDINGS["both"]
     one, other = tokens("one", T), tokens("other", T)
@@ -256,7 +256,7 @@ class Dropped:
 
 
 @pytest.mark.parametrize("place", ["pre", "post"])
-def test_dropout_falls_on_embeddings_and_on_every_sub_layer_of_both_stacks(
+def test_dropout_applies_to_embeddings_and_to_every_sub_layer_of_both_stacks(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """arXiv:1706.03762, §5.4: on each sub-layer's output before the sum, on embedding plus position; nowhere else."""

@@ -93,7 +93,7 @@ def test_wide_heads_have_the_parameters_that_they_cost() -> None:
                       context=T, seeds=[0]).parameters()) == 3 * 4 * D * (H * 10 - D)  # fmt: skip
 
 
-def test_a_kind_that_attends_in_blocks_turns_its_queries_and_keys() -> None:
+def test_a_kind_that_attends_in_blocks_rotates_its_queries_and_keys() -> None:
     """Local attention over the whole text is softmax attention of turned queries and keys."""
     context = LayerContext(1, D, H, depth=1, context=T, causal=True, init_std=0.5, positions=RotarySpec(base=30))
     mixer: Any = LocalSpec(window=T).build(context)

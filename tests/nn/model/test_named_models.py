@@ -1,4 +1,4 @@
-"""The named models: they validate, draw, cost and train; some are held against their equations, written again."""
+"""The named models: they validate, draw, cost and train; some are compared with their equations, written again."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def test_a_space_changes_a_named_model() -> None:
         ({"name": "gpt2_small", "exceptions": {"9": {"norm": "none"}}}, ("exceptions", "9"), "numbered 0 to 3"),
     ],
 )
-def test_what_cannot_be_is_refused(model: Any, path: tuple[str, ...], message: str) -> None:
+def test_impossible_settings_are_refused(model: Any, path: tuple[str, ...], message: str) -> None:
     with pytest.raises(ValidationError, match=message) as refused:
         ModelSpec.model_validate(model)
     assert refused.value.errors()[0]["loc"] == path

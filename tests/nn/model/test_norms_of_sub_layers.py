@@ -92,7 +92,7 @@ def test_a_norm_of_nothing_is_refused(parts: dict[str, Any], path: str, said: st
         {"mlp": {"kind": "none", "ratio": 4.0, "activation": "relu", "bias": False}, "skips": {"mixer": 1, "mlp": 0}},
     ],
 )
-def test_what_earlier_versions_stored_of_parts_that_are_not_there_is_read(stored: dict[str, Any]) -> None:
+def test_settings_of_absent_parts_that_earlier_versions_stored_are_read(stored: dict[str, Any]) -> None:
     short = {name: value.get("kind", value) for name, value in stored.items()}
     assert block(**stored) == block(**short)
     assert block(**stored).content_hash() == block(**short).content_hash()

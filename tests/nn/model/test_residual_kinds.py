@@ -116,7 +116,7 @@ def test_some_layers_may_have_no_mlp() -> None:
         ({"kind": "layer", "gain": False, "bias": False, "eps": 1e-5}, nn.LayerNorm(D, 1e-5, elementwise_affine=False)),
     ],
 )
-def test_norms_with_less_are_torchs(norm: dict[str, Any], theirs: nn.Module) -> None:
+def test_norms_without_gain_or_bias_are_torchs(norm: dict[str, Any], theirs: nn.Module) -> None:
     ours = NormSpec.parse(norm).build(1, D)
     initialise(ours, [0])
     x = torch.randn(1, 3, D, generator=stream(0, "x"))
@@ -297,13 +297,17 @@ def test_the_normalised_residual_is_equations_10_and_11() -> None:
             "joins each sub-layer to the stream once",
         ),
         ({"residual": "hyper_connections", "skips": {"mixer": 2}}, ("skips", "mixer"), "joins each sub-layer"),
-        ({"residual": "hyper_connections", "gains": {"mlp_skip": 0.5}}, ("gains", "mlp_skip"), "has its own weights"),
+        (
+            {"residual": "hyper_connections", "gains": {"mlp_skip": 0.5}},
+            ("gains", "mlp_skip"),
+            "has trained weights instead",
+        ),
         (
             {"residual": "manifold_hyper_connections", "norm": {"kind": "rms", "place": "post"}},
             ("norm", "place"),
             "no single sum",
         ),
-        ({"residual": "normalised"}, ("norm",), "has its own norms"),
+        ({"residual": "normalised"}, ("norm",), "normalises the stream"),
         ({"arrangement": "mlp_first", "skips": {"mixer": 2}}, ("skips", "mixer"), "the MLP is before the mixer"),
         (
             {"arrangement": "mlp_first", "mlp": "none", "skips": {"mlp": 0}},
@@ -317,7 +321,7 @@ def test_the_normalised_residual_is_equations_10_and_11() -> None:
         ),
     ],
 )
-def test_what_cannot_be_is_refused(block: dict[str, Any], path: tuple[str, ...], rule: str) -> None:
+def test_impossible_settings_are_refused(block: dict[str, Any], path: tuple[str, ...], rule: str) -> None:
     with pytest.raises(ValidationError, match=rule) as refused:
         BlockSpec.model_validate({"mixer": "attention", **block})
     (error,) = refused.value.errors()

@@ -1,4 +1,4 @@
-"""Several documents in one window: each gives what it gives alone, and none hears of another."""
+"""Several documents in one window: each has the output that it has alone, and none sees another."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def variant(tmp_path: Path, model: dict[str, Any]) -> VariantSpec:
 
 
 @pytest.mark.parametrize("kind", ["retention", "mamba2", "hyena", "gated_deltanet", "performer", "rwkv7"])
-def test_mixers_that_cannot_are_refused(tmp_path: Path, kind: str) -> None:
+def test_mixers_that_cannot_separate_documents_are_refused(tmp_path: Path, kind: str) -> None:
     with pytest.raises(ValidationError, match=f"`separate_documents`, and {kind} with these settings cannot keep"):
         variant(tmp_path, {"block": {"mixer": kind}})
 

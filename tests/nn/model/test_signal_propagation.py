@@ -1,4 +1,4 @@
-"""What becomes of differences between tokens in a deep stack at the start of training (arXiv:2311.01906, §3.1 and 4.1).
+"""Differences between tokens in a deep stack at the start of training (arXiv:2311.01906, §3.1 and 4.1).
 
 Without skips attention averages: in depth all tokens become one (rank collapse, arXiv:2103.03404). Shaped attention and
 Value-SkipInit start as the identity between their orthogonal maps, so that the angles between tokens stay.
@@ -68,7 +68,7 @@ def test_naive_attention_without_skips_makes_all_tokens_one(family: str, mlp: bo
 @pytest.mark.parametrize("mlp", [False, True], ids=["attention alone", "with MLPs"])
 @pytest.mark.parametrize("shaping", ["shaped", "value_skipinit"])
 @pytest.mark.parametrize("family", ["decoder", "encoder"])
-def test_shaping_keeps_tokens_apart(family: str, shaping: str, mlp: bool) -> None:
+def test_shaping_keeps_tokens_distinct(family: str, shaping: str, mlp: bool) -> None:
     by_depth = cosines(family, block({**NAIVE, "shaping": shaping}, mlp=mlp))
     if mlp:
         assert max(map(abs, by_depth)) < 0.2
@@ -77,6 +77,6 @@ def test_shaping_keeps_tokens_apart(family: str, shaping: str, mlp: bool) -> Non
 
 
 @pytest.mark.parametrize("name", ["pre_ln", "parallel", "shaped", "value_skipinit", "sas", "sas_p", "sas_p_no_norm"])
-def test_the_named_blocks_keep_tokens_apart(name: str) -> None:
+def test_the_named_blocks_keep_tokens_distinct(name: str) -> None:
     by_depth = cosines(a_family_for(name), name)
     assert max(map(abs, by_depth)) < 0.2

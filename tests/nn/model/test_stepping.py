@@ -1,4 +1,4 @@
-"""A model read token by token gives what it gives at once, with every causal mixer, block and position."""
+"""Decoding token by token agrees with the full forward pass, for every causal mixer, block and position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user's mixer that knows nothing of the pack axis: wrapped, seeded, trained, never fused."""
+"""A user's mixer without a pack axis: wrapped, seeded, trained, never packed."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_a_member_starts_by_its_own_seed_alone() -> None:
     assert not torch.equal(one["map"].weight[0], one["twin"].weight[0]), "equal names, not equal shapes alone"
 
 
-def test_initial_values_do_not_hang_on_torch_s_global_state() -> None:
+def test_initial_values_do_not_depend_on_torch_s_global_state() -> None:
     one, other = model(), model()
     torch.manual_seed(1)
     initialise(one, range(K))

@@ -1,4 +1,4 @@
-"""What `ablate bench` says of measured times, and what it leaves unsaid."""
+"""The statements of `ablate bench` about measured times, and when it makes none."""
 
 from __future__ import annotations
 

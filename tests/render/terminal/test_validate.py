@@ -1,4 +1,4 @@
-"""`ablate validate` and `ablate plan`: what follows, what is left out, and what a space may not mean."""
+"""`ablate validate` and `ablate plan`: what is trained, what is left out, and warnings."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_points_that_results_will_tell(design: str, said: str, tmp_path: Path) -
     assert first == f"s.yaml is a valid space: {said}"
 
 
-def test_one_seed_settles_nothing(tmp_path: Path) -> None:
+def test_one_seed_decides_nothing_and_is_warned_of(tmp_path: Path) -> None:
     first, *_, doubt = told(SPACE.replace("seeds: 3", "seeds: 1"), tmp_path)
     assert first.endswith("each with 1 seed.")
     assert doubt.startswith("`design.seeds`: with one seed")
