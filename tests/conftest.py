@@ -10,6 +10,7 @@ from pathlib import Path
 
 import postgres
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from ablate.cores import available_cores
 
@@ -40,6 +41,8 @@ LONGEST = (
     "dashboard/test_designer.py",
 )
 """The test files that take more than 20 seconds. Those that wait for other processes take turns with the others."""
+IN_A_BROWSER = ("test_browser.py", "test_browser_findings.py", "test_browser_running.py", "test_stores_and_views.py")
+"""Files in `dashboard` that one process runs, with one browser and what it has fetched."""
 
 
 @pytest.hookimpl(wrapper=True)
@@ -57,6 +60,20 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_xdist_auto_num_workers() -> int:
     """One process more than cores, because some always wait for a browser, for Ray or for a command to end."""
     return available_cores() + 1
+
+
+class FileScheduling(LoadFileScheduling):
+    """Gives each file to one process, and all files that need a browser to the same one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        folder, _, name = file.rpartition("/")
+        return f"{folder}/test_browser.py" if folder.endswith("dashboard") and name in IN_A_BROWSER else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> FileScheduling | None:
+    """The scheduler of `--dist loadfile`."""
+    return FileScheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

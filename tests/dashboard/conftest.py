@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import cache as remembered
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,15 @@ def _main_module() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def serve() -> Iterator[Serve]:
-    """Serves the store of a workplace until the session ends."""
+    """Serves the store of a workplace until the session ends: one server, however many modules ask."""
     with ExitStack() as stack:
-        yield lambda place: stack.enter_context(serving(place))
+        yield remembered(lambda place: stack.enter_context(serving(place)))
+
+
+@pytest.fixture(scope="session")
+def shared_place(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Workplace:
+    """Where modules put studies of names of their own into one store, which one server shows."""
+    return Workplace(tmp_path_factory.mktemp("dashboard"), cache)
 
 
 @pytest.fixture(scope="session")
@@ -57,20 +64,23 @@ def base(place: Workplace, serve: Serve) -> str:
 
 
 @pytest.fixture(scope="session")
-def window(browser: Any) -> Iterator[Any]:
-    """A window whose tabs share what they have fetched, so that not each test loads all of Streamlit's scripts."""
+def only_tab(browser: Any) -> Iterator[Any]:
+    """The tab of all tests: its process has fetched, compiled and optimised Streamlit's scripts, a new tab would again.
+
+    That halves the processor time of a page.
+    """
     with browser.new_context(viewport=WIDE) as context:
-        yield context
+        yield context.new_page()
 
 
 @pytest.fixture
-def page(window: Any, base: str) -> Iterator[Page]:
-    """A tab on that dashboard. When a test is through, the tab shows no error, and what it shows is accessible."""
-    opened = Page(window, base)
+def page(only_tab: Any, base: str) -> Iterator[Page]:
+    """The tab on that dashboard. When a test is through, the tab shows no error, and what it shows is accessible."""
+    opened = Page(only_tab, base)
     try:
         yield opened
         opened.settle()
         opened.check()
         opened.check_accessibility()
     finally:
-        opened.tab.close()
+        opened.leave()

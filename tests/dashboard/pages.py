@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 import urllib.request
@@ -9,10 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from xml.etree import ElementTree
 
 import pytest
 from cli_runs import Workplace
+
+from ablate.cli import main
+from ablate.training.pack import Pack
 
 Serve = Callable[[Workplace], str]
 
@@ -77,10 +82,12 @@ PALE = """
 WIDE = {"width": 2400, "height": 1400}
 """So wide that no column of a table is cut off."""
 PATIENCE = 90_000
+POLLING = 50
+"""Milliseconds between two looks at a page; Playwright would look at every frame."""
 
 
 class Page:
-    """One tab.
+    """One tab, as one test sees it.
 
     Attributes:
         tab: The tab of Playwright.
@@ -89,20 +96,42 @@ class Page:
         refused: Requests that the dashboard answered with an error.
     """
 
-    def __init__(self, context: Any, base: str) -> None:
+    def __init__(self, tab: Any, base: str) -> None:
         self.base = base
-        self.tab = context.new_page()
+        self.tab = tab
         self.tab.set_default_timeout(PATIENCE)
+        self.tab.set_viewport_size(WIDE)
         self.errors: list[str] = []
         self.strangers: list[str] = []
         self.refused: list[str] = []
-        self.tab.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.tab.on("request", self._requested)
-        self.tab.on("response", lambda answer: self.refused.append(answer.url) if answer.status >= 400 else None)
+        self._heard = {"pageerror": self._failed, "request": self._requested, "response": self._answered}
+        for event, hear in self._heard.items():
+            self.tab.on(event, hear)
+
+    def _failed(self, error: Any) -> None:
+        self.errors.append(str(error))
 
     def _requested(self, request: Any) -> None:
         if not request.url.startswith((self.base, "data:", "blob:")):
             self.strangers.append(request.url)
+
+    def _answered(self, answer: Any) -> None:
+        if answer.status >= 400:
+            self.refused.append(answer.url)
+
+    def leave(self) -> None:
+        """Leave the tab to the next test, as it was."""
+        for event, hear in self._heard.items():
+            self.tab.remove_listener(event, hear)
+        self.tab.emulate_media(color_scheme="light")
+        self.tab.mouse.move(0, 0)
+        self.forget()
+
+    def forget(self) -> None:
+        """Close the page, and forget what it kept."""
+        self.tab.evaluate("localStorage.clear(), sessionStorage.clear()")
+        self.tab.context.clear_cookies()
+        self.tab.goto("about:blank")
 
     def open(self, path: str) -> None:
         """Open an address of the dashboard."""
@@ -111,9 +140,9 @@ class Page:
 
     def settle(self) -> None:
         """Wait until the page is drawn and nothing runs."""
-        self.tab.wait_for_function(IDLE)
+        self.tab.wait_for_function(IDLE, polling=POLLING)
         self.tab.wait_for_timeout(150)
-        self.tab.wait_for_function(IDLE)
+        self.tab.wait_for_function(IDLE, polling=POLLING)
 
     @property
     def main(self) -> Any:
@@ -192,11 +221,30 @@ class Page:
         assert self.tab.evaluate(PALE) == {}
 
 
+def unhurried() -> None:
+    """The command line with a wait in each step, so that a study that is watched takes little processor time."""
+    step = Pack.step
+
+    def waiting(pack: Pack, number: int) -> None:
+        time.sleep(0.02)
+        step(pack, number)
+
+    with patch.object(Pack, "step", waiting):
+        main()
+
+
 @contextmanager
-def tab(browser: Any, base: str, **options: Any) -> Iterator[Page]:
-    """A tab in a window of its own, without memory."""
-    with browser.new_context(viewport=WIDE, **options) as context:
-        yield Page(context, base)
+def one_core() -> Iterator[None]:
+    """Processes that start within it, and all that they start, have one core: a study has one worker."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 @contextmanager

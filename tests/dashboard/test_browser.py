@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import socket
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,10 @@ from xml.etree import ElementTree
 
 import pytest
 from cli_runs import Workplace, eventually, wait_for
-from pages import PALE, Page, serving, tab
-from written_stores import HOSTILE, hostile_store
+from pages import PALE, Page, unhurried
 
 from ablate.store import open_store
-from views import PAGES
 
-ENTRIES = [entry for entries in PAGES.values() for entry in entries]
 WILD = """
   rate: {fair: {}, wild: {training.optimizer.lr: 1.0e+30}}
 design"""
@@ -30,17 +26,16 @@ claims:
 
 
 @pytest.fixture(scope="session")
-def place(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Workplace:
-    """A store with a study of four variants, of which one diverges, and a claim."""
-    found = Workplace(tmp_path_factory.mktemp("dashboard"), cache)
-    file = found.folder / found.space(seeds=2)
+def place(shared_place: Workplace) -> Workplace:
+    """A store with the study `tiny` of four variants, of which one diverges, and a claim."""
+    file = shared_place.folder / shared_place.space(seeds=2)
     text = (
         file.read_text().replace("\ndesign", WILD, 1).replace("\n  batch_size", "\n  record_blocks: true\n  batch_size")
     )
     file.write_text(text + CLAIMS.lstrip("\n"))
-    done = found.call("study", file.name, "--workers", "1")
+    done = shared_place.call("study", file.name, "--workers", "1")
     assert done.code == 0, done.err
-    return found
+    return shared_place
 
 
 @pytest.fixture(scope="session")
@@ -50,26 +45,24 @@ def shown(place: Workplace) -> dict[str, Any]:
     return plain
 
 
-def test_a_narrow_dark_screen(browser: Any, base: str) -> None:
-    with tab(browser, base, color_scheme="dark") as page:
-        page.tab.set_viewport_size({"width": 390, "height": 844})
-        page.open("/answer")
-        page.check()
-        page.check_accessibility()
-        background = page.tab.evaluate(
-            "getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor.match(/\\d+/g).map(Number)"
-        )
-        assert sum(background[:3]) < 3 * 64
-        page.check_contrast()
-        page.open("/curves")
-        plot = page.tab.get_by_test_id("stPlotlyChart").first.bounding_box()
-        assert plot is not None
-        assert plot["y"] < 500, "the plot comes before its controls"
-        page.tab.emulate_media(color_scheme="light")
-        page.tab.wait_for_function(f"Object.keys(({PALE})()).length === 0")
-        assert (
-            page.tab.evaluate("getComputedStyle(document.querySelector('[data-testid=stApp]')).colorScheme") != "dark"
-        )
+def test_a_narrow_dark_screen(page: Page) -> None:
+    page.tab.emulate_media(color_scheme="dark")
+    page.tab.set_viewport_size({"width": 390, "height": 844})
+    page.open("/answer?study=tiny")
+    page.check()
+    page.check_accessibility()
+    background = page.tab.evaluate(
+        "getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor.match(/\\d+/g).map(Number)"
+    )
+    assert sum(background[:3]) < 3 * 64
+    page.check_contrast()
+    page.open("/curves?study=tiny")
+    plot = page.tab.get_by_test_id("stPlotlyChart").first.bounding_box()
+    assert plot is not None
+    assert plot["y"] < 500, "the plot comes before its controls"
+    page.tab.emulate_media(color_scheme="light")
+    page.tab.wait_for_function(f"Object.keys(({PALE})()).length === 0")
+    assert page.tab.evaluate("getComputedStyle(document.querySelector('[data-testid=stApp]')).colorScheme") != "dark"
 
 
 def test_the_numbers_are_those_of_show_also_in_downloads(page: Page, shown: dict[str, Any], tmp_path: Path) -> None:
@@ -124,7 +117,7 @@ def test_the_numbers_are_those_of_show_also_in_downloads(page: Page, shown: dict
 def test_navigation_from_studies_to_a_trial_to_a_comparison(
     page: Page, place: Workplace, shown: dict[str, Any], tmp_path: Path
 ) -> None:
-    page.open("/")
+    page.open("/?study=tiny")
     page.main.get_by_role("link", name="Trial").click()
     page.settle()
     page.tab.get_by_role("combobox", name="Variant").click()
@@ -213,7 +206,7 @@ def test_a_trial_is_seen_from_inside(page: Page, place: Workplace, tmp_path: Pat
     assert ElementTree.parse(tmp_path / "maps.svg").getroot().tag.endswith("svg")
 
 
-def test_an_address_survives_reload_and_can_be_shared(browser: Any, base: str, page: Page) -> None:
+def test_an_address_survives_reload_and_can_be_shared(page: Page) -> None:
     page.open("/curves?study=tiny")
     page.tab.get_by_role("radio", name="seconds").click()
     page.tab.get_by_text("Single seeds").click()
@@ -221,10 +214,10 @@ def test_an_address_survives_reload_and_can_be_shared(browser: Any, base: str, p
     page.settle()
     address = page.tab.url
     assert "axis=seconds" in address
-    with tab(browser, base) as other:
-        other.open(address.removeprefix(base))
-        assert other.tab.get_by_role("radio", name="seconds").is_checked()
-        assert other.tab.url == address
+    page.forget()
+    page.open(address.removeprefix(page.base))
+    assert page.tab.get_by_role("radio", name="seconds").is_checked()
+    assert page.tab.url == address
 
 
 def test_all_links_keep_the_study_and_each_page_names_it(page: Page, place: Workplace) -> None:
@@ -266,52 +259,22 @@ def test_stars_tags_and_notes_are_written_and_found(page: Page, place: Workplace
     page.main.get_by_text("No study matches").wait_for()
 
 
-def test_hostile_text_is_shown_as_text(browser: Any, cache: Path, tmp_path: Path) -> None:
-    place = Workplace(tmp_path, cache)
-    hostile_store(place.store)
-    with serving(place) as base, tab(browser, base) as page:
-        page.open("/")
-        for entry in ENTRIES:  # from page to page of one tab, which need not load Streamlit's scripts each time
-            page.tab.get_by_test_id("stSidebar").get_by_role("link", name=entry.title, exact=True).click()
-            page.tab.wait_for_url(f"**/{entry.name}*" if entry.name != "studies" else re.compile(r":\d+/(\?.*)?$"))
-            page.settle()
-            page.check()
-            page.check_accessibility()
-            assert page.tab.evaluate("window.caught") is None
-            assert page.main.locator("img[src=x], script, a[href^=javascript]").count() == 0
-        page.open("/answer")
-        assert page.main.get_by_role("heading").first.inner_text().strip("\u2068\u2069").startswith(HOSTILE[:90])
-        page.open("/trial?seed=0&variant=" + "baseline")
-        page.wait_for_text("**bold**")
-
-
-def test_an_empty_folder_says_how_to_begin_and_then_fills(browser: Any, place: Workplace, tmp_path: Path) -> None:
-    empty = Workplace(tmp_path, place.cache)
-    with serving(empty) as base, tab(browser, base) as page:
-        page.open("/answer")
-        page.main.get_by_text("ablate study simplify_block").wait_for()
-        page.open("/")
-        page.main.get_by_text("ablate new my_question").wait_for()
-        empty.store.parent.mkdir()
-        shutil.copy(place.store, empty.store)
-        page.main.get_by_text("Does a tiny model need its maps?").first.wait_for()
-        page.check()
-
-
-def test_the_page_of_a_running_study_is_updated(browser: Any, cache: Path, tmp_path: Path) -> None:
-    place = Workplace(tmp_path, cache)
-    slow = place.space("slow", steps=1500, seeds=40)  # longer than the test takes
-    process = place.fork("study", slow, "--pack", "1", "--workers", "1")  # a core is left for the browser
+def test_the_pages_of_a_running_study_are_updated(page: Page, place: Workplace) -> None:
+    slow = place.space("slow", steps=100, seeds=40)  # longer than the test takes
+    process = place.fork("study", slow, "--pack", "1", "--workers", "1", run=unhurried)
     try:
         eventually(lambda: place.trials("running"))
-        with serving(place) as base, tab(browser, base) as page:
-            page.tab.goto(base + "/answer?study=slow", wait_until="commit")  # the text is waited for
-            page.main.get_by_text("of 120 trials finished").wait_for()
-            page.tab.evaluate("window.same = true")
-            before = progress(page)
-            eventually(lambda: progress(page) != before)
-            assert page.tab.evaluate("window.same")  # it was not loaded again
-            page.check()
+        page.tab.goto(page.base + "/answer?study=slow", wait_until="commit")  # the text is waited for
+        page.main.get_by_text("of 120 trials finished").wait_for()
+        page.tab.evaluate("window.same = true")
+        before = progress(page)
+        eventually(lambda: progress(page) != before)
+        assert page.tab.evaluate("window.same")  # it was not loaded again
+        page.tab.get_by_test_id("stSidebar").get_by_role("link", name="Cluster", exact=True).click()
+        page.main.get_by_text("of 120 trials done").wait_for()
+        page.wait_for_text(f"driven by process {process.pid}")
+        page.tab.locator('[role="region"][aria-label^="Trials that run"]').wait_for()
+        page.check()
     finally:
         process.terminate()
         wait_for(process)

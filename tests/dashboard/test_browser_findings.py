@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from cli_runs import Workplace, eventually, wait_for
-from pages import Page, serving, tab
+from cli_runs import Workplace
+from pages import Page
 
 from ablate.spec.document import read_document
 from shared.drafts import packed
@@ -30,12 +30,11 @@ def study(place: Workplace, name: str, design: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Workplace:
+def place(shared_place: Workplace) -> Workplace:
     """A half fraction of three switches, of which one makes models diverge, and a path."""
-    found = Workplace(tmp_path_factory.mktemp("findings"), cache)
-    study(found, "crossed", WILD)
-    study(found, "path", "\ndesign: {kind: simplify, seeds: 2}\n".rstrip("\n"))
-    return found
+    study(shared_place, "crossed", WILD)
+    study(shared_place, "path", "\ndesign: {kind: simplify, seeds: 2}\n".rstrip("\n"))
+    return shared_place
 
 
 @pytest.fixture(scope="module")
@@ -156,31 +155,15 @@ def test_the_front_is_that_of_the_report_and_a_point_shows_its_block(
     page.check_exports(tmp_path, "path_front", "path_front")
 
 
-def test_the_cluster_page_shows_failed_and_running_trials(browser: Any, base: str, cache: Path, tmp_path: Path) -> None:
-    with tab(browser, base) as page:
-        page.open("/cluster?study=crossed")
-        rows = page.table("Trials that failed")
-        assert len(rows) == 4
-        assert {row["state"] for row in rows} == {"diverged"}
-        assert all(row["reason"] and "rate=wild" in row["variant"] for row in rows)
-        assert sum(numbers(page.table("Machines and devices"), "trials")) == 8
-        page.main.get_by_text("No study is driven now").wait_for()
-        page.check_exports(tmp_path, "crossed_throughput", "crossed_throughput")
-        page.check()
-    place = Workplace(tmp_path, cache)
-    slow = place.space("slow", steps=10**5)  # it is stopped long before its end
-    process = place.fork("study", slow, "--workers", "1")  # a core is left for the browser
-    try:
-        eventually(lambda: place.trials("running"))
-        with serving(place) as other, tab(browser, other) as page:
-            page.tab.goto(other + "/cluster?study=slow", wait_until="commit")
-            page.main.get_by_text("of 6 trials done").wait_for()
-            page.wait_for_text(f"driven by process {process.pid}")
-            page.tab.locator('[role="region"][aria-label^="Trials that run"]').wait_for()
-            page.check()
-    finally:
-        process.terminate()
-        wait_for(process)
+def test_the_cluster_page_shows_failed_trials(page: Page, tmp_path: Path) -> None:
+    page.open("/cluster?study=crossed")
+    rows = page.table("Trials that failed")
+    assert len(rows) == 4
+    assert {row["state"] for row in rows} == {"diverged"}
+    assert all(row["reason"] and "rate=wild" in row["variant"] for row in rows)
+    assert sum(numbers(page.table("Machines and devices"), "trials")) == 8
+    page.main.get_by_text("No study is driven now").wait_for()
+    page.check_exports(tmp_path, "crossed_throughput", "crossed_throughput")
 
 
 def test_a_space_made_by_clicks_is_valid_and_runs(page: Page, place: Workplace) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 from cli_runs import Workplace, eventually
-from pages import Page, serving, tab
+from pages import Page, one_core, serving
 
 from ablate.spec.document import read_document
 from shared.drafts import packed
@@ -22,7 +22,9 @@ def place(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Workplace:
 
 @pytest.fixture(scope="module")
 def base(place: Workplace) -> Iterator[str]:
-    with serving(place) as address:
+    with ExitStack() as stack:
+        with one_core():
+            address = stack.enter_context(serving(place))
         yield address
 
 
@@ -37,36 +39,43 @@ def planned(place: Workplace) -> int:
     return int(place.rows("SELECT count(*) FROM study_trials")[0][0])
 
 
-def test_a_study_is_started_stopped_continued_and_given_seeds_by_clicks(
-    browser: Any, base: str, place: Workplace
+def test_in_an_empty_folder_a_study_is_started_stopped_continued_and_given_seeds_by_clicks(
+    base: str, page: Page, place: Workplace
 ) -> None:
+    page.open("/answer")
+    page.main.get_by_text("ablate study simplify_block").wait_for()
+    list_of_studies = Page(page.tab.context.new_page(), base)
+    list_of_studies.open("/")
+    list_of_studies.main.get_by_text("ablate new my_question").wait_for()
     draft = read_document(place.folder / place.space("long", steps=10**6, seeds=2), "a space").plain
     draft["model"]["block"] = {"mixer": {"kind": "attention"}}
-    with tab(browser, base) as page:
-        page.open(f"/design?space={packed(draft)}")
-        page.main.get_by_text("A valid space: long").wait_for()
-        page.tab.get_by_role("button", name="Start this study").click()
-        eventually(lambda: place.trials("running"))
-        page.open("/runs?study=long")
-        page.wait_for_text("6 of 6 trials are left")
-        assert page.tab.get_by_role("button", name="Resume").is_disabled(), "it runs"
-        stop(page)
-        page.wait_for_text("Stopped with 0 of 6 trials done")
+    page.open(f"/design?space={packed(draft)}")
+    page.main.get_by_text("A valid space: long").wait_for()
+    page.tab.get_by_role("button", name="Start this study").click()
+    eventually(lambda: place.trials("running"))
+    list_of_studies.main.get_by_text("Does a tiny model need its maps?").first.wait_for()
+    list_of_studies.check()
+    list_of_studies.tab.close()
+    page.open("/runs?study=long")
+    page.wait_for_text("6 of 6 trials are left")
+    assert page.tab.get_by_role("button", name="Resume").is_disabled(), "it runs"
+    stop(page)
+    page.wait_for_text("Stopped with 0 of 6 trials done")
 
-        page.tab.get_by_role("button", name="Resume").click()
-        page.tab.get_by_role("button", name="Stop", exact=True).wait_for()
-        eventually(lambda: place.trials("running"))
-        stop(page)
+    page.tab.get_by_role("button", name="Resume").click()
+    page.tab.get_by_role("button", name="Stop", exact=True).wait_for()
+    eventually(lambda: place.trials("running"))
+    stop(page)
 
-        assert planned(place) == 6
-        field = page.tab.get_by_role("textbox", name="Seeds")
-        field.fill("3")
-        field.press("Enter")
-        page.wait_for_text("ablate study --stored long --seeds=3")
-        page.tab.get_by_role("button", name="Add seeds").click()
-        page.tab.get_by_role("button", name="Stop", exact=True).wait_for()
-        eventually(lambda: planned(place) == 9)
-        stop(page)
-        page.check()
+    assert planned(place) == 6
+    field = page.tab.get_by_role("textbox", name="Seeds")
+    field.fill("3")
+    field.press("Enter")
+    page.wait_for_text("ablate study --stored long --seeds=3")
+    page.tab.get_by_role("button", name="Add seeds").click()
+    page.tab.get_by_role("button", name="Stop", exact=True).wait_for()
+    eventually(lambda: planned(place) == 9)
+    stop(page)
+    page.check()
     left = [one for one in psutil.process_iter(["cmdline"]) if str(place.folder) in " ".join(one.info["cmdline"] or ())]
     assert [one.info["cmdline"] for one in left if "dashboard" not in one.info["cmdline"]] == []
