@@ -150,7 +150,7 @@ def test_a_terminal_that_closes_loses_nothing(place: Workplace, hung_up: bool) -
 
 
 def test_ctrl_c_before_anything_is_trained(place: Workplace) -> None:
-    driver = place.start("study", place.space(steps=10**6))
+    driver = place.fork("study", place.space(steps=10**6))
     eventually(place.store.exists)
     driver.send_signal(signal.SIGINT)
     stopped = wait_for(driver)

@@ -65,7 +65,7 @@ def two_seats(cluster: Cluster, folder: Path) -> Iterator[Listening]:
     """Two halves of a core, and checkpoints on a file system that only fsspec knows by this name."""
     storage = f"local://{folder}/storage"
     resources = ResourcesSpec(cpus=0.5, memory=0.1, custom={"slice": 0.5}, checkpoint_every=100, storage=storage)
-    files = (plugin(folder, "travels", HOLD.format(file=str(folder / HOLDING), but=0)),)
+    files = (plugin(folder, "travels", HOLD.format(file=str(folder / HOLDING), but=0, step=300)),)
     with Listening(folder / "cache", "cpu", resources, address=cluster.address, plugins=files) as made:
         made.heard = []
         made.admit(make_plan(planner(folder, **POPULATION)))  # one of the studies to come

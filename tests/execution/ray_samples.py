@@ -55,12 +55,12 @@ from ablate.execution.ray.trainable import JobTrainable
 save = JobTrainable.save_checkpoint
 def wait_and_save(self, folder):
     reached = self._state["events"][-1][1]["step"]
-    while Path({file!r}).exists() and self._job.number != {but} and reached >= 300:
+    while Path({file!r}).exists() and self._job.number != {but} and reached >= {step}:
         time.sleep(0.01)
     save(self, folder)
 JobTrainable.save_checkpoint = wait_and_save
 """
-"""A plugin: as long as a file exists, all jobs but one wait at step 300, before they save a checkpoint."""
+"""A plugin: as long as a file exists, all jobs but one wait at a step, before they save a checkpoint."""
 ANYWHERE = ResourcesSpec(cpus=0.5, memory=0.1, custom={"late": 1}, checkpoint_every=100, storage="checkpoints")
 LONG = {
     "training": {**SPACE["training"], "steps": 700, "evaluations": 14},
