@@ -42,7 +42,7 @@ LONGEST = (
 )
 """The test files that take more than 20 seconds. Those that wait for other processes take turns with the others."""
 IN_A_BROWSER = ("test_browser.py", "test_browser_findings.py", "test_browser_running.py", "test_stores_and_views.py")
-"""Files in `dashboard` that one process runs, with one browser and what it has fetched."""
+"""Files in `dashboard` that one process runs, so that they share a browser and its cache."""
 
 
 @pytest.hookimpl(wrapper=True)

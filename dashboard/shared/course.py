@@ -23,7 +23,7 @@ AXES: dict[CourseAxis, str] = {"step": "steps", "tokens": "tokens", "flops": "FL
 FIRST = 7
 """Variants that are drawn before others are chosen."""
 LISTED = 12
-"""Number of variants up to which all are in the legend, to be switched on there; of more, some are chosen in a list."""
+"""Number of variants up to which the legend has all, to show and hide; beyond it a list selects some."""
 MOST = 24
 """Maximum number of variants that may be chosen."""
 

@@ -1,4 +1,4 @@
-"""Runs the page again when it turns dark or light: figures and captions take their colours where the page is made."""
+"""Reruns a page when its colour scheme changes: figures and captions get their colours when the script runs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ export default function({ data, setTriggerValue }) {
 
 
 def follow_light() -> None:
-    """Run the page again once the browser shows it in another light than that in which it was made.
+    """Rerun the page when the browser switches between light and dark.
 
-    Streamlit itself draws the page anew without asking for it: by day's end, or by the menu of settings.
+    Streamlit restyles its own elements without a rerun when the system's scheme or the chosen theme changes.
     """
     watch = st.components.v2.component("light", js=_WATCH)
     watch(key="light", data={"dark": dark()}, on_turned_change=lambda: None, height=1)

@@ -1,4 +1,4 @@
-"""Widths of columns of words in tables, and heights of rows whose words take several lines."""
+"""Widths of text columns in tables, and heights of rows whose text is wrapped."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from collections.abc import Mapping
 import pandas as pd
 
 LETTER, PADDING = 6.4, 24
-"""Pixels of a letter, and beside the words of a cell."""
+"""Width of a letter and horizontal padding of a cell, in pixels."""
 _LINE, _AROUND, _LEAST = 18, 11, 65
-"""Pixels of a line, and above and below all lines of a cell; Streamlit wraps words only in rows higher than 64."""
+"""Height of a line, vertical padding of a cell and least height of a row with wrapped text, in pixels; Streamlit wraps
+text only in rows higher than 64."""
 
 
 def fitting(table: pd.DataFrame, name: str, most: int = 10_000) -> int:
-    """The width in pixels of a column that cuts none of its words, or `most` if that is less."""
+    """The width in pixels at which a column truncates no text, `most` at most."""
     return min(most, math.ceil(PADDING + LETTER * max(map(len, [name, *table[name].dropna()]))))
 
 
 def wrapping(table: pd.DataFrame, widths: Mapping[str, int]) -> int | None:
-    """The height in pixels of rows that show all words of these columns; None if each cell needs one line."""
+    """The row height in pixels that shows all text of these columns; None if each cell fits in one line."""
     lines = max(
         (math.ceil(LETTER * len(words) / (width - PADDING)) for name, width in widths.items()
          for words in table[name].dropna()),

@@ -30,14 +30,14 @@ def _main_module() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def serve() -> Iterator[Serve]:
-    """Serves the store of a workplace until the session ends: one server, however many modules ask."""
+    """Serves the store of a workplace until the session ends; modules that ask for the same one share a server."""
     with ExitStack() as stack:
         yield remembered(lambda place: stack.enter_context(serving(place)))
 
 
 @pytest.fixture(scope="session")
 def shared_place(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Workplace:
-    """Where modules put studies of names of their own into one store, which one server shows."""
+    """A workplace whose store and server several modules share; their studies have different names."""
     return Workplace(tmp_path_factory.mktemp("dashboard"), cache)
 
 
@@ -65,10 +65,7 @@ def base(place: Workplace, serve: Serve) -> str:
 
 @pytest.fixture(scope="session")
 def only_tab(browser: Any) -> Iterator[Any]:
-    """The tab of all tests: its process has fetched, compiled and optimised Streamlit's scripts, a new tab would again.
-
-    That halves the processor time of a page.
-    """
+    """The tab of all tests. A new tab would compile Streamlit's scripts again, half of a page's processor time."""
     with browser.new_context(viewport=WIDE) as context:
         yield context.new_page()
 

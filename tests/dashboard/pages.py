@@ -120,15 +120,15 @@ class Page:
             self.refused.append(answer.url)
 
     def leave(self) -> None:
-        """Leave the tab to the next test, as it was."""
+        """Reset the tab for the next test."""
         for event, hear in self._heard.items():
             self.tab.remove_listener(event, hear)
         self.tab.emulate_media(color_scheme="light")
         self.tab.mouse.move(0, 0)
-        self.forget()
+        self.clear()
 
-    def forget(self) -> None:
-        """Close the page, and forget what it kept."""
+    def clear(self) -> None:
+        """Leave the page and delete its storage and cookies."""
         self.tab.evaluate("localStorage.clear(), sessionStorage.clear()")
         self.tab.context.clear_cookies()
         self.tab.goto("about:blank")
@@ -168,7 +168,7 @@ class Page:
         """The rows of a table, as a screen reader reads them."""
         rows = self.tab.locator(f'[role="region"][aria-label^="{name}"]').evaluate(READ)
         names: list[str] = []
-        for title in rows[0]:  # one that stands under several columns is that of the first, then `title 2`
+        for title in rows[0]:  # a title of several columns is `title`, `title 2` ...
             names.append(title if title not in names else f"{title} {rows[0][: len(names)].count(title) + 1}")
         return [dict(zip(names, row, strict=True)) for row in rows[1:]]
 
@@ -222,7 +222,7 @@ class Page:
 
 
 def unhurried() -> None:
-    """The command line with a wait in each step, so that a study that is watched takes little processor time."""
+    """Run the command line with a pause in each training step, so that a running study takes little processor time."""
     step = Pack.step
 
     def waiting(pack: Pack, number: int) -> None:
@@ -235,7 +235,7 @@ def unhurried() -> None:
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """Processes that start within it, and all that they start, have one core: a study has one worker."""
+    """Processes that are started in the body, and their children, have one core, so that a study has one worker."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return

@@ -214,7 +214,7 @@ def test_an_address_survives_reload_and_can_be_shared(page: Page) -> None:
     page.settle()
     address = page.tab.url
     assert "axis=seconds" in address
-    page.forget()
+    page.clear()
     page.open(address.removeprefix(page.base))
     assert page.tab.get_by_role("radio", name="seconds").is_checked()
     assert page.tab.url == address
