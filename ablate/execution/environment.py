@@ -39,7 +39,7 @@ def choose_device(name: str) -> str:
 
 
 def describe_environment(device: str) -> Environment:
-    """The environment of this process. Its command leaves out where the store is, which is known to who reads it."""
+    """The environment of this process. The recorded command has no `--store`: the record is in that store."""
     versions = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:

@@ -21,9 +21,6 @@ def fitting(table: pd.DataFrame, name: str, most: int = 10_000) -> int:
 
 def wrapping(table: pd.DataFrame, widths: Mapping[str, int]) -> int | None:
     """The row height in pixels that shows all text of these columns; None if each cell fits in one line."""
-    lines = max(
-        (math.ceil(LETTER * len(words) / (width - PADDING)) for name, width in widths.items()
-         for words in table[name].dropna()),
-        default=1,
-    )  # fmt: skip
+    longest = {name: max(map(len, table[name].dropna()), default=0) for name in widths}
+    lines = max((math.ceil(LETTER * longest[name] / (width - PADDING)) for name, width in widths.items()), default=1)
     return max(_LEAST, _LINE * lines + _AROUND) if lines > 1 else None

@@ -27,6 +27,8 @@ from shared.text import escape, one_line, prose
 from shared.widths import LETTER, fitting, wrapping
 
 LEAST, MOST = 2, 6
+HIDDEN = ("parameters", "seconds", "seconds ±", "Δ seconds")
+"""Columns of the results that only the menu of the table and the download show: the others fill the page."""
 
 
 def show() -> None:
@@ -75,10 +77,11 @@ def _live(study: str, sides: list[str]) -> None:
         }
     st.dataframe(
         results, key="results", hide_index=True, placeholder="-", column_config=formats, alt="Metrics of each side",
-        column_order=[name for name in results if name != "parameters" and "seconds" not in name],
+        column_order=[name for name in results if name not in HIDDEN],
         row_height=wrapping(results, {"side": width}),
     )  # fmt: skip
-    st.caption("± 95 % interval over seeds. Δ: difference from the first side, paired by seed.")
+    st.caption("± 95 % interval over seeds. Δ: difference from the first side, paired by seed. "
+               "The download has parameters and seconds, too.")  # fmt: skip
     _links(comparison, study)
     st.subheader("Curves", anchor=False)
     drawn = _curves(comparison, labels, looks)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 import urllib.request
@@ -231,20 +230,6 @@ def unhurried() -> None:
 
     with patch.object(Pack, "step", waiting):
         main()
-
-
-@contextmanager
-def one_core() -> Iterator[None]:
-    """Processes that are started in the body, and their children, have one core, so that a study has one worker."""
-    if not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    cores = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(cores)})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, cores)
 
 
 @contextmanager

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
 import pytest
 from cli_runs import Workplace, eventually
-from pages import Page, one_core, serving
+from pages import Page, serving
 
 from ablate.spec.document import read_document
 from shared.drafts import packed
@@ -22,9 +21,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Workplace:
 
 @pytest.fixture(scope="module")
 def base(place: Workplace) -> Iterator[str]:
-    with ExitStack() as stack:
-        with one_core():
-            address = stack.enter_context(serving(place))
+    with serving(place) as address:
         yield address
 
 

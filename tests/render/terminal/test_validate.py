@@ -1,4 +1,4 @@
-"""`ablate validate` and `ablate plan`: what is trained, what is left out, and warnings."""
+"""`ablate validate` and `ablate plan` list the variants that are trained, those that are not, and warnings."""
 
 from __future__ import annotations
 
