@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
+from ablate.nn.kernels import chunked
 from ablate.nn.model.build import build_model, model_cost
 from ablate.spec.block import BlockSpec
 from ablate.spec.model import ModelSpec
@@ -22,6 +23,15 @@ BATCHES = 2, 4
 LARGE_BATCHES = 12, 20
 LARGE = {"she", "generative", "gmm"}
 """Blocks with large tensors that do not grow with the batch: only in a large batch do activations set the peak."""
+
+
+@pytest.fixture(autouse=True)
+def equal_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunked kernels read segments that fit the processor's cache; here they fit one of 1 MiB on every machine.
+
+    With larger ones a small batch fills none, and their temporary memory grows with the batch too.
+    """
+    monkeypatch.setattr(chunked, "_SEGMENT", 1 << 18)
 
 
 def model_of(name: str) -> ModelSpec:
