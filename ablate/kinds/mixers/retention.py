@@ -134,13 +134,16 @@ class Retention(nn.Module):
         decay = self.log_decay[:, None, None]  # [H, 1, 1]
         v = torch.cat([v, v.new_ones(1).expand(*v.shape[:-1], 1)], -1)
         summed, kept = linear_attention.recur(q, k, v, state[0] if state else None, decay.to(q.dtype))
-        weight = (torch.arange(place + 1, device=x.device) * decay).exp().sum(-1, keepdim=True).to(q.dtype)
+        weight = self._weight(place + 1)[:, -1:].to(q.dtype)
         return self._joined(x, summed[..., :-1] / torch.maximum(summed[..., -1:].abs(), weight.sqrt())), (kept,)
 
     def _heads(self, x: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values [K, B, H, T, ...] of tokens from position `first` on."""
         q, k, v = (split_heads(project(x), self.heads) for project in (self.query, self.key, self.value))
-        return self._rotate(q, first) / math.sqrt(q.shape[-1]), self._rotate(k, first), v
+        place = torch.arange(first, first + x.shape[-2], dtype=self.theta.dtype, device=x.device)
+        angle = place[:, None] * self.theta  # [T, d_h // 2]
+        sine, cosine = angle.sin().to(q.dtype), angle.cos().to(q.dtype)
+        return _rotated(q, cosine, sine) / math.sqrt(q.shape[-1]), _rotated(k, cosine, sine), v
 
     def _joined(self, x: Tensor, y: Tensor) -> Tensor:
         """Norm, gate and output map: [K, B, H, T, e] to [K, B, T, D]."""
@@ -157,21 +160,28 @@ class Retention(nn.Module):
         length = q.shape[-2]
         decay = self.log_decay[:, None, None].expand(-1, length, -1)  # [H, T, 1]
         ones = q.new_ones(length, 1)
-        counted = ones.expand(self.heads, -1, -1)
-        if padding is not None:
+        if padding is None:
+            weight = self._weight(length).to(q.dtype)
+        else:
             real = padding[:, :, None, :, None]
             k, counted = k.masked_fill(~real, 0.0), real.to(q.dtype).expand(-1, -1, self.heads, -1, -1)
+            weight = linear_attention.causal(torch.ones_like(counted), counted, ones.expand_as(counted), decay)
+            weight = weight.masked_fill(weight == 0, 1.0)  # nothing seen yet: the sums are 0 too
         summed = linear_attention.causal(q, k, torch.cat([v, ones.expand(*v.shape[:-1], 1)], -1), decay)
-        weight = linear_attention.causal(torch.ones_like(counted), counted, ones.expand_as(counted), decay)
-        weight = weight.masked_fill(weight == 0, 1.0)  # nothing seen yet: the sums are 0 too
         return summed[..., :-1] / torch.maximum(summed[..., -1:].abs(), weight.sqrt())
 
-    def _rotate(self, x: Tensor, first: int) -> Tensor:
-        """Each pair of channels of the token at position n rotated by n·θ, [K, B, H, T, d_h]; the first is `first`."""
-        place = torch.arange(first, first + x.shape[-2], dtype=self.theta.dtype, device=x.device)
-        angle = place[:, None] * self.theta  # [T, d_h // 2]
-        sine, cosine = angle.sin().to(x.dtype), angle.cos().to(x.dtype)
-        turning = 2 * len(self.theta)
-        even, odd = x[..., 0:turning:2], x[..., 1:turning:2]
-        turned = torch.stack([even * cosine - odd * sine, even * sine + odd * cosine], -1).flatten(-2)
-        return torch.cat([turned, x[..., turning:]], -1)
+    def _weight(self, length: int) -> Tensor:
+        """w = Σ_{i≤n} γ^i = (1 - γ^(n+1))/(1 - γ), [H, T, 1], where no token is padding."""
+        counts = torch.arange(1, length + 1, dtype=self.log_decay.dtype, device=self.log_decay.device)[:, None]
+        if self.spec.decay == "none":
+            return counts.expand(self.heads, -1, -1)
+        decay = self.log_decay[:, None, None]
+        return torch.expm1(counts * decay) / torch.expm1(decay)
+
+
+def _rotated(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Each pair of channels rotated by the angle of its token, [..., T, d_h]; cosines and sines [T, d_h // 2]."""
+    turning = 2 * cosine.shape[-1]
+    even, odd = x[..., 0:turning:2], x[..., 1:turning:2]
+    turned = torch.stack([even * cosine - odd * sine, even * sine + odd * cosine], -1).flatten(-2)
+    return turned if turning == x.shape[-1] else torch.cat([turned, x[..., turning:]], -1)

@@ -10,9 +10,7 @@ import torch.nn.functional as F
 from phi_attention import LENGTHS, B, D, H, K, assert_same, noise, trained
 from torch import Tensor, nn
 
-from ablate.kinds.mixers.retention import RetentionSpec
-from ablate.nn.pack import initialise
-from ablate.spec.layer import LayerContext
+from ablate.kinds.mixers.retention import RetentionSpec, _rotated
 
 SETTINGS = {
     "paper": RetentionSpec(),
@@ -99,10 +97,9 @@ def test_left_padding_is_like_none() -> None:
 
 
 def test_last_channel_of_an_odd_head_is_not_rotated() -> None:
-    mixer = RetentionSpec().build(LayerContext(1, 21, 3, depth=1, context=7, causal=True))
-    initialise(mixer, [0])
     x = torch.randn(1, 1, 3, 7, 7, generator=torch.Generator().manual_seed(0))
-    turned_x = mixer._rotate(x, 0)
+    angle = torch.arange(7.0)[:, None] * torch.tensor([1.0, 0.3, 0.1])
+    turned_x = _rotated(x, angle.cos(), angle.sin())
     assert torch.equal(turned_x[..., -1], x[..., -1])
     torch.testing.assert_close(turned_x.norm(dim=-1), x.norm(dim=-1))
 
