@@ -178,8 +178,10 @@ class Training:
             return lambda: plain.step(CHECKED + 1, batch["inputs"], batch["targets"])
 
         def step() -> None:
+            torch.set_flush_denormal(True)  # as an open pack does
             self._pack.step(CHECKED + 1 + self._pack.steps % (self.steps - CHECKED - 1))
             list(self._pack.diverged())
+            torch.set_flush_denormal(False)
 
         return step
 

@@ -55,6 +55,9 @@ _BY_POSITION = ("_loss", "_loss_sum", "_stopped", "_stopped_loss")
 class Pack:
     """The state of one training run. A context manager.
 
+    While it is open, this thread takes numbers below 1.2e-38 as 0 on a CPU. They occur in models without norms, and
+    each of them costs an Intel processor about a hundred cycles.
+
     Args:
         members: The members to train.
         task: The opened task.
@@ -116,11 +119,13 @@ class Pack:
         self._stopped_loss = torch.zeros(count, device=device)
 
     def __enter__(self) -> Self:
+        torch.set_flush_denormal(True)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        torch.set_flush_denormal(False)
         self.batches.close()
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Generator
 
 import pytest
 import torch
@@ -142,3 +143,17 @@ def test_training_is_a_stream() -> None:
     assert isinstance(first, Measurement)
     assert first.step == 0
     assert task.served == []
+
+
+def test_tiny_numbers_are_0_while_a_trial_trains_and_only_then() -> None:
+    def product() -> float:
+        return float(torch.tensor(1e-38) * torch.tensor(0.1))
+
+    supported = torch.set_flush_denormal(True)
+    torch.set_flush_denormal(False)
+    events = train([Member(variant(), 0)], RandomTokens(), CPU)
+    assert isinstance(events, Generator)
+    next(events)
+    assert (product() == 0) == supported
+    events.close()
+    assert product() > 0
