@@ -35,7 +35,7 @@ RAY_MARKS = [
 
 PLUGIN = "from pathlib import Path\nPath({mark!r}).write_text(__file__)\n"
 HOLDING = "hold"
-"""While this file is in the working folder, jobs of a `trainer` stay where they are at step 300."""
+"""While this file is in the working folder, jobs of a `trainer` stay where they are at step 60."""
 
 
 def plugin(folder: Path, name: str, more: str = "") -> str:
@@ -64,8 +64,8 @@ class Listening(RayEngine):
 def two_seats(cluster: Cluster, folder: Path) -> Iterator[Listening]:
     """Two halves of a core, and checkpoints on a file system that only fsspec knows by this name."""
     storage = f"local://{folder}/storage"
-    resources = ResourcesSpec(cpus=0.5, memory=0.1, custom={"slice": 0.5}, checkpoint_every=100, storage=storage)
-    files = (plugin(folder, "travels", HOLD.format(file=str(folder / HOLDING), but=0, step=300)),)
+    resources = ResourcesSpec(cpus=0.5, memory=0.1, custom={"slice": 0.5}, checkpoint_every=20, storage=storage)
+    files = (plugin(folder, "travels", HOLD.format(file=str(folder / HOLDING), but=0, step=60)),)
     with Listening(folder / "cache", "cpu", resources, address=cluster.address, plugins=files) as made:
         made.heard = []
         made.admit(make_plan(planner(folder, **POPULATION)))  # one of the studies to come

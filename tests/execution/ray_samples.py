@@ -61,9 +61,9 @@ def wait_and_save(self, folder):
 JobTrainable.save_checkpoint = wait_and_save
 """
 """A plugin: as long as a file exists, all jobs but one wait at a step, before they save a checkpoint."""
-ANYWHERE = ResourcesSpec(cpus=0.5, memory=0.1, custom={"late": 1}, checkpoint_every=100, storage="checkpoints")
+ANYWHERE = ResourcesSpec(cpus=0.5, memory=0.1, custom={"late": 1}, checkpoint_every=20, storage="checkpoints")
 LONG = {
-    "training": {**SPACE["training"], "steps": 700, "evaluations": 14},
+    "training": {**SPACE["training"], "steps": 140, "evaluations": 14},
     "design": {"kind": "leave_one_out", "seeds": 1},
 }
 
@@ -72,11 +72,11 @@ POPULATION: dict[str, Any] = {
     "design": {
         "kind": "population",
         "size": 4,
-        "every": 100,
+        "every": 20,
         "seeds": 1,
         "ranges": {"training.optimizer.lr": [1e-6, 1e-1]},
     },
-    "training": {**SPACE["training"], "steps": 300, "evaluations": 6},
+    "training": {**SPACE["training"], "steps": 60, "evaluations": 6},
 }
 
 
@@ -113,8 +113,8 @@ def joined(cluster: Cluster, cores: int, **options: Any) -> Iterator[Any]:
 
 
 def trial(folder: Path, **training: object) -> Trial:
-    """A trial of a second or so with many points, unless `training` says otherwise."""
-    changed = {**SPACE["training"], "steps": 600, "evaluations": 12, **training}
+    """A short trial with many points, unless `training` says otherwise."""
+    changed = {**SPACE["training"], "steps": 120, "evaluations": 12, **training}
     return make_plan(planner(folder, training=changed)).trials[0]
 
 

@@ -121,7 +121,7 @@ def test_a_population_exchanges_weights_and_values(trainer: Listening, ray_folde
     assert (result.trained, result.trials) == (5, 5)
     baseline, *members = [planned.key for planned in store.study("sample").planned]
     curves = store.curves(members)
-    assert {tuple(point.step for point in curve) for curve in curves.values()} == {tuple(range(0, 301, 50))}
+    assert {tuple(point.step for point in curve) for curve in curves.values()} == {tuple(range(0, 61, 10))}
     assert recorded(store, baseline) == []
     used = {key: [values["values"][rate] for _, values in recorded(store, key)] for key in members}
     assert all(low <= value <= high for values in used.values() for value in values)

@@ -68,7 +68,7 @@ def test_a_killed_worker_continues_from_its_checkpoint_and_the_curve_is_that_of_
     wanted = trial(ray_folder)
     (ray_folder / HOLDING).touch()
     trainer.submit(job(301, wanted))
-    before = listen(trainer, lambda heard: len(points(heard)) > 0 and points(heard)[-1].step >= 300)
+    before = listen(trainer, lambda heard: len(points(heard)) > 0 and points(heard)[-1].step >= 60)
     (first,) = begun(before)
     os.kill(first.worker.pid, signal.SIGKILL)
     (ray_folder / HOLDING).unlink()
@@ -83,7 +83,7 @@ def test_a_killed_worker_continues_from_its_checkpoint_and_the_curve_is_that_of_
     curve = points(after[again:])
     assert [point.step for point in curve] == [0, *wanted.variant.spec.training.evaluation_steps()]
     # Points from before the checkpoint are sent again, not trained again: its seconds are the same.
-    told = [point.seconds for point in points(before) if point.step <= 100]
+    told = [point.seconds for point in points(before) if point.step <= 20]
     assert [point.seconds for point in curve[: len(told)]] == told
     trainer.submit(job(302, wanted))
     assert losses(points(listen(trainer, ended(302)))) == losses(curve)
@@ -144,7 +144,7 @@ def test_a_node_killed_in_the_middle_loses_no_finished_trial_and_trains_none_twi
 ) -> None:
     with joined(cluster, 1, resources={"slice": 1}) as machine:  # it joins, and it is the one that will die
         log = KillsNode(lambda: cluster.remove_node(machine, allow_graceful=False))
-        training = {**SPACE["training"], "steps": 200, "evaluations": 5}
+        training = {**SPACE["training"], "steps": 40, "evaluations": 5}
         result = drive(trainer, store, ray_folder, log, training=training)
     assert log.kill is None
     # The driver is not asked for anything now; what it had reserved there must not keep Ray busy for all that.
@@ -163,9 +163,9 @@ def test_a_node_killed_in_the_middle_loses_no_finished_trial_and_trains_none_twi
 def test_a_killed_driver_continues_where_it_was_from_checkpoints_and_brings_plugins_to_a_cluster_it_was_connected_to(
     cluster: Cluster, trainer: Listening, ray_folder: Path, store: Store, tmp_path: Path
 ) -> None:
-    # The first job continues and ends; the others wait at step 300 for a kill that may come late.
+    # The first job continues and ends; the others wait at step 60 for a kill that may come late.
     (tmp_path / HOLDING).touch()
-    held = plugin(ray_folder, "holds", HOLD.format(file=str(tmp_path / HOLDING), but=1, step=300))
+    held = plugin(ray_folder, "holds", HOLD.format(file=str(tmp_path / HOLDING), but=1, step=60))
     arguments = (str(Path(__file__).parent), str(tmp_path / "store.db"), cluster.address, held)
     command = [sys.executable, "-c", DRIVE, *arguments]
 
@@ -203,9 +203,9 @@ def test_a_killed_driver_continues_where_it_was_from_checkpoints_and_brings_plug
     assert {state for state, _ in after.values()} == {TrialState.FINISHED}
     assert all(after[key] == before[key] for key in finished)
     # Up to its last checkpoint the trial was not trained again: its seconds are those of the dead driver's worker.
-    told = [point.seconds for point in before[key][1] if point.step <= 200]
+    told = [point.seconds for point in before[key][1] if point.step <= 40]
     assert [point.seconds for point in after[key][1]][: len(told)] == told
-    assert [point.step for point in after[key][1]] == list(range(0, 701, 50))
+    assert [point.step for point in after[key][1]] == list(range(0, 141, 10))
     assert Path((ray_folder / "follows").read_text()).name == "follows.py"
     assert not list((ray_folder / "checkpoints").glob(left_by_anyone)), "no later plan resumes from it"
 
@@ -213,7 +213,7 @@ def test_a_killed_driver_continues_where_it_was_from_checkpoints_and_brings_plug
 def test_a_pack_of_a_dead_driver_continues_and_completed_members_leave_it(
     cluster: Cluster, trainer: Listening, ray_folder: Path
 ) -> None:
-    wanted = trial(ray_folder)
+    wanted = trial(ray_folder, steps=600)  # long enough to be left in the middle
     members = tuple(replace(job(0, wanted).members[0], seed=seed, key=f"k{seed}") for seed in range(3))
     pack = replace(job(1, wanted), members=members)
     storage = str(ray_folder / "packs")
@@ -250,7 +250,7 @@ def test_the_memory_of_gpus_is_queried_when_they_join_even_if_they_are_in_use(
 
 
 def test_packs_go_to_the_machine_with_a_gpu_and_others_train_too(
-    cluster: Cluster, trainer: Listening, ray_folder: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, trainer: Listening, ray_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ray places by what machines say they have; here what is placed on a GPU trains on a processor."""
     found = ray_engine.seats
@@ -260,18 +260,21 @@ def test_packs_go_to_the_machine_with_a_gpu_and_others_train_too(
 
     monkeypatch.setattr(ray_engine, "seats", on_processors)
     monkeypatch.setattr(Gpus, "smallest", lambda *_: 2**34)
-    resources = ResourcesSpec(cpus=0.5, gpus=0.5, memory=0.1, custom={"mixed": 1})
+    (tmp_path / HOLDING).touch()
+    waiting = (plugin(tmp_path, "waiting", HOLD.format(file=str(tmp_path / HOLDING), but=0, step=0)),)
+    storage = str(ray_folder / "mixed")
+    resources = ResourcesSpec(cpus=0.5, gpus=0.5, memory=0.1, custom={"mixed": 1}, checkpoint_every=10, storage=storage)
     with (
         joined(cluster, 2, num_gpus=1, resources={"mixed": 3}) as gpu,
         joined(cluster, 1, resources={"mixed": 1}) as plain,
-        RayEngine(ray_folder / "cache", "auto", resources, address=cluster.address) as mixed,
+        RayEngine(ray_folder / "cache", "auto", resources, cluster.address, plugins=waiting) as mixed,
     ):
         assert mixed.size == 3, "two halves of the GPU, whatever cores are beside it, and one on the other machine"
         for_gpu = set()
         for number in range(1, 7):
             if mixed.next_place().memory > 2**32:
                 for_gpu.add(number)
-            mixed.submit(job(number, trial(ray_folder, steps=10**6)))
+            mixed.submit(job(number, trial(ray_folder)))
         assert for_gpu == {1, 3, 4, 6}
         # Three fit; and a job for a processor that waits begins on the cores that are left beside the GPU.
         heard = listen(mixed, lambda heard: len(begun(heard)) == 4)

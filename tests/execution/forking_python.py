@@ -1,0 +1,157 @@
+"""An interpreter for Ray's workers that forks them from a server which has imported what they import.
+
+Ray starts a fresh interpreter for each worker, and a trial on several devices one for each further rank. They import
+for two seconds of a processor. Under `forked_by`, this file runs in their place. It asks the server for a child that
+runs the same program with the same arguments, environment, folder and standard files, and waits for its end. All other
+programs run in a usual interpreter. The server does not import Ray, which reads the environment when it is loaded.
+
+A worker that is killed dies as usual, and so does one whose raylet is killed, because it loses its connection. What
+this cannot show is a module that a worker needs and does not import: `test_ray_memory.py` and `test_ray_partition.py`
+have usual workers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_WORKER = "default_worker.py"
+_RANKS = "ablate.execution.ranks"
+_IMPORTED = ("torch.distributed.fsdp", "pandas", "pyarrow.fs", "requests", "ablate.execution.carry", _RANKS)
+_NO_THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+_CONTEXT = "--serialized-runtime-env-context="
+
+
+@contextmanager
+def forked_by() -> Iterator[Path]:
+    """The path of the interpreter, which works inside the context."""
+    with tempfile.TemporaryDirectory() as folder:
+        address, interpreter = Path(folder) / "socket", Path(folder) / "python"
+        fixed = [sys.executable, "-ISE", __file__, "run", str(address), str(interpreter), sys.executable]
+        interpreter.write_text(f'#!/bin/sh\nexec {shlex.join(fixed)} "$@"\n')
+        interpreter.chmod(0o755)
+        command = [sys.executable, __file__, "serve", str(address), str(interpreter)]
+        environment = {**os.environ, **_NO_THREADS}
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as server:
+            assert server.stdin is not None
+            assert server.stdout is not None
+            assert server.stdout.readline() == b"ready\n", "the server has ended"
+            yield interpreter
+            server.stdin.close()
+
+
+def run(address: str, interpreter: str, usual: str, arguments: list[str]) -> None:
+    """Run a program by the server if it is a worker or a rank, otherwise by the usual Python."""
+    for index, each in enumerate(arguments):
+        if each.startswith(_CONTEXT):  # of `setup_worker.py`; it names the interpreter of the worker
+            context = json.loads(each.removeprefix(_CONTEXT)) | {"py_executable": interpreter}
+            arguments[index] = _CONTEXT + json.dumps(context)
+            os.execv(usual, [usual, *arguments])
+    programs = [index for index, each in enumerate(arguments) if each == _RANKS or os.path.basename(each) == _WORKER]
+    if not programs:
+        os.execv(usual, [usual, *arguments])
+    request = json.dumps([arguments[programs[0] :], dict(os.environ), os.getcwd()]).encode()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.connect(address)
+        socket.send_fds(server, [len(request).to_bytes(4, "little")], [0, 1, 2])
+        server.sendall(request)
+        code = server.recv(1)
+    os._exit(code[0] if code else 1)
+
+
+def serve(address: str, interpreter: str) -> None:
+    """Fork a child for each connection until standard input closes. A child whose connection closes is killed."""
+    import importlib
+    import selectors
+
+    for module in _IMPORTED:
+        importlib.import_module(module)
+    assert len(os.listdir("/proc/self/task")) == 1, "a process with threads cannot be forked safely"
+    sys.executable = interpreter  # what children start ranks with
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(address)
+    listening.listen(64)
+    print("ready", flush=True)
+    events = selectors.DefaultSelector()
+    events.register(sys.stdin, selectors.EVENT_READ)
+    events.register(listening, selectors.EVENT_READ)
+    children: dict[int, tuple[int, socket.socket]] = {}  # by a descriptor of the process; its id, and its connection
+    while True:
+        for key, _ in events.select():
+            if key.fileobj is sys.stdin:
+                for child, _ in children.values():
+                    os.kill(child, signal.SIGKILL)
+                return
+            if key.fileobj is listening:
+                connection, _ = listening.accept()
+                child = _fork(connection, [listening, *(each for _, each in children.values())])
+                handle = os.pidfd_open(child)
+                children[handle] = child, connection
+                events.register(handle, selectors.EVENT_READ)
+                events.register(connection, selectors.EVENT_READ, handle)
+            elif key.data in children:  # the process that waits for this child has been killed
+                events.unregister(key.fileobj)
+                os.kill(children[key.data][0], signal.SIGKILL)
+            elif key.fd in children:
+                child, connection = children.pop(key.fd)
+                code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+                events.unregister(key.fd)
+                os.close(key.fd)
+                if connection in events.get_map():
+                    events.unregister(connection)
+                    connection.sendall(bytes([code if code >= 0 else 128 - code]))
+                connection.close()
+
+
+def _fork(connection: socket.socket, others: list[socket.socket]) -> int:
+    """The id of a child that runs what a connection asks for."""
+    size, files, *_ = socket.recv_fds(connection, 4, 3)
+    request = b""
+    while len(request) < int.from_bytes(size, "little"):
+        request += connection.recv(1 << 20)
+    child = os.fork()
+    if child == 0:
+        from benchmarks.forked_process import exit_as_program
+
+        for each in [connection, *others]:
+            each.close()
+        for number, file in enumerate(files):
+            os.dup2(file, number)
+        exit_as_program(lambda: _become(*json.loads(request)))
+    for file in files:
+        os.close(file)
+    return child
+
+
+def _become(arguments: list[str], environment: dict[str, str], folder: str) -> None:
+    import runpy
+
+    os.closerange(3, 64)  # the server's
+    os.setpgid(0, 0)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.path[:0] = [path for path in environment.get("PYTHONPATH", "").split(":") if path]
+    sys.argv = arguments
+    if arguments[0] == _RANKS:
+        sys.modules.pop(_RANKS)
+        runpy.run_module(_RANKS, run_name="__main__", alter_sys=True)
+    else:
+        sys.path.insert(0, os.path.dirname(arguments[0]))
+        runpy.run_path(arguments[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "serve":
+        serve(*sys.argv[2:])
+    else:
+        run(*sys.argv[2:5], sys.argv[5:])
