@@ -10,6 +10,7 @@ from pathlib import Path
 
 import postgres
 import pytest
+from forking_python import forked_by
 from xdist.scheduler import LoadFileScheduling
 
 from ablate.cores import available_cores
@@ -101,6 +102,24 @@ def quick() -> Iterator[None]:
     from cli_runs import quick_workers  # imports torch, which reads OMP_NUM_THREADS
 
     with quick_workers():
+        yield
+
+
+@pytest.fixture(scope="session")
+def forking_interpreter() -> Iterator[str]:
+    """The path of an interpreter that forks the workers of Ray's nodes, or of Python's where it cannot."""
+    if not hasattr(os, "pidfd_open"):
+        yield sys.executable
+        return
+    with forked_by() as interpreter:
+        yield str(interpreter)
+
+
+@pytest.fixture(scope="module")
+def forked(forking_interpreter: str) -> Iterator[None]:
+    """Nodes of Ray that a module adds fork their workers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", forking_interpreter)
         yield
 
 

@@ -65,7 +65,7 @@ def test_the_benchmark_of_the_dashboard_runs(short: Path) -> None:
 
 @in_ci
 @pytest.mark.ray
-def test_the_benchmark_of_the_ray_engine_runs(short: Path) -> None:
+def test_the_benchmark_of_the_ray_engine_runs(short: Path, forked: None) -> None:
     pytest.importorskip("ray")
     assert "The Ray engine takes" in smoke(short, "ray_engine")
 

@@ -6,32 +6,18 @@ imported where it is used: files without it are collected and run without it.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from forking_python import forked_by
 
 from ablate.store import Store, open_store
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
     from ray_engines import Listening
-
-
-@pytest.fixture(scope="module")
-def forked() -> Iterator[None]:
-    """Nodes of Ray that are added fork their workers, where the system can watch processes (see `forking_python`)."""
-    if not hasattr(os, "pidfd_open"):
-        yield
-        return
-    with forked_by() as interpreter, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "executable", str(interpreter))
-        yield
 
 
 @pytest.fixture(scope="module")
