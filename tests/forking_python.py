@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _WORKER = "default_worker.py"
@@ -94,6 +94,9 @@ def serve(address: str, interpreter: str) -> None:
             if key.fileobj is listening:
                 connection, _ = listening.accept()
                 child = _fork(connection, [listening, *(each for _, each in children.values())])
+                if child is None:
+                    connection.close()
+                    continue
                 handle = os.pidfd_open(child)
                 children[handle] = child, connection
                 events.register(handle, selectors.EVENT_READ)
@@ -108,17 +111,20 @@ def serve(address: str, interpreter: str) -> None:
                 os.close(key.fd)
                 if connection in events.get_map():
                     events.unregister(connection)
-                    connection.sendall(bytes([code if code >= 0 else 128 - code]))
+                    with suppress(BrokenPipeError):  # nobody waits any more
+                        connection.sendall(bytes([code if code >= 0 else 128 - code]))
                 connection.close()
 
 
-def _fork(connection: socket.socket, others: list[socket.socket]) -> int:
-    """The id of a child that runs what a connection asks for."""
+def _fork(connection: socket.socket, others: list[socket.socket]) -> int | None:
+    """The id of a child that runs what a connection asks for; None if the connection closed before."""
     size, files, *_ = socket.recv_fds(connection, 4, 3)
     request = b""
-    while len(request) < int.from_bytes(size, "little"):
-        request += connection.recv(1 << 20)
-    child = os.fork()
+    while len(request) < int.from_bytes(size, "little") and (part := connection.recv(1 << 20)):
+        request += part
+    child = None
+    if size and len(request) == int.from_bytes(size, "little"):
+        child = os.fork()
     if child == 0:
         from benchmarks.forked_process import exit_as_program
 
