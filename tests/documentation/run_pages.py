@@ -1,17 +1,11 @@
-"""Runs the blocks of each page in a process of its own: `python run_pages.py`, with folder to steps as JSON on stdin.
+"""Runs the blocks of a page.
 
 A step is `[what, name, text]`: `file` writes a file, `command` calls the command line, `python` runs a script. Every
 space that is written or made by a command is cut down first, so that it trains in a moment.
-
-The processes are forked from this one after it has imported torch and the engine, which takes longer than most pages.
-The workers of a page's studies are forked as well; other tests start them as programs.
-What a page prints is in `output.txt` beside its folder, and the exit codes are on stdout, as JSON.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -19,16 +13,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-
-from cli_runs import quick_workers  # noqa: E402
-
-import ablate.execution.carry  # noqa: E402
-import ablate.training.loop  # noqa: E402, F401 - before the processes of the pages fork
-from ablate.cli import main  # noqa: E402
-
-del sys.path[:2]
+from ablate.cli import main
 
 
 def cut(space: dict[str, Any]) -> None:
@@ -62,30 +47,10 @@ def run(what: str, name: str, text: str) -> None:
             sys.exit(f"`{text}` ended with exit code {end.code}")
 
 
-def run_page(folder: Path, steps: list[list[str]]) -> None:
-    """All steps of a page, in its folder, beside a text to train on."""
-    output = os.open(folder.with_name("output.txt"), os.O_WRONLY | os.O_CREAT)
-    os.dup2(output, sys.stdout.fileno())
-    os.dup2(output, sys.stderr.fileno())
-    os.chdir(folder)
+def run_page(steps: list[list[str]]) -> None:
+    """All steps of a page, in the current folder, beside a text to train on."""
     lines = [f"def f{line}(x): return x + {line * line}\n" for line in range(400)]
     documents = ("".join(lines[at : at + 20]) for at in range(0, 400, 20))
     Path("text.txt").write_text("<|endoftext|>\n".join(documents), encoding="utf-8")
-    with quick_workers():
-        for step in steps:
-            run(*step)
-
-
-def run_pages(pages: dict[str, list[list[str]]]) -> None:
-    """One page after the other, each in a fork of this process."""
-    codes: dict[str, int] = {}
-    for folder, steps in pages.items():
-        if os.fork() == 0:
-            run_page(Path(folder), steps)
-            return
-        codes[folder] = os.waitstatus_to_exitcode(os.wait()[1])
-    print(json.dumps(codes))
-
-
-if __name__ == "__main__":
-    run_pages(json.load(sys.stdin))
+    for step in steps:
+        run(*step)

@@ -14,7 +14,10 @@ from typing import Any
 
 import pytest
 import typer
+from cli_runs import quick_workers, wait_for
+from forked_command import ForkedCommand
 from ruamel.yaml import YAML
+from run_pages import run_page
 
 from ablate.cli.app import PANEL_OF, app
 from ablate.plugins import FAMILIES
@@ -25,7 +28,6 @@ from docs.reference import commands_page, kinds_page, space_page
 from docs.snippets import Block, blocks
 
 ROOT = Path(__file__).parents[2]
-RUNNER = Path(__file__).parent / "run_pages.py"
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 GENERATED = ("reference/commands.md", "reference/space.md", "reference/kinds.md", "reference/checks.md")
@@ -48,31 +50,12 @@ def steps(page: str) -> list[list[str]]:
 RUNNABLE = [page for page in TEXTS if steps(page)]
 
 
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[str, tuple[int, str]]:
-    """The exit code of each page's blocks, and what they printed."""
-    folders = {page: tmp_path_factory.mktemp("page") / "folder" for page in RUNNABLE}
-    for folder in folders.values():
-        folder.mkdir()
-    environment = os.environ | {"ABLATE_CACHE": str(cache), "MPLBACKEND": "agg"}
-    done = subprocess.run(
-        [sys.executable, str(RUNNER)],
-        input=json.dumps({str(folder): steps(page) for page, folder in folders.items()}),
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    codes = json.loads(done.stdout)
-    return {page: (codes[str(at)], at.with_name("output.txt").read_text()) for page, at in folders.items()}
-
-
-@pytest.mark.timeout(900)  # the first one runs all pages
 @pytest.mark.parametrize("page", RUNNABLE)
-def test_the_blocks_of_a_page_run(page: str, ran: dict[str, tuple[int, str]]) -> None:
-    code, output = ran[page]
-    assert code == 0, output[-4000:]
+def test_the_blocks_of_a_page_run(page: str, tmp_path: Path, cache: Path) -> None:
+    """In a fork of this process, which has imported torch and the engine. That takes longer than most pages."""
+    environment = os.environ | {"ABLATE_CACHE": str(cache), "MPLBACKEND": "agg"}
+    done = wait_for(ForkedCommand([page], tmp_path, environment, quick_workers, run=lambda: run_page(steps(page))))
+    assert done.code == 0, (done.out + done.err)[-4000:]
 
 
 def written(page: str) -> Iterator[str]:
