@@ -8,7 +8,6 @@ with only a heading as a lower bound.
 
 from __future__ import annotations
 
-import shutil
 import statistics
 import subprocess
 import sys
@@ -24,16 +23,12 @@ from typing import Any
 import psutil
 
 from benchmarks.big_store import big_store
+from benchmarks.browser import IDLE, find_browser, launch
 
 PORT = 8599
 FIRST, LATER = 2.0, 0.5
 REPEATS = 3
 BARE = "import streamlit as st\n\nst.header('Nothing')\n"
-IDLE = """
-() => document.querySelector('[data-testid="stApp"][data-test-script-state="notRunning"]')
-    && document.querySelector('[data-testid="stMain"] [data-testid="stHeading"]')
-    && !document.querySelector('[data-testid="stSpinner"], [data-testid="stSkeleton"], [data-stale="true"]')
-"""
 STUDIES = ("usual", "wide")
 """20 variants x 5 seeds, and 1,000 x 10; both in a store of 182 studies."""
 PAGES = ("studies", "answer", "curves", "compare", "trial", "trials")
@@ -42,7 +37,7 @@ PAGES = ("studies", "answer", "curves", "compare", "trial", "trials")
 def main(smoke: bool = False) -> None:
     """Print target, best and median wall time, and processor time."""
     repeats, studies, pages = (1, STUDIES[:1], ("answer",)) if smoke else (REPEATS, STUDIES, PAGES)
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    browser = find_browser()
     if browser is None:
         print("No Chromium is installed, so the dashboard was not timed.")
         return
@@ -51,7 +46,7 @@ def main(smoke: bool = False) -> None:
 
     print(f"{'page':10} {'study':6} {'what':12} {'target s':>9} {'best':>6} {'median':>7} {'server':>8} {'browser':>8}")
     with _serving(big) as (base, server), _bare() as (bare, other), sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
+        started = launch(playwright, browser)
         if not smoke:
             _first(started, bare, other)
         _print("(bare)", "", "first view", FIRST, [_first(started, bare, other) for _ in range(repeats)])

@@ -1,4 +1,4 @@
-"""Makes the pictures of the dashboard in `docs/images`: `python docs/screenshots.py [FOLDER [STORE]]`.
+"""Makes the pictures of the dashboard in `docs/images`: `python -m docs.screenshots [FOLDER [STORE]]`.
 
 They show real studies, which take some minutes and stay in FOLDER (else in a temporary folder), so that another run
 has only the pictures to make. With FOLDER every page is also photographed there, light and dark, in four widths. With
@@ -8,7 +8,6 @@ STORE the pictures of the answer and of the curves show its study `simplify_bloc
 from __future__ import annotations
 
 import io
-import shutil
 import socket
 import subprocess
 import sys
@@ -22,13 +21,9 @@ from typing import Any
 
 from ablate.api import run
 from ablate.spec.space import SpaceSpec
+from benchmarks.browser import IDLE, find_browser, launch
 
 PICTURES = Path(__file__).parent / "images"
-IDLE = """
-() => document.querySelector('[data-testid="stApp"][data-test-script-state="notRunning"]')
-    && document.querySelector('[data-testid="stMain"] [data-testid="stHeading"]')
-    && !document.querySelector('[data-testid="stSpinner"], [data-testid="stSkeleton"], [data-stale="true"]')
-"""
 SHAPED: dict[str, Any] = {
     "block.skips.mixer": 0,
     "block.mixer.shaping": "shaped",
@@ -130,7 +125,7 @@ def main() -> None:
     """Run the studies that are missing, then take the pictures."""
     from playwright.sync_api import sync_playwright
 
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    browser = find_browser()
     if browser is None:
         sys.exit("A Chromium is needed to take pictures.")
     with tempfile.TemporaryDirectory() as temporary:
@@ -140,7 +135,7 @@ def main() -> None:
             run(SpaceSpec.model_validate({**COMMON, **space}), store=store, device="cpu")
         first = Path(sys.argv[2]) if len(sys.argv) > 2 else None
         with _serving(store) as base, _serving(first or store) as other, sync_playwright() as playwright:
-            chromium = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
+            chromium = launch(playwright, browser)
             for page, height in README.items():
                 of_first = first is not None and page in OF_FIRST
                 address = f"{other}/{page}?study=simplify_block" if of_first else base + PAGES[page]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from ablate.training.events import Measurement
 from ablate.training.loop import train
 from ablate.training.members import Member
 from benchmarks.__main__ import discovered, main
+from benchmarks.browser import find_browser
 from benchmarks.train_truth_table import FOLDER, SEEDS, write_table
 
 ROOT = Path(__file__).parent.parent
@@ -58,7 +58,7 @@ def short() -> Iterator[Path]:
 
 @in_ci
 def test_the_benchmark_of_the_dashboard_runs(short: Path) -> None:
-    if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
+    if find_browser() is None:
         pytest.skip("no browser")
     assert "answer" in smoke(short, "dashboard")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,9 +14,9 @@ import pytest
 from cli_runs import Workplace
 from pages import WIDE, Page, Serve, serving
 
-sys.path.insert(0, str(Path(__file__).parent.parent.parent / "dashboard"))
+from benchmarks.browser import find_browser, launch
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+sys.path.insert(0, str(Path(__file__).parent.parent.parent / "dashboard"))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -44,7 +43,7 @@ def shared_place(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Workp
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """The system's Chromium."""
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    found = find_browser()
     if found is None:
         if os.environ.get("CI"):
             pytest.fail("the tests in a browser must not be left out here, and there is no Chromium")
@@ -52,7 +51,7 @@ def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"] if os.geteuid() == 0 else [])
+        started = launch(playwright, found)
         yield started
         started.close()
 

@@ -17,14 +17,10 @@ from cli_runs import Workplace
 
 from ablate.cli import main
 from ablate.training.pack import Pack
+from benchmarks.browser import IDLE
 
 Serve = Callable[[Workplace], str]
 
-IDLE = """
-() => document.querySelector('[data-testid="stApp"][data-test-script-state="notRunning"]')
-    && document.querySelector('[data-testid="stMain"] [data-testid="stHeading"]')
-    && !document.querySelector('[data-testid="stSpinner"], [data-testid="stSkeleton"], [data-stale="true"]')
-"""
 # A table is read once its last column is there and the rows that fit are: it grows into its place after it appears.
 READ = """
 async region => {

@@ -6,7 +6,6 @@ import base64
 import dataclasses
 import os
 import re
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from pathlib import Path
@@ -19,6 +18,7 @@ from ablate.render.formats.slides import shown_variant, slides
 from ablate.render.writing import write_report
 from ablate.spec.named import named_block
 from ablate.store import TrialState
+from benchmarks.browser import find_browser, launch
 
 BLOCKS = {"baseline": "pre_ln", "block=parallel": "parallel", "block=sas_p": "sas_p"}
 
@@ -144,9 +144,7 @@ def printed(browser: str, page: Path) -> tuple[bytes, list[int]]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(
-            executable_path=browser, args=["--no-sandbox"] if os.geteuid() == 0 else []
-        )
+        started = launch(playwright, browser)
         tab = started.new_page(viewport={"width": 1280, "height": 720})
         tab.goto(page.as_uri())
         pdf = tab.pdf(prefer_css_page_size=True, print_background=True)
@@ -158,7 +156,7 @@ def printed(browser: str, page: Path) -> tuple[bytes, list[int]]:
 
 @pytest.mark.parametrize(("variants", "claims"), [(0, 1), (40, 12)])
 def test_a_browser_prints_three_pages(variants: int, claims: int, tmp_path: Path) -> None:
-    browser = shutil.which("chromium")
+    browser = find_browser()
     if browser is None:
         if os.environ.get("CI"):
             pytest.fail("there is no Chromium")
