@@ -18,9 +18,21 @@ from ablate.cores import available_cores
 # More processes run tests than there are cores, and sums in a fixed order give the same numbers every time. Torch reads
 # this when it is imported, and the processes that tests start inherit it. The environment may ask for another number.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Ray starts a Python process for each core of a node in advance. No test uses one: an actor of ours has an environment
-# of its own, and so a process of its own.
-os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
+_RAY_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # Ray starts a Python process for each core of a node in advance. No test uses one: an actor of ours has an
+    # environment of its own, and so a process of its own.
+    "RAY_prestart_worker_first_driver": "0",
+    # A node is dead after five failed checks. One that was killed refuses them at once; one that is only slow has the
+    # usual ten seconds for each.
+    "RAY_health_check_initial_delay_ms": "1000",
+    "RAY_health_check_period_ms": "500",
+    # The agents of a node notice by a pipe that it has died, also where they are forked and it is not their parent.
+    "RAY_enable_pipe_based_agent_to_parent_health_check": "1",
+}
+for _name, _value in _RAY_SETTINGS.items():
+    os.environ.setdefault(_name, _value)
 # Where this is set, as in many containers, each process of the tests would compile all modules of ablate again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False

@@ -1,9 +1,10 @@
-"""An interpreter for Ray's workers that forks them from a server which has imported what they import.
+"""An interpreter for Ray's processes that forks them from a server which has imported what they import.
 
-Ray starts a fresh interpreter for each worker, and a trial on several devices one for each further rank. They import
-for two seconds of a processor. Under `forked_by`, this file runs in their place. It asks the server for a child that
-runs the same program with the same arguments, environment, folder and standard files, and waits for its end. All other
-programs run in a usual interpreter. The server does not import Ray, which reads the environment when it is loaded.
+Ray starts two fresh interpreters for each worker, one after the other, and two agents for each node. A trial on several
+devices starts one for each further rank. Those of a worker import for three seconds of a processor. Under `forked_by`,
+this file runs in their place. It asks the server for a child that runs the same program with the same arguments,
+environment, folder and standard files, and waits for its end. All other programs run in a usual interpreter. The server
+does not import Ray, which reads the id of a worker's job from the environment when it is loaded, but what Ray imports.
 
 A worker that is killed dies as usual, and so does one whose raylet is killed, because it loses its connection. What
 this cannot show is a module that a worker needs and does not import: `test_ray_memory.py` and `test_ray_partition.py`
@@ -12,6 +13,8 @@ have usual workers.
 
 from __future__ import annotations
 
+import argparse
+import gc
 import json
 import os
 import shlex
@@ -24,11 +27,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_WORKER = "default_worker.py"
+_SETUP = "ray/_private/workers/setup_worker.py"
+"""What Ray starts a worker with; it applies the runtime environment of a job and starts the worker."""
 _RANKS = "ablate.execution.ranks"
-_IMPORTED = ("torch.distributed.fsdp", "pandas", "pyarrow.fs", "requests", "ablate.execution.carry", _RANKS)
+_PROGRAMS = (_RANKS, _SETUP, "ray/dashboard/agent.py", "ray/_private/runtime_env/agent/main.py")
+"""What is forked: the last two are processes of each node."""
+_IMPORTED = (
+    *("torch.distributed.fsdp", "pandas", "pyarrow.fs", "pyarrow.dataset", "pyarrow.json", "requests", "jsonschema"),
+    *("rich.live", "rich.layout", "fsspec", "yaml", "google.protobuf.json_format", "pdb", "filelock", "msgpack"),
+    *("pydantic.v1", "starlette.concurrency", "tqdm.auto", "ablate.execution.carry", _RANKS),
+)
 _NO_THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
-_CONTEXT = "--serialized-runtime-env-context="
 
 
 @contextmanager
@@ -36,7 +45,7 @@ def forked_by() -> Iterator[Path]:
     """The path of the interpreter, which works inside the context."""
     with tempfile.TemporaryDirectory() as folder:
         address, interpreter = Path(folder) / "socket", Path(folder) / "python"
-        fixed = [sys.executable, "-ISE", __file__, "run", str(address), str(interpreter), sys.executable]
+        fixed = [sys.executable, "-ISE", __file__, "run", str(address), sys.executable]
         interpreter.write_text(f'#!/bin/sh\nexec {shlex.join(fixed)} "$@"\n')
         interpreter.chmod(0o755)
         command = [sys.executable, __file__, "serve", str(address), str(interpreter)]
@@ -49,14 +58,9 @@ def forked_by() -> Iterator[Path]:
             server.stdin.close()
 
 
-def run(address: str, interpreter: str, usual: str, arguments: list[str]) -> None:
+def run(address: str, usual: str, arguments: list[str]) -> None:
     """Run a program by the server if it is a worker or a rank, otherwise by the usual Python."""
-    for index, each in enumerate(arguments):
-        if each.startswith(_CONTEXT):  # of `setup_worker.py`; it names the interpreter of the worker
-            context = json.loads(each.removeprefix(_CONTEXT)) | {"py_executable": interpreter}
-            arguments[index] = _CONTEXT + json.dumps(context)
-            os.execv(usual, [usual, *arguments])
-    programs = [index for index, each in enumerate(arguments) if each == _RANKS or os.path.basename(each) == _WORKER]
+    programs = [index for index, each in enumerate(arguments) if each.endswith(_PROGRAMS)]
     if not programs:
         os.execv(usual, [usual, *arguments])
     request = json.dumps([arguments[programs[0] :], dict(os.environ), os.getcwd()]).encode()
@@ -75,6 +79,8 @@ def serve(address: str, interpreter: str) -> None:
 
     for module in _IMPORTED:
         importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # a collection in a child would visit all that was imported
     assert len(os.listdir("/proc/self/task")) == 1, "a process with threads cannot be forked safely"
     sys.executable = interpreter  # what children start ranks with
     listening = socket.socket(socket.AF_UNIX)
@@ -147,17 +153,32 @@ def _become(arguments: list[str], environment: dict[str, str], folder: str) -> N
     os.environ.clear()
     os.environ.update(environment)
     sys.path[:0] = [path for path in environment.get("PYTHONPATH", "").split(":") if path]
-    sys.argv = arguments
     if arguments[0] == _RANKS:
+        sys.argv = arguments
         sys.modules.pop(_RANKS)
         runpy.run_module(_RANKS, run_name="__main__", alter_sys=True)
     else:
-        sys.path.insert(0, os.path.dirname(arguments[0]))
-        runpy.run_path(arguments[0], run_name="__main__")
+        program = _setup_of_a_worker(arguments) if arguments[0].endswith(_SETUP) else arguments
+        sys.argv = program
+        sys.path.insert(0, os.path.dirname(program[0]))
+        runpy.run_path(program[0], run_name="__main__")
+
+
+def _setup_of_a_worker(arguments: list[str]) -> list[str]:
+    """Apply the runtime environment in these arguments; the rest is the worker's program and its arguments."""
+    from ray._private.runtime_env.context import RuntimeEnvContext
+    from ray._private.utils import update_envs
+
+    setup = argparse.ArgumentParser()
+    setup.add_argument("--serialized-runtime-env-context", type=RuntimeEnvContext.deserialize)
+    setup.add_argument("--language")
+    asked, program = setup.parse_known_args(arguments[1:])
+    update_envs(asked.serialized_runtime_env_context.env_vars)
+    return program
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
         serve(*sys.argv[2:])
     else:
-        run(*sys.argv[2:5], sys.argv[5:])
+        run(*sys.argv[2:4], sys.argv[4:])

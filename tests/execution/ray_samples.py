@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,15 +19,6 @@ from ablate.spec.resources import ResourcesSpec
 from ablate.store import Store
 from ablate.store.records import USAGE
 from ablate.training.events import Measurement
-
-_SETTINGS = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    # A node is dead after five failed checks. One that was killed refuses them at once; one that is only slow has the
-    # usual ten seconds for each.
-    "RAY_health_check_initial_delay_ms": "1000",
-    "RAY_health_check_period_ms": "500",
-}
 
 DRIVE = """
 import sys
@@ -83,19 +73,12 @@ POPULATION: dict[str, Any] = {
 @contextmanager
 def small_cluster() -> Iterator[Cluster]:
     """A head that trains nothing, without the processes of Ray's that no test needs."""
-    before = {name: os.environ.get(name) for name in _SETTINGS}
-    os.environ.update(_SETTINGS)
     head = node(0) | {"include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
     made = Cluster(initialize_head=True, head_node_args=head)
     try:
         yield made
     finally:
         made.shutdown()
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def node(cores: int, **options: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import math
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -179,11 +180,11 @@ class JobTrainable(Trainable):
             yield StateReplaced(self._job.number, tuple((step, values) for step, values in self._history))
         cache = bring(self._cache, self._job.fingerprint, self._courier)
         carrier = self._carriers.setdefault(cache, Carrier(cache, self._device))
-        with tempfile.TemporaryDirectory(prefix="ablate-start-") as folder:
+        with ExitStack() as stack:
             place = ""
             if start is not None and len(self._devices) > 1:  # what Tune gave is gone when the other processes start
-                write_checkpoint(Path(folder), start, [member.key for member in self._job.members])
-                place = folder
+                place = stack.enter_context(tempfile.TemporaryDirectory(prefix="ablate-start-"))
+                write_checkpoint(Path(place), start, [member.key for member in self._job.members])
             threads = torch.get_num_threads()
             group = rank_group(self._job, cache, self._devices, threads, self._plugins, place, every, shard=self._shard)
             with group as ranks:
