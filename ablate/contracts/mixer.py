@@ -45,6 +45,9 @@ _ROWS: tuple[tuple[tuple[int, int, int], ...], ...] = (
 )
 _WITH_POSITIONS: tuple[tuple[int, int, int], ...] = ((18, 3, 13), (24, 3, 13), (32, 2, 13), (64, 4, 13), (64, 4, 16))
 
+_tried: list[tuple[MixerSpec, LayerContext, nn.Module]] = []
+"""The mixer that the precondition built last and where, for the other rules: building takes longer than most of them."""
+
 
 def contexts(spec: MixerSpec) -> list[LayerContext]:
     """Awkward surroundings (odd and prime sizes, one token) in every form that the mixer has and does not refuse."""
@@ -141,8 +144,11 @@ def check_mixer(spec: MixerSpec, surroundings: Sequence[LayerContext] | None = N
 
 def refuses_unsupported_contexts(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
     """A context that `check` accepts can be built and read; all others are refused there."""
+    _tried.clear()
     try:
-        _mixer(spec, context, [0])(noise("input", 1, 2, context.context, context.width))
+        mixer = _mixer(spec, context, [0])
+        mixer(noise("input", 1, 2, context.context, context.width))
+        _tried.append((spec, context, mixer))
     except Exception as error:  # whatever a user's module raises
         size = f"width {context.width} with {context.heads} heads and {context.context} tokens"
         yield (
@@ -295,6 +301,10 @@ def _takes(spec: MixerSpec, context: LayerContext) -> bool:
 
 
 def _mixer(spec: MixerSpec, context: LayerContext, seeds: Sequence[int]) -> nn.Module:
+    for tried, where, mixer in _tried:
+        if tried is spec and where is context and list(seeds) == [0]:
+            mixer.zero_grad()
+            return mixer
     return given_shared(shaken(build_part(spec, context), seeds, pack_aware=spec.pack_aware), spec, context)
 
 
