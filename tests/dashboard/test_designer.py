@@ -21,9 +21,12 @@ from drafter import _space
 from shared.drafts import ask, packed, text_of, unpacked
 from shared.schema import lean, member
 
-SCHEMA = SpaceSpec.model_json_schema()
-DEFINITIONS = SCHEMA["$defs"]
-MIXERS = DEFINITIONS["BlockSpec"]["properties"]["mixer"]["anyOf"][0]["enum"]
+
+@pytest.fixture(scope="module")
+def definitions() -> dict[str, Any]:
+    """The parts of the JSON Schema of a space."""
+    found: dict[str, Any] = SpaceSpec.model_json_schema()["$defs"]
+    return found
 
 
 def _page() -> None:
@@ -81,18 +84,19 @@ def test_showing_a_space_changes_nothing_of_it(app: AppTest, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", sorted(block_names()))
-def test_shortest_form_is_the_same_block(name: str) -> None:
-    node, found = DEFINITIONS["BlockSpec"], BlockSpec.model_validate(named_block(name).block)
-    short = lean(node, found.model_dump(mode="json"), DEFINITIONS)
+def test_shortest_form_is_the_same_block(name: str, definitions: dict[str, Any]) -> None:
+    node, found = definitions["BlockSpec"], BlockSpec.model_validate(named_block(name).block)
+    short = lean(node, found.model_dump(mode="json"), definitions)
     assert BlockSpec.model_validate(short) == found
-    assert lean(node, short, DEFINITIONS) == short
+    assert lean(node, short, definitions) == short
     assert len(json.dumps(short)) <= len(json.dumps(found.model_dump(mode="json")))
 
 
-def test_every_kind_of_mixer_has_its_controls(app: AppTest, tmp_path: Path) -> None:
+def test_every_kind_of_mixer_has_its_controls(app: AppTest, tmp_path: Path, definitions: dict[str, Any]) -> None:
+    mixers = definitions["BlockSpec"]["properties"]["mixer"]
     start_from(app, "packages")  # an encoder, which all but the causal-only kinds may stand in
     fields = {}
-    for kind in MIXERS:
+    for kind in mixers["anyOf"][0]["enum"]:
         control(app, "model.block.mixer").select(kind).run()
         assert draft(app)["model"]["block"]["mixer"]["kind"] == kind
         assert bool(app.success) != bool(app.error)
@@ -103,7 +107,7 @@ def test_every_kind_of_mixer_has_its_controls(app: AppTest, tmp_path: Path) -> N
         paths = {str(one.key).partition(".")[2].rstrip("?") for sort in sorts for one in sort}
         fields[kind] = {path.removeprefix(within).split(".")[0] for path in paths if path.startswith(within)}
     for kind, shown in fields.items():
-        spec = member(DEFINITIONS["BlockSpec"]["properties"]["mixer"], kind, DEFINITIONS)
+        spec = member(mixers, kind, definitions)
         assert spec is not None
         assert shown == {*spec["properties"]} - {"kind"}, kind
 

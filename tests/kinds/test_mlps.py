@@ -1,6 +1,7 @@
 """MLPs against torch and `transformers`, outputs and gradients; mixtures of experts against their published code.
 
-The routers of `transformers` make their softmax in float32, so that float64 agrees to about 1e-7 there.
+The routers of `transformers` make their softmax in float32, so that float64 agrees to about 1e-7 there. Its modules are
+imported where they are used: every process of a test run collects this file, and one runs it.
 """
 
 from __future__ import annotations
@@ -13,14 +14,6 @@ import torch
 import torch.nn.functional as F
 from pydantic import ValidationError
 from torch import Tensor, nn
-from transformers.models.deepseek_v3.configuration_deepseek_v3 import DeepseekV3Config
-from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3MoE
-from transformers.models.gpt_oss.configuration_gpt_oss import GptOssConfig
-from transformers.models.gpt_oss.modeling_gpt_oss import GptOssMLP
-from transformers.models.qwen3_moe.configuration_qwen3_moe import Qwen3MoeConfig
-from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock, load_balancing_loss_func
-from transformers.models.qwen3_next.configuration_qwen3_next import Qwen3NextConfig
-from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextSparseMoeBlock
 
 from ablate.kinds.mlps.mixture import ExpertMixture, MixtureSpec
 from ablate.nn.pack import ACTIVATIONS, auxiliary_losses, initialise
@@ -113,6 +106,9 @@ def put_shared(module: ExpertMixture, theirs: Any) -> None:
 
 @pytest.mark.parametrize("normalise", [True, False])
 def test_a_mixture_is_that_of_qwen3(normalise: bool) -> None:
+    from transformers.models.qwen3_moe.configuration_qwen3_moe import Qwen3MoeConfig
+    from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock
+
     module = module_of({"kind": "mixture", "experts": E, "active": 3, "ratio": W / D, "normalise": normalise})
     config = Qwen3MoeConfig(hidden_size=D, moe_intermediate_size=W, num_experts=E, num_experts_per_tok=3,
                             norm_topk_prob=normalise)  # fmt: skip
@@ -125,6 +121,9 @@ def test_a_mixture_is_that_of_qwen3(normalise: bool) -> None:
 
 
 def test_a_gated_shared_expert_is_that_of_qwen3_next() -> None:
+    from transformers.models.qwen3_next.configuration_qwen3_next import Qwen3NextConfig
+    from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextSparseMoeBlock
+
     module = module_of({"kind": "mixture", "experts": E, "active": 3, "ratio": W / D, "shared": 1, "shared_gate": True})
     config = Qwen3NextConfig(hidden_size=D, moe_intermediate_size=W, shared_expert_intermediate_size=W,
                              num_experts=E, num_experts_per_tok=3, norm_topk_prob=True)  # fmt: skip
@@ -140,6 +139,9 @@ def test_a_gated_shared_expert_is_that_of_qwen3_next() -> None:
 
 
 def test_groups_and_the_bias_of_the_choice_are_those_of_deepseek_v3() -> None:
+    from transformers.models.deepseek_v3.configuration_deepseek_v3 import DeepseekV3Config
+    from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3MoE
+
     plain = {"kind": "mixture", "experts": E, "active": 3, "ratio": W / D, "shared": 2, "scores": "sigmoid"}
     module = module_of({**plain, "scale": 2.5, "groups": 4, "active_groups": 2, "balance_rate": 0.01})
     config = DeepseekV3Config(hidden_size=D, moe_intermediate_size=W, n_routed_experts=E, num_experts_per_tok=3,
@@ -159,6 +161,9 @@ def test_groups_and_the_bias_of_the_choice_are_those_of_deepseek_v3() -> None:
 
 
 def test_biases_limit_and_shift_are_those_of_gpt_oss() -> None:
+    from transformers.models.gpt_oss.configuration_gpt_oss import GptOssConfig
+    from transformers.models.gpt_oss.modeling_gpt_oss import GptOssMLP
+
     plain = {"kind": "mixture", "experts": E, "active": 3, "ratio": W / D, "bias": True, "router_bias": True}
     module = module_of({**plain, "activation": "quick_gelu", "limit": 0.9, "shift": 1})
     config = GptOssConfig(hidden_size=D, intermediate_size=W, num_local_experts=E, num_experts_per_tok=3,
@@ -177,6 +182,8 @@ def test_biases_limit_and_shift_are_those_of_gpt_oss() -> None:
 
 
 def test_the_balance_loss_is_that_of_transformers_member_by_member() -> None:
+    from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss_func
+
     module = module_of({"kind": "mixture", "experts": E, "active": 3, "balance_loss": 0.7}, pack=2).train()
     assert isinstance(module, ExpertMixture)
     x = noise("x", 2, B, T, D)

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch.optim.lr_scheduler import LambdaLR
-from transformers.optimization import get_inverse_sqrt_schedule, get_linear_schedule_with_warmup, get_wsd_schedule
 
 from ablate.kinds.schedules.constant import ConstantScheduleSpec
 from ablate.kinds.schedules.cosine import CosineScheduleSpec
@@ -95,7 +95,7 @@ def test_warmup_stable_decay_is_that_of_transformers(shape: str, theirs: str, fl
     settings = {"num_warmup_steps": 4, "num_stable_steps": 24, "num_decay_steps": 13, "min_lr_ratio": floor}
     if theirs == "cosine":
         settings["num_cycles"] = 0.5
-    expected = of_transformers(get_wsd_schedule, 40, **settings, decay_type=theirs)
+    expected = of_transformers(transformers.get_wsd_schedule, 40, **settings, decay_type=theirs)
     ours = [schedule.factor(step, 40) for step in range(1, 41)]
     assert ours[:4] == pytest.approx([1 / 4, 1 / 2, 3 / 4, 1])  # theirs rises from the floor, ours from 0
     assert ours[4:] == pytest.approx(expected[4:])
@@ -107,7 +107,7 @@ def test_a_decay_is_no_longer_than_what_the_warmup_leaves() -> None:
 
 
 def test_inverse_sqrt_is_that_of_transformers() -> None:
-    expected = of_transformers(get_inverse_sqrt_schedule, 50, num_warmup_steps=7, timescale=7)
+    expected = of_transformers(transformers.get_inverse_sqrt_schedule, 50, num_warmup_steps=7, timescale=7)
     schedule = ScheduleSpec.parse({"kind": "inverse_sqrt", "warmup_steps": 7})
     assert [schedule.factor(step, 50) for step in range(1, 51)] == pytest.approx(expected)
 
@@ -148,7 +148,7 @@ def test_linear_from_zero_is_that_of_transformers(steps: int, warmup: int) -> No
     """The schedule of the released code of arXiv:2311.01906: the first step has rate 0."""
     schedule = LinearScheduleSpec(warmup_steps=warmup, from_zero=True)
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    theirs = get_linear_schedule_with_warmup(optimizer, warmup, steps)
+    theirs = transformers.get_linear_schedule_with_warmup(optimizer, warmup, steps)
     rates = []
     for _ in range(steps):
         rates.append(theirs.get_last_lr()[0])

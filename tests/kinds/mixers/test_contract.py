@@ -52,7 +52,11 @@ def together(first: MixerSpec, second: MixerSpec) -> MixerSpec | None:
         spec = type(first).model_validate(both)
     except ValidationError:
         return None
-    return spec if changed(spec) == both and set(surroundings(spec)) >= {*surroundings(first), *surroundings(second)} else None
+    return (
+        spec
+        if changed(spec) == both and set(surroundings(spec)) >= {*surroundings(first), *surroundings(second)}
+        else None
+    )
 
 
 def covering(specs: Iterable[MixerSpec]) -> Iterator[MixerSpec]:

@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from pydantic import ValidationError
 from torch import Tensor, nn
-from transformers.models.deepseek_v4.modeling_deepseek_v4 import DeepseekV4HyperConnection, DeepseekV4HyperHead
 
 from ablate.kinds.residuals.layer_scale import LayerScaleSpec
 from ablate.kinds.residuals.manifold_hyper_connections import ManifoldHyperConnections
@@ -237,6 +236,8 @@ def put(theirs: Any, ours: Any, names: list[str], prefix: str) -> None:
 
 def test_manifold_hyper_connections_are_those_of_deepseek_v4() -> None:
     """Theirs compute in float32."""
+    from transformers.models.deepseek_v4.modeling_deepseek_v4 import DeepseekV4HyperConnection, DeepseekV4HyperHead
+
     n = 4
     context = LayerContext(1, D, 3, depth=2, context=T, causal=True, init_std=0.3, layer=1)
     ours = cast(ManifoldHyperConnections, ResidualSpec.parse("manifold_hyper_connections").build(context))
