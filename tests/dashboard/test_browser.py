@@ -62,7 +62,8 @@ def test_a_narrow_dark_screen(page: Page) -> None:
     assert plot["y"] < 500, "the plot comes before its controls"
     page.tab.emulate_media(color_scheme="light")
     page.tab.wait_for_function(f"Object.keys(({PALE})()).length === 0")
-    assert page.tab.evaluate("getComputedStyle(document.querySelector('[data-testid=stApp]')).colorScheme") != "dark"
+    light = "getComputedStyle(document.querySelector('[data-testid=stApp]')).colorScheme !== 'dark'"
+    page.tab.wait_for_function(light)  # an observer of the page sets it after the colours have changed
 
 
 def test_the_numbers_are_those_of_show_also_in_downloads(page: Page, shown: dict[str, Any], tmp_path: Path) -> None:
