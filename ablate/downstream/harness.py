@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -87,8 +88,8 @@ def measure(scored: Scored, codec: Codec, request: Request, where: str) -> list[
     require("evaluate", "a task of `lm-eval`", where=where)
     if request.folder is not None and not request.folder.is_dir():
         raise DataError("there is no such folder of tasks", where=where, got=str(request.folder))
-    with _quiet():
-        from lm_eval.evaluator import simple_evaluate
+    with _quiet(), contextlib.ExitStack() as stack:
+        from lm_eval import evaluator
         from lm_eval.tasks import TaskManager
 
         from ablate.downstream.adapter import Adapter
@@ -108,10 +109,12 @@ def measure(scored: Scored, codec: Codec, request: Request, where: str) -> list[
             )
         adapter = Adapter(scored, codec)
         scores = []
+        # For each evaluation it would start programs that list all packages and devices, which takes half a second.
+        stack.enter_context(patch.object(evaluator, "add_env_info", lambda results: None, create=True))
         for member in range(scored.pack):
             adapter.member = member
             try:
-                evaluated = simple_evaluate(
+                evaluated = evaluator.simple_evaluate(
                     model=adapter,
                     tasks=list(request.tasks),
                     task_manager=manager,
