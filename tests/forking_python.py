@@ -59,7 +59,7 @@ def forked_by() -> Iterator[Path]:
 
 
 def run(address: str, usual: str, arguments: list[str]) -> None:
-    """Run a program by the server if it is a worker or a rank, otherwise by the usual Python."""
+    """Run one of `_PROGRAMS` by the server, any other program by the usual Python."""
     programs = [index for index, each in enumerate(arguments) if each.endswith(_PROGRAMS)]
     if not programs:
         os.execv(usual, [usual, *arguments])

@@ -89,6 +89,21 @@ def test_a_killed_worker_continues_from_its_checkpoint_and_the_curve_is_that_of_
     assert losses(points(listen(trainer, ended(302)))) == losses(curve)
 
 
+def test_a_job_given_to_a_worker_that_died_while_it_was_idle_restarts_once(
+    trainer: Listening, ray_folder: Path
+) -> None:
+    wanted = trial(ray_folder, steps=2, evaluations=2)
+    trainer.submit(job(303, wanted))
+    (first,) = begun(listen(trainer, ended(303)))
+    os.kill(first.worker.pid, signal.SIGKILL)
+    trainer.submit(job(304, wanted))
+    after = listen(trainer, ended(304))
+    assert after[-1] == Done(304)
+    assert [message for message in after if isinstance(message, JobRestarted)] == [JobRestarted(304, "its worker died")]
+    (second,) = begun(after)
+    assert second.worker.pid != first.worker.pid
+
+
 @pytest.mark.parametrize("shard", [False, True], ids=["whole", "divided"])
 def test_a_trial_in_two_processes_resumes_when_one_dies_and_has_the_losses_of_one_process(
     cluster: Cluster, ray_folder: Path, tmp_path: Path, shard: bool

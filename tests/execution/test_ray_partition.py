@@ -38,7 +38,7 @@ $there ip link set v1 up
 """Two namespaces and the link between them."""
 STUDY = """
 export RAY_AUTH_MODE=disabled
-export RAY_USAGE_STATS_ENABLED=0 RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=0 RAY_raylet_start_wait_time_s=120
+export RAY_raylet_start_wait_time_s=120
 export RAY_health_check_initial_delay_ms=1000 RAY_health_check_period_ms=1000
 export RAY_health_check_timeout_ms=2000 RAY_health_check_failure_threshold=4
 options="--num-cpus=1 --num-gpus=0 --object-store-memory=80000000"

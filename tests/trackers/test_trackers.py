@@ -237,13 +237,10 @@ def test_a_tracker_holds_the_curves_and_results_of_the_store(folder: Path, store
 @pytest.mark.ray
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning:ray.*")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Ray's own: it closes sockets late
-def test_trackers_hold_a_study_that_ray_trained(
-    folder: Path, store: Store, forked: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trackers_hold_a_study_that_ray_trained(folder: Path, store: Store, forked: None) -> None:
     """All of them at once, over trials of other processes."""
     from ablate.execution.ray.engine import RayEngine
 
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     places = {tracker: folder / "tracked" / tracker.kind_name() for tracker in READERS}
     for place in places.values():
         place.mkdir()
