@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
 
 import torch
 from pydantic import ValidationError
@@ -296,13 +295,6 @@ def _takes(spec: MixerSpec, context: LayerContext) -> bool:
 
 
 def _mixer(spec: MixerSpec, context: LayerContext, seeds: Sequence[int]) -> nn.Module:
-    mixer = _built(spec, context, tuple(seeds))
-    mixer.zero_grad()
-    return mixer
-
-
-@lru_cache(maxsize=1)  # building takes longer than most rules, and they try one mixer after the other
-def _built(spec: MixerSpec, context: LayerContext, seeds: tuple[int, ...]) -> nn.Module:
     return given_shared(shaken(build_part(spec, context), seeds, pack_aware=spec.pack_aware), spec, context)
 
 

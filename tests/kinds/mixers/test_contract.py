@@ -9,7 +9,7 @@ from typing import Literal
 
 import pytest
 import torch
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 from torch import Tensor, nn
 
 from ablate.contracts.mixer import check_mixer, contexts, own_initial_values
@@ -52,11 +52,8 @@ def together(first: MixerSpec, second: MixerSpec) -> MixerSpec | None:
         spec = type(first).model_validate(both)
     except ValidationError:
         return None
-    return (
-        spec
-        if changed(spec) == both and set(surroundings(spec)) >= {*surroundings(first), *surroundings(second)}
-        else None
-    )
+    wanted = {*surroundings(first), *surroundings(second)}
+    return spec if changed(spec) == both and wanted <= set(surroundings(spec)) else None
 
 
 def covering(specs: Iterable[MixerSpec]) -> Iterator[MixerSpec]:
@@ -447,3 +444,14 @@ def test_contract_accepts_a_mixer_without_pack_axis() -> None:
             return Cost(parameters=6 * context.width * (context.width + 1))
 
     assert check_mixer(PlainSpec()) == []
+
+
+def test_contract_tries_a_mixer_whose_spec_has_no_hash() -> None:
+    class ListedSpec(MeanSpec):
+        family = Family("mixer of the tests")
+        kind: Literal["listed"] = "listed"  # type: ignore[assignment]
+        sizes: list[int] = Field(default_factory=lambda: [1, 2])
+
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(ListedSpec())
+    assert check_mixer(ListedSpec()) == []
