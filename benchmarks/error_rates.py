@@ -251,7 +251,7 @@ def simplifying(rng: np.random.Generator, times: int) -> Iterator[Case]:
 
 
 def searching(rng: np.random.Generator, times: int) -> Iterator[Case]:
-    """A random search over 40 points that are all worse by the margin: is any called surely not worse?"""
+    """A random search over 40 points that are all worse by the margin: is any called not worse?"""
     spec = SearchSpec(kind="search", sampler="random", points=40, seeds=3, batch=40)
 
     def called_fine(worse: float) -> bool:

@@ -121,12 +121,12 @@ def reproduce(
         )
     stored = store.curves([trial.key])[trial.key]
     with TemporaryDirectory(prefix="ablate-") as folder:
-        again, diverged = _Again(store, cache, engine, Path(folder), say, moved).train(trial, variant)
+        again, diverged = _Retraining(store, cache, engine, Path(folder), say, moved).train(trial, variant)
     return Reproduction(trial, record.name, stored, again, diverged, environment)
 
 
 @dataclass(slots=True)
-class _Again:
+class _Retraining:
     """Trains trials again, and before them those whose weights they start from, where these were not kept.
 
     Attributes:

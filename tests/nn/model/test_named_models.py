@@ -60,7 +60,7 @@ def test_a_block_keeps_its_name() -> None:
 
 @pytest.mark.parametrize("name", SMALL)
 def test_the_small_one_trains(name: str) -> None:
-    """It learns a text by heart: in 10 steps the loss falls below that of a uniform guess, surely."""
+    """It learns a text by heart: in 10 steps the loss falls below that of a uniform guess."""
     found, vocabulary = find_model(name), 19
     spec = ModelSpec.model_validate({**found.named.model, "dropout": 0.0})
     model = build_model(spec, vocabulary=vocabulary, context=16, seeds=[0]).train()
