@@ -14,78 +14,38 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import pkgutil
 import random
-import re
 import shutil
 import signal
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
 
-import alembic.context  # noqa: F401 - a driver needs it
 import psutil
-import torch
-from sqlalchemy import Engine, create_engine, text
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
-import ablate
-from ablate.cli import main as ablate_main
-from ablate.errors import AblateError
-from ablate.store import TrialRecord, TrialState, open_store
-from benchmarks.forked_workers import FORKED, forked_workers
-from benchmarks.scheduling import scheduled, told
+from ablate.store import TrialRecord
+from benchmarks.losing_cluster import RayCluster, SetupError
+from benchmarks.watched_study import HangError, Study, Watch, family, finished_count, is_worker, kill_family, preload
 from tests.postgres import Server, installed, running, schema
 
 KILLS = 500
 QUICK_SECONDS = 90.0
-_PATIENCE = 180.0
-"""Seconds after which a run of a study hangs, without those in which its processes waited for a core. It takes less
-than ten where it has one to itself."""
-_LONGEST = 900.0
-"""Seconds after which it hangs in any case."""
-_CPU_SECONDS = 120.0
-"""Seconds of processor time after which a run hangs. It takes five, or twenty with Ray."""
 _OWN_INTERPRETERS = 0.1
 """The share of the studies whose workers are started with an interpreter of their own."""
-_NODE_SECONDS = 120
-"""Seconds in which a Ray node must have started."""
-_NODE = {"object_store_memory": 80_000_000}
 _SETUPS = 3
 """How often in a row a server or a cluster may fail to start."""
-_RUNS = 5
-"""Most times that the command is run again."""
 _CLOSE = 1e-6
 """Relative difference of losses that a study after a fault may show: members of a pack change the last digits."""
 _NOBODY = "nobody"
 """In place of a victim: the study had ended before anything was killed."""
-_WORKER = re.compile(r"-m ablate\.[a-z.]*worker |^ray::(JobTrainable|IDLE)")
-"""In the command line of a worker of the local engine, or of a process of Ray that trains or is about to."""
-_PRELOADED = ("cli", "execution", "kinds", "nn", "planning", "render", "spec", "tasks", "trained", "training")
-"""The packages of ablate that drivers and workers import."""
-
-_SPACE = """\
-name: tiny
-question: Does a tiny model need its maps?
-task: {kind: recall, context: 16, pairs: 2, symbols: 64, validation_rows: 16}
-model: {family: decoder, depth: 1, width: 16, heads: 2, block: pre_ln}
-training: {steps: 40, batch_size: 4, optimizer: {kind: adamw, lr: 1.0e-2}}
-switches:
-  rate: {usual: {}, small: {training.optimizer.lr: 1.0e-3}}
-  values: {dense: {}, identity: {block.mixer.value: identity}}
-design: {kind: leave_one_out, seeds: 4}
-objective: {metric: val_loss, direction: minimize, margin: 0.05}
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,247 +98,6 @@ class Tally:
         kinds = ", ".join(f"{kind} {count:,}" for kind, count in sorted(self.kinds.items()))
         digits = f"{self.digits:,} trials differ from the study left alone in their last digits"
         return f"{kinds}\n{digits}\n{', '.join(f'{name} {count:,}' for name, count in self.counts().items())}"
-
-
-class _HangError(Exception):
-    """A run took longer than it may."""
-
-
-class SetupError(Exception):
-    """The server or the cluster of a study did not start: nothing was tried."""
-
-
-_FORKS = get_context("forkserver")
-
-
-def preload(ways: Sequence[str]) -> None:
-    """Let the process that drivers are forked from import what drivers and workers of these ways need."""
-    modules = [__name__]
-    for package in _PRELOADED:
-        found = pkgutil.walk_packages([str(Path(ablate.__path__[0]) / package)], f"ablate.{package}.")
-        modules += [one.name for one in found if not one.name.startswith("ablate.execution.ray")]
-    if "ray" in ways:
-        modules += ["ray.tune", "ablate.execution.ray.engine"]
-    _FORKS.set_forkserver_preload([name for name in modules if not name.endswith("__main__")])
-
-
-def _drive(line: Sequence[str], folder: str, own_interpreters: bool) -> None:
-    """Become a driver: the command line, in a session and a folder of its own."""
-    os.setsid()
-    os.chdir(folder)
-    output = os.open("output", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
-    os.environ["OMP_NUM_THREADS"] = "1"
-    torch.set_num_threads(1)
-    sys.argv = ["ablate", *line]
-    with nullcontext() if own_interpreters else forked_workers():
-        ablate_main()
-
-
-class Study:
-    """The study in a folder of its own, with a store.
-
-    Args:
-        folder: Made here.
-        options: Of the command.
-        store: A path or a URL.
-        own_interpreters: Whether workers are started with an interpreter of their own.
-    """
-
-    def __init__(self, folder: Path, options: Sequence[str], store: str, own_interpreters: bool = False) -> None:
-        folder.mkdir(parents=True)
-        (folder / "tiny.yaml").write_text(_SPACE)
-        self.folder = folder
-        self.store = store
-        self._own_interpreters = own_interpreters
-        self._line = ["study", "tiny.yaml", "--store", store, *options, "--cache", str(folder.parent.parent / "cache")]
-
-    def start(self) -> BaseProcess:
-        """Start the command in a process of its own."""
-        process = _FORKS.Process(target=_drive, args=(self._line, str(self.folder), self._own_interpreters))
-        process.start()
-        return process
-
-    def wait(self, process: BaseProcess) -> int:
-        """The exit code of a run.
-
-        Raises:
-            _HangError: It does not end, or takes more of the processor than it may.
-        """
-        watch = Watch()
-        while process.exitcode is None:
-            process.join(1.0)
-            if process.exitcode is None and watch.is_late():
-                kill_family(process)
-                raise _HangError(watch.told())
-        return process.exitcode
-
-    def finish(self) -> int:
-        """Run the command until it has nothing left to do; the last exit code."""
-        code = -1
-        for _ in range(_RUNS):
-            code = self.wait(self.start())
-            if code == 0:
-                break
-        return code
-
-    def trials(self) -> dict[str, TrialRecord]:
-        """The trials that have finished, by key; none where there is no store yet, or where it does not answer."""
-        with suppress(AblateError), open_store(self.store, create=False) as store:
-            keys = [planned.key for planned in store.study("tiny").planned]
-            return {key: one for key, one in store.trials(keys).items() if one.state is TrialState.FINISHED}
-        return {}
-
-    @property
-    def output(self) -> str:
-        """All that its runs have printed."""
-        output = self.folder / "output"
-        return output.read_text(errors="replace") if output.exists() else ""
-
-
-@contextmanager
-def finished_count(store: str) -> Iterator[Callable[[], int]]:
-    """A function that counts the finished trials of a store, at a fraction of the time of opening it."""
-    url = store if "://" in store else f"sqlite:///file:{store}?mode=ro&uri=true"
-    engine: Engine = create_engine(url, poolclass=NullPool)
-
-    def count() -> int:
-        with suppress(SQLAlchemyError), engine.connect() as connection:
-            return int(connection.execute(text("SELECT count(*) FROM trials WHERE state = 'finished'")).scalar_one())
-        return 0
-
-    yield count
-    engine.dispose()
-
-
-class Watch:
-    """Tells a run that hangs from one whose machine is busy, by what all processes of the campaign use.
-
-    Args:
-        patience: Seconds that it may take, without those in which a process was ready and others had the cores.
-        longest: Seconds that it may take in any case.
-        cpu: Seconds of processor time that it may take.
-    """
-
-    def __init__(self, patience: float = _PATIENCE, longest: float = _LONGEST, cpu: float = _CPU_SECONDS) -> None:
-        self._patience, self._longest, self._cpu = patience, longest, cpu
-        self._begun, self._before = time.monotonic(), _scheduled()
-        self._used = {**self._before}
-
-    def is_late(self) -> bool:
-        """Whether it takes longer than it may."""
-        self._used |= {pid: now for pid, now in _scheduled().items() if any(now)}
-        seconds, ran, waited = self._totals()
-        return seconds > min(self._longest, self._patience + waited) or ran > self._cpu
-
-    def told(self) -> str:
-        """What it has used."""
-        return told(*self._totals())
-
-    def _totals(self) -> tuple[float, float, float]:
-        used = [(*now, *self._before.get(pid, (0.0, 0.0))) for pid, now in self._used.items()]
-        ran = sum(now - then for now, _, then, _ in used)
-        waited = sum(now - then for _, now, _, then in used)
-        return time.monotonic() - self._begun, ran, waited
-
-
-def _scheduled() -> dict[int, tuple[float, float]]:
-    """What each process that this one has started was given."""
-    return {one.pid: scheduled(one.pid) for one in psutil.Process().children(recursive=True)}
-
-
-def family(pid: int) -> list[psutil.Process]:
-    """A process and all that it has started, if it lives."""
-    try:
-        found = psutil.Process(pid)
-        return [found, *found.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []
-
-
-def kill_family(process: BaseProcess) -> None:
-    """End a process and all that it has started."""
-    for one in family(process.pid or 0):
-        with suppress(psutil.NoSuchProcess):
-            one.kill()
-    process.join()
-
-
-def _is_worker(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-        return process.name() == FORKED or _WORKER.search(" ".join(process.cmdline())) is not None
-    return False
-
-
-class RayCluster:
-    """A cluster on this machine: a head that trains nothing, and two nodes of one core.
-
-    Raises:
-        SetupError: It does not start.
-    """
-
-    def __init__(self) -> None:
-        os.environ |= {
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-            "RAY_raylet_start_wait_time_s": str(_NODE_SECONDS),  # where other programs have the cores
-            "RAY_prestart_worker_first_driver": "0",  # workers start when a trial needs them
-        }
-        from ray.cluster_utils import Cluster
-
-        head = {"num_cpus": 0, "include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
-        with _setting_up("the head of a Ray cluster"):
-            self._cluster: Any = Cluster(initialize_head=True, head_node_args=head | _NODE)
-        self._nodes: list[Any] = []
-        try:
-            self.fill()
-        except SetupError:
-            self.close()
-            raise
-
-    def fill(self) -> None:
-        """Start nodes until there are two, and wait for them.
-
-        Raises:
-            SetupError: One does not start.
-        """
-        with _setting_up("a Ray node"):
-            while len(self._nodes) < 2:
-                self._nodes.append(self._cluster.add_node(wait=False, num_cpus=1, num_gpus=0, **_NODE))
-            self._cluster.wait_for_nodes(timeout=_NODE_SECONDS)
-
-    @property
-    def address(self) -> str:
-        """Where a driver connects."""
-        address: str = self._cluster.address
-        return address
-
-    def workers(self) -> list[psutil.Process]:
-        """The workers of all nodes."""
-        found = []
-        for node in self._nodes:
-            with suppress(psutil.NoSuchProcess):
-                raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
-                found += [one for one in raylet.children(recursive=True) if _is_worker(one)]
-        return found
-
-    def lose_node(self, numbers: random.Random) -> None:
-        """Kill all processes of one node; the other one goes on."""
-        self._cluster.remove_node(self._nodes.pop(numbers.randrange(len(self._nodes))), allow_graceful=False)
-
-    def close(self) -> None:
-        """End all nodes."""
-        self._cluster.shutdown()
-
-
-@contextmanager
-def _setting_up(what: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # Ray raises many kinds
-        raise SetupError(f"{what} did not start: {type(error).__name__}: {error}") from error
 
 
 class Bench:
@@ -449,7 +168,7 @@ class Bench:
                 process.kill()
             case _:
                 started = self._cluster.workers() if self._cluster and name == "ray" else family(process.pid or 0)[1:]
-                found = [one for one in started if _is_worker(one)]
+                found = [one for one in started if is_worker(one)]
                 if not found:
                     return False
                 with suppress(psutil.NoSuchProcess):
@@ -500,7 +219,7 @@ def strike(bench: Bench, name: str, place: Path, numbers: random.Random) -> tupl
         try:
             study.wait(process)
             code = study.finish()
-        except _HangError as error:
+        except HangError as error:
             return victim, [f"hangs {error}"], 0
         after = study.trials()
         wrong = [f"lost {said}" for said in compare(before, after, expected)]

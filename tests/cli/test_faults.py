@@ -23,8 +23,10 @@ import pytest
 from cli_runs import eventually
 
 from ablate.store import Environment, TrialRecord, TrialState
-from benchmarks import faults
-from benchmarks.faults import WAYS, Bench, Study, Watch, campaign, compare, preload, turns
+from benchmarks import faults, watched_study
+from benchmarks.faults import WAYS, Bench, campaign, compare, turns
+from benchmarks.losing_cluster import SetupError
+from benchmarks.watched_study import Study, Watch, preload
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TRIAL = TrialRecord(
@@ -102,7 +104,7 @@ def test_a_server_that_does_not_start_is_no_loss(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     def fail(*_: object) -> None:
-        raise faults.SetupError("a Ray node did not start")
+        raise SetupError("a Ray node did not start")
 
     monkeypatch.setattr(faults, "strike", fail)
     assert campaign(["--kills", "1", "--ways", "single"]) == 2
@@ -150,5 +152,5 @@ def test_planted_faults_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             assert sum(re.search(found, said) is not None for said in spoilt) == 1, spoilt
         monkeypatch.setattr(Study, "finish", finish)
         monkeypatch.setattr(Bench, "kill", stop)
-        monkeypatch.setattr(faults, "Watch", partial(Watch, 5.0))
+        monkeypatch.setattr(watched_study, "Watch", partial(Watch, 5.0))
         assert [said.partition(" after")[0] for said in strike("hangs")] == ["hangs no end"]
