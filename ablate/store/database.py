@@ -34,7 +34,7 @@ from ablate.locations import typed_path
 from ablate.store.failures import DAMAGED, FORMS, REPAIR, store_errors
 from ablate.store.locks import check_locks, shared_file_system
 from ablate.store.migrations import SCHEMA_VERSION, upgrade
-from ablate.store.tables import leases
+from ablate.store.tables import create_tables, leases
 
 if TYPE_CHECKING:
     from sqlalchemy.dialects import postgresql, sqlite
@@ -237,8 +237,10 @@ class Database:
             if version != SCHEMA_VERSION:
                 if connection.dialect.name == "postgresql":
                     connection.execute(text(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})"))
-                # Another process may have upgraded it in the meantime.
-                if self._version(connection) != SCHEMA_VERSION:
+                # Another process may have created or upgraded them in the meantime.
+                if (version := self._version(connection)) is None:
+                    create_tables(connection, SCHEMA_VERSION)
+                elif version != SCHEMA_VERSION:
                     upgrade(connection)
             # Fail now, not after the first trial, if the store cannot be written.
             connection.execute(leases.delete().where(false()))

@@ -1,6 +1,7 @@
 """The tables of a store, with types that SQLite and PostgreSQL share.
 
-A test checks that this file agrees with the migrations in `migrations/versions`.
+A new store gets these tables at once, an older one by the migrations in `migrations/versions`. A test checks that both
+have the same result.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Connection,
     DateTime,
     Double,
     ForeignKey,
@@ -208,7 +210,11 @@ curves = Table(
 recordings = Table(
     "recordings",
     metadata,
-    Column("trial_key", ForeignKey("trials.key", ondelete="CASCADE"), primary_key=True),
+    Column(
+        "trial_key",
+        ForeignKey("trials.key", name="fk_recordings_trial_key_trials", ondelete="CASCADE"),
+        primary_key=True,
+    ),
     Column("step", BigInteger, primary_key=True),
     Column("content", JSON, nullable=False),
     sqlite_with_rowid=False,
@@ -239,3 +245,19 @@ marks = Table(
     Column("note", FreeText, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
 )
+
+
+# The table in which Alembic keeps the revision of a database.
+_REVISION = """
+CREATE TABLE alembic_version (
+    version_num VARCHAR(32) NOT NULL,
+    CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
+)
+"""
+
+
+def create_tables(connection: Connection, revision: str) -> None:
+    """Create all tables in an empty database, inside the caller's transaction."""
+    metadata.create_all(connection, checkfirst=False)
+    connection.execute(text(_REVISION))
+    connection.execute(text("INSERT INTO alembic_version VALUES (:revision)"), {"revision": revision})

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import Connection, func, inspect, select, text
 from sqlalchemy.exc import IntegrityError
 from store_samples import HERE, as_record, begin, curve, digest, draft, outcome, planned, sql, start, variant
 
 from ablate.errors import NotFoundError
 from ablate.store import Store, TrialState, open_store
-from ablate.store.migrations import SCHEMA_VERSION
+from ablate.store.migrations import SCHEMA_VERSION, upgrade
 from ablate.store.records import Declaration, Mark
 from ablate.store.tables import curves, environments, metadata
 
@@ -304,13 +306,43 @@ def test_what_was_written_is_there_after_closing(location: str) -> None:
             assert second.trial(outcome("baseline", 0).key) == as_record(outcome("baseline", 0))
 
 
-def test_the_migrations_make_the_tables_that_the_code_expects(store: Store, location: str) -> None:
+def test_a_new_store_has_the_tables_that_the_migrations_make(store: Store, location: str) -> None:
     from alembic.autogenerate import compare_metadata
     from alembic.runtime.migration import MigrationContext
 
     with sql(location) as connection:
+        created = description(connection)
+        metadata.drop_all(connection)
+        connection.execute(text("DROP TABLE alembic_version"))
+        upgrade(connection)
+        assert description(connection) == created
+        assert "alembic_version" in created
+        assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar() == SCHEMA_VERSION
         context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
         assert compare_metadata(context, metadata) == []
+
+
+def description(connection: Connection) -> dict[str, dict[str, Any]]:
+    """All that defines the tables of a database except the order of their columns."""
+    tables = inspect(connection)
+    return {
+        name: {
+            "columns": {
+                column["name"]: (str(column["type"]), column["nullable"], column["default"])
+                for column in tables.get_columns(name)
+            },
+            "primary key": tables.get_pk_constraint(name),
+            "foreign keys": by_name(tables.get_foreign_keys(name)),
+            "unique": by_name(tables.get_unique_constraints(name)),
+            "indexes": by_name(tables.get_indexes(name)),
+            "options": tables.get_table_options(name),
+        }
+        for name in tables.get_table_names()
+    }
+
+
+def by_name(constraints: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return sorted(constraints, key=lambda constraint: str(constraint["name"]))
 
 
 def test_marks_are_kept_beside_studies_and_trials(store: Store) -> None:

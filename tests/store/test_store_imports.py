@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from store_samples import begin
 from ablate.store import open_store
 from ablate.store.migrations import SCHEMA_VERSION
 
+ASSETS = Path(__file__).parent / "assets"
 OPEN = """
 import logging, sys
 from ablate.store import open_store
@@ -30,8 +32,11 @@ def modules_after_opening(path: Path) -> str:
 
 
 def test_alembic_is_imported_only_to_migrate(tmp_path: Path) -> None:
-    assert modules_after_opening(tmp_path / "new.db") == "alembic"
     assert modules_after_opening(tmp_path / "new.db") == ""
+    assert modules_after_opening(tmp_path / "new.db") == ""
+    old = Path(shutil.copy(ASSETS / "store_v8.db", tmp_path))
+    assert modules_after_opening(old) == "alembic"
+    assert modules_after_opening(old) == ""
 
 
 def test_the_newest_migration_is_the_schema_version() -> None:
