@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -79,23 +80,40 @@ def read_document(path: Path, noun: str) -> Document:
     Raises:
         SpaceError: The file cannot be read, is not YAML, or is not a mapping.
     """
+    text = _text(path, noun)
+    tree, positions = _parsed(text, path)
+    if not isinstance(tree, dict):
+        got = "an empty file" if tree is None else f"a {'list' if isinstance(tree, list) else 'single value'}"
+        remedy = "`ablate new NAME` writes a commented one to start from." if tree is None else None
+        raise SpaceError(f"{noun} is a mapping of keys to values", where=f"{path}:1:1", got=got, remedy=remedy)
+    return Document(path, _unshared(tree), dict(positions))
+
+
+def _text(path: Path, noun: str) -> str:
     try:
         with path.open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
         if len(content) > _MOST_BYTES:
             raise _too_large(path, noun)
-        text = content.decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         place = _position(path, error.object[: error.start].decode(errors="replace"))
         raise SpaceError("this is not UTF-8 text", where=str(place), remedy="Save the file as UTF-8.") from None
     except OSError as error:
         raise SpaceError(f"this cannot be read ({error.strerror})", where=str(path)) from None
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: str, path: Path) -> tuple[Any, dict[Loc, Position]]:
+    """The data and positions of YAML text. Cached, because each switch that names a block reads the block's file."""
     try:
         yaml = YAML(typ="safe", pure=True)
         yaml.max_depth = _MOST_LEVELS
         root = yaml.compose(text)
-        positions = {} if root is None else _all_positions(root, path)
-        tree = None if root is None else yaml.constructor.construct_document(root)
+        if root is None:
+            return None, {}
+        positions = _all_positions(root, path)
+        return yaml.constructor.construct_document(root), positions
     except MaxDepthExceededError as error:
         where = str(_at_mark(error.problem_mark, path))
         got, close = f"more than {_MOST_LEVELS} levels", "Close an open bracket."
@@ -112,11 +130,6 @@ def read_document(path: Path, noun: str) -> Document:
         raise SpaceError(problem, where=str(place), remedy="Leave it out.") from None
     except (YAMLError, ValueError) as error:  # ValueError: a tag such as `!!int` on another value
         raise SpaceError(f"this is not YAML: {error}", where=str(path)) from None
-    if not isinstance(tree, dict):
-        got = "an empty file" if tree is None else f"a {'list' if isinstance(tree, list) else 'single value'}"
-        remedy = "`ablate new NAME` writes a commented one to start from." if tree is None else None
-        raise SpaceError(f"{noun} is a mapping of keys to values", where=f"{path}:1:1", got=got, remedy=remedy)
-    return Document(path, _unshared(tree), positions)
 
 
 def _too_large(path: Path, noun: str) -> SpaceError:

@@ -27,6 +27,14 @@ def _main_module() -> Iterator[None]:
     sys.modules["__main__"] = main
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_custom_components() -> Iterator[None]:
+    """Each run of an AppTest would read the metadata of all installed packages to look for custom components."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("streamlit.components.v2.manifest_scanner.scan_component_manifests", list)
+        yield
+
+
 @pytest.fixture(scope="session")
 def serve() -> Iterator[Serve]:
     """Serves the store of a workplace until the session ends; modules that ask for the same one share a server."""
