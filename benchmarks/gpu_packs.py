@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch._inductor.exc
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -136,6 +135,8 @@ class Row:
 
 def compare(options: argparse.Namespace) -> None:
     """Print one line for each row."""
+    from torch._inductor.exc import InductorError  # takes two seconds, which every other benchmark would wait for
+
     torch.set_float32_matmul_precision("highest")
     task, everyone = Tokens(options.vocabulary, options.context), members(options)
     single = everyone[:1]
@@ -150,7 +151,7 @@ def compare(options: argparse.Namespace) -> None:
     for row in list(rows):
         try:
             row.begin()
-        except torch._inductor.exc.InductorError as error:  # continue with the other rows
+        except InductorError as error:  # continue with the other rows
             print(f"{row.name} cannot be compiled: {str(error).splitlines()[0]}")
             rows.remove(row)
             continue

@@ -11,8 +11,7 @@ from typing import Any
 import streamlit as st
 
 from ablate.spec.texts import WORDS
-from shared.pictures import PATIENCE, Painter
-from shared.store import options
+from shared.drafters import drafter
 from shared.yaml import to_yaml
 
 Draft = dict[str, Any]
@@ -24,22 +23,15 @@ LONGEST = 1_000_000
 """Maximum number of characters of an unpacked draft."""
 
 
-@st.cache_resource(show_spinner=False)
-def _drafter(what: str) -> Painter:
-    """One process for quick requests and one for slow ones, so that a click does not wait for an earlier estimate."""
-    plugins = [str(plugin) for plugin in options()["plugins"]]
-    return Painter(plugins, patience=None if what == "plan" else PATIENCE)
-
-
 @st.cache_data(show_spinner=False, max_entries=200)
-def _ask(what: str, request: str) -> Any:
-    said = _drafter(what).draw(request)
+def _ask(request: str, *, slow: bool) -> Any:
+    said = drafter(slow=slow).answer(request)
     return json.loads(said) if said else None
 
 
 def ask(name: str, *arguments: Any) -> Any:
-    """The answer of a function of `drafter`; None if its process failed."""
-    return _ask("plan" if name == "plan" else "check", json.dumps([name, *arguments]))
+    """The answer of a function of `drafter.py`; None if its process failed."""
+    return _ask(json.dumps([name, *arguments]), slow=name == "plan")
 
 
 def text_of(draft: Mapping[str, Any]) -> str:

@@ -1,79 +1,27 @@
-"""Pictures of blocks. They need torch, which the dashboard does not load; a separate process draws them."""
+"""Pictures of blocks, which a separate process draws."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from select import select
-from threading import Lock
 from typing import Any
-from weakref import finalize
 
 import streamlit as st
 
 from shared.charts import picture, widened, width_of
+from shared.drafters import drafter
 from shared.frame import link
-from shared.store import options
 from shared.text import escape
 
 Model = Mapping[str, Any]
 ROOM = 1300
 """Maximum total width of pictures in one row, in pixels; wider ones are shown two in a row."""
-PATIENCE = 60.0
-"""Seconds that an answer may take: checking a draft from an address may take hours."""
-
-
-class Painter:
-    """The process that runs `drafter.py`; started when needed, and restarted if it has died."""
-
-    def __init__(self, plugins: list[str], patience: float | None = PATIENCE) -> None:
-        self._command = [sys.executable, "-P", str(Path(__file__).parents[1] / "drafter.py"), *plugins]
-        self._patience = patience
-        self._lock = Lock()
-        self._process: subprocess.Popen[str] | None = None
-
-    def draw(self, request: str) -> str:
-        """The answer to a line of JSON; empty if the process fails or takes longer than `patience` seconds."""
-        with self._lock:
-            if self._process is None or self._process.poll() is not None:
-                self._process = subprocess.Popen(
-                    self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
-                )
-                finalize(self, _end, self._process)
-            assert self._process.stdin is not None
-            assert self._process.stdout is not None
-            try:
-                self._process.stdin.write(f"{request}\n")
-                self._process.stdin.flush()
-            except BrokenPipeError:
-                return ""
-            if not select([self._process.stdout], [], [], self._patience)[0]:
-                _end(self._process)
-                return ""
-            answer = self._process.stdout.readline()
-        return str(json.loads(answer)) if answer else ""
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    """End a process that no session uses any longer."""
-    process.kill()
-    with suppress(BrokenPipeError), process:
-        pass
-
-
-@st.cache_resource(show_spinner=False)
-def _painter() -> Painter:
-    return Painter([str(plugin) for plugin in options()["plugins"]])
 
 
 @st.cache_data(show_spinner=False, max_entries=1000)
 def _svg(request: str) -> str:
-    answer = _painter().draw(request)
+    answer = drafter().answer(request)
     return str(json.loads(answer)["svg"]) if answer else ""
 
 

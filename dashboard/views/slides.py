@@ -11,11 +11,11 @@ import streamlit as st
 from ablate.errors import printable
 from ablate.render.formats.slides import shown_variant
 from shared.colours import dark
+from shared.drafters import drafter
 from shared.exports import export
 from shared.frame import begin_page
-from shared.pictures import Painter
 from shared.results import any_ended
-from shared.store import location, options, report, stamp
+from shared.store import location, report, stamp
 from shared.text import prose
 
 HEIGHT = 720
@@ -66,13 +66,8 @@ def show() -> None:
     )
 
 
-@st.cache_resource(show_spinner=False)
-def _painter() -> Painter:
-    return Painter([str(plugin) for plugin in options()["plugins"]])
-
-
 @st.cache_data(show_spinner=False, max_entries=16)
 def _talk(location: str, study: str, after: str | None, at: tuple[Any, ...]) -> dict[str, Any]:
-    said = _painter().draw(json.dumps(["talk", study, location, after]))
+    said = drafter().answer(json.dumps(["talk", study, location, after]))
     answer: dict[str, Any] = json.loads(said) if said else {}
     return answer
