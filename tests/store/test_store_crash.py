@@ -88,10 +88,10 @@ def test_kill_again_and_again(location: str) -> None:
         assert connection.execute(points).scalar() == 20 * connection.execute(complete).scalar_one()
 
 
-def die_in_upgrade(path: Path, statements: int) -> bool:
+def die_while_opening(path: Path, statements: int) -> bool:
     """Open a store in a process that is killed before so many statements; False if it needs fewer."""
 
-    def upgrade() -> None:
+    def opening() -> None:
         left = itertools.count(statements, -1)
 
         @event.listens_for(Engine, "before_cursor_execute")
@@ -101,7 +101,7 @@ def die_in_upgrade(path: Path, statements: int) -> bool:
 
         open_store(path).close()
 
-    child = forked(upgrade)
+    child = forked(opening)
     ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert ended in (0, -signal.SIGKILL)
     return ended != 0
@@ -115,16 +115,19 @@ def dump(path: Path) -> list[str]:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="each kill is a forked process")
-@pytest.mark.parametrize("name", ["store_v1.db", "store_v7.db"])
-def test_an_upgrade_that_is_killed_at_any_statement_has_not_begun(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["new", "store_v1.db", "store_v7.db"])
+def test_a_store_whose_creation_or_upgrade_is_killed_at_any_statement_is_as_before(tmp_path: Path, name: str) -> None:
     path = tmp_path / "store.db"
+    for copy in (path, tmp_path / "at_once.db"):
+        if name == "new":
+            copy.touch()
+        else:
+            shutil.copy(ASSETS / name, copy)
     # First one that lives, after which the processes that are forked from this one have all that an upgrade imports.
-    shutil.copy(ASSETS / name, tmp_path / "at_once.db")
     open_store(tmp_path / "at_once.db").close()
-    shutil.copy(ASSETS / name, path)
     before = dump(path)
     number = 0
-    while die_in_upgrade(path, number):
+    while die_while_opening(path, number):
         assert dump(path) == before, number
         number += 1
     assert number > 10, "there is something to be killed in"
