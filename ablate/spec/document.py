@@ -103,7 +103,7 @@ def _text(path: Path, noun: str) -> str:
         raise SpaceError(f"this cannot be read ({error.strerror})", where=str(path)) from None
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)  # a file of `_MOST_VALUES` takes 20 MB
 def _parsed(text: str, path: Path) -> tuple[Any, dict[Loc, Position]]:
     """The data and positions of YAML text. Cached, because each switch that names a block reads the block's file."""
     try:

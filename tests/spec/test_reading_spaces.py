@@ -11,6 +11,7 @@ from plain_specs import SPACE
 
 from ablate.errors import SpaceError
 from ablate.spec.design import PointCost
+from ablate.spec.document import read_document
 from ablate.spec.named import shipped_spaces
 from ablate.spec.reading import find_space, load_space
 from ablate.spec.space import SpaceSpec
@@ -303,6 +304,20 @@ def test_anchors_merges_dates_and_a_byte_order_mark() -> None:
 
 
 CHILD = "extends: base.yaml\nname: child\n"
+
+
+def test_each_reading_is_that_of_the_file_whatever_was_done_to_an_earlier_one() -> None:
+    path = Path(write("x: 1\na: {b: [1]}\n"))
+    first = read_document(path, "a space")
+    first.plain["a"]["b"].append(2)
+    first.positions.clear()
+    again = read_document(path, "a space")
+    assert again.plain == {"x": 1, "a": {"b": [1]}}
+    assert again.position(("a", "b")).line == 2
+    write("x: 1\n\na: {b: [3]}\n")
+    edited = read_document(path, "a space")
+    assert edited.plain == {"x": 1, "a": {"b": [3]}}
+    assert edited.position(("a", "b")).line == 3
 
 
 def test_a_space_that_extends_another_merges_key_by_key() -> None:
