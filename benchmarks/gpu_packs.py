@@ -135,7 +135,7 @@ class Row:
 
 def compare(options: argparse.Namespace) -> None:
     """Print one line for each row."""
-    from torch._inductor.exc import InductorError  # takes two seconds, which every other benchmark would wait for
+    from torch._inductor.exc import InductorError  # takes a second, for which every benchmark would wait
 
     torch.set_float32_matmul_precision("highest")
     task, everyone = Tokens(options.vocabulary, options.context), members(options)

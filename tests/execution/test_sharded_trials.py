@@ -56,7 +56,7 @@ pytestmark = pytest.mark.usefixtures("folder")
 
 @pytest.fixture(autouse=True, scope="module")
 def imported() -> None:
-    """Import what divides a model, which takes two seconds: the processes are forked from this one."""
+    """Import what divides a model, which takes a second: the processes are forked from this one."""
     import torch._dynamo
     import torch.distributed.checkpoint
     import torch.distributed.fsdp
