@@ -1,0 +1,32 @@
+"""The processes that draw and check for the dashboard: one that is slow or killed costs its own answer alone."""
+
+from __future__ import annotations
+
+import json
+
+import psutil
+
+from shared.drafters import Drafter
+
+REQUEST = json.dumps(["block", "pre_ln"])
+
+
+def processes() -> list[psutil.Process]:
+    return [child for child in psutil.Process().children() if any("drafter.py" in part for part in child.cmdline())]
+
+
+def test_one_that_takes_longer_than_its_patience_is_ended() -> None:
+    before = processes()
+    assert Drafter([], patience=0.01).answer(REQUEST) == ""
+    assert processes() == before
+
+
+def test_one_that_was_killed_is_restarted() -> None:
+    before = processes()
+    drafter = Drafter([], patience=60.0)
+    answered = drafter.answer(REQUEST)
+    assert json.loads(answered)
+    (process,) = set(processes()) - set(before)
+    process.kill()
+    process.wait()
+    assert drafter.answer(REQUEST) == answered
