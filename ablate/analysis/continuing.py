@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ablate.analysis.answer import advised_seeds
 from ablate.analysis.runs import takes_schedule
+from ablate.analysis.sentences import advised_seeds
 from ablate.analysis.study import StudyReport
 
 

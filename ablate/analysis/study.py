@@ -9,7 +9,6 @@ from typing import cast
 
 from ablate.analysis import caveats as doubts
 from ablate.analysis.allowances import Allowances, read_allowances, worst_results
-from ablate.analysis.answer import Judged, answer_sentences, best_sentence, chosen_sentences, window_sentences
 from ablate.analysis.changes import Change, changes_of
 from ablate.analysis.claims import ClaimVerdict, judge_claims
 from ablate.analysis.confirming import CHOOSING, confirming, read_confirming, was_chosen
@@ -31,6 +30,7 @@ from ablate.analysis.runs import (
     takes_schedule,
 )
 from ablate.analysis.scaling import Scalings, at_own_length, read_scalings, scaling_sentences
+from ablate.analysis.sentences import Judged, answer_sentences, best_sentence, chosen_sentences, window_sentences
 from ablate.analysis.speed import relative_speed
 from ablate.analysis.trivial import (
     Standing,

@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ablate.analysis.answer import Judged
 from ablate.analysis.course import course_cell
 from ablate.analysis.failures import MOST_SHOWN, Failure
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, percent, times_within, with_interval
 from ablate.analysis.rows import VariantRow
+from ablate.analysis.sentences import Judged
 from ablate.analysis.study import StudyReport
 from ablate.analysis.text import counted, plural
 from ablate.render.cells import NARROW, joined, plain, plain_table
