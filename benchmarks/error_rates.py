@@ -35,9 +35,11 @@ from ablate.stats import (
     Verdict,
     estimate_effects,
     judge,
+    need_more_seeds,
     over_looks,
     paired_difference,
     summarise,
+    tails_at_looks,
     tails_of,
 )
 from ablate.stats.calibrate import calibrate, pooled_noise
@@ -293,6 +295,25 @@ def scheduled(rng: np.random.Generator, times: int) -> Iterator[Case]:
     yield case("8 interval beside `seeds: {start: 3, max: 20}` misses", ERROR, missed, power)
 
 
+def reopened(rng: np.random.Generator, times: int) -> Iterator[Case]:
+    """Skewed noise and a schedule: does the answer decide what the design had decided when it added no more seeds?"""
+    plan = SeedSchedule(5, 15)
+    open_again = []
+    for _ in range(max(10, times // 100)):
+        drawn = np.array([0.0, 0.02, 0.03, MARGIN])[:, None] + lognormal(rng, (4, plan.max))
+        zeros, asked = dict.fromkeys(range(plan.max), 0.0), {str(number): plan.start for number in range(4)}
+
+        def seen(asked: Mapping[str, int] = asked, drawn: Matrix = drawn) -> dict[str, dict[int, float]]:
+            return {name: dict(enumerate(drawn[int(name), :n].tolist())) for name, n in asked.items()}
+
+        while more := need_more_seeds(seen(), zeros, margin=MARGIN, direction=DIRECTION, schedule=plan):
+            asked |= {name: asked[name] + 1 for name in more}
+        tails = tails_at_looks(((values, ()) for values in seen().values()), plan)
+        words = {name: judged(values.values(), plan, Allowance(tails_at=tails)).word for name, values in seen().items()}
+        open_again += [words[name] == "undecided" for name, n in asked.items() if n < plan.max]
+    yield case("11 skewed noise, a schedule: a decision is undecided in the answer", 0.0, open_again)
+
+
 def calibrated(rng: np.random.Generator, times: int) -> Iterator[Case]:
     """The difference that a calibration promises to detect 4 times in 5, for the noisiest of eight variants."""
     sds, seeds = SD * np.array([0.5, 0.5, 0.5, 1, 1, 1, 2, 4]), 10
@@ -343,6 +364,7 @@ CASES: Mapping[str, Measure] = {
     "searching": searching,
     "failing": failing,
     "scheduled": scheduled,
+    "reopened": reopened,
     "calibrated": calibrated,
     "moving": moving,
 }

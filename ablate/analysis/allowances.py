@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ablate.analysis.fairness import Tuned, Tuning
-from ablate.analysis.runs import VariantRuns, pairs_windows
+from ablate.analysis.runs import VariantRuns, pairs_windows, seed_schedule
 from ablate.analysis.text import plural
-from ablate.stats import Allowance, Tails, tails_of
+from ablate.stats import Allowance, Tails, tails_at_looks, tails_of
 from ablate.stats.choice import regret_bound, tuning_noise
 from ablate.stats.verdict import at_most
 from ablate.store.records import StudyRecord
@@ -24,12 +24,14 @@ class Allowances:
         failed: Variant to how many of its trials failed; those without any are left out.
         regret: Variant to how much worse than the best of the tuning grid its value may be; empty if nothing is tuned.
         tails: Of the differences of the variants from the baseline, oriented so that positive is worse.
+        tails_at: The same at each look of a schedule, by its number of paired seeds.
     """
 
     baseline: str
     failed: Mapping[str, int] = field(default_factory=dict)
     regret: Mapping[str, float] = field(default_factory=dict)
     tails: Tails | None = None
+    tails_at: Mapping[int, Tails | None] = field(default_factory=dict)
 
     def versus(self, left: str, right: str, *, failed: bool = True) -> Allowance:
         """The allowance on how much worse one variant is than another.
@@ -48,11 +50,14 @@ class Allowances:
             allowance += Allowance(low=regret, why_low=(_choice(left, regret),))
         if (regret := self.regret.get(right, 0.0)) > 0:
             allowance += Allowance(high=regret, why_high=(_choice(right, regret),))
-        if self.tails is None:
+        tails, tails_at = self.tails, self.tails_at
+        if right != self.baseline:
+            tails, tails_at = _both(tails), {n: _both(at) for n, at in tails_at.items()}
+        shown = [tail for tail in (tails, *tails_at.values()) if tail is not None]
+        if not shown:
             return allowance
-        tails = self.tails if right == self.baseline else self.tails.both()
-        why = (tail_words(tails),)
-        return allowance + Allowance(tails=tails, why_low=why if tails.low else (), why_high=why if tails.high else ())
+        low, high = ([tail_words(tail) for tail in shown if getattr(tail, side)][-1:] for side in ("low", "high"))
+        return allowance + Allowance(tails=tails, why_low=tuple(low), why_high=tuple(high), tails_at=tails_at)
 
     def _lost(self, name: str) -> str:
         whose = "the baseline" if name == self.baseline else name
@@ -71,11 +76,19 @@ def read_allowances(record: StudyRecord, runs: Mapping[str, VariantRuns], tuning
         tuning: What it tuned.
     """
     metric, sign = record.objective["metric"], 1.0 if record.objective["direction"] == "minimize" else -1.0
+    tails, tails_at, schedule = None, {}, seed_schedule(record)
+    if not pairs_windows(record):
+        worse = _worse(record, runs, metric, sign)
+        if schedule is None:
+            tails = tails_of([by_seed[seed] for seed in sorted(by_seed)] for by_seed, lost in worse if not lost)
+        else:
+            tails_at = tails_at_looks(worse, schedule)
     return Allowances(
         baseline=record.baseline,
         failed={name: len(run.failed) for name, run in runs.items() if run.failed},
         regret=_regrets(tuning, sign) if tuning is not None else {},
-        tails=None if pairs_windows(record) else tails_of(_worse(record, runs, metric, sign)),
+        tails=tails,
+        tails_at=tails_at,
     )
 
 
@@ -117,12 +130,22 @@ def _choice(name: str, regret: float) -> str:
     return f"by its tuning seeds {name} may be up to {at_most(regret)} better at another value; tune with more seeds"
 
 
-def _worse(record: StudyRecord, runs: Mapping[str, VariantRuns], metric: str, sign: float) -> Iterable[Sequence[float]]:
+def _both(tails: Tails | None) -> Tails | None:
+    return tails.both() if tails is not None else None
+
+
+def _worse(
+    record: StudyRecord, runs: Mapping[str, VariantRuns], metric: str, sign: float
+) -> list[tuple[dict[int, float], Iterable[int]]]:
+    """How much worse each variant is than the baseline by seed, and the seeds at which it diverged."""
     baseline = runs[record.baseline].values(metric)
+    found: list[tuple[dict[int, float], Iterable[int]]] = []
     for name, run in runs.items():
-        if name != record.baseline and not run.pruned and not run.diverged:
+        if name != record.baseline and not run.pruned:
             values = run.values(metric)
-            yield [sign * (values[seed] - baseline[seed]) for seed in sorted(values.keys() & baseline.keys())]
+            by_seed = {seed: sign * (values[seed] - baseline[seed]) for seed in values.keys() & baseline.keys()}
+            found.append((by_seed, run.diverged))
+    return found
 
 
 def _regrets(tuning: Tuning, sign: float) -> dict[str, float]:

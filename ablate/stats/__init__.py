@@ -9,7 +9,7 @@ from ablate.stats.paired import Interval, PairedDifference, mean_interval, paire
 from ablate.stats.schedule import ExtendedSeeds, SeedPlan, SeedSchedule, seeds_declared
 from ablate.stats.sequential import need_more_seeds
 from ablate.stats.signs import SignFlip, sign_flip
-from ablate.stats.tails import Tails, tails_of
+from ablate.stats.tails import Tails, tails_at_looks, tails_of
 from ablate.stats.verdict import Direction, Verdict, Word, judge
 
 __all__ = [
@@ -46,5 +46,6 @@ __all__ = [
     "seeds_declared",
     "sign_flip",
     "summarise",
+    "tails_at_looks",
     "tails_of",
 ]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ablate.stats import special
 from ablate.stats.bootstrap import MANY, bca_interval
@@ -41,6 +41,8 @@ class Allowance:
         low: Taken off the lower bound; infinite where there is none.
         high: Added to the upper bound; infinite likewise.
         tails: A long tail of the noise, in the orientation of the differences.
+        tails_at: Number of paired seeds of a look to the tail that the study showed at that look, None if none; `tails`
+            applies to all other numbers.
         why_low: What the lower bound allows for, as clauses.
         why_high: The same of the upper bound.
     """
@@ -50,17 +52,23 @@ class Allowance:
     tails: Tails | None = None
     why_low: tuple[str, ...] = ()
     why_high: tuple[str, ...] = ()
+    tails_at: Mapping[int, Tails | None] = field(default_factory=dict)
 
     def __add__(self, other: Allowance) -> Allowance:
         """Both together."""
-        tails = self.tails or other.tails
+        tails, tails_at = self.tails or other.tails, self.tails_at or other.tails_at
         whys = (*self.why_low, *other.why_low), (*self.why_high, *other.why_high)
-        return Allowance(self.low + other.low, self.high + other.high, tails, *whys)
+        return Allowance(self.low + other.low, self.high + other.high, tails, *whys, tails_at)
 
     def turned(self) -> Allowance:
         """The same of the negated differences."""
         tails = self.tails.turned() if self.tails else None
-        return Allowance(self.high, self.low, tails, self.why_high, self.why_low)
+        tails_at = {n: at.turned() if at else None for n, at in self.tails_at.items()}
+        return Allowance(self.high, self.low, tails, self.why_high, self.why_low, tails_at)
+
+    def tails_of(self, n: int) -> Tails | None:
+        """The tail that bounds of `n` paired seeds allow for."""
+        return self.tails_at.get(n, self.tails)
 
 
 NO_ALLOWANCE = Allowance()
@@ -96,7 +104,8 @@ def bounds(
 def _bounds(differences: Sequence[float], error: float, allowance: Allowance, *, bootstrap: bool) -> Bounds:
     summary = summarise(differences)
     assert summary.difference is not None
-    below, above = _half(summary, error, allowance.tails, "low"), _half(summary, error, allowance.tails, "high")
+    tails = allowance.tails_of(summary.n)
+    below, above = _half(summary, error, tails, "low"), _half(summary, error, tails, "high")
     low, high = summary.difference - below, summary.difference + above
     if bootstrap:
         others = bca_interval(differences, 1 - 2 * error)
@@ -125,9 +134,9 @@ def p_above(summary: PairedDifference, tested: float, allowance: Allowance = NO_
     """
     if summary.difference is None or summary.standard_error is None or not math.isfinite(allowance.low):
         return 1.0
-    if allowance.tails is None:
+    if (tails := allowance.tails_of(summary.n)) is None:
         return summary.p_above(tested + allowance.low)
-    standard_error, share = _spread(summary, allowance.tails, "low")
+    standard_error, share = _spread(summary, tails, "low")
     distance = summary.difference - tested - allowance.low
     if not share or standard_error == 0:
         return 1.0

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ablate.stats.bounds import Allowance
-from ablate.stats.paired import paired_difference
 from ablate.stats.schedule import SeedPlan
-from ablate.stats.tails import tails_of
+from ablate.stats.tails import tails_at_looks
 from ablate.stats.verdict import Direction, judge
 
 
@@ -37,15 +36,15 @@ def need_more_seeds(
         ValueError: The margin is not above 0, or a metric is not finite.
     """
     sign, lost = 1.0 if direction == "minimize" else -1.0, diverged or {}
-    differences = {name: paired_difference(values, baseline).values for name, values in variants.items()}
-    # A decided comparison gets no further seeds, and a tail in another comparison does not reopen it.
-    most = max(map(len, differences.values()), default=0)
-    active = {name for name, pairs in differences.items() if len(pairs) == most and name not in lost}
-    tails = tails_of([sign * one for one in pairs] for name, pairs in differences.items() if name in active)
+    worse = {
+        name: {seed: sign * (values[seed] - baseline[seed]) for seed in values.keys() & baseline.keys()}
+        for name, values in variants.items()
+    }
+    tails = tails_at_looks(((worse[name], lost.get(name, ())) for name in variants), schedule)
     return tuple(
         name
         for name, values in variants.items()
-        if len(values.keys() & baseline.keys()) < schedule.max
+        if len(worse[name]) < schedule.max
         and judge(
             values,
             baseline,
@@ -53,7 +52,7 @@ def need_more_seeds(
             direction=direction,
             diverged=lost.get(name),
             schedule=schedule,
-            allowance=Allowance(tails=tails if name in active else None),
+            allowance=Allowance(tails_at=tails),
         ).word
         == "undecided"
     )

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ablate.stats.schedule import SeedPlan
 
 LEAST_VALUES = 5
 """Differences of a comparison that show skew at all."""
@@ -86,6 +88,26 @@ def tails_of(comparisons: Iterable[Sequence[float]]) -> Tails | None:
     freedom = sum(len(row) - 1 for row in rows)
     sd = math.sqrt(math.fsum(float(((row - row.mean()) ** 2).sum()) for row in rows) / freedom)
     return Tails(skewness, sd, len(rows), low=skewness < 0, high=skewness > 0)
+
+
+def tails_at_looks(
+    comparisons: Iterable[tuple[Mapping[int, float], Iterable[int]]], schedule: SeedPlan
+) -> dict[int, Tails | None]:
+    """The tail that a study shows at each look, from what had finished by then.
+
+    A comparison that was decided gets no further seeds, so it belongs to the looks up to its own only, and what other
+    comparisons show later cannot reopen it. One that diverges belongs to the looks before.
+
+    Args:
+        comparisons: For each, seed to paired difference, and the seeds at which it diverged.
+        schedule: How seeds are added.
+    """
+    rows: list[list[float]] = []
+    for by_seed, diverged in comparisons:
+        first = min(diverged, default=math.inf)
+        rows.append([by_seed[seed] for seed in sorted(by_seed) if seed < first])
+    looks = sorted({n for row in rows for n in schedule.looks(len(row))})
+    return {n: tails_of(row[:n] for row in rows if len(row) >= n) for n in looks}
 
 
 def _skewness(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -99,3 +99,20 @@ def test_the_answer_says_which_verdicts_hold_together() -> None:
     assert f"{by_itself}only that on a=x holds (Holm's procedure)." in sentences(0.01, 0.03, 0.04)
     assert f"{by_itself}none holds (Holm's procedure)." in sentences(0.03, 0.03, 0.04)
     assert not any("Holm" in sentence for sentence in sentences(0.03, 0.5))
+
+
+def test_a_decision_stands_when_another_variant_runs_on_into_a_tail() -> None:
+    """The look that decided saw five seeds of each; what one variant shows at its eighteenth does not reopen it."""
+    rng = np.random.default_rng(1)
+    shared = rng.normal(3.0, 0.1, 18)
+    fine, long = rng.normal(0.0, 0.005, 5), np.where(np.arange(18) % 6 == 5, 0.6, 0.02) + rng.normal(0, 0.01, 18)
+    losses = {"baseline": shared.tolist(), "fine=x": (shared[:5] + fine).tolist()}
+    schedule = {"start": 5, "max": 20}
+    losses["long=x"] = (shared[:5] + long[:5]).tolist()
+    early = read_study(store_of(losses | {"baseline": shared[:5].tolist()}, schedule), "a_study").variants[1]
+    losses["long=x"] = (shared + long).tolist()
+    late = read_study(store_of(losses, schedule), "a_study").variants[1]
+    assert early.verdict is not None
+    assert late.verdict is not None
+    assert (early.verdict.word, late.verdict.word) == ("not needed", "not needed")
+    assert (late.verdict.bound, late.verdict.p_not_needed) == (early.verdict.bound, early.verdict.p_not_needed)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import Any
 
+import numpy as np
 import pytest
 from design_contexts import a_context, drive
 from pydantic import ValidationError
 
 from ablate.designs.base import BASELINE, Design, Point
 from ablate.spec.design import DesignSpec
-from ablate.stats import SeedSchedule, judge
+from ablate.stats import Allowance, SeedSchedule, judge, need_more_seeds, tails_at_looks
 
 SWITCHES = {"plain": ("kept", "worse"), "same": ("kept", "gone"), "noisy": ("kept", "gone")}
 EFFECTS = {"plain=worse": (1.0, 0.02), "same=gone": (0.0, 0.02), "noisy=gone": (0.1, 0.5), BASELINE: (0.0, 0.0)}
@@ -105,3 +107,25 @@ def test_designs_that_need_one_number_of_seeds_say_so(kind: str) -> None:
 def test_impossible_schedules_are_refused(seeds: dict[str, int]) -> None:
     with pytest.raises(ValidationError):
         design(seeds=seeds)
+
+
+def test_what_gets_no_more_seeds_is_decided_whatever_the_others_show_later() -> None:
+    """Long tails: the answer, which sees all seeds, takes each decision that the design took at its look."""
+    rng, plan, zeros = np.random.default_rng(0), SeedSchedule(5, 12), dict.fromkeys(range(12), 0.0)
+    stopped = 0
+    for _ in range(12):
+        drawn = np.array([0.0, 0.02, 0.03, 0.05])[:, None] + 0.01 * rng.lognormal(0.0, 1.0, (4, 12)) - 0.015
+        asked = {str(number): 5 for number in range(4)}
+
+        def seen(asked: dict[str, int] = asked, drawn: Any = drawn) -> dict[str, dict[int, float]]:
+            return {name: dict(enumerate(drawn[int(name), :n].tolist())) for name, n in asked.items()}
+
+        while more := need_more_seeds(seen(), zeros, margin=0.05, direction="minimize", schedule=plan):
+            asked |= {name: asked[name] + 1 for name in more}
+        allowance = Allowance(tails_at=tails_at_looks(((values, ()) for values in seen().values()), plan))
+        for values in seen().values():
+            rule = {"margin": 0.05, "schedule": plan, "allowance": allowance}
+            verdict = judge(values, zeros, direction="minimize", **rule)  # type: ignore[arg-type]
+            assert len(values) == 12 or verdict.word != "undecided"
+            stopped += len(values) < 12
+    assert stopped > 10
