@@ -11,7 +11,7 @@ from ablate.analysis.runs import VariantRuns, pairs_windows, seed_schedule
 from ablate.analysis.text import plural
 from ablate.stats import Allowance, Tails, tails_at_looks, tails_of
 from ablate.stats.choice import regret_bound, tuning_noise
-from ablate.stats.verdict import at_most
+from ablate.stats.rounding import at_most
 from ablate.store.records import StudyRecord
 
 
@@ -127,7 +127,9 @@ def _over(tails: Tails) -> str:
 def _choice(name: str, regret: float) -> str:
     if math.isinf(regret):
         return f"its tuning seeds do not bound how much better {name} may be at another value; tune with more seeds"
-    return f"by its tuning seeds {name} may be up to {at_most(regret)} better at another value; tune with more seeds"
+    return (
+        f"by its tuning seeds {name} may be up to {at_most(regret, 0.0)} better at another value; tune with more seeds"
+    )
 
 
 def _both(tails: Tails | None) -> Tails | None:

@@ -31,6 +31,8 @@ _PARTS = {
 ALONG = "@"
 """Precedes numbers in the names of variants of a sweep; these variants are identified by their names alone."""
 _NOTHING = (None, False, "none", "identity")
+_LIMITS = ("window",)
+"""Integers without which there is no limit. Any other integer that is not set has a default: it is not removed."""
 _MOST = 24
 """Characters of a value that is written out."""
 
@@ -100,12 +102,12 @@ def _derived(changed: Mapping[str, tuple[Any, Any]], mixer: str) -> Change:
     """The change of one setting, from its paths with the values before and after.
 
     The first of these that is there says what the setting is about, and whatever else it sets serves that: another
-    kind or word in place of one, a part that is gone (perhaps with a new one in its place), a part that is new, another
-    number. Parts of single layers count where there is nothing else.
+    kind or word in place of one, a part that is gone (perhaps with a new one in its place), a part that is new or a
+    number where there was none, another number. Parts of single layers count where there is nothing else.
     """
     paths = {_short(path): values for path, values in changed.items() if values[0] != values[1]}
     ordinary = {path: values for path, values in paths.items() if not path.startswith("model.exceptions")}
-    replaced, removed, added, others = list[str](), list[str](), list[str](), list[str]()
+    replaced, removed, added, numbers, others = list[str](), list[str](), list[str](), list[str](), list[str]()
     for path, (before, after) in (ordinary or paths).items():
         was, now = _word(before), _word(after)
         last = path.rpartition(".")[2].replace("_", " ")
@@ -115,8 +117,12 @@ def _derived(changed: Mapping[str, tuple[Any, Any]], mixer: str) -> Change:
                 replaced.append(f"replacing the {was} mixer by {now}")
             else:
                 others.append("changing the block")
+        elif after is None and type(before) is int and last not in _LIMITS:
+            others.append(f"changing the {last} from {before} to its default")
         elif _is_nothing(after) and not _is_nothing(before):
             removed.append(_PARTS.get(path, f"the {last}").format(mixer=mixer))
+        elif _is_nothing(before) and type(after) in (int, float):
+            numbers.append(f"setting the {last} to {_brief(after)}")
         elif _is_nothing(before) and not _is_nothing(after):
             added.append(" ".join(filter(None, (_brief(now), last))))
         elif isinstance(was, str) and isinstance(now, str) and was != now:
@@ -128,7 +134,7 @@ def _derived(changed: Mapping[str, tuple[Any, Any]], mixer: str) -> Change:
     if removed and not replaced:
         *parts, part = removed
         return Change(removed=(*parts, f"{part} (with {' and '.join(added)} instead)" if added else part))
-    return Change(otherwise=tuple(replaced or [f"adding {part}" for part in added] or others))
+    return Change(otherwise=tuple(replaced or [*(f"adding {part}" for part in added), *numbers] or others))
 
 
 def _short(path: str) -> str:

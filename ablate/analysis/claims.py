@@ -37,9 +37,10 @@ from ablate.stats import (
     summarise,
 )
 from ablate.stats.bounds import NO_ALLOWANCE
+from ablate.stats.rounding import at_least, at_most
 from ablate.stats.schedule import ERROR
 from ablate.stats.trend import slopes
-from ablate.stats.verdict import at_least, at_most, further_pairs
+from ablate.stats.verdict import further_pairs
 from ablate.store.records import StudyRecord
 
 ClaimWord = Literal["supported", "refuted", "undecided"]
@@ -176,7 +177,8 @@ def _trend(claim: TrendClaim, results: Results) -> _Finding:
     by_seed = {seed: sign * slope for seed, slope in slopes(gaps).items()}
 
     def words(bound: Bounds, lower: bool, error: float) -> str:
-        limit = f"at least {at_least(bound.low)}" if lower else f"at most {at_most(bound.high)}"
+        at, margin = bound.low if lower else bound.high, claim.margin
+        limit = f"at least {at_least(at, margin)}" if lower else f"at most {at_most(at, margin)}"
         return f"the gap {claim.expect} by {limit} in {metric} for each doubling ({_one_sided(error)})"
 
     allowance = results.allowance(tuple(name for side in sides.values() for name in side), metric)
@@ -206,7 +208,12 @@ def _number(claim: NumberClaim, results: Results) -> _Finding:
     off_by_seed = {seed: values[seed] - claim.expect for seed in sorted(values)}
 
     def words(bound: Bounds, lower: bool, error: float) -> str:
-        between = f"between {claim.expect + bound.low:.5g} and {claim.expect + bound.high:.5g}"
+        lowest, highest = claim.expect - claim.tolerance, claim.expect + claim.tolerance
+        low, high = claim.expect + bound.low, claim.expect + bound.high
+        # Each end is told from the end of the claimed range that it may lie beyond.
+        below = at_least(low, highest if low > highest else lowest, 5)
+        above = at_most(high, lowest if high < lowest else highest, 5)
+        between = f"between {below} and {above}"
         level = f"{100 * (1 - 2 * error):g} % interval"
         what = f"{quantity} of {name} over that of {over}" if over else f"{quantity} of {name}"
         return f"{what} lies {between} ({level}), the claim is {claim.expect:g} ± {claim.tolerance:g}"
@@ -261,9 +268,9 @@ def _compare(
         return _Finding(verdict, reason, evidence)
 
     def words(bound: Bounds, lower: bool, error: float) -> str:
-        limit = _lower(bound.low) if lower else _upper(bound.high)
+        limit = _lower(bound.low, margin) if lower else _upper(bound.high, margin)
         if len(expectation.edges) == 2 and expectation.supported(bound, margin):
-            limit = f"at most {at_most(max(-bound.low, bound.high, 0.0))} better or worse"
+            limit = f"at most {at_most(max(-bound.low, bound.high, 0.0), margin)} better or worse"
         rests_on = f"{_one_sided(error)}, {plural(bound.n, f'paired {results.unit}')}, margin {margin:g}"
         return f"{left} is {limit} than {right} in {metric} ({rests_on})"
 
@@ -381,12 +388,12 @@ def _one_sided(error: float) -> str:
     return f"one-sided {100 * (1 - error):.4g} % bound"
 
 
-def _lower(low: float) -> str:
-    return f"at least {at_least(low)} better" if low > 0 else f"at most {at_most(-low)} worse"
+def _lower(low: float, margin: float) -> str:
+    return f"at least {at_least(low, margin)} better" if low > 0 else f"at most {at_most(-low, margin)} worse"
 
 
-def _upper(high: float) -> str:
-    return f"at least {at_least(-high)} worse" if high < 0 else f"at most {at_most(high)} better"
+def _upper(high: float, margin: float) -> str:
+    return f"at least {at_least(-high, margin)} worse" if high < 0 else f"at most {at_most(high, margin)} better"
 
 
 def _seeds(seeds: Sequence[int]) -> str:

@@ -13,7 +13,8 @@ from ablate.analysis.rows import VariantRow
 from ablate.analysis.text import listed, plural, shortened
 from ablate.stats import Direction, SeedPlan, SeedSchedule
 from ablate.stats.bounds import LEAST_PAIRS
-from ablate.stats.verdict import MOST_FURTHER_SEEDS, advised_schedule, at_least, at_most
+from ablate.stats.rounding import at_least, at_most
+from ablate.stats.verdict import MOST_FURTHER_SEEDS, advised_schedule
 
 MOST_COMBINED = 3
 """Variants that change several things, and are described in one sentence; of more only the names are given."""
@@ -49,10 +50,10 @@ class Judged:
         worse, better = ("higher", "lower") if self.direction == "minimize" else ("lower", "higher")
         low, high = self.worse(row) or (0.0, 0.0)
         if low > self.margin:
-            return f"{self.metric} at least {at_least(low)} {worse}"
+            return f"{self.metric} at least {at_least(low, self.margin)} {worse}"
         if high < 0:
-            return f"{self.metric} at least {at_least(-high)} {better}"
-        return f"{self.metric} at most {at_most(high)} {worse}"
+            return f"{self.metric} at least {at_least(-high, self.margin)} {better}"
+        return f"{self.metric} at most {at_most(high, self.margin)} {worse}"
 
 
 def answer_sentences(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ablate.analysis.text import listed, plural
 from ablate.stats import Direction, SeedPlan, bounds, summarise
 from ablate.stats.bounds import LEAST_PAIRS
-from ablate.stats.verdict import at_least
+from ablate.stats.rounding import at_least
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,4 +126,4 @@ def trivial_sentences(standings: Sequence[Standing], trivial: Sequence[TrivialBa
         models = "The model beats" if len(ahead) == 1 else f"All {len(ahead)} models beat"
         who = f"{models} {what}{baseline.name} ({baseline.metric} {baseline.value:.4g}),"
     each = "" if len(ahead) == 1 else " for each"
-    yield f"{who} by at least {at_least(min(ahead))} (one-sided 95 % bound{each})."
+    yield f"{who} by at least {at_least(min(ahead), 0.0)} (one-sided 95 % bound{each})."

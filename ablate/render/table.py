@@ -24,7 +24,7 @@ from ablate.render.cells import NARROW, joined, plain, plain_table
 from ablate.render.claim_lines import print_claims
 from ablate.render.legend import axis_title, legend
 from ablate.render.names import in_lines, named
-from ablate.stats.verdict import at_least, at_most
+from ablate.stats.rounding import at_least, at_most
 from ablate.store.records import SETTLED, TrialState
 
 WIDE = 120
@@ -232,10 +232,10 @@ class _Layout:
                 else f"many more {self.judged.unit}s"
             )
         least, most = ("≥", "≤") if self.plus_minus == "±" else (">=", "<=")
-        low, high = self.judged.worse(row) or (0.0, 0.0)
+        (low, high), margin = self.judged.worse(row) or (0.0, 0.0), self.judged.margin
         if row.verdict.word == "needed":
-            return f"{least} {at_least(low)} worse"
-        return f"{least} {at_least(-high)} better" if high < 0 else f"{most} {at_most(high)} worse"
+            return f"{least} {at_least(low, margin)} worse"
+        return f"{least} {at_least(-high, margin)} better" if high < 0 else f"{most} {at_most(high, margin)} worse"
 
     def _parameters(self, row: VariantRow) -> Text:
         parameters = plain(f"{row.parameters:,}" if self.wide else count(row.parameters))

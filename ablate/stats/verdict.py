@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -24,6 +23,7 @@ import numpy as np
 from ablate.stats import special
 from ablate.stats.bounds import LEAST_PAIRS, NO_ALLOWANCE, Allowance, Bounds, bounds, p_above, p_below
 from ablate.stats.paired import PairedDifference, paired_difference, summarise
+from ablate.stats.rounding import at_least, at_most
 from ablate.stats.schedule import LAST, LATEST_START, ExtendedSeeds, SeedPlan, SeedSchedule
 
 Word = Literal["needed", "not needed", "undecided", "diverged"]
@@ -168,10 +168,10 @@ def _compare(
 
 def _reason(bound: Bounds, margin: float) -> str:
     if bound.low > margin:
-        return f"worse by at least {at_least(bound.low)}"
+        return f"worse by at least {at_least(bound.low, margin)}"
     if bound.high < 0:
-        return f"better by at least {at_least(-bound.high)}"
-    return f"at most {at_most(bound.high)} worse, margin {margin:g}"
+        return f"better by at least {at_least(-bound.high, margin)}"
+    return f"at most {at_most(bound.high, margin)} worse, margin {margin:g}"
 
 
 def further_pairs(
@@ -239,23 +239,6 @@ def advised_schedule(n: int, further: int) -> SeedSchedule | None:
     """
     last = n + math.ceil(ROOM * further)
     return SeedSchedule(min(n, LATEST_START), last) if last <= LAST and n >= LEAST_PAIRS else None
-
-
-def at_least(value: float) -> str:
-    """Two significant digits, rounded down, so that "at least" stays true."""
-    return _rounded(value, ROUND_FLOOR)
-
-
-def at_most(value: float) -> str:
-    """Two significant digits, rounded up, so that "at most" stays true."""
-    return _rounded(value, ROUND_CEILING)
-
-
-def _rounded(value: float, rounding: str) -> str:
-    exact = Decimal(f"{value:.12g}")
-    if exact == 0:
-        return "0"
-    return f"{float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - 1), rounding=rounding)):g}"
 
 
 def _seeds(seeds: list[int]) -> str:

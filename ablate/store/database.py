@@ -199,7 +199,7 @@ class Database:
         return NotFoundError(
             "there is no store here yet",
             where=self.where,
-            remedy="Run a study (`ablate study spaces/simplify_block.yaml`), or name another store with --store.",
+            remedy="Run a study (`ablate study simplify_block`), or name another store with --store.",
         )
 
     def _listen(self, *, write_ahead: bool) -> None:

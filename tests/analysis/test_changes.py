@@ -30,7 +30,14 @@ BLOCK = {
     "dropout": 0.1,
 }
 SPEC: dict[str, Any] = {
-    "model": {"block": BLOCK, "width": 64, "tied_head": False, "positions": "learned"},
+    "model": {
+        "block": BLOCK,
+        "width": 64,
+        "tied_head": False,
+        "positions": "learned",
+        "heads_of_keys": 2,
+        "window": 32,
+    },
     "task": {},
     "training": {"optimizer": {"kind": "adamw", "lr": 0.001}, "clip": 1.0},
 }
@@ -117,7 +124,11 @@ def test_a_setting_without_a_text_is_reported_by_its_paths(
         ({"block": {**BLOCK, "mixer": {"kind": "he"}}}, Change(otherwise=("replacing the attention mixer by he",))),
         ({"block.gains.mlp_branch": {"init": 3}}, Change(otherwise=("changing block.gains.mlp_branch",))),
         ({"block.norm": {"kind": "rms", "place": "pre"}}, Change()),
-        ({"a.path.of.no.spec": 3}, Change(otherwise=("adding 3 spec",))),
+        ({"a.path.of.no.spec": 3}, Change(otherwise=("setting the spec to 3",))),
+        ({"model.head_width": 4}, Change(otherwise=("setting the head width to 4",))),
+        ({"training.label_smoothing": 0.1}, Change(otherwise=("setting the label smoothing to 0.1",))),
+        ({"model.heads_of_keys": None}, Change(otherwise=("changing the heads of keys from 2 to its default",))),
+        ({"model.window": None}, Change(removed=("the window",))),
     ],
 )
 def test_any_path_is_reported(paths: dict[str, Any], expected: Change) -> None:
