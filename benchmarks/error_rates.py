@@ -44,7 +44,7 @@ from ablate.stats import (
 )
 from ablate.stats.calibrate import calibrate, pooled_noise
 from ablate.stats.choice import regret_bound, tuning_noise
-from ablate.stats.course import course_word, movements
+from ablate.stats.course import MOVING, course_word, movements
 from ablate.stats.schedule import ERROR
 from ablate.stats.simulate import Rate, decide, rate
 from ablate.stats.verdict import advised_schedule
@@ -337,15 +337,15 @@ def moving(rng: np.random.Generator, times: int) -> Iterator[Case]:
     def words(seeds: int, moved: float) -> Iterator[str]:
         for _ in range(times):
             lasting = rng.normal(0, SD / 2, (seeds, len(steps))).cumsum(axis=1) / math.sqrt(len(steps))
-            drift = MARGIN + moved * np.array(steps) / length
+            drift = MARGIN + moved * (np.array(steps) / length - 2)  # MARGIN + moved at the end
             moved_by = movements(
                 steps, dict(enumerate((drift + lasting + rng.normal(0, SD / 2, lasting.shape)).tolist()))
             )
             assert moved_by is not None
-            yield course_word(moved_by, MARGIN, MARGIN)
+            yield course_word(moved_by, MARGIN + moved, MARGIN)
 
     for seeds in (3, 5, 10):
-        wrong = [word in ("growing", "shrinking") for word in words(seeds, 0.1 * MARGIN)]
+        wrong = [word in MOVING for word in words(seeds, 0.1 * MARGIN)]
         power = [word == "growing" for word in words(seeds, 2 * MARGIN)]
         limit = "power: moves by twice the margin"
         yield case(f"10 course of {seeds} seeds, all but settled: growing or shrinking", ERROR, wrong, power, limit)

@@ -43,11 +43,27 @@ def diverged(rows: Sequence[VariantRow], baseline: VariantRow) -> Iterator[str]:
         )
 
 
-def edges(tuning: Tuning | None) -> Iterator[str]:
-    """A sentence if tuned values lie at an edge of their grid."""
-    if tuning and tuning.edges:
-        paths = dict.fromkeys(path for tuned in tuning.of.values() for path in tuned.edges)
+def edges(tuning: Tuning | None, rows: Sequence[VariantRow], baseline: VariantRow) -> Iterator[str]:
+    """A sentence if tuned values lie at an edge of their grid where a better value could turn a verdict.
+
+    A better value outside can only help the variant that lies at the edge. So a variant that is not worse anyway stays
+    so, and the baseline's edge does not matter to a variant that is worse anyway.
+    """
+    at_edge = set(tuning.edges) if tuning else set()
+    harmed = [row.name for row in rows if row.name in at_edge and row.verdict is not None and not _is_fine(row)]
+    helped = [row for row in rows if row.verdict is not None and row.verdict.word not in ("needed", "diverged")]
+    named = [*([baseline.name] if baseline.name in at_edge and helped else []), *harmed]
+    if tuning and named:
+        paths = dict.fromkeys(path for name in named for path in tuning.of[name].edges)
+        turned = "their verdicts" if len(named) > 1 else "its verdict"
+        if named[0] == baseline.name:
+            turned = "verdicts"
         yield (
-            f"The best {listed(paths)} lies at an edge of the tuning grid for {listed(tuning.edges)}: a better value "
-            "may lie outside, and the differences may be artefacts of the grid. Widen it."
+            f"The best {listed(paths)} lies at an edge of the tuning grid for {listed(named)}: a better value may lie "
+            f"outside and turn {turned}. Widen the grid."
         )
+
+
+def _is_fine(row: VariantRow) -> bool:
+    """Whether a variant is not worse than the baseline by its verdict."""
+    return row.verdict is not None and row.verdict.word not in ("needed", "undecided", "diverged")

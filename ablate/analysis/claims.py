@@ -1,7 +1,8 @@
 """The verdicts on the claims of a study: supported, refuted or undecided, with the evidence.
 
-A claim rests on paired seeds and one-sided 95 % bounds of the left variant's advantage, oriented so that positive is
-better. It is supported when the bound shows it, refuted when the other bound shows its contrary, and else undecided
+A claim rests on paired seeds and one-sided 95 % bounds of the left variant's advantage. Its evidence has the sign
+of the table: the metric of the left variant minus that of the right one, or minus that of the baseline if this is on
+the left. It is supported when the bound shows it, refuted when the other bound shows its contrary, and else undecided
 with the number of seeds that would decide. Where a contrary has several parts (`equal` is refuted from above or from
 below, an order at any of its pairs), they share the error rate. Each claim is a question of its own, wrong at most
 once in twenty.
@@ -182,7 +183,10 @@ def _trend(claim: TrendClaim, results: Results) -> _Finding:
         return f"the gap {claim.expect} by {limit} in {metric} for each doubling ({_one_sided(error)})"
 
     allowance = results.allowance(tuple(name for side in sides.values() for name in side), metric)
-    return _paired_finding(by_seed, claim.margin, _EXPECTATIONS["better"], results, metric, words, evidence, allowance)
+    sense = sign if direction == "maximize" else -sign
+    evidence["difference_of"] = f"{metric} of {claim.left} minus {claim.right}, its change for each doubling"
+    better = _EXPECTATIONS["better"]
+    return _paired_finding(by_seed, claim.margin, better, results, metric, words, evidence, allowance, sense)
 
 
 @_settle.register
@@ -276,7 +280,11 @@ def _compare(
 
     advantage = results.advantage(left, right, metric, direction)
     allowance = results.advantage_allowance(left, right, metric)
-    return _paired_finding(advantage, margin, expectation, results, metric, words, evidence, allowance)
+    of, minus, sense = left, right, 1.0 if direction == "maximize" else -1.0
+    if left == results.record.baseline:
+        of, minus, sense = right, left, -sense
+    evidence["difference_of"] = f"{metric} of {of} minus {minus}"
+    return _paired_finding(advantage, margin, expectation, results, metric, words, evidence, allowance, sense)
 
 
 def _count(
@@ -328,16 +336,19 @@ def _paired_finding(
     words: Callable[[Bounds, bool, float], str],
     evidence: dict[str, Any],
     allowance: Allowance,
+    sense: float = 1.0,
 ) -> _Finding:
     """Compare an advantage, paired by seed, with an expectation.
 
     `words(bounds, lower, error)` formats the bounds; `lower`: whether the lower one decided; `error`: its error rate.
+    `sense` turns the advantage into the difference of the evidence: 1 or -1.
     """
     values, schedule = list(by_seed.values()), results.schedule
     if (known := results.known_metrics()) and metric not in {*known, *COSTS}:
         return _Finding("undecided", f"no trial has a metric `{metric}`; there are: {', '.join(known)}", evidence)
     summary = over_looks(summarise(values, CONFIDENCE), schedule, CONFIDENCE)
-    evidence = evidence | _numbers(summary, list(by_seed))
+    shown = over_looks(summarise([sense * value for value in values], CONFIDENCE), schedule, CONFIDENCE)
+    evidence = evidence | _numbers(shown, list(by_seed))
     for verdict, bound, error in _looks(values, margin, expectation, schedule, allowance):
         lower = any(bound.low > edge * margin for edge in expectation.edges)  # the bound that the decision rests on
         return _Finding(verdict, words(bound, lower, error), evidence | {"further_seeds": None})

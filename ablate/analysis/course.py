@@ -11,14 +11,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ablate.analysis.curves import Line, versus
+from ablate.analysis.curves import Line, share, versus
 from ablate.analysis.rows import Course, CoursePoint, VariantRow
 from ablate.analysis.runs import Curve, VariantRuns
 from ablate.analysis.text import listed, shortened
 from ablate.spec.schedule import ScheduleSpec
 from ablate.stats import Allowance, Direction, PairedDifference, SeedPlan, over_looks, summarise
 from ablate.stats.bounds import bounds
-from ablate.stats.course import CourseWord, course_word, movements
+from ablate.stats.course import MOVING, CourseWord, course_word, movements
 from ablate.stats.verdict import Word, word_of
 from ablate.store.records import VariantRecord
 
@@ -57,8 +57,12 @@ def course_of(
     *,
     allowance: Allowance,
     comparable: bool | None,
+    own_schedule: bool = False,
 ) -> Course | None:
     """The course of a variant against the baseline, over the seeds that finished on both sides.
+
+    Trainings of other lengths are compared at the same share of each, so that the last point is the difference at the
+    end of both.
 
     Args:
         runs: Trials of the variant.
@@ -68,6 +72,7 @@ def course_of(
         rule: By what it is judged.
         allowance: By how much the bounds of the verdict are widened.
         comparable: Whether earlier points show where shorter trainings would end; None if that is not known.
+        own_schedule: Whether the variant has another schedule of the learning rate than the baseline.
 
     Returns:
         None if a trial diverged or was pruned, no two seeds share evaluations, the objective is not `val_loss`, or the
@@ -80,7 +85,7 @@ def course_of(
         for seed in sorted(runs.finished.keys() & baseline.finished.keys())
     }
     gaps = {
-        seed: versus(lines[ours], lines[theirs])
+        seed: versus(share(lines[ours]), share(lines[theirs]))
         for seed, (ours, theirs) in pairs.items()
         if {ours, theirs} <= lines.keys()
     }
@@ -100,6 +105,7 @@ def course_of(
         movement,
         course_word(movement, end, rule.margin),
         comparable,
+        own_schedule,
     )
 
 
@@ -155,6 +161,12 @@ def comparable_before_end(*variants: VariantRecord) -> bool | None:
     return None if None in known else all(known)
 
 
+def has_own_schedule(variant: VariantRecord, baseline: VariantRecord) -> bool:
+    """Whether the learning rate of a variant follows another schedule than that of the baseline."""
+    ours, theirs = (one.spec.get("training", {}).get("schedule") for one in (variant, baseline))
+    return bool(ours != theirs)
+
+
 def _rate_agrees(training: Mapping[str, Any] | None) -> bool | None:
     if not training or "steps" not in training:
         return None
@@ -182,23 +194,30 @@ def course_sentences(rows: Sequence[VariantRow], rule: CourseRule, *, advise: bo
         advise: Whether to advise `budgets`, which the design must allow and the study not have.
     """
     sign = 1.0 if rule.direction == "minimize" else -1.0
-    moving = [(row, row.course) for row in rows if row.course and row.course.word in ("growing", "shrinking")]
+    moving = [(row, row.course) for row in rows if row.course and row.course.word in MOVING]
     for word, worse, beginning in (
-        ("growing", True, "Falling further behind the longer they train"),
-        ("shrinking", True, "Catching up the longer they train"),
-        ("growing", False, "Further ahead the longer they train"),
-        ("shrinking", False, "Losing their lead the longer they train"),
+        ("crossing", True, "From ahead to behind"),
+        ("crossing", False, "From behind to ahead"),
+        ("growing", True, "Falling further behind"),
+        ("shrinking", True, "Catching up"),
+        ("growing", False, "Further ahead"),
+        ("shrinking", False, "Losing their lead"),
     ):
         named = [
-            f"{row.name} ({_signed(course.movement)} of {_signed_number(course.end)})"
+            f"{row.name} (by {_signed(course.movement)} to {_signed_number(course.end)})"
             for row, course in moving
-            if course.word == word and (sign * course.end > 0) == worse
+            if course.word == word and (sign * _side(course) > 0) == worse
         ]
         if named:
             yield (
-                f"{beginning}: {'; '.join(shortened(named))}. In brackets: by how much the difference of {rule.metric} "
-                "changed over the last third of training, of its value at the end."
+                f"{beginning} in the last third of training, where the difference of {rule.metric} moved: "
+                f"{'; '.join(shortened(named))}."
             )
+    if own := [row.name for row, course in moving if course.own_schedule]:
+        yield (
+            f"The learning rate of {listed(own)} follows another schedule than the baseline's, so part of this "
+            "movement comes from the schedules and ends with them."
+        )
     provisional = [row for row in rows if row.provisional(rule.margin)]
     if provisional:
         one = len(provisional) == 1
@@ -212,6 +231,11 @@ def course_sentences(rows: Sequence[VariantRow], rule: CourseRule, *, advise: bo
             "Before the end the learning rate had not decayed, so earlier points do not show where shorter trainings "
             "would end."
         )
+
+
+def _side(course: Course) -> float:
+    """The difference whose sign says who was ahead: that before the movement if it shrank, else that at the end."""
+    return course.end - (course.movement.difference or 0.0) if course.word == "shrinking" else course.end
 
 
 def _signed(movement: PairedDifference) -> str:

@@ -58,10 +58,12 @@ class Course:
     Attributes:
         judged: Judges the comparison at every evaluation. It is called when `points` is first read, because a table
             of a thousand variants shows none of them.
-        end: The difference at the last evaluation.
+        end: The difference at the last evaluation of both.
         movement: By how much the difference moved over the last third of training, with a 95 % interval over seeds.
         word: Whether it still moves (`ablate.stats.course.course_word`).
         comparable: Whether earlier points show where shorter trainings would end; None if that is not known.
+        own_schedule: Whether the variant's learning rate follows another schedule than the baseline's, which moves the
+            difference too.
     """
 
     judged: Callable[[], tuple[CoursePoint, ...]] = field(repr=False, compare=False)
@@ -69,6 +71,7 @@ class Course:
     movement: PairedDifference
     word: CourseWord
     comparable: bool | None
+    own_schedule: bool = False
 
     @cached_property
     def points(self) -> tuple[CoursePoint, ...]:

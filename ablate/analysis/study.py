@@ -12,7 +12,7 @@ from ablate.analysis.allowances import Allowances, read_allowances, worst_result
 from ablate.analysis.changes import Change, changes_of
 from ablate.analysis.claims import ClaimVerdict, judge_claims
 from ablate.analysis.confirming import CHOOSING, confirming, read_confirming, was_chosen
-from ablate.analysis.course import CourseRule, comparable_before_end, course_of, course_sentences
+from ablate.analysis.course import CourseRule, comparable_before_end, course_of, course_sentences, has_own_schedule
 from ablate.analysis.curves import Axis, Line, line
 from ablate.analysis.declared import declared_otherwise, seeds_added
 from ablate.analysis.failures import Failure, failures_of
@@ -209,7 +209,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         *doubts.failed(failures),
         *doubts.diverged(rows, first),
         *(trivial_caveats(standings, trivial) if trivial else ()),
-        *doubts.edges(tuning),
+        *doubts.edges(tuning, rows, first),
         *declared_otherwise(record),
         *seeds_added(question.schedule),
     )
@@ -316,6 +316,7 @@ def _row(
             asked.course,
             allowance=asked.allowances.versus(variant.name, baseline.name),
             comparable=comparable_before_end(variant, baseline),
+            own_schedule=has_own_schedule(variant, baseline),
         )
     return VariantRow(
         name=variant.name,

@@ -154,6 +154,7 @@ def _course(row: VariantRow, report: StudyReport) -> dict[str, Any] | None:
         "movement_high": course.movement.high,
         "provisional": row.provisional(report.margin),
         "comparable": course.comparable,
+        "own_schedule": course.own_schedule,
         "points": [asdict(point) for point in course.points],
     }
 

@@ -76,9 +76,9 @@ def _course(report: StudyReport) -> Iterator[str]:
     if courses:
         decay = any(course.comparable is False for course in courses)
         yield (
-            "course: how much the difference changed over the last third of training; by its 95 % interval growing or "
-            f"shrinking, by more than {NEGLIGIBLE * report.margin:g}; settled, by less than {report.margin:g}; "
-            f"unclear, neither.{_DECAYED if decay else ''}"
+            "course: how much the difference changed over the last third of training; by its 95 % interval growing, "
+            f"shrinking or crossing zero, by more than {NEGLIGIBLE * report.margin:g}; settled, by less than "
+            f"{report.margin:g}; unclear, neither.{_DECAYED if decay else ''}"
         )
 
 

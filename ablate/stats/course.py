@@ -14,7 +14,9 @@ from typing import Literal
 
 from ablate.stats.paired import PairedDifference, summarise
 
-CourseWord = Literal["growing", "shrinking", "settled", "unclear"]
+CourseWord = Literal["growing", "shrinking", "crossing", "settled", "unclear"]
+MOVING: tuple[CourseWord, ...] = ("growing", "shrinking", "crossing")
+"""The words for a difference that still moves."""
 
 THIRD = 1 / 3
 """The share of training at its end over which a movement is measured."""
@@ -53,8 +55,9 @@ def course_word(movement: PairedDifference, difference: float, margin: float) ->
     """Whether a difference still moves at the end of training.
 
     By the 95 % interval of the movement over the last third: `growing`, away from zero by more than a tenth of the
-    margin; `shrinking`, towards zero or through it by as much; `settled`, by less than the margin, and not by more than
-    a tenth of it; `unclear`, none of these.
+    margin; `shrinking`, towards zero by as much; `crossing`, by as much, from more than a tenth of the margin on one
+    side of zero to more than that on the other; `settled`, by less than the margin, and not by more than a tenth of it;
+    `unclear`, none of these.
 
     Args:
         movement: Of the difference, with an interval.
@@ -65,8 +68,10 @@ def course_word(movement: PairedDifference, difference: float, margin: float) ->
         return "unclear"
     if movement.is_flat and movement.difference:
         return "unclear"  # no noise that a movement could be held against
-    if movement.low > NEGLIGIBLE * margin:
-        return "growing" if difference > 0 else "shrinking"
-    if movement.high < -NEGLIGIBLE * margin:
-        return "growing" if difference < 0 else "shrinking"
+    least = NEGLIGIBLE * margin
+    if movement.difference is not None and (movement.low > least or movement.high < -least):
+        before = difference - movement.difference
+        if before * difference < 0 and min(abs(before), abs(difference)) > least:
+            return "crossing"
+        return "growing" if abs(difference) > abs(before) else "shrinking"
     return "settled" if -margin < movement.low and movement.high < margin else "unclear"

@@ -7,6 +7,8 @@ import dataclasses
 import pytest
 from fake_store import FakeStore, fake_store
 
+from ablate.analysis.caveats import edges
+from ablate.analysis.fairness import Tuned, Tuning
 from ablate.analysis.importances import StudyImportances
 from ablate.analysis.study import read_study
 from ablate.analysis.text import listed
@@ -73,3 +75,38 @@ def test_importances_mention_intervals_only_if_there_are_any() -> None:
     assert "1 seeds" not in said(None, 1)
     assert "these 2 seeds" in said(0.05, 2)
     assert "1 diverged trial counts" in said(0.05, 2)
+
+
+@pytest.mark.parametrize(
+    ("at_edge", "named"),
+    [
+        (["better"], None),  # a better value outside could only make it better still
+        (["fine"], None),
+        (["worse"], "worse"),
+        (["undecided"], "undecided"),
+        (["baseline"], "baseline"),
+        (["better", "worse", "fine"], "worse"),
+    ],
+)
+def test_only_edges_that_could_turn_a_verdict_are_a_caution(at_edge: list[str], named: str | None) -> None:
+    losses = {"baseline": 2.0, "better": 1.5, "fine": 2.0, "worse": 2.5, "undecided": 2.1}
+    made = fake_store({name: ({}, 10) for name in losses}, seeds=3, margin=0.1)
+    for name, loss in losses.items():
+        for seed in range(3):
+            made.add(name, seed, {"val_loss": loss + seed / 7 + 0.01 * (seed - 1) * (name != "baseline")})
+    report = read_study(made, "a_study")
+    assert [row.verdict_word for row in report.variants[1:]] == ["not needed", "not needed", "needed", "undecided"]
+    of = {name: Tuned({"lr": 1}, ("lr",) if name in at_edge else (), ()) for name in losses}
+    said = list(edges(Tuning({"lr": [1, 2, 3]}, (1000,), of), report.variants, report.baseline))
+    if named is None:
+        assert said == []
+    else:
+        assert len(said) == 1
+        assert f"for {named}: a better value may lie outside" in said[0]
+
+
+def test_the_edge_of_a_baseline_cannot_turn_what_is_worse_anyway() -> None:
+    losses = {"baseline": 2.0, "far_worse": 2.5}
+    report = read_study(study(losses), "a_study")
+    of = {"baseline": Tuned({"lr": 1}, ("lr",), ()), "far_worse": Tuned({"lr": 2}, (), ())}
+    assert list(edges(Tuning({"lr": [1, 2, 3]}, (1000,), of), report.variants, report.baseline)) == []

@@ -77,7 +77,7 @@ def test_a_certain_difference_settles_every_word(advantage: float, words: tuple[
     assert tuple(verdict.verdict for verdict in found.values()) == words
     for verdict in found.values():
         assert verdict.sentence.startswith(f"{verdict.verdict}: ")
-        assert verdict.evidence["difference"] == pytest.approx(advantage, abs=0.002)
+        assert verdict.evidence["difference"] == pytest.approx(shift, abs=0.002)
 
 
 def test_words_agree_with_statsmodels() -> None:
@@ -122,7 +122,7 @@ def test_sentences_and_evidence() -> None:
     assert found["c-worse"].sentence == f"refuted: {in_words}"
     evidence = found["c-better"].evidence
     assert (evidence["left"], evidence["right"], evidence["n"], evidence["seeds"]) == ("he", "attention", 2, [0, 1])
-    assert [evidence[name] for name in ("difference", "low", "high")] == pytest.approx([0.2501] * 3, abs=1e-6)
+    assert [evidence[name] for name in ("difference", "low", "high")] == pytest.approx([-0.2501] * 3, abs=1e-6)
     assert evidence["confidence"] == 0.95
     assert evidence["sign_flip_at_zero"] == {"p": 0.5, "floor": 0.5}
     same = verdicts(
@@ -269,9 +269,9 @@ def test_a_gap_that_grows() -> None:
     assert grows.verdict == "supported"
     words = grows.sentence.split()
     assert words[:7] == ["supported:", "the", "gap", "grows", "by", "at", "least"]
-    assert 0.09 < float(words[7]) <= grows.evidence["difference"]
+    assert 0.09 < float(words[7]) <= -grows.evidence["difference"]
     assert grows.evidence["positions"] == [64.0, 128.0, 256.0]
-    assert grows.evidence["difference"] == pytest.approx(0.1, abs=0.005)
+    assert grows.evidence["difference"] == pytest.approx(-0.1, abs=0.005)
     assert only(trend_store(0.0, 0.002)).verdict == "refuted"
     assert only(trend_store(-0.1, 0.002, expect="shrinks")).verdict == "supported"
     assert only(trend_store(0.1, 0.002, expect="shrinks")).verdict == "refuted"
@@ -375,3 +375,24 @@ def test_claims_stand_in_the_report_and_in_its_json() -> None:
     assert "Claims: 1 supported, 1 refuted" in text
     assert "c-better So it is. ([red]Fig. 8)" in text
     assert report.claims[0].sentence in text
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+@pytest.mark.parametrize(("left", "right"), [("he", "attention"), ("attention", "he")])
+def test_the_evidence_has_the_sign_of_the_table_whichever_side_the_claim_names_first(
+    left: str, right: str, direction: str
+) -> None:
+    claims = [{**claim("better"), "left": left, "right": right}]
+    rng = np.random.default_rng(2)
+    attention = 3.0 + rng.normal(0, 0.1, 4)
+    store = store_with(
+        claims, {"attention": attention, "he": attention + rng.normal(0.2, 0.01, 4)}, direction=direction
+    )
+    store.record = dataclasses.replace(store.record, baseline="attention")
+    report = read_study(store, "a_study")
+    row = next(row for row in report.variants if row.name == "he")
+    assert row.difference is not None
+    (verdict,) = report.claims
+    for name in ("difference", "low", "high"):
+        assert verdict.evidence[name] == pytest.approx(getattr(row.difference, name))
+    assert verdict.evidence["difference_of"] == "val_loss of he minus attention"

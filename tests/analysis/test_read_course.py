@@ -65,10 +65,13 @@ def test_each_point_is_the_paired_difference_with_its_verdict() -> None:
 @pytest.mark.parametrize(
     ("gap", "word", "said"),
     [
-        (lambda step: 0.0002 * step - 0.02, "growing", "Falling further behind the longer they train: a=off"),
-        (lambda step: 0.4 - 0.0003 * step, "shrinking", "Catching up the longer they train: a=off"),
-        (lambda step: -0.0002 * step, "growing", "Further ahead the longer they train: a=off"),
-        (lambda step: -0.4 + 0.0003 * step, "shrinking", "Losing their lead the longer they train: a=off"),
+        (lambda step: 0.0002 * step - 0.02, "growing", "Falling further behind in the last third of training"),
+        (lambda step: 0.4 - 0.0003 * step, "shrinking", "Catching up in the last third of training"),
+        (lambda step: -0.0002 * step, "growing", "Further ahead in the last third of training"),
+        (lambda step: -0.4 + 0.0003 * step, "shrinking", "Losing their lead in the last third of training"),
+        (lambda step: 0.0002 * step - 0.2, "crossing", "From ahead to behind in the last third of training"),
+        (lambda step: 0.2 - 0.0002 * step, "crossing", "From behind to ahead in the last third of training"),
+        (lambda step: 0.0002 * step - 0.2392, "shrinking", "Losing their lead in the last third of training"),
         (lambda step: 0.1, "settled", None),
     ],
 )
@@ -76,10 +79,13 @@ def test_the_course_in_words(gap: Callable[[int], float], word: str, said: str |
     report, row = read(studied(gap))
     assert row.course is not None
     assert row.course.word == word
-    told = [one for one in report.answer if "the longer they train" in one]
+    told = [one for one in report.answer if "in the last third of training" in one]
     assert len(told) == (said is not None)
     if said:
         assert told[0].startswith(said)
+        moved, ended = (gap(1200) - gap(800), row.course.end)
+        assert told[0].endswith(f"a=off (by {row.course.movement.difference:+.2g} to {ended:+.2g}).")
+        assert row.course.movement.difference == pytest.approx(moved, abs=0.004)
     moves = abs(gap(1200) - gap(800)) > 0.02
     assert row.provisional(0.02) == moves
     assert (
@@ -159,3 +165,36 @@ def test_an_equal_variant_gets_where_the_baseline_ended_at_the_end() -> None:
         steps = read(made)[1].steps_to_baseline
         sooner += steps.median is not None
     assert 0.5 - 3 * math.sqrt(0.25 / 200) < sooner / 200 < 0.5 + 3 * math.sqrt(0.25 / 200)
+
+
+@pytest.mark.parametrize("length", [840, 1800])
+def test_the_course_of_a_longer_or_shorter_training_ends_at_the_difference_of_the_table(length: int) -> None:
+    made = fake_store({"baseline": ({"a": "on"}, 100), "a=off": ({"a": "off"}, 90)}, seeds=3)
+    noise = np.random.default_rng(3)
+    for seed in range(3):
+        for name, end in (("baseline", 1200), ("a=off", length)):
+            steps = range(end // 12, end + 1, end // 12)
+            curve = [(step, 2.0 + 3.0 * math.exp(-step / 400) + noise.normal(0, 0.001)) for step in steps]
+            made.add(name, seed, {"val_loss": curve[-1][1]}, curve=curve)
+    _, row = read(made)
+    assert row.course is not None
+    assert row.difference is not None
+    assert row.course.points[-1].step == length
+    assert row.course.end == pytest.approx(row.difference.difference)
+    assert row.course.points[-1].difference == pytest.approx(row.difference.difference)
+    assert len(row.course.points) == 12
+
+
+def test_another_schedule_than_the_baselines_is_named_as_a_cause_of_movement() -> None:
+    made = studied(lambda step: 0.0002 * step - 0.2)
+    specs = {"baseline": {"kind": "warmup_stable_decay", "decay": 0.2}, "a=off": {"kind": "linear"}}
+    for schedules, said in ((specs, True), ({name: {"kind": "linear"} for name in specs}, False)):
+        made.record = replace(
+            made.record,
+            variants=tuple(
+                replace(one, spec={"training": {"steps": 1200, "schedule": schedules[one.name]}})
+                for one in made.record.variants
+            ),
+        )
+        report, _ = read(made)
+        assert any("of a=off follows another schedule than the baseline's" in one for one in report.answer) == said

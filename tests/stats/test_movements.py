@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ablate.stats import summarise
-from ablate.stats.course import course_word, movements
+from ablate.stats.course import MOVING, course_word, movements
 from ablate.stats.monotone import falling
 
 STEPS = [100.0 * n for n in range(1, 13)]
@@ -42,7 +42,7 @@ def test_noise_that_has_settled_is_rarely_said_to_move(seeds: int, kept: float) 
         found = movements(STEPS, dict(enumerate(wander(rng, seeds, kept).tolist())))
         assert found is not None
         words.append(course_word(found, 0.03, 1e-9))
-    share = np.mean([word in ("growing", "shrinking") for word in words])
+    share = np.mean([word in MOVING for word in words])
     assert share < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 1500)
     assert share > 0.02, "it is as sure as it says, not more"
 
@@ -67,6 +67,10 @@ def test_words() -> None:
     )
     assert [course_word(up, end, 0.02) for end in (0.1, -0.1)] == ["growing", "shrinking"]
     assert [course_word(down, end, 0.02) for end in (0.1, -0.1)] == ["shrinking", "growing"]
+    assert [course_word(up, end, 0.02) for end in (0.02, 0.04)] == ["crossing", "crossing"], "from -0.03 and from -0.01"
+    assert [course_word(down, end, 0.02) for end in (-0.02, -0.04)] == ["crossing", "crossing"]
+    assert course_word(up, 0.049, 0.02) == "growing", "from as good as zero"
+    assert course_word(up, 0.001, 0.02) == "shrinking", "from -0.049 to as good as zero"
     assert course_word(still, 0.1, 0.02) == "settled"
     assert course_word(still, 0.1, 0.0005) == "unclear"
     assert course_word(summarise([0.05]), 0.1, 0.02) == "unclear", "one seed shows no spread"
