@@ -35,6 +35,7 @@ from ablate.analysis.speed import relative_speed
 from ablate.analysis.trivial import (
     Standing,
     TrivialBaseline,
+    no_answer_yet,
     standing_of,
     trivial_baselines,
     trivial_caveats,
@@ -204,11 +205,13 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
     first = next(row for row in rows if row.name == baseline.name)
     failures = failures_of(all_runs) + failures_of(fresh) + failures_of(_scouting(store, record, metric))
     standings = _standings(rows, runs, trivial, question)
+    nothing = no_answer_yet(standings, trivial)
     caveats = (
+        *([nothing] if nothing else ()),
         *doubts.missing(progress[TrialState.WAITING] + progress[TrialState.RUNNING], tuning),
         *doubts.failed(failures),
         *doubts.diverged(rows, first),
-        *(trivial_caveats(standings, trivial) if trivial else ()),
+        *(trivial_caveats(standings, trivial) if trivial and not nothing else ()),
         *doubts.edges(tuning, rows, first),
         *declared_otherwise(record),
         *seeds_added(question.schedule),
@@ -217,6 +220,15 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
     healed = [variant.name for variant in record.variants if is_trained(variant)] if windows else []
     judged = Judged(metric, direction, margin, question.schedule, question.unit, takes_schedule(record))
     draw_sd = window_noise(record, runs)
+    verdicts_in_words = (
+        *answer_sentences(rows, first, together, judged),
+        *course_sentences(rows, question.course, advise=_may_have_budgets(record)),
+        *scaling_sentences(scaling, metric),
+        *(trivial_sentences(standings, trivial) if trivial else ()),
+        *chosen_sentences(rows),
+        *window_sentence(draw_sd, margin, record),
+        *(best_sentence(rows, metric, direction, margin) if _searches(record) else ()),
+    )
     return StudyReport(
         record=record,
         metric=metric,
@@ -227,13 +239,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         answer=(
             *caveats,
             *window_sentences(windows, healed),
-            *answer_sentences(rows, first, together, judged),
-            *course_sentences(rows, question.course, advise=_may_have_budgets(record)),
-            *scaling_sentences(scaling, metric),
-            *(trivial_sentences(standings, trivial) if trivial else ()),
-            *chosen_sentences(rows),
-            *window_sentence(draw_sd, margin, record),
-            *(best_sentence(rows, metric, direction, margin) if _searches(record) else ()),
+            *(() if nothing else verdicts_in_words),
         ),
         caveats=caveats,
         schedule=question.schedule,

@@ -45,12 +45,14 @@ class Standing:
         name: Of the variant.
         mean: Of the objective's metric over its seeds.
         ahead: Lower 95 % bound of its advantage over each trivial baseline that it beats with this confidence.
+        better: The trivial baselines that its mean is better than.
         seeds: Over how many seeds.
     """
 
     name: str
     mean: float
     ahead: Mapping[str, float]
+    better: frozenset[str]
     seeds: int
 
 
@@ -68,15 +70,43 @@ def standing_of(
     """
     if not values:
         return None
-    ahead = {}
+    ahead, better = {}, set()
     for baseline in trivial:
         gains = [baseline.value - value if direction == "minimize" else value - baseline.value for value in values]
+        if math.fsum(gains) > 0:
+            better.add(baseline.name)
         lows = [bound.low for bound in bounds(gains, schedule)]
         if not lows and len(gains) >= LEAST_PAIRS and summarise(gains).is_flat:
             lows = [min(gains)]
         if (low := max(lows, default=0.0)) > 0:
             ahead[baseline.name] = low
-    return Standing(name, math.fsum(values) / len(values), ahead, len(values))
+    return Standing(name, math.fsum(values) / len(values), ahead, frozenset(better), len(values))
+
+
+def no_answer_yet(standings: Sequence[Standing], trivial: Sequence[TrivialBaseline]) -> str:
+    """Why the study has no answer yet, as a sentence: no model has learnt as much as a trivial baseline knows.
+
+    Empty if one of them has, or if there is no model or no trivial baseline. A model of a single seed, which has no
+    bound, has learnt enough if its value is better.
+    """
+    if not standings or not trivial:
+        return ""
+    bar = bar_of(trivial)
+    if any(bar.name in (one.ahead if one.seeds >= LEAST_PAIRS else one.better) for one in standings):
+        return ""
+    which = "the only model does not beat" if len(standings) == 1 else f"none of the {len(standings)} models beats"
+    shown = listed(_shown(one) for one in standings)
+    return (
+        f"No answer yet: {which} the trivial baseline {bar.name} ({bar.metric} {bar.value:.4g}) with 95 % confidence: "
+        f"{shown}. Differences between models that have learnt so little say nothing about models that learn. Train "
+        "for more steps, or at a better learning rate."
+    )
+
+
+def bar_of(trivial: Sequence[TrivialBaseline]) -> TrivialBaseline:
+    """What a model must beat for its verdicts to count: the second best of three or more trivial baselines (a bigram
+    of a bigram and a trigram), else the best."""
+    return trivial[1] if len(trivial) > 2 else trivial[0]
 
 
 def trivial_caveats(standings: Sequence[Standing], trivial: Sequence[TrivialBaseline]) -> Iterator[str]:
@@ -85,17 +115,15 @@ def trivial_caveats(standings: Sequence[Standing], trivial: Sequence[TrivialBase
     A model that beats all but the best of three or more trivial baselines (a bigram, but not a trigram) has learnt
     something: its verdicts apply to models like it. Differences between models below that are not informative.
     """
-    best = trivial[0]
-    bar = trivial[1] if len(trivial) > 2 else best
+    best, bar = trivial[0], bar_of(trivial)
     behind = [one for one in standings if bar.name not in one.ahead]
     between = [one for one in standings if bar.name in one.ahead and best.name not in one.ahead]
     if behind:
-        shown = [f"{one.name} ({one.mean:.4g}{', one seed' if one.seeds == 1 else ''})" for one in behind]
         what = "the best trivial baseline, " if bar is best else "the trivial baseline "
         yield (
             f"{_share(behind, standings)} {'does' if len(behind) == 1 else 'do'} not beat {what}{bar.name} "
-            f"({bar.metric} {bar.value:.4g}) with 95 % confidence: {listed(shown)}. Differences between models that "
-            "have learnt so little are not informative."
+            f"({bar.metric} {bar.value:.4g}) with 95 % confidence: {listed(map(_shown, behind))}. Differences between "
+            "models that have learnt so little are not informative."
         )
     if between:
         yield (
@@ -103,6 +131,10 @@ def trivial_caveats(standings: Sequence[Standing], trivial: Sequence[TrivialBase
             f"({bar.metric} {bar.value:.4g}) with 95 % confidence, but not the best one, {best.name} "
             f"({best.value:.4g}). Verdicts apply to models of this size and length of training."
         )
+
+
+def _shown(one: Standing) -> str:
+    return f"{one.name} ({one.mean:.4g}{', one seed' if one.seeds == 1 else ''})"
 
 
 def _share(some: Sequence[Standing], standings: Sequence[Standing]) -> str:

@@ -69,8 +69,39 @@ def test_the_best_is_the_best_by_the_objective(metric: str, direction: str, best
 def test_a_baseline_that_has_learnt_nothing_is_reported(metric: str, direction: str, reached: float) -> None:
     report = read_study(study(metric, direction, reached), "a_study")
     assert report.answer[: len(report.caveats)] == report.caveats
-    (caveat,) = report.caveats
-    assert "2 of 2 models do not beat the best trivial baseline" in caveat
+    (caveat,) = report.answer
+    assert caveat.startswith("No answer yet: none of the 2 models beats the trivial baseline")
+    assert report.caveats == report.answer
+
+
+def test_a_study_whose_models_know_less_than_pairs_of_tokens_has_no_answer() -> None:
+    trivial = {name: {"val_loss": value} for name, value in {"unigram": 3.3, "bigram": 2.5, "trigram": 1.9}.items()}
+    store = study("val_loss", "minimize", 2.6, trivial)
+    for seed in range(3):
+        store.add("skip=none", seed, {"val_loss": 3.0 + 0.02 * seed})
+    report = read_study(store, "a_study")
+    assert [row.verdict_word for row in report.variants[1:]] == ["needed"]
+    assert report.answer[0].startswith("No answer yet: none of the 2 models beats the trivial baseline bigram")
+    said = " ".join(report.answer)
+    assert all(
+        verdict not in said for verdict in ("You need", "can remove", "hold jointly", "Undecided", "by at least")
+    )
+    out = Console(file=StringIO(), width=100)
+    print_study(report, out)
+    assert "No answer yet" in out.file.getvalue()
+    for seed in range(3):  # one model that knows more makes the others a caution
+        store.add("skip=none", seed, {"val_loss": 2.0 + 0.02 * seed})
+    report = read_study(store, "a_study")
+    assert "No answer yet" not in " ".join(report.answer)
+    assert any("does not beat the trivial baseline bigram" in sentence for sentence in report.caveats)
+
+
+@pytest.mark.parametrize(("loss", "answered"), [(2.4, True), (2.6, False)])
+def test_single_seeds_count_by_their_means(loss: float, answered: bool) -> None:
+    store = study("val_loss", "minimize", loss)
+    for key in [key for key in store.trial_records if not key.endswith("/0")]:
+        del store.trial_records[key]
+    assert read_study(store, "a_study").answer[0].startswith("No answer yet") != answered
 
 
 def test_models_between_the_two_best_of_three_are_distinguished_from_those_that_learnt_nothing() -> None:
