@@ -34,6 +34,7 @@ from ablate.stats import (
     SeedSchedule,
     Verdict,
     estimate_effects,
+    hold_together,
     judge,
     need_more_seeds,
     over_looks,
@@ -266,6 +267,28 @@ def searching(rng: np.random.Generator, times: int) -> Iterator[Case]:
     yield case("6 search over 40 points at the margin: any of them `not worse`", ERROR, wrong, power)
 
 
+def improving(rng: np.random.Generator, times: int) -> Iterator[Case]:
+    """Parts whose removal, or whose replacement, improves the metric by exactly the margin: `better` is wrong."""
+    plans: tuple[tuple[str, SeedPlan | None, int, float], ...] = (
+        ("3 seeds", None, 3, ERROR),
+        ("10 seeds", None, 10, ERROR),
+        ("`seeds: {start: 3, max: 20}`", SeedSchedule(3, 20), 20, ERROR),
+        ("`seeds: 3`, then 10", ExtendedSeeds((3, 10)), 10, 0.06),
+    )
+    for name, plan, seeds, promised in plans:
+        wrong, power = (
+            [judged(row, plan).word == "better" for row in truth + rng.normal(0, SD, (times // share, seeds))]
+            for truth, share in ((-MARGIN, 1), (-3 * MARGIN, 4))
+        )
+        yield case(f"11 better, {name}", promised, wrong, power, "power: better by three margins")
+    jointly = []
+    for _ in range(times // 4):
+        noise = rng.normal(0, SD / math.sqrt(2), (7, 5))  # six variants and the baseline that they share
+        verdicts = {str(place): judged(row) for place, row in enumerate(-MARGIN + noise[1:] - noise[0])}
+        jointly.append(any(verdicts[name].word == "better" for name in hold_together(verdicts)))
+    yield case("11 better, 6 comparisons of 5 seeds: any that holds jointly", ERROR, jointly)
+
+
 def failing(rng: np.random.Generator, times: int) -> Iterator[Case]:
     """The worst of a variant's trials failed."""
     for seeds, lost in ((5, 1), (10, 4)):
@@ -362,6 +385,7 @@ CASES: Mapping[str, Measure] = {
     "crossed": crossed,
     "simplifying": simplifying,
     "searching": searching,
+    "improving": improving,
     "failing": failing,
     "scheduled": scheduled,
     "reopened": reopened,

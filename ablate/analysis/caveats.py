@@ -51,7 +51,9 @@ def edges(tuning: Tuning | None, rows: Sequence[VariantRow], baseline: VariantRo
     """
     at_edge = set(tuning.edges) if tuning else set()
     harmed = [row.name for row in rows if row.name in at_edge and row.verdict is not None and not _is_fine(row)]
-    helped = [row for row in rows if row.verdict is not None and row.verdict.word not in ("needed", "diverged")]
+    helped = [
+        row for row in rows if row.verdict is not None and not row.verdict.is_worse and row.verdict.word != "diverged"
+    ]
     named = [*([baseline.name] if baseline.name in at_edge and helped else []), *harmed]
     if tuning and named:
         paths = dict.fromkeys(path for name in named for path in tuning.of[name].edges)
@@ -66,4 +68,4 @@ def edges(tuning: Tuning | None, rows: Sequence[VariantRow], baseline: VariantRo
 
 def _is_fine(row: VariantRow) -> bool:
     """Whether a variant is not worse than the baseline by its verdict."""
-    return row.verdict is not None and row.verdict.word not in ("needed", "undecided", "diverged")
+    return row.verdict is not None and row.verdict.is_acceptable

@@ -19,7 +19,7 @@ from ablate.spec.schedule import ScheduleSpec
 from ablate.stats import Allowance, Direction, PairedDifference, SeedPlan, over_looks, summarise
 from ablate.stats.bounds import bounds
 from ablate.stats.course import MOVING, CourseWord, course_word, movements
-from ablate.stats.verdict import Word, word_of
+from ablate.stats.verdict import Word, decision, replacement_word
 from ablate.store.records import VariantRecord
 
 METRIC = "val_loss"
@@ -58,6 +58,7 @@ def course_of(
     allowance: Allowance,
     comparable: bool | None,
     own_schedule: bool = False,
+    replaces: bool = False,
 ) -> Course | None:
     """The course of a variant against the baseline, over the seeds that finished on both sides.
 
@@ -73,6 +74,7 @@ def course_of(
         allowance: By how much the bounds of the verdict are widened.
         comparable: Whether earlier points show where shorter trainings would end; None if that is not known.
         own_schedule: Whether the variant has another schedule of the learning rate than the baseline.
+        replaces: Whether the variant replaces a part or adds one, rather than removing it.
 
     Returns:
         None if a trial diverged or was pruned, no two seeds share evaluations, the objective is not `val_loss`, or the
@@ -100,7 +102,7 @@ def course_of(
     differences = list(zip(*at.values(), strict=True))
     end = math.fsum(differences[-1]) / len(at)
     return Course(
-        functools.partial(_points, shared, differences, spent, rule, allowance),
+        functools.partial(_points, shared, differences, spent, rule, allowance, replaces),
         end,
         movement,
         course_word(movement, end, rule.margin),
@@ -115,10 +117,12 @@ def _points(
     spent: Sequence[Mapping[int, tuple[float, float]]],
     rule: CourseRule,
     allowance: Allowance,
+    replaces: bool,
 ) -> tuple[CoursePoint, ...]:
     """The comparison at each step, from the differences there and the tokens and FLOP until then, for each seed."""
     points = []
     for step, values in zip(steps, differences, strict=True):
+        word = _word(values, rule, allowance)
         summary = over_looks(summarise(values), rule.schedule)
         points.append(
             CoursePoint(
@@ -129,7 +133,7 @@ def _points(
                 low=summary.low,
                 high=summary.high,
                 n=summary.n,
-                word=_word(values, rule, allowance),
+                word=replacement_word(word) if replaces else word,
             )
         )
     return tuple(points)
@@ -139,8 +143,7 @@ def _word(differences: Sequence[float], rule: CourseRule, allowance: Allowance) 
     """The verdict on differences, as that on the final ones: by the first look that decides."""
     sign = 1.0 if rule.direction == "minimize" else -1.0
     worse = [sign * value for value in differences]
-    words = (word_of(bound, rule.margin) for bound in bounds(worse, rule.schedule, allowance=allowance))
-    return next((word for word in words if word != "undecided"), "undecided")
+    return decision(bounds(worse, rule.schedule, allowance=allowance), rule.margin)[0]
 
 
 def _kept(gap: Line, steps: Sequence[int]) -> Sequence[float]:

@@ -41,7 +41,7 @@ class Overview:
         best: The variant with the best mean of the metric over its finished seeds, of those that diverged at none;
             None before any has finished.
         best_value: That mean.
-        simplest: The variant with fewest parameters among the baseline and those judged `not needed`.
+        simplest: The variant with fewest parameters among the baseline and those that a verdict accepts.
         simplest_parameters: How many it has.
         seconds: Of training so far, evaluation left out.
         flops: Arithmetic of training so far, forward and backward.
@@ -111,7 +111,7 @@ def _sufficient(
     failed: Mapping[str, int],
     fresh: Mapping[str, Mapping[int, float]],
 ) -> Iterable[str]:
-    """The baseline, and the variants judged `not needed`."""
+    """The baseline, and the variants that a verdict accepts."""
     yield record.baseline
     sign, baseline = 1.0 if record.objective["direction"] == "minimize" else -1.0, values[record.baseline]
     differences = [
@@ -137,7 +137,7 @@ def _sufficient(
                 baseline_diverged=diverged[record.baseline],
                 allowance=allowances.versus(variant, record.baseline),
             )
-            if verdict.word == "not needed":
+            if verdict.is_acceptable:
                 yield variant
 
 
@@ -159,7 +159,7 @@ def _holds_on_fresh_seeds(record: StudyRecord, variant: str, fresh: Mapping[str,
     if variant not in fresh or record.baseline not in fresh:
         return False
     margin, direction = float(record.objective["margin"]), record.objective["direction"]
-    return judge(fresh[variant], fresh[record.baseline], margin=margin, direction=direction).word == "not needed"
+    return judge(fresh[variant], fresh[record.baseline], margin=margin, direction=direction).is_acceptable
 
 
 def _seconds_left(trials: Iterable[TrialRecord], planned: int) -> float | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from ablate.analysis.allowances import read_allowances
+from ablate.analysis.changes import Change, changes_of
 from ablate.analysis.confirming import confirming, read_confirming
 from ablate.analysis.quantities import values_of
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
@@ -122,7 +123,7 @@ class RemovalPath:
         They are tested in this order up to the first failure. So the chance that the last step is as bad as the margin
         is at most that of a single test, for any number of steps.
         """
-        holding = itertools.takewhile(lambda one: one.verdict.word == "not needed", self.confirmations)
+        holding = itertools.takewhile(lambda one: one.verdict.is_acceptable, self.confirmations)
         return tuple(step for step, _ in zip(self.steps, holding, strict=False))
 
 
@@ -156,18 +157,20 @@ def path_of(
     design = replay.design
     standings = {variant.name: _standing(variant, record, runs) for variant in record.variants}
     steps = {step.point.name for step in design.path}
+    changes = changes_of(record)
 
     def removal(one: Candidate, kept: tuple[str, ...]) -> Removal:
-        name = one.point.name
+        name, variant = one.point.name, replay.names[_key(one.point)]
+        verdict = _in_words(one.verdict, changes[variant])
         return Removal(
             parent=one.parent,
             switch=one.switch,
             setting=one.point.settings[one.switch],
-            standing=standings[replay.names[_key(one.point)]],
-            verdict=one.verdict,
+            standing=standings[variant],
+            verdict=verdict,
             kept=name in kept,
             on_path=name in steps,
-            reason=_reason(one, kept, spec.cost, spec.beam),
+            reason=_reason(one, verdict, kept, spec.cost, spec.beam),
         )
 
     rounds = []
@@ -186,12 +189,15 @@ def path_of(
         rounds=tuple(rounds),
         steps=path,
         trying=trying,
-        confirmations=tuple(_confirmations(record, path, fresh)),
+        confirmations=tuple(_confirmations(record, path, fresh, changes)),
     )
 
 
 def _confirmations(
-    record: StudyRecord, path: Sequence[Removal], fresh: Mapping[str, VariantRuns]
+    record: StudyRecord,
+    path: Sequence[Removal],
+    fresh: Mapping[str, VariantRuns],
+    changes: Mapping[str, Change],
 ) -> Iterator[Confirmation]:
     """The steps that have ended on fresh seeds, up to the first that has not."""
     metric, allowances = record.objective["metric"], read_allowances(confirming(record), fresh) if fresh else None
@@ -208,7 +214,12 @@ def _confirmations(
             allowance=allowances.versus(step.standing.variant, record.baseline),
         )
         difference = paired_difference(own.values(metric), baseline.values(metric))
-        yield Confirmation(step.standing.variant, difference, verdict)
+        yield Confirmation(step.standing.variant, difference, _in_words(verdict, changes[step.standing.variant]))
+
+
+def _in_words(verdict: Verdict, change: Change) -> Verdict:
+    """The verdict in the words for what the variant does."""
+    return verdict.of_replacement() if change.otherwise else verdict
 
 
 Corner = tuple[tuple[str, str], ...]
@@ -284,10 +295,10 @@ def _standing(variant: VariantRecord, record: StudyRecord, runs: Mapping[str, Va
     )
 
 
-def _reason(one: Candidate, kept: tuple[str, ...], cost: str, beam: int) -> str:
+def _reason(one: Candidate, verdict: Verdict, kept: tuple[str, ...], cost: str, beam: int) -> str:
     if one.point.name in kept:
-        return f"kept: {one.verdict.sentence.removeprefix('not needed: ')}"
+        return f"kept: {verdict.reason}"
     if one.acceptable:
         cheaper = "a cheaper removal was" if beam == 1 else f"{len(kept)} cheaper removals were"
         return f"not kept: acceptable, but {cheaper} kept ({cost})"
-    return f"rejected: {one.verdict.sentence}"
+    return f"rejected: {verdict.sentence}"

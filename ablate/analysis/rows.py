@@ -98,7 +98,8 @@ class VariantRow:
         failed: The trials that failed.
         difference: Objective of the variant minus that of the baseline, paired by seed; None for the baseline, or if a
             trial was pruned.
-        verdict: None for the baseline, or if a trial was pruned.
+        verdict: In the words for what the variant does ("needed" is said of removed parts only); None for the
+            baseline, or if a trial was pruned.
         steps_to_baseline: Steps until the validation loss reached the final one of the baseline.
         spent_to_baseline: The same on the axis of what the study matches (`Matching.axis`), rather than in steps.
         chosen: Whether results led to it and no fresh seeds have confirmed it: then it has no verdict.
@@ -135,7 +136,7 @@ class VariantRow:
         Args:
             margin: How much worse matters.
         """
-        decided = self.verdict is not None and self.verdict.word in ("needed", "not needed")
+        decided = self.verdict is not None and self.verdict.is_decided
         return decided and self.course is not None and abs(self.course.movement.difference or 0.0) > margin
 
     @property
@@ -174,21 +175,14 @@ class VariantRow:
 
     @property
     def verdict_sentence(self) -> str | None:
-        """The verdict with its reason, or `SELECTED`; None if there is neither.
-
-        "Needed" applies to removed parts only. A variant with other changes is `worse` or `not worse`.
-        """
+        """The verdict with its reason, or `SELECTED`; None if there is neither."""
         if self.verdict is None:
             return SELECTED if self.chosen else None
-        _, _, reason = self.verdict.sentence.partition(": ")
-        if not self.change.otherwise or self.verdict.word not in ("needed", "not needed"):
-            return self.verdict.sentence
-        return reason if self.verdict.word == "needed" else f"not worse: {reason}"
+        return self.verdict.sentence
 
     @property
     def verdict_word(self) -> str:
-        """The first word or two of that sentence; empty if there is none."""
+        """The word of that sentence, or `SELECTED`; empty if there is neither."""
         if self.verdict is None:
             return SELECTED if self.chosen else ""
-        words = {"needed": "worse", "not needed": "not worse"} if self.change.otherwise else {}
-        return words.get(self.verdict.word, self.verdict.word)
+        return self.verdict.word

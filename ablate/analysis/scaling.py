@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ablate.analysis.allowances import read_allowances
+from ablate.analysis.changes import changes_of
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs, seed_schedule
 from ablate.analysis.text import listed, shortened
 from ablate.spec.budgets import BUDGET, at_budget
@@ -87,12 +88,14 @@ def read_scalings(store: StudyReader, record: StudyRecord) -> Scalings | None:
     """
     axis, studies = _places(record)
     runs = {at: read_runs(store, study, record.objective["metric"]) for at, study in studies.items()}
+    changes = {at: changes_of(study) for at, study in studies.items()}
     names = list(dict.fromkeys(one.name for study in studies.values() for one in study.variants))
     scalings = []
     for name in names:
         places = [at for at, study in studies.items() if name != study.baseline and name in runs[at]]
         if len(places) > 1:
-            scalings.append(_scaling(name, {at: (studies[at], runs[at]) for at in places}))
+            replaces = bool(changes[places[0]][name].otherwise)
+            scalings.append(_scaling(name, {at: (studies[at], runs[at]) for at in places}, replaces))
     return Scalings(axis, tuple(studies), tuple(scalings)) if scalings else None
 
 
@@ -128,7 +131,7 @@ def _at(record: StudyRecord, name_of: Callable[[str], str | None], baseline: str
     )
 
 
-def _scaling(name: str, at: Mapping[float, tuple[StudyRecord, Mapping[str, VariantRuns]]]) -> Scaling:
+def _scaling(name: str, at: Mapping[float, tuple[StudyRecord, Mapping[str, VariantRuns]]], replaces: bool) -> Scaling:
     points, gaps = [], {}
     for place, (study, runs) in at.items():
         metric, schedule = study.objective["metric"], seed_schedule(study)
@@ -144,6 +147,7 @@ def _scaling(name: str, at: Mapping[float, tuple[StudyRecord, Mapping[str, Varia
             baseline_diverged={seed: trial.stopped_at for seed, trial in base.diverged.items()},
             allowance=read_allowances(study, runs).versus(name, study.baseline),
         )
+        verdict = verdict.of_replacement() if replaces else verdict
         points.append(ScalePoint(place, over_looks(paired_difference(values, baseline_values), schedule), verdict))
         gaps[place] = {seed: values[seed] - baseline_values[seed] for seed in values.keys() & baseline_values.keys()}
     by_seed = slopes(gaps)

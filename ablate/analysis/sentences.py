@@ -74,16 +74,18 @@ def answer_sentences(
         return ("No variant can be compared with the baseline: the others were pruned, and have no final value.",)
     if not compared:
         return ("The study has no variant besides its baseline, so there is nothing to compare.",)
-    words = {row.name: row.verdict.word for row in compared if row.verdict is not None}
-    fine = [row for row in compared if words[row.name] == "not needed"]
-    worse = [row for row in compared if words[row.name] == "needed"]
+    verdicts = {row.name: row.verdict for row in compared if row.verdict is not None}
+    better = [row for row in compared if verdicts[row.name].word == "better"]
+    fine = [row for row in compared if verdicts[row.name].is_acceptable and row not in better]
+    worse = [row for row in compared if verdicts[row.name].is_worse]
     naming = _Naming.of(compared)
-    sentences = [*_removable(fine, naming, judged), *_needed(worse, naming, judged)]
-    sentences += [*_others(fine, worse, naming, judged)]
-    decided = [row.name for row in compared if words[row.name] in ("needed", "not needed")]
+    sentences = [*_improving(better, naming, judged), *_removable(fine, naming, judged)]
+    sentences += [*_needed(worse, naming, judged), *_others(better, fine, worse, naming, judged)]
+    decided = [row.name for row in compared if verdicts[row.name].is_decided]
     if len(decided) > 1:
-        sentences.append(_jointly(decided, together, both=bool(fine and worse)))
-    undecided = [row for row in compared if words[row.name] == "undecided"]
+        said = {"worse": worse, "not worse": fine, "better": better}
+        sentences.append(_jointly(decided, together, [word for word, rows in said.items() if rows]))
+    undecided = [row for row in compared if verdicts[row.name].word == "undecided"]
     sentences += _undecided(undecided, baseline, naming, judged)
     return tuple(sentences) or ("No variant can be compared with the baseline.",)
 
@@ -178,6 +180,15 @@ class _Naming:
         return f"{listed([*removing, *row.change.otherwise])}{together}"
 
 
+def _improving(rows: Sequence[VariantRow], naming: _Naming, judged: Judged) -> Iterator[str]:
+    alone, combined = _removals(rows)
+    if alone:
+        each = " each of these alone" if len(alone) > 1 else ""
+        yield f"Better without{each}: {_items(alone, naming, judged, naming.removed)}."
+    if combined:
+        yield f"Better without these together: {_items(combined, naming, judged, naming.removed)}."
+
+
 def _removable(rows: Sequence[VariantRow], naming: _Naming, judged: Judged) -> Iterator[str]:
     alone, combined = _removals(rows)
     if alone:
@@ -212,9 +223,16 @@ def _items(
     return "; ".join(shortened(f"{text} ({', '.join(moves)})" for text, moves in items.items()))
 
 
-def _others(fine: Sequence[VariantRow], worse: Sequence[VariantRow], naming: _Naming, judged: Judged) -> Iterator[str]:
-    """Sentences on variants that do more than remove parts: whether they are worse than the baseline."""
+def _others(
+    better: Sequence[VariantRow],
+    fine: Sequence[VariantRow],
+    worse: Sequence[VariantRow],
+    naming: _Naming,
+    judged: Judged,
+) -> Iterator[str]:
+    """Sentences on variants that do more than remove parts: how they compare with the baseline."""
     beginnings = (
+        (better, f"Better than the baseline by more than {judged.margin:g}"),
         (fine, f"Not worse than the baseline by {judged.margin:g} or more"),
         (worse, f"Worse than the baseline by more than {judged.margin:g}"),
     )
@@ -223,15 +241,21 @@ def _others(fine: Sequence[VariantRow], worse: Sequence[VariantRow], naming: _Na
             yield f"{beginning}: {_items(others, naming, judged, naming.whole)}."
 
 
-def _jointly(decided: list[str], together: Set[str], *, both: bool) -> str:
-    """Which verdicts, each with an error rate of 5 %, also hold jointly by Holm's procedure."""
+def _jointly(decided: list[str], together: Set[str], words: Sequence[str]) -> str:
+    """Which verdicts, each with an error rate of 5 %, also hold jointly by Holm's procedure.
+
+    Args:
+        decided: Names of the variants with a verdict.
+        together: Names of those whose verdicts hold jointly.
+        words: The kinds of verdicts among them, each a family with an error rate of its own.
+    """
     holding = [name for name in decided if name in together]
     if len(holding) == len(decided):
-        none = (
-            'with 95 % confidence no "worse" among them is wrong, and with 95 % confidence no "not worse" is'
-            if both
-            else "with 95 % confidence none of them is wrong"
-        )
+        first, *others = words
+        none = "with 95 % confidence none of them is wrong"
+        if others:
+            none = f'with 95 % confidence no "{first}" among them is wrong'
+            none = ", and ".join([none, *(f'with 95 % confidence no "{word}" is' for word in others)])
         return f"These {len(decided)} verdicts also hold jointly: {none} (Holm's procedure)."
     failing = [name for name in decided if name not in together]
     if not holding:

@@ -310,6 +310,7 @@ def _row(
     difference, verdict = None, None
     if variant.name != baseline.name and not ours.pruned:
         difference, verdict = _judged(variant.name, ours, theirs, asked)
+        verdict = verdict.of_replacement() if change.otherwise else verdict
     more = variant.parameters - baseline.parameters
     steps = to_baseline(runs, question.goals, "step", question.evaluated)
     axis, course = question.axis, None
@@ -323,6 +324,7 @@ def _row(
             allowance=asked.allowances.versus(variant.name, baseline.name),
             comparable=comparable_before_end(variant, baseline),
             own_schedule=has_own_schedule(variant, baseline),
+            replaces=bool(change.otherwise),
         )
     return VariantRow(
         name=variant.name,

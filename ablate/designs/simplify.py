@@ -2,9 +2,9 @@
 
 A component is a switch at its first setting. Removing it means changing the switch to one of its removing settings.
 Each round trains every variant that removes one more component from a variant in the beam. Variants with the verdict
-`not needed` (not worse than the baseline by the margin) are acceptable, and the cheapest acceptable ones are the next
-beam. The design ends when no removal is acceptable. A beam of 1 is a greedy search; a wider one can find combinations
-that the cheapest first removal excludes.
+`not needed` (not worse than the baseline by the margin) or `better` are acceptable, and the cheapest acceptable ones
+are the next beam. The design ends when no removal is acceptable. A beam of 1 is a greedy search; a wider one can find
+combinations that the cheapest first removal excludes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Candidate:
     @property
     def acceptable(self) -> bool:
         """Whether the component can be removed."""
-        return self.verdict.word == "not needed"
+        return self.verdict.is_acceptable
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ def legend(report: StudyReport, plus_minus: str = "±") -> tuple[str, ...]:
         f"difference: variant minus baseline at the same {report.unit}; {better} {metric} is better.",
         *([f"{report.test_metric}: measured once, at the end; no verdict reads it."] if report.test_metric else []),
         f"verdict, by one-sided 95 % bounds{looks} on how much worse a variant is: needed or worse, above {margin}; "
-        f"not needed or not worse, below {margin}; undecided, neither.",
+        f"not needed or not worse, below {margin}; better, below -{margin}; undecided, none of these.",
         *_selected(report),
         *_rare(report),
         f"{axis_title(report)}: until the baseline's final validation loss, median over seeds of smoothed curves"

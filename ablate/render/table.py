@@ -25,6 +25,7 @@ from ablate.render.claim_lines import print_claims
 from ablate.render.legend import axis_title, legend
 from ablate.render.names import in_lines, named
 from ablate.stats.rounding import at_least, at_most
+from ablate.stats.verdict import ACCEPTABLE, WORSE
 from ablate.store.records import SETTLED, TrialState
 
 WIDE = 120
@@ -35,7 +36,14 @@ TRIVIAL = "trivial baseline"
 """Shown instead of a verdict for a trivial baseline."""
 CAUTION = "Caution:"
 """The first word of each caveat of an answer."""
-COLOURS = {"needed": "red", "not needed": "green", "undecided": "yellow", "diverged": "magenta"}
+COLOURS: dict[str, str] = {
+    **dict.fromkeys(WORSE, "red"),
+    **dict.fromkeys(ACCEPTABLE, "green"),
+    "better": "cyan",
+    "undecided": "yellow",
+    "diverged": "magenta",
+}
+"""Verdict to its colour on a terminal."""
 
 
 def print_study(report: StudyReport, console: Console, most: int | None = None) -> None:
@@ -233,7 +241,7 @@ class _Layout:
             )
         least, most = ("≥", "≤") if self.plus_minus == "±" else (">=", "<=")
         (low, high), margin = self.judged.worse(row) or (0.0, 0.0), self.judged.margin
-        if row.verdict.word == "needed":
+        if row.verdict.is_worse:
             return f"{least} {at_least(low, margin)} worse"
         return f"{least} {at_least(-high, margin)} better" if high < 0 else f"{most} {at_most(high, margin)} worse"
 

@@ -173,8 +173,9 @@ class _SidesClaim(_MarginClaim):
 class ComparisonClaim(_SidesClaim):
     """A comparison of two variants, paired by seed.
 
-    `better`: better by more than the margin. `not_worse`: worse by less than the margin. `equal`: differs by less than
-    the margin. `worse`: worse by more than the margin.
+    `better`: better by more than the margin ("beats"). `not_worse`: worse by less than the margin, or better by any
+    amount ("as good as", "can replace"). `equal`: differs by less than the margin either way ("the same as"), so that
+    a variant that is better by more refutes it. `worse`: worse by more than the margin.
     """
 
     expect: Literal["better", "not_worse", "equal", "worse"]

@@ -76,8 +76,8 @@ class ObjectiveSpec(Spec):
     direction: Literal["minimize", "maximize"] = "minimize"
     """Whether smaller or larger values are better."""
     margin: float = Field(gt=0)
-    """The smallest difference that matters, in units of the metric, declared before the study runs: a difference beyond
-    it gives the verdict `needed`, one within it `not needed`."""
+    """The smallest difference that matters, in units of the metric, declared before the study runs: one beyond it gives
+    the verdict `needed` or `worse`, one below it `not needed` or `not worse`, an improvement beyond it `better`."""
 
 
 class SpaceSpec(Spec):

@@ -1,10 +1,11 @@
 """Multiple comparisons: which verdicts of a study hold jointly.
 
 Each verdict answers a question of its own, declared with its margin, with an error rate of 5 %. A sentence that joins
-several ("a, b and c can be removed") is wrong if one of them is. So the verdicts of a study form two families: all its
-comparisons with the baseline tested for `needed`, and all of them tested for `not needed`. In each family Holm's
-procedure determines which verdicts hold jointly: it bounds the family-wise error rate by 5 %, whatever the truth and
-however the comparisons depend on one another (they share the baseline's trials).
+several ("a, b and c can be removed") is wrong if one of them is. So the verdicts of a study form three families: all
+its comparisons with the baseline tested for `needed` (or `worse`), all tested for `not needed` (or `not worse`), and
+all tested for `better`. In each family Holm's procedure determines which verdicts hold jointly: it bounds the
+family-wise error rate by 5 %, whatever the truth and however the comparisons depend on one another (they share the
+baseline's trials).
 """
 
 from __future__ import annotations
@@ -34,13 +35,17 @@ def holm(p_values: Mapping[Name, float], family: int | None = None) -> dict[Name
 
 
 def hold_together(verdicts: Mapping[str, Verdict], error: float = ERROR) -> frozenset[str]:
-    """Names of the `needed` and `not needed` verdicts that hold together, over all comparisons of a study.
+    """Names of the decided verdicts that hold together, over all comparisons of a study.
 
-    Comparisons that are undecided or diverged count as members of both families.
+    Comparisons that are undecided or diverged count as members of every family.
     """
-    needed = holm({name: verdict.p_needed for name, verdict in verdicts.items()})
-    not_needed = holm({name: verdict.p_not_needed for name, verdict in verdicts.items()})
-    of_word = {"needed": needed, "not needed": not_needed}
-    return frozenset(
-        name for name, verdict in verdicts.items() if verdict.word in of_word and of_word[verdict.word][name] <= error
-    )
+    worse = holm({name: verdict.p_needed for name, verdict in verdicts.items()})
+    acceptable = holm({name: verdict.p_not_needed for name, verdict in verdicts.items()})
+    better = holm({name: verdict.p_better for name, verdict in verdicts.items()})
+
+    def adjusted(name: str, verdict: Verdict) -> float:
+        if verdict.word == "better":
+            return better[name]
+        return worse[name] if verdict.is_worse else acceptable[name] if verdict.is_acceptable else 1.0
+
+    return frozenset(name for name, verdict in verdicts.items() if adjusted(name, verdict) <= error)

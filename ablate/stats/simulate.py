@@ -21,12 +21,14 @@ class Decisions:
 
     Attributes:
         needed: Which of them were judged `needed`: booleans [S].
-        not_needed: Which were judged `not needed` [S].
+        not_needed: Which were judged `not needed` or `better` [S].
+        better: Which were judged `better` [S].
         seeds: Paired seeds that each used [S].
     """
 
     needed: NDArray[np.bool_]
     not_needed: NDArray[np.bool_]
+    better: NDArray[np.bool_]
     seeds: NDArray[np.int64]
 
 
@@ -60,7 +62,13 @@ def decide(differences: NDArray[np.float64], margin: float, schedule: SeedPlan |
     decided = (above < levels) | (below < levels)
     at = np.where(decided.any(axis=1), decided.argmax(axis=1), last - 2)
     row = np.arange(count)
-    return Decisions(above[row, at] < levels[at], below[row, at] < levels[at], looks[at])
+    far_below = running_p(-differences, margin)  # each look stops at what it decides, so later ones add no `better`
+    return Decisions(
+        needed=above[row, at] < levels[at],
+        not_needed=below[row, at] < levels[at],
+        better=far_below[row, at] < levels[at],
+        seeds=looks[at],
+    )
 
 
 def rate(happened: NDArray[np.bool_]) -> Rate:

@@ -1,12 +1,14 @@
-"""The verdict on a variant: is the part that it removes needed, not needed, or is that undecided?
+"""The verdict on a variant: is the part that it removes needed, not needed, is the model better without it, or neither?
 
 Let d be the mean paired difference, oriented so that positive is worse than the baseline, and `margin` the smallest
-loss that matters. `needed`: the one-sided 95 % lower t bound of d lies above the margin. `not needed`: the
-one-sided 95 % upper t bound lies below it (non-inferiority). Otherwise `undecided`: a difference that is not
-significant is not equality, and if all differences are the same the noise cannot be estimated. A variant with a
-diverged trial is `diverged`; the other trials are not averaged.
+difference that matters. `needed`: the one-sided 95 % lower t bound of d lies above the margin. `not needed`: the
+one-sided 95 % upper t bound lies below it (non-inferiority). `better`: that bound lies below minus the margin.
+Otherwise `undecided`: a difference that is not significant is not equality, and if all differences are the same the
+noise cannot be estimated. A variant with a diverged trial is `diverged`; the other trials are not averaged. For a
+variant that replaces a part, or adds one, the words are `worse` and `not worse`.
 
-With a schedule of seeds the bounds are those of its looks, and the first look that decides is the verdict. From
+With a schedule of seeds the bounds are those of its looks, and the first look that decides is the verdict; `not needed`
+becomes `better` if that look or a later one shows it, but no seeds are added to find out. From
 `bootstrap.MANY` seeds on the bootstrap's bounds must agree with t's. An allowance widens the bounds for what the spread
 between the compared seeds does not show: trials that failed, a long tail of the noise, a value that was tuned.
 """
@@ -14,8 +16,8 @@ between the compared seeds does not show: trials that failed, a long tail of the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -26,7 +28,7 @@ from ablate.stats.paired import PairedDifference, paired_difference, summarise
 from ablate.stats.rounding import at_least, at_most
 from ablate.stats.schedule import LAST, LATEST_START, ExtendedSeeds, SeedPlan, SeedSchedule
 
-Word = Literal["needed", "not needed", "undecided", "diverged"]
+Word = Literal["needed", "not needed", "worse", "not worse", "better", "undecided", "diverged"]
 Direction = Literal["minimize", "maximize"]
 
 POWER = 0.8
@@ -34,6 +36,11 @@ POWER = 0.8
 ROOM = 1.4
 """Seeds of an advised schedule beyond those seen, over those that one further look would need for the same power."""
 MOST_FURTHER_SEEDS = 100
+WORSE: frozenset[Word] = frozenset({"needed", "worse"})
+"""Words of a variant that is shown to be worse by more than the margin."""
+ACCEPTABLE: frozenset[Word] = frozenset({"not needed", "not worse", "better"})
+"""Words of a variant that is shown not to be."""
+_OF_REPLACEMENT: Mapping[Word, Word] = {"needed": "worse", "not needed": "not worse"}
 _WHY_FLAT = "is the metric too coarse, or the variant the same?"
 
 
@@ -42,7 +49,7 @@ class Verdict:
     """What the paired seeds say about a variant.
 
     Attributes:
-        word: The verdict.
+        word: The verdict, as people and programs read it.
         sentence: The verdict with its reason, for a person; starts with the word.
         further_seeds: About how many more paired seeds would decide an `undecided` one; None if it is more than 100,
             or than the schedule has, and for every other word.
@@ -51,6 +58,7 @@ class Verdict:
         withheld: Why an `undecided` one, which the spread between seeds alone would decide, is not; else empty.
         bound: Bounds of how much worse the variant is, of the look that decides, else of the last; None if there are
             none.
+        p_better: As `p_needed`, of the test whose rejection is `better`.
     """
 
     word: Word
@@ -60,6 +68,42 @@ class Verdict:
     p_not_needed: float = 1.0
     withheld: str = ""
     bound: Bounds | None = None
+    p_better: float = 1.0
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether the variant is shown to be worse by more than the margin: `needed` or `worse`."""
+        return self.word in WORSE
+
+    @property
+    def is_acceptable(self) -> bool:
+        """Whether the variant is shown not to be: `not needed`, `not worse` or `better`."""
+        return self.word in ACCEPTABLE
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether it is either of these; a variant that diverged is neither."""
+        return self.is_worse or self.is_acceptable
+
+    @property
+    def reason(self) -> str:
+        """The sentence without the word that precedes a colon."""
+        return self.sentence.removeprefix(f"{self.word}: ")
+
+    def of_replacement(self) -> Verdict:
+        """The same on a variant that replaces a part or adds one, rather than removing it."""
+        word = replacement_word(self.word)
+        return replace(self, word=word, sentence=_sentence(word, self.reason))
+
+
+def replacement_word(word: Word) -> Word:
+    """The word on a variant that replaces a part, for the word on one that removes it."""
+    return _OF_REPLACEMENT.get(word, word)
+
+
+def removal_word(word: str) -> str:
+    """The word on a variant that removes a part, for the word on one that replaces it; other texts stay."""
+    return next((removal for removal, replacing in _OF_REPLACEMENT.items() if replacing == word), word)
 
 
 def judge(
@@ -104,7 +148,7 @@ def judge(
     if worst:
         allowance += _of_worst(worse, worst, schedule)
     word, reason, further, bound, withheld = _compare(worse, margin, schedule, allowance, unit)
-    sentence = f"{word}: {reason}{aside}"
+    sentence = _sentence(word, f"{reason}{aside}")
     if worse.is_flat:
         return Verdict(word, sentence, further)
     return Verdict(
@@ -115,14 +159,40 @@ def judge(
         p_not_needed=_p_over_looks(worse, schedule, lambda at: p_below(at, margin, allowance)),
         withheld=withheld,
         bound=bound,
+        p_better=_p_over_looks(worse, schedule, lambda at: p_below(at, -margin, allowance)),
     )
 
 
+def decision(looks: Iterable[Bounds], margin: float) -> tuple[Word, Bounds | None]:
+    """The verdict that bounds of how much worse a variant is give, and the bounds that it rests on.
+
+    Args:
+        looks: In their order. The first that decides is the verdict, and a later one at most makes it `better`.
+        margin: How much worse matters.
+
+    Returns:
+        `undecided` with the last bounds, if no look decides; None if there are none.
+    """
+    bound: Bounds | None = None
+    decided: tuple[Word, Bounds] | None = None
+    for bound in looks:
+        if decided is None and bound.low > margin:
+            return "needed", bound
+        if bound.high < -margin:
+            return "better", bound
+        if decided is None and bound.high < margin:
+            decided = "not needed", bound
+    return decided or ("undecided", bound)
+
+
 def word_of(bound: Bounds, margin: float) -> Word:
-    """The verdict that bounds of how much worse a variant is give."""
-    if bound.low > margin:
-        return "needed"
-    return "not needed" if bound.high < margin else "undecided"
+    """The verdict that one pair of bounds gives."""
+    return decision((bound,), margin)[0]
+
+
+def _sentence(word: Word, reason: str) -> str:
+    """The word with its reason; some reasons begin with the word."""
+    return reason if reason.startswith(word) else f"{word}: {reason}"
 
 
 def _diverged(trials: int, diverged: Mapping[int, int | None]) -> str:
@@ -152,16 +222,14 @@ class _Compared(NamedTuple):
 def _compare(
     worse: PairedDifference, margin: float, schedule: SeedPlan | None, allowance: Allowance, unit: str
 ) -> _Compared:
-    bound = None
-    for bound in bounds(worse.values, schedule, allowance=allowance):
-        word = word_of(bound, margin)
-        if word != "undecided":
-            return _Compared(word, _reason(bound, margin), None, bound)
+    word, bound = decision(bounds(worse.values, schedule, allowance=allowance), margin)
+    if word != "undecided" and bound is not None:
+        return _Compared(word, _reason(bound, margin), None, bound)
     if allowance != NO_ALLOWANCE:
-        for plain in bounds(worse.values, schedule):
-            if (without := word_of(plain, margin)) != "undecided":
-                why = "; ".join(allowance.why_low if without == "needed" else allowance.why_high)
-                return _Compared("undecided", why, None, bound, why)
+        without, _ = decision(bounds(worse.values, schedule), margin)
+        if without != "undecided":
+            why = "; ".join(allowance.why_low if without == "needed" else allowance.why_high)
+            return _Compared("undecided", why, None, bound, why)
     further, reason = further_pairs(worse, margin, schedule, unit)
     return _Compared("undecided", reason, further, bound)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from ablate.analysis.rows import SELECTED
+from ablate.stats.verdict import removal_word
 from ablate.store import StudyRecord
 
 _LIGHT = ("#3f4ea4", "#94480e", "#257a62", "#9d5aa7", "#af6000", "#0e73e3", "#533d00")
@@ -19,8 +20,9 @@ _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 _MARKS = ("circle", "square", "diamond", "triangle-up", "x", "star", "triangle-down", "pentagon", "hexagon")
 _BASELINE = {False: "#1b2430", True: "#e8edf3"}
 _VERDICTS = {
-    "needed": (("#8f2c00", "#ea7c33"), "square"),
+    "better": (("#0b2acb", "#7acfff"), "triangle-up"),
     "not needed": (("#007a8c", "#0ebe81"), "circle"),
+    "needed": (("#8f2c00", "#ea7c33"), "square"),
     "undecided": (("#8a6d00", "#f2c342"), "diamond"),
     "diverged": (("#7a2f8f", "#d07ae0"), "x"),
     SELECTED: (("#3c4148", "#7d8590"), "triangle-down"),
@@ -62,7 +64,7 @@ def look(index: int) -> Look:
 
 def verdict_look(word: str) -> Look:
     """The look of a verdict or of its replacement."""
-    colours, mark = _VERDICTS[word]
+    colours, mark = _VERDICTS[removal_word(word)]
     return Look(colours[dark()], "solid", mark)
 
 

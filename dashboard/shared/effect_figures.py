@@ -27,13 +27,15 @@ def with_aliases(row: EffectRow) -> str:
 
 
 def side(row: EffectRow, effects: StudyEffects) -> str:
-    """On which side of 0 the 95 % interval of an effect lies: `worse`, `better` or `unclear`.
+    """Where the 95 % interval of an effect lies: `worse` or `better` by more than the margin, `within` it, `unclear`.
 
-    For an interaction, `worse than the sum`, `better than the sum` or `unclear`: two settings that are better together
-    than the sum of their effects may still be worse than the baseline.
+    For an interaction, `worse than the sum` or `better than the sum`: two settings that are better together than the
+    sum of their effects may still be worse than the baseline.
     """
-    if row.low is None or row.high is None or row.low <= 0 <= row.high:
-        return "unclear"
+    margin = effects.margin
+    if row.low is None or row.high is None or (row.low <= margin and row.high >= -margin):
+        inside = row.low is not None and row.high is not None and -margin < row.low and row.high < margin
+        return "within" if inside else "unclear"
     word = "worse" if effects.is_worse(row.estimate) else "better"
     return word if len(row.settings) == 1 else f"{word} than the sum"
 
@@ -47,9 +49,9 @@ def draw_effects(effects: StudyEffects) -> go.Figure:
     for at in (-effects.margin, effects.margin):
         made.add_vline(at, line={"color": ink(), "width": 1, "dash": "dash"})
     made.add_vline(0, line={"color": ink(), "width": 1})
-    looks = {"worse": verdict_look("needed"), "better": verdict_look("not needed")}
+    looks = {"worse": verdict_look("worse"), "better": verdict_look("better")}
     looks |= {f"{word} than the sum": replace(drawn, mark=f"{drawn.mark}-open") for word, drawn in looks.items()}
-    looks["unclear"] = verdict_look("undecided")
+    looks |= {"within": verdict_look("not worse"), "unclear": verdict_look("undecided")}
     named: set[str] = set()
     for height, row in enumerate(rows):
         word = side(row, effects)

@@ -153,7 +153,7 @@ def _waterfall(removal_path: RemovalPath) -> go.Figure:
     shown = {title: values for title, values in quantities.items() if all(value is not None for value in values)}
     made = figure(150 + 170 * len(shown), showlegend=False)
     made.set_subplots(rows=len(shown), shared_xaxes=True, vertical_spacing=0.04)
-    up, down = verdict_look("needed").colour, verdict_look("not needed").colour
+    up, down = verdict_look("worse").colour, verdict_look("not worse").colour
     for row, (title, values) in enumerate(shown.items(), 1):
         known = [value or 0.0 for value in values]
         more_is_worse = not (title.startswith("tokens") or (row == 1 and removal_path.direction == "maximize"))

@@ -31,7 +31,7 @@ def test_values_of_a_sweep_replace_nothing() -> None:
     losses = {"baseline@model.width=8": 3.0, "baseline@model.width=16": 2.5, "a=x@model.width=8": 4.0}
     answer = read_study(study(losses), "a_study").answer
     assert answer[0].startswith(
-        "Not worse than the baseline by 0.1 or more: baseline@model.width=16 (val_loss at least 0."
+        "Better than the baseline by more than 0.1: baseline@model.width=16 (val_loss at least 0."
     )
     assert answer[1].startswith("Worse than the baseline by more than 0.1: a=x@model.width=8 (val_loss at least 0.")
 
@@ -95,7 +95,7 @@ def test_only_edges_that_could_turn_a_verdict_are_a_caution(at_edge: list[str], 
         for seed in range(3):
             made.add(name, seed, {"val_loss": loss + seed / 7 + 0.01 * (seed - 1) * (name != "baseline")})
     report = read_study(made, "a_study")
-    assert [row.verdict_word for row in report.variants[1:]] == ["not needed", "not needed", "needed", "undecided"]
+    assert [row.verdict_word for row in report.variants[1:]] == ["better", "not needed", "needed", "undecided"]
     of = {name: Tuned({"lr": 1}, ("lr",) if name in at_edge else (), ()) for name in losses}
     said = list(edges(Tuning({"lr": [1, 2, 3]}, (1000,), of), report.variants, report.baseline))
     if named is None:

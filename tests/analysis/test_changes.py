@@ -179,7 +179,8 @@ def test_parts_removed_one_by_one_are_not_said_to_be_removable_together() -> Non
     names = singles("norm=none", "projection=identity", "skip=removed", "values=identity")
     said = answer(read_study(study_of(names, {"skip=removed": 0.9, "projection=identity": -0.2}), "a_study"))
     assert "You can remove each of these alone: the normalisation (val_loss at most 0.0" in said
-    assert "; the output projection (val_loss at least 0.19 lower); the value projection (" in said
+    assert "); the value projection (" in said
+    assert "Better without: the output projection (val_loss at least 0.19 lower)." in said
     assert "You need: the skip around attention (val_loss at least 0." in said
     assert "higher without it)." in said
     assert "together" not in said
@@ -195,6 +196,34 @@ def test_what_was_removed_together_is_said_to_be_removable_together() -> None:
     worse = answer(read_study(study_of({"sas": sas}, {"sas": 0.5}), "a_study"))
     assert f"You cannot remove together: {parts} (sas: val_loss at least 0.4" in worse
     assert "You need" not in worse
+
+
+def test_what_is_better_by_more_than_the_margin_is_said_to_be_better() -> None:
+    names = singles("mixer=fnet", "arrangement=parallel", "norm=none", "values=identity")
+    sas = {"skip": "shaped", "projection": "identity"}
+    gaps = {"mixer=fnet": -0.3, "arrangement=parallel": -0.01, "norm=none": -0.3, "values=identity": 0.5, "sas": -0.4}
+    store = study_of({**names, "sas": sas}, gaps)
+    report = read_study(store, "a_study")
+    words = [(row.verdict_word, (row.verdict_sentence or "").partition(" at ")[0]) for row in report.variants[1:]]
+    assert words == [
+        ("better", "better by"), ("not worse", "not worse: better by"), ("better", "better by"),
+        ("needed", "needed: worse by"), ("better", "better by"),
+    ]  # fmt: skip
+    said = answer(report)
+    assert "Better without: the normalisation (val_loss at least 0.2" in said
+    assert "Better without these together: the skip around attention (with shaped shaping instead) and the" in said
+    assert (
+        "Better than the baseline by more than 0.05: replacing the attention mixer by fnet (val_loss at least" in said
+    )
+    assert "Not worse than the baseline by 0.05 or more: replacing the sequential arrangement by parallel (" in said
+    assert "can remove" not in said
+    assert 'no "worse" among them is wrong, and with 95 % confidence no "not worse" is, and with 95 % ' in said
+    plain = study_json(report)["variants"]
+    assert [row["versus_baseline"]["verdict"] for row in plain[1:]] == [word for word, _ in words]
+    for name in ("md", "html", "latex", "csv", "json", "terminal", "slides"):
+        text = str(find_format(name).render(read_findings(store, "a_study"), Place()))
+        assert "better" in text
+        assert "not needed: better" not in text
 
 
 def test_a_replacement_is_no_part_that_is_needed() -> None:

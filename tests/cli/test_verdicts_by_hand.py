@@ -28,6 +28,8 @@ def verdict_by_hand(worse: float, error: float) -> str:
     bound = t_quantile_of_two_degrees(0.95) * error
     if worse - bound > MARGIN:
         return "needed"
+    if worse + bound < -MARGIN:
+        return "better"
     return "not needed" if worse + bound < MARGIN else "undecided"
 
 
@@ -94,7 +96,7 @@ def test_differences_and_verdicts_are_those_of_the_stored_curves(
         )
         assert versus["verdict"] == verdict_by_hand(mean, error)
         words.add(versus["verdict"])
-    assert words <= {"needed", "not needed", "undecided"}
+    assert words <= {"needed", "not needed", "better", "undecided"}
 
 
 def test_parameters_are_those_of_the_built_model(done: tuple[Workplace, Finished], shown: dict[str, Any]) -> None:

@@ -267,10 +267,13 @@ def test_the_axis_of_a_number_is_ordered_though_the_baseline_has_none() -> None:
 
 
 def test_an_interaction_is_better_or_worse_than_the_sum_only() -> None:
-    effects = SimpleNamespace(is_worse=lambda change: change > 0)
+    effects = SimpleNamespace(is_worse=lambda change: change > 0, margin=0.4)
     main, pair = (("a", "off"),), (("a", "off"), ("b", "off"))
     said = [side(EffectRow(of, -1.0, -2.0, -0.5, ()), effects) for of in (main, pair)]  # type: ignore[arg-type]
     assert said == ["better", "better than the sum"]
+    ends = [(-0.5, -0.1), (-0.3, 0.3), (-0.5, 0.3), (0.41, 0.6)]
+    drawn = [side(EffectRow(main, sum(low_high) / 2, *low_high, ()), effects) for low_high in ends]  # type: ignore[arg-type]
+    assert drawn == ["unclear", "within", "unclear", "worse"]
 
 
 def test_pruned_trials_have_one_entry_in_the_legend() -> None:
@@ -295,7 +298,7 @@ def test_of_many_variants_the_decided_come_first_then_those_nearest_to_a_decisio
             made.add(name, seed, {"val_loss": 2.0 + gap + spread * (-1.5 + seed)})
     rows = {row.name: row for row in read_study(made, "a_study").variants if row.name in gaps}
     words = {name: row.verdict.word for name, row in rows.items() if row.verdict}
-    assert [words[name] for name in ("a=v0", "a=v1", "a=v2")] == ["needed", "not needed", "not needed"]
+    assert [words[name] for name in ("a=v0", "a=v1", "a=v2")] == ["needed", "not needed", "better"]
     undecided = [name for name, word in words.items() if word == "undecided"]
     assert len(undecided) >= 2
     for first in (list(rows.values()), list(rows.values())[::-1]):

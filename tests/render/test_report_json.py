@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 from types import SimpleNamespace
+from typing import get_args
 
 import jsonschema
 import pytest
@@ -14,7 +15,7 @@ from fake_store import NOON, FakeStore, fake_store
 from ablate.analysis import read_study
 from ablate.render.as_json import designed_json, study_json, to_text
 from ablate.render.listing import studies_json
-from ablate.stats import Allowance, judge
+from ablate.stats import Allowance, Word, judge
 from ablate.store.records import StudySummary, TrialState
 
 NUMBER = {"type": ["number", "null"]}
@@ -47,7 +48,7 @@ SCHEMA = {
                             "difference": NUMBER,
                             "low": NUMBER,
                             "high": NUMBER,
-                            "verdict": {"enum": ["needed", "not needed", "undecided", "diverged"]},
+                            "verdict": {"enum": list(get_args(Word))},
                         },
                     },
                 },

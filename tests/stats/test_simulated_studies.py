@@ -34,6 +34,9 @@ def test_no_truth_gives_more_than_five_false_verdicts_in_a_hundred(
     for truth in (MARGIN, 0.055, 0.075, 0.5):
         wrong = rate(decide(simulated(truth, seeds, 2, sd), MARGIN, schedule).not_needed)
         assert wrong.low <= 0.05
+    for truth in (-MARGIN, -0.03, 0.5):  # `better` is false down to minus the margin
+        wrong = rate(decide(simulated(truth, seeds, 8, sd), MARGIN, schedule).better)
+        assert wrong.low <= 0.05
     at_margin = decide(simulated(MARGIN, seeds, 3, sd), MARGIN, schedule)
     for happened in (at_margin.needed, at_margin.not_needed):  # and the 5 % are not left unused
         assert rate(happened).high >= 0.05
@@ -79,26 +82,28 @@ def test_sequential_seeds_decide_as_often_with_fewer() -> None:
 )
 def test_the_simulated_rule_is_the_rule_of_verdicts(seeds: int, schedule: SeedSchedule | None) -> None:
     rng = np.random.default_rng(9)
-    differences = rng.uniform(-0.02, 0.12, (150, 1)) + rng.normal(0, SD, (150, seeds))
+    differences = rng.uniform(-0.12, 0.12, (250, 1)) + rng.normal(0, SD, (250, seeds))
     decided = decide(differences, MARGIN, schedule)
     words = np.where(decided.needed, "needed", np.where(decided.not_needed, "not needed", "undecided"))
-    zeros = dict.fromkeys(range(seeds), 0.0)
-    for row, word in zip(differences.tolist(), words, strict=True):
+    words = np.where(decided.better, "better", words)
+    for whole, used, word in zip(differences.tolist(), decided.seeds, words, strict=True):
+        row = whole[:used]  # a decided comparison gets no further seeds
+        zeros = dict.fromkeys(range(used), 0.0)
         straight = judge(dict(enumerate(row)), zeros, margin=MARGIN, direction="minimize", schedule=schedule)
         turned = judge(zeros, dict(enumerate(row)), margin=MARGIN, direction="maximize", schedule=schedule)
         assert straight.word == turned.word == word
-    assert len(set(words)) == 3
+    assert len(set(words)) == 4
 
 
 def test_a_decision_stays_when_seeds_are_added() -> None:
     rng = np.random.default_rng(10)
     for _ in range(60):
-        row = dict(enumerate((rng.uniform(0, 0.1) + rng.normal(0, SD, 12)).tolist()))
+        row = dict(enumerate((rng.uniform(-0.1, 0.1) + rng.normal(0, SD, 12)).tolist()))
         zeros, decided = dict.fromkeys(row, 0.0), ""
         for seeds in range(2, 13):
             some = {seed: row[seed] for seed in range(seeds)}
             word = judge(some, zeros, margin=MARGIN, direction="minimize", schedule=SeedSchedule(3, 12)).word
-            assert decided in ("", word)
+            assert word in (decided, "better") if decided == "not needed" else decided in ("", word)
             decided = "" if word == "undecided" else word
 
 

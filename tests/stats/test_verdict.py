@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -13,11 +14,12 @@ from scipy import stats
 from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import DescrStatsW
 
-from ablate.stats import Direction, ExtendedSeeds, Verdict, judge
+from ablate.stats import Direction, ExtendedSeeds, SeedPlan, SeedSchedule, Verdict, judge
 from ablate.stats.make_boundaries import running_p
+from ablate.stats.simulate import rate
 from ablate.stats.verdict import advised_schedule, further_seeds
 
-ORDER = {"not needed": 0, "undecided": 1, "needed": 2}
+ORDER = {"better": 0, "not needed": 0, "undecided": 1, "needed": 2}
 
 
 def by_seed(values: Sequence[float]) -> dict[int, float]:
@@ -38,12 +40,18 @@ def test_verdict_agrees_with_statsmodels(n: int, margin: float) -> None:
         described = DescrStatsW(differences)
         _, p_needed, _ = described.ttest_mean(margin, alternative="larger")
         _, p_not_needed, _ = described.ttest_mean(margin, alternative="smaller")
-        word = "needed" if p_needed < 0.05 else "not needed" if p_not_needed < 0.05 else "undecided"
+        _, p_better, _ = described.ttest_mean(-margin, alternative="smaller")
+        word = "better" if p_better < 0.05 else "not needed" if p_not_needed < 0.05 else "undecided"
+        word = "needed" if p_needed < 0.05 else word
         verdict = judge_differences(differences.tolist(), margin)
         assert verdict.word == word
-        assert verdict.sentence.startswith(f"{word}: ")
+        assert verdict.sentence.startswith("better by at least " if word == "better" else f"{word}: ")
+        assert (verdict.p_needed, verdict.p_not_needed, verdict.p_better) == pytest.approx(
+            (p_needed, p_not_needed, p_better)
+        )
         seen.add(word)
-    assert len(seen) == 3
+    assert {"needed", "undecided"} < seen
+    assert ("better" in seen) == (margin < 0.2), "the truths reach down to -0.2 plus the margin"
 
 
 @pytest.mark.parametrize("n", [3, 5, 10])
@@ -58,6 +66,9 @@ def test_at_the_boundary_each_wrong_word_comes_up_five_times_in_a_hundred(n: int
         words.append(judge(by_seed(variant), by_seed(baseline), margin=margin, direction="minimize").word)
     for word in ("needed", "not needed"):
         assert stats.binomtest(words.count(word), trials, 0.05).pvalue > 0.001
+    better = rng.normal(-margin, 0.03, (trials, n)).tolist()
+    found = [judge_differences(row, margin).word for row in better]
+    assert stats.binomtest(found.count("better"), trials, 0.05).pvalue > 0.001
 
 
 @pytest.mark.parametrize("n", [3, 5, 10])
@@ -99,6 +110,7 @@ def test_a_wider_margin_never_makes_a_part_more_needed(
     narrow = judge(variant, baseline, margin=margin, direction=direction)
     wide = judge(variant, baseline, margin=margin + more, direction=direction)
     assert ORDER[wide.word] <= ORDER[narrow.word]
+    assert wide.word != "better" or narrow.word == "better"
 
 
 @settings(max_examples=200)
@@ -120,13 +132,46 @@ def test_what_the_sentence_says_is_true(differences: list[float], margin: float)
         assert verdict.word == "undecided"
 
 
+def test_each_word_has_a_form_for_replacements() -> None:
+    said = {}
+    for gap in (0.125, 0.0, -0.125):
+        verdict = judge_differences([gap, gap + 1e-9], 0.02)
+        replaced = verdict.of_replacement()
+        assert (replaced.is_worse, replaced.is_acceptable) == (verdict.is_worse, verdict.is_acceptable)
+        assert dataclasses.replace(replaced, word=verdict.word, sentence=verdict.sentence) == verdict
+        said[verdict.word] = replaced.sentence
+    assert said == {
+        "needed": "worse by at least 0.12",
+        "not needed": "not worse: at most 3.7e-09 worse, margin 0.02",
+        "better": "better by at least 0.12",
+    }
+    undecided = judge_differences([0.02, 0.03], 0.02)
+    assert undecided.of_replacement() == undecided
+
+
+@pytest.mark.parametrize("schedule", [SeedSchedule(3, 12), ExtendedSeeds((3, 12))], ids=["schedule", "added"])
+def test_better_is_wrong_five_times_in_a_hundred_over_all_looks(schedule: SeedPlan) -> None:
+    # At minus the margin it is wrong whenever it is said; all twelve seeds are there, so that every look could say it.
+    rng, margin, trials = np.random.default_rng(17), 0.02, 1500
+    rows = rng.normal(-margin, 0.01, (trials, 12)).tolist()
+    verdicts = [
+        judge(by_seed(row), by_seed([0.0] * 12), margin=margin, direction="minimize", schedule=schedule) for row in rows
+    ]
+    wrong = [verdict.word == "better" for verdict in verdicts]
+    assert rate(np.array(wrong)).low <= (0.06 if isinstance(schedule, ExtendedSeeds) else 0.05)
+    assert np.mean(wrong) > 0.02
+    for verdict in verdicts:
+        assert (verdict.p_better <= 0.05) == (verdict.word == "better")
+
+
 def test_sentences() -> None:
     # Hardly any spread: the bound is the difference itself.
     assert judge_differences([0.125, 0.125 + 1e-9], 0.02).sentence == "needed: worse by at least 0.12"
     assert judge_differences([0.0078125] * 3 + [0.0078126], 0.02).sentence.startswith(
         "not needed: at most 0.0079 worse"
     )
-    assert judge_differences([-0.25, -0.25 - 1e-9], 0.02).sentence == "not needed: better by at least 0.24"
+    assert judge_differences([-0.25, -0.25 - 1e-9], 0.02).sentence == "better by at least 0.24"
+    assert judge_differences([-0.25, -0.25 - 1e-9], 0.5).sentence == "not needed: better by at least 0.24"
     at_margin = judge_differences([0.125 - 1e-9, 0.125 + 1e-9], 0.125)
     assert (at_margin.sentence, at_margin.further_seeds) == (
         "undecided: more than 100 more seeds would be required",

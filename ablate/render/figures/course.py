@@ -12,7 +12,7 @@ from ablate.analysis.findings import Findings
 from ablate.analysis.rows import Course, VariantRow
 from ablate.analysis.text import plural
 from ablate.render.blocks import Picture
-from ablate.render.figures.style import BLACK, BLUE, GREY, LOOKS, WIDTH, verbatim, wrapped
+from ablate.render.figures.style import BLACK, BLUE, GREY, WIDTH, legend_of, look_of, verbatim, wrapped
 from ablate.render.table import groups
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _draw(panel: Axes, course: Course, margin: float) -> None:
     panel.fill_between(steps, low, high, color=BLUE, alpha=0.25, linewidth=0)
     panel.plot(steps, [point.difference for point in points], color=BLUE, linewidth=1.2)
     for point in points:
-        colour, marker = LOOKS[point.word]
+        colour, marker = look_of(point.word)
         panel.plot(point.step, point.difference, color=colour, marker=marker, markersize=4, linestyle="none")
 
 
@@ -99,8 +99,7 @@ def _explain(figure: Figure, shown: list[VariantRow]) -> None:
     present = {point.word for row in shown if row.course is not None for point in row.course.points}
     marks = [
         Line2D([], [], color=colour, marker=marker, markersize=4, linestyle="none", label=word)
-        for word, (colour, marker) in LOOKS.items()
-        if word in present
+        for word, colour, marker in legend_of(present)
     ]
     figure.legend(handles=marks, loc="outside upper right", ncols=len(marks))
 

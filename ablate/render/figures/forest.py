@@ -10,7 +10,7 @@ from ablate.analysis.findings import Findings
 from ablate.analysis.rows import SELECTED, VariantRow
 from ablate.analysis.study import StudyReport
 from ablate.render.blocks import Picture
-from ablate.render.figures.style import BLACK, GREY, LOOKS, WIDTH, verbatim, wrapped
+from ablate.render.figures.style import BLACK, GREY, WIDTH, legend_of, look_of, verbatim, wrapped
 from ablate.render.table import groups
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def forest(findings: Findings) -> Figure:
 
 def _compare(axes: Axes, row: VariantRow, report: StudyReport, height: float) -> None:
     assert row.difference is not None
-    colour, marker = LOOKS[_word(row)]
+    colour, marker = look_of(_word(row))
     paired = row.difference
     if row.diverged or paired.difference is None:  # the mean of the seeds that finished is biased
         edge, inwards = (0.985, -8) if report.direction == "minimize" else (0.015, 8)
@@ -130,8 +130,7 @@ def _explain(figure: Figure, report: StudyReport) -> None:
     present = {_word(row) for row in report.variants if _compared(row)}
     marks = [
         Line2D([], [], color=colour, marker=marker, markersize=6, linewidth=2, label=word)
-        for word, (colour, marker) in LOOKS.items()
-        if word in present
+        for word, colour, marker in legend_of(present)
     ]
     figure.legend(handles=marks, loc="outside upper right", ncols=len(marks))
 

@@ -9,19 +9,21 @@ from ablate.analysis.findings import Findings
 from ablate.analysis.path import Removal, RemovalPath, VariantSummary
 from ablate.render.blocks import Picture
 from ablate.render.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION, WIDTH, verbatim
+from ablate.stats.verdict import removal_word
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 OTHERS = {
+    "better": (BLUE, "^", "white"),
     "not needed": (GREEN, "o", "white"),
     "undecided": (ORANGE, "x", ORANGE),
     "needed": (VERMILLION, "+", VERMILLION),
     "diverged": (PURPLE, "X", PURPLE),
 }
 """Verdict on a removal that is no step of the path, to its colour, its marker and the colour within."""
-WORDS = {"not needed": "could go too"}
+WORDS = {"not needed": "could go too", "better": "better without too"}
 
 
 def pictures(findings: Findings) -> tuple[Picture, ...]:
@@ -91,7 +93,7 @@ def _other(axes: Axes, where: float, one: Removal) -> None:
         colour, marker, _ = OTHERS["diverged"]
         axes.plot(where, 0.96, color=colour, marker=marker, markersize=5, transform=axes.get_xaxis_transform())
     elif paired is not None and paired.difference is not None:
-        colour, marker, face = OTHERS[one.verdict.word]
+        colour, marker, face = OTHERS[removal_word(one.verdict.word)]
         axes.plot(
             where,
             paired.difference,
@@ -106,7 +108,7 @@ def _other(axes: Axes, where: float, one: Removal) -> None:
 def _explain(axes: Axes, path: RemovalPath) -> None:
     from matplotlib.lines import Line2D
 
-    words = {one.verdict.word for tried in path.rounds for one in tried if not one.on_path}
+    words = {removal_word(one.verdict.word) for tried in path.rounds for one in tried if not one.on_path}
     marks = [("step of the path", BLUE, "s", BLUE)] if path.steps else []
     marks += [(WORDS.get(word, word), *look) for word, look in OTHERS.items() if word in words]
     handles = [

@@ -11,7 +11,7 @@ from ablate.analysis.findings import Findings
 from ablate.analysis.scaling import Scaling, Scalings
 from ablate.analysis.text import plural
 from ablate.render.blocks import Picture
-from ablate.render.figures.style import BLACK, BLUE, LOOKS, WIDTH, verbatim, wrapped
+from ablate.render.figures.style import BLACK, BLUE, WIDTH, look_of, verbatim, wrapped
 from ablate.spec.budgets import BUDGET
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _draw(panel: Axes, one: Scaling, scalings: Scalings, margin: float) -> None:
     )
     for point in known:
         low, high = point.difference.low, point.difference.high
-        colour, marker = LOOKS[point.verdict.word]
+        colour, marker = look_of(point.verdict.word)
         if low is not None and high is not None:
             panel.plot([point.at, point.at], [low, high], color=colour, linewidth=1.2)
         panel.plot(point.at, point.difference.difference or 0.0, color=colour, marker=marker, markersize=5)

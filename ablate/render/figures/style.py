@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from typing import Any
 
 from ablate.analysis.rows import SELECTED
+from ablate.stats.verdict import removal_word
 
 BLACK, GREY, ORANGE, BLUE, GREEN, VERMILLION, PURPLE = (
     "#000000", "#767676", "#E69F00", "#0072B2", "#009E73", "#D55E00", "#CC79A7",
 )  # fmt: skip
 LOOKS = {
-    "needed": (VERMILLION, "s"),
+    "better": (BLUE, "^"),
     "not needed": (GREEN, "o"),
+    "needed": (VERMILLION, "s"),
     "undecided": (ORANGE, "D"),
     "diverged": (PURPLE, "X"),
     SELECTED: (BLACK, "v"),
 }
-"""Verdict, or its replacement, to colour and marker."""
+"""Verdict, or what stands in its place, to colour and marker; `worse` and `not worse` look as words on removals do."""
 
 STYLE: dict[Any, Any] = {
     "font.size": 8.0,
@@ -36,6 +39,17 @@ STYLE: dict[Any, Any] = {
 }
 WIDTH = 7.0
 """Inches: the text width of a page."""
+
+
+def look_of(word: str) -> tuple[str, str]:
+    """Colour and marker of a verdict or of what stands in its place."""
+    return LOOKS[removal_word(word)]
+
+
+def legend_of(words: Set[str]) -> list[tuple[str, str, str]]:
+    """Label, colour and marker for each look that these words have."""
+    alike = {kept: [word for word in sorted(words) if removal_word(word) == kept] for kept in LOOKS}
+    return [(" or ".join(alike[kept]), *look) for kept, look in LOOKS.items() if alike[kept]]
 
 
 def verbatim(text: str) -> str:

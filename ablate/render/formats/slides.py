@@ -23,6 +23,7 @@ from ablate.render.formats import Format, Place
 from ablate.render.formats.html import HEAD
 from ablate.render.formats.html import prose as html_prose
 from ablate.render.table import groups
+from ablate.stats.verdict import ACCEPTABLE, WORSE
 from ablate.store.records import VariantRecord
 
 WIDTH, HEIGHT = 1280, 720
@@ -102,7 +103,11 @@ footer p {{ margin: 0 0 0.15rem; }}
 </html>
 """
 )
-_SIGNS = {"supported": "good", "not needed": "good", "refuted": "bad", "needed": "bad", "diverged": "other"}
+_SIGNS: dict[str, str] = {
+    **dict.fromkeys(("supported", *ACCEPTABLE), "good"),
+    **dict.fromkeys(("refuted", *WORSE), "bad"),
+    "diverged": "other",
+}
 _BREAKS = re.compile(r"(?<=[,=@])(?=[a-z])")
 _DARK = "(prefers-color-scheme: dark)"
 
@@ -135,7 +140,7 @@ def slides(findings: Findings, after: str | None = None) -> str:
 
 
 def shown_variant(report: StudyReport) -> str | None:
-    """The variant whose block is shown: the smallest that is not needed, else the first with a verdict, else the first.
+    """The variant whose block is shown: the smallest that a verdict accepts, else the first judged, else the first.
 
     Those with the block of the baseline are left out, unless all have it. None if there is no variant but the baseline.
     """
@@ -143,7 +148,7 @@ def shown_variant(report: StudyReport) -> str | None:
     baseline = report.record.baseline
     others = [row for row in report.variants if row.name != baseline]
     others = [row for row in others if blocks[row.name] != blocks[baseline]] or others
-    fine = [row for row in others if row.verdict is not None and row.verdict.word == "not needed"]
+    fine = [row for row in others if row.verdict is not None and row.verdict.is_acceptable]
     if fine:
         return min(fine, key=lambda row: row.parameters).name
     judged = [row for row in others if row.verdict is not None]

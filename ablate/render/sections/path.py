@@ -70,7 +70,7 @@ def confirmation(path: RemovalPath) -> str:
         )
     seeds = plural(path.confirmations[0].difference.n, "fresh seed")
     if len(path.confirmed) == len(path.steps):
-        last = path.confirmations[-1].verdict.sentence.partition(": ")[2]
+        last = path.confirmations[-1].verdict.reason
         return f"On {seeds} that took no part in the choice the whole path is confirmed: {last}."
     failed = path.confirmations[len(path.confirmed)] if len(path.confirmed) < len(path.confirmations) else None
     why = f" ({failed.variant} {failed.verdict.sentence})" if failed else ""
