@@ -13,6 +13,7 @@ from ablate.spec.design import DesignContext, DesignSpec, PointCost
 from ablate.stats import Direction
 from ablate.store.records import (
     CurvePoint,
+    DesignTraits,
     PlannedTrial,
     Recording,
     StudyRecord,
@@ -91,13 +92,14 @@ def study_in_memory(
     )
     made = MemoryStore()
     design, shifts = spec.build(context), rng.normal(0, 0.05, 10_000)
+    declared = {point.name for point in design.points()}
     planned: list[PlannedTrial] = []
     variants: dict[str, VariantRecord] = {}
     while proposals := design.ask():
         for point, seed in ((proposal.point, proposal.seed) for proposal in proposals):
+            chosen, size = point.name not in declared, parameters(point.settings)
             variants.setdefault(
-                point.name,
-                VariantRecord(point.name, point.name, dict(point.settings), {}, parameters(point.settings)),
+                point.name, VariantRecord(point.name, point.name, dict(point.settings), {}, size, chosen=chosen)
             )
             planned.append(PlannedTrial(f"{point.name}/{seed}", point.name, seed, point.role))
             # Half of the variance of a difference is the baseline's, which all comparisons share.
@@ -116,6 +118,7 @@ def study_in_memory(
         text="",
         objective={"metric": "val_loss", "direction": DIRECTION, "margin": MARGIN},
         baseline="baseline",
+        traits=DesignTraits(chooses=spec.chooses, adds_seeds=spec.adds_seeds, finds_best=spec.finds_best),
         created_at=_NOON,
         updated_at=_NOON,
         variants=tuple(variants.values()),

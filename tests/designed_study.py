@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 from fake_store import FakeStore, fake_store
 
-from ablate.analysis.confirming import CHOOSING
 from ablate.analysis.runs import VariantRuns, read_runs
 from ablate.designs.base import DesignContext, DesignSpec, Point, PointCost
 from ablate.roles import TrialRole
 from ablate.spec.design import DESIGNS
-from ablate.store.records import PlannedTrial, TrialState, VariantRecord
+from ablate.store.records import DesignTraits, PlannedTrial, TrialState, VariantRecord
 
 Landscape = Callable[[Mapping[str, str], Mapping[str, Any]], float | None]
 """Settings and values to the loss without noise; None where training diverges."""
@@ -46,9 +45,8 @@ def run(
 
     Seeds shift all variants alike; noise is each trial's own.
     """
-    if design["kind"] in CHOOSING:
-        design = {"confirm": 0, **design}
-    spec: DesignSpec = DESIGNS.members()[design["kind"]].model_validate(design)  # type: ignore[assignment]
+    kind: type[DesignSpec] = DESIGNS.members()[design["kind"]]  # type: ignore[assignment]
+    spec = kind.model_validate({"confirm": 0, **design} if "confirm" in kind.model_fields else design)
     context = DesignContext(
         switches={name: tuple(settings) for name, settings in switches.items()},
         variants=variants or {},
@@ -61,13 +59,14 @@ def run(
     shifts = rng.normal(0, 1, 4000)
     made = fake_store({"baseline": ({}, 0)}, direction=direction, margin=margin)
     asked = spec.build(context)
+    declared = {point.name for point in asked.points()}
     while (proposals := asked.ask()) and len(planned) < most:
         for proposal in proposals:
             point, seed = proposal.point, proposal.seed
             settings = {**point.settings, **{path: str(value) for path, value in point.values.items()}}
+            parameters, chosen = kept_parameters(point.settings), point.name not in declared
             found.setdefault(
-                point.name,
-                VariantRecord(point.name, f"hash {point.name}", settings, {}, kept_parameters(point.settings), 8),
+                point.name, VariantRecord(point.name, f"hash {point.name}", settings, {}, parameters, 8, chosen)
             )
             planned.append(PlannedTrial(f"{point.name}/{seed}", point.name, seed, point.role))
             if len(planned) > most:
@@ -86,6 +85,7 @@ def run(
         confirm_trials=tuple(one for one in planned if one.role is TrialRole.CONFIRMATION),
         baseline=next(iter(found)),
         space=space | {"design": spec.model_dump(mode="json")},
+        traits=DesignTraits(spec.chooses, spec.adds_seeds, spec.plans_points, bool(spec.paths()), spec.finds_best),
     )
     return made
 

@@ -10,21 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
-from ablate.store.records import StudyRecord, VariantRecord
-
-CHOOSING = frozenset({"search", "simplify"})
-"""Designs that choose variants by the results of earlier ones."""
-
-
-def was_chosen(variant: VariantRecord, record: StudyRecord) -> bool:
-    """Whether results led to a variant: no point that the design named before them."""
-    design = record.space.get("design", {}).get("kind")
-    if design not in CHOOSING or variant.name == record.baseline:
-        return False
-    if design == "simplify":
-        baseline = next(one for one in record.variants if one.name == record.baseline).settings
-        return sum(setting != baseline.get(switch) for switch, setting in variant.settings.items()) > 1
-    return variant.name not in record.space.get("variants", {})
+from ablate.store.records import StudyRecord
 
 
 def confirming(record: StudyRecord) -> StudyRecord:

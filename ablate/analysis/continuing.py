@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ablate.analysis.runs import takes_schedule
 from ablate.analysis.sentences import advised_seeds
 from ablate.analysis.study import StudyReport
 
@@ -16,7 +15,7 @@ def deciding_seeds(report: StudyReport) -> str:
         An empty text if nothing is undecided, if more seeds than a schedule has would be needed, or if the design adds
         seeds already or cannot add any.
     """
-    if report.unit != "seed" or not takes_schedule(report.record):
+    if report.unit != "seed" or not report.record.traits.adds_seeds:
         return ""
     undecided = [row for row in report.variants if row.verdict is not None and row.verdict.word == "undecided"]
     advised = advised_seeds(undecided, report.schedule)

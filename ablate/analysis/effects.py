@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ablate.analysis.confirming import CHOOSING
 from ablate.analysis.factors import crosses, factors_of
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
 from ablate.analysis.scaling import at_own_length
@@ -145,7 +144,7 @@ def effects_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> StudyEff
         counted_as=worst if diverged else None,
         pruned=sum(len(run.pruned) for run in runs.values()),
         axes=tuple(factors.axes),
-        chosen=record.space.get("design", {}).get("kind") in CHOOSING,
+        chosen=record.traits.chooses,
     )
 
 

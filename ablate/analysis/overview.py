@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ablate.analysis.allowances import Allowances
-from ablate.analysis.confirming import was_chosen
 from ablate.analysis.runs import seed_schedule
 from ablate.analysis.scaling import at_own_length
 from ablate.stats import judge, paired_difference, tails_of
@@ -120,7 +119,7 @@ def _sufficient(
         if variant != record.baseline and not diverged[variant]
     ]
     allowances = Allowances(record.baseline, failed, tails=tails_of(differences))
-    chosen = {variant.name for variant in record.variants if was_chosen(variant, record)}
+    chosen = {variant.name for variant in record.variants if variant.chosen}
     for variant in values:
         if variant != record.baseline and values[variant]:
             if variant in chosen:

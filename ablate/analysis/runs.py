@@ -7,9 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pydantic_core import PydanticCustomError
-
-from ablate.spec.design import DESIGNS, DesignSpec
 from ablate.stats import SeedPlan, seeds_declared
 from ablate.store.records import (
     WINDOWS,
@@ -132,15 +129,3 @@ def seed_schedule(record: StudyRecord) -> SeedPlan | None:
     """How a study adds seeds; None if their number is fixed and was so from its first results on."""
     now = record.space.get("design", {}).get("seeds")
     return seeds_declared([*(before.seeds for before in record.declared_before), now])
-
-
-def takes_schedule(record: StudyRecord) -> bool:
-    """Whether the design of a study can add seeds to what is undecided; not if its kind is unknown here."""
-    design = record.space.get("design", {})
-    if "kind" not in design:  # a record that no space made refuses nothing
-        return True
-    try:
-        kind = DESIGNS.member(design["kind"])
-    except PydanticCustomError:
-        return False
-    return issubclass(kind, DesignSpec) and kind.adds_seeds

@@ -11,7 +11,7 @@ from ablate.analysis import caveats as doubts
 from ablate.analysis.allowances import Allowances, read_allowances, worst_results
 from ablate.analysis.changes import Change, changes_of
 from ablate.analysis.claims import ClaimVerdict, judge_claims
-from ablate.analysis.confirming import CHOOSING, confirming, read_confirming, was_chosen
+from ablate.analysis.confirming import confirming, read_confirming
 from ablate.analysis.course import CourseRule, comparable_before_end, course_of, course_sentences, has_own_schedule
 from ablate.analysis.curves import Axis, Line, line
 from ablate.analysis.declared import declared_otherwise, seeds_added
@@ -27,7 +27,6 @@ from ablate.analysis.runs import (
     pairs_windows,
     read_runs,
     seed_schedule,
-    takes_schedule,
 )
 from ablate.analysis.scaling import Scalings, at_own_length, read_scalings, scaling_sentences
 from ablate.analysis.sentences import Judged, answer_sentences, best_sentence, chosen_sentences, window_sentences
@@ -218,7 +217,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
     )
     windows = len(runs[baseline.name].windows.get(metric, ()))
     healed = [variant.name for variant in record.variants if is_trained(variant)] if windows else []
-    judged = Judged(metric, direction, margin, question.schedule, question.unit, takes_schedule(record))
+    judged = Judged(metric, direction, margin, question.schedule, question.unit, record.traits.adds_seeds)
     draw_sd = window_noise(record, runs)
     verdicts_in_words = (
         *answer_sentences(rows, first, together, judged),
@@ -227,7 +226,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         *(trivial_sentences(standings, trivial) if trivial else ()),
         *chosen_sentences(rows),
         *window_sentence(draw_sd, margin, record),
-        *(best_sentence(rows, metric, direction, margin) if _searches(record) else ()),
+        *(best_sentence(rows, metric, direction, margin) if record.traits.finds_best else ()),
     )
     return StudyReport(
         record=record,
@@ -278,15 +277,9 @@ def _standings(
 
 def _may_have_budgets(record: StudyRecord) -> bool:
     """Whether the space has no budgets and could have some, as far as its record tells (`check_budgets`)."""
-    design, match = record.space.get("design", {}), record.space.get("match", {})
-    names_points = design.get("kind") not in {*CHOOSING, "population"} and "path" not in design
-    return names_points and not record.space.get("budgets") and match.get("equal", "steps") in ("steps", "parameters")
-
-
-def _searches(record: StudyRecord) -> bool:
-    """Whether its design looks for the best point by one objective; by several there is a front instead."""
-    design = record.space.get("design", {})
-    return "sampler" in design and len(design.get("objectives", ())) < 2
+    traits, match = record.traits, record.space.get("match", {}).get("equal", "steps")
+    may = traits.plans_points and not traits.sets_values
+    return may and not record.space.get("budgets") and match in ("steps", "parameters")
 
 
 def _scouting(store: StudyReader, record: StudyRecord, metric: str) -> Mapping[str, VariantRuns]:
@@ -302,7 +295,7 @@ def _row(
     question: _Question,
 ) -> VariantRow:
     runs, baseline_runs = all_runs[variant.name], all_runs[baseline.name]
-    chosen = was_chosen(variant, question.record)
+    chosen = variant.chosen
     ours, theirs, asked = runs, baseline_runs, question
     if variant.name in fresh and variant.name != baseline.name:
         ours, theirs, chosen = fresh[variant.name], fresh[baseline.name], False

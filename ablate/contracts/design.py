@@ -9,7 +9,17 @@ from dataclasses import dataclass
 
 from ablate.contracts.contract import Contract, by_name, round_trips_through_json
 from ablate.errors import AblateError
-from ablate.spec.design import BASELINE, DESIGNS, Design, DesignContext, DesignSpec, Point, PointCost, Proposal
+from ablate.spec.design import (
+    BASELINE,
+    DESIGNS,
+    Design,
+    DesignContext,
+    DesignSpec,
+    Point,
+    PointCost,
+    Proposal,
+    SeedsSpec,
+)
 
 _MOST = 2000
 """Largest number of proposals of a design over these small spaces; a design that makes more does not terminate."""
@@ -135,6 +145,34 @@ def handles_all_trials_diverging(spec: DesignSpec, context: SpaceContext) -> Ite
         yield f"it has not ended after {_MOST} trials that all diverged"
 
 
+def declares_that_it_chooses(spec: DesignSpec, context: SpaceContext) -> Iterator[str]:
+    """Unless it sets `chooses`, results change none of its trials, and `points` names all their points."""
+    if spec.chooses or (spec.adds_seeds and isinstance(spec.seeds, SeedsSpec)):
+        return
+    remedy = "set `chooses = True`, so that no variant has a verdict from the seeds that chose it"
+    driven = [_drive(spec.build(context.context()), landscape) for landscape in (_rough, _rougher, _fewer, _more)]
+    if any(sorted(map(repr, _plain(one))) != sorted(map(repr, _plain(driven[0]))) for one in driven):
+        yield f"results change which trials it proposes: {remedy}"
+    named = {point.name for point in spec.build(context.context()).points()}
+    if later := sorted({one.point.name for trials in driven for one in trials} - named):
+        yield f"`points` does not name {later[0]}, which it proposes: {remedy}"
+
+
+def _rougher(point: Point, seed: int) -> float | None:
+    """Other results than those of `_rough`."""
+    return _rough(point, seed + 1000)
+
+
+def _fewer(point: Point, seed: int) -> float:
+    """The fewer parts are on, the better."""
+    return 0.01 * seed + sum(setting == "on" for setting in point.settings.values())
+
+
+def _more(point: Point, seed: int) -> float:
+    """The more parts are on, the better."""
+    return 0.01 * seed - sum(setting == "on" for setting in point.settings.values())
+
+
 def _contexts(spec: DesignSpec) -> list[SpaceContext]:
     spaces = [SpaceContext(_MIXED, refuses=True), SpaceContext(_MIXED, refuses=False)]
     return [
@@ -164,6 +202,7 @@ CONTRACT: Contract[DesignSpec, SpaceContext] = Contract(
         is_deterministic,
         waits_for_results,
         handles_all_trials_diverging,
+        declares_that_it_chooses,
         round_trips_through_json,
     ),
     contexts=_contexts,

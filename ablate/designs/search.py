@@ -282,6 +282,7 @@ class SearchSpec(DesignSpec):
 
     kind: Literal["search"] = "search"
     plans_points = False
+    chooses = True
     sampler: SamplerName = "tpe"
     """`tpe` (tree-structured Parzen estimator), `gp` (Gaussian process), `nsga2` and `nsga3` (evolutionary), `cmaes`
     (numeric ranges only; switches keep the settings of the baseline) or `random`."""
@@ -313,6 +314,11 @@ class SearchSpec(DesignSpec):
             rule = "CMA-ES needs at least two numeric ranges"
             raise refusal(("sampler",), self.sampler, rule, "Add `ranges`, or choose `tpe`.")
         return self
+
+    @property
+    def finds_best(self) -> bool:
+        """Of several objectives there is a front instead."""
+        return len(self.objectives) == 1
 
     def paths(self) -> tuple[str, ...]:
         return tuple(self.ranges)

@@ -189,6 +189,7 @@ class SimplifySpec(DesignSpec):
 
     kind: Literal["simplify"] = "simplify"
     plans_points = False
+    chooses = True
     beam: int = Field(default=1, ge=1, le=100)
     """Number of variants kept after each round; 1: greedy."""
     cost: CostName = "parameters"

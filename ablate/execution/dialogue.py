@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ablate.designs.base import Design, Proposal
 from ablate.execution.attempt import Attempt
+from ablate.roles import TrialRole
 from ablate.store.records import CurvePoint, TrialOutcome, TrialRecord
 
 
@@ -45,6 +46,7 @@ class Dialogue:
         self._curves = curves
         self._ends: dict[str, _End] = {}
         self._askers: dict[str, list[Proposal]] = {}
+        self.has_compared = False  # whether the design knows a result of a trial that is compared
 
     def ask(self, proposal: Proposal, key: str) -> bool:
         """Register a proposal for a trial.
@@ -96,4 +98,5 @@ class Dialogue:
     def _tell(self, proposal: Proposal, end: _End) -> None:
         if end.speed is not None:
             self.design.timed(proposal.point, proposal.seed, end.speed)
+        self.has_compared = self.has_compared or proposal.point.role is TrialRole.COMPARISON
         self.design.tell(proposal.point, proposal.seed, end.value)

@@ -12,6 +12,7 @@ from ablate.store.leases import Lease
 from ablate.store.records import (
     SETTLED,
     CurvePoint,
+    DesignTraits,
     Environment,
     PlannedTrial,
     StudyDraft,
@@ -31,6 +32,7 @@ class Ledger:
 
     Attributes:
         replaced: The number of trials that the earlier plan of this study had, if the new plan has none of them.
+        chosen: Names of the variants that results led to.
 
     Args:
         store: Holds the rows.
@@ -47,6 +49,7 @@ class Ledger:
         self._environment = environment
         self._planned_before: frozenset[str] = frozenset()
         self.replaced = 0
+        self.chosen: set[str] = set()
 
     @property
     def where(self) -> str:
@@ -68,6 +71,7 @@ class Ledger:
         before = (*known.planned, *known.scout_trials, *known.confirm_trials) if known is not None else ()
         self._planned_before = frozenset(planned.key for planned in before)
         self.replaced = 0 if self._planned_before & {trial.key for trial in plan.trials} else len(before)
+        self.chosen = {variant.name for variant in plan.variants} - plan.declared
         self._write(plan, trivial)
         self._store.forget_unfinished([trial.key for trial in plan.trials], self._driver)
         return len(self.settled(plan.trials).keys() - self._planned_before)
@@ -78,12 +82,12 @@ class Ledger:
         whole = len(variants) <= _AT_ONCE and len(planned) <= _AT_ONCE
         self._store.begin_study(
             _draft(plan, trivial),
-            [_variant(variant) for variant in variants[:_AT_ONCE]],
+            [self._variant(variant) for variant in variants[:_AT_ONCE]],
             [_planned(trial) for trial in planned] if whole else [],
         )
         for start in range(_AT_ONCE, len(variants), _AT_ONCE):
             self._lease.renew()
-            self._store.add_variants(self._study, [_variant(each) for each in variants[start : start + _AT_ONCE]])
+            self._store.add_variants(self._study, [self._variant(each) for each in variants[start : start + _AT_ONCE]])
         for start in () if whole else range(0, len(planned), _AT_ONCE):
             self._lease.renew()
             self._store.plan_trials(self._study, [_planned(each) for each in planned[start : start + _AT_ONCE]])
@@ -93,12 +97,13 @@ class Ledger:
         """Write trials that the design has added since the study began."""
         added = list(trials)
         if added:
-            self._store.add_variants(self._study, [_variant(trial.variant) for trial in added])
+            self._store.add_variants(self._study, [self._variant(trial.variant) for trial in added])
             self._store.plan_trials(self._study, [_planned(trial) for trial in added])
             self._store.forget_unfinished([trial.key for trial in added], self._driver)
 
-    def promote(self, trials: Iterable[Trial]) -> None:
+    def promote(self, trials: Sequence[Trial]) -> None:
         """Write the role of trials that were planned as stages of others, and are asked for by the design now."""
+        self._store.add_variants(self._study, [self._variant(trial.variant) for trial in trials])
         self._store.plan_trials(self._study, [_planned(trial) for trial in trials])
 
     def settled(self, trials: Iterable[Trial], *, pruned: bool = False) -> dict[str, TrialRecord]:
@@ -170,6 +175,17 @@ class Ledger:
         """Reset these trials, which are marked as running."""
         self._store.forget_unfinished([trial.key for trial in trials], self._driver)
 
+    def _variant(self, variant: Variant) -> VariantRecord:
+        return VariantRecord(
+            name=variant.name,
+            hash=variant.hash,
+            settings=dict(variant.settings),
+            spec=variant.spec.model_dump(mode="json"),
+            parameters=variant.cost.parameters,
+            activation_bytes=variant.cost.activation_bytes,
+            chosen=variant.name in self.chosen,
+        )
+
 
 def _draft(plan: Plan, trivial: Mapping[str, Mapping[str, float]]) -> StudyDraft:
     space = plan.space
@@ -182,17 +198,13 @@ def _draft(plan: Plan, trivial: Mapping[str, Mapping[str, float]]) -> StudyDraft
         objective=space.objective.model_dump(mode="json"),
         baseline=plan.variants[0].name,
         trivial={name: dict(metrics) for name, metrics in trivial.items()},
-    )
-
-
-def _variant(variant: Variant) -> VariantRecord:
-    return VariantRecord(
-        name=variant.name,
-        hash=variant.hash,
-        settings=dict(variant.settings),
-        spec=variant.spec.model_dump(mode="json"),
-        parameters=variant.cost.parameters,
-        activation_bytes=variant.cost.activation_bytes,
+        traits=DesignTraits(
+            chooses=space.design.chooses,
+            adds_seeds=space.design.adds_seeds,
+            plans_points=space.design.plans_points,
+            sets_values=bool(space.design.paths()),
+            finds_best=space.design.finds_best,
+        ),
     )
 
 

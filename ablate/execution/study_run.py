@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from ablate.designs.base import BASELINE
 from ablate.errors import SpaceError, StoreError, StudyBusyError
 from ablate.execution.attempt import Attempt
 from ablate.execution.base import Engine
@@ -65,6 +66,7 @@ class StudyRun:
         self.design = planner.design()
         self.dialogue = Dialogue(self.design, planner.space.objective.metric, ledger.curves)
         self.trials: dict[str, Trial] = {}
+        self.declared: frozenset[str] = frozenset()
         self.waiting = Queue(packing, lambda: engine.size)
         self.attempts: dict[int, list[Attempt]] = {}
         self.members: dict[int, tuple[Trial, ...]] = {}  # of each job, those that left it included
@@ -93,6 +95,7 @@ class StudyRun:
                 " replaces it. They stay in the store: with another `name` here both studies could be shown"
             )
         self.trials = {trial.key: trial for trial in plan.trials}
+        self.declared = plan.declared
         self.sources = {before.key for trial in plan.trials for before in stages_of(trial)}
         self.renew()
         settled = self.ledger.settled(plan.trials, pruned=self.design.prunes)
@@ -126,6 +129,7 @@ class StudyRun:
         while proposals := self.design.ask():
             wanted = [(proposal, self.planner.trial(proposal)) for proposal in proposals]
             asked = [trial for _, trial in wanted if trial is not None]
+            self.ledger.chosen |= {trial.variant.name for trial in asked if self.is_chosen(trial)}
             before = [stage for trial in asked for stage in stages_of(trial)]
             self.sources |= {stage.key for stage in before}
             # A trial that is compared and gives its weights to another is planned as compared: the later entry counts.
@@ -137,6 +141,14 @@ class StudyRun:
                     self.design.tell(proposal.point, proposal.seed, None)
                 elif self.dialogue.ask(proposal, trial.key):
                     self.queue(self.trials[trial.key])
+
+    def is_chosen(self, trial: Trial) -> bool:
+        """Whether results led the design to this trial, so that its variant must be confirmed on other seeds."""
+        known = self.trials.get(trial.key)
+        if trial.role is not TrialRole.COMPARISON or (known is not None and known.role is TrialRole.COMPARISON):
+            return False
+        chooses = self.planner.space.design.chooses and self.dialogue.has_compared
+        return trial.variant.name != BASELINE and (chooses or trial.variant.name not in self.declared)
 
     def queue(self, trial: Trial) -> None:
         """Queue a trial once; one that starts from the weights of another is held back until that one has ended."""
@@ -190,7 +202,7 @@ class StudyRun:
         """Plan trials in the role that the design asks for, which were planned as stages of others only."""
         promoted = {trial.key: trial for trial in trials if trial.role is not TrialRole.STAGE}
         self.trials |= promoted
-        self.ledger.promote(promoted.values())
+        self.ledger.promote(list(promoted.values()))
 
     def start(self, pack: NextPack) -> None:
         """Submit trials to the engine as one job, without those that another study trains or has trained."""

@@ -28,6 +28,8 @@ class Plan:
     """Remarks of the design and the budget, one line each."""
     scouts: tuple[Variant, ...] = ()
     """Variants that are trained only to tune or time others."""
+    declared: frozenset[str] = frozenset()
+    """Names of the variants that the design names before any result."""
     later: tuple[Trial, ...] = ()
     """Trials whose settings depend on the results of earlier ones, such as tuning. Their cost is an estimate, and their
     keys are not final."""
@@ -48,8 +50,7 @@ def make_plan(planner: Planner) -> Plan:
     design = planner.design()
     points = design.points()
     planner.resolve_specs(points)
-    for point in points:
-        planner.resolve(point)
+    declared = frozenset(variant.name for point in points if (variant := planner.resolve(point)) is not None)
     _refuse_unmatched(planner)
     if BASELINE in planner.invalid:
         raise SpaceError(
@@ -83,6 +84,7 @@ def make_plan(planner: Planner) -> Plan:
             *(variant for digest, variant in planner.scouts.items() if digest in trained),
             *_variants_of(trial for trial in trials.values() if trial.role is TrialRole.STAGE),
         ),
+        declared=declared,
         later=tuple({trial.key: trial for trial in later if trial is not None}.values()),
     )
 

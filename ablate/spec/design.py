@@ -175,6 +175,9 @@ class DesignSpec(Kinded):
     family = DESIGNS
     plans_points: ClassVar[bool] = True
     """Whether it names all its points before any result."""
+    chooses: ClassVar[bool] = False
+    """Whether results decide which points it trains, or how often. What they led to has a verdict only from trials with
+    the role of a confirmation, on seeds that took no part in the choice. A schedule of seeds is no such choice."""
     adds_seeds: ClassVar[bool] = False
     """Whether `seeds` may be a schedule, so that undecided comparisons get further seeds."""
     seeds: Annotated[Annotated[int, Field(ge=1, le=MOST_SEEDS)] | SeedsSpec, ByForm] = 3
@@ -191,6 +194,11 @@ class DesignSpec(Kinded):
             rule = f"seeds from {MOST_SEEDS} on tune and time, and this design would reach {self.first_seed + most - 1}"
             raise refusal(("first_seed",), self.first_seed, rule, f"Set at most {MOST_SEEDS - most}.")
         return self
+
+    @property
+    def finds_best(self) -> bool:
+        """Whether it looks for the point with the best objective, which the answer then names."""
+        return False
 
     def paths(self) -> tuple[str, ...]:
         """Spec paths that the points of this design set in addition to those of the switches."""

@@ -15,6 +15,7 @@ from ablate.errors import NotFoundError
 from ablate.roles import TrialRole
 from ablate.store.records import (
     CurvePoint,
+    DesignTraits,
     Environment,
     PlannedTrial,
     Recording,
@@ -68,7 +69,7 @@ def study_row(connection: Connection, where: str, name: str) -> Row[Any]:
 
 def study_record(connection: Connection, row: Row[Any]) -> StudyRecord:
     """The record of a row of `studies`, with its variants and planned trials."""
-    variant_columns = (study_variants.c.name, study_variants.c.settings, variants)
+    variant_columns = (study_variants.c.name, study_variants.c.settings, study_variants.c.chosen, variants)
     variant_rows = connection.execute(
         select(*variant_columns)
         .join(variants, variants.c.hash == study_variants.c.variant_hash)
@@ -85,6 +86,7 @@ def study_record(connection: Connection, row: Row[Any]) -> StudyRecord:
     compared = {planned.variant for planned in trials if not planned.role.scouts}
     scouts = {planned.variant for planned in trials if planned.role.scouts} - compared
     values = {**row._mapping, "trivial": row.trivial or {}}  # older versions stored none
+    values["traits"] = DesignTraits(**row.traits or {})
     values["declared_before"] = tuple(map(declaration, row.declared_before or ()))
     return StudyRecord(
         **values,

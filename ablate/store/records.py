@@ -44,6 +44,7 @@ class VariantRecord:
         parameters: Trainable parameters of the model.
         activation_bytes: Bytes that one sequence keeps for the backward pass; None if an older version wrote the
             variant.
+        chosen: Whether results led the design to it, or to further trials of it, so that these cannot judge it.
     """
 
     name: str
@@ -52,6 +53,7 @@ class VariantRecord:
     spec: dict[str, Any]
     parameters: int
     activation_bytes: int | None = None
+    chosen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,25 @@ class PlannedTrial:
 
 
 @dataclass(frozen=True, slots=True)
+class DesignTraits:
+    """What the design of a study declares about its kind, so that reports need not know the kind.
+
+    Attributes:
+        chooses: Whether results decide which points it trains.
+        adds_seeds: Whether its seeds may be a schedule.
+        plans_points: Whether it names all its points before any result.
+        sets_values: Whether its points set values of spec paths besides those of switches.
+        finds_best: Whether it looks for the point with the best objective.
+    """
+
+    chooses: bool = False
+    adds_seeds: bool = True
+    plans_points: bool = True
+    sets_values: bool = False
+    finds_best: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class StudyDraft:
     """The data that a driver writes when it starts or resumes a study.
 
@@ -81,6 +102,7 @@ class StudyDraft:
         objective: Keys `metric`, `direction` (`minimize` or `maximize`), `margin` (in units of the metric).
         baseline: Name of the variant with which all others are compared.
         trivial: Metrics of trivial baselines on the data of the baseline, by name; all are finite.
+        traits: What its design declares.
     """
 
     name: str
@@ -91,6 +113,7 @@ class StudyDraft:
     objective: dict[str, Any]
     baseline: str
     trivial: dict[str, dict[str, float]] = field(default_factory=dict)
+    traits: DesignTraits = DesignTraits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +146,7 @@ class StudyRecord:
         scout_variants: What is trained only to tune or time others.
         scout_trials: The trials of those.
         confirm_trials: Those that train again, with fresh seeds, what a design chose by the others.
+        traits: What its design declares.
     """
 
     id: int
@@ -142,6 +166,7 @@ class StudyRecord:
     scout_trials: tuple[PlannedTrial, ...] = ()
     declared_before: tuple[Declaration, ...] = ()
     confirm_trials: tuple[PlannedTrial, ...] = ()
+    traits: DesignTraits = DesignTraits()
 
 
 @dataclass(frozen=True, slots=True)

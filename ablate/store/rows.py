@@ -57,6 +57,7 @@ def study_variant_row(study: int, position: int, variant: VariantRecord) -> dict
         "name": variant.name,
         "variant_hash": variant.hash,
         "settings": variant.settings,
+        "chosen": variant.chosen,
     }
 
 

@@ -25,6 +25,7 @@ from sqlalchemy import (
     Table,
     Text,
     TypeDecorator,
+    false,
     text,
 )
 from sqlalchemy.engine import Dialect
@@ -120,6 +121,7 @@ studies = Table(
     Column("baseline", String, nullable=False),
     Column("trivial", JSON),
     Column("declared_before", JSON(none_as_null=True)),
+    Column("traits", JSON(none_as_null=True)),
     Column("created_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
 )
@@ -141,6 +143,7 @@ study_variants = Table(
     Column("position", Integer, nullable=False),
     Column("variant_hash", ForeignKey("variants.hash"), nullable=False),
     Column("settings", JSON, nullable=False),
+    Column("chosen", Boolean, nullable=False, server_default=false()),
 )
 
 environments = Table(

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
-from pydantic_core import PydanticCustomError
 
 from ablate.analysis.confirming import read_confirming
 from ablate.analysis.effects import StudyEffects, effects_of
@@ -18,7 +17,6 @@ from ablate.analysis.runs import VariantRuns, read_runs
 from ablate.analysis.scaling import at_own_length
 from ablate.analysis.slices import Slice, slices_of
 from ablate.analysis.text import counted
-from ablate.spec.design import DESIGNS, DesignSpec
 from ablate.store import TrialState
 from shared.store import location, record, stamp, store
 from shared.text import escape
@@ -127,9 +125,5 @@ def slices(study: str) -> tuple[Slice, ...]:
 
 
 def plans_ahead(study: str) -> bool:
-    """Whether the design of a study names all its points before any result; assumed for unknown kinds."""
-    try:
-        kind = DESIGNS.member(record(study).space.get("design", {}).get("kind"))
-    except PydanticCustomError:
-        return True
-    return issubclass(kind, DesignSpec) and kind.plans_points
+    """Whether the design of a study names all its points before any result."""
+    return record(study).traits.plans_points

@@ -7,7 +7,6 @@ import platform
 import streamlit as st
 
 from ablate.analysis.continuing import deciding_seeds
-from ablate.analysis.runs import takes_schedule
 from ablate.analysis.study import StudyReport
 from ablate.errors import NotFoundError
 from ablate.spec.annotations import STUDY_NAME
@@ -92,7 +91,7 @@ def _more_seeds(study_report: StudyReport) -> str:
     if isinstance(seeds, int):
         return (
             f"{min(max(seeds, 2), 10)}:{max(seeds, 2) + MORE}"
-            if takes_schedule(study_report.record)
+            if study_report.record.traits.adds_seeds
             else f"{seeds + 1}"
         )
     return ""

@@ -15,7 +15,9 @@ from ablate.analysis.text import listed
 from ablate.errors import NotFoundError
 from ablate.render.calibration import read_calibration
 from ablate.render.sections.importances import how_to_read
+from ablate.spec.design import DesignSpec
 from ablate.stats import Importance
+from ablate.store.records import DesignTraits
 
 
 def study(losses: dict[str, float], space: dict[str, object] | None = None) -> FakeStore:
@@ -37,14 +39,18 @@ def test_values_of_a_sweep_replace_nothing() -> None:
 
 
 def test_a_search_says_which_point_was_best() -> None:
-    search = {"design": {"kind": "search", "sampler": "tpe", "points": 3}}
-    losses = {"baseline": 3.0, "a=x": 2.5, "a=x,b=x": 4.0}
-    best = [one for one in read_study(study(losses, search), "a_study").answer if one.startswith("The best mean")]
+    made = study({"baseline": 3.0, "a=x": 2.5, "a=x,b=x": 4.0})
+    assert "best mean" not in " ".join(read_study(made, "a_study").answer)
+    made.record = dataclasses.replace(made.record, traits=DesignTraits(finds_best=True))
+    best = [one for one in read_study(made, "a_study").answer if one.startswith("The best mean")]
     assert len(best) == 1
     assert best[0].startswith("The best mean val_loss of 3 points is that of a=x: 2.64. Selection makes this")
-    several = {"design": {**search["design"], "objectives": ["objective", "parameters"]}}
-    for space in ({}, several):
-        assert "best mean" not in " ".join(read_study(study(losses, space), "a_study").answer)
+
+
+def test_a_search_by_several_objectives_names_no_best_point() -> None:
+    search = {"kind": "search", "points": 3}
+    assert DesignSpec.parse(search).finds_best
+    assert not DesignSpec.parse({**search, "objectives": ["objective", "parameters"]}).finds_best
 
 
 def test_a_list_counts_no_single_other() -> None:

@@ -9,11 +9,16 @@ from typing import Any
 import pytest
 from engine_samples import ENVIRONMENT, ScriptedEngine, measured, planner
 
+from ablate.analysis.study import read_study
+from ablate.designs.base import BASELINE, DesignContext, Point, Proposal
+from ablate.designs.fixed import FixedDesign
+from ablate.designs.leave_one_out import LeaveOneOutSpec
 from ablate.errors import SpaceError
 from ablate.execution.driver import run_study
 from ablate.execution.observer import Observer
 from ablate.execution.protocol import Done, Happened, Job, Message
 from ablate.planning.plan import make_plan
+from ablate.roles import TrialRole
 from ablate.spec.variant import VariantSpec
 from ablate.store import open_store
 
@@ -65,6 +70,64 @@ def test_simplify_takes_away_what_can_go(folder: Path) -> None:
         run_study(made, store, ScriptedEngine(by_spec), ENVIRONMENT, Observer())
         tried = {variant.name for variant in store.study("sample").variants}
     assert tried == {"baseline", "values=identity", "norm=none", "values=identity,norm=none"}
+
+
+class Adaptive(FixedDesign):
+    """Of a plugin: it trains single changes with two seeds, then the better one with more, and a combination of both.
+
+    `confirms`: whether it trains the combination again in the role of a confirmation.
+    """
+
+    def __init__(self, context: DesignContext, confirms: bool) -> None:
+        points = [Point(BASELINE, context.baseline)]
+        points += [
+            Point(name, {**context.baseline, switch: setting})
+            for name, switch, setting in (("value", "values", "identity"), ("norm", "norm", "none"))
+        ]
+        super().__init__(points, range(2), context.refusal)
+        both = {**context.baseline, "values": "identity", "norm": "none"}
+        self.later = [Proposal(point, seed) for point in (points[0], points[1]) for seed in (2, 3)]
+        self.later += [Proposal(Point("both", both), seed) for seed in (0, 1, 2)]
+        self.fresh = [
+            Proposal(Point(name, settings, role=TrialRole.CONFIRMATION), seed)
+            for name, settings in ((BASELINE, context.baseline), ("both", both))
+            for seed in ((3000, 3001, 3002) if confirms else ())
+        ]
+        self.open = 0
+
+    def ask(self) -> list[Proposal]:
+        if self.open:
+            return []
+        proposals = super().ask()
+        if not proposals:
+            proposals, self.later, self.fresh = (self.later, [], self.fresh) if self.later else (self.fresh, [], [])
+        self.open = len(proposals)
+        return proposals
+
+    def tell(self, point: Point, seed: int, value: float | None) -> None:
+        self.open -= 1
+
+
+@pytest.mark.parametrize(("says", "confirms"), [(True, False), (True, True), (False, False)])
+def test_what_an_adaptive_design_of_a_plugin_chose_has_a_verdict_from_fresh_seeds_alone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, says: bool, confirms: bool
+) -> None:
+    """One that does not say that it chooses is found out by the points that it had not named."""
+    monkeypatch.setattr(LeaveOneOutSpec, "build", lambda self, context: Adaptive(context, confirms))
+    monkeypatch.setattr(LeaveOneOutSpec, "chooses", says)
+    with open_store(folder / "s.db") as store:
+        for _ in range(2):  # and when it is resumed
+            run_study(planner(folder, switches=SWITCHES), store, ScriptedEngine(by_spec), ENVIRONMENT, Observer())
+            report = read_study(store, "sample")
+            rows = {row.name: row for row in report.variants}
+            assert {name for name, row in rows.items() if row.chosen} == (
+                {"both"} - ({"both"} if confirms else set()) | ({"value"} if says else set())
+            )
+            assert (rows["both"].verdict is not None) == confirms
+            assert rows["both"].confirmed == ((3000, 3001, 3002) if confirms else ())
+            assert (rows["value"].verdict is None) == says, "its later seeds were asked for when results were known"
+            assert rows["norm"].verdict is not None, "declared, and trained with nothing but what was declared"
+            assert report.record.traits.chooses == says
 
 
 def test_a_sweep_sets_its_path_and_leaves_out_what_cannot_be(folder: Path) -> None:

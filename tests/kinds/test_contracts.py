@@ -28,7 +28,7 @@ from ablate.render.terminal import check as checking
 from ablate.render.terminal.check import CheckedKind, UntriedKind, check_all, check_kind, parsed_values
 from ablate.spec.average import AVERAGES
 from ablate.spec.base import Kinded
-from ablate.spec.design import Point
+from ablate.spec.design import Point, Proposal
 from ablate.spec.growth import GROWTHS
 from ablate.spec.optimizer import OPTIMIZERS
 from ablate.spec.schedule import SCHEDULES
@@ -74,6 +74,32 @@ class Endless(FixedDesign):
     def ask(self) -> list[Any]:
         self._asked = False
         return super().ask()
+
+
+class Halving(FixedDesign):
+    """Trains all points with one seed, and the better half with another."""
+
+    def __init__(self, points: list[Point]) -> None:
+        super().__init__(points, range(1), lambda point: None)
+        self.first: dict[str, float] = {}
+
+    def ask(self) -> list[Any]:
+        if not self._asked:
+            return super().ask()
+        if len(self.first) < len(self._points):
+            return []
+        best = sorted(self._points, key=lambda point: self.first.pop(point.name))[: len(self._points) // 2]
+        self._points = []
+        return [Proposal(point, 1) for point in best]
+
+    def tell(self, point: Point, seed: int, value: float | None) -> None:
+        if seed == 0:
+            self.first[point.name] = np.inf if value is None else value
+
+
+class Longer(FixedDesign):
+    def points(self) -> list[Point]:
+        return super().points()[:1]
 
 
 def base(context: Any, name: str = "baseline", **settings: str) -> Point:
@@ -351,6 +377,26 @@ BROKEN: dict[str, tuple[Contract[Any, Any], Kinded, str, Patch]] = {
         LeaveOneOutSpec(seeds=2),
         "waits_for_results",
         (LeaveOneOutSpec, "build", lambda self, context: Endless([base(context)], range(9), lambda point: None)),
+    ),
+    "adapts and does not say so": (
+        design.CONTRACT,
+        LeaveOneOutSpec(seeds=2),
+        "declares_that_it_chooses",
+        (
+            LeaveOneOutSpec,
+            "build",
+            lambda self, context: Halving([base(context), *(base(context, x, **{x: "off"}) for x in "acd")]),
+        ),
+    ),
+    "points that it does not name": (
+        design.CONTRACT,
+        LeaveOneOutSpec(seeds=2),
+        "declares_that_it_chooses",
+        (
+            LeaveOneOutSpec,
+            "build",
+            lambda self, context: Longer([base(context), base(context, "x", a="off")], range(2), lambda point: None),
+        ),
     ),
     "endless": (
         design.CONTRACT,

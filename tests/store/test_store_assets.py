@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 from contextlib import closing
@@ -26,9 +27,10 @@ def test_an_older_store(tmp_path: Path, name: str, create: bool) -> None:
         study = store.study("simplify_block")
         assert study.variants == (variant("baseline", norm="rms"), variant("no_norm", norm="none"))
         assert study.planned == tuple(planned(name, seed) for seed in (0, 1) for name in ("baseline", "no_norm"))
+        version = int(name.removeprefix("store_v").removesuffix(".db"))
         for field in ("question", "source", "space", "text", "objective", "baseline"):
             assert getattr(study, field) == getattr(draft(), field)
-        assert study.trivial == ({} if name < "store_v6.db" else draft().trivial)
+        assert study.trivial == ({} if version < 6 else draft().trivial)
         finished, diverged = outcome("baseline", 0), outcome("no_norm", 0, TrialState.DIVERGED, points=2)
         keys = [trial.key for trial in study.planned]
         records = store.trials(keys)
@@ -40,8 +42,7 @@ def test_an_older_store(tmp_path: Path, name: str, create: bool) -> None:
             finished.key: finished.curve,
             diverged.key: diverged.curve,
         }
-        has_recordings = name >= "store_v7.db"
-        assert store.recordings(finished.key) == (finished.recordings if has_recordings else ())
+        assert store.recordings(finished.key) == (finished.recordings if version >= 7 else ())
         (summary,) = store.studies()
         assert (summary.variants, summary.planned) == (2, 4)
         assert (summary.finished, summary.diverged, summary.failed, summary.running) == (1, 1, 0, 1)
@@ -63,6 +64,25 @@ def test_roles_that_only_seeds_showed(tmp_path: Path) -> None:
         study = store.study("simplify_block")
     assert {one.seed: one.role for one in (*study.planned, *study.scout_trials)} == roles
     assert {one.seed for one in study.scout_trials} == {seed for seed, role in roles.items() if role.scouts}
+
+
+@pytest.mark.parametrize(("kind", "chosen"), [("search", {"a", "b"}), ("simplify", {"b"}), ("grid", set())])
+def test_designs_whose_name_alone_said_that_they_choose(tmp_path: Path, kind: str, chosen: set[str]) -> None:
+    """Before schema 10 reports knew designs by name: a search chose all that its space does not name."""
+    path = tmp_path / "store_v9.db"
+    shutil.copy(ASSETS / path.name, path)
+    space = {"name": "s", "design": {"kind": kind, "seeds": 3}, "variants": {"no_norm": {}}}
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE studies SET space = ?", [json.dumps(space)])
+        insert = "INSERT INTO study_variants SELECT study_id, ?, ?, variant_hash, ? FROM study_variants LIMIT 1"
+        connection.execute(insert, ["a", 2, json.dumps({"norm": "none"})])
+        connection.execute(insert, ["b", 3, json.dumps({"norm": "none", "value": "none"})])
+    with open_store(path) as store:
+        study = store.study("simplify_block")
+    assert {variant.name for variant in study.variants if variant.chosen} == chosen
+    assert study.traits.chooses == (kind != "grid")
+    assert study.traits.finds_best == (kind == "search")
+    assert study.traits.adds_seeds == (kind == "grid")
 
 
 def test_every_schema_has_its_asset() -> None:
