@@ -49,7 +49,8 @@ from ablate.stats.course import MOVING, course_word, movements
 from ablate.stats.schedule import ERROR
 from ablate.stats.simulate import Rate, decide, rate
 from ablate.stats.verdict import advised_schedule
-from benchmarks.studies_in_memory import DIRECTION, MARGIN, SD, study_in_memory
+from ablate.store.records import TrialState
+from benchmarks.studies_in_memory import DIRECTION, MARGIN, SD, MemoryStore, study_in_memory, study_of
 
 Matrix = NDArray[np.float64]
 Noise = Callable[[np.random.Generator, tuple[int, int]], Matrix]
@@ -95,6 +96,11 @@ def judged(row: Iterable[float], plan: SeedPlan | None = None, allowance: Allowa
         schedule=plan,
         allowance=allowance,
     )
+
+
+def said_of(store: MemoryStore, variant: str) -> str:
+    """The word of the report on a variant."""
+    return next(row.verdict_word for row in read_study(store, "study").variants if row.name == variant)
 
 
 def case(
@@ -177,24 +183,28 @@ def skewed(rng: np.random.Generator, times: int) -> Iterator[Case]:
 
 
 def tuned(rng: np.random.Generator, times: int) -> Iterator[Case]:
-    """Each variant takes the learning rate that was best with two tuning seeds."""
-    for regret in (1.0, 2.0, 3.0):
+    """Each variant takes the learning rate that was best with two tuning seeds; some baselines are noisier than it."""
+    noises = {regret: np.ones(2) for regret in (1.0, 2.0, 3.0)}
+    cases = [*noises.items(), (4.0, np.array([1.0, 3.0])), (6.0, np.array([1.0, 3.0]))]
+    for regret, noise in cases:
         regrets = SD * regret * np.array([0.0, 1.0, 1.0])
         words: dict[float, list[str]] = {MARGIN: [], 0.0: []}
         for truth, verdicts in words.items():
             for _ in range(times // (1 if truth else 4)):
-                tried = regrets[:, None] + rng.normal(0, SD, (4, 3, 2))
+                tried = regrets[:, None] + noise[:, None, None] * rng.normal(0, SD, (2, 3, 2))
                 chosen = tried.mean(axis=2).argmin(axis=1)
                 sides = [[dict(enumerate(one)) for one in side] for side in tried.tolist()]
-                sd, freedom = tuning_noise(sides)
-                bound = [regret_bound(side, int(at), sd, freedom) for side, at in zip(sides, chosen, strict=True)]
+                bound = [
+                    regret_bound(side, int(at), *tuning_noise([side])) for side, at in zip(sides, chosen, strict=True)
+                ]
                 shift = truth + regrets[chosen[0]] - regrets[chosen[1]]
                 row = shift + rng.normal(0, SD, 10)
                 verdicts.append(judged(row, allowance=Allowance(low=bound[0], high=bound[1])).word)
         power = [word == "not needed" for word in words[0.0]]
         for word in ("needed", "not needed"):
             wrong = [one == word for one in words[MARGIN]]
-            yield case(f"3 tuned with two seeds, regret {regret:g} sd: {word}", ERROR, wrong, power)
+            baseline = ", baseline 3 times as noisy" if noise[1] > 1 else ""
+            yield case(f"3 tuned with two seeds, regret {regret:g} sd{baseline}: {word}", ERROR, wrong, power)
 
 
 def crossed(rng: np.random.Generator, times: int) -> Iterator[Case]:
@@ -290,7 +300,7 @@ def improving(rng: np.random.Generator, times: int) -> Iterator[Case]:
 
 
 def failing(rng: np.random.Generator, times: int) -> Iterator[Case]:
-    """The worst of a variant's trials failed."""
+    """The worst of a variant's trials failed, or the worst of the baseline's diverged."""
     for seeds, lost in ((5, 1), (10, 4)):
         wrong, power = (
             [
@@ -300,6 +310,24 @@ def failing(rng: np.random.Generator, times: int) -> Iterator[Case]:
             for truth in (MARGIN, 0.0)
         )
         yield case(f"7 the {lost} worst of {seeds} trials failed: not needed", ERROR, wrong, power)
+    for worse in (0.0, 1.0):  # than the trivial baseline, which then is no bound of how badly a trial may end
+        wrong = []
+        for _ in range(times // 4):
+            baseline, row = rng.normal(3.0, SD / 2, 10), np.sort(3.0 + MARGIN + rng.normal(0, SD, 10))
+            lost: list[float | TrialState] = [*row[:5].tolist(), *[TrialState.FAILED] * 5]
+            made = study_of({"baseline": baseline.tolist(), "v": lost}, trivial=3.0 + 2 * MARGIN - worse)
+            wrong.append(said_of(made, "v") in ("not needed", "better"))
+        name = "worse than" if worse else "near"
+        yield case(f"7 the 5 worst of 10 trials failed, all {name} the trivial baseline: not needed", ERROR, wrong)
+    for seeds, lost in ((5, 1), (10, 3)):
+        wrong, power = [], []
+        for truth, words in ((MARGIN, wrong), (0.0, power)):
+            for _ in range(times // 4):
+                ends = np.sort(rng.normal(3.0, SD, seeds))
+                baseline = [*ends[: seeds - lost].tolist(), *[TrialState.DIVERGED] * lost]
+                made = study_of({"baseline": baseline, "v": (3.0 + truth + rng.normal(0, SD, seeds)).tolist()})
+                words.append(said_of(made, "v") == ("needed" if truth else "not needed"))
+        yield case(f"7 the baseline diverged at its {lost} worst of {seeds} seeds: needed", ERROR, wrong, power)
 
 
 def scheduled(rng: np.random.Generator, times: int) -> Iterator[Case]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 
@@ -36,12 +37,14 @@ class MemoryStore:
     def __init__(self) -> None:
         self._trials: dict[str, TrialRecord] = {}
 
-    def add(self, planned: PlannedTrial, value: float) -> None:
-        """A trial that finished."""
+    def add(self, planned: PlannedTrial, value: float | TrialState) -> None:
+        """A trial that finished with a loss, or ended in another state."""
+        state = value if isinstance(value, TrialState) else TrialState.FINISHED
+        metrics = {} if isinstance(value, TrialState) else {"val_loss": value}
         self._trials[planned.key] = TrialRecord(
-            key=planned.key, variant_hash=planned.variant, seed=planned.seed, state=TrialState.FINISHED,
-            metrics={"val_loss": value}, steps=1, seconds=1.0, tokens=1, flops=1.0, stopped_at=None, reason="",
-            data_fingerprint="", started_at=None, finished_at=None, environment=None,
+            key=planned.key, variant_hash=planned.variant, seed=planned.seed, state=state, metrics=metrics, steps=1,
+            seconds=1.0, tokens=1, flops=1.0, stopped_at=None, reason="", data_fingerprint="", started_at=None,
+            finished_at=None, environment=None,
         )  # fmt: skip
 
     def study(self, name: str) -> StudyRecord:
@@ -106,23 +109,61 @@ def study_in_memory(
             value = 3.0 + truth(point.settings) + shifts[seed] + float(rng.normal(0, SD / math.sqrt(2)))
             made.add(planned[-1], value)
             design.tell(point, seed, value)
-    made.record = StudyRecord(
+    space = {
+        "switches": {name: {one: {} for one in settings} for name, settings in named.items()},
+        "design": spec.model_dump(mode="json"),
+    }
+    traits = DesignTraits(chooses=spec.chooses, adds_seeds=spec.adds_seeds, finds_best=spec.finds_best)
+    made.record = _record(space, tuple(variants.values()), planned, traits)
+    return made
+
+
+def study_of(
+    results: Mapping[str, Sequence[float | TrialState]],
+    trivial: float | None = None,
+    seeds: int | Mapping[str, int] | None = None,
+) -> MemoryStore:
+    """A study of these losses, or states of trials that have none, by variant and seed; `baseline` among them.
+
+    Args:
+        results: Variant to its trials in the order of seeds.
+        trivial: The loss without learning; None if the task has no trivial baseline.
+        seeds: As the space declares them, if a schedule adds some.
+    """
+    made, planned = MemoryStore(), []
+    for name, values in results.items():
+        for seed, value in enumerate(values):
+            planned.append(PlannedTrial(f"{name}/{seed}", name, seed, TrialRole.COMPARISON))
+            made.add(planned[-1], value)
+    variants = tuple(VariantRecord(name, name, {}, {}, 1000) for name in results)
+    design = {"design": {"seeds": seeds}} if seeds is not None else {}
+    made.record = _record(
+        design, variants, planned, trivial={} if trivial is None else {"trivial": {"val_loss": trivial}}
+    )
+    return made
+
+
+def _record(
+    space: dict[str, Any],
+    variants: tuple[VariantRecord, ...],
+    planned: Sequence[PlannedTrial],
+    traits: DesignTraits | None = None,
+    trivial: Mapping[str, Mapping[str, float]] | None = None,
+) -> StudyRecord:
+    return StudyRecord(
         id=1,
         name="study",
         question="",
         source="",
-        space={
-            "switches": {name: {one: {} for one in settings} for name, settings in named.items()},
-            "design": spec.model_dump(mode="json"),
-        },
+        space=space,
         text="",
         objective={"metric": "val_loss", "direction": DIRECTION, "margin": MARGIN},
         baseline="baseline",
-        traits=DesignTraits(chooses=spec.chooses, adds_seeds=spec.adds_seeds, finds_best=spec.finds_best),
+        traits=traits or DesignTraits(),
         created_at=_NOON,
         updated_at=_NOON,
-        variants=tuple(variants.values()),
+        variants=variants,
         planned=tuple(one for one in planned if one.role is TrialRole.COMPARISON),
         confirm_trials=tuple(one for one in planned if one.role is TrialRole.CONFIRMATION),
+        trivial=dict(trivial or {}),
     )
-    return made

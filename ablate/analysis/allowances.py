@@ -93,22 +93,30 @@ def read_allowances(record: StudyRecord, runs: Mapping[str, VariantRuns], tuning
 
 
 def worst_results(
-    runs: VariantRuns, baseline: Mapping[int, float], trivial: float | None, sign: float
+    runs: VariantRuns,
+    values: Mapping[int, float],
+    baseline: Mapping[int, float],
+    trivial: float | None,
+    sign: float,
 ) -> tuple[float, ...]:
     """An upper bound of how much worse than the baseline each failed trial is: the value of a trivial baseline.
 
-    Empty if the task has no trivial baseline.
+    Empty if nothing bounds them: the task has no trivial baseline, or a trial that finished is worse than it already.
 
     Args:
         runs: The trials of a variant.
-        baseline: Seed to the objective of the baseline.
+        values: Seed to the objective of those that finished.
+        baseline: The same of the baseline.
         trivial: The objective without learning.
         sign: 1 where a smaller objective is better, else -1.
     """
     if trivial is None or not baseline:
         return ()
-    best = min(baseline.values()) if sign > 0 else max(baseline.values())
-    return tuple(sign * (trivial - baseline.get(seed, best)) for seed in sorted(runs.failed))
+    finished = [sign * value for value in (*values.values(), *baseline.values())]
+    if max(finished) > sign * trivial:
+        return ()
+    best = min(sign * value for value in baseline.values())
+    return tuple(sign * trivial - (sign * baseline[seed] if seed in baseline else best) for seed in sorted(runs.failed))
 
 
 def tail_words(tails: Tails) -> str:
@@ -151,14 +159,13 @@ def _worse(
 
 
 def _regrets(tuning: Tuning, sign: float) -> dict[str, float]:
-    tried = {name: _oriented(tuned, sign) for name, tuned in tuning.of.items()}
-    sd, freedom = tuning_noise(tried.values())
     regrets = {}
     for name, tuned in tuning.of.items():
         values = tuned.values
         chosen = [place for place, one in enumerate(tuned.tried) if values and one.values.items() <= values.items()]
         if chosen and tuned.tried[chosen[0]].by_seed:
-            regrets[name] = regret_bound(tried[name], chosen[0], sd, freedom)
+            tried = _oriented(tuned, sign)
+            regrets[name] = regret_bound(tried, chosen[0], *tuning_noise([tried]))
     return regrets
 
 

@@ -211,6 +211,7 @@ def _confirmations(
             margin=float(record.objective["margin"]),
             direction=record.objective["direction"],
             diverged={seed: trial.stopped_at for seed, trial in own.diverged.items()},
+            baseline_diverged={seed: trial.stopped_at for seed, trial in baseline.diverged.items()},
             allowance=allowances.versus(step.standing.variant, record.baseline),
         )
         difference = paired_difference(own.values(metric), baseline.values(metric))

@@ -351,7 +351,7 @@ def _judged(
 ) -> tuple[PairedDifference, Verdict]:
     """The difference from the baseline on the seeds of these trials, and the verdict."""
     values, baseline_values = runs.values(question.metric), baseline.values(question.metric)
-    worst = worst_results(runs, baseline_values, question.trivial, question.sign)
+    worst = worst_results(runs, values, baseline_values, question.trivial, question.sign)
     verdict = judge(
         values,
         baseline_values,

@@ -157,13 +157,14 @@ class SimplifyDesign(Design):
         return getattr(candidate.cost, self._cost), worse
 
     def _judge(self, point: Point, parent: str, switch: str) -> Candidate:
-        finished = _finished(self._results[point.name])
+        finished, baseline = _finished(self._results[point.name]), _finished(self._results[BASELINE])
         verdict = judge(
             finished,
-            _finished(self._results[BASELINE]),
+            baseline,
             margin=self._context.margin,
             direction=self._context.direction,
             diverged={seed: None for seed in self._results[point.name] if seed not in finished},
+            baseline_diverged={seed: None for seed in self._results[BASELINE] if seed not in baseline},
         )
         value = statistics.fmean(finished.values()) if finished else None
         return Candidate(point, parent, switch, verdict, value, self._context.cost(point))

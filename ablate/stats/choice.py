@@ -2,7 +2,8 @@
 
 A variant is compared at the value that did best with a few tuning seeds. The compared seeds show nothing of that
 choice: where chance picked a worse value for a variant, all of them show the loss. The bound is that of a paired
-one-sided t-test, of every value against the chosen one, with the noise of the tuning trials pooled over the variants.
+one-sided t-test, of every value against the chosen one, with the noise of the variant's own tuning trials: variants
+differ in their noise, and one that is noisier than the others would be promised too small a regret by a pooled one.
 Only the value that is truly best must be bounded, so the bound is the largest over the grid at the level of one test;
 since any of the others may be the chosen one, it fails up to that often for each of them.
 
@@ -48,13 +49,13 @@ def regret_bound(tried: Sequence[Tried], chosen: int, sd: float, freedom: int, e
             refused for that.
         chosen: Place of the chosen value.
         sd: Of the difference between two values at one seed.
-        freedom: Degrees of freedom of `sd`; without any, the bound is infinite.
+        freedom: Degrees of freedom of `sd`; without any, the bound is infinite where there is a rival.
         error: How often it may be wrong for each value that may be chosen.
     """
-    if freedom < 1:
-        return math.inf
     seeds = max(map(len, tried))
     rivals = [one for place, one in enumerate(tried) if place != chosen and len(one) == seeds]
+    if freedom < 1:
+        return math.inf if rivals else 0.0
     half = -float(special.stdtrit(freedom, error)) * sd / math.sqrt(seeds)
     ours = math.fsum(tried[chosen].values()) / len(tried[chosen])
     return max([0.0, *(ours - math.fsum(one.values()) / seeds + half for one in rivals)])

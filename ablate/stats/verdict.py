@@ -127,7 +127,8 @@ def judge(
         margin: How much worse matters, in the unit of the metric, above 0.
         direction: Whether a smaller or a larger metric is better.
         diverged: Seed to step (None if unknown) of the variant's trials that diverged.
-        baseline_diverged: The same for the baseline; its seeds cannot be compared, and the sentence says so.
+        baseline_diverged: The same for the baseline. Its seeds cannot be compared, and the sentence says so; as those
+            that are left flatter the baseline, nothing is `needed` then.
         schedule: How seeds were added; None if their number was fixed beforehand.
         allowance: By how much the bounds are widened, of differences oriented so that positive is worse.
         worst: How much worse, at the worst, each trial of the variant would have been that failed, where that is
@@ -147,8 +148,11 @@ def judge(
     worse = paired if direction == "minimize" else summarise([-value for value in paired.values])
     if worst:
         allowance += _of_worst(worse, worst, schedule)
+    if baseline_diverged:
+        why = f"the baseline diverged at {_seeds(sorted(baseline_diverged))}, and the other seeds alone flatter it"
+        allowance += Allowance(low=math.inf, why_low=(why,))
     word, reason, further, bound, withheld = _compare(worse, margin, schedule, allowance, unit)
-    sentence = _sentence(word, f"{reason}{aside}")
+    sentence = _sentence(word, reason if withheld else f"{reason}{aside}")
     if worse.is_flat:
         return Verdict(word, sentence, further)
     return Verdict(

@@ -71,6 +71,40 @@ def test_the_worst_case_of_a_failed_seed_may_allow_it() -> None:
     assert (found.word, found.withheld.startswith("1 trial of it failed")) == ("undecided", True)
 
 
+@pytest.mark.parametrize("trivial", [2.5, 3.06, 3.2], ids=["learns nothing", "hardly learns", "learns"])
+def test_a_variant_near_or_below_the_trivial_baseline_that_lost_its_worst_seeds_is_not_called_equal(
+    trivial: float,
+) -> None:
+    rng, words = np.random.default_rng(5), []
+    for _ in range(100):
+        drawn = np.sort(MARGIN + rng.normal(0, SD, 10))
+        made = study(dict(enumerate(drawn.tolist())), 10, {"norm=none": 5})
+        made.record = replace(made.record, trivial={"uniform": {"val_loss": trivial}})
+        words.append(variant(made).verdict)
+    assert rate(np.array([one is not None and one.is_acceptable for one in words])).low <= 0.05
+
+
+@pytest.mark.parametrize(("seeds", "lost"), [(5, 1), (10, 3)])
+def test_a_baseline_that_diverged_at_its_worst_seeds_makes_nothing_needed(seeds: int, lost: int) -> None:
+    rng, words = np.random.default_rng(6), []
+    for _ in range(100):
+        ends = np.sort(rng.normal(3.0, SD, seeds))
+        made = fake_store({"baseline": ({}, 10), "norm=none": ({}, 10)}, seeds=seeds, margin=MARGIN)
+        for seed in range(seeds):
+            made.add("norm=none", seed, {"val_loss": 3.0 + MARGIN + rng.normal(0, SD)})
+            if seed < seeds - lost:
+                made.add("baseline", seed, {"val_loss": ends[seed]})
+            else:
+                made.add("baseline", seed, state=TrialState.DIVERGED, stopped_at=7)
+        words.append(variant(made).verdict)
+    assert not any(one is None or one.is_worse for one in words)
+    held = [one for one in words if one is not None and one.withheld]
+    assert held, "the other seeds alone would call it needed in some studies"
+    assert held[0].sentence.startswith("undecided: the baseline diverged at seed")
+    assert held[0].sentence.endswith("and the other seeds alone flatter it")
+    assert read_study(made, "a_study").answer  # the sentences of an answer can say it
+
+
 def declared(made: FakeStore, *seeds: Any) -> FakeStore:
     """The same study, with these declarations of seeds one after the other."""
     before = tuple(
@@ -147,3 +181,7 @@ def test_a_value_that_two_seeds_chose_leaves_its_regret_open(direction: str) -> 
     allowance = found.versus("norm=none", "baseline")
     assert (allowance.low, allowance.high) == (found.regret["norm=none"], 0.0)
     assert "tune with more seeds" in allowance.why_low[0]
+    uneven = Tuning(tuning.grid, tuning.seeds, tuning.of | {"baseline": tuned([0.0, 0.3, 0.3], [0.9, 0.1, 0.5])})
+    again = read_allowances(made.record, read_runs(made, made.record, "val_loss"), uneven)
+    assert again.regret["norm=none"] == found.regret["norm=none"], "another variant's noise says nothing on it"
+    assert again.regret["baseline"] > 0.0
