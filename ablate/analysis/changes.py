@@ -5,6 +5,7 @@ The words are the texts of the space (`ablate.spec.texts`), or else they are mad
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -55,6 +56,11 @@ class Change:
     def only_removes(self) -> bool:
         """Whether it takes parts away and does nothing else."""
         return bool(self.removed) and not self.otherwise
+
+    @property
+    def words(self) -> str:
+        """The change in a few words: `the norm`, `softmax attention → SimpleTRON`; empty where it is not known."""
+        return " + ".join((*self.removed, *map(_brief_words, self.otherwise)))
 
 
 def changes_of(record: StudyRecord) -> dict[str, Change]:
@@ -135,6 +141,20 @@ def _derived(changed: Mapping[str, tuple[Any, Any]], mixer: str) -> Change:
         *parts, part = removed
         return Change(removed=(*parts, f"{part} (with {' and '.join(added)} instead)" if added else part))
     return Change(otherwise=tuple(replaced or [*(f"adding {part}" for part in added), *numbers] or others))
+
+
+_GERUNDS = (
+    (re.compile(r"replacing (.+) by (.+)"), r"\1 → \2"),
+    (re.compile(r"changing the (.+) from (\S+) to (\S+)"), r"\1 \2 → \3"),
+    (re.compile(r"adding (.+)"), r"with \1"),
+)
+
+
+def _brief_words(gerund: str) -> str:
+    for pattern, shape in _GERUNDS:
+        if match := pattern.fullmatch(gerund):
+            return match.expand(shape)
+    return gerund
 
 
 def _short(path: str) -> str:

@@ -3,9 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ablate.analysis.sentences import advised_seeds
 from ablate.analysis.study import StudyReport
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """A command that would settle or extend an answer.
+
+    Attributes:
+        arguments: Of `ablate`.
+        purpose: What it may settle, in a few words.
+        seconds: Training time that it needs, from the trials that ended; None if that is not known.
+    """
+
+    arguments: tuple[str, ...]
+    purpose: str
+    seconds: float | None = None
+
+
+def next_steps(report: StudyReport) -> tuple[NextStep, ...]:
+    """The commands that would settle what a study left open; empty if it left nothing open, or more seeds than pay."""
+    seeds = deciding_seeds(report)
+    if not seeds:
+        return ()
+    undecided = [row for row in report.variants if row.verdict is not None and row.verdict.word == "undecided"]
+    further = max(row.verdict.further_seeds or 0 for row in undecided if row.verdict is not None)
+    trained = [row.seconds / len(row.finished) for row in (report.baseline, *undecided) if row.finished]
+    seconds = further * sum(trained) if report.baseline.finished else None
+    arguments = ("study", "--stored", report.record.name, "--seeds", seeds)
+    return (NextStep(arguments, f"may settle {len(undecided)} of {len(report.variants) - 1}", seconds),)
 
 
 def deciding_seeds(report: StudyReport) -> str:

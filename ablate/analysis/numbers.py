@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 from ablate.stats import Interval
 
@@ -23,6 +24,26 @@ def fixed(value: float | None, decimals: int, sign: bool = False) -> str:
         return MISSING
     rounded = round(value, decimals) + 0.0  # adding 0.0 turns -0.0 into 0.0
     return f"{rounded:+.{decimals}f}" if sign else f"{rounded:.{decimals}f}"
+
+
+def bound_text(bound: float, *, at_most: bool, margin: float) -> str:
+    """A bound as `≤ +0.11` or `≥ -0.02`: two significant digits, rounded outward, and never onto the margin.
+
+    Args:
+        bound: With its sign.
+        at_most: Whether it is an upper bound.
+        margin: A bound on one side of it is not written as if it were equal to it.
+    """
+    exact = Decimal(f"{bound:.12g}")
+    rounding = ROUND_CEILING if at_most else ROUND_FLOOR
+    sign = "≤" if at_most else "≥"
+    if exact == 0:
+        return f"{sign} 0"
+    for digits in range(2, 12):
+        rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding=rounding)
+        if abs(rounded) != Decimal(f"{margin:.12g}") or abs(exact) == abs(rounded):
+            break
+    return f"{sign} {float(rounded):+g}"
 
 
 def with_interval(

@@ -107,6 +107,7 @@ class VariantRow:
         relative_speed: Tokens a second over those of the baseline, geometric mean over the paired seeds with its 95 %
             interval; None if these trained for too short a time (`ablate.analysis.speed`).
         course: Its difference from the baseline at each evaluation; None where there is none (`course_of`).
+        seconds: Training time of its finished trials together.
     """
 
     name: str
@@ -129,6 +130,7 @@ class VariantRow:
     chosen: bool = False
     confirmed: tuple[int, ...] = ()
     course: Course | None = None
+    seconds: float = 0.0
 
     def provisional(self, margin: float) -> bool:
         """Whether its verdict is provisional for longer training: the difference still moves by more than the margin.

@@ -34,6 +34,7 @@ from ablate.analysis.speed import relative_speed
 from ablate.analysis.trivial import (
     Standing,
     TrivialBaseline,
+    behind,
     no_answer_yet,
     standing_of,
     trivial_baselines,
@@ -76,7 +77,8 @@ class StudyReport:
         claims: The verdicts on the claims of its space, in their order.
         matching: The budgets of the variants, and the quantity that is equal.
         tuning: What was tuned for each variant; None if nothing was.
-        trivial: The best trivial baseline of its task; None if there is none.
+        trivials: The trivial baselines of its task, the best first.
+        standings: How each variant compares with them.
         failures: All trials that failed, those among them that only tune or time others.
         windows: Validation windows that are paired where nothing was trained; 0 if seeds are.
         scaling: The variants at other budgets, or along the path of a sweep; None if the study has neither.
@@ -97,7 +99,8 @@ class StudyReport:
     claims: tuple[ClaimVerdict, ...]
     matching: MatchedBudgets
     tuning: Tuning | None
-    trivial: TrivialBaseline | None
+    trivials: tuple[TrivialBaseline, ...] = ()
+    standings: tuple[Standing, ...] = ()
     failures: tuple[Failure, ...] = ()
     windows: int = 0
     scaling: Scalings | None = None
@@ -109,6 +112,16 @@ class StudyReport:
         metric = Metric.of(self.metric)
         name = str(metric.on("test"))
         return name if metric.split == "val" and any(name in row.metrics for row in self.variants) else None
+
+    @property
+    def trivial(self) -> TrivialBaseline | None:
+        """The best trivial baseline of its task; None if there is none."""
+        return self.trivials[0] if self.trivials else None
+
+    @property
+    def unlearnt(self) -> frozenset[str]:
+        """Names of the variants that learnt so little that differences between them are not informative."""
+        return frozenset(one.name for one in behind(self.standings, self.trivials))
 
     @property
     def baseline(self) -> VariantRow:
@@ -248,7 +261,8 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         windows=windows,
         matching=matching,
         tuning=tuning,
-        trivial=trivial[0] if trivial else None,
+        trivials=tuple(trivial),
+        standings=tuple(standings),
         failures=failures,
         draw_sd=draw_sd,
     )
@@ -343,6 +357,7 @@ def _row(
         spent_to_baseline=steps if axis == "steps" else to_baseline(runs, question.goals, axis, question.evaluated),
         relative_speed=relative_speed(runs.finished, baseline_runs.finished),
         course=course,
+        seconds=math.fsum(trial.seconds for trial in runs.finished.values()),
     )
 
 

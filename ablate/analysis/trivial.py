@@ -109,6 +109,11 @@ def bar_of(trivial: Sequence[TrivialBaseline]) -> TrivialBaseline:
     return trivial[1] if len(trivial) > 2 else trivial[0]
 
 
+def behind(standings: Sequence[Standing], trivial: Sequence[TrivialBaseline]) -> list[Standing]:
+    """The variants that do not beat what a model must beat."""
+    return [one for one in standings if trivial and bar_of(trivial).name not in one.ahead]
+
+
 def trivial_caveats(standings: Sequence[Standing], trivial: Sequence[TrivialBaseline]) -> Iterator[str]:
     """Sentences if some variants do not beat the best trivial baseline with 95 % confidence.
 
@@ -116,13 +121,13 @@ def trivial_caveats(standings: Sequence[Standing], trivial: Sequence[TrivialBase
     something: its verdicts apply to models like it. Differences between models below that are not informative.
     """
     best, bar = trivial[0], bar_of(trivial)
-    behind = [one for one in standings if bar.name not in one.ahead]
+    without = behind(standings, trivial)
     between = [one for one in standings if bar.name in one.ahead and best.name not in one.ahead]
-    if behind:
+    if without:
         what = "the best trivial baseline, " if bar is best else "the trivial baseline "
         yield (
-            f"{_share(behind, standings)} {'does' if len(behind) == 1 else 'do'} not beat {what}{bar.name} "
-            f"({bar.metric} {bar.value:.4g}) with 95 % confidence: {listed(map(_shown, behind))}. Differences between "
+            f"{_share(without, standings)} {'does' if len(without) == 1 else 'do'} not beat {what}{bar.name} "
+            f"({bar.metric} {bar.value:.4g}) with 95 % confidence: {listed(map(_shown, without))}. Differences between "
             "models that have learnt so little are not informative."
         )
     if between:

@@ -1,4 +1,4 @@
-"""`ablate show`: the table and the answer of a study."""
+"""`ablate show`: the answer of a study, the reasons of one verdict, the table, the checks."""
 
 from __future__ import annotations
 
@@ -8,34 +8,57 @@ from typing import Annotated
 import typer
 
 from ablate.cli.loading import read
-from ablate.cli.options import DEFAULT_STORE, JsonOption, StoreOption, StudyArgument, picture_file
+from ablate.cli.options import DEFAULT_STORE, JsonOption, StoreOption, StudyArgument, picture_file, store_flag
 from ablate.render.terminal.console import make_console, print_json
 
 
 def show(
     study: StudyArgument,
     store: StoreOption = DEFAULT_STORE,
-    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write the table as a picture.")] = None,
+    why: Annotated[
+        str | None, typer.Option("--why", metavar="VARIANT", help="Explain the verdict on one variant, seed by seed.")
+    ] = None,
+    table: Annotated[bool, typer.Option("--table", help="Show the ablation table and how to read it.")] = False,
+    checks: Annotated[bool, typer.Option("--checks", help="Show all that supports or limits the verdicts.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show answer, table, checks and claims.")] = False,
+    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write the answer as a picture.")] = None,
     trials: Annotated[
-        bool, typer.Option("--trials", help="List the trials with their keys, as others take them.")
+        bool, typer.Option("--trials", help="List the trials with the keys that `evaluate` and `reproduce` accept.")
     ] = False,
-    all_: Annotated[bool, typer.Option("--all", help="Show every row of a long table.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Show every row of a long answer or table.")] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Show the table and the answer of a study, finished or not."""
-    from ablate.render.as_json import study_json
-    from ablate.render.table import MOST_ROWS, print_study, study_svg
+    """Show the answer of a study, finished or not: what can go, what must stay, how sure that is, what to do next."""
+    from ablate.analysis.answer import answer_of
+    from ablate.analysis.why import why as why_of
+    from ablate.render.answer import answer_svg, print_answer, print_why
+    from ablate.render.as_json import study_json, why_json
+    from ablate.render.table import MOST_ROWS, print_checks, print_study, print_table
 
+    if trials:
+        show_trials(store, study, json_=json_)
+        return
+    report, most = read(store, study), None if all_ else MOST_ROWS
     if svg is not None:
         from ablate.render.drawing.svg import write_svg
 
-        write_svg(picture_file("--svg", svg), study_svg(read(store, study)))
-    if trials:
-        show_trials(store, study, json_=json_)
+        write_svg(picture_file("--svg", svg), answer_svg(answer_of(report)))
+    console = make_console()
+    if why is not None:
+        explained = why_of(report, why)
+        print_json(why_json(explained)) if json_ else print_why(explained, console)
     elif json_:
-        print_json(study_json(read(store, study)))
+        print_json(study_json(report))
+    elif full:
+        print_answer(answer_of(report), console, store=store_flag(store), everything=all_)
+        console.print()
+        print_study(report, console, most)
+    elif table:
+        print_table(report, console, most)
+    elif checks:
+        print_checks(report, console)
     elif svg is None:
-        print_study(read(store, study), make_console(), None if all_ else MOST_ROWS)
+        print_answer(answer_of(report), console, store=store_flag(store), everything=all_)
 
 
 def show_trials(store: str, study: str, *, json_: bool) -> None:

@@ -80,9 +80,9 @@ def study(
     the progress goes to stderr and the last line of stdout is an object. Exit codes: 0 fine, 2 invalid space or
     options, 3 some trials failed, 130 interrupted.
     """
-    from ablate.analysis.continuing import deciding_seeds
+    from ablate.analysis.answer import answer_of
     from ablate.api import run
-    from ablate.render.table import MOST_ROWS, print_study
+    from ablate.render.answer import print_answer
     from ablate.render.terminal.live import Display
     from ablate.store.database import in_memory
 
@@ -117,42 +117,26 @@ def study(
             pack=most,
             log_to=tuple(log_to or ()),
         )
-    result, further = ran.result, ""
+    result = ran.result
     assert result is not None, "a study that was run says how that ended"
     if json_:
         counts = {key: value for key, value in asdict(result).items() if key != "interrupted"}
         print_json(counts | {"seconds": round(result.seconds, 3)}, indent=None)
     elif not result.interrupted:
         console.print()
-        print_study(report := read(store, result.study), console, MOST_ROWS)
-        further = deciding_seeds(report)
-    _print_ending(result, store, console, further, tuple(plugin or ()))
+        print_answer(answer_of(read(store, result.study)), console, store=store_flag(store))
+    _print_ending(result, console)
     return INTERRUPTED if result.interrupted else FAILED if result.failed else 0
 
 
-def _print_ending(result: StudyResult, store: str, console: Console, further: str, plugins: tuple[str, ...]) -> None:
-    """What to type next: the same command while something is left to do, and else what the study leads to.
-
-    `further` are the seeds that would decide what is undecided; empty if there is nothing to add.
-    """
-    from ablate.analysis.continuing import study_arguments
+def _print_ending(result: StudyResult, console: Console) -> None:
+    """The command that continues, while something is left to do."""
     from ablate.analysis.text import plural
     from ablate.render.terminal.next_steps import print_next_steps
 
-    console.print()
     again, all_of = {command(*sys.argv[1:]): ""}, plural(result.trials, "trial")
     if result.interrupted:
         done = result.trained + result.reused + result.diverged + result.pruned
-        print_next_steps(console, f"Stopped with {done} of {all_of} done; they are stored. Continue:", again)
+        print_next_steps(console, f"\nStopped with {done} of {all_of} done; they are stored. Continue:", again)
     elif result.failed:
-        print_next_steps(console, f"{result.failed} of {all_of} failed. Retry:", again)
-    else:
-        adding = {command(*study_arguments(result.study, store, further, plugins)): "seeds that may decide the rest"}
-        steps = (adding if further else {}) | {
-            command("show", result.study, *store_flag(store)): "this table again; --json for a program",
-            command("report", result.study, "--format", "html", "--out", "report", *store_flag(store)): (
-                "all that it found, with figures, in one page"
-            ),
-            command("new", "my_question"): "a space of your own to start from",
-        }
-        print_next_steps(console, "Next:", steps)
+        print_next_steps(console, f"\n{result.failed} of {all_of} failed. Retry:", again)

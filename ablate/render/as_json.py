@@ -8,8 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ablate.analysis.answer import Answer, answer_of
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.study import StudyReport
+from ablate.analysis.why import Why
 from ablate.stats import Interval, PairedDifference, sign_flip
 from ablate.stats.bounds import LEAST_PAIRS
 
@@ -35,7 +37,7 @@ def study_json(report: StudyReport) -> dict[str, Any]:
         "claims": claims_json(report.claims),
         "scaling": _scaling(report),
         "validation_draw": report.draw_sd,
-        "answer": list(report.answer),
+        "answer": answer_json(answer_of(report)) | {"sentences": list(report.answer)},
         "caveats": list(report.caveats),
         "match": {"equal": report.matching.equal, "path": report.matching.path, "axis": report.matching.axis},
         "tune": None
@@ -66,6 +68,17 @@ def claims_json(claims: Iterable[ClaimVerdict]) -> list[dict[str, Any]]:
 def to_text(plain: Any) -> str:
     """Plain data as indented JSON text."""
     return json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def answer_json(answer: Answer) -> dict[str, Any]:
+    """The answer as plain JSON data: headline, groups of rows, trust, next."""
+    return asdict(answer)
+
+
+def why_json(why: Why) -> dict[str, Any]:
+    """Why one variant has its verdict, as plain JSON data."""
+    plain: dict[str, Any] = _finite(asdict(why))
+    return plain
 
 
 def _variant(row: VariantRow, report: StudyReport) -> dict[str, Any]:

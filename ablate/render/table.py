@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from io import StringIO
 from typing import Self
 
 from rich.console import Console
@@ -57,6 +56,16 @@ def print_study(report: StudyReport, console: Console, most: int | None = None) 
     console.print(plain(report.record.question or report.record.name, "bold"))
     console.print(plain(_progress(report), "dim"))
     console.print()
+    print_table(report, console, most)
+    console.print()
+    print_checks(report, console)
+    if report.claims:
+        console.print()
+        print_claims(report.claims, console)
+
+
+def print_table(report: StudyReport, console: Console, most: int | None = None) -> None:
+    """Print the table of a study and how to read it; `most` as in `print_study`."""
     console.print(study_table(report, console, most))
     if most is not None and most < len(report.variants):
         shown = f"The first {most:,} of {len(report.variants):,} variants; `ablate show STUDY --all` shows every one."
@@ -66,14 +75,14 @@ def print_study(report: StudyReport, console: Console, most: int | None = None) 
         console.print(plain(line, "dim"))
     for line in fairness_lines(report.tuning, report.matching, report.metric):
         console.print(plain(line, "yellow" if line.startswith("*") else "dim"))
-    console.print()
+
+
+def print_checks(report: StudyReport, console: Console) -> None:
+    """Print every sentence on the verdicts of a study, those that limit them first, and the trials that failed."""
     print_caveats(report, console)
     for sentence in report.answer[len(report.caveats) :]:
         console.print(plain(sentence, "bold"))
     _print_failures(report.failures, console)
-    if report.claims:
-        console.print()
-        print_claims(report.claims, console)
 
 
 def print_caveats(report: StudyReport, console: Console) -> None:
@@ -93,13 +102,6 @@ def _print_failures(failures: Sequence[Failure], console: Console) -> None:
         console.print(
             plain(f"and {len(failures) - MOST_SHOWN} more; `ablate show STUDY --json` has every reason.", "dim")
         )
-
-
-def study_svg(report: StudyReport, width: int = 140) -> str:
-    """What `print_study` prints, as an SVG picture of a terminal `width` columns wide."""
-    console = Console(record=True, width=width, file=StringIO(), force_terminal=True, color_system="truecolor")
-    print_study(report, console)
-    return console.export_svg(title=f"ablate show {report.record.name}")
 
 
 def study_table(report: StudyReport, console: Console, most: int | None = None) -> Table:

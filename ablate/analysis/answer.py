@@ -1,0 +1,297 @@
+"""The answer to a study's question: a headline, rows grouped by verdict, how far to trust it, what to do next.
+
+Every output (terminal, reports, JSON, dashboard, notebook) shows this record, in this order. Numbers keep the sign of
+the metric: variant minus baseline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ablate.analysis.continuing import NextStep, next_steps
+from ablate.analysis.numbers import bound_text, percent
+from ablate.analysis.rows import VariantRow
+from ablate.analysis.study import StudyReport
+from ablate.analysis.text import listed, plural
+from ablate.analysis.trust import TrustLine, trust_lines
+
+GroupKey = Literal["better", "can go", "as good", "must stay", "worse", "not known", "selected", "lost", "pending"]
+
+TITLES: dict[GroupKey, str] = {
+    "better": "Better, by more than the margin",
+    "can go": "Can go, one at a time",
+    "as good": "As good: not worse by the margin or more",
+    "must stay": "Must stay",
+    "worse": "Worse, by more than the margin",
+    "not known": "Not known: more seeds are needed",
+    "selected": "Selected by results, not confirmed on fresh seeds",
+    "lost": "Not compared",
+    "pending": "Still running",
+}
+"""Groups of an answer in the order in which they are shown, with their headings."""
+SMALLER = 0.01
+"""Share of the parameters from which a block that has fewer is called smaller."""
+SUSPICIOUS = 10
+"""Margins by which a better variant suggests that something is wrong with the baseline."""
+MOST_NAMED = 2
+"""Parts that a headline names; it counts more of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRow:
+    """One variant of an answer.
+
+    Attributes:
+        variant: Its name.
+        words: What it changes, in words: `the normalisation`, or `softmax attention → SimpleTRON`.
+        verdict: `better`, `not needed`, `not worse`, `needed`, `worse`, `undecided`, `diverged`, or why there is none.
+        difference: Metric of the variant minus that of the baseline, paired by seed; None if they are not compared.
+        low: Lower bound of the two-sided 95 % interval of the difference.
+        high: Upper bound of the same.
+        bound: The one-sided bound that the verdict rests on, with the sign of `difference`; None if it rests on none.
+        bound_text: That bound as text (`≤ +0.11`), or what an undecided comparison needs (`~12 seeds`).
+        jointly: Whether the verdict also holds jointly with all others (Holm's procedure).
+        parameter_change: (parameters - those of the baseline) / those of the baseline; None if not known.
+        warning: What to know about this row alone, in a few words; mostly empty.
+        finished: How many of its trials have finished.
+        planned: How many are planned.
+    """
+
+    variant: str
+    words: str
+    verdict: str
+    difference: float | None
+    low: float | None
+    high: float | None
+    bound: float | None
+    bound_text: str
+    jointly: bool
+    parameter_change: float | None
+    warning: str
+    finished: int
+    planned: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerGroup:
+    """Rows with the same verdict, sorted by the bound that it rests on, the best first.
+
+    Attributes:
+        key: Which verdict.
+        title: Heading of the group.
+        rows: At least one.
+    """
+
+    key: GroupKey
+    title: str
+    rows: tuple[AnswerRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a study found, on one screen.
+
+    Attributes:
+        study: Name of the study.
+        question: Of the study, as its space states it.
+        headline: What can go and what must stay, in one to three short sentences.
+        groups: The compared variants by verdict, in the order of `TITLES`.
+        trust: Whether to believe it, at most three lines.
+        next: Commands that would settle or extend it.
+        claims: How many claims have each verdict: `supported`, `refuted`, `undecided`; empty without claims.
+        metric: Name of the objective's metric.
+        margin: How much worse matters, in its unit.
+        worse: 1 where a larger metric is worse, else -1.
+        baseline: Mean metric of the baseline over its seeds; None if it has none.
+        unit: What is paired: `seed`, or `window` where nothing was trained.
+    """
+
+    study: str
+    question: str
+    headline: tuple[str, ...]
+    groups: tuple[AnswerGroup, ...]
+    trust: tuple[TrustLine, ...]
+    next: tuple[NextStep, ...]
+    claims: dict[str, int]
+    metric: str
+    margin: float
+    worse: int
+    baseline: float | None
+    unit: str
+
+    @property
+    def rows(self) -> tuple[AnswerRow, ...]:
+        """All rows, in the order in which they are shown."""
+        return tuple(row for group in self.groups for row in group.rows)
+
+
+def answer_of(report: StudyReport) -> Answer:
+    """Group the variants of a study by verdict and say what follows from them."""
+    worse = 1 if report.direction == "minimize" else -1
+    compared = [row for row in report.variants if row.name != report.record.baseline]
+    shared = {row.change for row in compared if [one.change for one in compared].count(row.change) > 1}
+    by_group: dict[GroupKey, list[AnswerRow]] = {key: [] for key in TITLES}
+    for row in compared:
+        words = row.change.words or row.name
+        by_group[_group_of(row)].append(_row(row, f"{words} ({row.name})" if row.change in shared else words, report))
+    groups = tuple(
+        AnswerGroup(key, TITLES[key], tuple(sorted(rows, key=_badness(worse))))
+        for key, rows in by_group.items()
+        if rows
+    )
+    trust = trust_lines(report)
+    baseline = report.baseline.mean(report.metric)
+    return Answer(
+        study=report.record.name,
+        question=report.record.question or report.record.name,
+        headline=_headline(groups, trust, report),
+        groups=groups,
+        trust=trust,
+        next=next_steps(report),
+        claims={
+            word: count
+            for word in ("supported", "refuted", "undecided")
+            if (count := sum(claim.verdict == word for claim in report.claims))
+        },
+        metric=report.metric,
+        margin=report.margin,
+        worse=worse,
+        baseline=None if baseline is None else baseline.mean,
+        unit=report.unit,
+    )
+
+
+def _group_of(row: VariantRow) -> GroupKey:
+    if row.chosen:
+        return "selected"
+    if row.verdict is None or row.verdict.word == "diverged":
+        return "lost"
+    if row.verdict.word == "undecided":
+        return "not known"
+    if row.verdict.word == "better":
+        return "better"
+    if row.verdict.word == "not needed":
+        return "can go" if row.change.only_removes else "as good"
+    return "must stay" if row.change.only_removes else "worse"
+
+
+def _badness(worse: int) -> Callable[[AnswerRow], float]:
+    """Key that sorts the rows of a group by how bad they are at the worst, in the unit of the metric."""
+
+    def key(row: AnswerRow) -> float:
+        value = row.bound if row.bound is not None else row.difference
+        return worse * value if value is not None else float("inf")
+
+    return key
+
+
+def _row(row: VariantRow, words: str, report: StudyReport) -> AnswerRow:
+    worse = 1 if report.direction == "minimize" else -1
+    paired, verdict = row.shown_difference, row.verdict
+    bound, text = None, ""
+    if verdict is not None and verdict.bound is not None and verdict.word not in ("undecided", "diverged"):
+        upper = verdict.word != "needed"
+        bound = worse * (verdict.bound.high if upper else verdict.bound.low)
+        text = bound_text(bound, at_most=upper == (worse > 0), margin=report.margin)
+    elif verdict is not None and verdict.word == "undecided":
+        text = _missing_seeds(row, report.unit)
+    elif row.diverged:
+        text = f"{len(row.diverged)}/{len(row.planned)} diverged"
+    return AnswerRow(
+        variant=row.name,
+        words=words,
+        verdict=row.verdict_word or row.verdict_cell,
+        difference=paired.difference if paired else None,
+        low=paired.low if paired else None,
+        high=paired.high if paired else None,
+        bound=bound,
+        bound_text=text,
+        jointly=row.name in report.together,
+        parameter_change=row.parameter_change,
+        warning=_warning(row, report),
+        finished=len(row.finished),
+        planned=len(row.planned),
+    )
+
+
+def _missing_seeds(row: VariantRow, unit: str) -> str:
+    verdict = row.verdict
+    if verdict is None or verdict.withheld:
+        return "tail or tuning"
+    if row.difference is not None and row.difference.is_flat:
+        return "no spread"
+    if verdict.further_seeds is None:
+        return f">100 {unit}s"
+    return f"~{plural(verdict.further_seeds, unit)}"
+
+
+def _warning(row: VariantRow, report: StudyReport) -> str:
+    """What limits the verdict of one row, in a few words."""
+    if row.failed:
+        return f"{plural(len(row.failed), 'trial')} failed"
+    if row.name in report.unlearnt:
+        return "barely learnt"
+    if row.provisional(report.margin):
+        return "still changing"
+    low = row.verdict.bound.high if row.verdict is not None and row.verdict.bound is not None else 0.0
+    return "check the baseline" if low < -SUSPICIOUS * report.margin else ""
+
+
+def _headline(groups: Sequence[AnswerGroup], trust: Sequence[TrustLine], report: StudyReport) -> tuple[str, ...]:
+    if void := [line for line in trust if line.level == "void" and line.replaces_headline]:
+        return (f"No answer yet: {void[0].text}.",)
+    rows = {group.key: group.rows for group in groups}
+    if not any(rows.get(key) for key in ("better", "can go", "as good", "must stay", "worse")):
+        return (_nothing_decided(groups, report),)
+    sentences = [*_parts(rows.get("can go", ()), "can go"), *_parts(rows.get("must stay", ()), "must stay")]
+    sentences += _changes(rows.get("better", ()), rows.get("as good", ()), rows.get("worse", ()))
+    if smaller := _smallest(groups):
+        change, bound = percent(abs(smaller.parameter_change or 0.0)).lstrip("+"), smaller.bound_text
+        removed = smaller.verdict in ("not needed", "better") and "→" not in smaller.words
+        what = f"without {smaller.words}" if removed else smaller.words.rpartition("→ ")[2]
+        sentences.append(f"Smallest: {what}, {change.replace('%', ' %')} fewer parameters, {report.metric} {bound}.")
+    return tuple(sentences)
+
+
+def _nothing_decided(groups: Sequence[AnswerGroup], report: StudyReport) -> str:
+    if not groups:
+        return "The study has no variant besides its baseline, so there is nothing to compare."
+    keys = {group.key for group in groups}
+    if keys == {"selected"}:
+        return "No verdict: results selected these variants, and no fresh seeds have confirmed them."
+    counts = [(group.key, len(group.rows)) for group in groups]
+    return "No verdict yet: " + listed(f"{count} {key}" for key, count in counts) + "."
+
+
+def _parts(rows: Sequence[AnswerRow], what: str) -> Iterator[str]:
+    """A sentence on the parts that can go, or on those that must stay."""
+    if not rows:
+        return
+    if len(rows) <= MOST_NAMED and sum(len(row.words) for row in rows) < 60:
+        names = f" {'or' if what == 'can go' else 'and'} ".join(row.words for row in rows)
+        alone = ", one at a time" if what == "can go" and len(rows) > 1 else ""
+        yield f"{names[0].upper()}{names[1:]} {what}{alone}."
+    else:
+        yield f"{len(rows)} parts {what}{', one at a time' if what == 'can go' else ''}."
+
+
+def _changes(better: Sequence[AnswerRow], good: Sequence[AnswerRow], worse: Sequence[AnswerRow]) -> Iterator[str]:
+    """A sentence that counts the changes which do more than remove parts."""
+    counts = [(len(better), "better"), (len(good), "as good"), (len(worse), "worse")]
+    shown = [(count, word) for count, word in counts if count]
+    if shown:
+        (first, word), *rest = shown
+        said = f"{plural(first, 'change')} {'is' if first == 1 else 'are'} {word}"
+        yield ", ".join([said, *(f"{count} {'is' if count == 1 else 'are'} {word}" for count, word in rest)]) + "."
+
+
+def _smallest(groups: Sequence[AnswerGroup]) -> AnswerRow | None:
+    """The variant with the fewest parameters that is at least not worse; of several alike the one with the best bound.
+
+    None if none has fewer parameters than the baseline by `SMALLER`.
+    """
+    fine = [row for group in groups if group.key in ("better", "can go", "as good") for row in group.rows]
+    smaller = [row for row in fine if (row.parameter_change or 0.0) <= -SMALLER]
+    return min(smaller, key=lambda row: round(row.parameter_change or 0.0, 2), default=None)

@@ -1,0 +1,101 @@
+"""How far to trust an answer: one line for each thing that supports or limits it, the most serious first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from ablate.analysis.numbers import percent
+from ablate.analysis.study import StudyReport
+from ablate.analysis.text import listed, plural
+from ablate.analysis.windows import SHARE
+from ablate.stats import ExtendedSeeds
+from ablate.store.records import TrialState
+
+Level = Literal["ok", "weak", "void"]
+_ORDER: tuple[Level, ...] = ("void", "weak", "ok")
+
+
+@dataclass(frozen=True, slots=True)
+class TrustLine:
+    """One reason to trust an answer, or not to.
+
+    Attributes:
+        level: `ok`; `weak`: the answer holds with this limit; `void`: it does not hold for what the text names.
+        text: A clause of one line.
+        replaces_headline: Whether it leaves no answer at all.
+    """
+
+    level: Level
+    text: str
+    replaces_headline: bool = False
+
+
+def trust_lines(report: StudyReport) -> tuple[TrustLine, ...]:
+    """All lines, the evidence first, then the limits by their weight."""
+    limits = [*_learnt(report), *_lost(report), *_tuning(report), *_declared(report), *_draw(report)]
+    return (_evidence(report), *sorted(limits, key=lambda line: _ORDER.index(line.level)))
+
+
+def _evidence(report: StudyReport) -> TrustLine:
+    finished = report.progress[TrialState.FINISHED]
+    said = [f"{finished:,}/{report.planned:,} trials"]
+    pairs = [row.difference.n for row in report.variants if row.difference is not None]
+    if pairs:
+        fewest, most = min(pairs), max(pairs)
+        said.append(f"{fewest if fewest == most else f'{fewest} to {most}'} paired {report.unit}s")
+    if report.tuning is not None:
+        paths = [path.rpartition(".")[2] for path in report.tuning.grid]
+        said.append(f"{listed(paths)} tuned for every variant")
+    if report.matching.path is not None:
+        said.append(f"equal {report.matching.equal}")
+    missing = report.progress[TrialState.WAITING] + report.progress[TrialState.RUNNING]
+    if missing:
+        said.append(f"{missing:,} still missing")
+    return TrustLine("weak" if missing else "ok", ", ".join(said))
+
+
+def _learnt(report: StudyReport) -> Iterator[TrustLine]:
+    """Whether the models learnt more than trivial baselines know."""
+    if not report.standings or not report.trivials:
+        return
+    best, models = report.trivials[0], len(report.standings)
+    if behind := report.unlearnt:
+        bar = report.trivials[1] if len(report.trivials) > 2 else best
+        if len(behind) == models:
+            yield TrustLine("void", f"no model beats a {bar.name} ({bar.value:.4g})", replaces_headline=True)
+        else:
+            yield TrustLine("void", f"{_few(sorted(behind))}: no better than a {bar.name} ({bar.value:.4g})")
+    between = [one.name for one in report.standings if one.name not in behind and best.name not in one.ahead]
+    if between:
+        who = "no model beats" if len(between) + len(behind) == models else f"{len(between)} of {models} do not beat"
+        yield TrustLine("weak", f"small models: {who} a {best.name} ({best.value:.4g})")
+
+
+def _lost(report: StudyReport) -> Iterator[TrustLine]:
+    if report.failures:
+        names = list(dict.fromkeys(failure.variant for failure in report.failures))
+        yield TrustLine("weak", f"{plural(len(report.failures), 'trial')} failed ({_few(names)})")
+    if report.baseline.diverged:
+        yield TrustLine("weak", f"the baseline diverged at {plural(len(report.baseline.diverged), 'seed')}")
+
+
+def _tuning(report: StudyReport) -> Iterator[TrustLine]:
+    if report.tuning is not None and (names := report.tuning.edges):
+        yield TrustLine("weak", f"best value at the edge of the tuning grid: {_few(list(names))}")
+
+
+def _declared(report: StudyReport) -> Iterator[TrustLine]:
+    if isinstance(report.schedule, ExtendedSeeds):
+        yield TrustLine("weak", "seeds were added after results were seen; bounds allow for it")
+
+
+def _draw(report: StudyReport) -> Iterator[TrustLine]:
+    if report.draw_sd is not None and report.draw_sd > SHARE * report.margin:
+        share = percent(report.draw_sd / report.margin).lstrip("+")
+        yield TrustLine("weak", f"another draw of validation data would move differences by {share} of the margin")
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names) if len(names) <= 2 else f"{names[0]} and {len(names) - 1} others"

@@ -1,0 +1,117 @@
+"""One verdict alone: the seeds one by one, what supports it, what would change it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ablate.analysis.answer import Answer, AnswerRow, answer_of
+from ablate.analysis.course import course_cell
+from ablate.analysis.numbers import decimals_for, fixed, percent
+from ablate.analysis.rows import VariantRow
+from ablate.analysis.study import StudyReport
+from ablate.analysis.text import listed, plural
+from ablate.errors import NotFoundError
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Why a variant has its verdict.
+
+    Attributes:
+        row: The variant as the answer shows it.
+        group: Heading of its group in the answer.
+        sentence: The verdict with its reason.
+        seeds: Seed (or window) to metric of the variant minus that of the baseline, those that both finished.
+        facts: Label to text, in order: the difference, joint validity, course, cost, tuning, what would change it.
+    """
+
+    row: AnswerRow
+    group: str
+    sentence: str
+    seeds: dict[int, float]
+    facts: dict[str, str]
+
+
+def why(report: StudyReport, variant: str) -> Why:
+    """Why a variant has its verdict.
+
+    Raises:
+        NotFoundError: The study compares no such variant.
+    """
+    answer = answer_of(report)
+    names = {row.variant: (row, group.title) for group in answer.groups for row in group.rows}
+    if variant not in names:
+        raise NotFoundError(
+            f"study {report.record.name!r} compares no variant {variant!r}",
+            where="--why",
+            expected=f"one of {listed(names)}" if names else "a study with variants",
+            got=repr(variant),
+        )
+    row = next(one for one in report.variants if one.name == variant)
+    shown, title = names[variant]
+    return Why(
+        row=shown,
+        group=title,
+        sentence=row.verdict_sentence or row.verdict_cell,
+        seeds=_by_seed(row, report),
+        facts=dict(_facts(row, shown, report, answer)),
+    )
+
+
+def _by_seed(row: VariantRow, report: StudyReport) -> dict[int, float]:
+    values = row.difference.values if row.difference is not None else ()
+    seeds = sorted(set(row.confirmed or row.finished))
+    if not row.confirmed:
+        seeds = sorted({*seeds} & {*report.baseline.finished})
+    return dict(zip(seeds, values, strict=True)) if len(seeds) == len(values) else dict(enumerate(values))
+
+
+def _facts(row: VariantRow, shown: AnswerRow, report: StudyReport, answer: Answer) -> Iterator[tuple[str, str]]:
+    paired = row.shown_difference
+    if paired is not None and paired.difference is not None:
+        widths = [] if paired.low is None or paired.high is None else [(paired.high - paired.low) / 2]
+        decimals = decimals_for(report.margin, widths)
+        interval = "" if paired.low is None else f", 95 % interval {_signed(paired.low, decimals)} to "
+        interval += "" if paired.high is None else _signed(paired.high, decimals)
+        yield (
+            "difference",
+            f"{_signed(paired.difference, decimals)} {report.metric}{interval}; margin {report.margin:g}",
+        )
+    if shown.bound is not None:
+        others = sum(one.bound is not None for one in answer.rows)
+        holds = "holds" if shown.jointly else "does not hold"
+        yield "bound", f"{shown.bound_text}, one-sided, 95 %"
+        yield "jointly", f"{holds} jointly with the other {others - 1} verdicts (Holm's procedure)"
+    if row.course is not None:
+        yield "course", f"{course_cell(row.course)} over the last third of training"
+    change = percent(row.parameter_change)
+    yield "cost", f"{row.parameters:,} parameters ({change.replace('%', ' %')})"
+    if report.tuning is not None and (tuned := report.tuning.of.get(row.name)) and tuned.values:
+        values = (
+            f"{path} {value}{' (edge of its grid)' * (path in tuned.edges)}" for path, value in tuned.values.items()
+        )
+        yield "tuned", listed(values)
+    if row.failed or row.diverged:
+        yield "lost", f"{plural(len(row.failed), 'trial')} failed, {len(row.diverged)} diverged"
+    if shown.warning:
+        yield "beware", shown.warning
+    yield "changes if", _turns(row, shown, report)
+
+
+def _signed(value: float, decimals: int) -> str:
+    return fixed(value, decimals, sign=True)
+
+
+def _turns(row: VariantRow, shown: AnswerRow, report: StudyReport) -> str:
+    """What would change the verdict."""
+    if row.verdict is None:
+        return "fresh seeds confirm it" if row.chosen else "more of its trials finish"
+    if row.verdict.withheld:
+        return row.verdict.withheld
+    if row.verdict.word == "undecided":
+        _, _, reason = row.verdict.sentence.partition(": ")
+        return reason
+    if shown.bound is None:
+        return "it trains without divergence"
+    return f"the margin were {'below' if row.verdict.word != 'needed' else 'above'} {abs(shown.bound):.3g}"

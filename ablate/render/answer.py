@@ -1,0 +1,246 @@
+"""The answer to a study's question on one screen of a terminal: at most 24 lines of 80 columns for 12 variants.
+
+A row holds the verdict, the change, its 95 % interval on one axis with the margin, the bound that the verdict rests on
+and the change in parameters. Verdicts are words; colour only repeats them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from io import StringIO
+from textwrap import wrap
+
+from rich.console import Console
+from rich.text import Text
+
+from ablate.analysis.answer import Answer, AnswerGroup, AnswerRow, GroupKey
+from ablate.analysis.continuing import NextStep
+from ablate.analysis.numbers import percent
+from ablate.analysis.why import Why
+from ablate.command_line import command
+from ablate.errors import printable
+from ablate.render.terminal.units import duration
+
+MOST_ROWS = 6
+"""Rows of a group that are shown where a study has more than `MANY` variants."""
+MANY = 40
+LABEL = 10
+"""Columns of the labels at the left: the longest has nine characters."""
+LEAST_AXIS, MOST_AXIS = 16, 34
+NARROWEST_WORDS = 16
+REACH = 4.0
+"""Margins from the baseline up to which the axis may reach; what lies beyond is an arrow at its end."""
+COLOURS: dict[GroupKey, str] = {
+    "better": "bright_green",
+    "can go": "green",
+    "as good": "green",
+    "must stay": "red",
+    "worse": "red",
+    "not known": "yellow",
+    "selected": "dim",
+    "lost": "magenta",
+    "pending": "dim",
+}
+MARKS: dict[GroupKey, str] = {"must stay": "■", "worse": "■", "not known": "◆"}
+"""How the mean of a row is drawn; a disc for all other groups."""
+_LEVELS = {"ok": "green", "weak": "yellow", "void": "red"}
+_ASCII = str.maketrans(
+    {"│": "|", "┊": ":", "─": "-", "●": "o", "■": "#", "◆": "?", "▶": ">", "◀": "<", "−": "-", "…": "...", "·": "-"}
+    | {"≤": "<=", "≥": ">=", "→": "->", "±": "+/-"}
+)
+
+
+def print_answer(answer: Answer, console: Console, *, store: Sequence[str] = (), everything: bool = False) -> None:
+    """Print an answer.
+
+    Args:
+        answer: The answer.
+        console: Where to; its width decides the width of the axis.
+        store: Arguments that name the store in the commands to paste; empty for the default store.
+        everything: Whether to show every row of an answer of more than `MANY` variants.
+    """
+    for line in answer_lines(answer, console.width, store=store, everything=everything):
+        if console.options.ascii_only:
+            style = line.style
+            line = Text.assemble(*((part.plain.translate(_ASCII), part.style) for part in _parts(line)), style=style)
+        console.print(line, soft_wrap=True)
+
+
+def answer_svg(answer: Answer, width: int = 80) -> str:
+    """What `print_answer` prints, as an SVG picture of a terminal `width` columns wide."""
+    console = Console(record=True, width=width, file=StringIO(), force_terminal=True, color_system="truecolor")
+    print_answer(answer, console)
+    return console.export_svg(title=f"ablate show {answer.study}")
+
+
+def print_why(why: Why, console: Console) -> None:
+    """Print why one variant has its verdict."""
+    row = why.row
+    console.print(Text(printable(row.words), "bold").append(f"  {row.variant}", "not bold dim"))
+    console.print(Text(f"  {why.group}. {why.sentence}"))
+    lines = dict(why.facts)
+    if why.seeds:
+        lines = {"seeds": "  ".join(f"{seed}: {value:+.3g}" for seed, value in why.seeds.items())} | lines
+    width = max(map(len, lines))
+    for label, text in lines.items():
+        first, *rest = wrap(printable(text), max(20, console.width - width - 4)) or [""]
+        console.print(Text(f"  {label:<{width}}  ", "bold").append(first, "not bold"))
+        for line in rest:
+            console.print(Text(" " * (width + 4) + line))
+
+
+def _parts(line: Text) -> Iterator[Text]:
+    """A line in pieces of one style each."""
+    cuts = sorted({0, len(line), *(edge for span in line.spans for edge in (span.start, span.end))})
+    for part in line.divide(cuts[1:-1]):
+        yield Text(part.plain, part.spans[0].style if part.spans else "")
+
+
+def answer_lines(answer: Answer, width: int, *, store: Sequence[str] = (), everything: bool = False) -> Iterator[Text]:
+    """The lines of an answer for a terminal of `width` columns."""
+    yield Text(printable(answer.question), "bold")
+    for line in _headline(answer, width):
+        yield Text(line, "bold cyan")
+    if answer.groups:
+        yield Text()
+        yield from _table(answer, width, everything=everything)
+        yield Text()
+    for number, line in enumerate(answer.trust[:3]):
+        hidden = f" (and {len(answer.trust) - 3} more: --checks)" if number == 2 and len(answer.trust) > 3 else ""
+        yield _labelled("TRUST" if not number else "", f"{line.level:<5} {line.text}{hidden}", _LEVELS[line.level])
+    if answer.claims:
+        counts = ", ".join(f"{count} {word}" for word, count in answer.claims.items())
+        yield _labelled("CLAIMS", f"{counts}   {command('claims', answer.study, *store)}")
+    for number, step in enumerate(answer.next):
+        yield _labelled("NEXT" if not number else "", _step(step, store))
+    options = "--why VARIANT | --table | --checks | --json"
+    yield _labelled("MORE", f"{command('show', answer.study, *store)} {options}", "dim")
+
+
+def _headline(answer: Answer, width: int) -> list[str]:
+    """The sentences of the headline, as many on a line as fit."""
+    lines = [""]
+    for sentence in answer.headline:
+        if lines[-1] and len(lines[-1]) + 1 + len(sentence) > width:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {sentence}".strip()
+    return [part for line in lines for part in wrap(line, width)]
+
+
+def _labelled(label: str, text: str, style: str = "") -> Text:
+    line = Text(f"{label:<{LABEL}}", "bold")
+    line.append(printable(text), f"not bold {style}".strip())
+    return line
+
+
+def _step(step: NextStep, store: Sequence[str]) -> str:
+    time = f", about {duration(step.seconds)} of training" if step.seconds else ""
+    return f"{command(*step.arguments, *store)}   {step.purpose}{time}"
+
+
+def _table(answer: Answer, width: int, *, everything: bool) -> Iterator[Text]:
+    rows = answer.rows
+    costs = any(_cost(row) for row in rows)
+    bounds = max([len(_bound(row)) for row in rows] + [5])
+    fixed = LABEL + 2 + bounds + (2 + 7 if costs else 0) + 2
+    longest = max(len(_words(row)) for row in rows)
+    words = max(NARROWEST_WORDS, min(longest, width - fixed - LEAST_AXIS))
+    axis = _Axis.of(answer, max(LEAST_AXIS, min(MOST_AXIS, width - fixed - words)))
+    head = Text(" " * LABEL + f"{answer.metric} − baseline{_baseline(answer)}"[: words + 2].ljust(words + 2), "dim")
+    head.append(axis.heading() + "  " + "bound".ljust(bounds) + ("  " + "params".rjust(7) if costs else ""))
+    yield head
+    for group in answer.groups:
+        yield from _group(group, axis, words, bounds, many=not everything and len(rows) > MANY)
+    notes = []
+    if any(not row.jointly and row.bound is not None for row in rows):
+        notes.append("* alone, not jointly (Holm)")
+    if warned := dict.fromkeys(row.warning for row in rows if row.warning):
+        notes.append(f"! {', '.join(warned)}")
+    for line in wrap("; ".join(["─ 95 % interval, worse to the right", *notes]), width - LABEL):
+        yield Text(" " * LABEL + line, "dim")
+
+
+def _baseline(answer: Answer) -> str:
+    return "" if answer.baseline is None else f" ({answer.baseline:.4g})"
+
+
+def _bound(row: AnswerRow) -> str:
+    star = " *" if row.bound is not None and not row.jointly else ""
+    return f"{row.bound_text}{star}{' !' if row.warning else ''}"
+
+
+def _words(row: AnswerRow) -> str:
+    """The change without its article, which a table does not need."""
+    return printable(row.words).removeprefix("the ")
+
+
+def _cost(row: AnswerRow) -> str:
+    change = percent(row.parameter_change)
+    return "" if change in ("0%", "-") else change.replace("-", "−").replace("%", " %")
+
+
+def _group(group: AnswerGroup, axis: _Axis, words: int, bounds: int, *, many: bool) -> Iterator[Text]:
+    colour = COLOURS[group.key]
+    shown = group.rows[:MOST_ROWS] if many and len(group.rows) > MOST_ROWS + 1 else group.rows
+    for number, row in enumerate(shown):
+        lines = wrap(_words(row), words) or [""]
+        line = Text(f"{'' if number else group.key.upper():<{LABEL}}", f"bold {colour}")
+        line.append(f"{lines[0]:<{words}}  ", "not bold default")
+        line.append(axis.draw(row, MARKS.get(group.key, "●")), f"not bold {colour}")
+        line.append(f"  {_bound(row):<{bounds}}", "not bold default")
+        if cost := _cost(row):
+            line.append(f"  {cost:>7}", "not bold default dim")
+        yield line
+        for more in lines[1:]:
+            yield Text(" " * LABEL + f"{more:<{words}}  {axis.draw(None, '')}")
+    if len(shown) < len(group.rows):
+        yield Text(" " * LABEL + f"and {len(group.rows) - len(shown)} more: --all", "dim")
+
+
+class _Axis:
+    """The axis that all rows share: from better at the left to worse at the right, with zero and the margin marked."""
+
+    def __init__(self, low: float, high: float, margin: float, worse: int, width: int) -> None:
+        self._low, self._high, self._margin, self._worse, self._width = low, high, margin, worse, width
+
+    @classmethod
+    def of(cls, answer: Answer, width: int) -> _Axis:
+        """An axis that holds zero, the margin and the intervals, as far as they lie within `REACH` margins."""
+        margin, worse = answer.margin, answer.worse
+        ends = [0.0, margin * 1.25, -margin * 0.25]
+        for row in answer.rows:
+            for value in (row.low, row.difference, row.high):
+                if value is not None and row.difference is not None and abs(row.difference) <= REACH * margin:
+                    ends.append(max(-REACH * margin, min(REACH * margin, worse * value)))
+        return cls(min(ends), max(ends), margin, worse, width)
+
+    def _at(self, value: float) -> int:
+        return round((value - self._low) / (self._high - self._low) * (self._width - 1))
+
+    def heading(self) -> str:
+        """Zero and the margin, above their lines."""
+        cells = [" "] * self._width
+        text = f"{self._margin:g}"
+        zero, at = self._at(0.0), self._at(self._margin)
+        cells[zero] = "0"
+        start = min(max(zero + 2, at - len(text) // 2), self._width - len(text))
+        cells[start : start + len(text)] = text
+        return "".join(cells)
+
+    def draw(self, row: AnswerRow | None, mark: str) -> str:
+        """The interval of a row; arrows where it leaves the axis."""
+        cells = [" "] * self._width
+        cells[self._at(0.0)], cells[self._at(self._margin)] = "│", "┊"
+        if row is None or row.difference is None:
+            return "".join(cells)
+        mean = self._worse * row.difference
+        ends = sorted(self._worse * (row.difference if end is None else end) for end in (row.low, row.high))
+        first, last = (max(0, min(self._width - 1, self._at(end))) for end in ends)
+        for cell in range(first, last + 1):
+            cells[cell] = "─"
+        cells[max(0, min(self._width - 1, self._at(mean)))] = mark
+        if ends[0] < self._low:
+            cells[0] = "◀"
+        if ends[1] > self._high:
+            cells[-1] = "▶"
+        return "".join(cells)
