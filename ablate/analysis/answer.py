@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ablate.analysis.continuing import NextStep, next_steps
-from ablate.analysis.numbers import bound_text, percent
+from ablate.analysis.numbers import bound_text, decimals_for, percent
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.study import StudyReport
 from ablate.analysis.text import listed, plural
@@ -105,6 +105,7 @@ class Answer:
         margin: How much worse matters, in its unit.
         worse: 1 where a larger metric is worse, else -1.
         baseline: Mean metric of the baseline over its seeds; None if it has none.
+        decimals: With how many decimals values and differences are written, in all rows alike.
         unit: What is paired: `seed`, or `window` where nothing was trained.
     """
 
@@ -119,6 +120,7 @@ class Answer:
     margin: float
     worse: int
     baseline: float | None
+    decimals: int
     unit: str
 
     @property
@@ -159,8 +161,19 @@ def answer_of(report: StudyReport) -> Answer:
         margin=report.margin,
         worse=worse,
         baseline=None if baseline is None else baseline.mean,
+        decimals=shared_decimals(report),
         unit=report.unit,
     )
+
+
+def shared_decimals(report: StudyReport) -> int:
+    """With how many decimals the objective and its differences are written, in all rows alike."""
+    intervals = [row.metrics[report.metric] for row in report.variants if report.metric in row.metrics]
+    differences = [row.difference for row in report.variants if row.difference is not None]
+    bounds = [(interval.low, interval.high) for interval in intervals]
+    bounds += [(difference.low, difference.high) for difference in differences]
+    widths = [(high - low) / 2 for low, high in bounds if low is not None and high is not None]
+    return decimals_for(report.margin, widths)
 
 
 def _group_of(row: VariantRow) -> GroupKey:

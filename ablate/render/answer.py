@@ -7,6 +7,7 @@ and the change in parameters. Verdicts are words; colour only repeats them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from io import StringIO
 from textwrap import wrap
 
@@ -28,7 +29,7 @@ LABEL = 10
 """Columns of the labels at the left: the longest has nine characters."""
 LEAST_AXIS, MOST_AXIS = 16, 34
 NARROWEST_WORDS = 16
-REACH = 4.0
+REACH = 2.5
 """Margins from the baseline up to which the axis may reach; what lies beyond is an arrow at its end."""
 COLOURS: dict[GroupKey, str] = {
     "better": "bright_green",
@@ -59,10 +60,10 @@ def print_answer(answer: Answer, console: Console, *, store: Sequence[str] = (),
         store: Arguments that name the store in the commands to paste; empty for the default store.
         everything: Whether to show every row of an answer of more than `MANY` variants.
     """
-    for line in answer_lines(answer, console.width, store=store, everything=everything):
-        if console.options.ascii_only:
-            style = line.style
-            line = Text.assemble(*((part.plain.translate(_ASCII), part.style) for part in _parts(line)), style=style)
+    plain = console.options.ascii_only
+    for line in answer_lines(_in_ascii(answer) if plain else answer, console.width, store=store, everything=everything):
+        if plain:
+            line.plain = line.plain.translate(_ASCII)
         console.print(line, soft_wrap=True)
 
 
@@ -89,11 +90,17 @@ def print_why(why: Why, console: Console) -> None:
             console.print(Text(" " * (width + 4) + line))
 
 
-def _parts(line: Text) -> Iterator[Text]:
-    """A line in pieces of one style each."""
-    cuts = sorted({0, len(line), *(edge for span in line.spans for edge in (span.start, span.end))})
-    for part in line.divide(cuts[1:-1]):
-        yield Text(part.plain, part.spans[0].style if part.spans else "")
+def _in_ascii(answer: Answer) -> Answer:
+    """An answer whose texts have the widths with which a terminal without Unicode shows them."""
+
+    def row(one: AnswerRow) -> AnswerRow:
+        return replace(one, words=one.words.translate(_ASCII), bound_text=one.bound_text.translate(_ASCII))
+
+    return replace(
+        answer,
+        headline=tuple(sentence.translate(_ASCII) for sentence in answer.headline),
+        groups=tuple(replace(group, rows=tuple(map(row, group.rows))) for group in answer.groups),
+    )
 
 
 def answer_lines(answer: Answer, width: int, *, store: Sequence[str] = (), everything: bool = False) -> Iterator[Text]:
@@ -166,7 +173,7 @@ def _baseline(answer: Answer) -> str:
 
 def _bound(row: AnswerRow) -> str:
     star = " *" if row.bound is not None and not row.jointly else ""
-    return f"{row.bound_text}{star}{' !' if row.warning else ''}"
+    return f"{row.bound_text.replace('-', '−')}{star}{' !' if row.warning else ''}"
 
 
 def _words(row: AnswerRow) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from ablate.analysis.answer import Answer, answer_of, shared_decimals
 from ablate.analysis.course import course_cell
 from ablate.analysis.failures import MOST_SHOWN
 from ablate.analysis.fairness import fairness_lines
@@ -14,11 +15,12 @@ from ablate.analysis.numbers import MISSING, fixed, percent, times_within, with_
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.study import StudyReport
 from ablate.analysis.text import plural
+from ablate.command_line import command
 from ablate.render import sections
-from ablate.render.blocks import Block, Grid, Items, Paragraph, Picture, ReportDocument, Section
+from ablate.render.blocks import Block, Grid, Items, Listing, Paragraph, Picture, ReportDocument, Section
 from ablate.render.legend import axis_title, legend
 from ablate.render.reproducing import reproduction
-from ablate.render.table import CAUTION, TRIVIAL, groups, shared_decimals, steps_to_baseline, tuned_cells, tuned_titles
+from ablate.render.table import CAUTION, TRIVIAL, groups, steps_to_baseline, tuned_cells, tuned_titles
 from ablate.store.records import Environment, TrialState
 
 
@@ -29,7 +31,8 @@ def document(findings: Findings, pictures: Sequence[Picture] = ()) -> ReportDocu
     designed = [section for of in sections.OF_DESIGNS if (section := of(findings, shown)) is not None]
     placed = {block for section in designed for block in section.blocks} | {shown.get("forest"), shown.get("course")}
     parts = [
-        Section("Answer", tuple(_answer(report))),
+        Section("Answer", tuple(_answer(answer_of(report)))),
+        Section("Checks", tuple(_checks(report))),
         Section("Ablation table", (ablation_table(report), Items(legend(report)))),
         *_failed(report),
         *_fairness(report),
@@ -49,8 +52,55 @@ def document(findings: Findings, pictures: Sequence[Picture] = ()) -> ReportDocu
     return ReportDocument(report.record.question or report.record.name, tuple(parts))
 
 
-def _answer(report: StudyReport) -> Iterator[Block]:
-    """Caveats in their own paragraph, before everything else."""
+def _answer(answer: Answer) -> Iterator[Block]:
+    """Headline, one row a variant by verdict, trust, claims, what to do next."""
+    yield Paragraph(" ".join(answer.headline))
+    if answer.groups:
+        yield answer_table(answer)
+        yield Paragraph(answer_note(answer))
+    trust = tuple(f"{line.level}: {line.text}" for line in answer.trust)
+    claims = (f"claims: {', '.join(f'{n} {word}' for word, n in answer.claims.items())}",) if answer.claims else ()
+    yield Items(trust + claims)
+    for step in answer.next:
+        yield Listing(f"{command(*step.arguments)}   # {step.purpose}")
+
+
+def answer_table(answer: Answer) -> Grid:
+    """The rows of an answer, grouped by verdict."""
+    titles = ("verdict", "change", "difference", "95 % interval", "bound", "parameters", "variant")
+    write = partial(fixed, decimals=answer.decimals, sign=True)
+    groups = tuple(
+        tuple(
+            (
+                row.verdict,
+                row.words,
+                write(row.difference),
+                MISSING if row.low is None or row.high is None else f"{write(row.low)} to {write(row.high)}",
+                f"{row.bound_text or MISSING}{'*' if row.bound is not None and not row.jointly else ''}",
+                percent(row.parameter_change),
+                row.variant + (f" ({row.warning})" if row.warning else ""),
+            )
+            for row in group.rows
+        )
+        for group in answer.groups
+    )
+    return Grid(titles, groups, frozenset({0, 1, 6}))
+
+
+def answer_note(answer: Answer) -> str:
+    """How to read the rows of an answer, in one or two sentences."""
+    better = "lower" if answer.worse > 0 else "higher"
+    baseline = "" if answer.baseline is None else f" ({fixed(answer.baseline, answer.decimals)})"
+    note = (
+        f"{answer.metric}: variant minus baseline{baseline}, paired by {answer.unit}; {better} is better. Margin: "
+        f"{answer.margin:g}. Bound: one-sided, 95 %; the verdict rests on it."
+    )
+    alone = any(row.bound is not None and not row.jointly for row in answer.rows)
+    return f"{note} *: true alone, not jointly with all other verdicts (Holm's procedure)." if alone else note
+
+
+def _checks(report: StudyReport) -> Iterator[Block]:
+    """Everything that supports or limits the verdicts; what limits them has its own paragraph, before the rest."""
     if report.caveats:
         yield Paragraph(f"{CAUTION} {' '.join(report.caveats)}")
     yield Paragraph(" ".join(report.answer[len(report.caveats) :]))

@@ -11,10 +11,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ablate.analysis.answer import shared_decimals
 from ablate.analysis.course import course_cell
 from ablate.analysis.failures import MOST_SHOWN, Failure
 from ablate.analysis.fairness import fairness_lines
-from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, percent, times_within, with_interval
+from ablate.analysis.numbers import MISSING, count, fixed, percent, times_within, with_interval
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.sentences import Judged
 from ablate.analysis.study import StudyReport
@@ -306,16 +307,6 @@ def tuned_cells(report: StudyReport, row: VariantRow) -> list[str]:
     if tuned.values is None:
         return [MISSING] * len(report.tuning.grid)
     return [f"{value}{'*' if path in tuned.edges else ''}" for path, value in tuned.values.items()]
-
-
-def shared_decimals(report: StudyReport) -> int:
-    """With how many decimals the objective and its differences are written, in all rows alike."""
-    intervals = [row.metrics[report.metric] for row in report.variants if report.metric in row.metrics]
-    differences = [row.difference for row in report.variants if row.difference is not None]
-    bounds = [(interval.low, interval.high) for interval in intervals]
-    bounds += [(difference.low, difference.high) for difference in differences]
-    widths = [(high - low) / 2 for low, high in bounds if low is not None and high is not None]
-    return decimals_for(report.margin, widths)
 
 
 def groups(report: StudyReport) -> list[list[VariantRow]]:

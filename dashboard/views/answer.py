@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from ablate.analysis.answer import shared_decimals
 from ablate.analysis.course import course_cell
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.numbers import MISSING, count, times_within
@@ -20,7 +21,7 @@ from ablate.render.formats import find_format, format_names
 from ablate.render.formats.slides import shown_variant
 from ablate.render.legend import axis_title, legend
 from ablate.render.sections.scaling import scaling_table, scaling_title
-from ablate.render.table import TRIVIAL, groups, shared_decimals, steps_to_baseline, tuned_cells, tuned_titles
+from ablate.render.table import TRIVIAL, groups, steps_to_baseline, tuned_cells, tuned_titles
 from ablate.render.writing import render_report
 from ablate.store import TrialState
 from shared.charts import chart

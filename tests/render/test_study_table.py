@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from rich.console import Console
 
 from ablate.analysis import read_study
 from ablate.render.listing import studies_table
-from ablate.render.table import print_study, study_svg, study_table
+from ablate.render.table import print_study, study_table
 from ablate.store.records import StudySummary, TrialState
 
 EFFECTS = {
@@ -154,12 +153,3 @@ def test_list_of_studies() -> None:
     words = capture.get().split()
     for word in ("one[red]", "[red]x?", "5/10", "running", "diverged", "pruned", "failed", "2024-05-17", "12:00"):
         assert word in words
-
-
-def test_the_picture_shows_what_the_terminal_shows() -> None:
-    store = realistic()
-    report = read_study(store, "a_study")
-    picture = ElementTree.fromstring(study_svg(report))
-    shown = "".join(picture.itertext()).replace("\xa0", " ")
-    assert all(row.name in shown for row in report.variants)
-    assert "<script" not in study_svg(report)

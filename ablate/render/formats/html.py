@@ -31,7 +31,7 @@ body {{ font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; 
 h1 {{ line-height: 1.2; }}
 h2 {{ margin-top: 2.5rem; border-bottom: 1px solid #ccc; }}
 section > p {{ max-width: 50rem; }}
-.answer p {{ font-size: 1.15rem; font-weight: 600; }}
+.answer > p:first-of-type {{ font-size: 1.35rem; font-weight: 600; }}
 .wide {{ overflow-x: auto; }}
 table {{ border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums; }}
 thead th {{ border-top: 2px solid; border-bottom: 1px solid; }}
@@ -63,7 +63,8 @@ def prose(text: str) -> str:
 
 def answer_and_table(findings: Findings) -> str:
     """The answer and the ablation table alone, as a piece of a page."""
-    shown = (block for section in document(findings).sections[:2] for block in section.blocks)
+    sections = {section.title: section.blocks for section in document(findings).sections}
+    shown = (*sections["Answer"], *sections["Ablation table"])
     return "\n".join(_write(block, findings) for block in shown)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from ablate.analysis.answer import answer_of
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import count, percent
@@ -33,8 +34,6 @@ ROOM = (700.0, 410.0)
 MOST_ROWS = 16
 """Variants in the figure and in the list beside it."""
 MOST_CLAIMS = 6
-MOST_CAVEATS, MOST_WORDS = 2, 600
-"""Caveats of the answer, and characters of its other sentences; the report has all of it."""
 
 _PAGE = (
     HEAD
@@ -167,18 +166,11 @@ def _question(report: StudyReport, title: str, after: str | None) -> str:
 
 
 def _answer(report: StudyReport) -> Iterator[str]:
-    """The caveats, and as many sentences of the answer as a screen holds, each as a paragraph."""
-    caveats, sentences = report.caveats, report.answer[len(report.caveats) :]
-    yield from (f'<p class="caution">{prose(sentence)}</p>' for sentence in caveats[:MOST_CAVEATS])
-    said, left = 0, len(caveats[MOST_CAVEATS:])
-    for number, sentence in enumerate(sentences):
-        said += len(sentence)
-        if number and said > MOST_WORDS:
-            left += 1
-        else:
-            yield f"<p>{prose(sentence)}</p>"
-    if left:
-        yield '<p class="note">The report has the rest of the answer.</p>'
+    """The headline, what limits it, and the command that would settle the rest, each as a paragraph."""
+    answer = answer_of(report)
+    yield f"<p>{prose(' '.join(answer.headline))}</p>"
+    yield from (f'<p class="caution">{prose(line.text)}</p>' for line in answer.trust if line.level != "ok")
+    yield from (f'<p class="note">{prose(line.text)}</p>' for line in answer.trust if line.level == "ok")
 
 
 def _blocks(before: VariantRecord, after: VariantRecord) -> str:

@@ -8,7 +8,9 @@ from typing import Literal
 from rich.console import Console
 from rich.text import Text
 
+from ablate.analysis.answer import answer_of
 from ablate.analysis.findings import Findings
+from ablate.render.answer import print_answer
 from ablate.render.blocks import Grid, Items, Listing, Paragraph, Picture
 from ablate.render.cells import plain, plain_table
 from ablate.render.document import document
@@ -16,7 +18,7 @@ from ablate.render.formats import Format, Place
 from ablate.render.names import named
 from ablate.render.table import print_study
 
-SHOWN = ("Answer", "Ablation table", "Failed trials", "Claims")
+SHOWN = ("Answer", "Checks", "Ablation table", "Failed trials", "Claims")
 """Sections that the printed study holds already."""
 
 
@@ -75,6 +77,8 @@ class TerminalFormat(Format):
         """The whole report, coloured if it goes to a terminal."""
         console = Console(highlight=False, no_color=True if place.folder else None)
         with console.capture() as capture:
+            print_answer(answer_of(findings.report), console)
+            console.print()
             print_study(findings.report, console)
             for section in document(findings).sections:
                 if section.title not in SHOWN:

@@ -1,0 +1,246 @@
+"""The answer on one screen: what it holds, how it is drawn, and that it fits."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from collections.abc import Mapping
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from fake_store import FakeStore, fake_store
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from ablate.analysis.answer import Answer, AnswerRow, answer_of
+from ablate.analysis.numbers import bound_text
+from ablate.analysis.study import read_study
+from ablate.analysis.why import why
+from ablate.errors import NotFoundError
+from ablate.render.answer import answer_svg, print_answer, print_why
+from ablate.render.as_json import study_json, why_json
+from ablate.store.records import TrialState
+
+MARGIN = 0.1
+REMOVED = {"norm": 0.02, "skip": 0.9, "values": 0.05, "bias": 0.099}
+REPLACED = {"mixer": -0.5, "mlp": 0.01, "optimizer": 0.4}
+CONFIDENT = {"better", "can go", "as good", "must stay", "worse"}
+
+
+def study(
+    effects: Mapping[str, float],
+    seeds: int = 4,
+    direction: str = "minimize",
+    noise: float = 0.003,
+    margin: float = MARGIN,
+) -> FakeStore:
+    """One switch for each effect; those in REPLACED replace the old part by a new one."""
+    base = dict.fromkeys(effects, "on")
+    variants = {"baseline": (base, 1000)} | {f"{name}=off": (base | {name: "off"}, 900) for name in effects}
+    made = fake_store(variants, seeds, direction=direction, margin=margin)
+    switches = {
+        name: {
+            "on": {},
+            "off": {"replaces": f"old {name} by new {name}"} if name in REPLACED else {"removes": f"the {name}"},
+        }
+        for name in effects
+    }
+    made.record = dataclasses.replace(made.record, space={"switches": switches})
+    rng, sign = np.random.default_rng(3), 1 if direction == "minimize" else -1
+    for seed in range(seeds):
+        shift = rng.normal()
+        for name in variants:
+            effect = effects.get(name.removesuffix("=off"), 0.0)
+            made.add(name, seed, {"val_loss": 3 + shift + sign * effect + rng.normal(0, noise)}, seconds=60)
+    return made
+
+
+def answered(made: FakeStore) -> Answer:
+    return answer_of(read_study(made, "a_study"))
+
+
+def printed(answer: Answer, width: int = 80, **options: object) -> str:
+    console = Console(width=width, **options)  # type: ignore[arg-type]
+    with console.capture() as capture:
+        print_answer(answer, console)
+    return capture.get()
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_rows_are_grouped_by_verdict_and_sorted_from_the_best(direction: str) -> None:
+    answer = answered(study(REMOVED | REPLACED, direction=direction))
+    groups = {group.key: [row.variant.removesuffix("=off") for row in group.rows] for group in answer.groups}
+    undecided = groups.pop("not known")
+    assert undecided == ["bias"]
+    found = {key: names for key, names in groups.items() if key != "better"}
+    assert found["can go"] == ["norm", "values"]
+    assert found["must stay"] == ["skip"]
+    assert found["worse"] == ["optimizer"]
+    assert [name for key in ("better", "as good") for name in groups.get(key, [])] == ["mixer", "mlp"]
+    for row in answer.rows:
+        effect = (REMOVED | REPLACED)[row.variant.removesuffix("=off")]
+        assert row.difference == pytest.approx(answer.worse * effect, abs=0.01)
+
+
+def test_the_headline_names_what_can_go_and_what_must_stay() -> None:
+    first = " ".join(answered(study(REMOVED | REPLACED)).headline)
+    assert first.startswith("The norm or the values can go, one at a time. The skip must stay.")
+    many = answered(study({"norm": 0.0, "values": 0.01, "bias": 0.02, "query": 0.03}))
+    assert many.headline[0] == "4 parts can go, one at a time."
+    assert answered(study({"bias": 0.0999})).headline[0] == "No verdict yet: 1 not known."
+
+
+@given(
+    st.floats(-50, 50).filter(lambda value: abs(value) > 1e-6),
+    st.booleans(),
+    st.floats(0.01, 2).map(lambda x: round(x, 3)),
+)
+def test_a_bound_is_rounded_outward_and_never_onto_the_margin(bound: float, at_most: bool, margin: float) -> None:
+    text = bound_text(bound, at_most=at_most, margin=margin)
+    shown = float(text[2:])
+    assert text[0] == ("≤" if at_most else "≥")
+    assert shown >= bound - 1e-9 if at_most else shown <= bound + 1e-9
+    assert abs(shown - bound) <= 0.1 * abs(bound) + 1e-12
+    if abs(abs(bound) - margin) > 1e-9:
+        assert abs(shown) != margin
+
+
+@pytest.mark.parametrize("ascii_only", [False, True])
+def test_twelve_variants_fit_a_terminal_of_24_lines_and_80_columns(ascii_only: bool) -> None:
+    names = ["norm", "values", "output projection", "query bias", "soft cap of logits", "U-net skips"]
+    effects = {name: 0.01 * number for number, name in enumerate(names)} | REPLACED | {"skip": 0.9, "warm-up": 0.6}
+    made = study(effects)
+    made.record = dataclasses.replace(made.record, trivial={"bigram": {"val_loss": -9.0}})
+    answer = answered(made)
+    if ascii_only:
+        console = Console(width=80, file=io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+        print_answer(answer, console)
+        console.file.flush()
+        text = console.file.buffer.getvalue().decode("ascii")  # type: ignore[attr-defined]
+    else:
+        text = printed(answer)
+    lines = text.splitlines()
+    assert len(answer.rows) == 11
+    assert len(lines) <= 24
+    assert all(len(line) <= 80 for line in lines if "ablate" not in line)
+    for name in effects:
+        assert name in text
+    labels = [line[:10].strip() for line in lines]
+    assert [label for label in labels if label] == list(dict.fromkeys(label for label in labels if label))
+
+
+def drawn(answer: Answer, row: AnswerRow) -> str:
+    words = row.words.removeprefix("the ")
+    (line,) = [line for line in printed(answer, 100).splitlines() if line[10:].startswith(words)]
+    return line
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_intervals_are_drawn_on_one_axis(direction: str) -> None:
+    answer = answered(study({"norm": 0.05, "skip": 5.0, "mixer": -0.05, "mlp": 0.2}, direction=direction))
+    lines = {row.variant.removesuffix("=off"): drawn(answer, row) for row in answer.rows}
+    zero, margin = lines["skip"].index("│"), lines["skip"].index("┊")
+    assert zero < margin
+    assert zero < lines["norm"].index("●") < margin
+    assert margin < lines["mlp"].index("■")
+    marks = [lines["mixer"].index(mark) for mark in "●◆" if mark in lines["mixer"]]
+    assert marks[0] < zero
+    assert "▶" in lines["skip"], "it lies far beyond the axis"
+    assert all(("▶" in line) == (name == "skip") for name, line in lines.items())
+
+
+def test_verdicts_are_told_without_colour_and_without_control_codes() -> None:
+    text = printed(answered(study(REMOVED | REPLACED)), no_color=True)
+    assert "\x1b" not in text
+    for label in ("CAN GO", "MUST STAY", "WORSE", "NOT KNOWN", "TRUST", "MORE"):
+        assert f"\n{label} " in text
+    evil = dataclasses.replace(answered(study({"norm": 0.0})), question="[red]x[/red] \x1b[31mboo")
+    assert "[red]x[/red] \N{REPLACEMENT CHARACTER}[31mboo" in printed(evil, 140)
+
+
+def test_a_long_answer_shows_six_rows_of_a_group_and_counts_the_others() -> None:
+    answer = answered(study({f"part {number}": 0.0 for number in range(45)}))
+    rows = [line for line in printed(answer).splitlines() if line[10:].startswith("part ")]
+    assert len(rows) == 6
+    assert "and 39 more: --all" in printed(answer)
+    console = Console(width=80)
+    with console.capture() as capture:
+        print_answer(answer, console, everything=True)
+    assert all(f"part {number}" in capture.get() for number in range(45))
+
+
+def test_models_below_a_bigram_leave_no_answer() -> None:
+    made = study({"norm": 0.0, "skip": 0.9})
+    trivial = {"unigram": {"val_loss": 0.5}, "bigram": {"val_loss": 0.1}, "trigram": {"val_loss": 0.05}}
+    made.record = dataclasses.replace(made.record, trivial=trivial)
+    answer = answered(made)
+    assert answer.headline[0].startswith("No answer yet")
+    assert "bigram" in answer.headline[0]
+    assert not any("can go" in sentence for sentence in answer.headline)
+
+
+def test_the_trust_lines_begin_with_the_evidence_and_count_what_they_hide() -> None:
+    made = study(REMOVED)
+    del made.trial_records["norm=off/3"]
+    made.add("skip=off", 2, state=TrialState.FAILED, reason="out of memory")
+    answer = answered(made)
+    assert answer.trust[0].text.startswith("18/20 trials, ")
+    assert "1 still missing" in answer.trust[0].text
+    assert answer.trust[0].level == "weak"
+    assert any("1 trial failed (skip=off)" in line.text for line in answer.trust)
+
+
+def test_the_next_command_continues_the_study_with_more_seeds_and_says_what_they_cost() -> None:
+    made = study({"bias": 0.05}, noise=0.03)
+    made.record = dataclasses.replace(
+        made.record, space=dict(made.record.space) | {"design": {"kind": "leave_one_out", "seeds": 4}}
+    )
+    answer = answered(made)
+    (row,) = answer.rows
+    assert row.verdict == "undecided"
+    assert len(answer.next) == 1
+    assert answer.next[0].arguments[:3] == ("study", "--stored", "a_study")
+    more = int(row.bound_text.strip("~").split()[0])
+    assert answer.next[0].seconds == pytest.approx(more * 2 * 60)
+    assert "ablate study --stored a_study --seeds 4:" in printed(answer)
+
+
+def test_json_has_the_groups_that_people_see() -> None:
+    made = study(REMOVED | REPLACED)
+    answer, plain = answered(made), json.loads(json.dumps(study_json(read_study(made, "a_study")), allow_nan=False))
+    shown = {group["key"]: [row["variant"] for row in group["rows"]] for group in plain["answer"]["groups"]}
+    assert shown == {group.key: [row.variant for row in group.rows] for group in answer.groups}
+    assert {line["level"] for line in plain["answer"]["trust"]} <= {"ok", "weak", "void"}
+    assert plain["answer"]["headline"] == list(answer.headline)
+
+
+def test_why_shows_the_seeds_of_one_verdict() -> None:
+    made = study(REMOVED)
+    report = read_study(made, "a_study")
+    explained = why(report, "norm=off")
+    differences = {
+        seed: made.trial_records[f"norm=off/{seed}"].metrics["val_loss"]
+        - made.trial_records[f"baseline/{seed}"].metrics["val_loss"]
+        for seed in range(4)
+    }
+    assert explained.seeds == pytest.approx(differences)
+    console = Console(width=80)
+    with console.capture() as capture:
+        print_why(explained, console)
+    assert all(f"{seed}: {value:+.3g}" in capture.get() for seed, value in differences.items())
+    assert "margin 0.1" in capture.get()
+    json.dumps(why_json(explained), allow_nan=False)
+    with pytest.raises(NotFoundError, match=r"no variant 'nonsense'.*one of norm=off"):
+        why(report, "nonsense")
+
+
+def test_the_picture_shows_what_the_terminal_shows() -> None:
+    answer = answered(study(REMOVED | REPLACED))
+    picture = ElementTree.fromstring(answer_svg(answer))
+    shown = "".join(picture.itertext()).replace("\xa0", " ")
+    assert all(row.words.removeprefix("the ") in shown for row in answer.rows)
+    assert "<script" not in answer_svg(answer)
+    assert {group.key for group in answer.groups} - {"not known"} <= CONFIDENT
