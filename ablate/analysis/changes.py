@@ -146,6 +146,7 @@ def _derived(changed: Mapping[str, tuple[Any, Any]], mixer: str) -> Change:
 _GERUNDS = (
     (re.compile(r"replacing (.+) by (.+)"), r"\1 → \2"),
     (re.compile(r"changing the (.+) from (\S+) to (\S+)"), r"\1 \2 → \3"),
+    (re.compile(r"setting the (.+) to (\S+)"), r"\1 \2"),
     (re.compile(r"adding (.+)"), r"with \1"),
 )
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
-from ablate.stats import Interval
+from ablate.stats import Interval, rounding
 
 MISSING = "-"
 
@@ -27,23 +26,15 @@ def fixed(value: float | None, decimals: int, sign: bool = False) -> str:
 
 
 def bound_text(bound: float, *, at_most: bool, margin: float) -> str:
-    """A bound as `≤ +0.11` or `≥ -0.02`: two significant digits, rounded outward, and never onto the margin.
+    """A bound as `≤ +0.11` or `≥ -0.02`: rounded outward, and never onto the margin.
 
     Args:
         bound: With its sign.
         at_most: Whether it is an upper bound.
-        margin: A bound on one side of it is not written as if it were equal to it.
+        margin: A bound on one side of it, or of its negative, is written with as many digits as show on which.
     """
-    exact = Decimal(f"{bound:.12g}")
-    rounding = ROUND_CEILING if at_most else ROUND_FLOOR
-    sign = "≤" if at_most else "≥"
-    if exact == 0:
-        return f"{sign} 0"
-    for digits in range(2, 12):
-        rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding=rounding)
-        if abs(rounded) != Decimal(f"{margin:.12g}") or abs(exact) == abs(rounded):
-            break
-    return f"{sign} {float(rounded):+g}"
+    text = (rounding.at_most if at_most else rounding.at_least)(bound, math.copysign(margin, bound))
+    return f"{'≤' if at_most else '≥'} {'+' if bound > 0 else ''}{text}"
 
 
 def with_interval(
