@@ -114,7 +114,10 @@ def answer_lines(answer: Answer, width: int, *, store: Sequence[str] = (), every
         yield Text()
     for number, line in enumerate(answer.trust[:3]):
         hidden = f" (and {len(answer.trust) - 3} more: --checks)" if number == 2 and len(answer.trust) > 3 else ""
-        yield _labelled("TRUST" if not number else "", f"{line.level:<5} {line.text}{hidden}", _LEVELS[line.level])
+        lines = wrap(f"{line.text}{hidden}", width - LABEL - 6)
+        yield _labelled("TRUST" if not number else "", f"{line.level:<5} {lines[0]}", _LEVELS[line.level])
+        for more in lines[1:]:
+            yield Text(" " * (LABEL + 6) + printable(more), _LEVELS[line.level])
     if answer.claims:
         counts = ", ".join(f"{count} {word}" for word, count in answer.claims.items())
         yield _labelled("CLAIMS", f"{counts}   {command('claims', answer.study, *store)}")

@@ -41,10 +41,11 @@ def test_the_live_display_shows_running_trials(place: Workplace) -> None:
     assert seen.count("\x1b[?25l") == seen.count("\x1b[?25h")
     plain = CODES.sub("", seen)
     assert "0 of 3 trials" in plain
-    assert re.search(
-        r"(baseline|values=identity|norm=none) +seed 0 +step \d+/400 +loss \d\.\d{3} +val_loss \d\.\d{3}", plain
+    assert re.search(r"(baseline|values=identity|norm=none) +0/1 +step \d+/400, loss \d\.\d{3}", plain), (
+        "what trains now"
     )
-    assert "3 of 3 trials finished" in plain
+    assert re.search(r"baseline +1/1 +val_loss \d\.\d+ +done", plain), "the mean of what has ended"
+    assert "3/3 trials" in plain
     answer = seen[seen.index("Does a tiny") :]
     assert "\x1b[1A" not in answer, "nothing moves any more"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import math
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -45,13 +45,29 @@ def _or_nowhere() -> Iterator[None]:
 
 
 @dataclass(slots=True)
+class _Progress:
+    """How far the trials of one variant are.
+
+    Attributes:
+        planned: How many there are.
+        done: How many have ended, in this run or before.
+        values: The objective of those that finished in this run.
+        lost: How many diverged, failed or were pruned in this run.
+    """
+
+    planned: int = 0
+    done: int = 0
+    values: list[float] = field(default_factory=list)
+    lost: int = 0
+
+
+@dataclass(slots=True)
 class _Row:
     """A trial that trains now."""
 
     trial: Trial
     step: int = 0
     train_loss: float | None = None
-    val_loss: float | None = None
 
     @property
     def done_flops(self) -> float:
@@ -59,7 +75,7 @@ class _Row:
 
 
 class Display(Observer):
-    """Shows trials done of all, what trains now, its loss and the time left. Used as a context."""
+    """Shows how far the study is: on a terminal one line for each variant, with its mean so far. Used as a context."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -74,6 +90,7 @@ class Display(Observer):
         self._refreshed = 0.0
         self._training_since: float | None = None
         self._running: dict[str, _Row] = {}
+        self._variants: dict[str, _Progress] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -92,6 +109,7 @@ class Display(Observer):
 
     def planned(self, plan: Plan, settled: Collection[str], elsewhere: int, workers: int) -> None:
         left = [trial for trial in plan.trials if trial.key not in settled]
+        self._count(plan.trials, settled)
         self._metric = plan.space.objective.metric
         self._name_width = max(len(variant.name) for variant in (*plan.variants, *plan.scouts))
         self._total = len(plan.trials)
@@ -114,16 +132,25 @@ class Display(Observer):
             with _or_nowhere():
                 self._live.start(refresh=True)
 
+    def _count(self, trials: Iterable[Trial], settled: Collection[str]) -> None:
+        """Count planned trials for their variants."""
+        for trial in trials:
+            progress = self._variants.setdefault(trial.variant.name, _Progress())
+            progress.planned += 1
+            progress.done += trial.key in settled
+
     def started(self, trial: Trial) -> None:
         self._running[trial.key] = _Row(trial)
 
     def extended(self, trials: Collection[Trial], settled: Collection[str]) -> None:
         self._total += len(trials)
         self._done += len(settled)
+        self._count(trials, settled)
         self._left_flops += sum(trial.variant.flops for trial in trials if trial.key not in settled)
 
     def reused(self, trial: Trial) -> None:
         self._done += 1
+        self._variants[trial.variant.name].done += 1
         self._left_flops -= trial.variant.flops
 
     def moved(self, trial: Trial, step: int, train_loss: float) -> None:
@@ -133,7 +160,7 @@ class Display(Observer):
     def measured(self, trial: Trial, point: Measurement, member: int) -> None:
         self._training_since = self._training_since or time.monotonic()
         row = self._running[trial.key]
-        row.step, row.val_loss = point.step, point.metrics["val_loss"][member]
+        row.step = point.step
         if point.step:
             row.train_loss = point.train_loss[member]
 
@@ -146,6 +173,12 @@ class Display(Observer):
         self._done += 1
         self._done_flops += trial.variant.flops
         self._left_flops -= trial.variant.flops
+        progress = self._variants[trial.variant.name]
+        progress.done += 1
+        if outcome.state is TrialState.FINISHED:
+            progress.values.append(outcome.metrics[self._metric])
+        else:
+            progress.lost += 1
         if outcome.state is not TrialState.FINISHED:
             problem = f"{outcome.state.value}: {outcome.reason.splitlines()[0]}"
             style = "dim" if outcome.state is TrialState.PRUNED else "red"
@@ -178,18 +211,42 @@ class Display(Observer):
             Text(f"{duration(time.monotonic() - self._begin)} gone{self._time_left(', ')}", style="dim"),
         )
         rows = Table.grid(padding=(0, 2))
-        for _ in range(5):
+        for _ in range(4):
             rows.add_column(no_wrap=True)
-        widest = self._console.width // 3
-        for row in self._running.values():
-            rows.add_row(
-                Padding(Text(in_lines(row.trial.variant.name, widest), style="cyan"), (0, 0, 0, 2)),
-                Text(f"seed {row.trial.seed}"),
-                Text(f"step {row.step}/{row.trial.variant.spec.training.steps}"),
-                Text("starting" if row.train_loss is None else f"loss {row.train_loss:.3f}"),
-                Text("" if row.val_loss is None else f"val_loss {row.val_loss:.3f}", style="dim"),
-            )
+        room = max(3, self._console.height - 4)
+        shown = sorted(self._variants, key=self._urgency)[:room]
+        for name in [name for name in self._variants if name in shown]:
+            rows.add_row(*self._variant_line(name))
+        if hidden := len(self._variants) - len(shown):
+            rows.add_row(Text(f"  and {hidden} more", style="dim"))
         return Group(head, rows)
+
+    def _urgency(self, name: str) -> int:
+        """0 for a variant that trains now, 1 for one that waits, 2 for one that is done."""
+        progress = self._variants[name]
+        if any(row.trial.variant.name == name for row in self._running.values()):
+            return 0
+        return 2 if progress.done >= progress.planned else 1
+
+    def _variant_line(self, name: str) -> tuple[Text | Padding, ...]:
+        progress = self._variants[name]
+        running = [row for row in self._running.values() if row.trial.variant.name == name]
+        style = "cyan" if running else "dim"
+        values = progress.values
+        mean = f"{self._metric} {math.fsum(values) / len(values):.4g}" if values else ""
+        if running:
+            steps = sum(row.step for row in running), sum(row.trial.variant.spec.training.steps for row in running)
+            losses = [row.train_loss for row in running if row.train_loss is not None]
+            now = f"step {steps[0]}/{steps[1]}" + (f", loss {losses[0]:.3f}" if losses else ", starting")
+        else:
+            now = "done" if progress.done >= progress.planned else "waiting"
+        lost = f", {progress.lost} lost" if progress.lost else ""
+        return (
+            Padding(Text(in_lines(name, self._console.width // 3), style=style), (0, 0, 0, 2)),
+            Text(f"{progress.done}/{progress.planned}{lost}"),
+            Text(mean, style="bold"),
+            Text(now, style="dim"),
+        )
 
     def _time_left(self, before: str) -> str:
         """From the arithmetic done per second since the first worker was ready; empty at first.
