@@ -43,8 +43,8 @@ def diverged(rows: Sequence[VariantRow], baseline: VariantRow) -> Iterator[str]:
         )
 
 
-def edges(tuning: Tuning | None, rows: Sequence[VariantRow], baseline: VariantRow) -> Iterator[str]:
-    """A sentence if tuned values lie at an edge of their grid where a better value could turn a verdict.
+def turning_edges(tuning: Tuning | None, rows: Sequence[VariantRow], baseline: VariantRow) -> list[str]:
+    """Names of the variants whose tuned value lies at an edge of its grid where a better value could turn a verdict.
 
     A better value outside can only help the variant that lies at the edge. So a variant that is not worse anyway stays
     so, and the baseline's edge does not matter to a variant that is worse anyway.
@@ -54,7 +54,12 @@ def edges(tuning: Tuning | None, rows: Sequence[VariantRow], baseline: VariantRo
     helped = [
         row for row in rows if row.verdict is not None and not row.verdict.is_worse and row.verdict.word != "diverged"
     ]
-    named = [*([baseline.name] if baseline.name in at_edge and helped else []), *harmed]
+    return [*([baseline.name] if baseline.name in at_edge and helped else []), *harmed]
+
+
+def edges(tuning: Tuning | None, rows: Sequence[VariantRow], baseline: VariantRow) -> Iterator[str]:
+    """A sentence if tuned values lie at an edge of their grid where a better value could turn a verdict."""
+    named = turning_edges(tuning, rows, baseline)
     if tuning and named:
         paths = dict.fromkeys(path for name in named for path in tuning.of[name].edges)
         turned = "their verdicts" if len(named) > 1 else "its verdict"

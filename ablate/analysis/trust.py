@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from ablate.analysis.caveats import turning_edges
 from ablate.analysis.numbers import percent
 from ablate.analysis.study import StudyReport
 from ablate.analysis.text import listed, plural
+from ablate.analysis.trivial import bar_of, no_answer_yet
 from ablate.analysis.windows import SHARE
 from ablate.stats import ExtendedSeeds
 from ablate.store.records import TrialState
@@ -62,8 +64,8 @@ def _learnt(report: StudyReport) -> Iterator[TrustLine]:
         return
     best, models = report.trivials[0], len(report.standings)
     if behind := report.unlearnt:
-        bar = report.trivials[1] if len(report.trivials) > 2 else best
-        if len(behind) == models:
+        bar = bar_of(report.trivials)
+        if no_answer_yet(report.standings, report.trivials):
             yield TrustLine("void", f"no model beats a {bar.name} ({bar.value:.4g})", replaces_headline=True)
         else:
             yield TrustLine("void", f"{_few(sorted(behind))}: no better than a {bar.name} ({bar.value:.4g})")
@@ -82,8 +84,8 @@ def _lost(report: StudyReport) -> Iterator[TrustLine]:
 
 
 def _tuning(report: StudyReport) -> Iterator[TrustLine]:
-    if report.tuning is not None and (names := report.tuning.edges):
-        yield TrustLine("weak", f"best value at the edge of the tuning grid: {_few(list(names))}")
+    if names := turning_edges(report.tuning, report.variants, report.baseline):
+        yield TrustLine("weak", f"best value at the edge of the tuning grid: {_few(names)}")
 
 
 def _declared(report: StudyReport) -> Iterator[TrustLine]:

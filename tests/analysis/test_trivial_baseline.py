@@ -14,7 +14,6 @@ from rich.console import Console
 from ablate.analysis.findings import read_findings
 from ablate.analysis.study import read_study
 from ablate.render.as_json import study_json, to_text
-from ablate.render.document import Grid, document
 from ablate.render.formats import Place, find_format
 from ablate.render.table import print_study
 
@@ -54,7 +53,7 @@ def test_the_best_is_the_best_by_the_objective(metric: str, direction: str, best
     assert f"{value:.2f}" in line
 
     findings = read_findings(store, "a_study")
-    table = next(b for s in document(findings).sections for b in s.blocks if isinstance(b, Grid))
+    table = ablation_table(findings.report)
     assert table.groups[-1][0][0] == best
     for name in ("md", "html", "latex", "terminal"):
         assert "trivial baseline" in find_format(name).render(findings, Place())
@@ -147,7 +146,7 @@ def test_test_metrics_are_shown_beside_validation_metrics() -> None:
     assert "test_accuracy: measured once" in " ".join(text.split())
     assert sum("0.31" in line for line in text.splitlines()) == 2
     findings = read_findings(store, "a_study")
-    table = next(b for s in document(findings).sections for b in s.blocks if isinstance(b, Grid))
+    table = ablation_table(findings.report)
     at = table.titles.index("test_accuracy")
     assert [row[at].split()[0] for group in table.groups for row in group] == ["0.312", "0.312", "-"]
     rows = list(csv.DictReader(io.StringIO(find_format("csv").render(findings, Place()))))
