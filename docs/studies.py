@@ -16,9 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ablate.analysis.answer import answer_of
 from ablate.analysis.findings import read_findings
 from ablate.analysis.numbers import count
-from ablate.render.table import study_svg
+from ablate.render.answer import answer_svg
 from ablate.render.terminal.units import duration
 from ablate.render.writing import render_report, write_report
 from ablate.spec.document import read_document
@@ -30,7 +31,7 @@ PAPERS = ROOT / "spaces" / "papers"
 INDEX = STUDIES / "README.md"
 FORMATS = ("json", "md", "parquet")
 PICTURES = {"simplify_block": ROOT / "docs" / "images" / "simplify_block.svg"}
-"""Studies whose table is a picture in the documentation."""
+"""Studies whose answer is a picture in the documentation."""
 
 
 def reports() -> list[dict[str, Any]]:
@@ -70,7 +71,7 @@ def _study(report: dict[str, Any]) -> Iterator[str]:
     if space.get("departs"):
         yield f"Departs from its source: {space['departs']}"
         yield ""
-    yield f"Answer: {' '.join(report['answer'])}"
+    yield f"Answer: {' '.join(_sentences(report['answer']))}"
     yield ""
     if report["claims"]:
         yield "| the source says | where | here | verdict |"
@@ -81,6 +82,11 @@ def _study(report: dict[str, Any]) -> Iterator[str]:
         yield ""
     yield _run(report)
     yield ""
+
+
+def _sentences(answer: dict[str, Any] | list[str]) -> list[str]:
+    """The sentences of an answer; reports that were kept before answers had a headline are a list of them."""
+    return answer if isinstance(answer, list) else [*answer["headline"], *answer["sentences"]]
 
 
 def _run(report: dict[str, Any]) -> str:
@@ -114,7 +120,7 @@ def renew(store: Store) -> Iterator[str]:
                 if written.suffix == ".png":
                     written.unlink()
         if name in PICTURES:
-            PICTURES[name].write_text(study_svg(findings.report), encoding="utf-8")
+            PICTURES[name].write_text(answer_svg(answer_of(findings.report)), encoding="utf-8")
         yield f"{name} is renewed"
 
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from ablate.analysis.findings import read_findings
 from ablate.analysis.study import read_study
 from ablate.render.as_json import study_json, to_text
+from ablate.render.document import ablation_table
 from ablate.render.formats import Place, find_format
 from ablate.render.table import print_study
 

@@ -90,9 +90,9 @@ def test_the_numbers_are_those_of_show_also_in_downloads(page: Page, shown: dict
         if versus:
             assert float(row["difference"]) == pytest.approx(versus["difference"], rel=1e-12)
             assert float(row["diff. ±"]) == pytest.approx((versus["high"] - versus["low"]) / 2, rel=1e-9)
-    for sentence in shown["answer"]:
+    for sentence in shown["answer"]["sentences"]:
         page.wait_for_text(sentence.replace("`", ""))
-    assert "set `seeds: {" in " ".join(shown["answer"])
+    assert "set `seeds: {" in " ".join(shown["answer"]["sentences"])
     assert page.main.locator("code").filter(has_text="seeds: {start: 2").count() == 1
     page.wait_for_text(shown["claims"][0]["sentence"])
     page.wait_for_text("rate=wild diverged with seed 0, 1")
