@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ablate.analysis.sentences import advised_seeds
@@ -26,15 +26,39 @@ class NextStep:
 
 def next_steps(report: StudyReport) -> tuple[NextStep, ...]:
     """The commands that would settle what a study left open; empty if it left nothing open, or more seeds than pay."""
-    seeds = deciding_seeds(report)
-    if not seeds:
-        return ()
+    return (*_more_seeds(report), *_together(report))
+
+
+def _more_seeds(report: StudyReport) -> Iterator[NextStep]:
+    """More seeds for what is undecided."""
+    if not (seeds := deciding_seeds(report)):
+        return
     undecided = [row for row in report.variants if row.verdict is not None and row.verdict.word == "undecided"]
     further = max(row.verdict.further_seeds or 0 for row in undecided if row.verdict is not None)
     trained = [row.seconds / len(row.finished) for row in (report.baseline, *undecided) if row.finished]
     seconds = further * sum(trained) if report.baseline.finished else None
     arguments = ("study", "--stored", report.record.name, "--seeds", seeds)
-    return (NextStep(arguments, f"may settle {len(undecided)} of {len(report.variants) - 1}", seconds),)
+    yield NextStep(arguments, f"may settle {len(undecided)} of {len(report.variants) - 1}", seconds)
+
+
+def _together(report: StudyReport) -> Iterator[NextStep]:
+    """The removals that hold alone tried together, with fresh seeds for what that selects."""
+    record = report.record
+    alone = [
+        row
+        for row in report.variants
+        if row.verdict is not None
+        and row.verdict.word in ("not needed", "better")
+        and row.change.only_removes
+        and not row.change.combines
+    ]
+    if (
+        len(alone) > 1
+        and record.space.get("design", {}).get("kind") == "leave_one_out"
+        and not record.space.get("tuned")
+    ):
+        arguments = ("study", "--stored", record.name, "--design", "simplify")
+        yield NextStep(arguments, f"tries the {len(alone)} removals together")
 
 
 def deciding_seeds(report: StudyReport) -> str:

@@ -39,7 +39,14 @@ def load_stored(study: str, store: str, plugins: list[str] | None) -> SpaceSpec:
 
 
 def load_asked(
-    file: str, store: str, plugins: list[str] | None, data: str | None, seeds: str | None, *, stored: bool
+    file: str,
+    store: str,
+    plugins: list[str] | None,
+    data: str | None,
+    seeds: str | None,
+    design: str | None,
+    *,
+    stored: bool,
 ) -> SpaceSpec:
     """The space that options of `study` and `plan` ask for.
 
@@ -47,7 +54,7 @@ def load_asked(
         SpaceError: The space is not valid, or a stored study is asked for with other data.
     """
     from ablate.errors import SpaceError
-    from ablate.spec.continued import with_seeds
+    from ablate.spec.continued import with_design, with_seeds
 
     if stored and data is not None:
         raise SpaceError(
@@ -56,6 +63,7 @@ def load_asked(
             remedy="Leave out --data, or give a space file.",
         )
     space = load_stored(file, store, plugins) if stored else load_space(file, plugins, data)
+    space = space if design is None else with_design(space, design)
     return space if seeds is None else with_seeds(space, seeds)
 
 

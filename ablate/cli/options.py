@@ -65,6 +65,14 @@ SeedsOption = Annotated[
         help="Seeds in place of the design's; START:MAX adds seeds to undecided comparisons.",
     ),
 ]
+DesignOption = Annotated[
+    str | None,
+    typer.Option(
+        "--design",
+        metavar="KIND",
+        help="Use another design, as a study NAME_KIND that shares trials with the first.",
+    ),
+]
 LogToOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -14,6 +14,7 @@ from ablate.cli.options import (
     DEFAULT_STORE,
     CacheOption,
     DataOption,
+    DesignOption,
     DeviceOption,
     JsonOption,
     PluginOption,
@@ -68,6 +69,7 @@ def plan(
     file: SpaceArgument,
     data: DataOption = None,
     seeds: SeedsOption = None,
+    design: DesignOption = None,
     stored: StoredOption = False,
     store: StoreOption = DEFAULT_STORE,
     cache: CacheOption = None,
@@ -95,7 +97,7 @@ def plan(
     from ablate.tasks.cache import default_cache
     from ablate.trained.weights import weights_folder
 
-    space = load_asked(file, store, plugin, data, seeds, stored=stored)
+    space = load_asked(file, store, plugin, data, seeds, design, stored=stored)
     gpus = space.resources.gpus
     machine = _machine(on, flops, efficiency, doctor, workers, gpus or 1.0)
     if machine is not None:

@@ -26,6 +26,7 @@ from ablate.cli.options import (
     INTERRUPTED,
     CacheOption,
     DataOption,
+    DesignOption,
     DeviceOption,
     JsonOption,
     LogToOption,
@@ -54,6 +55,7 @@ def study(
     file: SpaceArgument,
     data: DataOption = None,
     seeds: SeedsOption = None,
+    design: DesignOption = None,
     stored: StoredOption = False,
     store: StoreOption = DEFAULT_STORE,
     device: DeviceOption = "auto",
@@ -98,7 +100,7 @@ def study(
         remedy = "Name a file with --store, or leave it out."
         raise StoreError("a store in memory is gone when the command ends", where=f"--store {store}", remedy=remedy)
     refuse_without_cluster(engine, address=address, custom=resource, labels=label)
-    space = load_asked(file, store, plugin, data, seeds, stored=stored)
+    space = load_asked(file, store, plugin, data, seeds, design, stored=stored)
     resources = with_options(space.resources, resource, label, **given)
     console = make_console(stderr=json_)
     with Display(console) as display:

@@ -1,4 +1,4 @@
-"""The space with which a study continues: the one in the store, or the same with other seeds."""
+"""The space with which a study continues: the one in the store, or the same with other seeds or another design."""
 
 from __future__ import annotations
 
@@ -52,6 +52,25 @@ def with_seeds(space: SpaceSpec, seeds: str) -> SpaceSpec:
     changed = _validated(plain | {"design": plain["design"] | {"seeds": given}}, f"--seeds {seeds}", "")
     changed._text = space.text
     return changed
+
+
+def with_design(space: SpaceSpec, kind: str) -> SpaceSpec:
+    """The space with another design, as a study of its own that shares the trials which both need.
+
+    Args:
+        space: The space.
+        kind: Of the design; its fields but for the seeds have their defaults.
+
+    Raises:
+        SpaceError: There is no such design, or it does not fit the space.
+    """
+    plain = space.model_dump(mode="json")
+    seeds = plain["design"].get("seeds", {})
+    given = {"seeds": seeds} if isinstance(seeds, int) else {}
+    changed = {"name": f"{space.name}_{kind}", "design": {"kind": kind} | given, "claims": []}
+    made = _validated(plain | changed, f"--design {kind}", "")
+    made._text = space.text
+    return made
 
 
 def _validated(plain: Mapping[str, Any], where: str, remedy: str) -> SpaceSpec:
