@@ -126,7 +126,8 @@ def study(
         print_json(counts | {"seconds": round(result.seconds, 3)}, indent=None)
     elif not result.interrupted:
         console.print()
-        print_answer(answer_of(read(store, result.study)), console, store=store_flag(store))
+        answer, plugins = answer_of(read(store, result.study)), [f"--plugin={name}" for name in plugin or ()]
+        print_answer(answer, console, store=store_flag(store), plugins=plugins)
     _print_ending(result, console)
     return INTERRUPTED if result.interrupted else FAILED if result.failed else 0
 

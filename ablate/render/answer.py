@@ -51,17 +51,26 @@ _ASCII = str.maketrans(
 )
 
 
-def print_answer(answer: Answer, console: Console, *, store: Sequence[str] = (), everything: bool = False) -> None:
+def print_answer(
+    answer: Answer,
+    console: Console,
+    *,
+    store: Sequence[str] = (),
+    plugins: Sequence[str] = (),
+    everything: bool = False,
+) -> None:
     """Print an answer.
 
     Args:
         answer: The answer.
         console: Where to; its width decides the width of the axis.
         store: Arguments that name the store in the commands to paste; empty for the default store.
+        plugins: Arguments that name the files of the user's own kinds, without which the study cannot continue.
         everything: Whether to show every row of an answer of more than `MANY` variants.
     """
     plain = console.options.ascii_only
-    for line in answer_lines(_in_ascii(answer) if plain else answer, console.width, store=store, everything=everything):
+    shown = _in_ascii(answer) if plain else answer
+    for line in answer_lines(shown, console.width, store=store, plugins=plugins, everything=everything):
         if plain:
             line.plain = line.plain.translate(_ASCII)
         console.print(line, soft_wrap=True)
@@ -103,7 +112,14 @@ def _in_ascii(answer: Answer) -> Answer:
     )
 
 
-def answer_lines(answer: Answer, width: int, *, store: Sequence[str] = (), everything: bool = False) -> Iterator[Text]:
+def answer_lines(
+    answer: Answer,
+    width: int,
+    *,
+    store: Sequence[str] = (),
+    plugins: Sequence[str] = (),
+    everything: bool = False,
+) -> Iterator[Text]:
     """The lines of an answer for a terminal of `width` columns."""
     yield Text(printable(answer.question), "bold")
     for line in _headline(answer, width):
@@ -122,7 +138,7 @@ def answer_lines(answer: Answer, width: int, *, store: Sequence[str] = (), every
         counts = ", ".join(f"{count} {word}" for word, count in answer.claims.items())
         yield _labelled("CLAIMS", f"{counts}   {command('claims', answer.study, *store)}")
     for number, step in enumerate(answer.next):
-        yield _labelled("NEXT" if not number else "", _step(step, store))
+        yield _labelled("NEXT" if not number else "", _step(step, [*store, *plugins]))
     options = "--why VARIANT | --table | --checks | --json"
     yield _labelled("MORE", f"{command('show', answer.study, *store)} {options}", "dim")
 
@@ -143,9 +159,9 @@ def _labelled(label: str, text: str, style: str = "") -> Text:
     return line
 
 
-def _step(step: NextStep, store: Sequence[str]) -> str:
+def _step(step: NextStep, options: Sequence[str]) -> str:
     time = f", about {duration(step.seconds)} of training" if step.seconds else ""
-    return f"{command(*step.arguments, *store)}   {step.purpose}{time}"
+    return f"{command(*step.arguments, *options)}   {step.purpose}{time}"
 
 
 def _table(answer: Answer, width: int, *, everything: bool) -> Iterator[Text]:

@@ -68,7 +68,7 @@ def finished_trials(place: Workplace) -> dict[str, tuple[object, ...]]:
     return {key: row[1:] for key, row in place.trials("finished").items()}
 
 
-def test_a_study_prints_its_progress_its_table_and_two_commands_that_work(done: tuple[Workplace, Finished]) -> None:
+def test_a_study_prints_its_progress_and_its_answer_with_commands_that_work(done: tuple[Workplace, Finished]) -> None:
     place, finished = done
     assert finished.code == 0
     assert finished.err == ""
@@ -77,17 +77,17 @@ def test_a_study_prints_its_progress_its_table_and_two_commands_that_work(done: 
     for trial in range(1, 10):
         line = next(line for line in finished.out.splitlines() if line.startswith(f"{trial}/9  "))
         assert re.fullmatch(r"\d/9  (baseline|values=identity|norm=none) +seed [012]  val_loss \d\.\d{4} .* s.*", line)
-    assert "Does a tiny model need its maps?" in finished.out
-    seeds, *commands = finished.out.partition("\nNext:\n")[2].splitlines()
-    assert " study --stored tiny --seeds=3:" in seeds  # not run here: other tests read this store
-    assert len(commands) == 3
-    assert len({command.index("#") for command in commands}) == 1
-    place.folder.joinpath("my_question.yaml").unlink(missing_ok=True)
-    for command in commands:
-        program, *arguments = shlex.split(command, comments=True)
-        again = place.call(*arguments)
-        assert (program, again.code, again.err) == (ABLATE, 0, "")
-    assert place.folder.joinpath("my_question.yaml").exists()
+    answer = finished.out[finished.out.index("Does a tiny model need its maps?") :]
+    assert re.search(rf"^NEXT +{re.escape(ABLATE)} study --stored tiny --seeds 3:\d+ ", answer, re.MULTILINE)
+    more = re.search(rf"^MORE +{re.escape(ABLATE)} (show tiny) ", answer, re.MULTILINE)
+    assert more is not None
+    shown = place.call("show", "tiny")
+    assert (shown.code, shown.err) == (0, "")
+    assert shown.out.strip() == answer.strip()
+    for options in (["--why", "norm=none"], ["--table"], ["--checks"], ["--full"]):
+        again = place.call(*more[1].split(), *options)
+        assert (again.code, again.err) == (0, "")
+        assert again.out
 
 
 def test_a_plan_takes_the_options_that_continue_a_study(done: tuple[Workplace, Finished]) -> None:
