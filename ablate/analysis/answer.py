@@ -15,9 +15,10 @@ from ablate.analysis.numbers import bound_text, decimals_for, percent
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.study import StudyReport
 from ablate.analysis.text import listed, plural
+from ablate.analysis.trivial import no_answer_yet
 from ablate.analysis.trust import TrustLine, trust_lines
 
-GroupKey = Literal["better", "can go", "as good", "must stay", "worse", "not known", "selected", "lost", "pending"]
+GroupKey = Literal["better", "can go", "as good", "must stay", "worse", "not known", "selected", "lost", "no answer"]
 
 TITLES: dict[GroupKey, str] = {
     "better": "Better, by more than the margin",
@@ -28,7 +29,7 @@ TITLES: dict[GroupKey, str] = {
     "not known": "Not known: more seeds are needed",
     "selected": "Selected by results, not confirmed on fresh seeds",
     "lost": "Not compared",
-    "pending": "Still running",
+    "no answer": "No answer yet: the models have learnt too little",
 }
 """Groups of an answer in the order in which they are shown, with their headings."""
 SMALLER = 0.01
@@ -133,11 +134,13 @@ def answer_of(report: StudyReport) -> Answer:
     """Group the variants of a study by verdict and say what follows from them."""
     worse = 1 if report.direction == "minimize" else -1
     compared = [row for row in report.variants if row.name != report.record.baseline]
+    learnt = not no_answer_yet(report.standings, report.trivials)
     shared = {row.change for row in compared if [one.change for one in compared].count(row.change) > 1}
     by_group: dict[GroupKey, list[AnswerRow]] = {key: [] for key in TITLES}
     for row in compared:
         words = row.change.words or row.name
-        by_group[_group_of(row)].append(_row(row, f"{words} ({row.name})" if row.change in shared else words, report))
+        key = _group_of(row) if learnt else "no answer"
+        by_group[key].append(_row(row, f"{words} ({row.name})" if row.change in shared else words, report))
     groups = tuple(
         AnswerGroup(key, TITLES[key], tuple(sorted(rows, key=_badness(worse))))
         for key, rows in by_group.items()
@@ -151,7 +154,7 @@ def answer_of(report: StudyReport) -> Answer:
         headline=_headline(groups, trust, report),
         groups=groups,
         trust=trust,
-        next=next_steps(report),
+        next=next_steps(report) if learnt else (),
         claims={
             word: count
             for word in ("supported", "refuted", "undecided")

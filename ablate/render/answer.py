@@ -40,7 +40,7 @@ COLOURS: dict[GroupKey, str] = {
     "not known": "yellow",
     "selected": "dim",
     "lost": "magenta",
-    "pending": "dim",
+    "no answer": "dim",
 }
 MARKS: dict[GroupKey, str] = {"must stay": "■", "worse": "■", "not known": "◆"}
 """How the mean of a row is drawn; a disc for all other groups."""
