@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.text import Text
 
 from ablate.analysis.answer import Answer, AnswerGroup, AnswerRow, GroupKey
-from ablate.analysis.continuing import NextStep
 from ablate.analysis.numbers import percent
 from ablate.analysis.why import Why
 from ablate.command_line import command
@@ -136,11 +135,13 @@ def answer_lines(
             yield Text(" " * (LABEL + 6) + printable(more), _LEVELS[line.level])
     if answer.claims:
         counts = ", ".join(f"{count} {word}" for word, count in answer.claims.items())
-        yield _labelled("CLAIMS", f"{counts}   {command('claims', answer.study, *store)}")
+        yield from _command("CLAIMS", f"{counts}   {command('claims', answer.study, *store)}", "", width)
     for number, step in enumerate(answer.next):
-        yield _labelled("NEXT" if not number else "", _step(step, [*store, *plugins]))
-    options = "--why VARIANT | --table | --checks | --json"
-    yield _labelled("MORE", f"{command('show', answer.study, *store)} {options}", "dim")
+        time = f", about {duration(step.seconds)} of training" if step.seconds else ""
+        typed = command(*step.arguments, *store, *plugins)
+        yield from _command("NEXT" if not number else "", typed, f"  {step.purpose}{time}", width)
+    typed, options = command("show", answer.study, *store), "--why VARIANT | --table | --checks | --json"
+    yield from _command("MORE", typed, options, width, "dim")
 
 
 def _headline(answer: Answer, width: int) -> list[str]:
@@ -159,9 +160,14 @@ def _labelled(label: str, text: str, style: str = "") -> Text:
     return line
 
 
-def _step(step: NextStep, options: Sequence[str]) -> str:
-    time = f", about {duration(step.seconds)} of training" if step.seconds else ""
-    return f"{command(*step.arguments, *options)}   {step.purpose}{time}"
+def _command(label: str, typed: str, rest: str, width: int, style: str = "") -> Iterator[Text]:
+    """A command, which is never broken, and what belongs to it, on a line of its own where it does not fit."""
+    if LABEL + len(typed) + 1 + len(rest) <= width:
+        yield _labelled(label, f"{typed} {rest}".rstrip(), style)
+        return
+    yield _labelled(label, typed, style)
+    if rest:
+        yield Text(" " * (LABEL + 2) + printable(rest.strip()), style)
 
 
 def _table(answer: Answer, width: int, *, everything: bool) -> Iterator[Text]:

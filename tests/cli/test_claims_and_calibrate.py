@@ -81,7 +81,7 @@ claims:
     file.write_text(file.read_text() + claims, encoding="utf-8")
     trained = place.call("study", file.name, "--workers", "1")
     assert trained.code == 0, trained.err
-    assert "Claims: 2 supported, 1 refuted" in trained.out
+    assert "CLAIMS    2 supported, 1 refuted" in trained.out
     checked = place.call("claims", "tiny", "--check", "--json")
     assert checked.code == 1
     alias, size, work = json.loads(checked.out)
@@ -109,7 +109,7 @@ def test_claims_are_listed(beliefs: Workplace) -> None:
     assert "skip-matters  The skip matters.  (Table 1)" in lines
     assert "    supported: baseline has 20,947,008 parameters" in lines
     assert beliefs.call("claims", "beliefs", "--check").code == 0
-    assert "Claims: 4 supported" in beliefs.call("show", "beliefs").out
+    assert "CLAIMS    4 supported" in beliefs.call("show", "beliefs").out
 
 
 def test_claims_for_a_program(beliefs: Workplace) -> None:
