@@ -19,6 +19,7 @@ from ablate.analysis.numbers import percent
 from ablate.analysis.why import Why
 from ablate.command_line import command
 from ablate.errors import printable
+from ablate.render.interval import Axis, heading_text, interval_text
 from ablate.render.terminal.units import duration
 
 MOST_ROWS = 6
@@ -28,8 +29,6 @@ LABEL = 10
 """Columns of the labels at the left: the longest has nine characters."""
 LEAST_AXIS, MOST_AXIS = 16, 34
 NARROWEST_WORDS = 16
-REACH = 2.5
-"""Margins from the baseline up to which the axis may reach; what lies beyond is an arrow at its end."""
 COLOURS: dict[GroupKey, str] = {
     "better": "bright_green",
     "can go": "green",
@@ -177,12 +176,12 @@ def _table(answer: Answer, width: int, *, everything: bool) -> Iterator[Text]:
     fixed = LABEL + 2 + bounds + (2 + 7 if costs else 0) + 2
     longest = max(len(_words(row)) for row in rows)
     words = max(NARROWEST_WORDS, min(longest, width - fixed - LEAST_AXIS))
-    axis = _Axis.of(answer, max(LEAST_AXIS, min(MOST_AXIS, width - fixed - words)))
+    axis, cells = Axis.of(answer), max(LEAST_AXIS, min(MOST_AXIS, width - fixed - words))
     head = Text(" " * LABEL + f"{answer.metric} − baseline{_baseline(answer)}"[: words + 2].ljust(words + 2), "dim")
-    head.append(axis.heading() + "  " + "bound".ljust(bounds) + ("  " + "params".rjust(7) if costs else ""))
+    head.append(heading_text(axis, cells) + "  " + "bound".ljust(bounds) + ("  " + "params".rjust(7) if costs else ""))
     yield head
     for group in answer.groups:
-        yield from _group(group, axis, words, bounds, many=not everything and len(rows) > MANY)
+        yield from _group(group, axis, (words, cells, bounds), many=not everything and len(rows) > MANY)
     notes = []
     if any(not row.jointly and row.bound is not None for row in rows):
         notes.append("* alone, not jointly (Holm)")
@@ -211,68 +210,20 @@ def _cost(row: AnswerRow) -> str:
     return "" if change in ("0%", "-") else change.replace("-", "−").replace("%", " %")
 
 
-def _group(group: AnswerGroup, axis: _Axis, words: int, bounds: int, *, many: bool) -> Iterator[Text]:
+def _group(group: AnswerGroup, axis: Axis, widths: tuple[int, int, int], *, many: bool) -> Iterator[Text]:
+    words, cells, bounds = widths
     colour = COLOURS[group.key]
     shown = group.rows[:MOST_ROWS] if many and len(group.rows) > MOST_ROWS + 1 else group.rows
     for number, row in enumerate(shown):
         lines = wrap(_words(row), words) or [""]
         line = Text(f"{'' if number else group.key.upper():<{LABEL}}", f"bold {colour}")
         line.append(f"{lines[0]:<{words}}  ", "not bold default")
-        line.append(axis.draw(row, MARKS.get(group.key, "●")), f"not bold {colour}")
+        line.append(interval_text(axis, row, MARKS.get(group.key, "●"), cells), f"not bold {colour}")
         line.append(f"  {_bound(row):<{bounds}}", "not bold default")
         if cost := _cost(row):
             line.append(f"  {cost:>7}", "not bold default dim")
         yield line
         for more in lines[1:]:
-            yield Text(" " * LABEL + f"{more:<{words}}  {axis.draw(None, '')}")
+            yield Text(" " * LABEL + f"{more:<{words}}  {interval_text(axis, None, '', cells)}")
     if len(shown) < len(group.rows):
         yield Text(" " * LABEL + f"and {len(group.rows) - len(shown)} more: --all", "dim")
-
-
-class _Axis:
-    """The axis that all rows share: from better at the left to worse at the right, with zero and the margin marked."""
-
-    def __init__(self, low: float, high: float, margin: float, worse: int, width: int) -> None:
-        self._low, self._high, self._margin, self._worse, self._width = low, high, margin, worse, width
-
-    @classmethod
-    def of(cls, answer: Answer, width: int) -> _Axis:
-        """An axis that holds zero, the margin and the intervals, as far as they lie within `REACH` margins."""
-        margin, worse = answer.margin, answer.worse
-        ends = [0.0, margin * 1.25, -margin * 0.25]
-        for row in answer.rows:
-            for value in (row.low, row.difference, row.high):
-                if value is not None and row.difference is not None and abs(row.difference) <= REACH * margin:
-                    ends.append(max(-REACH * margin, min(REACH * margin, worse * value)))
-        return cls(min(ends), max(ends), margin, worse, width)
-
-    def _at(self, value: float) -> int:
-        return round((value - self._low) / (self._high - self._low) * (self._width - 1))
-
-    def heading(self) -> str:
-        """Zero and the margin, above their lines."""
-        cells = [" "] * self._width
-        text = f"{self._margin:g}"
-        zero, at = self._at(0.0), self._at(self._margin)
-        cells[zero] = "0"
-        start = min(max(zero + 2, at - len(text) // 2), self._width - len(text))
-        cells[start : start + len(text)] = text
-        return "".join(cells)
-
-    def draw(self, row: AnswerRow | None, mark: str) -> str:
-        """The interval of a row; arrows where it leaves the axis."""
-        cells = [" "] * self._width
-        cells[self._at(0.0)], cells[self._at(self._margin)] = "│", "┊"
-        if row is None or row.difference is None:
-            return "".join(cells)
-        mean = self._worse * row.difference
-        ends = sorted(self._worse * (row.difference if end is None else end) for end in (row.low, row.high))
-        first, last = (max(0, min(self._width - 1, self._at(end))) for end in ends)
-        for cell in range(first, last + 1):
-            cells[cell] = "─"
-        cells[max(0, min(self._width - 1, self._at(mean)))] = mark
-        if ends[0] < self._low:
-            cells[0] = "◀"
-        if ends[1] > self._high:
-            cells[-1] = "▶"
-        return "".join(cells)

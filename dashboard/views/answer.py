@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from ablate.analysis.answer import shared_decimals
+from ablate.analysis.answer import answer_of, shared_decimals
 from ablate.analysis.course import course_cell
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.numbers import MISSING, count, times_within
@@ -36,6 +36,7 @@ from shared.pictures import BlockPicture, block_files, block_pictures
 from shared.printed import printed
 from shared.store import every, findings, report
 from shared.text import escape, prose
+from shared.verdicts import show_answer
 from shared.widths import LETTER, PADDING, fitting, wrapping
 
 MOST_TOLD = 8
@@ -60,14 +61,15 @@ def _live(study: str) -> None:
     study_report = report(study)
     if study_report.record.source:
         st.caption(escape(study_report.record.source))
-    _progress(study_report)
-    with st.container(border=True):
+    show_answer(study_report, answer_of(study_report))
+    onward(study_report)
+    with st.expander("Checks: everything that supports or limits the verdicts", key="checks"):
+        _progress(study_report)
         if study_report.caveats:
             caveats = "\n".join(f"- {prose(sentence)}" for sentence in study_report.caveats)
             st.warning(caveats, icon=":material/warning:")
         for sentence in study_report.answer[len(study_report.caveats) :]:
             st.markdown(_led(sentence))
-    onward(study_report)
     st.subheader("Ablation table", anchor=False)
     table = ablation(study_report)
     _show_table(study_report, table)

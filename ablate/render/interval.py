@@ -1,0 +1,119 @@
+"""One interval on the axis that all rows of an answer share, in characters or as SVG."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from ablate.analysis.answer import Answer, AnswerRow
+
+REACH = 2.5
+"""Margins from the baseline up to which the axis may reach; what lies beyond is an arrow at its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """From better at the left to worse at the right, in the unit of the metric.
+
+    Attributes:
+        low: Its left end.
+        high: Its right end.
+        margin: Where the margin is marked.
+        worse: 1 where a larger metric is worse, else -1.
+    """
+
+    low: float
+    high: float
+    margin: float
+    worse: int
+
+    @classmethod
+    def of(cls, answer: Answer) -> Self:
+        """An axis that holds zero, the margin and the intervals, as far as they lie within `REACH` margins."""
+        margin, worse = answer.margin, answer.worse
+        ends = [-0.25 * margin, 1.25 * margin]
+        for row in answer.rows:
+            if row.difference is not None and abs(row.difference) <= REACH * margin:
+                known = [end for end in (row.low, row.difference, row.high) if end is not None]
+                ends += [max(-REACH * margin, min(REACH * margin, worse * end)) for end in known]
+        return cls(min(ends), max(ends), margin, worse)
+
+    def place(self, value: float) -> float:
+        """Where a value lies, from 0 at the left end to 1 at the right."""
+        return (value - self.low) / (self.high - self.low)
+
+    def span(self, row: AnswerRow) -> tuple[float, float, float] | None:
+        """Where an interval begins, has its mean and ends, oriented so that the right is worse; None without one."""
+        if row.difference is None:
+            return None
+        first, last = sorted(self.worse * (row.difference if end is None else end) for end in (row.low, row.high))
+        return self.place(first), self.place(self.worse * row.difference), self.place(last)
+
+
+def interval_text(axis: Axis, row: AnswerRow | None, mark: str, width: int) -> str:
+    """An interval in `width` characters, with zero and the margin; arrows where it leaves the axis."""
+
+    def cell(place: float) -> int:
+        return max(0, min(width - 1, round(place * (width - 1))))
+
+    cells = [" "] * width
+    cells[cell(axis.place(0.0))], cells[cell(axis.place(axis.margin))] = "│", "┊"
+    if row is None or (span := axis.span(row)) is None:
+        return "".join(cells)
+    first, mean, last = span
+    for at in range(cell(first), cell(last) + 1):
+        cells[at] = "─"
+    cells[cell(mean)] = mark
+    if first < 0:
+        cells[0] = "◀"
+    if last > 1:
+        cells[-1] = "▶"
+    return "".join(cells)
+
+
+def heading_text(axis: Axis, width: int) -> str:
+    """Zero and the margin as numbers above their lines, in `width` characters."""
+    cells, text = [" "] * width, f"{axis.margin:g}"
+    zero, at = (round(axis.place(value) * (width - 1)) for value in (0.0, axis.margin))
+    cells[zero] = "0"
+    start = min(max(zero + 2, at - len(text) // 2), width - len(text))
+    cells[start : start + len(text)] = text
+    return "".join(cells)
+
+
+def interval_svg(
+    axis: Axis, row: AnswerRow, *, colour: str, ink: str, square: bool, size: tuple[int, int] = (260, 26)
+) -> str:
+    """The same as SVG.
+
+    Args:
+        axis: The axis.
+        row: The row.
+        colour: Of the interval, as #rrggbb.
+        ink: Of the lines at zero and at the margin.
+        square: Whether the mean is a square, as for parts that are needed, rather than a disc.
+        size: Width and height in pixels.
+    """
+    width, height = size
+    middle = height / 2
+    zero, margin = (round(axis.place(value) * (width - 12) + 6, 1) for value in (0.0, axis.margin))
+    parts = [
+        f'<rect x="{margin}" y="0" width="{width - margin:.1f}" height="{height}" fill="{ink}" fill-opacity="0.16"/>',
+        f'<line x1="{zero}" x2="{zero}" y1="0" y2="{height}" stroke="{ink}"/>',
+        f'<line x1="{margin}" x2="{margin}" y1="0" y2="{height}" stroke="{ink}" stroke-dasharray="3 3"/>',
+    ]
+    if (span := axis.span(row)) is not None:
+        first, mean, last = (min(max(place, 0.0), 1.0) * (width - 12) + 6 for place in span)
+        parts.append(
+            f'<line x1="{first:.1f}" x2="{last:.1f}" y1="{middle}" y2="{middle}" stroke="{colour}" stroke-width="3"/>'
+        )
+        if span[2] > 1:
+            parts.append(f'<path d="M{width - 9} {middle - 6}l9 6l-9 6z" fill="{colour}"/>')
+        if span[0] < 0:
+            parts.append(f'<path d="M9 {middle - 6}l-9 6l9 6z" fill="{colour}"/>')
+        if 0 <= span[1] <= 1:
+            mark = f'x="{mean - 5:.1f}" y="{middle - 5}" width="10" height="10"'
+            disc = f'<circle cx="{mean:.1f}" cy="{middle}" r="5.5" fill="{colour}"/>'
+            parts.append(f'<rect {mark} fill="{colour}"/>' if square else disc)
+    box = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {box}>{"".join(parts)}</svg>'
