@@ -82,7 +82,7 @@ def heading_text(axis: Axis, width: int) -> str:
 
 
 def interval_svg(
-    axis: Axis, row: AnswerRow, *, colour: str, ink: str, square: bool, size: tuple[int, int] = (260, 26)
+    axis: Axis, row: AnswerRow, *, colour: str, ink: str, square: bool, size: tuple[int, int] = (244, 26)
 ) -> str:
     """The same as SVG.
 
@@ -108,9 +108,9 @@ def interval_svg(
             f'<line x1="{first:.1f}" x2="{last:.1f}" y1="{middle}" y2="{middle}" stroke="{colour}" stroke-width="3"/>'
         )
         if span[2] > 1:
-            parts.append(f'<path d="M{width - 9} {middle - 6}l9 6l-9 6z" fill="{colour}"/>')
+            parts.append(f'<path d="M{width - 10} {middle - 6}l9 6l-9 6z" fill="{colour}"/>')
         if span[0] < 0:
-            parts.append(f'<path d="M9 {middle - 6}l-9 6l9 6z" fill="{colour}"/>')
+            parts.append(f'<path d="M10 {middle - 6}l-9 6l9 6z" fill="{colour}"/>')
         if 0 <= span[1] <= 1:
             mark = f'x="{mean - 5:.1f}" y="{middle - 5}" width="10" height="10"'
             disc = f'<circle cx="{mean:.1f}" cy="{middle}" r="5.5" fill="{colour}"/>'

@@ -16,7 +16,7 @@ from shared.colours import verdict_look
 from shared.frame import link
 from shared.text import escape, prose
 
-WIDTH, HEIGHT = 260, 26
+WIDTH, HEIGHT = 244, 26
 """Pixels of the picture of an interval."""
 LOOKS: dict[GroupKey, str] = {
     "better": "not needed",
@@ -63,12 +63,11 @@ def _table(answer: Answer, rows: list[tuple[GroupKey, AnswerRow]]) -> str | None
     table = pd.DataFrame(
         {
             "verdict": [row.verdict for _, row in rows],
-            "change": [row.words for _, row in rows],
+            "change": [f"{row.words} ({row.warning})" if row.warning else row.words for _, row in rows],
             "interval": [_picture(axis, key, row) for key, row in rows],
             "bound": [f"{row.bound_text}{'' if row.jointly or row.bound is None else ' *'}" for _, row in rows],
             "difference": [fixed(row.difference, answer.decimals, sign=True) for _, row in rows],
             "parameters": [percent(row.parameter_change) for _, row in rows],
-            "note": [row.warning for _, row in rows],
             "variant": [row.variant for _, row in rows],
         }
     )
@@ -85,14 +84,13 @@ def _table(answer: Answer, rows: list[tuple[GroupKey, AnswerRow]]) -> str | None
             "change": text(width=250),
             "interval": st.column_config.ImageColumn(
                 f"0 | margin {answer.margin:g}: worse",
-                width=WIDTH,
+                width=WIDTH + 16,
                 help="95 % interval of the difference; line: no difference, dashes: the margin",
             ),
             "bound": text(width=92, help="One-sided 95 % bound that the verdict rests on; *: true alone, not jointly"),
             "difference": text(width=84, help=f"{answer.metric} minus that of the baseline, paired by {answer.unit}"),
             "parameters": text(width=84),
         },
-        column_order=[name for name in table if name != "note" or any(table["note"])],
         alt=f"The answer: {len(rows)} variants with verdicts, 95 % intervals and bounds",
     )
     chosen = picked["selection"]["rows"]
