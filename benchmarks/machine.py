@@ -14,7 +14,7 @@ OWN_SOURCE = f"file:{Path(ablate.__file__).parent}/spec/*.py"
 
 def machine() -> str:
     """Processor, cores, Python version and date on one line."""
-    from ablate.cores import available_cores
+    from ablate.machine import available_cores
 
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

@@ -23,11 +23,11 @@ from typing import Any, TextIO
 import psutil
 import torch
 
-from ablate.cores import available_cores
 from ablate.execution.driver import run_study
 from ablate.execution.environment import describe_environment
 from ablate.execution.local import LocalEngine
 from ablate.execution.observer import Observer
+from ablate.machine import available_cores
 from ablate.nn.kernels.allocator import keep_freed_memory
 from ablate.planning.packing import Packing
 from ablate.planning.plan import make_plan

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-from ablate.cores import available_cores
 from ablate.execution.base import Engine
 from ablate.execution.local import LocalEngine
 from ablate.execution.protocol import Broken, Done, Happened, Job, JobMember
+from ablate.machine import available_cores
 from ablate.planning.plan import Plan, make_plan
 from ablate.planning.planner import Planner
 from ablate.spec.resources import ResourcesSpec

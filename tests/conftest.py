@@ -13,7 +13,7 @@ import pytest
 from forking_python import forked_by
 from xdist.scheduler import LoadFileScheduling
 
-from ablate.cores import available_cores
+from ablate.machine import available_cores
 
 # More processes run tests than there are cores, and sums in a fixed order give the same numbers every time. Torch reads
 # this when it is imported, and the processes that tests start inherit it. The environment may ask for another number.

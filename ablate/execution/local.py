@@ -15,13 +15,13 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import IO
 
-from ablate.cores import available_cores, places_for
 from ablate.errors import EngineError
 from ablate.execution.abilities import check_abilities, check_shard, check_shares
 from ablate.execution.base import Engine
 from ablate.execution.checkpoint import Checkpoints, JobCheckpoints
 from ablate.execution.protocol import Broken, Done, Job, Message, Ready, Stop
 from ablate.execution.worker import worker_environment
+from ablate.machine import available_cores, places_for
 from ablate.planning.memory import check_fits, check_memory, free_bytes
 from ablate.planning.packing import ResumablePack
 from ablate.planning.plan import Plan

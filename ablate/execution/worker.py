@@ -14,8 +14,8 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from ablate.cores import pin
 from ablate.execution.protocol import Began, Happened, Job, Ready, Stop
+from ablate.machine import pin
 from ablate.nn.kernels.allocator import keep_freed_memory
 from ablate.spec.resources import CheckpointInterval
 

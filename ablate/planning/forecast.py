@@ -11,9 +11,9 @@ from typing import Protocol
 
 import torch
 
-from ablate.cores import available_cores
 from ablate.devices import devices_at_once
 from ablate.errors import NotFoundError
+from ablate.machine import available_cores
 from ablate.planning.memory import free_bytes
 from ablate.planning.packing import JobPlace, Packing
 from ablate.planning.plan import Plan

@@ -8,9 +8,8 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import Literal
 
-import psutil
-
 from ablate.errors import EngineError
+from ablate.machine import available_memory
 from ablate.nn.model.pricing import logit_activations, price, recomputed_activations
 from ablate.planning.plan import Plan
 from ablate.planning.planned import Variant
@@ -119,13 +118,12 @@ def _gathered_bytes(cost: Cost, spec: VariantSpec, length: int) -> int:
 
 
 def free_bytes(device: str) -> int:
-    """Memory that is free: of this machine on `cpu`, of the fullest GPU on `cuda`."""
+    """Memory that is free: of this machine, or of its container, on `cpu`, of the fullest GPU on `cuda`."""
     if device == "cuda":
         import torch
 
         return min(torch.cuda.mem_get_info(i)[0] for i in range(torch.cuda.device_count()))
-    available: int = psutil.virtual_memory().available
-    return available
+    return available_memory()
 
 
 def check_memory(plan: Plan, workers: int, device: str, ranks: int = 1, *, shard: bool = False) -> None:

@@ -15,12 +15,11 @@ from rich.console import Console
 from rich.text import Text
 
 from ablate.analysis.answer import Answer, AnswerGroup, AnswerRow, GroupKey
-from ablate.analysis.numbers import percent
+from ablate.analysis.numbers import duration, percent
 from ablate.analysis.why import Why
 from ablate.command_line import command
 from ablate.errors import printable
 from ablate.render.interval import Axis, heading_text, interval_text
-from ablate.render.terminal.units import duration
 
 MOST_ROWS = 6
 """Rows of a group that are shown where a study has more than `MANY` variants."""

@@ -10,12 +10,12 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import psutil
 import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
 from ablate.errors import AblateError, EngineError
+from ablate.machine import available_memory
 from ablate.nn.model.block import block_cost, build_block, build_part
 from ablate.nn.pack import initialise
 from ablate.spec.cost import Cost
@@ -165,7 +165,7 @@ def step_of(name: str, spec: ModelSpec, length: int, setting: Setting) -> Callab
     context = spec.layer_context(length)
     cost = _cost(spec, length, whole=setting.whole)
     needed = _BYTES * (2 * cost.parameters + setting.batch * cost.activations)
-    there = torch.cuda.mem_get_info()[0] if setting.device == "cuda" else psutil.virtual_memory().available
+    there = torch.cuda.mem_get_info()[0] if setting.device == "cuda" else available_memory()
     if needed > there:
         raise EngineError(f"out of memory: {needed / 2**30:.1f} GiB predicted, {there / 2**30:.1f} GiB are there")
     build: Callable[[], nn.Module] = (

@@ -15,7 +15,6 @@ from cli_runs import quick_workers
 from engine_samples import planner
 from trial_processes import is_worker
 
-from ablate.cores import available_cores
 from ablate.errors import EngineError
 from ablate.execution.environment import this_worker
 from ablate.execution.local import LocalEngine
@@ -141,19 +140,6 @@ def test_a_worker_that_cannot_start_stops_everything(folder: Path) -> None:
         assert "Traceback" not in str(caught.value)
         assert "Traceback" in caught.value.__notes__[0]
     assert workers() == []
-
-
-@pytest.mark.parametrize(
-    ("quota", "cores"),
-    [("max 100000\n", 64), ("200000 100000\n", 2), ("50000 100000\n", 1), ("9900000 100000\n", 64), ("", 64)],
-)
-def test_cores_are_those_that_a_container_grants(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str, cores: int
-) -> None:
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(64)), raising=False)
-    (tmp_path / "cpu.max").write_text(quota)
-    assert available_cores(tmp_path / "cpu.max") == cores
-    assert available_cores(tmp_path / "none") == 64
 
 
 def test_as_many_workers_as_cores_and_threads_allow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

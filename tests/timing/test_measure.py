@@ -79,7 +79,7 @@ def test_a_refused_length_stands_in_its_row_and_the_others_continue(monkeypatch:
 
 
 def test_too_little_memory_stands_in_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring.psutil, "virtual_memory", lambda: type("Memory", (), {"available": 100_000})())
+    monkeypatch.setattr(measuring, "available_memory", lambda: 100_000)
     rows = list(measure(["pre_ln"], [8, 4096], SETTING))
     assert [bool(row.why) for row in rows] == [False, True]
     assert "out of memory" in rows[1].why

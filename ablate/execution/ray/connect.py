@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ablate.cores import available_cores
 from ablate.errors import EngineError
 from ablate.execution.worker import worker_environment
+from ablate.machine import available_cores
 
 LOCAL = "local"
 _KNOCK_SECONDS = 5.0

@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ablate.analysis.numbers import scaled
 from ablate.analysis.text import plural
 from ablate.errors import AblateError
 from ablate.extras import require
-from ablate.render.terminal.units import scaled
 from ablate.timing.measure import Setting, Timing, growth, threads_used
 
 FIGURES = (".svg", ".png", ".pdf")

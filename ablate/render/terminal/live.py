@@ -18,13 +18,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ablate.analysis.numbers import duration, scaled
 from ablate.analysis.text import plural
 from ablate.execution.interrupt import leave_terminal
 from ablate.execution.observer import Observer
 from ablate.planning.plan import Plan
 from ablate.planning.planned import Trial
 from ablate.render.names import in_lines
-from ablate.render.terminal.units import duration, scaled
 from ablate.store.records import TrialOutcome, TrialState
 from ablate.training.events import Measurement
 

@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ablate.analysis.numbers import duration, scaled
 from ablate.analysis.text import plural
 from ablate.planning.elsewhere import MachineForecast
 from ablate.planning.forecast import Estimate
 from ablate.planning.plan import Plan
 from ablate.planning.planned import Trial
 from ablate.render.names import in_lines
-from ablate.render.terminal.units import duration, scaled
 from ablate.render.terminal.validate import left_out, start_json, starts, without_effect
 from ablate.roles import TrialRole
 from ablate.spec.doubts import doubts
