@@ -6,6 +6,7 @@ the metric: variant minus baseline.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -135,12 +136,13 @@ def answer_of(report: StudyReport) -> Answer:
     worse = 1 if report.direction == "minimize" else -1
     compared = [row for row in report.variants if row.name != report.record.baseline]
     learnt = not no_answer_yet(report.standings, report.trivials)
-    shared = {row.change for row in compared if [one.change for one in compared].count(row.change) > 1}
+    counts = Counter(row.change for row in compared)
     by_group: dict[GroupKey, list[AnswerRow]] = {key: [] for key in TITLES}
     for row in compared:
         words = row.change.words or row.name
-        key = _group_of(row) if learnt else "no answer"
-        by_group[key].append(_row(row, f"{words} ({row.name})" if row.change in shared else words, report))
+        if counts[row.change] > 1 and row.change.words:
+            words += f" ({row.name})"
+        by_group[_group_of(row) if learnt else "no answer"].append(_row(row, words, report))
     groups = tuple(
         AnswerGroup(key, TITLES[key], tuple(sorted(rows, key=_badness(worse))))
         for key, rows in by_group.items()
@@ -184,13 +186,13 @@ def _group_of(row: VariantRow) -> GroupKey:
         return "selected"
     if row.verdict is None or row.verdict.word == "diverged":
         return "lost"
-    if row.verdict.word == "undecided":
-        return "not known"
     if row.verdict.word == "better":
         return "better"
-    if row.verdict.word == "not needed":
+    if row.verdict.is_acceptable:
         return "can go" if row.change.only_removes else "as good"
-    return "must stay" if row.change.only_removes else "worse"
+    if row.verdict.is_worse:
+        return "must stay" if row.change.only_removes else "worse"
+    return "not known"
 
 
 def _badness(worse: int) -> Callable[[AnswerRow], float]:
@@ -207,8 +209,8 @@ def _row(row: VariantRow, words: str, report: StudyReport) -> AnswerRow:
     worse = 1 if report.direction == "minimize" else -1
     paired, verdict = row.shown_difference, row.verdict
     bound, text = None, ""
-    if verdict is not None and verdict.bound is not None and verdict.word not in ("undecided", "diverged"):
-        upper = verdict.word != "needed"
+    if verdict is not None and verdict.bound is not None and verdict.is_decided:
+        upper = verdict.is_acceptable
         bound = worse * (verdict.bound.high if upper else verdict.bound.low)
         text = bound_text(bound, at_most=upper == (worse > 0), margin=report.margin)
     elif verdict is not None and verdict.word == "undecided":
@@ -265,8 +267,7 @@ def _headline(groups: Sequence[AnswerGroup], trust: Sequence[TrustLine], report:
     sentences += _changes(rows.get("better", ()), rows.get("as good", ()), rows.get("worse", ()))
     if smaller := _smallest(groups):
         change, bound = percent(abs(smaller.parameter_change or 0.0)).lstrip("+"), smaller.bound_text
-        removed = smaller.verdict in ("not needed", "better") and "→" not in smaller.words
-        what = f"without {smaller.words}" if removed else smaller.words.rpartition("→ ")[2]
+        what = f"without {smaller.words}" if smaller in rows.get("can go", ()) else smaller.words.rpartition("→ ")[2]
         sentences.append(f"Smallest: {what}, {change.replace('%', ' %')} fewer parameters, {report.metric} {bound}.")
     return tuple(sentences)
 

@@ -47,10 +47,7 @@ def _together(report: StudyReport) -> Iterator[NextStep]:
     alone = [
         row
         for row in report.variants
-        if row.verdict is not None
-        and row.verdict.word in ("not needed", "better")
-        and row.change.only_removes
-        and not row.change.combines
+        if row.verdict is not None and row.verdict.is_acceptable and row.change.only_removes and not row.change.combines
     ]
     if (
         len(alone) > 1

@@ -110,8 +110,7 @@ def _turns(row: VariantRow, shown: AnswerRow, report: StudyReport) -> str:
     if row.verdict.withheld:
         return row.verdict.withheld
     if row.verdict.word == "undecided":
-        _, _, reason = row.verdict.sentence.partition(": ")
-        return reason
+        return row.verdict.reason
     if shown.bound is None:
         return "it trains without divergence"
-    return f"the margin were {'below' if row.verdict.word != 'needed' else 'above'} {abs(shown.bound):.3g}"
+    return f"the margin were {'above' if row.verdict.is_worse else 'below'} {abs(shown.bound):.3g}"
