@@ -87,7 +87,7 @@ def _least(root: Path, controller: str, read: Callable[[Path, int], float | None
 
 def _groups(root: Path, controller: str) -> Iterator[tuple[Path, int]]:
     """The folders of this process's groups that may limit `controller`, innermost first, with their version."""
-    memberships = {}
+    memberships: dict[str, PurePosixPath] = {}
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)
         memberships |= dict.fromkeys(controllers.split(","), PurePosixPath(path))
