@@ -5,13 +5,40 @@ TORCH ?=
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: study test check bench lint types docs schema clean
+# The folders that need neither a browser, a cluster nor minutes; `make test-lowest` and `make test-newest` run them.
+FAST := $(addprefix tests/,spec stats store designs planning analysis render tasks nn decoding downstream trackers)
+RUN_TESTS := --numprocesses auto --dist loadfile --no-loadscope-reorder
+
+# Says in one sentence which interpreters work, before anything is made. Old interpreters read this too.
+LOWEST := $(shell sed -n 's/^requires-python = ">=\(.*\)"/\1/p' pyproject.toml)
+ANOTHER := name another, such as: make $(or $(firstword $(MAKECMDGOALS)),study) PYTHON=python3.13
+define CHECK
+import platform, sys
+found = "ablate needs Python $(LOWEST) or later, and $(PYTHON) is Python " + platform.python_version()
+if sys.version_info < tuple(map(int, "$(LOWEST)".split("."))):
+    sys.exit(found + "; $(ANOTHER), or python from `uv python find 3.13`")
+try:
+    import ensurepip, venv
+except ImportError:
+    sys.exit(found + " without the module venv; install it (Debian, Ubuntu: apt install python3-venv), or $(ANOTHER)")
+endef
+export CHECK
+CHECK_PYTHON = @$(PYTHON) -c "$$CHECK" || { test $$? -eq 1 || echo "ablate needs Python $(LOWEST) or later; $(ANOTHER)" >&2; exit 1; }
+
+.PHONY: study test test-lowest test-newest check bench lint types docs schema clean
 
 study: .venv/study-ready
 	$(BIN)/ablate study spaces/simplify_block.yaml
 
 test: .venv/ready
-	$(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --durations 10
+	$(BIN)/pytest $(RUN_TESTS) --durations 10
+
+# The lowest versions that pyproject.toml allows, and the newest that there are; each into an environment of its own.
+test-lowest: .venv-lowest/ready
+	.venv-lowest/bin/python -m pytest $(RUN_TESTS) $(FAST)
+
+test-newest: .venv-newest/ready
+	.venv-newest/bin/python -m pytest $(RUN_TESTS) $(FAST)
 
 check: lint types docs test
 
@@ -21,8 +48,11 @@ bench: .venv/ready
 lint: .venv/ready
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
+# As on Linux, then as on macOS and Windows, which see other parts of the standard library.
 types: .venv/ready
 	$(BIN)/mypy
+	$(BIN)/mypy --platform darwin
+	$(BIN)/mypy --platform win32 ablate dashboard
 
 # Warnings are errors; nothing is fetched.
 docs: .venv/ready
@@ -32,10 +62,11 @@ schema: .venv/ready
 	$(BIN)/python -m ablate.spec.schema > spaces/space.schema.json
 
 clean:
-	rm -rf .venv build dist
+	rm -rf .venv .venv-lowest .venv-newest build dist
 
 # What a study needs, and no more; --no-compile, because compiling all of torch takes longer than unpacking it.
 .venv/study-ready: pyproject.toml constraints.txt
+	$(CHECK_PYTHON)
 	$(PYTHON) -m venv .venv
 	$(if $(TORCH),$(INSTALL) --no-compile --no-deps $(TORCH))
 	$(INSTALL) --no-compile --editable .
@@ -43,7 +74,17 @@ clean:
 
 # All extras and the tools of development, into the same environment.
 .venv/ready: pyproject.toml constraints.txt
+	$(CHECK_PYTHON)
 	$(PYTHON) -m venv .venv
 	$(if $(TORCH),$(INSTALL) --no-deps $(TORCH))
 	$(INSTALL) --editable '.[all,dev,docs]'
 	touch .venv/study-ready $@
+
+# The tools of the tests come second, so that they cannot raise a version of what is tested.
+.venv-lowest/ready .venv-newest/ready: pyproject.toml
+	$(CHECK_PYTHON)
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet uv
+	VIRTUAL_ENV=$(@D) $(@D)/bin/uv pip install --resolution $(if $(findstring lowest,$@),lowest-direct,highest) --editable '.[all]'
+	VIRTUAL_ENV=$(@D) $(@D)/bin/uv pip install --editable '.[dev]'
+	touch $@
