@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 
 from ablate.errors import MissingPackageError
 
 PACKAGES: dict[str, tuple[str, ...]] = {
     "dashboard": ("streamlit", "plotly", "pandas", "pyarrow"),
+    "data": ("datasets", "pyarrow", *(("zstandard",) if sys.version_info < (3, 14) else ())),
     "evaluate": ("lm_eval",),
     "figures": ("matplotlib",),
     "mlflow": ("mlflow",),
     "notebook": ("pandas",),
+    "postgres": ("psycopg",),
+    "ray": ("ray", "pyarrow", "pandas"),
     "search": ("optuna", "sklearn", "cmaes"),
     "soap": ("pytorch_optimizer",),
     "tensorboard": ("tensorboard",),
@@ -27,18 +32,19 @@ def missing_packages(extra: str) -> tuple[str, ...]:
     return tuple(package for package in PACKAGES[extra] if find_spec(package) is None)
 
 
-def require(extra: str, what: str, *, where: str | None = None) -> None:
-    """Refuse to continue without the packages of an extra.
+def require(extra: str, what: str, *, where: str | None = None, packages: Sequence[str] = ()) -> None:
+    """Refuse to continue without the packages of an extra. Call it before each import of such a package.
 
     Args:
         extra: Its name in pyproject.toml.
         what: What needs it, as the subject of a sentence in the singular.
         where: The file, option or command that asked for it.
+        packages: Those of the extra that are needed; all of them if left out.
 
     Raises:
         MissingPackageError: At least one package of the extra cannot be imported.
     """
-    if missing := missing_packages(extra):
+    if missing := [name for name in missing_packages(extra) if not packages or name in packages]:
         raise MissingPackageError(
             f"{what} needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed",
             where=where,

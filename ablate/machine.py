@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -24,7 +25,7 @@ def pin(places: Sequence[int]) -> None:
 
     Does nothing if the system has no affinity, or fewer cores.
     """
-    if hasattr(os, "sched_setaffinity"):
+    if sys.platform == "linux":
         cores = sorted(os.sched_getaffinity(0))
         if places and max(places) < len(cores):
             os.sched_setaffinity(0, [cores[place] for place in places])
@@ -36,7 +37,7 @@ def places_for(worker: int, workers: int, threads: int) -> list[int]:
     The system schedules fewer workers better, since it knows the other load. Workers in a container that limits
     processor time are not pinned either.
     """
-    if not hasattr(os, "sched_getaffinity"):
+    if sys.platform != "linux":
         return []
     if not workers * threads == len(os.sched_getaffinity(0)) == available_cores():
         return []
@@ -45,7 +46,9 @@ def places_for(worker: int, workers: int, threads: int) -> list[int]:
 
 def available_cores() -> int:
     """The number of cores that this process may use, by its affinity and by the limits of its control groups."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = os.cpu_count() or 1
+    if sys.platform == "linux":
+        cores = len(os.sched_getaffinity(0))
     limit = core_limit()
     return cores if limit is None else min(cores, max(1, math.floor(limit)))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -168,7 +169,9 @@ def place(folder: Path) -> None:
     """Give this process one thread, memory that stays with it, and a core that no other process of this folder has."""
     torch.set_num_threads(1)
     keep_freed_memory()
-    for core in () if _held else sorted(os.sched_getaffinity(0)):
+    if sys.platform != "linux" or _held:
+        return
+    for core in sorted(os.sched_getaffinity(0)):
         file = (folder / f"core{core}").open("w")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -31,7 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "extras": {"errors"},
     "locations": {"errors"},
     "spec": {"roles", "metrics", "errors", "locations"},
-    "store": {"roles", "errors", "late", "locations"},
+    "store": {"roles", "errors", "extras", "late", "locations"},
     "nn": set(),
     "nn.kernels": {"spec"},
     "nn.pack": {"spec", "nn.kernels"},

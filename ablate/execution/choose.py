@@ -10,7 +10,7 @@ from ablate.errors import EngineError
 from ablate.execution.base import Engine
 from ablate.execution.environment import choose_device
 from ablate.execution.local import LocalEngine
-from ablate.execution.ray.connect import check_installed
+from ablate.extras import require
 from ablate.planning.packing import MOST
 from ablate.spec.resources import ResourcesSpec
 
@@ -52,7 +52,7 @@ def _local(options: EngineOptions) -> Engine:
 
 
 def _ray(options: EngineOptions) -> Engine:
-    check_installed()
+    require("ray", "the engine `ray`", where="--engine ray")
     from ablate.execution.ray.engine import RayEngine  # Ray is an extra
 
     return RayEngine(

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
-_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_STOPPING = [signal.SIGINT, signal.SIGTERM]
+if sys.platform != "win32":
+    _STOPPING.append(signal.SIGHUP)
 _early = False
 
 
@@ -46,7 +49,7 @@ def stop_on_signal() -> Iterator[StopRequest]:
     def ask(number: int, frame: FrameType | None) -> None:
         if stop.asked and number == signal.SIGINT:
             raise KeyboardInterrupt
-        if number == signal.SIGHUP:
+        if sys.platform != "win32" and number == signal.SIGHUP:
             leave_terminal()
         stop.asked = True
 

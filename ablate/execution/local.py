@@ -195,6 +195,8 @@ class LocalEngine(Engine):
         self._workers.clear()
 
     def _start(self) -> _Worker:
+        if sys.platform == "win32":
+            raise NotImplementedError  # `_check_resources` has refused it
         used = [worker.device for worker in self._workers]
         device = min(self._devices, key=lambda name: used.count(name) / self._devices.count(name))
         slot = min(set(range(self.size)) - {worker.slot for worker in self._workers})
@@ -227,7 +229,7 @@ class LocalEngine(Engine):
         worker.pipe.close()
         code = worker.process.wait()
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        if code == -signal.SIGKILL and _killed_for_memory() > self._killed_for_memory:
+        if sys.platform == "linux" and code == -signal.SIGKILL and _killed_for_memory() > self._killed_for_memory:
             how += ", as the system was out of memory"
         log = _tail(worker.log)
         if code > 0 and not worker.ready:
@@ -250,8 +252,14 @@ def _check_resources(resources: ResourcesSpec, device: str) -> None:
     """Refuse what only a cluster can give to a job, and GPUs that are not there.
 
     Raises:
-        EngineError: This engine cannot give what the resources ask for.
+        EngineError: This engine cannot give what the resources ask for, or does not run on this system.
     """
+    if sys.platform == "win32":
+        raise EngineError(
+            "the local engine does not run on Windows, where a worker cannot inherit a pipe by its file descriptor",
+            where="--engine local",
+            remedy="Use Linux or macOS; on Windows that is WSL.",
+        )
     for name in ("custom", "labels"):
         if asked := getattr(resources, name):
             raise EngineError(

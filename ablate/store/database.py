@@ -30,6 +30,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import ArgumentError
 
 from ablate.errors import NotFoundError, StoreError
+from ablate.extras import require
 from ablate.locations import typed_path
 from ablate.store.failures import DAMAGED, FORMS, REPAIR, store_errors
 from ablate.store.locks import check_locks, shared_file_system
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from sqlalchemy.dialects import postgresql, sqlite
 
 # Seconds that a transaction waits for a lock.
+_POSTGRES_DRIVER = "psycopg"
+"""The documented driver, instead of SQLAlchemy's default."""
 _LOCK_TIMEOUT = 30.0
 # Tables of the first and of every later schema.
 _FIRST_TABLES = {"studies", "variants", "study_variants", "trials", "study_trials", "curves"}
@@ -65,6 +68,8 @@ class Database:
         self.where = str(path) if path else url.render_as_string(hide_password=True)
         if backend not in ("sqlite", "postgresql"):
             raise StoreError("this kind of database cannot be a store", where=self.where, expected=FORMS)
+        if url.drivername == f"{backend}+{_POSTGRES_DRIVER}":
+            require("postgres", "a store on PostgreSQL", where=self.where)
         with store_errors(self.where):
             if path is not None:
                 self._check_file(path, create=create)
@@ -288,8 +293,7 @@ def _url(location: str | Path) -> URL:
             "this is not the URL of a supported database", where="the store's URL", expected=FORMS
         ) from error
     if url.drivername in ("postgres", "postgresql"):
-        # The documented driver, instead of SQLAlchemy's default.
-        url = url.set(drivername="postgresql+psycopg")
+        url = url.set(drivername=f"postgresql+{_POSTGRES_DRIVER}")
     return url
 
 

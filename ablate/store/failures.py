@@ -54,9 +54,6 @@ _FAILURES = (
     _Failure("", "the database failed", f"Check that it is running and reachable, {_RESUME}."),
 )
 
-# Packages whose name differs from that of the driver module.
-_PACKAGES = {"psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary"}
-
 
 @contextmanager
 def store_errors(where: str) -> Iterator[None]:
@@ -81,12 +78,12 @@ def store_errors(where: str) -> Iterator[None]:
         failure = next(failure for failure in _FAILURES if code.startswith(failure.code))
         message = str(error.orig).strip().partition("\n")[0]
         raise StoreError(failure.problem, where=where, got=f"{message!r}", remedy=failure.remedy) from error
-    except ModuleNotFoundError as error:
-        package = _PACKAGES.get(error.name or "", error.name)
+    except ImportError as error:  # a driver that the URL names, or psycopg without the library of PostgreSQL
         raise StoreError(
-            f"the driver of this database, {error.name}, is not installed",
+            "the driver of this database cannot be imported",
             where=where,
-            remedy=f"Install it: pip install '{package}'.",
+            got=str(error).partition("\n")[0],
+            remedy="Run `pip install 'ablate-blocks[postgres]'`, and name no driver: `postgresql://USER@HOST/NAME`.",
         ) from error
     except NoSuchModuleError as error:
         raise StoreError("this is not the URL of a supported database", where=where, expected=FORMS) from error

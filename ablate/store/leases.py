@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 import uuid
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -168,12 +169,12 @@ def process_began(pid: int) -> float:
     """
     import psutil
 
-    try:
-        # The program's name, in brackets, may contain any characters; the 20th value after it is the start time.
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        return int(fields[19]) / os.sysconf("SC_CLK_TCK")
-    except (OSError, IndexError, ValueError):
-        return float(psutil.Process(pid).create_time())
+    if sys.platform == "linux":
+        with suppress(OSError, IndexError, ValueError):
+            # The program's name, in brackets, may contain any characters; the 20th value after it is the start time.
+            fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+            return int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return float(psutil.Process(pid).create_time())
 
 
 def abandoned(holder: Row[Any], now: datetime) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import sys
 import tempfile
 from pathlib import Path
 
@@ -26,10 +27,10 @@ def check_locks(folder: Path, where: str) -> None:
     Raises:
         StoreError: It has no locks.
     """
-    try:
-        import fcntl  # Windows has none, and other locks
-    except ImportError:
+    if sys.platform == "win32":  # it has other locks
         return
+    import fcntl
+
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

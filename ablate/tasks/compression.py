@@ -5,13 +5,15 @@ from __future__ import annotations
 import gzip
 import io
 import lzma
+import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, Protocol, cast
 
 from ablate.errors import DataError
+from ablate.extras import require
 
 COMPRESSED = {".gz": "gzip", ".xz": "xz", ".zst": "zstandard"}
 """Name of the format of each suffix."""
@@ -84,29 +86,37 @@ def _open(path: Path) -> BinaryIO:
 
 
 def _zstandard(path: Path) -> io.RawIOBase:
-    try:
-        import zstandard
-    except ImportError:
-        raise DataError(
-            "reading zstandard files needs the package `zstandard`",
-            where=str(path),
-            remedy='Install it with `pip install "ablate-blocks[data]"`.',
-        ) from None
-    return cast(io.RawIOBase, _WholeZstandard(path, zstandard))
+    if sys.version_info >= (3, 14):
+        from compression.zstd import ZstdDecompressor
+
+        return _WholeZstandard(path, ZstdDecompressor)
+    require("data", "a zstandard file", where=str(path), packages=("zstandard",))
+    import zstandard
+
+    return _WholeZstandard(path, lambda: zstandard.ZstdDecompressor().decompressobj())
+
+
+class _Frame(Protocol):
+    """Decompresses one frame: what `compression.zstd` and the package `zstandard` have in common."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+    def decompress(self, data: bytes, /) -> bytes: ...
 
 
 class _WholeZstandard(io.RawIOBase):
-    """A reader of zstandard files that rejects truncated files, which the library's own reader accepts."""
+    """A reader of zstandard files that rejects truncated files, which the libraries' own readers accept."""
 
-    def __init__(self, path: Path, library: object) -> None:
+    def __init__(self, path: Path, new_frame: Callable[[], _Frame]) -> None:
         self._file = path.open("rb")
-        self._library = library
-        self._frame = self._new()
+        self._new = new_frame
+        self._frame = new_frame()
         self._in_frame = False
         self._ready = b""
-
-    def _new(self) -> object:
-        return self._library.ZstdDecompressor().decompressobj()  # type: ignore[attr-defined]
 
     def readable(self) -> bool:
         """Return True."""
@@ -127,10 +137,10 @@ class _WholeZstandard(io.RawIOBase):
     def _decompress(self, chunk: bytes) -> None:
         while chunk:
             self._in_frame = True
-            self._ready += self._frame.decompress(chunk)  # type: ignore[attr-defined]
-            if not self._frame.eof:  # type: ignore[attr-defined]
+            self._ready += self._frame.decompress(chunk)
+            if not self._frame.eof:
                 return
-            chunk = self._frame.unused_data  # type: ignore[attr-defined]
+            chunk = self._frame.unused_data
             self._frame, self._in_frame = self._new(), False
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.errors import DataError
+from ablate.extras import require
 from ablate.tasks.compression import lines
 from ablate.tasks.sources import BadRows, no_column
 
@@ -60,15 +61,10 @@ def read_jsonl(path: Path, columns: Sequence[str], bad_rows: BadRows) -> Iterato
 
 def read_parquet(path: Path, columns: Sequence[str], bad_rows: BadRows) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Read a parquet file in batches of rows."""
-    try:
-        import pyarrow as arrow
-        import pyarrow.parquet as parquet
-    except ImportError:
-        raise DataError(
-            "reading parquet files needs the package `pyarrow`",
-            where=str(path),
-            remedy='Install it with `pip install "ablate-blocks[data]"`.',
-        ) from None
+    require("data", "a parquet file", where=str(path), packages=("pyarrow",))
+    import pyarrow as arrow
+    import pyarrow.parquet as parquet
+
     try:
         file = parquet.ParquetFile(path)
     except (arrow.ArrowException, OSError) as error:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ablate.errors import DataError, MissingPackageError, NotFoundError
+from ablate.errors import DataError, NotFoundError
 from ablate.locations import typed_path
 from ablate.spec.model import ModelSpec
 from ablate.trained.hugging_face.checkpoint import read_config, read_tensors
@@ -60,7 +60,6 @@ def read_source(source: str, weights: Path) -> SourceWeights:
     Raises:
         NotFoundError: There is no such file, folder or trial.
         DataError: The weights cannot be read.
-        MissingPackageError: The hub is named and its package is not installed.
     """
     if source.startswith(HUB):
         return _of_folder(_from_hub(source.removeprefix(HUB)))
@@ -140,14 +139,8 @@ def _unreadable(path: Path, error: Exception) -> DataError:
 
 
 def _from_hub(name: str) -> Path:
-    try:
-        from huggingface_hub import snapshot_download
-    except ImportError:
-        raise MissingPackageError(
-            "weights of the hub need the package `huggingface_hub`",
-            where=f"{HUB}{name}",
-            remedy="Install it with `pip install huggingface_hub`, or name a folder.",
-        ) from None
+    from huggingface_hub import snapshot_download  # slow to import; tokenizers brings it
+
     repository, _, revision = name.partition("@")
     try:
         folder = snapshot_download(repository, revision=revision or None, allow_patterns=["*.json", "*.safetensors"])

@@ -254,8 +254,16 @@ def test_a_missing_driver_names_the_package_to_install(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "psycopg", None)
     for spelling in ("postgresql", "postgres"):
         message = str(refusal(f"{spelling}://me:secret@host/name"))
-        assert "pip install 'psycopg[binary]'" in message
+        assert "needs psycopg, which is not installed. Run `pip install 'ablate-blocks[postgres]'`" in message
         assert "secret" not in message
+
+
+def test_another_driver_that_is_missing_leads_to_the_supported_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg2", None)
+    message = str(refusal("postgresql+psycopg2://me:secret@host/name"))
+    assert "the driver of this database cannot be imported" in message
+    assert "pip install 'ablate-blocks[postgres]'" in message
+    assert "secret" not in message
 
 
 def test_a_server_that_does_not_answer() -> None:

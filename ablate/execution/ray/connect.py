@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import socket
 from collections.abc import Mapping
@@ -96,21 +95,6 @@ def _knock(address: str) -> None:
         host, _, port = address.rpartition(":")
         with socket.create_connection((host, int(port)), timeout=_KNOCK_SECONDS):
             pass
-
-
-def check_installed() -> None:
-    """Check that Ray is installed, before a module imports it.
-
-    Raises:
-        EngineError: It is not installed.
-    """
-    missing = [name for name in ("ray", "pyarrow", "pandas") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise EngineError(
-            f"Ray Tune is not installed ({', '.join(missing)})",
-            where="--engine ray",
-            remedy="Install it: pip install 'ablate-blocks[ray]'.",
-        )
 
 
 def nodes() -> list[Node]:

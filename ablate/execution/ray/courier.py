@@ -9,6 +9,7 @@ import hashlib
 import io
 import os
 import shutil
+import sys
 import tarfile
 import tempfile
 from collections import defaultdict
@@ -19,6 +20,12 @@ import ray
 
 from ablate.errors import PluginError
 from ablate.tasks.cache import folder_of
+
+if sys.platform == "win32":
+    _USER = os.getlogin()
+else:
+    _USER = str(os.getuid())
+"""Tells apart the folders of the users of a machine."""
 
 
 class Courier:
@@ -61,7 +68,7 @@ def bring(cache: Path, fingerprint: str, courier: Any) -> Path:
     """
     if folder_of(cache, fingerprint).is_dir():
         return cache
-    copies = Path(tempfile.gettempdir(), f"ablate-data-{os.getuid()}")
+    copies = Path(tempfile.gettempdir(), f"ablate-data-{_USER}")
     if not folder_of(copies, fingerprint).is_dir():
         reference = ray.get(courier.fetch.remote(fingerprint))
         if reference is None:
@@ -115,7 +122,7 @@ def place_plugin(location: str, content: bytes) -> str:
     path = Path(location)
     if path.is_file() and path.read_bytes() == content:
         return location
-    folder = Path(tempfile.gettempdir(), f"ablate-plugins-{os.getuid()}", hashlib.sha256(content).hexdigest())
+    folder = Path(tempfile.gettempdir(), f"ablate-plugins-{_USER}", hashlib.sha256(content).hexdigest())
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
         file.write(content)

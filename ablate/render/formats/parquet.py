@@ -6,7 +6,7 @@ import io
 from typing import Literal
 
 from ablate.analysis.findings import Findings
-from ablate.errors import AblateError
+from ablate.extras import require
 from ablate.render.formats import Format, Place
 from ablate.render.formats.csv import table_rows
 
@@ -21,17 +21,12 @@ class ParquetFormat(Format):
         """The table; null where there is no number.
 
         Raises:
-            AblateError: pyarrow is not installed.
+            MissingPackageError: pyarrow is not installed.
         """
-        try:
-            import pyarrow as pa
-            import pyarrow.parquet
-        except ImportError:
-            raise AblateError(
-                "Parquet needs the package `pyarrow`",
-                where="--format",
-                remedy='Run `pip install "ablate-blocks[data]"`, or choose csv.',
-            ) from None
+        require("data", "the format parquet", where="--format", packages=("pyarrow",))
+        import pyarrow as pa
+        import pyarrow.parquet
+
         rows = list(table_rows(findings))
         titles = dict.fromkeys(title for row in rows for title in row)
         table = pa.table({title: pa.array([row.get(title) for row in rows]) for title in titles})

@@ -12,7 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from ablate.errors import DataError
+from ablate.errors import DataError, MissingPackageError
+from ablate.extras import require
 from ablate.locations import typed_path
 from ablate.tasks.base import Say
 from ablate.tasks.sources import TEST, VALIDATION_NAMES, BadRows, Row, Source, no_column
@@ -63,9 +64,9 @@ class Hub(Source):
     def missing(self) -> str | None:
         """Whether a local folder or the library is missing; the hub is not queried."""
         try:
-            import datasets  # noqa: F401
-        except ImportError:
-            return str(_needs_library(self.argument))
+            self._require_library()
+        except MissingPackageError as error:
+            return str(error)
         if not self._is_local:
             return None
         try:
@@ -77,6 +78,9 @@ class Hub(Source):
         if folder.resolve() in Path.cwd().resolve().parents:  # the library would search everything below it
             return f"{self._parts['name']}: this folder contains the working folder and is not a dataset"
         return None
+
+    def _require_library(self) -> None:
+        require("data", "data of the Hugging Face hub", where=f"hub:{self.argument}", packages=("datasets",))
 
     @cached_property
     def _parts(self) -> dict[str, Any]:
@@ -95,10 +99,9 @@ class Hub(Source):
 
     @cached_property
     def _builder(self) -> Any:
-        try:
-            import datasets
-        except ImportError:
-            raise _needs_library(self.argument) from None
+        self._require_library()
+        import datasets
+
         name, config = self._parts["name"], None
         if missing := self.missing():
             raise DataError(missing, remedy="Check the path after `hub:`, or name other data.")
@@ -120,9 +123,9 @@ class Hub(Source):
     @cached_property
     def _splits(self) -> dict[str, Any]:
         """The rows of each split; each can be iterated over several times."""
+        builder = self._builder
         import datasets
 
-        builder = self._builder
         size = max(builder.info.download_size or 0, builder.info.dataset_size or 0)
         try:
             if size >= STREAMED_FROM or self.partial:
@@ -225,11 +228,3 @@ def _plain(value: object, feature: Any) -> str:
     """A value as text; a class label as its name."""
     names = getattr(feature, "names", None)
     return str(names[value]) if names and isinstance(value, int) and 0 <= value < len(names) else plain_value(value)
-
-
-def _needs_library(argument: str) -> DataError:
-    return DataError(
-        "reading data from the hub needs the package `datasets`",
-        where=f"hub:{argument}",
-        remedy='Install it with `pip install "ablate-blocks[data]"`.',
-    )
