@@ -28,7 +28,7 @@ FAKE_PYTHON = """#!/bin/sh
 echo "$(basename "$0") $*" >> "$CALLS"
 if [ "$1 $2" = "-m venv" ]; then
     mkdir -p "$3/bin" && cp "$0" "$3/bin/python"
-    for tool in ablate pytest; do cp "$0" "$3/bin/$tool"; done
+    for tool in ablate pytest uv; do cp "$0" "$3/bin/$tool"; done
 fi
 """
 
@@ -81,6 +81,45 @@ def test_another_build_of_torch_is_installed_before_the_rest(make, target: str) 
     assert first.endswith("--no-deps torch --index-url URL")
     assert "--constraint constraints.txt" in first
     assert "URL" not in second
+
+
+OLD_PYTHON = """#!/bin/sh
+# Runs `-c PROGRAM` as an interpreter whose version, or module venv, is another.
+[ "$1" = -c ] && exec {python} -c '{changes}; import sys; exec(sys.argv[1])' "$2"
+"""
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ("import sys; sys.version_info = (3, 10, 13)", "ablate needs Python 3.11 or later, and {} is Python "),
+        ("import sys; sys.version_info = (2, 7, 18)", "name another, such as: make study PYTHON=python3.13"),
+        ('import sys; sys.modules["ensurepip"] = None', "without the module venv; install it"),
+        (None, "ablate needs Python 3.11 or later; name another, such as: make study PYTHON="),
+    ],
+)
+def test_make_names_the_interpreters_that_work_and_leaves_nothing(
+    make, tmp_path: Path, changes: str | None, says: str
+) -> None:
+    other = tmp_path / "other-python"
+    if changes is not None:
+        other.write_text(OLD_PYTHON.format(python=sys.executable, changes=changes))
+        other.chmod(0o755)
+    before = {path.name for path in tmp_path.iterdir()}
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        make("study", f"PYTHON={other}")
+    assert says.format(other) in failed.value.stderr.decode()
+    assert {path.name for path in tmp_path.iterdir()} - {"calls"} == before
+
+
+@pytest.mark.parametrize(("target", "resolution"), [("test-lowest", "lowest-direct"), ("test-newest", "highest")])
+def test_the_bounds_are_installed_without_constraints(make, target: str, resolution: str) -> None:
+    calls = make(target)
+    installs = [call for call in calls if call.startswith("uv ")]
+    assert [call.split()[-1] for call in installs] == [".[all]", ".[dev]"]
+    assert installs[0].startswith(f"uv pip install --resolution {resolution} ")
+    assert "--constraint" not in "".join(installs)
+    assert calls[-1].startswith("python -m pytest ")
 
 
 def requirements(extra: str) -> set[str]:

@@ -1,0 +1,172 @@
+"""Without the packages of an extra, every command, tracker, source and format names the extra to install."""
+
+from __future__ import annotations
+
+import ast
+import io
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import MagicMock
+
+import pytest
+from cli_runs import Finished, Workplace
+
+import ablate
+from ablate.cli.app import PANEL_OF
+from ablate.errors import MissingPackageError
+from ablate.extras import PACKAGES
+from ablate.render.formats import FORMATS
+from ablate.trackers import TRACKERS
+from ablate.trained.hugging_face.check import largest_difference
+
+HOST = "postgresql://me@127.0.0.1:1/name"
+FILES = {
+    "hub": "task: {kind: language_model, data: 'hub:./rows', tokenizer: bytes, context: 16}",
+    "parquet": "task: {kind: language_model, data: 'file:rows.parquet', tokenizer: bytes, context: 16}",
+    "zstandard": "task: {kind: language_model, data: 'file:rows.txt.zst', tokenizer: bytes, context: 16}",
+    "soap": "training: {optimizer: {kind: soap, lr: 1.0e-3}}",
+    "search": "design: {kind: search, sampler: random, points: 2, seeds: 1}",
+}
+"""Spaces that extend `tiny`: name to the section that needs an extra."""
+LACKING: list[tuple[str, str, list[str]]] = [
+    ("dashboard", "streamlit", ["dashboard"]),
+    ("dashboard", "pandas", ["dashboard"]),
+    ("data", "datasets", ["plan", "hub.yaml"]),
+    ("data", "datasets", ["study", "hub.yaml"]),
+    ("data", "datasets", ["data", "hub.yaml"]),
+    ("data", "pyarrow", ["plan", "parquet.yaml"]),
+    ("data", "pyarrow", ["report", "tiny", "--format", "parquet", "--out", "out"]),
+    ("evaluate", "lm_eval", ["evaluate", "tiny", "--tasks", "a_task"]),
+    ("figures", "matplotlib", ["bench", "pre_ln", "--lengths", "8", "--out", "x.svg"]),
+    ("mlflow", "mlflow", ["study", "tiny.yaml", "--log-to", "mlflow:runs"]),
+    ("postgres", "psycopg", ["study", "tiny.yaml", "--store", HOST]),
+    ("postgres", "psycopg", ["list", "--store", HOST]),
+    ("ray", "ray", ["study", "tiny.yaml", "--engine", "ray"]),
+    ("search", "optuna", ["study", "search.yaml"]),
+    ("search", "cmaes", ["plan", "search.yaml"]),
+    ("search", "sklearn", ["export", "tiny", "--optuna", "sqlite:///optuna.db"]),
+    ("soap", "pytorch_optimizer", ["plan", "soap.yaml"]),
+    ("tensorboard", "tensorboard", ["study", "tiny.yaml", "--log-to", "tensorboard:runs"]),
+    ("translation", "sacrebleu", ["plan", "translate"]),
+    ("wandb", "wandb", ["study", "tiny.yaml", "--log-to", "wandb:project"]),
+]
+if sys.version_info < (3, 14):
+    LACKING.append(("data", "zstandard", ["plan", "zstandard.yaml"]))
+OTHERS = {
+    "diff": ["tiny.yaml", "soap.yaml"],
+    "reproduce": ["0"],
+    "evaluate": ["tiny", "--file", "rows.txt.zst"],
+    "generate": ["0"],
+    "translate": ["0", "a"],
+    "draw": ["pre_ln"],
+    "cost": ["pre_ln"],
+    "import": ["rows", "--check"],
+    "export": ["0", "--hf", "model"],
+    "new": ["other"],
+    **{command: ["tiny.yaml"] for command in ("plan", "study", "validate", "data", "claims")},
+    **{command: ["tiny"] for command in ("show", "report", "calibrate")},
+}
+"""The arguments of each command that takes some."""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Workplace:
+    """A folder with a study and spaces that need extras."""
+    place = Workplace(tmp_path_factory.mktemp("lacking"), cache)
+    place.space(steps=2, seeds=1)
+    for name, section in FILES.items():
+        (place.folder / f"{name}.yaml").write_text(f"extends: tiny.yaml\nname: {name}\n{section}\n")
+    (place.folder / "rows").mkdir()
+    for name in ("rows.parquet", "rows.txt.zst"):
+        (place.folder / name).write_bytes(b"rows")
+    assert place.call("study", "tiny.yaml", "--workers", "1").code == 0
+    return place
+
+
+@pytest.fixture
+def everything_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in {package for packages in PACKAGES.values() for package in packages}:
+        monkeypatch.setitem(sys.modules, package, None)
+
+
+def assert_named(done: Finished, extra: str) -> None:
+    said = " ".join(done.err.split())
+    assert done.code == 2, said
+    assert "Traceback" not in said
+    assert f"Run `pip install 'ablate-blocks[{extra}]'`." in said, said
+
+
+@pytest.mark.parametrize(("extra", "package", "arguments"), LACKING, ids=lambda value: str(value))
+def test_a_command_that_lacks_a_package_names_its_extra(
+    extra: str, package: str, arguments: list[str], place: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    done = place.call(*arguments)
+    assert_named(done, extra)
+    assert f"needs {package}," in " ".join(done.err.split())
+
+
+def test_every_extra_is_asked_for_by_a_command() -> None:
+    by_a_command = {extra for extra, _, _ in LACKING}
+    assert set(PACKAGES) - by_a_command == {
+        "notebook",
+        "transformers",
+    }  # Python alone; `import --check` reads a model first
+
+
+@pytest.mark.parametrize("command", sorted(set(PANEL_OF) - {"doctor", "check", "bench"}))  # which need minutes
+@pytest.mark.usefixtures("everything_blocked")
+def test_no_command_ends_in_a_traceback_without_any_extra(
+    command: str, place: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    done = place.call(command, *OTHERS.get(command, []))
+    assert "Traceback" not in done.err
+    assert done.code in (0, 1, 2), done.err
+    if done.code == 2:
+        assert done.err.splitlines()[-1].startswith("Error: ")
+
+
+@pytest.mark.parametrize("kind", FORMATS.members())
+@pytest.mark.usefixtures("everything_blocked")
+def test_every_format_is_written_or_names_its_extra(kind: str, place: Workplace) -> None:
+    done = place.call("report", "tiny", "--format", kind, "--out", f"report-{kind}")
+    if done.code != 0:
+        assert_named(done, "data")
+
+
+@pytest.mark.parametrize("kind", TRACKERS.members())
+@pytest.mark.usefixtures("everything_blocked")
+def test_every_tracker_names_its_extra(kind: str, place: Workplace) -> None:
+    assert_named(place.call("study", "tiny.yaml", "--log-to", f"{kind}:there"), kind)
+
+
+def test_a_comparison_with_transformers_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(MissingPackageError, match=r"needs transformers, .*'ablate-blocks\[transformers\]'"):
+        largest_difference(Path(), MagicMock(), {})
+
+
+ASKED_BY_OTHERS = {
+    "store/failures.py": "a driver that the URL names",
+    "execution/ray/storage.py": "a package of Arrow or fsspec for a URL",
+    "execution/ray/killed.py": "a class of Ray that other versions have moved",
+    "render/export.py": "a driver that the URL of Optuna's storage names",
+    "trained/hugging_face/check.py": "a package that a model of transformers asks for",
+}
+"""The files that may handle an ImportError, and of what."""
+
+
+def handlers() -> Iterator[str]:
+    root = Path(ablate.__file__).parent
+    for file in root.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ExceptHandler) and node.type is not None:
+                names = {name.id for name in ast.walk(node.type) if isinstance(name, ast.Name)}
+                if names & {"ImportError", "ModuleNotFoundError"}:
+                    yield file.relative_to(root).as_posix()
+
+
+def test_only_one_function_asks_for_optional_packages() -> None:
+    assert set(handlers()) == set(ASKED_BY_OTHERS)
