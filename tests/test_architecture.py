@@ -90,6 +90,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "plugins",
     },
     "execution": {
+        "extras",
         *(
             "errors",
             "roles",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -42,6 +43,60 @@ def test_there_is_a_machine_that_a_trial_fits_on_from_the_start(config: dict[str
     workers = {name: kind for name, kind in config["available_node_types"].items() if name != config["head_node_type"]}
     assert any(kind["min_workers"] > 0 for kind in workers.values())
     assert sum(kind["max_workers"] for kind in workers.values()) <= config["max_workers"]
+
+
+@pytest.fixture(scope="module")
+def on_kubernetes() -> list[dict[str, Any]]:
+    return list(YAML(typ="safe").load_all(CLUSTER / "kuberay.yaml"))
+
+
+def test_kubernetes_starts_gpus_only_when_they_are_needed_and_keeps_the_store(
+    on_kubernetes: list[dict[str, Any]],
+) -> None:
+    claim, job = on_kubernetes
+    assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
+    cluster = job["spec"]["rayClusterSpec"]
+    assert cluster["enableInTreeAutoscaling"]
+    groups = {group["groupName"]: group for group in cluster["workerGroupSpecs"]}
+    assert {name: group["minReplicas"] for name, group in groups.items()} == {"cpu": 1, "gpu": 0}
+    assert all(group["minReplicas"] <= group["replicas"] <= group["maxReplicas"] for group in groups.values())
+    (container,) = groups["gpu"]["template"]["spec"]["containers"]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    head = cluster["headGroupSpec"]["template"]["spec"]
+    (volume,) = head["volumes"]
+    assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    (mount,) = head["containers"][0]["volumeMounts"]
+    for option in ("--store", "--cache"):
+        assert re.search(rf"{option} {mount['mountPath']}/", job["spec"]["entrypoint"])
+    assert "--storage s3://" in job["spec"]["entrypoint"]
+
+
+def forbids_other_keys(schema: Any) -> Any:
+    """A schema of Kubernetes with its rule that an object has no other keys than those that are named."""
+    if isinstance(schema, list):
+        return [forbids_other_keys(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {key: forbids_other_keys(value) for key, value in schema.items()}
+    if isinstance(schema.get("properties"), dict) and schema.get("type") == "object":
+        closed.setdefault("additionalProperties", False)
+    if schema.get("x-kubernetes-int-or-string"):
+        closed.pop("pattern", None)
+    return closed
+
+
+@pytest.mark.skipif(
+    "KUBERAY_CRD" not in os.environ, reason="KUBERAY_CRD names no copy of KubeRay's ray.io_rayjobs.yaml"
+)
+def test_kuberay_accepts_the_job(on_kubernetes: list[dict[str, Any]]) -> None:
+    definition = YAML(typ="safe").load(Path(os.environ["KUBERAY_CRD"]))
+    (schema,) = (one["schema"]["openAPIV3Schema"] for one in definition["spec"]["versions"] if one["name"] == "v1")
+    closed = forbids_other_keys(schema)
+    closed["properties"]["metadata"] = {"type": "object"}
+    validator = jsonschema.Draft202012Validator(closed)
+    assert list(map(str, validator.iter_errors(on_kubernetes[1]))) == []
+    on_kubernetes[1]["spec"]["rayClusterSpec"]["headGroupSpec"]["rayStartParam"] = {}
+    assert not validator.is_valid(on_kubernetes[1]), "a key that is not in the schema was accepted"
 
 
 def test_the_slurm_script_is_a_script() -> None:

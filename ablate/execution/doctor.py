@@ -6,6 +6,7 @@ The model is small, and its task needs no data. A check that this machine cannot
 from __future__ import annotations
 
 import multiprocessing
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -40,6 +41,7 @@ _ROUNDED = 0.05
 """The same for bfloat16, which has 8 bits of precision."""
 _MEGABYTES = 32
 _PATIENCE_SECONDS = 120.0
+_LOOPBACK_SECONDS = 5.0
 _WAYS: dict[str, dict[str, Any]] = {
     "micro-batches": {"micro_batch": 4},
     "recomputed blocks": {"recompute": "blocks"},
@@ -191,6 +193,9 @@ def _memory(device: torch.device) -> DoctorFinding:
 
 def _exchange() -> DoctorFinding:
     """The speed at which two processes of this machine sum a tensor, over gloo."""
+    if not _has_loopback():
+        says = "there is no loopback interface, by which processes reach each other"
+        return DoctorFinding("two processes", "skipped", says)
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         answers = context.SimpleQueue()
@@ -209,6 +214,19 @@ def _exchange() -> DoctorFinding:
     rate = _MEGABYTES / seconds
     says = f"{_MEGABYTES} MB summed in {1000 * seconds:.0f} ms, {rate:,.0f} MB/s over gloo"
     return DoctorFinding("two processes", "ok" if right else "differs", says, {"megabytes_per_second": rate})
+
+
+def _has_loopback() -> bool:
+    """Whether a process can reach another over 127.0.0.1; a network namespace of its own may have no loopback."""
+    with socket.socket() as server, socket.socket() as client:
+        client.settimeout(_LOOPBACK_SECONDS)
+        try:
+            server.bind(("127.0.0.1", 0))
+            server.listen(1)
+            client.connect(server.getsockname())
+        except OSError:
+            return False
+    return True
 
 
 def _sum_together(index: int, meeting: str, answers: Any) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,6 +59,18 @@ def test_the_file_holds_what_is_printed(
     told = json.loads((folder / "told.json").read_text())
     assert told["findings"] == [{"name": "way", "state": state, "says": "it was seen", "values": {"difference": 0.5}}]
     assert "it was seen" in capsys.readouterr().out
+
+
+def test_a_machine_without_loopback_is_not_one_that_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checks._has_loopback()
+
+    def refused(self: socket.socket, address: object) -> None:
+        raise OSError(errno.ENETUNREACH, "Network is unreachable")
+
+    monkeypatch.setattr(socket.socket, "connect", refused)
+    finding = checks._exchange()
+    assert (finding.state, finding.values) == ("skipped", {})
+    assert "no loopback" in finding.says
 
 
 def test_a_missing_folder(folder: Path) -> None:
