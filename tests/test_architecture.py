@@ -90,9 +90,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         "plugins",
     },
     "execution": {
-        "extras",
         *(
             "errors",
+            "extras",
             "roles",
             "machine",
             "devices",
