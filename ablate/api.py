@@ -20,6 +20,7 @@ from ablate.execution.observer import Observer, ObserverGroup
 from ablate.execution.tracking import TrackingObserver
 from ablate.nn.model.build import build_model
 from ablate.notebook import DEFAULT_STORE, Study
+from ablate.planning.earlier import EarlierTrials
 from ablate.planning.packing import Packing
 from ablate.planning.plan import Plan, make_plan
 from ablate.planning.planner import Planner
@@ -85,6 +86,7 @@ def run(
     resources: ResourcesSpec | None = None,
     pack: int | None = None,
     log_to: Sequence[str] = (),
+    accept_changed_code: bool = False,
 ) -> Study:
     """Run or resume a space; finished trials of the store are not trained again.
 
@@ -105,6 +107,7 @@ def run(
         resources: What each job gets, in place of the space's `resources`.
         pack: The most trials of one structure that are trained together as one program; None: as many as pay.
         log_to: Addresses of trackers to which the trials are copied, such as `tensorboard:DIR`.
+        accept_changed_code: Whether stored trials that another version of a kind of yours trained are reused.
 
     Raises:
         AblateError: The space, its data, the device, the engine or the store cannot be used.
@@ -148,7 +151,8 @@ def run(
         observer.say(f"store: {opened.where}")
         if opened.caution:
             observer.say(opened.caution)
-        planner = Planner(space, folder, observer.say, weights=weights_folder(opened.where))
+        earlier = EarlierTrials(opened, accept=accept_changed_code)
+        planner = Planner(space, folder, observer.say, weights=weights_folder(opened.where), earlier=earlier)
         environment = describe_environment(trainer.device)
         packing = Packing(1 if options.resources.shard else pack, trainer.device)
         with _tracking(trackers, space.name, opened, observer) as watching:

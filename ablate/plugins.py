@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from ablate.errors import PluginError
@@ -13,6 +12,7 @@ from ablate.locations import typed_path
 from ablate.render.formats import FORMATS
 from ablate.spec.average import AVERAGES
 from ablate.spec.base import Family, Kinded, Spec
+from ablate.spec.code import specs_in
 from ablate.spec.design import DESIGNS
 from ablate.spec.growth import GROWTHS
 from ablate.spec.initialiser import INITIALISERS
@@ -23,6 +23,7 @@ from ablate.spec.optimizer import OPTIMIZERS
 from ablate.spec.position import POSITIONS
 from ablate.spec.residual import RESIDUALS
 from ablate.spec.schedule import SCHEDULES
+from ablate.spec.source_code import ModuleCode, read_modules
 from ablate.spec.task import TASKS
 from ablate.tasks.sources import SOURCES
 from ablate.tasks.tokenizers import TOKENIZERS
@@ -49,11 +50,11 @@ FAMILIES: dict[str, Family] = {
 """Every family by its name. Installed packages add kinds by the entry point group `ablate.NAME`."""
 
 _PREFIX = "ablate_plugin_"
-_loaded: set[str] = set()
+_loaded: dict[str, dict[str, ModuleCode]] = {}
 
 
 def load_plugin(location: str) -> None:
-    """Import a file; the kinds that it defines join their families.
+    """Import a file; the kinds that it defines join their families. One that has changed since is imported again.
 
     Raises:
         PluginError: The file is missing, raises when it is imported, or defines a kind that lacks something.
@@ -62,8 +63,13 @@ def load_plugin(location: str) -> None:
     if not path.is_file():
         raise PluginError("there is no such file", where=location, remedy="Give `--plugin` a Python file.")
     name = f"{_PREFIX}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
-    if name in _loaded:
+    code = read_modules(path)
+    if _loaded.get(name) == code:
         return
+    for beside in _loaded.get(name, ()):
+        module = sys.modules.get(beside)
+        if module is not None and path.parent in Path(str(module.__file__)).parents:
+            del sys.modules[beside]  # so that it is imported again too
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise PluginError("this is not a Python file", where=location, remedy="Give `--plugin` a file ending in .py.")
@@ -82,20 +88,13 @@ def load_plugin(location: str) -> None:
     for family in FAMILIES.values():
         for kind, member in family.defined_in(name).items():
             _check_complete(member, f"{family.noun} kind `{kind}`", location)
-    _loaded.add(name)
+    _loaded[name] = code
 
 
 def plugin_kinds(spec: Spec) -> dict[str, str]:
     """Every kind in a spec that ablate itself does not define, to the plugin file or package that does."""
-    homes = {}
-    if isinstance(spec, Kinded) and (home := _home(type(spec))):
-        homes[spec.kind_name()] = home
-    for name in type(spec).model_fields:
-        value = getattr(spec, name)
-        for part in value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple) else (value,):
-            if isinstance(part, Spec):
-                homes |= plugin_kinds(part)
-    return homes
+    kinds = (part for part in specs_in(spec) if isinstance(part, Kinded))
+    return {part.kind_name(): home for part in kinds if (home := _home(type(part)))}
 
 
 def _home(kind: type[Kinded]) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from ablate.errors import NotFoundError
 from ablate.store.records import (
@@ -34,6 +35,9 @@ class FakeStore:
         if name != self.record.name:
             raise NotFoundError(f"there is no study {name!r}")
         return self.record
+
+    def codes(self, identities: Sequence[str]) -> dict[str, dict[str, Any]]:
+        return {}
 
     def trials(self, keys: Sequence[str]) -> dict[str, TrialRecord]:
         return {key: self.trial_records[key] for key in keys if key in self.trial_records}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from ablate.stats import SeedPlan, seeds_declared
 from ablate.store.records import (
@@ -42,6 +42,9 @@ class StudyReader(Protocol):
 
     def recordings(self, key: str) -> tuple[Recording, ...]:
         """What was recorded of a trial, by step."""
+
+    def codes(self, identities: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+        """What identities of code stand for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import cast
 
 from ablate.analysis import caveats as doubts
 from ablate.analysis.allowances import Allowances, read_allowances, worst_results
+from ablate.analysis.changed_code import changed_code
 from ablate.analysis.changes import Change, changes_of
 from ablate.analysis.claims import ClaimVerdict, judge_claims
 from ablate.analysis.confirming import confirming, read_confirming
@@ -226,6 +227,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         *(trivial_caveats(standings, trivial) if trivial and not nothing else ()),
         *doubts.edges(tuning, rows, first),
         *declared_otherwise(record),
+        *changed_code(store, whole),
         *seeds_added(question.schedule),
     )
     windows = len(runs[baseline.name].windows.get(metric, ()))

@@ -12,6 +12,7 @@ import typer
 from ablate.cli.loading import load_trial
 from ablate.cli.options import (
     DEFAULT_STORE,
+    AcceptCodeOption,
     CacheOption,
     DeviceOption,
     JsonOption,
@@ -42,6 +43,7 @@ def evaluate(
     cache: CacheOption = None,
     device: DeviceOption = "auto",
     plugin: PluginOption = None,
+    accept_changed_code: AcceptCodeOption = False,
     json_: JsonOption = False,
 ) -> None:
     """Measure the decoder of a trial that was trained with `save_weights: true`.
@@ -68,7 +70,10 @@ def evaluate(
         require("evaluate", "a task of `lm-eval`", where="--tasks")
     import torch
 
-    place, trained = torch.device(choose_device(device)), load_trial(trial, store, cache, plugin)
+    place, trained = (
+        torch.device(choose_device(device)),
+        load_trial(trial, store, cache, plugin, accept_changed_code=accept_changed_code),
+    )
     remark = lambda line: print(line, file=sys.stderr)  # noqa: E731
     text = None if file is None else evaluate_file(trained, file, place, remark)
     scores = evaluate_tasks(trained, Request(names, include, shots, limit), place) if names else ()

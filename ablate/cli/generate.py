@@ -8,7 +8,15 @@ from typing import Annotated
 import typer
 
 from ablate.cli.loading import load_trial
-from ablate.cli.options import DEFAULT_STORE, CacheOption, JsonOption, PluginOption, StoreOption, TrialArgument
+from ablate.cli.options import (
+    DEFAULT_STORE,
+    AcceptCodeOption,
+    CacheOption,
+    JsonOption,
+    PluginOption,
+    StoreOption,
+    TrialArgument,
+)
 from ablate.render.terminal.console import print_json
 
 
@@ -26,10 +34,11 @@ def generate(
     store: StoreOption = DEFAULT_STORE,
     cache: CacheOption = None,
     plugin: PluginOption = None,
+    accept_changed_code: AcceptCodeOption = False,
     json_: JsonOption = False,
 ) -> None:
     """Write text with the decoder of a trial that was trained with `save_weights: true`."""
-    trained = load_trial(trial, store, cache, plugin)
+    trained = load_trial(trial, store, cache, plugin, accept_changed_code=accept_changed_code)
     from ablate.decoding.sampling import Sampling
     from ablate.trained.decode import generate as pieces_of
 

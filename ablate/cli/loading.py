@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ablate.analysis import StudyReport
     from ablate.spec.space import SpaceSpec
+    from ablate.store import Store
     from ablate.trained.decode import Trained
 
 
@@ -88,7 +91,24 @@ def read(store: str, study: str) -> StudyReport:
         return read_study(opened, study)
 
 
-def load_trial(trial: str, store: str, cache: Path | None, plugins: list[str] | None) -> Trained:
+@contextmanager
+def existing_store(location: str) -> Iterator[Store | None]:
+    """The store, open for reading; None if there is none yet."""
+    from ablate.errors import NotFoundError
+    from ablate.store import open_store
+
+    try:
+        opened = open_store(location, create=False)
+    except NotFoundError:
+        yield None
+        return
+    with opened:
+        yield opened
+
+
+def load_trial(
+    trial: str, store: str, cache: Path | None, plugins: list[str] | None, *, accept_changed_code: bool
+) -> Trained:
     """Load the weights that a trial ended with."""
     load_plugins(plugins)
     from ablate.tasks.cache import default_cache
@@ -96,4 +116,5 @@ def load_trial(trial: str, store: str, cache: Path | None, plugins: list[str] | 
     from ablate.trained.weights import weights_folder
 
     say = lambda line: print(line, file=sys.stderr)  # noqa: E731
-    return load_trained(weights_folder(store), trial, cache or default_cache(), say)
+    folder = weights_folder(store)
+    return load_trained(folder, trial, cache or default_cache(), say, accept_changed_code=accept_changed_code)

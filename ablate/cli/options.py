@@ -73,6 +73,10 @@ DesignOption = Annotated[
         help="Use another design, as a study NAME_KIND that shares trials with the first.",
     ),
 ]
+AcceptCodeOption = Annotated[
+    bool,
+    typer.Option("--accept-changed-code", help="Use trials of another version of your kinds as if nothing changed."),
+]
 LogToOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablate.cli.loading import load_asked
+from ablate.cli.loading import existing_store, load_asked
 from ablate.cli.options import (
     DEFAULT_STORE,
+    AcceptCodeOption,
     CacheOption,
     DataOption,
     DesignOption,
@@ -81,6 +82,7 @@ def plan(
     doctor: DoctorOption = None,
     workers: PlannedWorkersOption = None,
     device: DeviceOption = "auto",
+    accept_changed_code: AcceptCodeOption = False,
 ) -> None:
     """List every trial of a space with its cost and an estimate of time; trains nothing.
 
@@ -89,6 +91,7 @@ def plan(
     that of another machine, and memory is compared with what that has.
     """
     from ablate.execution.environment import choose_device
+    from ablate.planning.earlier import EarlierTrials
     from ablate.planning.elsewhere import MachineForecast
     from ablate.planning.forecast import Estimate, forecast, settled_trials
     from ablate.planning.plan import make_plan
@@ -106,8 +109,13 @@ def plan(
     chosen = choose_device("cpu" if machine is not None or (device == "auto" and gpus == 0) else device)
     progress = make_console(stderr=True)
     show_progress = lambda line: say(progress, line, style="dim")  # noqa: E731
-    planner = Planner(space, cache or default_cache(), show_progress, weights=weights_folder(store))
-    made = make_plan(planner)
+    with existing_store(store) as opened:
+        earlier = EarlierTrials(opened, accept=accept_changed_code)
+        planner = Planner(
+            space, cache or default_cache(), show_progress, weights=weights_folder(store), earlier=earlier
+        )
+        made = make_plan(planner)
+        changed = earlier.changed(made.trials)
     elsewhere: MachineForecast | None = None
     estimate: Estimate
     if machine is None:
@@ -115,9 +123,9 @@ def plan(
     else:
         estimate = elsewhere = MachineForecast(frozenset(trial.key for trial in settled_trials(made, store)), machine)
     if json_:
-        print_json(plan_json(made, estimate, elsewhere))
+        print_json(plan_json(made, estimate, elsewhere, changed))
     else:
-        print_plan(made, estimate, make_console(), elsewhere)
+        print_plan(made, estimate, make_console(), elsewhere, changed)
 
 
 def _machine(

@@ -10,6 +10,7 @@ from ablate.cli.loading import load_plugins
 from ablate.cli.options import (
     DEFAULT_STORE,
     DIFFERENT,
+    AcceptCodeOption,
     CacheOption,
     DeviceOption,
     JsonOption,
@@ -27,6 +28,7 @@ def reproduce(
     threads: ThreadsOption = 1,
     cache: CacheOption = None,
     plugin: PluginOption = None,
+    accept_changed_code: AcceptCodeOption = False,
     json_: JsonOption = False,
 ) -> int:
     """Train a stored trial again, from its record alone, and say whether the curve is the same.
@@ -56,6 +58,7 @@ def reproduce(
             describe_environment(chosen),
             say=lambda line: say(progress, line, style="dim"),
             moved=lambda step, steps: status.update(f"Training it again: step {step} of {steps}"),
+            accept_changed_code=accept_changed_code,
         )
     if json_:
         print_json(reproduction_json(reproduction))

@@ -24,6 +24,7 @@ from ablate.cli.options import (
     DEFAULT_STORE,
     FAILED,
     INTERRUPTED,
+    AcceptCodeOption,
     CacheOption,
     DataOption,
     DesignOption,
@@ -75,6 +76,7 @@ def study(
     checkpoint_every: CheckpointOption = None,
     storage: StorageOption = None,
     log_to: LogToOption = None,
+    accept_changed_code: AcceptCodeOption = False,
 ) -> int:
     """Train what a space asks for and answer its question.
 
@@ -118,6 +120,7 @@ def study(
             resources=resources,
             pack=most,
             log_to=tuple(log_to or ()),
+            accept_changed_code=accept_changed_code,
         )
     result = ran.result
     assert result is not None, "a study that was run says how that ended"

@@ -8,7 +8,15 @@ from typing import Annotated
 import typer
 
 from ablate.cli.loading import load_trial
-from ablate.cli.options import DEFAULT_STORE, CacheOption, JsonOption, PluginOption, StoreOption, TrialArgument
+from ablate.cli.options import (
+    DEFAULT_STORE,
+    AcceptCodeOption,
+    CacheOption,
+    JsonOption,
+    PluginOption,
+    StoreOption,
+    TrialArgument,
+)
 from ablate.render.terminal.console import print_json
 
 
@@ -20,10 +28,11 @@ def translate(
     store: StoreOption = DEFAULT_STORE,
     cache: CacheOption = None,
     plugin: PluginOption = None,
+    accept_changed_code: AcceptCodeOption = False,
     json_: JsonOption = False,
 ) -> None:
     """Translate with the encoder-decoder of a trial that was trained with `save_weights: true`."""
-    trained = load_trial(trial, store, cache, plugin)
+    trained = load_trial(trial, store, cache, plugin, accept_changed_code=accept_changed_code)
     from ablate.trained.decode import translate as translated
 
     for line in text or (line.rstrip("\n") for line in sys.stdin):

@@ -140,6 +140,7 @@ class Attempt:
             curve=tuple(self.curve),
             recordings=tuple(self.recordings),
             parts=self.parts if state is TrialState.FINISHED else {},
+            code=self.trial.code.identity,
         )
 
 

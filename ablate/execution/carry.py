@@ -10,9 +10,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from ablate.errors import DataError
+from ablate.errors import DataError, PluginError
 from ablate.execution.protocol import Broken, Done, Happened, Job, Message
 from ablate.execution.usage import UsageMeter
+from ablate.spec.code import CodeReader
 from ablate.spec.resources import CheckpointInterval
 from ablate.spec.variant import VariantSpec
 from ablate.tasks.base import Task
@@ -37,6 +38,7 @@ class Carrier:
         self._cache = cache
         self._device = device
         self._tasks: dict[tuple[str, str], Task] = {}
+        self._reader = CodeReader()
 
     def carry_out(
         self,
@@ -63,13 +65,15 @@ class Carrier:
         """
         try:
             members = [Member(VariantSpec.model_validate_json(member.variant), member.seed) for member in job.members]
+            for planned, member in zip(job.members, members, strict=True):
+                self._check_code(planned.code, member.variant)
             task = self._task(members[0].variant, job.fingerprint)
             for number, taken in self._starts(job, members, task):
                 members[number] = replace(members[number], start=taken.tensors)
                 started = Started(number, taken.where, taken.copied, taken.new, taken.unused)
                 yield Happened(job.number, started)
             meter = UsageMeter(self._device)
-            keep = _keeper(job, members) if ranks.index == 0 else None
+            keep = self._keeper(job, members) if ranks.index == 0 else None
             for event in train(members, task, self._device, keep, stopped, start=start, save=save, ranks=ranks):
                 if isinstance(event, Measurement) and (used := meter.sample()):
                     event = replace(event, usage=used)
@@ -99,19 +103,33 @@ class Carrier:
                 raise DataError("the weights have changed since the study was planned", where=started.start)
             yield number, transfer(member.variant.model, task.shape, sources[started.start], begin)
 
+    def _check_code(self, planned: str, variant: VariantSpec) -> None:
+        """Refuse to train with other code than that under whose key the trial is stored.
+
+        Raises:
+            PluginError: A file has changed since the study was planned, or is another one on this machine.
+        """
+        if planned and planned != (here := self._reader.of(variant)).identity:
+            files = sorted({entry["file"] for entry in here.content.get("kinds", {}).values()})
+            raise PluginError(
+                f"the code of the trial's kinds ({', '.join(files)}) is not that with which the study was planned",
+                where="worker",
+                remedy="Run the study again: it takes the code as it is now.",
+            )
+
     def _task(self, variant: VariantSpec, fingerprint: str) -> Task:
         key = (variant.task.canonical_json(), fingerprint)
         if key not in self._tasks:
             self._tasks[key] = variant.task.open(self._cache, fingerprint)
         return self._tasks[key]
 
+    def _keeper(self, job: Job, members: Sequence[Member]) -> Callable[[nn.Module, int, int], None]:
+        """What training is to do with its model at the end: save a member, at its place in the model, for its trial."""
 
-def _keeper(job: Job, members: Sequence[Member]) -> Callable[[nn.Module, int, int], None]:
-    """What training is to do with its model at the end: save a member, at its place in the model, for its trial."""
+        def keep(model: nn.Module, place: int, member: int) -> None:
+            if path := job.members[member].weights:
+                wanted = members[member]
+                code = self._reader.of(wanted.variant)
+                save_weights(Path(path), model, place, wanted.variant, wanted.seed, job.fingerprint, code)
 
-    def keep(model: nn.Module, place: int, member: int) -> None:
-        if path := job.members[member].weights:
-            wanted = members[member]
-            save_weights(Path(path), model, place, wanted.variant, wanted.seed, job.fingerprint)
-
-    return keep
+        return keep

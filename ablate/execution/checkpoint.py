@@ -53,8 +53,8 @@ _FULL = 2**20
 
 
 def job_key(job: Job) -> str:
-    """A key that is equal for jobs of the same trials in the same order."""
-    members = [[member.variant, member.seed] for member in job.members]
+    """A key that is equal for jobs of the same trials in the same order, trained by the same code."""
+    members = [[member.variant, member.seed, *([member.code] if member.code else [])] for member in job.members]
     return content_hash([job.fingerprint, members])[:_KEY_CHARACTERS]
 
 

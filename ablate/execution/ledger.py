@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ablate.planning.plan import Plan
 from ablate.planning.planned import Trial, Variant
@@ -80,6 +81,7 @@ class Ledger:
         """Write the study and its plan. A very large plan is written in parts, and the lease is renewed in between."""
         variants, planned = (*plan.variants, *plan.scouts), plan.trials
         whole = len(variants) <= _AT_ONCE and len(planned) <= _AT_ONCE
+        self._store.add_codes(_codes(planned))
         self._store.begin_study(
             _draft(plan, trivial),
             [self._variant(variant) for variant in variants[:_AT_ONCE]],
@@ -97,6 +99,7 @@ class Ledger:
         """Write trials that the design has added since the study began."""
         added = list(trials)
         if added:
+            self._store.add_codes(_codes(added))
             self._store.add_variants(self._study, [self._variant(trial.variant) for trial in added])
             self._store.plan_trials(self._study, [_planned(trial) for trial in added])
             self._store.forget_unfinished([trial.key for trial in added], self._driver)
@@ -132,7 +135,14 @@ class Ledger:
         """
         variant = trial.variant
         return self._store.record_started(
-            trial.key, variant.hash, trial.seed, variant.fingerprint, self._environment, self._driver, attempts
+            trial.key,
+            variant.hash,
+            trial.seed,
+            variant.fingerprint,
+            self._environment,
+            self._driver,
+            attempts,
+            trial.code.identity,
         )
 
     def place(self, trial: Trial, worker: WorkerRecord | None, attempts: int) -> None:
@@ -209,4 +219,8 @@ def _draft(plan: Plan, trivial: Mapping[str, Mapping[str, float]]) -> StudyDraft
 
 
 def _planned(trial: Trial) -> PlannedTrial:
-    return PlannedTrial(trial.key, trial.variant.name, trial.seed, trial.role)
+    return PlannedTrial(trial.key, trial.variant.name, trial.seed, trial.role, trial.code.identity)
+
+
+def _codes(trials: Iterable[Trial]) -> dict[str, Mapping[str, Any]]:
+    return {trial.code.identity: trial.code.content for trial in trials if trial.code.identity}

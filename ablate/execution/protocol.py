@@ -20,6 +20,7 @@ class JobMember:
         key: The key of the trial in the store; empty if it is in none.
         population: The population that it belongs to, as its variant says; None if it belongs to none.
         start: The file or folder of the weights that it starts from; empty if it starts from random ones.
+        code: Identity of the code of its kinds, which the worker must have too; empty if that is not checked.
     """
 
     variant: str
@@ -28,6 +29,7 @@ class JobMember:
     key: str = ""
     population: PopulationSpec | None = None
     start: str = ""
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True)

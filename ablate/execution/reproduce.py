@@ -12,11 +12,13 @@ from ablate.errors import DataError, EngineError, SpaceError
 from ablate.execution.attempt import curve_point
 from ablate.execution.base import Engine
 from ablate.execution.protocol import Broken, Done, Happened, Job, JobMember
+from ablate.planning.earlier import stored_code
+from ablate.spec.code import CodeReader
 from ablate.spec.task import TaskSpec
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store
 from ablate.store.records import SETTLED, TRANSFER, CurvePoint, Environment, TrialRecord
-from ablate.trained.stored import stored_variant
+from ablate.trained.stored import check_code, stored_variant
 from ablate.trained.weights import SUFFIX, weights_file
 from ablate.training.events import Diverged, Measurement, Tick
 
@@ -82,6 +84,8 @@ def reproduce(
     environment: Environment,
     say: Callable[[str], None],
     moved: Callable[[int, int], None],
+    *,
+    accept_changed_code: bool = False,
 ) -> Reproduction:
     """Train a trial again. The store is only read.
 
@@ -93,10 +97,11 @@ def reproduce(
         environment: Of the engine.
         say: Receives what happens to the data.
         moved: Receives the steps done and the number of steps, at intervals.
+        accept_changed_code: Whether kinds of the user's may have changed since the trial ran.
 
     Raises:
         NotFoundError: No trial has a key that begins so, or more than one.
-        PluginError: It uses a kind of a plugin that is not loaded.
+        PluginError: It uses a kind of a plugin that is not loaded, or that has changed.
         SpaceError: The trial has no end to compare with, or this version cannot read its spec.
         DataError: Its data is no longer available.
         EngineError: Training raised, or lost its worker.
@@ -121,7 +126,8 @@ def reproduce(
         )
     stored = store.curves([trial.key])[trial.key]
     with TemporaryDirectory(prefix="ablate-") as folder:
-        again, diverged = _Retraining(store, cache, engine, Path(folder), say, moved).train(trial, variant)
+        retraining = _Retraining(store, cache, engine, Path(folder), say, moved, accept_changed_code)
+        again, diverged = retraining.train(trial, variant)
     return Reproduction(trial, record.name, stored, again, diverged, environment)
 
 
@@ -131,6 +137,7 @@ class _Retraining:
 
     Attributes:
         folder: For the weights of those.
+        accept: Whether the code of kinds may have changed.
         jobs: How many were trained.
     """
 
@@ -140,6 +147,7 @@ class _Retraining:
     folder: Path
     say: Callable[[str], None]
     moved: Callable[[int, int], None]
+    accept: bool
     jobs: int = 0
 
     def train(
@@ -148,9 +156,14 @@ class _Retraining:
         """Train a trial again, and keep its weights if a file is named for them."""
         name = f"trial {trial.key[:12]}"
         _find_data(variant.task, self.cache, trial.data_fingerprint, name, self.say)
+        reader = CodeReader()
+        trained_by = stored_code(self.store.codes([trial.code]), trial.code)
+        check_code(variant.code(reader), trained_by, name, self.say, accept=self.accept)
         start = self.start(trial, variant, name)
         self.jobs += 1
-        member = JobMember(variant.model_dump_json(), trial.seed, weights, start=start)
+        member = JobMember(
+            variant.model_dump_json(), trial.seed, weights, start=start, code=reader.of(variant).identity
+        )
         job = Job(self.jobs, (member,), trial.data_fingerprint)
         return _train(job, self.engine, name, lambda step: self.moved(step, variant.training.steps))
 

@@ -100,6 +100,7 @@ class StudyRun:
         self.renew()
         settled = self.ledger.settled(plan.trials, pruned=self.design.prunes)
         self.renew()
+        self.tell_changed(plan.trials)
         self.observer.planned(plan, settled.keys(), elsewhere, self.engine.size)
         for record in settled.values():
             self.reuse(record)
@@ -193,10 +194,16 @@ class StudyRun:
         self.engine.expect(new.values())
         self.ledger.extend(new.values())
         settled = self.ledger.settled(new.values(), pruned=self.design.prunes)
+        self.tell_changed(new.values())
         if new:
             self.observer.extended(new.values(), settled.keys())
         for record in settled.values():
             self.reuse(record)
+
+    def tell_changed(self, trials: Iterable[Trial]) -> None:
+        """Say which trials of the store other code has trained."""
+        for kind in self.planner.earlier.changed(trials):
+            self.observer.say(kind.sentence)
 
     def promote(self, trials: Iterable[Trial]) -> None:
         """Plan trials in the role that the design asks for, which were planned as stages of others only."""
@@ -227,7 +234,7 @@ class StudyRun:
             elif trial.key not in self.diverged:  # a diverged member leaves at the same step again
                 unwanted.append(i)
             member = JobMember(spec.model_dump_json(), trial.seed, weights, trial.key, spec.training.population)
-            members.append(replace(member, start=self.start_of(trial)))
+            members.append(replace(member, start=self.start_of(trial), code=trial.variant.code.identity))
         self.attempts[self.jobs], self.members[self.jobs] = attempts, tuple(trials)
         self.engine.submit(Job(self.jobs, tuple(members), trials[0].variant.fingerprint))
         for i in unwanted:

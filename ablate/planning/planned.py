@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from ablate.designs.base import Point
 from ablate.roles import TrialRole
+from ablate.spec.code import Code
 from ablate.spec.cost import Cost
-from ablate.spec.variant import VariantSpec, trial_key
+from ablate.spec.variant import VariantSpec
 from ablate.trained.transfer import Transfer
 
 
@@ -29,6 +30,7 @@ class Variant:
         stage: The variant that is trained before it and whose weights it starts from; None if there is none.
         vocabulary: Number of token ids of its data.
         context: Number of tokens in one input.
+        code: The code of its kinds, without that of its stage.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Variant:
     stage: Variant | None = None
     vocabulary: int = 0
     context: int = 0
+    code: Code = Code.unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +58,30 @@ class InvalidPoint:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A trial of the plan: a variant, a seed and a role."""
+    """A trial of the plan.
+
+    Attributes:
+        key: Identifies it in the store.
+        variant: What is trained.
+        seed: Of its initial values and batches.
+        role: What it is for.
+        stage: The trial of the same seed whose weights it starts from; None if there is none.
+        code: The code that would train it now, with that of its stage.
+        accepted: The other code that trained it, if the store holds it and the user accepts that; None if not.
+    """
 
     key: str
     variant: Variant
     seed: int
     role: TrialRole = TrialRole.COMPARISON
+    stage: Trial | None = None
+    code: Code = Code.unknown
+    accepted: Code | None = None
 
     @property
-    def stage(self) -> Trial | None:
-        """The trial of the same seed whose weights it starts from; None if there is none."""
-        before = self.variant.stage
-        if before is None:
-            return None
-        key = trial_key(before.hash, before.fingerprint, self.seed)
-        return Trial(key, before, self.seed, TrialRole.STAGE)
+    def trained_by(self) -> Code:
+        """The code that trained it, or will."""
+        return self.code if self.accepted is None else self.accepted
 
 
 def stages_of(trial: Trial) -> Iterator[Trial]:

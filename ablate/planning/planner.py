@@ -17,9 +17,12 @@ from ablate.designs.tuned import TunedDesign
 from ablate.errors import PluginError, SpaceError
 from ablate.nn.model.build import model_cost
 from ablate.planning.budget import Budget
+from ablate.planning.earlier import EarlierTrials
 from ablate.planning.match import UnmatchedError
 from ablate.planning.planned import InvalidPoint, Trial, Variant
 from ablate.planning.starting import Starting
+from ablate.roles import TrialRole
+from ablate.spec.code import CodeReader
 from ablate.spec.cost import Cost
 from ablate.spec.resolver import Resolver
 from ablate.spec.sentences import describe
@@ -61,6 +64,10 @@ class Planner:
     """Folder of the weights of the store's trials; unless set, that of the default store."""
     seeds_before: Sequence[int | Mapping[str, int]] = ()
     """The seeds that the study declared before, until results had been seen."""
+    earlier: EarlierTrials = field(default_factory=EarlierTrials)
+    """Trials of the store that other code has trained."""
+    reader: CodeReader = field(default_factory=CodeReader)
+    """Reads the source of users' kinds."""
     resolver: Resolver = field(init=False)
     budget: Budget = field(init=False)
     """The quantity that every variant matches with the baseline."""
@@ -212,6 +219,7 @@ class Planner:
             stage=stage,
             vocabulary=task.shape.vocabulary,
             context=task.shape.context,
+            code=self.reader.of(spec),
         )
 
     def _refusal(self, point: Point) -> str | None:
@@ -236,8 +244,15 @@ class Planner:
         variant = self.resolve(proposal.point)
         if variant is None:
             return None
-        key = trial_key(variant.hash, variant.fingerprint, proposal.seed)
-        return Trial(key, variant, proposal.seed, proposal.point.role)
+        return self._trial(variant, proposal.seed, proposal.point.role)
+
+    def _trial(self, variant: Variant, seed: int, role: TrialRole) -> Trial:
+        stage, code = None, variant.code
+        if variant.stage is not None:
+            stage = self._trial(variant.stage, seed, TrialRole.STAGE)
+            code = code.after(stage.trained_by)
+        key = trial_key(variant.hash, variant.fingerprint, seed, code)
+        return self.earlier.accepted(Trial(key, variant, seed, role, stage, code))
 
     def prepare(self, spec: VariantSpec) -> Task:
         """The task of a variant, its data made ready.

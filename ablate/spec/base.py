@@ -15,8 +15,9 @@ import importlib.metadata
 import json
 import math
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
-from types import MemberDescriptorType, UnionType
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import FrameType, MemberDescriptorType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, LiteralString, Self, Union, get_args, get_origin
 
 from pydantic import (
@@ -112,6 +113,10 @@ class Spec(BaseModel):
                 value = values[name]
                 if value is not default and value != default:
                     yield name, value
+
+    def specs_beside(self) -> Iterable[Spec]:
+        """The specs that it makes of settings or texts in its fields, beside those that are fields."""
+        return ()
 
     def canonical_json(self) -> str:
         """`canonical` as one line of JSON with sorted keys."""
@@ -361,12 +366,19 @@ class Kinded(Spec):
     family: ClassVar[Family]
     default_kind: ClassVar[str | None] = None
     """The kind of a mapping without `kind`; None if `kind` is required."""
+    code_revision: ClassVar[int] = 1
+    """Revision of the code of a kind of ours; raised when that changes golden losses or gradients (`spec/code.py`)."""
+    identified: ClassVar[dict[type[Kinded], tuple[str, ...]]] = {}
+    """The kinds whose code is part of the keys of trials (users' kinds, and ours beyond their first revision), to the
+    modules that ran when the class was made: its own, and that of a factory's caller."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
         if "kind" in cls.model_fields:
             cls.family.add(cls)
+        if cls.code_revision > 1 or is_users(cls.__module__):
+            Kinded.identified[cls] = tuple(dict.fromkeys(_running_modules()))
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -431,6 +443,27 @@ class Kinded(Spec):
             details = InitErrorDetails(type=error, loc=loc, input=plain["kind"])
             raise ValidationError.from_exception_data("spec", [details]) from None
         return member.model_validate(plain)  # type: ignore[return-value]
+
+
+_NOT_OF_USERS = frozenset({"ablate", "pydantic", "IPython", "_pytest", *sys.stdlib_module_names} - {"__main__"})
+"""Packages that call the code of users, or define what it inherits from."""
+
+
+def is_users(module: str) -> bool:
+    """Whether a module is a user's, by its name: neither ours nor one of Python's."""
+    return module.partition(".")[0] not in _NOT_OF_USERS
+
+
+def _running_modules() -> Iterator[str]:
+    """The users' modules on the stack, from the innermost to the one that is being imported or typed."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_users(frame.f_globals.get("__name__", "")):
+        frame = frame.f_back  # ours and pydantic's, which make the class
+    while frame is not None and is_users(frame.f_globals.get("__name__", "")):
+        yield frame.f_globals["__name__"]
+        if frame.f_code.co_name == "<module>":
+            return
+        frame = frame.f_back
 
 
 @functools.cache

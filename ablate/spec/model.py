@@ -310,6 +310,10 @@ class ModelSpec(Spec):
         plain["layers"] = [cached_structure(block) for block in self.blocks]
         return plain
 
+    def specs_beside(self) -> tuple[BlockSpec, ...]:
+        """The blocks of layers that differ."""
+        return self.blocks if self.exceptions or self.pattern else ()
+
     @property
     def fusable(self) -> bool:
         """Whether trials of this model can be members of one pack: every part keeps the pack axis apart."""

@@ -7,6 +7,7 @@ from typing import Any, Self
 from pydantic import ValidationError, model_validator
 
 from ablate.spec.base import Spec, below, content_hash, refusal
+from ablate.spec.code import Code, CodeReader
 from ablate.spec.model import ModelSpec
 from ablate.spec.paths import PathError, assign, full_path
 from ablate.spec.task import TaskField
@@ -127,11 +128,18 @@ class VariantSpec(Spec):
         except ValidationError as error:
             raise below(("training", "init_from", "stage"), error) from None
 
+    def code(self, reader: CodeReader) -> Code:
+        """The code of its kinds, and of those of the stages that are trained before it."""
+        before = self.stage()
+        own = reader.of(self)
+        return own if before is None else own.after(before.code(reader))
+
     def trial_key(self, data_fingerprint: str, seed: int) -> str:
         """The key of a trial: trials with equal keys are the same training run, in any study."""
-        return trial_key(self.content_hash(), data_fingerprint, seed)
+        return trial_key(self.content_hash(), data_fingerprint, seed, self.code(CodeReader()))
 
 
-def trial_key(variant_hash: str, data_fingerprint: str, seed: int) -> str:
-    """The key of a trial of the variant with this content hash."""
-    return content_hash({"variant": variant_hash, "data": data_fingerprint, "seed": seed})
+def trial_key(variant_hash: str, data_fingerprint: str, seed: int, code: Code = Code.unknown) -> str:
+    """The key of a trial of the variant with this content hash, trained by this code."""
+    identity = {"code": code.identity} if code.identity else {}
+    return content_hash({"variant": variant_hash, "data": data_fingerprint, "seed": seed, **identity})

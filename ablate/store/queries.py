@@ -77,7 +77,13 @@ def study_record(connection: Connection, row: Row[Any]) -> StudyRecord:
         .order_by(study_variants.c.position)
     )
     planned_rows = connection.execute(
-        select(study_trials.c.trial_key, study_trials.c.variant, study_trials.c.seed, study_trials.c.role)
+        select(
+            study_trials.c.trial_key,
+            study_trials.c.variant,
+            study_trials.c.seed,
+            study_trials.c.role,
+            study_trials.c.code,
+        )
         .where(study_trials.c.study_id == row.id)
         .order_by(study_trials.c.position)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from sqlalchemy import select
 
@@ -13,8 +13,10 @@ from ablate.store import queries
 from ablate.store.activity import Activity, activity
 from ablate.store.database import Database
 from ablate.store.records import (
+    SETTLED,
     CurvePoint,
     Recording,
+    SettledTrial,
     StudyRecord,
     StudySummary,
     TrialRecord,
@@ -24,6 +26,7 @@ from ablate.store.rows import (
     TRIAL_COLUMNS,
 )
 from ablate.store.tables import (
+    codes,
     study_variants,
     trials,
     variants,
@@ -152,6 +155,22 @@ class StoreReader:
         if row is None:
             raise NotFoundError(f"there is no variant with the content hash {digest!r}", where=self.where)
         return VariantRecord(**{**row, "name": row["name"] or "", "settings": row["settings"] or {}})
+
+    def settled_trials(self) -> list[SettledTrial]:
+        """All trials that are not trained again, with the code that trained them, the last to end last."""
+        columns = (trials.c.key, trials.c.variant_hash, trials.c.seed, trials.c.data_fingerprint, trials.c.code)
+        query = select(*columns).where(trials.c.state.in_(SETTLED)).order_by(trials.c.finished_at, trials.c.key)
+        with self._database.reading() as connection:
+            return [SettledTrial(*row) for row in connection.execute(query)]
+
+    def codes(self, identities: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """What these identities of code stand for, by identity; unknown ones are left out."""
+        wanted = sorted({identity for identity in identities if identity})
+        with self._database.reading() as connection:
+            rows = queries.chunked(
+                connection, wanted, lambda chunk: select(codes.c.hash, codes.c.content).where(codes.c.hash.in_(chunk))
+            )
+            return {row.hash: row.content for row in rows}
 
     def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
         """The learning curves of these trials by key, ordered by step; empty for a trial without points."""

@@ -65,12 +65,14 @@ class PlannedTrial:
         variant: Name of the variant in the study.
         seed: Seed of its initial values and its batches.
         role: What the study trains it for.
+        code: Identity of the code with which it was planned. If that of the trial is another, the user accepted it.
     """
 
     key: str
     variant: str
     seed: int
     role: TrialRole = TrialRole.COMPARISON
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +286,7 @@ class TrialOutcome:
         curve: Its learning curve.
         recordings: Its recordings, if any.
         parts: Final validation metrics over parts of the validation data, by name; empty if it was not split.
+        code: Identity of the code that trained it; empty for kinds of ablate alone.
     """
 
     key: str
@@ -303,6 +306,7 @@ class TrialOutcome:
     curve: tuple[CurvePoint, ...] = field(default=())
     recordings: tuple[Recording, ...] = ()
     parts: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +316,7 @@ class TrialRecord:
     Attributes:
         attempts: How often the driver that wrote it has started it.
         worker: Where it is or was trained; None before it has a worker, or if that was not recorded.
+        code: Identity of the code that trained it; empty for kinds of ablate alone, or if it was not recorded.
         parts: As in `TrialOutcome`.
     """
 
@@ -332,7 +337,18 @@ class TrialRecord:
     environment: Environment | None
     attempts: int = 1
     worker: WorkerRecord | None = None
+    code: str = ""
     parts: dict[str, tuple[float, ...]] = field(default_factory=dict)
+
+
+class SettledTrial(NamedTuple):
+    """What identifies a settled trial, and the code that trained it. A tuple, because there may be 100,000."""
+
+    key: str
+    variant_hash: str
+    seed: int
+    data_fingerprint: str
+    code: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,7 @@ def study_trial_row(study: int, position: int, planned: PlannedTrial) -> dict[st
         "variant": planned.variant,
         "seed": planned.seed,
         "role": planned.role,
+        "code": planned.code,
     }
 
 

@@ -35,6 +35,7 @@ from ablate.store.rows import (
     point_rows,
 )
 from ablate.store.tables import (
+    codes,
     studies,
     study_trials,
     study_variants,
@@ -157,6 +158,15 @@ class Store(StoreReader):
         ours = counts.pop(baseline, 0)
         return min(ours, max(counts.values(), default=0))
 
+    def add_codes(self, contents: Mapping[str, Mapping[str, Any]]) -> None:
+        """Store what identities of code stand for; those that are known stay as they are."""
+        if contents:
+            with self._database.writing() as connection:
+                connection.execute(
+                    self._database.insert(codes).on_conflict_do_nothing(),
+                    [{"hash": identity, "content": content} for identity, content in contents.items()],
+                )
+
     def add_variants(self, study: str, variants: Sequence[VariantRecord]) -> None:
         """Append variants to a study. A variant with an existing name replaces it.
 
@@ -184,6 +194,7 @@ class Store(StoreReader):
         environment: Environment,
         driver: str = "",
         attempts: int = 1,
+        code: str = "",
     ) -> bool:
         """Store that a trial is running, without points.
 
@@ -195,6 +206,7 @@ class Store(StoreReader):
             environment: Environment of its driver.
             driver: Token of the lease of its driver; empty if there is none.
             attempts: How often this driver has started it, including this time.
+            code: Identity of the code that trains it; see `add_codes`.
 
         Returns:
             False, without any change, if the trial is already settled or another living driver runs it.
@@ -217,6 +229,7 @@ class Store(StoreReader):
             "driver": driver,
             "attempts": attempts,
             "worker": None,
+            "code": code,
         }
         if self._writer.put_start(row, environment):
             return True

@@ -176,6 +176,16 @@ trials = Table(
     Column("driver", String, nullable=False, server_default=text("''")),
     Column("attempts", Integer, nullable=False, server_default="1"),
     Column("worker", JSON(none_as_null=True)),
+    # Hash of the code that trained it, in `codes`; empty: kinds of ablate alone, or not recorded.
+    Column("code", String, nullable=False, server_default=text("''")),
+)
+
+# What a hash of code stands for: the users' kinds with their files, and the digests of their functions.
+codes = Table(
+    "codes",
+    metadata,
+    Column("hash", String, primary_key=True),
+    Column("content", JSON, nullable=False),
 )
 
 # The planned trials of each study. Waiting trials have no row in `trials`, so `trial_key` is not a foreign key. `state`
@@ -190,6 +200,8 @@ study_trials = Table(
     Column("seed", BigInteger, nullable=False),
     Column("state", State, nullable=False, server_default=TrialState.WAITING.value),
     Column("role", Role, nullable=False, server_default=TrialRole.COMPARISON.value),
+    # Hash of the code with which it was planned: another than that of the trial if that was accepted.
+    Column("code", String, nullable=False, server_default=text("''")),
     ForeignKeyConstraint(["study_id", "variant"], ["study_variants.study_id", "study_variants.name"]),
     Index("ix_study_trials_trial_key", "trial_key"),
     Index("ix_study_trials_study_id_state", "study_id", "state"),

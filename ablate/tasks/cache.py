@@ -19,7 +19,8 @@ from typing import Any
 
 from ablate.errors import DataError
 from ablate.locations import typed_path
-from ablate.spec.base import content_hash
+from ablate.spec.base import Spec, content_hash
+from ablate.spec.code import Code, CodeReader
 from ablate.tasks.base import Say
 
 MANIFEST = "manifest.json"
@@ -38,6 +39,12 @@ def default_cache() -> Path:
 
     named = os.environ.get("ABLATE_CACHE")
     return typed_path(named, DataError) if named else user_cache_path("ablate")
+
+
+def users_code(task: Spec) -> dict[str, str]:
+    """What to add to the key of a build: the identity of the code of users' kinds in a task; nothing without any."""
+    kinds = CodeReader().of(task).content.get("kinds")
+    return {"users_code": Code({"kinds": kinds}).identity} if kinds else {}
 
 
 def prepare(cache: Path, key: str, build: Callable[[Path], dict[str, Any]], say: Say, *, resumes: bool = False) -> str:

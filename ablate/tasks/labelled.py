@@ -82,6 +82,7 @@ class LabelledSpec(TokenizedSpec):
                 "validation_share": self.validation_share,
                 "by_label": self.held_out_by_label,
                 "code": CODE_VERSION,
+                **prepared.users_code(self),
                 **({"revision": revision} if revision else {}),
                 **({"test_share": self.test_share} if self.test_share else {}),
             }

@@ -150,6 +150,7 @@ class LanguageMixtureSpec(TaskSpec):
                 "validation_share": self.validation_share,
                 "tokens": [part.tokens for part in parts.values()],
                 "code": CODE_VERSION,
+                **prepared.users_code(self),
             }
         )
 

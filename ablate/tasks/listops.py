@@ -95,7 +95,9 @@ class ListOpsSpec(SourcedSpec):
         identity = self.data if given is None else {"rows": given.digest}
         sizes = {name: getattr(self, name) for name in ("shortest", "longest", "train_rows", "validation_rows")}
         sizes |= {"test_rows": self.test_rows} if self.test_rows else {}
-        key = content_hash({"task": "listops", "data": identity, "code": CODE_VERSION, **sizes})
+        key = content_hash(
+            {"task": "listops", "data": identity, "code": CODE_VERSION, **prepared.users_code(self), **sizes}
+        )
         fingerprint = prepared.prepare(cache, key, lambda folder: self._build(given, folder, say), say)
         self.open(cache, fingerprint)
         return fingerprint

@@ -97,6 +97,7 @@ class TextSpec(TokenizedSpec):
                 "tokenizer": self.tokenizer.identity(),
                 "validation_share": self.validation_share,
                 "code": CODE_VERSION,
+                **prepared.users_code(self),
                 **({"revision": revision} if revision else {}),
                 **({"test_share": self.test_share} if self.test_share else {}),
                 **({"tokens": self.tokens} if self.tokens is not None else {}),

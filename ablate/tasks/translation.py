@@ -105,6 +105,7 @@ class TranslationSpec(TokenizedSpec):
                 "tokenizer": self.tokenizer.identity(),
                 "context": self.context,
                 "code": CODE_VERSION,
+                **prepared.users_code(self),
                 **({"revision": revision} if revision else {}),
             }
         )

@@ -14,10 +14,12 @@ from ablate.decoding.sampling import Sampling, choose
 from ablate.errors import AblateError, DataError, SpaceError
 from ablate.nn.model.build import build_model
 from ablate.nn.model.decoder import Decoder, States
+from ablate.spec.code import CodeReader
 from ablate.spec.task import Codec
 from ablate.spec.variant import VariantSpec
 from ablate.tasks.base import Task
 from ablate.tasks.translation import Translation
+from ablate.trained.stored import check_code
 from ablate.trained.weights import load_weights
 
 _UNFINISHED = "\N{REPLACEMENT CHARACTER}"
@@ -38,20 +40,31 @@ class Trained:
     model: nn.Module
 
 
-def load_trained(folder: Path, trial: str, cache: Path, say: Callable[[str], None]) -> Trained:
+def load_trained(
+    folder: Path, trial: str, cache: Path, say: Callable[[str], None], *, accept_changed_code: bool = False
+) -> Trained:
     """Build the model of a trial and give it its final weights.
 
     Args:
         folder: Where the weights are kept.
         trial: The key of a trial, or the first characters of it.
         cache: Folder of prepared data: the task's tokenizer is there.
-        say: Receives progress if the data must be prepared again.
+        say: Receives progress if the data must be prepared again, and a warning if the code has changed.
+        accept_changed_code: Whether its kinds may have changed since it was trained.
 
     Raises:
         NotFoundError: No weights of such a trial are kept.
+        PluginError: A kind of the user's has changed, and that is not accepted.
         DataError: The weights or the data are broken, or the data has changed.
     """
     weights = load_weights(folder, trial)
+    check_code(
+        CodeReader().of(weights.variant),
+        weights.code,
+        f"trial {weights.key[:12]}",
+        say,
+        accept=accept_changed_code,
+    )
     spec = weights.variant.task
     try:
         task = spec.open(cache, weights.fingerprint)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
 from ablate.errors import AblateError, PluginError, SpaceError
+from ablate.spec.code import Code, code_changes
 from ablate.spec.sentences import describe
 from ablate.spec.variant import VariantSpec
 
@@ -29,6 +30,33 @@ def stored_variant(plain: Any, where: str, *, homes: Mapping[str, str], trained_
         return VariantSpec.model_validate(plain)
     except ValidationError as error:
         raise _unreadable(error, where, homes, trained_with) from None
+
+
+def check_code(now: Code, trained_by: Code, where: str, say: Callable[[str], None], *, accept: bool) -> None:
+    """Refuse what a trial left if the code of its kinds has changed; say so if that is accepted or not known.
+
+    Args:
+        now: The code as it is.
+        trained_by: The code that trained the trial.
+        where: Names the trial in messages.
+        say: Receives a warning.
+        accept: Whether the code may have changed.
+
+    Raises:
+        PluginError: The code has changed.
+    """
+    if now.identity == trained_by.identity:
+        return
+    changes = code_changes(trained_by.content, now.content)
+    texts = [f"{change.kind} ({change.what})" for change in changes] or ["its kinds"]
+    if trained_by.identity and not accept:
+        raise PluginError(
+            f"the code is not that with which the trial was trained: {'; '.join(texts)}",
+            where=where,
+            remedy="Bring back the file as it was. --accept-changed-code takes the code as it is now.",
+        )
+    known = "another version of" if trained_by.identity else "a version that was not recorded of"
+    say(f"{where} was trained with {known} {'; '.join(texts)}")
 
 
 def _unreadable(error: ValidationError, where: str, homes: Mapping[str, str], trained_with: str) -> AblateError:

@@ -21,6 +21,7 @@ from torch import nn
 from ablate.errors import DataError, NotFoundError
 from ablate.nn.pack import Packed
 from ablate.plugins import plugin_kinds
+from ablate.spec.code import Code
 from ablate.spec.variant import VariantSpec
 from ablate.trained.stored import stored_variant
 
@@ -42,6 +43,7 @@ class Weights:
         seed: Of the trial.
         fingerprint: Of the data that it saw.
         tensors: Name to value; those of packed modules have K = 1.
+        code: Of the kinds of the variant, as it was then; unknown if an older version of ablate wrote the file.
     """
 
     key: str
@@ -49,6 +51,7 @@ class Weights:
     seed: int
     fingerprint: str
     tensors: dict[str, torch.Tensor]
+    code: Code = Code.unknown
 
 
 def weights_folder(store: str) -> Path:
@@ -61,7 +64,15 @@ def weights_file(key: str, store: str) -> str:
     return str(weights_folder(store) / f"{key}{SUFFIX}")
 
 
-def save_weights(path: Path, model: nn.Module, member: int, variant: VariantSpec, seed: int, fingerprint: str) -> None:
+def save_weights(
+    path: Path,
+    model: nn.Module,
+    member: int,
+    variant: VariantSpec,
+    seed: int,
+    fingerprint: str,
+    code: Code = Code.unknown,
+) -> None:
     """Write the weights of one member of a pack; the file is there whole or not at all."""
     packed = {name for name, module in model.named_modules() if isinstance(module, Packed)}
     tensors = {
@@ -76,6 +87,7 @@ def save_weights(path: Path, model: nn.Module, member: int, variant: VariantSpec
         "seed": str(seed),
         "fingerprint": fingerprint,
         "plugins": json.dumps(plugin_kinds(variant)),
+        **({"code": json.dumps(code.content)} if code.content else {}),
         "ablate": importlib.metadata.version("ablate-blocks"),
     }
     metadata[_CHECKSUM] = _checksum(metadata, tensors)
@@ -148,7 +160,7 @@ def read_weights(path: Path) -> Weights:
         ) from None
     trained_with = metadata.get("ablate", "not recorded")
     variant = stored_variant(plain, f"trial {path.stem[:12]}", homes=homes, trained_with=trained_with)
-    return Weights(path.stem, variant, seed, fingerprint, tensors)
+    return Weights(path.stem, variant, seed, fingerprint, tensors, Code(json.loads(metadata.get("code", "{}"))))
 
 
 def _checksum(metadata: Mapping[str, str], tensors: Mapping[str, torch.Tensor]) -> str:

@@ -53,6 +53,7 @@ def main(folder: Path, space: str) -> None:
         "format": find_format("list").suffix,
         "training": baseline.spec.training.canonical(),
         "task": baseline.spec.task.canonical(),
+        "code": baseline.code.content["kinds"],
     }
     print(json.dumps(facts))
 

@@ -40,7 +40,7 @@ def families(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Kinds that a test loads are forgotten after it."""
     for family in FAMILIES.values():
         monkeypatch.setattr(family, "_members", family.members())
-    monkeypatch.setattr(plugins, "_loaded", set())
+    monkeypatch.setattr(plugins, "_loaded", {})
     return
 
 

@@ -87,6 +87,18 @@ def test_a_space_is_made_of_them(facts: dict[str, Any]) -> None:
     assert facts["format"] == "txt"
 
 
+def test_the_code_of_each_is_part_of_the_keys_of_its_trials(facts: dict[str, Any]) -> None:
+    """Also of the source, which a space names by its address, as a text."""
+    assert {label: entry["file"] for label, entry in facts["code"].items()} == {
+        "optimizer sign_sgd": "my_optimizer.py",
+        "schedule stable_decay": "my_schedule.py",
+        "growth square_root": "my_growth.py",
+        "average polyak": "my_average.py",
+        "tokenizer letters": "my_tokenizer.py",
+        "data source squares": "my_source.py",
+    }
+
+
 def test_it_trains(facts: dict[str, Any]) -> None:
     first, *_, last = facts["losses"]
     assert first == pytest.approx(math.log(28), abs=0.2)  # 28 ids, at random

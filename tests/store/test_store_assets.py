@@ -43,6 +43,8 @@ def test_an_older_store(tmp_path: Path, name: str, create: bool) -> None:
             diverged.key: diverged.curve,
         }
         assert store.recordings(finished.key) == (finished.recordings if version >= 7 else ())
+        assert {record.code for record in records.values()} == {""}
+        assert {(one.key, one.code) for one in store.settled_trials()} == {(diverged.key, ""), (finished.key, "")}
         (summary,) = store.studies()
         assert (summary.variants, summary.planned) == (2, 4)
         assert (summary.finished, summary.diverged, summary.failed, summary.running) == (1, 1, 0, 1)

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ablate.analysis.numbers import duration, scaled
 from ablate.analysis.text import plural
+from ablate.planning.earlier import ChangedKind
 from ablate.planning.elsewhere import MachineForecast
 from ablate.planning.forecast import Estimate
 from ablate.planning.plan import Plan
@@ -28,8 +29,13 @@ _MOST_ROWS = 200
 """Largest number of variants that are listed one by one."""
 
 
-def plan_json(plan: Plan, forecast: Estimate, elsewhere: MachineForecast | None = None) -> dict[str, Any]:
-    """The plan as plain data; with another machine, what the plan needs there."""
+def plan_json(
+    plan: Plan,
+    forecast: Estimate,
+    elsewhere: MachineForecast | None = None,
+    changed: Sequence[ChangedKind] = (),
+) -> dict[str, Any]:
+    """The plan as plain data; with another machine, what the plan needs there; with the kinds whose code changed."""
     return {
         "study": plan.space.name,
         "variants": [
@@ -75,6 +81,10 @@ def plan_json(plan: Plan, forecast: Estimate, elsewhere: MachineForecast | None 
         "without_effect": list(without_effect(plan.aliases, len(plan.variants))),
         "remarks": list(plan.remarks),
         "doubts": list(doubts(plan.space)),
+        "changed_code": [
+            {"kind": one.change.kind, "what": one.change.what, "trials": one.trials, "accepted": one.accepted}
+            for one in changed
+        ],
         "seconds": round(forecast.total(plan), 3),
         "basis": forecast.basis,
         **({} if elsewhere is None else {"machine": _machine_json(plan, elsewhere)}),
@@ -104,7 +114,13 @@ def _machine_json(plan: Plan, forecast: MachineForecast) -> dict[str, Any]:
     }
 
 
-def print_plan(plan: Plan, forecast: Estimate, console: Console, elsewhere: MachineForecast | None = None) -> None:
+def print_plan(
+    plan: Plan,
+    forecast: Estimate,
+    console: Console,
+    elsewhere: MachineForecast | None = None,
+    changed: Sequence[ChangedKind] = (),
+) -> None:
     """Print a row for each variant with its trials, then the excluded points, then the totals.
 
     Args:
@@ -112,6 +128,7 @@ def print_plan(plan: Plan, forecast: Estimate, console: Console, elsewhere: Mach
         forecast: How long it takes.
         console: Where to print.
         elsewhere: The same forecast if it is of another machine.
+        changed: Kinds of which the store holds trials of another version.
     """
     console.print(Text(plan.space.question, style="bold"))
     console.print()
@@ -150,6 +167,7 @@ def print_plan(plan: Plan, forecast: Estimate, console: Console, elsewhere: Mach
         _print(console, f"and {len(plan.variants) - _MOST_ROWS:,} variants more; --json lists them all.")
     console.print()
     remarks = (
+        *(f"{one.sentence}." for one in changed),
         *without_effect(plan.aliases, len(plan.variants)),
         *plan.remarks,
         *left_out(invalid.reason for invalid in plan.invalid),

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 # Revision of the latest file in `versions`. Revisions are consecutive four-digit numbers.
-SCHEMA_VERSION = "0010"
+SCHEMA_VERSION = "0011"
 
 
 def upgrade(connection: Connection) -> None:

@@ -17,6 +17,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from ablate.errors import DataError
 from ablate.spec.base import Family, Kinded, refusal
+from ablate.spec.code import NamesKind
 from ablate.tasks.base import Say
 
 SOURCES = Family("data source", package="ablate.tasks.sources", entry_points="ablate.sources")
@@ -187,8 +188,13 @@ def _kinds() -> dict[str, type[Source]]:
     return {kind: source for kind, source in SOURCES.members().items() if issubclass(source, Source)}
 
 
-class _AddressRule:
+class _AddressRule(NamesKind):
     """Annotation for fields that hold the address of a source."""
+
+    @staticmethod
+    def named(text: str) -> Source:
+        """The source at the address."""
+        return parse(text)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
