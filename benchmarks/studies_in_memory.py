@@ -55,6 +55,10 @@ class MemoryStore:
         """The trials that exist, by key."""
         return {key: self._trials[key] for key in keys if key in self._trials}
 
+    def codes(self, identities: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """None."""
+        return {}
+
     def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
         """None."""
         return {}

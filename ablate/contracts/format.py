@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from ablate.analysis.findings import Findings, read_findings
 from ablate.contracts.contract import Contract, by_name, round_trips_through_json
@@ -92,6 +93,10 @@ class _Sample:
     def trials(self, keys: Sequence[str]) -> dict[str, TrialRecord]:
         """Its trials."""
         return {key: self._trials[key] for key in keys if key in self._trials}
+
+    def codes(self, identities: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """None."""
+        return {}
 
     def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
         """A straight curve of each trial that finished."""
