@@ -145,6 +145,15 @@ def core_modules() -> set[str]:
     return {module for module, owners in modules.items() if any(canonicalize_name(name) in found for name in owners)}
 
 
+def test_the_source_distribution_is_what_the_tests_use_and_nothing_that_only_shares_a_name() -> None:
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
+    patterns = build["targets"]["sdist"]["include"]
+    assert all(pattern.startswith("/") and (ROOT / pattern[1:]).exists() for pattern in patterns)
+    of_the_tests = {"/benchmarks", "/cluster", "/tests", "/Makefile", "/constraints.txt", "/SECURITY.md", "/.github"}
+    assert of_the_tests <= set(patterns)
+    assert "/studies" not in patterns
+
+
 def test_the_extra_all_is_every_extra() -> None:
     extras = set(PROJECT["optional-dependencies"]) - {"all", "dev", "docs"}
     assert requirements("all") == set.union(*map(requirements, extras))
