@@ -35,6 +35,7 @@ from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec
 from ablate.spec.texts import WORDS
 from ablate.store import open_store
+from ablate.streams import keep_printing
 from ablate.tasks.cache import default_cache
 
 Plain = dict[str, Any]
@@ -203,6 +204,7 @@ def answer(request: list[Any]) -> str:
 
 def main() -> None:
     """Load the plugins, then answer requests."""
+    keep_printing()
     for plugin in sys.argv[1:]:
         load_plugin(plugin)
     for line in sys.stdin:

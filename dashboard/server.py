@@ -9,6 +9,8 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit.starlette import App
 
+from ablate.streams import keep_printing
+
 _ADDRESS = b'<head><script>window.__streamlit = {BACKEND_BASE_URL: new URL(".", window.location.href).href}</script>'
 _FILES = ("/_stcore/", "/media/", "/component/", "/static/", "/app/")
 
@@ -54,4 +56,5 @@ class ServerAddress:
         await self._app({**scope, "headers": plain}, receive, collect)
 
 
+keep_printing()
 app = App(Path(__file__).with_name("app.py"), middleware=[Middleware(ServerAddress)])

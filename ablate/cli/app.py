@@ -21,8 +21,9 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from ablate.cli.options import INTERRUPTED
 from ablate.errors import AblateError
-from ablate.execution.interrupt import handle_early_interrupts, leave_terminal
-from ablate.render.terminal.console import discard_output, make_console, stdout_for_json_alone
+from ablate.execution.interrupt import handle_early_interrupts
+from ablate.render.terminal.console import lost_printing, make_console, stdout_for_json_alone
+from ablate.streams import keep_printing
 
 GARBAGE = 50_000
 """Allocations between two runs of the garbage collector: imports and reading leave no garbage, and each run is slow."""
@@ -129,6 +130,7 @@ _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 def main() -> None:
     """Run a command; a user's mistake is one paragraph on stderr and exit code 2."""
+    keep_printing()
     handle_early_interrupts()
     gc.set_threshold(GARBAGE)
     debug = "--debug" in sys.argv
@@ -141,22 +143,18 @@ def main() -> None:
         ):
             code = group.invoke(context)
         sys.stdout.flush()
+        if (lost := lost_printing()) is not None:
+            raise lost
     except typer.Exit as end:
         code = end.exit_code
     except KeyboardInterrupt:
         print("\nInterrupted. Finished trials are stored; run the same command to continue.", file=sys.stderr)
         code = INTERRUPTED
-    except BrokenPipeError:
-        discard_output()
-        code = 1
     except (AblateError, _UsageError, OSError) as error:
         if debug:
             raise
         mistake = _mistake(error)
-        try:
-            make_console(stderr=True).print(_paragraph(mistake), soft_wrap=True)
-        except OSError:
-            leave_terminal()
+        make_console(stderr=True).print(_paragraph(mistake), soft_wrap=True)
         code = mistake.exit_code
     sys.exit(code)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,8 +47,6 @@ def stop_on_signal() -> Iterator[StopRequest]:
     def ask(number: int, frame: FrameType | None) -> None:
         if stop.asked and number == signal.SIGINT:
             raise KeyboardInterrupt
-        if sys.platform != "win32" and number == signal.SIGHUP:
-            leave_terminal()
         stop.asked = True
 
     numbers = [number for number in _STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
@@ -64,12 +60,3 @@ def stop_on_signal() -> Iterator[StopRequest]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def leave_terminal() -> None:
-    """Discard the remaining output, because the terminal has closed."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for output in (1, 2):
-        if stat.S_ISCHR(os.fstat(output).st_mode):  # a closed terminal no longer reports that it is one
-            os.dup2(nowhere, output)
-    os.close(nowhere)

@@ -22,6 +22,7 @@ from ablate.execution.checkpoint import help_to_write, read_checkpoint
 from ablate.execution.protocol import Broken, Happened, Job
 from ablate.plugins import load_plugin
 from ablate.spec.resources import CheckpointInterval
+from ablate.streams import keep_printing
 from ablate.training.events import Checkpoint
 from ablate.training.ranks import RankLostError, Ranks
 
@@ -167,6 +168,7 @@ def _work(orders: _Orders) -> None:
 
 
 if __name__ == "__main__":
+    keep_printing()
     given: _Orders = pickle.load(sys.stdin.buffer)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:

@@ -18,6 +18,7 @@ from ablate.execution.protocol import Began, Happened, Job, Ready, Stop
 from ablate.machine import pin
 from ablate.nn.kernels.allocator import keep_freed_memory
 from ablate.spec.resources import CheckpointInterval
+from ablate.streams import keep_printing
 
 
 def worker_environment(threads: int) -> dict[str, str]:
@@ -100,6 +101,7 @@ def _stopped(pipe: Connection, number: int) -> list[int]:
 
 
 if __name__ == "__main__":
+    keep_printing()
     descriptor, cache_folder, device_name, thread_count, places, *more = sys.argv[1:]
     folder, steps, seconds, sharded, *plugin_files = more
     own_cores = [int(place) for place in places.split(",") if place]

@@ -32,6 +32,7 @@ from ablate.nn.kernels.allocator import keep_freed_memory
 from ablate.plugins import load_plugin
 from ablate.spec.population import PopulationSpec
 from ablate.spec.resources import CheckpointInterval
+from ablate.streams import keep_printing
 from ablate.training import events
 from ablate.training.events import Measurement, State, Tick
 
@@ -68,6 +69,7 @@ class JobTrainable(Trainable):
                 job divide the model among them).
         """
         seat: Seat = config[SEAT]
+        keep_printing()
         keep_freed_memory()
         torch.set_num_threads(seat.threads)
         self._plugins = tuple(place_plugin(path, content) for path, content in brought["plugins"])

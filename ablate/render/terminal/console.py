@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ablate.errors import printable
+from ablate.streams import lost_output, open_json_output
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,7 +22,8 @@ def make_console(*, stderr: bool = False) -> Console:
     """A console on stdout or stderr: in colour on a terminal, plain text into a pipe."""
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False, soft_wrap=False)
+    # With a file rich asks for its encoding, and draws lines of ASCII where it has no others.
+    return Console(file=sys.stderr if stderr else sys.stdout, highlight=False, soft_wrap=False)
 
 
 def say(console: Console, line: str, **style: Any) -> None:
@@ -43,7 +45,7 @@ def stdout_for_json_alone() -> Iterator[None]:
     stdout.flush()
     _json_output = stdout
     if stdout is sys.__stdout__:  # else somebody captures what is printed
-        _json_output = open(os.dup(stdout.fileno()), "w", encoding="utf-8")  # noqa: SIM115 - to the end of the process
+        _json_output = open_json_output(stdout)
         os.dup2(sys.stderr.fileno(), stdout.fileno())
     sys.stdout = sys.stderr
     try:
@@ -60,9 +62,6 @@ def print_json(plain: Any, *, indent: int | None = 2) -> None:
     print(text, file=_json_output or sys.stdout, flush=True)
 
 
-def discard_output() -> None:
-    """Discard further output, because the reader of standard output has closed it."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, _json_output):
-        if stream is not None:
-            os.dup2(nowhere, stream.fileno())
+def lost_printing() -> OSError | None:
+    """Why a part of what a command printed on standard output is lost; None if nothing is."""
+    return lost_output(_json_output) or lost_output(sys.stdout)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import math
 import time
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -20,7 +18,6 @@ from rich.text import Text
 
 from ablate.analysis.numbers import duration, scaled
 from ablate.analysis.text import plural
-from ablate.execution.interrupt import leave_terminal
 from ablate.execution.observer import Observer
 from ablate.planning.plan import Plan
 from ablate.planning.planned import Trial
@@ -31,17 +28,6 @@ from ablate.training.events import Measurement
 _REFRESH_SECONDS = 0.25
 _SETTLING_SECONDS = 3.0
 """Seconds of training before the remaining time is estimated."""
-
-
-@contextmanager
-def _or_nowhere() -> Iterator[None]:
-    """Context manager: print in the body; if the terminal has closed, discard this and all further output."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno != errno.EIO:
-            raise
-        leave_terminal()
 
 
 @dataclass(slots=True)
@@ -99,9 +85,8 @@ class Display(Observer):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._live is not None:
-            with _or_nowhere():
-                self._live.update(Text())
-                self._live.stop()
+            self._live.update(Text())
+            self._live.stop()
             self._live = None
 
     def say(self, line: str) -> None:
@@ -129,8 +114,7 @@ class Display(Observer):
         if left and self._console.is_terminal and not self._console.is_dumb_terminal:
             # Refreshed by `beat`: a thread that does it would end with a traceback when the terminal closes.
             self._live = Live(self._view(), console=self._console, auto_refresh=False, transient=True)
-            with _or_nowhere():
-                self._live.start(refresh=True)
+            self._live.start(refresh=True)
 
     def _count(self, trials: Iterable[Trial], settled: Collection[str]) -> None:
         """Count planned trials for their variants."""
@@ -191,13 +175,11 @@ class Display(Observer):
     def beat(self) -> None:
         if self._live is not None and time.monotonic() - self._refreshed > _REFRESH_SECONDS:
             self._refreshed = time.monotonic()
-            with _or_nowhere():
-                self._live.update(self._view(), refresh=True)
+            self._live.update(self._view(), refresh=True)
 
     def _print(self, line: Text) -> None:
         """One line, however long: on a terminal above the live display."""
-        with _or_nowhere():
-            self._console.print(line, soft_wrap=True)
+        self._console.print(line, soft_wrap=True)
 
     def _line(self, trial: Trial) -> Text:
         count = f"{self._done:>{len(str(self._total))}}/{self._total}"

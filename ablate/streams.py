@@ -1,0 +1,117 @@
+"""Standard streams on which printing never fails, for every process of ours.
+
+Training must not depend on who reads what is printed. So characters that a stream cannot encode are replaced, a stream
+that was closed before the process started is the null device, and a stream that can no longer be written (its reader
+has gone, its terminal has closed, its disk is full) discards what follows.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import select
+import sys
+from typing import Any, TextIO
+
+_RAISING = ("strict", "surrogateescape")
+"""The handlers of encoding errors that Python chooses for standard streams and that may raise."""
+_GONE = (errno.EPIPE, errno.EIO)
+"""The errors of a pipe without a reader and of a terminal that has closed."""
+
+
+class _Descriptor(io.FileIO):
+    """A descriptor open for writing; after its first error everything is discarded.
+
+    Attributes:
+        lost: That error; None while all was written.
+    """
+
+    lost: OSError | None = None
+
+    def write(self, data: Any, /) -> int:
+        """Write all of it: a TextIOWrapper without a buffer ignores how much was written."""
+        left = memoryview(data).cast("B")
+        size = len(left)
+        while left:
+            try:
+                written = super().write(left)
+            except OSError as error:
+                self.lost = error
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, self.fileno())  # for child processes and libraries too
+                os.close(nowhere)
+                break
+            if written is None:  # another process has made the pipe non-blocking, and it is full
+                select.select([], [self], [])
+                continue
+            left = left[written:]
+        return size
+
+
+def keep_printing() -> None:
+    """Make the standard streams of this process safe to print on. Streams that a notebook or a test put there stay."""
+    for number in range(3):
+        _fill(number)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = getattr(sys, name)
+        if stream is None:
+            safe: TextIO = open(os.devnull, "w" if number else "r", encoding="utf-8", errors="replace")  # noqa: SIM115
+        elif number and stream is getattr(sys, f"__{name}__") and isinstance(stream, io.TextIOWrapper):
+            safe = _safe(stream)
+        else:
+            if number and isinstance(stream, io.TextIOWrapper):  # Ray's workers write to log files
+                stream.reconfigure(errors=_lossy(stream.errors))
+            continue
+        setattr(sys, name, safe)
+        setattr(sys, f"__{name}__", safe)
+
+
+def open_json_output(stream: TextIO) -> TextIO:
+    """Another stream onto the descriptor of a standard stream, for JSON: in UTF-8, half characters as JSON escapes."""
+    raw = _Descriptor(os.dup(stream.fileno()), "wb")
+    return io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", "backslashreplace")
+
+
+def lost_output(stream: TextIO | None) -> OSError | None:
+    """Why a stream lost a part of what was printed; None if it lost nothing, or if nobody was there to read it."""
+    raw = _raw(stream)
+    return None if raw is None or raw.lost is None or raw.lost.errno in _GONE else raw.lost
+
+
+def _fill(number: int) -> None:
+    """Open the null device as a standard descriptor that is closed, so that no file gets its number."""
+    try:
+        os.fstat(number)
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        if nowhere == number:
+            os.set_inheritable(number, True)
+        else:
+            os.dup2(nowhere, number)
+            os.close(nowhere)
+
+
+def _safe(stream: io.TextIOWrapper) -> io.TextIOWrapper:
+    if _raw(stream) is not None or stream.name == os.devnull:
+        return stream
+    stream.flush()
+    raw = _Descriptor(stream.fileno(), "wb", closefd=False)
+    buffer: Any = io.BufferedWriter(raw) if isinstance(stream.buffer, io.BufferedWriter) else raw  # raw under `-u`
+    return io.TextIOWrapper(
+        buffer,
+        stream.encoding,
+        _lossy(stream.errors),
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+def _raw(stream: TextIO | None) -> _Descriptor | None:
+    buffer = getattr(stream, "buffer", None)
+    raw = getattr(buffer, "raw", buffer)
+    return raw if isinstance(raw, _Descriptor) else None
+
+
+def _lossy(errors: str | None) -> str:
+    return "replace" if errors is None or errors in _RAISING else errors
