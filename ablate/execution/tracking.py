@@ -1,7 +1,8 @@
 """Copies the curves of a running study to trackers. The store stays the source of truth.
 
-Each tracker has a thread, so that one that is slow does not hold the driver up. After its first failure a tracker is
-left alone; the next run of the study sends from the store what it lacks.
+Each tracker has a thread, so that one that is slow does not hold the driver up. A run that a tracker fails to take is
+closed, and the others go on; a tracker that fails for three runs is left alone. At the end of a study, and whenever it
+is run again, a tracker gets from the store what it lacks.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from ablate.command_line import hide_passwords
 from ablate.execution.attempt import curve_point
@@ -28,9 +29,23 @@ _MOST_WAITING = 10_000
 """The messages that wait for a tracker before it counts as too slow."""
 _CLOSE_SECONDS = 120.0
 """The seconds that a tracker has, after the last trial, to take what waits for it."""
+_MOST_LOST = 3
+"""The runs that a tracker may fail to take before it is left alone."""
 _ENDED = (TrialState.FINISHED, TrialState.DIVERGED, TrialState.PRUNED)
 
-_Action = Callable[[TrackerSession, dict[str, RunWriter]], None]
+
+class _Action(NamedTuple):
+    """A call of a tracker, in its thread.
+
+    Attributes:
+        key: Of the run that it is about.
+        call: Takes the session and the writers of open runs, by key.
+        begins: Whether it begins the run, also one that was lost.
+    """
+
+    key: str
+    call: Callable[[TrackerSession, dict[str, RunWriter]], None]
+    begins: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +83,7 @@ class TrackingObserver(Observer):
         self._last[trial.key] = point.step
         values = {name: metric[member] for name, metric in point.metrics.items()}
         values |= _of_training(curve_point(point, member))
-        self._send(partial(_log, key=trial.key, step=point.step, values=values))
+        self._send(_Action(trial.key, partial(_log, key=trial.key, step=point.step, values=values)))
 
     def lost(self, trial: Trial, reason: str) -> None:
         """Close the run of a trial that is trained again."""
@@ -80,7 +95,7 @@ class TrackingObserver(Observer):
             self._begin(trial)
         del self._last[trial.key]
         result = _Result(outcome.state.value, dict(outcome.metrics), outcome.reason)
-        self._send(partial(_end, key=trial.key, result=result))
+        self._send(_Action(trial.key, partial(_end, key=trial.key, result=result)))
 
     def beat(self) -> None:
         """Report trackers that have failed."""
@@ -112,8 +127,9 @@ class TrackingObserver(Observer):
             )
             curve = store.curves([planned.key]).get(planned.key, ())
             result = _Result(record.state.value, dict(record.metrics), record.reason)
+            whole = partial(_write_whole, key=planned.key, run=run, curve=curve, result=result, replaces=False)
             for thread in self._threads:
-                thread.wait_and_put(partial(_write_whole, run=run, curve=curve, result=result, replaces=False))
+                thread.wait_and_put(_Action(planned.key, whole, begins=True))
 
     def conclude(self, text: str, numbers: Mapping[str, float]) -> None:
         """Send the answer of the study as a run of its own.
@@ -125,8 +141,9 @@ class TrackingObserver(Observer):
         identity = f"answer-{_digest(self._study)}"
         run = TrackedRun(identity, self._study, ("answer",), {"study": self._study}, {"role": "answer"})
         result = _Result("finished", numbers, text)
+        whole = partial(_write_whole, key=identity, run=run, curve=(), result=result, replaces=True)
         for thread in self._threads:
-            thread.wait_and_put(partial(_write_whole, run=run, curve=(), result=result, replaces=True))
+            thread.wait_and_put(_Action(identity, whole, begins=True))
 
     def close(self) -> None:
         """Wait until the trackers have taken what was sent, for two minutes at most; report those that failed."""
@@ -138,11 +155,12 @@ class TrackingObserver(Observer):
 
     def _begin(self, trial: Trial) -> None:
         self._last[trial.key] = -1
-        self._send(partial(_begin, key=trial.key, run=_run_of(self._study, trial)))
+        begin = partial(_begin, key=trial.key, run=_run_of(self._study, trial))
+        self._send(_Action(trial.key, begin, begins=True))
 
     def _drop(self, key: str) -> None:
         if self._last.pop(key, None) is not None:
-            self._send(partial(_drop, key=key))
+            self._send(_Action(key, partial(_drop, key=key)))
 
     def _send(self, action: _Action) -> None:
         for thread in self._threads:
@@ -156,26 +174,28 @@ class _TrackerThread:
         self._tracker = tracker
         self._waiting: queue.Queue[_Action | None] = queue.Queue(_MOST_WAITING)
         self._failure = ""
+        self._lost: set[str] = set()
+        self._is_left_alone = False
         self._reported = False
         self._thread = threading.Thread(target=self._work, name=f"tracker {tracker.kind_name()}", daemon=True)
         self._thread.start()
 
     def put(self, action: _Action) -> None:
         """Queue a call; a tracker that does not keep up has failed."""
-        if self._failure:
+        if self._is_left_alone:
             return
         try:
             self._waiting.put_nowait(action)
         except queue.Full:
-            self._failure = f"{_MOST_WAITING} messages wait for it"
+            self._leave_alone(f"{_MOST_WAITING} messages wait for it")
 
     def wait_and_put(self, action: _Action) -> None:
         """Queue a call after the study; waits while the queue is full."""
-        if not self._failure:
+        if not self._is_left_alone:
             try:
                 self._waiting.put(action, timeout=_CLOSE_SECONDS)
             except queue.Full:
-                self._failure = f"it took nothing for {_CLOSE_SECONDS:.0f} s"
+                self._leave_alone(f"it took nothing for {_CLOSE_SECONDS:.0f} s")
 
     def new_remark(self) -> str:
         """Why the tracker failed, once; empty if it works or the failure was reported."""
@@ -184,8 +204,8 @@ class _TrackerThread:
         self._reported = True
         address = hide_passwords(self._tracker.address)
         return (
-            f"the tracker {address} failed and gets nothing more in this run: {self._failure}. The study continues; run"
-            " it again with the same --log-to to send what is missing"
+            f"the tracker {address} failed: {self._failure}. The study continues; run it again with the same --log-to "
+            "to send what is missing"
         )
 
     def close(self) -> None:
@@ -199,15 +219,53 @@ class _TrackerThread:
     def _work(self) -> None:
         """Never raises: whatever a tracker raises becomes a remark."""
         try:
-            session, runs = self._tracker.connect(), dict[str, RunWriter]()
-            while (action := self._waiting.get()) is not None:
-                action(session, runs)
+            session = self._tracker.connect()
+            self._send_all(session)
             session.close()
         except BaseException as error:  # a package may raise SystemExit; the study must not notice
-            self._failure = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            self._leave_alone(_sentence(error))
             with suppress(queue.Empty):
                 while True:
                     self._waiting.get_nowait()
+
+    def _send_all(self, session: TrackerSession) -> None:
+        """Make the calls that come, and close at the end every run that is open: none may look as if it still ran.
+
+        Raises:
+            BaseException: Of the last call, if the tracker has failed for too many runs.
+        """
+        runs: dict[str, RunWriter] = {}
+        try:
+            while (action := self._waiting.get()) is not None:
+                if action.key in self._lost and not action.begins:
+                    continue
+                try:
+                    action.call(session, runs)
+                except BaseException as error:
+                    self._failure = self._failure or _sentence(error)
+                    self._lost.add(action.key)
+                    _close_lost(runs, action.key)
+                    if len(self._lost) == _MOST_LOST:
+                        raise
+                else:
+                    self._lost.discard(action.key)
+        finally:
+            for key in list(runs):
+                _close_lost(runs, key)
+
+    def _leave_alone(self, why: str) -> None:
+        self._failure, self._is_left_alone = self._failure or why, True
+
+
+def _sentence(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+
+
+def _close_lost(runs: dict[str, RunWriter], key: str) -> None:
+    """Close a run whose tracker has failed, if it can be reached for that."""
+    with suppress(BaseException):
+        if (writer := runs.pop(key, None)) is not None:
+            writer.drop()
 
 
 def _begin(session: TrackerSession, runs: dict[str, RunWriter], key: str, run: TrackedRun) -> None:
@@ -221,16 +279,19 @@ def _log(session: TrackerSession, runs: dict[str, RunWriter], key: str, step: in
 
 
 def _drop(session: TrackerSession, runs: dict[str, RunWriter], key: str) -> None:
-    runs.pop(key).drop()
+    runs[key].drop()
+    del runs[key]
 
 
 def _end(session: TrackerSession, runs: dict[str, RunWriter], key: str, result: _Result) -> None:
-    runs.pop(key).end(result.state, result.values, result.text)
+    runs[key].end(result.state, result.values, result.text)
+    del runs[key]
 
 
 def _write_whole(
     session: TrackerSession,
     runs: dict[str, RunWriter],
+    key: str,
     run: TrackedRun,
     curve: Sequence[CurvePoint],
     result: _Result,
@@ -239,11 +300,11 @@ def _write_whole(
     """Write a run from begin to end; unless it `replaces` what the tracker holds, only if the tracker lacks it."""
     if not replaces and session.holds(run):
         return
-    writer = session.begin(run)
+    _begin(session, runs, key, run)
     for point in curve:
         values = {} if point.val_loss is None else {"val_loss": point.val_loss}
-        writer.log(point.step, values | _of_training(point))
-    writer.end(result.state, result.values, result.text)
+        runs[key].log(point.step, values | _of_training(point))
+    _end(session, runs, key, result)
 
 
 def _of_training(point: CurvePoint) -> dict[str, float]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from ablate.analysis.findings import Findings
 from ablate.errors import AblateError, printable
 from ablate.render.figures import draw, pictures, save
-from ablate.render.formats import Format, Place, find_format
-from ablate.spec.annotations import STUDY_NAME
+from ablate.render.formats import Format, Place, file_stem, find_format
 
 
 def render_report(findings: Findings, format_name: str) -> str | bytes:
@@ -29,11 +27,6 @@ def _rendered(format_: Format, findings: Findings, place: Place) -> str | bytes:
     return rendered if isinstance(rendered, bytes) or format_.coloured else printable(rendered)
 
 
-def _file_name(study: str) -> str:
-    """The name of a study as that of a file: a store of another origin may hold any name, `../..` among them."""
-    return study if STUDY_NAME.fits(study) else "study_" + re.sub(r"[^A-Za-z0-9._-]+", "_", study)[:80]
-
-
 def write_report(findings: Findings, format_name: str, folder: Path) -> list[Path]:
     """Write `STUDY.suffix` and, where the format shows figures, `STUDY_figure.svg` and so on into a folder.
 
@@ -44,7 +37,7 @@ def write_report(findings: Findings, format_name: str, folder: Path) -> list[Pat
         AblateError: There is no such format, or the folder cannot be written.
     """
     format_ = find_format(format_name)
-    study = _file_name(findings.report.record.name)
+    study = file_stem(findings)
     written: dict[Path, bytes] = {}
     place = Place(folder=folder)
     if format_.figures:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
+from ablate.portable_names import NameRule, is_character, portable_name
 from ablate.trackers import RunWriter, TrackedRun, Tracker, TrackerSession, flat
 
 if TYPE_CHECKING:
@@ -18,8 +19,17 @@ if TYPE_CHECKING:
 _IDENTITY, _STATE, _NOTE = "ablate.identity", "ablate.state", "mlflow.note.content"
 _MOST_PARAMS = 100
 """The most parameters that MLflow takes in one request."""
-_LONGEST = {"param": 500, "note": 8000}
-"""The characters of a value that every MLflow server takes."""
+_LONGEST_NOTE = 8000
+KEY = NameRule(
+    re.compile(r"[\w ./:-]").match,  # type: ignore[arg-type]
+    250,
+    refuses=lambda name: re.search(r"^/|/$|//|(^|/)\.{1,2}(/|$)|^$", name) is not None,
+)
+"""The name of a metric or parameter: characters of MLflow's own pattern, and no path that has a shorter form."""
+VALUE = NameRule(is_character, 500)
+"""The value of a parameter, as every MLflow server takes it."""
+RUN = NameRule(is_character, 250)
+"""The name of a run: its column in PostgreSQL holds so many characters."""
 _STATUS = {"finished": "FINISHED", "pruned": "KILLED"}
 
 
@@ -59,8 +69,13 @@ class _Server(TrackerSession):
         for earlier in self._runs(run):
             self._client.delete_run(earlier)
         tags = {**run.tags, _IDENTITY: run.identity}
-        made = self._client.create_run(self._experiment(run.study), run_name="/".join(run.name), tags=tags)
-        return _Run(self._client, made.info.run_id, run)
+        name = portable_name("/".join(run.name), RUN)
+        made = self._client.create_run(self._experiment(run.study), run_name=name, tags=tags)
+        try:
+            return _Run(self._client, made.info.run_id, run)
+        except BaseException:
+            self._client.set_terminated(made.info.run_id, "FAILED")
+            raise
 
     def _runs(self, run: TrackedRun, also: str = "") -> list[str]:
         runs = self._client.search_runs([self._experiment(run.study)], f"tags.`{_IDENTITY}` = '{run.identity}'{also}")
@@ -78,7 +93,7 @@ class _Run(RunWriter):
         from mlflow.entities import Param
 
         self._client, self._identity = client, identity
-        params = [Param(_name(name), str(value)[: _LONGEST["param"]]) for name, value in flat(run.config)]
+        params = [Param(portable_name(name, KEY), portable_name(str(value), VALUE)) for name, value in flat(run.config)]
         for begin in range(0, len(params), _MOST_PARAMS):
             client.log_batch(identity, params=params[begin : begin + _MOST_PARAMS])
 
@@ -87,22 +102,17 @@ class _Run(RunWriter):
         from mlflow.entities import Metric
 
         now = int(1000 * time.time())
-        metrics = [Metric(_name(name), value, now, step) for name, value in values.items()]
+        metrics = [Metric(portable_name(name, KEY), value, now, step) for name, value in values.items()]
         self._client.log_batch(self._identity, metrics=metrics)
 
     def end(self, state: str, results: Mapping[str, float], text: str) -> None:
-        """The results as metrics `result/NAME`, the text as the description of the run."""
+        """The results as metrics `result/NAME`, the text as the description of the run; last that it has ended."""
         self.log(0, {f"result/{name}": value for name, value in results.items()})
         if text:
-            self._client.set_tag(self._identity, _NOTE, text[: _LONGEST["note"]])
-        self._client.set_tag(self._identity, _STATE, state)
+            self._client.set_tag(self._identity, _NOTE, text[:_LONGEST_NOTE])
         self._client.set_terminated(self._identity, _STATUS.get(state, "FAILED"))
+        self._client.set_tag(self._identity, _STATE, state)
 
     def drop(self) -> None:
         """The points so far stay, in a run that was killed."""
         self._client.set_terminated(self._identity, "KILLED")
-
-
-def _name(name: str) -> str:
-    """The name of a value with the characters that MLflow allows."""
-    return re.sub(r"[^\w .:/-]", "_", name, flags=re.ASCII)

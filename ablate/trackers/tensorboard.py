@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
 from ablate.errors import ArgumentError
 from ablate.locations import typed_path
+from ablate.portable_names import FILE, NameRule, is_character, portable_name
 from ablate.trackers import RunWriter, TrackedRun, Tracker, TrackerSession, flat
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _MARK = "ablate.json"
 """The file beside the events of a run that says whose they are, and how the run ended."""
 _FLUSH_SECONDS = 10
+TAG = NameRule(is_character, 1000)
+"""The name of a scalar or of a hyperparameter."""
 
 
 class TensorBoard(Tracker):
@@ -60,8 +62,9 @@ class TensorBoardSession(TrackerSession):
         return _Events(folder, run)
 
     def _path(self, run: TrackedRun) -> Path:
-        *groups, last = (re.sub(r"[^\w=.,+@-]+", "_", name).lstrip(".") or "_" for name in (run.study, *run.name))
-        return self._folder.joinpath(*groups, f"{last}-{run.identity[:8]}")
+        own = f"-{run.identity[:8]}"
+        *groups, last = (portable_name(name, FILE, len(own)) for name in (run.study, *run.name))
+        return self._folder.joinpath(*groups, f"{last}{own}")
 
 
 class _Events(RunWriter):
@@ -77,15 +80,15 @@ class _Events(RunWriter):
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """One scalar for each value."""
         for name, value in values.items():
-            self._writer.add_scalar(name, value, step)
+            self._writer.add_scalar(portable_name(name, TAG), value, step)
 
     def end(self, state: str, results: Mapping[str, float], text: str) -> None:
         """The results as metrics of the HPARAMS tab, beside the spec."""
         if text:
             self._writer.add_text("text", text, 0)
-        if results:
-            metrics = {f"result/{name}": value for name, value in results.items()}
-            self._writer.add_hparams({**self._run.tags, **dict(flat(self._run.config))}, metrics, run_name=".")
+        metrics = {portable_name(f"result/{name}", TAG): value for name, value in results.items()}
+        varied = {portable_name(name, TAG): value for name, value in flat(self._run.config)}
+        self._writer.add_hparams({**self._run.tags, **varied}, metrics, run_name=".")
         self._writer.close()
         self._mark(state)
 

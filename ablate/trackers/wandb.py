@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
+from ablate.portable_names import NameRule, is_character, portable_name
 from ablate.trackers import RunWriter, TrackedRun, Tracker, TrackerSession
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 _MARK = "ablate.json"
 """The file in the folder of a run that says how it ended."""
+NAME = NameRule(is_character, 128)
+"""The name of a run or of a group."""
+TAG = NameRule(is_character, 64)
 
 
 class WeightsAndBiases(Tracker):
@@ -75,9 +79,9 @@ class _Project(TrackerSession):
             entity=self._entity,
             dir=str(self._folder),
             id=run.identity,
-            name="/".join(run.name),
-            group=run.study,
-            tags=[f"{name}:{value}"[:64] for name, value in run.tags.items()],
+            name=portable_name("/".join(run.name), NAME),
+            group=portable_name(run.study, NAME),
+            tags=[portable_name(f"{name}:{value}", TAG) for name, value in run.tags.items()],
             config=dict(run.config),
             mode="offline" if self._offline else None,
             resume="allow",
@@ -105,8 +109,9 @@ class _Run(RunWriter):
         self._run.summary.update({"state": state, **{f"result/{name}": value for name, value in results.items()}})
         if text:
             self._run.notes = text
-        (Path(self._run.dir) / _MARK).write_text(json.dumps({"state": state}), encoding="utf-8")
+        folder = Path(self._run.dir)
         self._run.finish(exit_code=0 if state in ("finished", "pruned") else 1)
+        (folder / _MARK).write_text(json.dumps({"state": state}), encoding="utf-8")
 
     def drop(self) -> None:
         """The points so far stay, in a run that failed."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import streamlit as st
 
+from ablate.portable_names import FILE, portable_name
 from ablate.render.figures import save
 from ablate.render.formats.csv import harmless
 from ablate.render.formats.latex import escape
@@ -41,11 +42,11 @@ def export(files: Mapping[str, Maker], key: str) -> None:
     """
     with st.popover("Export", icon=":material/download:", key=f"export-{key}"):
         for name, make in files.items():
-            suffix = name.rpartition(".")[2]
+            stem, _, suffix = name.rpartition(".")
             st.download_button(
                 name.replace("_", r"\_"),
                 make,
-                file_name=name,
+                file_name=f"{portable_name(stem, FILE, room=10)}.{suffix}",
                 mime=_TYPES[suffix],
                 key=f"{key}-{name}",
                 on_click="ignore",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import optuna
 import pytest
 from fake_store import NOON, FakeStore, fake_store
 
-from ablate.errors import StoreError
+from ablate.errors import AblateError, ArgumentError, StoreError
 from ablate.render.export import export_optuna
 from ablate.roles import TrialRole
 from ablate.store import open_store
@@ -54,7 +55,8 @@ def test_trials_parameters_curves_and_states(store: FakeStore, url: str) -> None
     study = optuna.load_study(study_name="a_study", storage=url)
     assert study.direction is optuna.study.StudyDirection.MINIMIZE
     assert study.best_value == 1.25
-    assert study.best_params == {"skip": "removed", "norm": "rms", "training.optimizer.lr": 0.003}
+    drawn = {"skip": "removed", "norm": "rms", "training.optimizer.lr": 0.003}
+    assert study.best_params == drawn | {"trial role": "comparison"}
     trials = read(url)
     assert set(trials) == {"baseline/0", "a/0", "b/1", "c/0"}, "what runs or waits is not over"
     base = trials["baseline/0"]
@@ -138,7 +140,58 @@ def test_losses_and_accuracies_are_not_mixed(store: FakeStore, url: str) -> None
         export_optuna(store, "a_study", url)
 
 
-@pytest.mark.parametrize("wrong", ["optuna.db", "nosuch://x", "sqlite:////no/such/folder/x.db"])
-def test_a_place_that_cannot_be_written(store: FakeStore, wrong: str) -> None:
-    with pytest.raises(StoreError, match="Optuna cannot write there"):
+@pytest.mark.parametrize(
+    ("wrong", "kind"),
+    [("optuna.db", ArgumentError), ("nosuch://x", ArgumentError), ("sqlite:////no/such/folder/x.db", StoreError)],
+)
+def test_a_place_that_cannot_be_written(store: FakeStore, wrong: str, kind: type[AblateError]) -> None:
+    with pytest.raises(kind, match="Optuna cannot write there") as refused:
         export_optuna(store, "a_study", wrong)
+    assert (refused.value.expected is not None) == (kind is ArgumentError), "only an argument is the user's mistake"
+
+
+def test_a_new_choice_is_refused_before_anything_is_written(store: FakeStore, url: str) -> None:
+    """Optuna's choices of a parameter are fixed. Trials with former choices are added; numbers may be any."""
+    export_optuna(store, "a_study", url)
+    switches = {**SPACE["switches"], "skip": {"kept": {}, "removed": {}, "scaled": {}}}
+    settings = {"skip": "kept", "norm": "rms", "model.depth": "8"}
+    deeper = replace(store.record.variants[0], name="d", settings=settings)
+    variants = (*store.record.variants, deeper)
+    planned = (*store.record.planned, PlannedTrial("d/0", "d", 0))
+    store.record = replace(store.record, space={**SPACE, "switches": switches}, variants=variants, planned=planned)
+    store.add("d", 0, {"val_loss": 1.0})
+    assert export_optuna(store, "a_study", url) == (1, 4)
+    assert read(url)["d/0"].params["model.depth"] == 8
+    scaled = replace(deeper, name="e", settings={"skip": "scaled", "norm": "rms"})
+    planned = (*planned, PlannedTrial("e/0", "e", 0))
+    store.record = replace(store.record, variants=(*variants, scaled), planned=planned)
+    store.add("e", 0, {"val_loss": 1.0})
+    store.add("b", 0, {"val_loss": 1.0})
+    with pytest.raises(
+        StoreError, match=r"choices of `skip` have changed .*; expected kept, removed; got scaled"
+    ) as no:
+        export_optuna(store, "a_study", url)
+    assert "Name another file" in str(no.value)
+    assert len(read(url)) == 5
+    assert export_optuna(store, "a_study", url.replace("optuna.db", "other.db")) == (7, 0)
+
+
+def test_what_optuna_says_of_its_own_tables_is_no_mistake_in_an_argument(
+    store: FakeStore, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("The runtime optuna version 1 is no longer compatible with the table schema.")
+
+    monkeypatch.setattr(optuna.storages._rdb.storage._VersionManager, "check_table_schema_compatibility", refuse)
+    with pytest.raises(StoreError, match="no longer compatible") as refused:
+        export_optuna(store, "a_study", url)
+    assert refused.value.expected is None
+
+
+@pytest.mark.filterwarnings("error::ResourceWarning", "error::pytest.PytestUnraisableExceptionWarning")
+def test_the_storage_is_closed(store: FakeStore, url: str, tmp_path: Path) -> None:
+    export_optuna(store, "a_study", url)
+    gc.collect()
+    here = Path("/proc/self/fd")
+    if here.exists():
+        assert not [one for one in here.iterdir() if one.exists() and one.resolve() == tmp_path / "optuna.db"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic_core import PydanticCustomError
 
 from ablate.errors import AblateError
+from ablate.portable_names import FILE, portable_name
 from ablate.spec.base import Family, Kinded
 
 if TYPE_CHECKING:
@@ -57,6 +58,11 @@ class Format(Kinded):
     @abstractmethod
     def render(self, findings: Findings, place: Place) -> str | bytes:
         """What was found as text, or as bytes if the format is binary."""
+
+
+def file_stem(findings: Findings) -> str:
+    """The beginning of the names of a report's files: the study's, which a store of another origin may choose."""
+    return portable_name(findings.report.record.name, FILE, room=40)
 
 
 def format_names() -> list[str]:

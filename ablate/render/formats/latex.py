@@ -10,7 +10,7 @@ from ablate.analysis.findings import Findings
 from ablate.render.blocks import Grid, Items, Listing, Paragraph, Picture
 from ablate.render.code_spans import with_code
 from ablate.render.document import document
-from ablate.render.formats import Format, Place
+from ablate.render.formats import Format, Place, file_stem
 
 _PREAMBLE = r"""\documentclass[10pt]{article}
 \usepackage[T1]{fontenc}
@@ -141,7 +141,7 @@ class LatexFormat(Format):
     def render(self, findings: Findings, place: Place) -> str:
         """The whole document."""
         made = document(findings, place.pictures)
-        study = findings.report.record.name
+        study = file_stem(findings)
         parts = [rf"{{\Large\bfseries {escape(made.title)}\par}}"]
         for section in made.sections:
             parts += [rf"\section*{{{escape(section.title)}}}", *(_write(block, study) for block in section.blocks)]

@@ -10,7 +10,7 @@ from ablate.analysis.findings import Findings
 from ablate.render.blocks import Grid, Items, Listing, Paragraph, Picture
 from ablate.render.code_spans import with_code
 from ablate.render.document import document
-from ablate.render.formats import Format, Place
+from ablate.render.formats import Format, Place, file_stem
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$!&])")
 _OPENING = re.compile(r"^(\d*)([-+=.)])")  # would begin a list or underline a title
@@ -74,7 +74,7 @@ class MarkdownFormat(Format):
     def render(self, findings: Findings, place: Place) -> str:
         """The whole report."""
         made = document(findings, place.pictures)
-        study = findings.report.record.name
+        study = file_stem(findings)
         parts = [f"# {escape(made.title)}"]
         for section in made.sections:
             parts += [f"## {escape(section.title)}", *(_write(block, study) for block in section.blocks)]
