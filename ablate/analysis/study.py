@@ -61,6 +61,21 @@ from ablate.store.records import StudyRecord, TrialState, VariantRecord
 
 
 @dataclass(frozen=True, slots=True)
+class OtherLength:
+    """A variant at another budget, which is compared with the baseline of that budget (`Scalings`).
+
+    Attributes:
+        record: As the store has it; its name ends with the budget.
+        states: Planned seed to the state of its trial.
+        metrics: Final metric to its mean over the finished seeds, with a 95 % interval.
+    """
+
+    record: VariantRecord
+    states: dict[int, TrialState]
+    metrics: dict[str, Interval]
+
+
+@dataclass(frozen=True, slots=True)
 class StudyReport:
     """A study, its variants in the order of the design, and its answer.
 
@@ -83,6 +98,7 @@ class StudyReport:
         failures: All trials that failed, those among them that only tune or time others.
         windows: Validation windows that are paired where nothing was trained; 0 if seeds are.
         scaling: The variants at other budgets, or along the path of a sweep; None if the study has neither.
+        other_lengths: The variants at other budgets, the baseline among them.
         draw_sd: Standard deviation of a difference over other draws of the validation data; None if it was not measured
             in parts (`ablate.analysis.windows`).
     """
@@ -105,6 +121,7 @@ class StudyReport:
     failures: tuple[Failure, ...] = ()
     windows: int = 0
     scaling: Scalings | None = None
+    other_lengths: tuple[OtherLength, ...] = ()
     draw_sd: float | None = None
 
     @property
@@ -260,6 +277,11 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         together=together,
         claims=_claims(whole, all_runs, question.allowances),
         scaling=scaling,
+        other_lengths=tuple(
+            OtherLength(variant, all_runs[variant.name].states, _metrics(all_runs[variant.name]))
+            for variant in whole.variants
+            if variant.name not in runs
+        ),
         windows=windows,
         matching=matching,
         tuning=tuning,

@@ -24,7 +24,8 @@ def varied_paths(record: StudyRecord) -> tuple[str, ...]:
 
 def switch_settings(record: StudyRecord, variant: VariantRecord) -> dict[str, str]:
     """The setting of every switch in a variant."""
-    return {switch: setting for switch, setting in variant.settings.items() if switch in record.space["switches"]}
+    known = record.space.get("switches", variant.settings)  # a record that no space made has nothing but switches
+    return {switch: setting for switch, setting in variant.settings.items() if switch in known}
 
 
 def varied_values(record: StudyRecord, variant: VariantRecord) -> dict[str, Any]:
@@ -42,7 +43,8 @@ def varied_values(record: StudyRecord, variant: VariantRecord) -> dict[str, Any]
 def _paths(record: StudyRecord) -> Iterator[str]:
     space = record.space
     for variant in (*record.variants, *record.scout_variants):
-        yield from (path for path in variant.settings if path not in space["switches"])
+        switches = switch_settings(record, variant)
+        yield from (path for path in variant.settings if path not in switches)
         yield from _of_stages(variant.spec)
     yield from (space.get("tune") or {}).get("grid", {})
     yield from space.get("tuned") or {}

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.analysis.answer import Answer, answer_of
 from ablate.analysis.rows import VariantRow
-from ablate.analysis.study import StudyReport
+from ablate.analysis.study import OtherLength, StudyReport
+from ablate.analysis.varied import varied_values
 from ablate.analysis.why import Why
+from ablate.roles import TrialRole
 from ablate.stats import Interval, PairedDifference, sign_flip
 from ablate.stats.bounds import LEAST_PAIRS
+from ablate.store.records import VariantRecord
 
 if TYPE_CHECKING:
     from ablate.analysis.claims import ClaimVerdict
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
 def study_json(report: StudyReport) -> dict[str, Any]:
     """The report of a study as plain JSON data; what `ablate show STUDY --json` prints."""
+    variants = {variant.name: variant for variant in report.record.variants}
     return {
         "study": report.record.name,
         "question": report.record.question,
@@ -32,7 +36,8 @@ def study_json(report: StudyReport) -> dict[str, Any]:
             "metrics": report.record.trivial,
         },
         "progress": {"planned": report.planned} | {state.value: count for state, count in report.progress.items()},
-        "variants": [_variant(row, report) for row in report.variants],
+        "variants": [_variant(row, variants[row.name], report) for row in report.variants],
+        "other_budgets": [_other_length(one, report) for one in report.other_lengths],
         "failures": [asdict(failure) for failure in report.failures],
         "claims": claims_json(report.claims),
         "scaling": _scaling(report),
@@ -81,11 +86,13 @@ def why_json(why: Why) -> dict[str, Any]:
     return plain
 
 
-def _variant(row: VariantRow, report: StudyReport) -> dict[str, Any]:
+def _variant(row: VariantRow, variant: VariantRecord, report: StudyReport) -> dict[str, Any]:
     return {
         "name": row.name,
         "hash": row.hash,
         "settings": row.settings,
+        "varied": varied_values(report.record, variant),
+        "role": (TrialRole.CONFIRMATION if row.confirmed else TrialRole.COMPARISON).value,
         "change": {"removed": list(row.change.removed), "otherwise": list(row.change.otherwise)},
         "parameters": row.parameters,
         "parameter_change": row.parameter_change,
@@ -107,6 +114,18 @@ def _variant(row: VariantRow, report: StudyReport) -> dict[str, Any]:
         "spent_to_baseline": asdict(row.spent_to_baseline),
         "budget": asdict(report.matching.of[row.name]) if row.name in report.matching.of else None,
         "tuned": asdict(report.tuning.of[row.name]) if report.tuning is not None else None,
+    }
+
+
+def _other_length(one: OtherLength, report: StudyReport) -> dict[str, Any]:
+    return {
+        "name": one.record.name,
+        "hash": one.record.hash,
+        "settings": one.record.settings,
+        "varied": varied_values(report.record, one.record),
+        "role": TrialRole.COMPARISON.value,
+        "states": {str(seed): state.value for seed, state in one.states.items()},
+        "metrics": {name: _interval(interval) for name, interval in one.metrics.items()},
     }
 
 

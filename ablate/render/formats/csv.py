@@ -1,16 +1,18 @@
-"""The ablation table as CSV: a line for each variant, every number with full precision."""
+"""The ablation table as CSV: a line for each variant at each budget, every number with full precision."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 import re
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
 
 from ablate.analysis.findings import Findings
 from ablate.render.as_json import study_json
 from ablate.render.formats import Format, Place
+from ablate.spec.budgets import at_budget
 from ablate.store.records import TrialState
 
 Cell = str | int | float | None
@@ -24,7 +26,7 @@ def harmless(cell: object) -> object:
 
 
 def table_rows(findings: Findings) -> Iterator[dict[str, Cell]]:
-    """A line of the table for each variant: title of the column to value."""
+    """A line of the table for each variant, then for each at another budget: title of the column to value."""
     plain, trivial = study_json(findings.report), findings.report.trivial
     for row, variant in zip(findings.report.variants, plain["variants"], strict=True):
         versus = variant["versus_baseline"] or {}
@@ -36,7 +38,7 @@ def table_rows(findings: Findings) -> Iterator[dict[str, Cell]]:
             "study": plain["study"],
             "variant": row.name,
             "hash": row.hash,
-            **{f"switch.{switch}": setting for switch, setting in row.settings.items()},
+            **_parameters(findings, variant),
             "parameters": row.parameters,
             "parameter_change": row.parameter_change,
             "planned": len(row.planned),
@@ -74,9 +76,58 @@ def table_rows(findings: Findings) -> Iterator[dict[str, Cell]]:
             "seconds": cost.seconds,
             "tokens": cost.tokens,
             "flops": cost.flops,
-            **{f"tuned.{path}": value for path, value in ((variant["tuned"] or {}).get("values") or {}).items()},
             "relative_budget": (variant["budget"] or {}).get("relative"),
         }
+    yield from _other_budgets(findings, plain["other_budgets"])
+
+
+def _other_budgets(findings: Findings, others: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Cell]]:
+    """The lines of variants at other budgets, with their differences from the baseline at the same budget."""
+    report, scaling = findings.report, findings.report.scaling
+    points = {
+        at_budget(one.variant, point.at): point for one in (scaling.of if scaling else ()) for point in one.points
+    }
+    for one, variant in zip(report.other_lengths, others, strict=True):
+        states, interval = list(one.states.values()), variant["metrics"].get(report.metric, {})
+        point = points.get(variant["name"])
+        yield {
+            "study": report.record.name,
+            "variant": variant["name"],
+            "hash": variant["hash"],
+            **_parameters(findings, variant),
+            "parameters": one.record.parameters,
+            "planned": len(states),
+            **{
+                state.value: states.count(state)
+                for state in (TrialState.FINISHED, TrialState.DIVERGED, TrialState.PRUNED)
+            },
+            "metric": report.metric,
+            "margin": report.margin,
+            **{key: interval.get(key) for key in ("mean", "low", "high")},
+            "difference": point.difference.difference if point else None,
+            "difference_low": point.difference.low if point else None,
+            "difference_high": point.difference.high if point else None,
+            "pairs": point.difference.n if point else None,
+            "verdict": point.verdict.word if point else None,
+        }
+
+
+def _parameters(findings: Findings, variant: Mapping[str, Any]) -> dict[str, Cell]:
+    """Whatever the study varied: settings of switches, values of paths, and the role of the compared trials."""
+    known = findings.report.record.space.get("switches", variant["settings"])
+    tuned = findings.report.tuning.grid if findings.report.tuning else {}
+    return {
+        **{f"switch.{switch}": setting for switch, setting in variant["settings"].items() if switch in known},
+        **{
+            f"{'tuned' if path in tuned else 'value'}.{path}": _cell(value) for path, value in variant["varied"].items()
+        },
+        "role": variant["role"],
+    }
+
+
+def _cell(value: Any) -> Cell:
+    """A value of a spec path; a part of a spec as its JSON."""
+    return value if value is None or isinstance(value, (str, int, float)) else json.dumps(value, sort_keys=True)
 
 
 class CsvFormat(Format):
