@@ -79,7 +79,7 @@ def export_optuna(store: StudyReader, name: str, url: str) -> tuple[int, int]:
                 remedy="Name another file with --optuna.",
             )
         new = [each for each in over if (each.key, records[each.key].state.value) not in known]
-        made = _trials(study, new, records, curves, _of_storage(there))
+        made = _trials(study, new, records, curves, _of_storage(there), with_role=True)
         for trial in made:
             _check_choices(trial, _of_storage(there), url)
         target.set_user_attr("objective", objective)
@@ -112,7 +112,8 @@ def optuna_study(store: StudyReader, name: str, most: int, spell: Callable[[str]
     curves = store.evaluations([each.key for each in over])
     with _quiet():
         target = optuna.create_study(study_name=name, direction=study.objective["direction"])
-        for trial in _trials(study, over, records, curves, {}):
+        with_role = len({each.role for each in over}) > 1
+        for trial in _trials(study, over, records, curves, {}, with_role=with_role):
             target.add_trial(_spelled(trial, spell))
     return target
 
@@ -233,6 +234,8 @@ def _trials(
     records: Mapping[str, TrialRecord],
     curves: Mapping[str, tuple[CurvePoint, ...]],
     held: Distributions,
+    *,
+    with_role: bool,
 ) -> list[optuna.trial.FrozenTrial]:
     """Trials as Optuna holds them; a parameter keeps the distribution that a storage holds if it has the value."""
     variants = {variant.name: variant for variant in (*study.variants, *study.scout_variants)}
@@ -240,7 +243,7 @@ def _trials(
     distributions = _distributions(study, values)
     trials = []
     for each in planned:
-        params = values[each.variant] | {ROLE: each.role.value}
+        params = values[each.variant] | ({ROLE: each.role.value} if with_role else {})
         given = {
             name: held[name] if name in held and _has(held[name], value) else distributions[name]
             for name, value in params.items()

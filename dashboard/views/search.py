@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import plotly.graph_objects as go
 import streamlit as st
 
+from ablate.portable_names import NameRule, portable_name
 from ablate.render.export import KEY, STATE, optuna_study
 from ablate.store import TrialState
 from shared.charts import chart
@@ -26,6 +27,8 @@ MOST = 2000
 """Maximum number of trials that are drawn, the latest ones."""
 MOST_CURVES = 200
 PLOTS = ("contour", "rank")
+_LABEL = NameRule(str.isprintable, 40)
+"""A name in a plot, which shows two names that it cannot tell apart as one."""
 
 
 def show() -> None:
@@ -56,7 +59,7 @@ def show() -> None:
 
 @st.cache_resource(show_spinner="Reading the trials", max_entries=4)
 def _study(location: str, study: str, at: tuple[Any, ...]) -> optuna.Study:
-    return optuna_study(store(), study, MOST, lambda text: for_plotly(text, 40))
+    return optuna_study(store(), study, MOST, lambda text: for_plotly(portable_name(text, _LABEL), 40))
 
 
 def _drawn(draw: Callable[..., go.Figure], *arguments: Any, **named: Any) -> go.Figure:
