@@ -16,7 +16,7 @@ import streamlit
 from fake_store import FakeStore, fake_store
 from streamlit.testing.v1 import AppTest
 
-from ablate.render.export import export_optuna, optuna_study
+from ablate.render.export import ROLE, export_optuna, optuna_study
 from ablate.serving import OPTIONS
 from ablate.store import (
     CurvePoint,
@@ -145,7 +145,12 @@ def test_optuna_sees_in_memory_what_it_is_given_on_disk(tmp_path: Path) -> None:
     export_optuna(made, "a_study", url)
     stored = optuna.load_study(study_name="a_study", storage=url).trials
     held = optuna_study(made, "a_study", 100).trials
-    plain = lambda trials: [(one.params, one.values, one.state, one.intermediate_values) for one in trials]  # noqa: E731
+
+    def plain(trials: list[optuna.trial.FrozenTrial]) -> list[tuple[Any, ...]]:
+        params = [{name: value for name, value in one.params.items() if name != ROLE} for one in trials]
+        rest = [(one.values, one.state, one.intermediate_values) for one in trials]
+        return [*zip(params, rest, strict=True)]
+
     assert plain(held) == plain(stored)
     assert len(optuna_study(made, "a_study", 2).trials) == 2
     spelled = optuna_study(made, "a_study", 100, str.upper).trials
