@@ -149,6 +149,9 @@ class Log(Observer):
     def lost(self, trial: Trial, reason: str) -> None:
         self.told.append(("lost", trial.variant.name, trial.seed))
 
+    def split(self, trials: Sequence[Trial], reason: str) -> None:
+        self.told.append(("split", reason, len(trials)))
+
     def ended(self, trial: Trial, outcome: TrialOutcome) -> None:
         self.told.append((outcome.state.value, trial.variant.name, trial.seed))
         self.outcomes.append(outcome)

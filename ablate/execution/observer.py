@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from ablate.planning.plan import Plan
 from ablate.planning.planned import Trial
@@ -35,7 +35,10 @@ class Observer:
         """The validation metrics of a trial were measured."""
 
     def lost(self, trial: Trial, reason: str) -> None:
-        """A trial lost its worker, or its pack broke; it is trained again."""
+        """A trial lost its worker; it is trained again."""
+
+    def split(self, trials: Sequence[Trial], reason: str) -> None:
+        """A pack of trials broke, and it is not known which of them is at fault; they are trained in smaller packs."""
 
     def ended(self, trial: Trial, outcome: TrialOutcome) -> None:
         """A trial has ended."""
@@ -81,6 +84,10 @@ class ObserverGroup(Observer):
     def lost(self, trial: Trial, reason: str) -> None:
         for observer in self._observers:
             observer.lost(trial, reason)
+
+    def split(self, trials: Sequence[Trial], reason: str) -> None:
+        for observer in self._observers:
+            observer.split(trials, reason)
 
     def ended(self, trial: Trial, outcome: TrialOutcome) -> None:
         for observer in self._observers:

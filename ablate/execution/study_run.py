@@ -349,12 +349,16 @@ class StudyRun:
         whole = self.members[broken.number]
         for attempt in attempts:
             self.leave(broken.number, attempt)
-            self.observer.lost(attempt.trial, broken.reason)
+            if once_more:
+                self.observer.lost(attempt.trial, broken.reason)
         if once_more:
             again = [WaitingTrial(attempt.trial, attempt.number + 1, attempt.parted) for attempt in attempts]
             self.waiting.put_back(again, () if alone else whole)
         else:
-            parted = f"its pack of {together} trials was split: {broken.reason}"
+            self.observer.split([attempt.trial for attempt in attempts], broken.reason)
+            # An exception is told of the trial that raises it alone, not of those that shared a pack with it.
+            why = "training it raised an exception" if broken.trace else broken.reason
+            parted = f"its pack of {together} trials was split: {why}"
             self.waiting.split([WaitingTrial(attempt.trial, parted=parted) for attempt in attempts], together)
 
     def check_metric(self, point: Measurement) -> None:

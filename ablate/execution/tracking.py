@@ -89,6 +89,11 @@ class TrackingObserver(Observer):
         """Close the run of a trial that is trained again."""
         self._drop(trial.key)
 
+    def split(self, trials: Sequence[Trial], reason: str) -> None:
+        """Close the runs of the trials of a pack, which are trained again."""
+        for trial in trials:
+            self._drop(trial.key)
+
     def ended(self, trial: Trial, outcome: TrialOutcome) -> None:
         """Send the result."""
         if trial.key not in self._last:

@@ -113,7 +113,7 @@ def test_a_pack_that_does_not_fit_into_memory_is_split_and_the_study_continues(r
     result = run(engine, most=8, observer=log)
     assert (result.trained, result.failed) == (8, 0)
     assert sizes(engine) == [8, 4, 2, 2, 2, 2], "what was learnt of the structure is kept"
-    assert sum(what == "lost" for what, *_ in log.told) == 8 + 4
+    assert [size for what, _, size in log.told if what == "split"] == [8, 4]
     keys = [planned.key for planned in store.study("sample").planned]
     assert all([p.step for p in curve] == [0, 1, 2] for curve in store.curves(keys).values()), "begun curves are gone"
 
@@ -178,6 +178,10 @@ def test_a_member_at_fault_fails_alone(run: Run) -> None:
     assert (result.trained, result.failed) == (7, 1)
     (failed,) = [outcome for outcome in log.outcomes if outcome.state is TrialState.FAILED]
     assert (failed.seed, failed.reason) == (1, "ValueError: no\nTraceback ...")
+    innocent = [outcome.reason for outcome in log.outcomes if outcome.state is TrialState.FINISHED]
+    assert len(innocent) == 7
+    assert not any("ValueError" in reason for reason in innocent)
+    assert not any(what == "lost" for what, *_ in log.told), "nobody lost a worker"
 
 
 def test_a_member_that_kills_its_workers_fails_alone_after_a_second_try(run: Run) -> None:

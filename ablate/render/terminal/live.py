@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -151,6 +151,12 @@ class Display(Observer):
     def lost(self, trial: Trial, reason: str) -> None:
         del self._running[trial.key]
         self._print(self._line(trial).append(f"{reason}; trained again", style="yellow"))
+
+    def split(self, trials: Sequence[Trial], reason: str) -> None:
+        for trial in trials:
+            del self._running[trial.key]
+        what = f"A pack of {len(trials)} trials broke and is split, to find the one at fault: {reason}"
+        self._print(Text(what, style="yellow"))
 
     def ended(self, trial: Trial, outcome: TrialOutcome) -> None:
         del self._running[trial.key]
