@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ablate.collector import paused_collector
@@ -79,7 +79,7 @@ def make_plan(planner: Planner) -> Plan:
         trials=tuple(trials.values()),
         invalid=tuple(planner.invalid.values()),
         aliases=aliases,
-        remarks=(*design.remarks(), *planner.budget.remarks()),
+        remarks=(*design.remarks(), *planner.budget.remarks(), *_too_few_tokens(planner)),
         scouts=(
             *(variant for digest, variant in planner.scouts.items() if digest in trained),
             *_variants_of(trial for trial in trials.values() if trial.role is TrialRole.STAGE),
@@ -87,6 +87,30 @@ def make_plan(planner: Planner) -> Plan:
         declared=declared,
         later=tuple({trial.key: trial for trial in later if trial is not None}.values()),
     )
+
+
+def _too_few_tokens(planner: Planner) -> Iterator[str]:
+    """A remark if no trial sees enough of its data to beat a trivial baseline: then the study has no answer."""
+    rules: dict[str, tuple[int, str]] = {}
+    most: dict[str, int] = {}
+    for variant in planner.variants.values():
+        task, training = planner.prepare(variant.spec), variant.spec.training
+        if training.init_from is not None or not training.steps:
+            return  # a trained model knows more than this data has taught it
+        if task.fingerprint not in rules:
+            if (rule := task.least_tokens()) is None:
+                return
+            rules[task.fingerprint] = rule
+        seen = training.steps * task.tokens_per_batch(training.batch_size)
+        if seen >= rules[task.fingerprint][0]:
+            return
+        most[task.fingerprint] = max(seen, most.get(task.fingerprint, 0))
+    for fingerprint, seen in most.items():
+        least, rule = rules[fingerprint]
+        yield (
+            f"A trial sees at most {seen:,} tokens. No model is likely to beat a trivial baseline with fewer than "
+            f"{least:,} ({rule}), and if none does, the study has no answer. Raise `training.steps`."
+        )
 
 
 def _variants_of(trials: Iterable[Trial]) -> list[Variant]:

@@ -181,6 +181,13 @@ class Task(ABC):
         """The codec for generating text; None if the tokens are not text."""
         return None
 
+    def least_tokens(self) -> tuple[int, str] | None:
+        """Training tokens below which no model is likely to beat a trivial baseline, and the rule that gives them.
+
+        `ablate plan` warns if all trials have fewer. None if no rule is known.
+        """
+        return None
+
     def baselines(self) -> dict[str, dict[str, float]]:
         """Metrics of trivial baselines that a model must beat, by name, on the rows of `validation_batches`."""
         return {}

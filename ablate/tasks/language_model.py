@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from ablate.downstream.scoring import NextTokenModel
     from ablate.tasks.base import Batch
 
+TOKENS_OF_A_PAIR = 10
+"""Training tokens for each distinct pair of neighbours without which no small model is likely to pass a bigram. The
+fastest of `python -m benchmarks passing_bigram` needed 14 (bytes; two widths, three learning rates)."""
+_PAIRS_IN_A_TABLE = 1 << 26
+"""Possible pairs up to which a table of all of them is kept."""
 _PRIOR = 50.0
 """Weight λ of the lower-order distribution in the smoothed bigram and trigram, in counts.
 
@@ -238,6 +243,23 @@ class LanguageModel(Text):
         trigram[:, 1:] = (triples.key_counts + _PRIOR * bigram[:, 1:]) / (before + _PRIOR)
         costs = {"unigram": -unigram[targets], "bigram": -np.log(bigram), "trigram": -np.log(trigram)}
         return {name: self._scores(nats, targets) for name, nats in costs.items()}
+
+    def least_tokens(self) -> tuple[int, str]:
+        """`TOKENS_OF_A_PAIR` for each number that a bigram of the training text has."""
+        pairs = self.distinct_pairs()
+        rule = f"{TOKENS_OF_A_PAIR} for each of the {pairs:,} pairs of neighbouring tokens that a bigram of it knows"
+        return TOKENS_OF_A_PAIR * pairs, rule
+
+    def distinct_pairs(self) -> int:
+        """Different pairs of neighbouring tokens in the training text: the numbers that a bigram of it has."""
+        size = self.shape.vocabulary
+        if size**2 > _PAIRS_IN_A_TABLE:
+            keys = [np.unique(run[:-1].astype(np.int64) * size + run[1:]) for run in self.counted_runs()]
+            return int(np.unique(np.concatenate(keys)).size)
+        seen = np.zeros(size * size, dtype=bool)
+        for run in self.counted_runs():
+            seen[run[:-1].astype(np.int64) * size + run[1:]] = True
+        return int(seen.sum())
 
     def _scores(self, costs: NDArray[np.float64], targets: NDArray[np.int64]) -> dict[str, float]:
         totals = {"nats": costs.sum(), "tokens": costs.size, "bytes": self.token_bytes[targets].sum()}
