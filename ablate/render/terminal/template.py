@@ -10,54 +10,33 @@ from ablate.errors import SpaceError
 from ablate.spec.annotations import STUDY_NAME
 
 TEMPLATE = """\
-# A space: a baseline model, a task, switches, and the question that they answer.
-# `ablate validate FILE` checks it, `ablate plan FILE` lists what it trains, `ablate study FILE` answers it.
+# `ablate validate FILE` checks this space, `ablate plan FILE` lists what it trains, `ablate study FILE` answers it.
 name: {name}
 question: Does a small language model need the skip around its attention, and its value and output projections?
-
-task:
-  kind: language_model
-  data: builtin:python_stdlib # the standard library of this interpreter; `file:PATH` reads your own text
-  tokenizer: bytes # a short run learns more of them than of the words of {{kind: bpe, vocab_size: 2048}}
-  context: 64
-
-# The baseline. `block` names a block of `ablate kinds`, or is a block spec of your own.
-model: {{family: decoder, depth: 4, width: 48, heads: 3, block: pre_ln, positions: rotary}}
-
+task: {{kind: language_model, data: builtin:python_stdlib, tokenizer: bytes, context: 64}} # `file:PATH`: your text
+model: {{family: decoder, depth: 4, width: 48, heads: 3, block: pre_ln, positions: rotary}} # or a block of your own
 training:
   steps: 700
   batch_size: 8
   optimizer: {{kind: adamw, lr: 4.0e-3, betas: [0.9, 0.99], weight_decay: 0.1}}
   schedule: {{kind: linear, warmup: 0.05}}
-
-# What is turned. The first setting of each switch is the baseline's; a setting names the paths that it sets. `removes`
-# (or `replaces: this by that`), in a switch or a setting, says in the words of the answer what that does.
-switches:
+switches: # the first setting is the baseline's; a setting may set several spec paths at once
   attention_skip:
-    removes: the skip around attention
     kept: {{}}
-    removed: {{block.skips.mixer: 0}}
+    removed: {{block.skips.mixer: 0, removes: the attention skip}} # `removes` and `replaces` are texts for the answer
+    shaped: {{block.skips.mixer: 0, block.mixer.shaping: shaped, replaces: the attention skip by shaped attention}}
   values:
     dense: {{}}
     identity: {{block.mixer.value: identity}}
   projection:
     dense: {{}}
     identity: {{block.mixer.output: identity}}
-
-# Named variants join the design.
-variants:
+variants: # named combinations join the design
   no_maps: {{values: identity, projection: identity}}
-
-design: {{kind: leave_one_out, seeds: 3}}
-
-# A comparison at one learning rate favours the variant that it suits. To try each variant with several, with seeds of
-# their own, and to compare each at its best (four times the trials):
-# tune: {{training.optimizer.lr: [1.0e-3, 2.0e-3, 4.0e-3], seeds: 3}}
-# What all have as much of: steps (if left out), tokens, seconds, flops or parameters.
-# match: flops
-
-# How large a difference matters to you, in units of the metric. Decide before you look at results.
-objective: {{metric: val_loss, direction: minimize, margin: 0.05}}
+design: {{kind: leave_one_out, seeds: 3}} # the baseline, and each switch turned on its own
+# tune: {{training.optimizer.lr: [1.0e-3, 2.0e-3, 4.0e-3], seeds: 3}} # each at its best rate, four times the trials
+# match: flops # what all have as much of: steps (if left out), tokens, seconds, flops or parameters
+objective: {{metric: val_loss, direction: minimize, margin: 0.05}} # decide before you look at results
 """
 
 
