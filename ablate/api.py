@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+import torch
 from pydantic import ValidationError
 from torch import nn
 
@@ -17,6 +18,7 @@ from ablate.execution.choose import EngineOptions, make_engine
 from ablate.execution.driver import run_study
 from ablate.execution.environment import describe_environment
 from ablate.execution.observer import Observer, ObserverGroup
+from ablate.execution.timing import Bench
 from ablate.execution.tracking import TrackingObserver
 from ablate.nn.model.build import build_model
 from ablate.notebook import DEFAULT_STORE, Study
@@ -87,6 +89,7 @@ def run(
     pack: int | None = None,
     log_to: Sequence[str] = (),
     accept_changed_code: bool = False,
+    time: bool = False,
 ) -> Study:
     """Run or resume a space; finished trials of the store are not trained again.
 
@@ -108,6 +111,8 @@ def run(
         pack: The most trials of one structure that are trained together as one program; None: as many as pay.
         log_to: Addresses of trackers to which the trials are copied, such as `tensorboard:DIR`.
         accept_changed_code: Whether stored trials that another version of a kind of yours trained are reused.
+        time: Whether to time the variants after the trials, also those that were timed before; a space with `timing`
+            has those timed that were not.
 
     Raises:
         AblateError: The space, its data, the device, the engine or the store cannot be used.
@@ -156,8 +161,25 @@ def run(
         environment = describe_environment(trainer.device)
         packing = Packing(1 if options.resources.shard else pack, trainer.device)
         with _tracking(trackers, space.name, opened, observer) as watching:
-            result = run_study(planner, opened, trainer, environment, watching, packing)
+            bench = _bench(space, time, engine, options, trainer.device, environment.device, observer)
+            result = run_study(planner, opened, trainer, environment, watching, packing, bench)
     return Study(space.name, store, result=result)
+
+
+def _bench(
+    space: SpaceSpec, anew: bool, engine: str, options: EngineOptions, device: str, description: str, observer: Observer
+) -> Bench | None:
+    """Where to time the variants; None if nobody asked, or if this process cannot train as the trials did."""
+    if not (anew or space.timing):
+        return None
+    if engine != "local" or options.resources.shard or (options.resources.gpus or 1) > 1:
+        where = "on a cluster" if engine != "local" else "on several GPUs"
+        refused = f"variants are timed in one process on one device, and these train {where}"
+        if anew:
+            raise EngineError(refused, where="--time", remedy="Leave it out; run it on one device with smaller models.")
+        observer.say(f"{refused}: they are not timed")
+        return None
+    return Bench(torch.device(device), options.threads, description, anew)
 
 
 @contextmanager
@@ -219,7 +241,7 @@ def build(
     *,
     vocabulary: int | None = None,
     context: int | None = None,
-    seeds: Sequence[int] = (0,),
+    seeds: Sequence[int] | None = None,
     cache: Path | None = None,
 ) -> nn.Module:
     """The module of a spec: token ids [K, B, T] to logits [K, B, T, V].
@@ -228,7 +250,9 @@ def build(
         spec: A model, or a variant, whose task then says the vocabulary and the context.
         vocabulary: Number of token ids V; for a bare model 256 unless given.
         context: The longest input in tokens; for a bare model 128 unless given.
-        seeds: Of the initial values, one for each member of the pack; their number is K.
+        seeds: Of the initial values, one for each member of the pack; their number is K. A trial of seed 3 starts from
+            the values of `seeds=[3]`. None: one seed, drawn from torch's generator, so that `torch.manual_seed` decides
+            the values and a second call gives others.
         cache: Folder of prepared data, for a variant.
 
     Raises:
@@ -241,6 +265,8 @@ def build(
     for name, number in (("vocabulary", vocabulary), ("context", context)):
         if number is not None:
             check_count(name, number)
+    if seeds is None:
+        seeds = [int(torch.randint(2**31, ()).item())]
     check_argument("seeds", seeds, Sequence, "a list of whole numbers, one for each member")
     for seed in seeds:
         check_argument("seeds", seed, int, "a list of whole numbers, one for each member")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,34 @@ def test_a_model_says_which_shape_it_takes(shape: tuple[int, ...]) -> None:
 
 
 SPACE = "simplify_block"
+
+
+def weights(**how: object) -> torch.Tensor:
+    spec = ablate.load_space("simplify_block").resolve({}).model
+    return torch.cat([one.detach().flatten() for one in ablate.build(spec, **how).parameters()])  # type: ignore[arg-type]
+
+
+def test_initial_values_follow_the_generator_of_torch_or_the_seeds() -> None:
+    torch.manual_seed(5)
+    first, second = weights(), weights()
+    assert not torch.equal(first, second), "two builds are two samples"
+    torch.manual_seed(5)
+    assert torch.equal(weights(), first)
+    torch.manual_seed(6)
+    assert not torch.equal(weights(), first)
+    assert torch.equal(weights(seeds=[3]), weights(seeds=[3]))
+    assert not torch.equal(weights(seeds=[3]), weights(seeds=[4]))
+
+
+def test_every_example_says_where_the_initial_values_come_from() -> None:
+    root = Path(__file__).parents[1]
+    pages = [root / "README.md", *(path for end in ("md", "ipynb") for path in (root / "docs").rglob(f"*.{end}"))]
+    texts = {page.name: page.read_text("utf-8") for page in pages}
+    calls = [
+        (name, text[at.start() :][:150]) for name, text in texts.items() for at in re.finditer(r"ablate\.build\(", text)
+    ]
+    assert len(calls) >= 3
+    assert [call for call in calls if "seeds=" not in call[1]] == []
 
 
 @pytest.mark.parametrize(

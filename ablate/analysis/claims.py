@@ -171,7 +171,7 @@ def _trend(claim: TrendClaim, results: Results) -> _Finding:
         return _Finding("undecided", f"{', '.join(diverged)} diverged, so the gap has no trend", evidence)
     if len(sides) < 2:
         return _Finding("undecided", f"the study trained both variants at {len(sides)} of the positions", evidence)
-    if short := results.too_short(metric, dict.fromkeys(name for side in sides.values() for name in side)):
+    if short := results.untimed(metric, dict.fromkeys(name for side in sides.values() for name in side)):
         return _Finding("undecided", short, evidence)
     gaps = {at: results.advantage(left, right, metric, direction) for at, (left, right) in sides.items()}
     sign = 1.0 if claim.expect == "grows" else -1.0
@@ -203,7 +203,7 @@ def _number(claim: NumberClaim, results: Results) -> _Finding:
         if diverged := sorted(results.diverged(one, quantity)):
             reason = f"{one} diverged at {_seeds(diverged)}"
             return _Finding("refuted", reason, {**evidence, "diverged": diverged})
-    if short := results.too_short(quantity, names):
+    if short := results.untimed(quantity, names):
         return _Finding("undecided", short, evidence)
     values = results.values(name, quantity)
     if over:
@@ -260,7 +260,7 @@ def _compare(
         return _Finding("undecided", f"the study has no variant {' and no '.join(missing)}", evidence)
     if metric in COUNTED:
         return _count(left, right, metric, direction, margin, expectation, results, evidence)
-    if short := results.too_short(metric, (left, right)):
+    if short := results.untimed(metric, (left, right)):
         return _Finding("undecided", short, evidence)
     worst = _by_divergence(left, right, metric, results)
     if worst is not None:
@@ -275,7 +275,7 @@ def _compare(
         limit = _lower(bound.low, margin) if lower else _upper(bound.high, margin)
         if len(expectation.edges) == 2 and expectation.supported(bound, margin):
             limit = f"at most {at_most(max(-bound.low, bound.high, 0.0), margin)} better or worse"
-        rests_on = f"{_one_sided(error)}, {plural(bound.n, f'paired {results.unit}')}, margin {margin:g}"
+        rests_on = f"{_one_sided(error)}, {plural(bound.n, f'paired {results.unit_of(metric)}')}, margin {margin:g}"
         return f"{left} is {limit} than {right} in {metric} ({rests_on})"
 
     advantage = results.advantage(left, right, metric, direction)
@@ -343,7 +343,7 @@ def _paired_finding(
     `words(bounds, lower, error)` formats the bounds; `lower`: whether the lower one decided; `error`: its error rate.
     `sense` turns the advantage into the difference of the evidence: 1 or -1.
     """
-    values, schedule = list(by_seed.values()), results.schedule
+    values, schedule = list(by_seed.values()), results.schedule_of(metric)
     if (known := results.known_metrics()) and metric not in {*known, *COSTS}:
         return _Finding("undecided", f"no trial has a metric `{metric}`; there are: {', '.join(known)}", evidence)
     summary = over_looks(summarise(values, CONFIDENCE), schedule, CONFIDENCE)
@@ -355,7 +355,7 @@ def _paired_finding(
     if allowance != NO_ALLOWANCE and _looks(values, margin, expectation, schedule):
         return _Finding("undecided", "; ".join((*allowance.why_low, *allowance.why_high)), evidence)
     edge = min((edge * margin for edge in expectation.edges), key=lambda at: abs((summary.difference or 0.0) - at))
-    further, reason = further_pairs(summary, edge, schedule, results.unit)
+    further, reason = further_pairs(summary, edge, schedule, results.unit_of(metric))
     return _Finding("undecided", reason, evidence | {"further_seeds": further})
 
 

@@ -44,7 +44,7 @@ class Comparison:
         return fields([merged(place) for place in places])
 
     def interval(self, side: Side, metric: str) -> Interval:
-        """Mean of a metric, or of `seconds`, over the finished trials of a side."""
+        """Mean of a metric over the finished trials of a side."""
         return mean_interval(side.measures().get(metric, {}).values())
 
     def difference(self, side: Side, metric: str) -> PairedDifference:

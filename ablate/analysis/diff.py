@@ -47,11 +47,11 @@ class Side:
         return dict(Counter(trial.state.value for trial in self.trials.values()))
 
     def measures(self) -> dict[str, dict[int, float]]:
-        """Metric, and `seconds` of training, to its value by seed; of finished trials, where it is a number."""
+        """Metric to its value by seed; of finished trials, where it is a number."""
         by_name: dict[str, dict[int, float]] = {}
         for seed, trial in self.trials.items():
             if trial.state is TrialState.FINISHED:
-                for name, value in (trial.metrics | {"seconds": trial.seconds}).items():
+                for name, value in trial.metrics.items():
                     if math.isfinite(value):
                         by_name.setdefault(name, {})[seed] = value
         return by_name

@@ -89,11 +89,9 @@ def times(ratio: float | None) -> str:
 
 
 def times_within(ratio: Interval | None) -> str:
-    """A measured ratio with its interval as `1.08x [1.02, 1.15]`; of a single seed, which has none, `~1.08x`."""
-    if ratio is None or ratio.mean is None:
+    """A measured ratio with its interval as `1.08x [1.02, 1.15]`; without an interval it is no measurement."""
+    if ratio is None or ratio.mean is None or ratio.low is None or ratio.high is None:
         return MISSING
-    if ratio.low is None or ratio.high is None:
-        return f"~{times(ratio.mean)}"
     if ratio.low == ratio.high:  # the baseline compared with itself
         return times(ratio.mean)
     return f"{times(ratio.mean)} [{ratio.low:.2f}, {ratio.high:.2f}]"

@@ -18,7 +18,7 @@ from ablate.analysis.quantities import direction_of, values_of
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs, seed_schedule
 from ablate.analysis.scaling import at_own_length
 from ablate.errors import AblateError
-from ablate.spec.quantities import COSTS, COUNTED
+from ablate.spec.quantities import COSTS, COUNTED, TIMED
 from ablate.stats import Direction, Interval, SeedPlan, dominators, holm, mean_interval, summarise
 from ablate.stats.schedule import ERROR
 from ablate.store.records import StudyRecord
@@ -175,7 +175,7 @@ def _p_as_good(
         if quantity not in COUNTED:
             sign = 1.0 if direction == "minimize" else -1.0
             worse = [sign * (ours[seed] - theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
-            largest = max(largest, _p_below_zero(worse, schedule))
+            largest = max(largest, _p_below_zero(worse, None if quantity in TIMED else schedule))
     return largest
 
 

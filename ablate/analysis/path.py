@@ -34,8 +34,9 @@ class VariantSummary:
         difference: Objective minus that of the baseline, paired by seed; None for the baseline.
         parameters: Trainable parameters.
         flops: Arithmetic of training one trial; None if no trial has said so.
-        tokens_per_second: Mean over the finished seeds, with a 95 % interval; empty where `relative_speed` is None.
-        relative_speed: Over that of the baseline (`ablate.analysis.speed.relative_speed`); None if it is unknown.
+        tokens_per_second: Mean over the rounds of its timing, with a 95 % interval; empty if it was not timed.
+        relative_speed: Over that of the baseline (`ablate.analysis.speed.relative_speed`); None if it was not
+            timed.
     """
 
     variant: str
@@ -284,14 +285,14 @@ def _standing(variant: VariantRecord, record: StudyRecord, runs: Mapping[str, Va
     difference = None
     if variant.name != record.baseline:
         difference = paired_difference(own.values(metric), baseline.values(metric))
-    speed = relative_speed(own.finished, baseline.finished)
+    speed = relative_speed(own.rates, baseline.rates)
     return VariantSummary(
         variant=variant.name,
         objective=mean_interval(own.values(metric).values()),
         difference=difference,
         parameters=variant.parameters,
         flops=_flops(variant, own),
-        tokens_per_second=mean_interval(values_of("tokens_per_second", variant, own).values() if speed else ()),
+        tokens_per_second=mean_interval(own.rates.values()),
         relative_speed=speed,
     )
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping
 
 from ablate.analysis.runs import VariantRuns
-from ablate.analysis.speed import long_enough
 from ablate.spec.quantities import COSTS, TIMED
 from ablate.stats import Direction
 from ablate.store.records import StudyRecord, TrialRecord, VariantRecord
@@ -25,18 +24,21 @@ _COST_OF: Mapping[str, Callable[[VariantRecord, TrialRecord], float | None]] = {
     "parameters": lambda variant, trial: variant.parameters,
     "activation_bytes": lambda variant, trial: variant.activation_bytes,
     "flops": lambda variant, trial: trial.flops,
-    "seconds": lambda variant, trial: trial.seconds,
-    "tokens_per_second": lambda variant, trial: trial.tokens / trial.seconds if trial.seconds > 0 else None,
 }
 
 
 def values_of(quantity: str, variant: VariantRecord, runs: VariantRuns) -> dict[int, float]:
     """Seed to the quantity, over the trials that finished with a finite one.
 
-    Empty for what is timed, if these took too short a time to tell (`ablate.analysis.speed`).
+    For what is timed, the rounds of the timing to it; empty if the variant was not timed (`ablate.analysis.speed`).
     """
-    if quantity in TIMED and not long_enough(runs.finished.values()):
-        return {}
+    if quantity in TIMED:
+        tokens = [trial.tokens for trial in runs.finished.values()]
+        of_a_trial = math.fsum(tokens) / len(tokens) if tokens else 0.0
+        return {
+            number: rate if quantity == "tokens_per_second" else of_a_trial / rate
+            for number, rate in sorted(runs.rates.items())
+        }
     cost = _COST_OF.get(quantity)
     values = {
         seed: trial.metrics.get(quantity) if cost is None else cost(variant, trial)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from ablate.analysis.allowances import Allowances
 from ablate.analysis.quantities import values_of
 from ablate.analysis.runs import VariantRuns, pairs_windows
-from ablate.analysis.speed import LEAST_SECONDS, long_enough
+from ablate.analysis.speed import UNTIMED
 from ablate.spec.quantities import COSTS, TIMED
 from ablate.stats import Allowance, Direction, SeedPlan
 from ablate.store.records import StudyRecord, VariantRecord
@@ -36,6 +36,14 @@ class Results:
     def unit(self) -> str:
         """What is paired: `seed`, or `window` where nothing was trained."""
         return "window" if pairs_windows(self.record) else "seed"
+
+    def unit_of(self, metric: str) -> str:
+        """What is paired of a metric: `round` of a quantity that is timed, else the unit."""
+        return "round" if metric in TIMED else self.unit
+
+    def schedule_of(self, metric: str) -> SeedPlan | None:
+        """How seeds were added, where a metric has a value for each."""
+        return None if metric in TIMED else self.schedule
 
     @property
     def variants(self) -> dict[str, VariantRecord]:
@@ -74,15 +82,14 @@ class Results:
             return f"no trial of {listed} has reported its {quantity} yet"
         return f"an older version of ablate stored {listed}, without {quantity}"
 
-    def too_short(self, metric: str, names: Iterable[str]) -> str | None:
+    def untimed(self, metric: str, names: Iterable[str]) -> str | None:
         """Why a timed quantity is unknown for these variants, as a clause; None if it is known or not timed."""
         if metric not in TIMED:
             return None
-        finished = {name: self.runs[name].finished.values() for name in names if name in self.runs}
-        short = [name for name, trials in finished.items() if trials and not long_enough(trials)]
-        if not short:
+        untimed = [name for name in names if name in self.runs and not self.runs[name].rates]
+        if not untimed:
             return None
-        return f"{' and '.join(short)} trained for less than {LEAST_SECONDS:g} s in all, too short to measure {metric}"
+        return f"{metric} is not known: {UNTIMED.format(study=self.record.name)}"
 
     def diverged(self, name: str, metric: str) -> set[int]:
         """Seeds at which a variant diverged, or finished with a metric that is no number.

@@ -104,8 +104,8 @@ class VariantRow:
         spent_to_baseline: The same on the axis of what the study matches (`Matching.axis`), rather than in steps.
         chosen: Whether results led to it and no fresh seeds have confirmed it: then it has no verdict.
         confirmed: Fresh seeds on which its difference and its verdict rest, where these confirm what results chose.
-        relative_speed: Tokens a second over those of the baseline, geometric mean over the paired seeds with its 95 %
-            interval; None if these trained for too short a time (`ablate.analysis.speed`).
+        relative_speed: Tokens a second over those of the baseline, geometric mean over the rounds of a timing with its
+            95 % interval; None if it was not timed (`ablate.analysis.speed`).
         course: Its difference from the baseline at each evaluation; None where there is none (`course_of`).
         seconds: Training time of its finished trials together.
     """

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ablate.analysis.speed import rates_of
 from ablate.stats import SeedPlan, seeds_declared
 from ablate.store.records import (
     WINDOWS,
     CurvePoint,
     Recording,
     StudyRecord,
+    Timing,
     TrialRecord,
     TrialState,
     VariantRecord,
@@ -37,6 +39,9 @@ class StudyReader(Protocol):
     def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
         """The curves of the trials that exist, by key, in the order of their steps."""
 
+    def timings(self, keys: Sequence[str]) -> dict[str, tuple[Timing, ...]]:
+        """How fast the variants of trials train, by key, as far as they were timed."""
+
     def evaluations(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
         """The points with a finite validation loss of the trials that have some, by key, by step."""
 
@@ -59,6 +64,7 @@ class VariantRuns:
         failed: Trials that ended in an error: no results either.
         windows: Where nothing was trained, so that windows are paired in place of seeds: metric to
             window to value. Empty elsewhere.
+        rates: Round of a timing to training tokens a second (`ablate.analysis.speed`); empty if it was not timed.
     """
 
     states: dict[int, TrialState]
@@ -67,6 +73,7 @@ class VariantRuns:
     pruned: dict[int, TrialRecord]
     failed: dict[int, TrialRecord] = field(default_factory=dict)
     windows: dict[str, dict[int, float]] = field(default_factory=dict)
+    rates: dict[int, float] = field(default_factory=dict)
 
     @property
     def has_ended(self) -> bool:
@@ -100,11 +107,26 @@ def read_runs(store: StudyReader, record: StudyRecord, metric: str) -> dict[str,
             run.pruned[planned.seed] = trial
         if trial is not None and state is TrialState.FAILED:
             run.failed[planned.seed] = trial
+    for name, rates in _rates(store, record, runs).items():
+        runs[name].rates.update(rates)
     if pairs_windows(record):
         for run in runs.values():
             for trial in run.finished.values():
                 run.windows.update(_windows(store, trial.key))
     return runs
+
+
+def _rates(store: StudyReader, record: StudyRecord, runs: Mapping[str, VariantRuns]) -> dict[str, dict[int, float]]:
+    """Variant to its rates beside the baseline of the study; empty if none was timed."""
+    baseline = next((variant.hash for variant in record.variants if variant.name == record.baseline), "")
+    keys = {trial.key: name for name, run in runs.items() for trial in run.finished.values()}
+    timings = {
+        keys[key]: timing
+        for key, known in store.timings(list(keys)).items()
+        for timing in known
+        if timing.baseline == baseline
+    }
+    return rates_of(timings, record.baseline)
 
 
 def pairs_windows(record: StudyRecord) -> bool:

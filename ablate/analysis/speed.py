@@ -1,46 +1,71 @@
-"""How fast a variant trains beside the baseline: a measurement with noise, on a machine with other load."""
+"""How fast variants train beside the baseline, where steps of both were timed in turns (`ablate study --time`).
+
+The clocks of trials say nothing about that: each trial ran beside other work, at another time.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ablate.stats import Interval, mean_interval
-from ablate.store.records import TrialRecord
+from ablate.store.records import Timing
 
-LEAST_SECONDS = 10.0
-"""Minimum training time, summed over seeds: a shorter measurement shows mostly the load of the machine."""
-
-
-def long_enough(trials: Iterable[TrialRecord]) -> bool:
-    """Whether trials took long enough to measure their speed."""
-    return math.fsum(trial.seconds for trial in trials) >= LEAST_SECONDS
+UNTIMED = "no variant was timed; `ablate study {study} --stored --time` does"
+"""Why a quantity that is timed is not known."""
 
 
-def relative_speed(finished: Mapping[int, TrialRecord], baseline: Mapping[int, TrialRecord]) -> Interval | None:
-    """Tokens a second over those of the baseline: geometric mean of the ratios at each seed, with a 95 % interval.
+def rates_of(timings: Mapping[str, Timing], baseline: str) -> dict[str, dict[int, float]]:
+    """Training tokens a second of each variant in each round, as if the baseline had its mean rate in every round.
 
-    The interval is that of the mean logarithm, so that a variant twice as fast and one half as fast lie equally far
-    from 1. It has the load of the machine in it only as far as that changed from seed to seed.
+    So the load of the machine, which meets both sides of a round, is taken out.
 
     Args:
-        finished: Seed to trial.
+        timings: Variant to its timing beside the baseline.
+        baseline: Name of the baseline.
+    """
+    if not timings:
+        return {}
+    mean = _geometric([rate for timing in timings.values() for rate in timing.baseline_rates])
+    rates = {
+        name: {
+            number: mean * ours / theirs
+            for number, (ours, theirs) in enumerate(zip(timing.rates, timing.baseline_rates, strict=True))
+        }
+        for name, timing in timings.items()
+    }
+    return rates | {baseline: dict.fromkeys(range(max(map(len, rates.values()))), mean)}
+
+
+def relative_speed(rates: Mapping[int, float], baseline: Mapping[int, float]) -> Interval | None:
+    """Tokens a second over those of the baseline: geometric mean of the ratios of rounds, with a 95 % interval.
+
+    The interval is that of the mean logarithm, so that a variant twice as fast and one half as fast lie equally far
+    from 1.
+
+    Args:
+        rates: Round to rate of the variant (`rates_of`).
         baseline: The same of the baseline.
 
     Returns:
-        None if the paired trials of either side took less than `LEAST_SECONDS` together. Without bounds if all seeds
-        trained in one pack.
+        None if the variant was not timed.
     """
-    pairs = [(finished[seed], baseline[seed]) for seed in sorted(finished.keys() & baseline.keys())]
-    timed = [(ours, base) for ours, base in pairs if min(ours.seconds, base.seconds, ours.tokens, base.tokens) > 0]
-    if not timed or not all(long_enough(pair[side] for pair in timed) for side in (0, 1)):
+    if not rates:
         return None
-    if finished is baseline:
-        return Interval(1.0, 1.0, 1.0, len(timed))
-    # Members of one pack have one time: it is one measurement, however many seeds share it.
-    measured = {(o.tokens / o.seconds, b.tokens / b.seconds) for o, b in timed}
-    interval = mean_interval(math.log(ours / base) for ours, base in sorted(measured))
+    if rates is baseline:
+        return Interval(1.0, 1.0, 1.0, len(rates))
+    interval = mean_interval(math.log(rate / baseline[number]) for number, rate in rates.items())
     mean, low, high = (
         None if value is None else math.exp(value) for value in (interval.mean, interval.low, interval.high)
     )
     return Interval(mean, low, high, interval.n)
+
+
+def seconds_at(tokens: Iterable[float], rates: Mapping[int, float]) -> tuple[float, ...]:
+    """The seconds after which a training has seen so many tokens, at the mean of its timed rates."""
+    rate = _geometric(list(rates.values()))
+    return tuple(one / rate for one in tokens)
+
+
+def _geometric(values: Sequence[float]) -> float:
+    return math.exp(math.fsum(map(math.log, values)) / len(values))

@@ -142,6 +142,11 @@ class StudyReport:
         return frozenset(one.name for one in behind(self.standings, self.trivials))
 
     @property
+    def timed(self) -> bool:
+        """Whether variants were timed beside the baseline, so that their speeds are known."""
+        return any(row.relative_speed is not None for row in self.variants if row.name != self.record.baseline)
+
+    @property
     def baseline(self) -> VariantRow:
         """The row that all others are compared with."""
         return next(row for row in self.variants if row.name == self.record.baseline)
@@ -379,7 +384,7 @@ def _row(
         confirmed=tuple(ours.states) if ours is not runs else (),
         steps_to_baseline=steps,
         spent_to_baseline=steps if axis == "steps" else to_baseline(runs, question.goals, axis, question.evaluated),
-        relative_speed=relative_speed(runs.finished, baseline_runs.finished),
+        relative_speed=relative_speed(runs.rates, baseline_runs.rates),
         course=course,
         seconds=math.fsum(trial.seconds for trial in runs.finished.values()),
     )

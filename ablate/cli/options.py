@@ -41,6 +41,10 @@ WorkersOption = Annotated[
     typer.Option("--workers", min=1, help="Processes that train.", show_default="one for each core, or each GPU"),
 ]
 ThreadsOption = Annotated[int, typer.Option("--threads", min=1, help="Threads of each process.")]
+TimeOption = Annotated[
+    bool,
+    typer.Option("--time", help="After the trials, time each variant in turns with the baseline."),
+]
 PackOption = Annotated[
     str,
     typer.Option(

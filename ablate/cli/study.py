@@ -38,6 +38,7 @@ from ablate.cli.options import (
     StoredOption,
     StoreOption,
     ThreadsOption,
+    TimeOption,
     WorkersOption,
     pack_size,
     store_flag,
@@ -77,6 +78,7 @@ def study(
     storage: StorageOption = None,
     log_to: LogToOption = None,
     accept_changed_code: AcceptCodeOption = False,
+    time: TimeOption = False,
 ) -> int:
     """Train what a space asks for and answer its question.
 
@@ -121,6 +123,7 @@ def study(
             pack=most,
             log_to=tuple(log_to or ()),
             accept_changed_code=accept_changed_code,
+            time=time,
         )
     result = ran.result
     assert result is not None, "a study that was run says how that ended"

@@ -14,6 +14,7 @@ from ablate.execution.interrupt import stop_on_signal
 from ablate.execution.ledger import Ledger
 from ablate.execution.observer import Observer
 from ablate.execution.study_run import StudyRun
+from ablate.execution.timing import Bench, time_study
 from ablate.planning.memory import largest_blocks
 from ablate.planning.packing import Packing
 from ablate.planning.plan import make_plan
@@ -58,6 +59,7 @@ def run_study(
     environment: Environment,
     observer: Observer,
     packing: Packing = Packing(most=1),  # noqa: B008 - frozen
+    bench: Bench | None = None,
 ) -> StudyResult:
     """Run a space until its design has no further proposals or the run is interrupted (SIGINT or SIGTERM).
 
@@ -68,6 +70,7 @@ def run_study(
         environment: The environment of the engine.
         observer: Is notified of all events.
         packing: How many trials are trained together as one program.
+        bench: Where to time the variants after the trials; None: nowhere.
 
     Raises:
         StudyBusyError: Another process runs the same study.
@@ -86,6 +89,8 @@ def run_study(
         driver = StudyRun(planner, Ledger(store, lease, environment), engine, observer, lease, packing)
         driver.begin(plan, trivial)
         driver.run(stop)
+        if bench is not None and not driver.busy:
+            time_study(driver, plan.variants[0], bench, lambda: not stop.asked)
     counts = driver.counts
     if not driver.busy and not counts["failed"]:
         engine.complete()

@@ -17,6 +17,7 @@ from ablate.store.records import (
     Environment,
     PlannedTrial,
     StudyDraft,
+    Timing,
     TrialOutcome,
     TrialRecord,
     TrialState,
@@ -180,6 +181,15 @@ class Ledger:
         if middle is None or points[-1].step == middle.step:
             return None
         return (points[-1].seconds - middle.seconds) / (points[-1].step - middle.step)
+
+    def timed(self, trials: Sequence[Trial], baseline: Variant) -> set[str]:
+        """The keys of the trials whose variants were timed beside a baseline."""
+        timings = self._store.timings([trial.key for trial in trials])
+        return {key for key, known in timings.items() if any(one.baseline == baseline.hash for one in known)}
+
+    def record_timing(self, trial: Trial, timing: Timing) -> None:
+        """Write how fast the variant of a finished trial trains."""
+        self._store.record_timing(trial.key, timing)
 
     def forget(self, trials: Iterable[Trial]) -> None:
         """Reset these trials, which are marked as running."""

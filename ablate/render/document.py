@@ -122,7 +122,7 @@ def ablation_table(report: StudyReport) -> Grid:
         "verdict",
         axis,
         "course",
-        "speed",
+        *(["speed"] if report.timed else []),
     )
     rows = tuple(tuple(_cells(row, report, metrics, decimals) for row in group) for group in groups(report))
     if report.trivial:
@@ -150,7 +150,7 @@ def _cells(row: VariantRow, report: StudyReport, metrics: Sequence[str], decimal
         row.verdict_cell,
         steps_to_baseline(row),
         course_cell(row.course),
-        times_within(row.relative_speed),
+        *([times_within(row.relative_speed)] if report.timed else []),
     )
 
 
@@ -240,8 +240,5 @@ def _cost(findings: Findings) -> Iterator[Block]:
             f"In addition, {plural(scouting.trials, 'trial')} for tuning or timing took {scouting.seconds:,.0f} s of "
             f"training, {scouting.tokens:.3g} tokens and {scouting.flops:.3g} FLOP."
         )
-    rows = tuple(
-        (name, str(of.trials), f"{of.seconds:,.1f}", f"{of.tokens:.3g}", f"{of.flops:.3g}")
-        for name, of in findings.cost_of.items()
-    )
-    yield Grid(("variant", "trials", "seconds", "tokens", "FLOP"), (rows,), frozenset({0}))
+    rows = tuple((name, str(of.trials), f"{of.tokens:.3g}", f"{of.flops:.3g}") for name, of in findings.cost_of.items())
+    yield Grid(("variant", "trials", "tokens", "FLOP"), (rows,), frozenset({0}))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ablate.analysis.numbers import MISSING
-from ablate.analysis.speed import LEAST_SECONDS
 from ablate.analysis.study import StudyReport
 from ablate.stats.bootstrap import MANY
 from ablate.stats.course import NEGLIGIBLE
@@ -13,13 +11,12 @@ from ablate.stats.schedule import ERROR
 
 ENOUGH = 30
 """Paired seeds from which on a rare failure would show."""
+_SPEED = (
+    "speed: training tokens per second, relative to the baseline, from steps of both in turns in one process; "
+    "geometric mean of the rounds with its 95 % interval."
+)
 _PARTLY = "; `1 of 3`: only 1 of 3 seeds reached it"
 _DECAYED = " The learning rate decays: earlier points do not show where shorter trainings would end."
-_SPEED_OF = {
-    False: "geometric mean over seeds with its 95 % interval",
-    True: "~, measured once: one seed, or seeds trained together as one pack",
-}
-_UNTIMED = f"; {MISSING}: trained for less than {LEAST_SECONDS:g} s in all, too short to measure"
 
 
 def legend(report: StudyReport, plus_minus: str = "±") -> tuple[str, ...]:
@@ -33,8 +30,6 @@ def legend(report: StudyReport, plus_minus: str = "±") -> tuple[str, ...]:
     over_looks = f", over all looks from {schedule.start} to {schedule.max} seeds" if schedule else ""
     looks = f" at every look from {schedule.start} to {schedule.max} seeds" if schedule else ""
     partly = any(0 < row.spent_to_baseline.reached < row.spent_to_baseline.of for row in rows)
-    untimed = any(row.relative_speed is None for row in rows)
-    once = all(row.relative_speed is None or row.relative_speed.low is None for row in rows if row.verdict)
     margin, metric = f"{report.margin:g}", report.metric
     over = "initial values and batches; same split and validation windows"
     if report.windows:
@@ -50,7 +45,7 @@ def legend(report: StudyReport, plus_minus: str = "±") -> tuple[str, ...]:
         f"{axis_title(report)}: until the baseline's final validation loss, median over seeds of smoothed curves"
         f"{_PARTLY if partly else ''}.",
         *_course(report),
-        f"speed: training tokens per second, relative to the baseline; {_SPEED_OF[once]}{_UNTIMED if untimed else ''}.",
+        *([_SPEED] if report.timed else []),
     )
 
 

@@ -214,7 +214,8 @@ class _Layout:
         shown.append((_STEPS, axis_title(report), lambda row: plain(steps_to_baseline(row))))
         if any(row.course for row in report.variants):
             shown.append((_COURSE, "course", lambda row: plain(course_cell(row.course))))
-        shown.append((_SPEED, "speed", lambda row: self._speed(row)))
+        if report.timed:
+            shown.append((_SPEED, "speed", lambda row: self._speed(row)))
         return [_Column(key, title, {row.name: write(row) for row in rows}) for key, title, write in shown]
 
     def _verdict(self, row: VariantRow) -> Text:

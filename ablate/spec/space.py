@@ -129,6 +129,10 @@ class SpaceSpec(Spec):
     """Lengths at which every variant is trained and compared, as multiples of `training.steps`, 1 among them: `[1, 2,
     4]`. Each has a whole schedule of its own. The report tells whether each verdict holds over them."""
 
+    timing: bool = Field(default=False, exclude_if=lambda timing: not timing)
+    """Whether to time the variants after the trials: steps of each in turns with the baseline, some seconds each.
+    Without, no report says how fast a variant trains."""
+
     _text: str = PrivateAttr(default="")
     _document: Document | None = PrivateAttr(default=None)
     _texts: dict[Place, dict[str, str]] = PrivateAttr(default_factory=dict)

@@ -21,12 +21,14 @@ from ablate.store.records import (
     Recording,
     StudyRecord,
     StudySummary,
+    Timing,
     TrialRecord,
     VariantRecord,
 )
 from ablate.store.rows import POINT_COLUMNS, TRIAL_COLUMNS, declaration, trial_record
 from ablate.store.summaries import SUMMARIES
 from ablate.store.tables import (
+    TIMED_AT,
     UtcDateTime,
     curves,
     environments,
@@ -155,8 +157,29 @@ def _curves(rows: Iterator[Any]) -> Iterator[tuple[str, tuple[CurvePoint, ...]]]
 
 def recordings_of(connection: Connection, key: str) -> tuple[Recording, ...]:
     """The recordings of a trial, by step."""
-    query = select(recordings.c.step, recordings.c.content).where(recordings.c.trial_key == key)
+    query = select(recordings.c.step, recordings.c.content).where(
+        recordings.c.trial_key == key, recordings.c.step != TIMED_AT
+    )
     return tuple(Recording(*row) for row in connection.execute(query.order_by(recordings.c.step)))
+
+
+def timings_of_keys(connection: Connection, keys: Sequence[str]) -> Iterator[tuple[str, tuple[Timing, ...]]]:
+    """Key to the timings of a trial's variant, one for each baseline."""
+    rows = chunked(
+        connection,
+        keys,
+        lambda chunk: select(recordings.c.trial_key, recordings.c.content).where(
+            recordings.c.trial_key.in_(chunk), recordings.c.step == TIMED_AT
+        ),
+    )
+    for key, content in rows:
+        yield (
+            key,
+            tuple(
+                Timing(baseline, tuple(one["rates"]), tuple(one["baseline_rates"]), one["device"])
+                for baseline, one in content.items()
+            ),
+        )
 
 
 def keys_near(connection: Connection, prefix: str) -> list[str]:

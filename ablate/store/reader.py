@@ -19,6 +19,7 @@ from ablate.store.records import (
     SettledTrial,
     StudyRecord,
     StudySummary,
+    Timing,
     TrialRecord,
     VariantRecord,
 )
@@ -185,6 +186,12 @@ class StoreReader:
         check_argument("Store.recordings: key", key, str, "the key of a trial", _KEYS)
         with self._database.reading() as connection:
             return queries.recordings_of(connection, key)
+
+    def timings(self, keys: Sequence[str]) -> dict[str, tuple[Timing, ...]]:
+        """How fast the variants of these trials train, by key, one for each baseline; those without are left out."""
+        keys = _keys("Store.timings", keys)
+        with self._database.reading() as connection:
+            return dict(queries.timings_of_keys(connection, keys))
 
     def evaluations(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
         """The points with a finite validation loss of these trials by key, ordered by step.

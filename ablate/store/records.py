@@ -236,6 +236,23 @@ class Recording:
 
 
 @dataclass(frozen=True, slots=True)
+class Timing:
+    """How fast a variant trains beside a baseline: rounds in which a few steps of each were run in turns.
+
+    Attributes:
+        baseline: Content hash of the baseline's spec.
+        rates: Training tokens a second of the variant in each round.
+        baseline_rates: Those of the baseline in the same round.
+        device: Where they ran, as `Environment.device` has it.
+    """
+
+    baseline: str
+    rates: tuple[float, ...]
+    baseline_rates: tuple[float, ...]
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
 class Environment:
     """The environment in which trials ran. Equal environments share one row.
 

@@ -24,6 +24,7 @@ from ablate.store.records import (
     PlannedTrial,
     StudyDraft,
     StudyRecord,
+    Timing,
     TrialOutcome,
     TrialState,
     VariantRecord,
@@ -35,7 +36,9 @@ from ablate.store.rows import (
     point_rows,
 )
 from ablate.store.tables import (
+    TIMED_AT,
     codes,
+    recordings,
     studies,
     study_trials,
     study_variants,
@@ -290,6 +293,27 @@ class Store(StoreReader):
             if known is None:
                 raise NotFoundError("no trial with this key has finished", where=self.where, got=repr(key))
             connection.execute(trials.update().where(finished).values(metrics={**known, **metrics}))
+
+    def record_timing(self, key: str, timing: Timing) -> None:
+        """Store how fast the variant of a finished trial trains; an earlier timing beside the same baseline goes.
+
+        Args:
+            key: Key of the trial.
+            timing: What was measured.
+
+        Raises:
+            NotFoundError: There is no such trial, or it has not finished.
+        """
+        with self._database.writing() as connection:
+            finished = select(trials.c.key).where(trials.c.key == key, trials.c.state == TrialState.FINISHED)
+            if connection.execute(finished.with_for_update()).scalar_one_or_none() is None:
+                raise NotFoundError("no trial with this key has finished", where=self.where, got=repr(key))
+            here = (recordings.c.trial_key == key) & (recordings.c.step == TIMED_AT)
+            known = connection.execute(select(recordings.c.content).where(here)).scalar_one_or_none()
+            measured = {name: value for name, value in asdict(timing).items() if name != "baseline"}
+            content = {**(known or {}), timing.baseline: measured}
+            connection.execute(recordings.delete().where(here))
+            connection.execute(recordings.insert(), {"trial_key": key, "step": TIMED_AT, "content": content})
 
     def forget_unfinished(self, keys: Sequence[str], driver: str = "") -> int:
         """Remove failed trials and running trials of dead drivers or of this one, so that they run again.

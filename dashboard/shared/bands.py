@@ -11,7 +11,7 @@ from ablate.analysis.curves import Axis, Band, Loss
 from shared.colours import Look, pale
 from shared.text import for_plotly, in_lines
 
-AXES: dict[Axis, str] = {"steps": "steps", "tokens": "tokens", "seconds": "seconds", "flops": "FLOP"}
+AXES: dict[Axis, str] = {"steps": "steps", "tokens": "tokens", "flops": "FLOP"}
 LOSSES: dict[Loss, str] = {"val_loss": "validation", "train_loss": "training"}
 
 

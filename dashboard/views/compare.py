@@ -27,7 +27,7 @@ from shared.text import escape, one_line, prose
 from shared.widths import LETTER, fitting, wrapping
 
 LEAST, MOST = 2, 6
-HIDDEN = ("parameters", "seconds", "seconds ±", "Δ seconds")
+HIDDEN = ("parameters",)
 """Columns of the results that only the menu of the table and the download show: the others fill the page."""
 
 
@@ -81,7 +81,7 @@ def _live(study: str, sides: list[str]) -> None:
         row_height=wrapping(results, {"side": width}),
     )  # fmt: skip
     st.caption("± 95 % interval over seeds. Δ: difference from the first side, paired by seed. "
-               "The download has parameters and seconds, too.")  # fmt: skip
+               "The download has parameters, too.")  # fmt: skip
     _links(comparison, study)
     st.subheader("Curves", anchor=False)
     drawn = _curves(comparison, labels, looks)

@@ -11,7 +11,6 @@ import streamlit as st
 
 from ablate.analysis.numbers import count
 from ablate.analysis.path import Removal, RemovalPath, VariantSummary
-from ablate.analysis.speed import LEAST_SECONDS
 from ablate.render.sections.path import outcome
 from ablate.stats import PairedDifference
 from ablate.store import StudyRecord
@@ -65,7 +64,7 @@ def _live(study: str) -> None:
             )
         )
     if any(one.relative_speed is None for one in _stations(removal_path)):
-        st.caption(f"Speed is left out: trials that took less than {LEAST_SECONDS:g} s do not tell it.")
+        st.caption("Speed is left out: no variant was timed. `ablate study FILE --time` does, after the trials.")
     if removal_path.steps:
         chart(_waterfall(removal_path), "waterfall", _alt(removal_path))
     table = removals(removal_path)

@@ -10,7 +10,6 @@ import streamlit as st
 from ablate.analysis.curves import AXES, band, line
 from ablate.analysis.differences import differences
 from ablate.analysis.numbers import count
-from ablate.analysis.speed import LEAST_SECONDS
 from ablate.analysis.workers import place_of
 from ablate.command_line import hide_passwords
 from ablate.devices import utilisation
@@ -32,6 +31,8 @@ from shared.store import record as read_record
 from shared.text import escape, prose
 from shared.yaml import to_yaml
 
+TIMED_FROM = 10.0
+"""Seconds of training from which on a trial's clock tells its rate; how variants compare it does not tell."""
 STATES = {
     TrialState.WAITING: "gray",
     TrialState.RUNNING: "blue",
@@ -171,7 +172,7 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord) -> No
         facts.metric("Steps", f"{trial.steps:,}", width="content")
         facts.metric("Training", duration(trial.seconds), arithmetic(trial.flops), delta_color="off",
                      delta_arrow="off", width="content")  # fmt: skip
-        timed = trial.seconds >= LEAST_SECONDS  # shorter ones are too short to measure speed
+        timed = trial.seconds >= TIMED_FROM
         if timed:
             share = utilisation(trial.flops, trial.seconds, place_of(trial)[1], _precision(variant))
             used = f"{share:.1%} of the peak" if share is not None else None

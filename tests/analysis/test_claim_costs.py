@@ -66,11 +66,16 @@ def test_speed_is_better_when_larger_and_judged_by_paired_seeds() -> None:
         compared("better", "tokens_per_second", 10.0, direction="minimize"),
         seeds=4,
     )
-    gains = []
-    for seed, (ours, theirs) in enumerate([(6.6, 10.0), (6.7, 10.1), (6.6, 9.9), (6.8, 10.2)]):
-        store.add("small", seed, {"val_loss": 3.0}, tokens=1000, seconds=ours)
-        store.add("baseline", seed, {"val_loss": 3.0}, tokens=1000, seconds=theirs)
-        gains.append(1000 / ours - 1000 / theirs)
+    for seed in range(4):
+        store.add("small", seed, {"val_loss": 3.0}, tokens=1000, seconds=1.0)
+        store.add("baseline", seed, {"val_loss": 3.0}, tokens=1000, seconds=9.0)
+    untimed = verdicts(store)[0]
+    advice = "no variant was timed; `ablate study a_study --stored --time` does"
+    assert untimed.sentence == f"undecided: tokens_per_second is not known: {advice}"
+    rates, beside = [150.0, 148.0, 152.0, 147.0], [100.0, 99.0, 101.0, 98.0]
+    store.time("small", rates, beside)
+    mean = stats.gmean(beside)
+    gains = [mean * (ours / theirs - 1) for ours, theirs in zip(rates, beside, strict=True)]
     found = verdicts(store)
     assert [claim.verdict for claim in found] == ["supported", "refuted", "supported", "refuted"]
     low, high = stats.ttest_1samp(gains, 0).confidence_interval(0.95)
@@ -85,11 +90,13 @@ def test_a_loss_that_diverged_says_nothing_of_speed() -> None:
         seeds=4,
     )
     for seed in range(4):
-        store.add("small", seed, {"val_loss": 3.0}, tokens=1000, seconds=6.6 + seed / 100)
-        store.add("baseline", seed, {"val_loss": 3.0}, tokens=1000, seconds=10.0 + seed / 50)
-    store.add("small", 3, state=TrialState.DIVERGED, stopped_at=5, seconds=0.1)
+        store.add("small", seed, {"val_loss": 3.0}, tokens=1000)
+        store.add("baseline", seed, {"val_loss": 3.0}, tokens=1000)
+    store.add("small", 3, state=TrialState.DIVERGED, stopped_at=5)
+    store.time("small", [150.0, 149.0, 151.0], [100.0, 100.0, 100.0])
     speed, loss, number = verdicts(store)
-    assert (speed.verdict, speed.evidence["seeds"]) == ("supported", [0, 1, 2])
+    assert (speed.verdict, speed.evidence["n"]) == ("supported", 3)
+    assert "3 paired rounds" in speed.sentence
     assert loss.sentence == "refuted: small diverged at seed 3, which baseline finished"
     assert number.verdict == "supported"
 
@@ -102,7 +109,8 @@ def test_a_number_may_be_a_figure_of_cost() -> None:
         number(4096, "activation_bytes"), number(4000, "activation_bytes"), number(100, "tokens_per_second", 5)
     )
     for seed in range(3):
-        store.add("small", seed, {"val_loss": 3.0}, tokens=1000, seconds=10.0 + seed / 10)
+        store.add("small", seed, {"val_loss": 3.0}, tokens=1000)
+    store.time("small", [100.0, 99.0, 98.0], [80.0, 80.0, 80.0])
     assert [claim.verdict for claim in verdicts(store)] == ["supported", "refuted", "supported"]
     old = store_with(number(4096, "activation_bytes"))
     old.record = dataclasses.replace(
@@ -127,11 +135,12 @@ def test_a_number_may_be_a_ratio() -> None:
         ratio(1.0, "parameters", 0.0, over="large"),
         seeds=4,
     )
-    ratios = []
-    for seed, (ours, theirs) in enumerate([(6.6, 10.0), (66.0, 101.0), (0.66, 0.99), (6.8, 10.2)]):
-        store.add("small", seed, {"val_loss": 1.5 + 1.01 * seed}, tokens=1000, seconds=ours)
-        store.add("baseline", seed, {"val_loss": 3.0 + 2 * seed}, tokens=1000, seconds=theirs)
-        ratios.append(theirs / ours)
+    for seed in range(4):
+        store.add("small", seed, {"val_loss": 1.5 + 1.01 * seed}, tokens=1000)
+        store.add("baseline", seed, {"val_loss": 3.0 + 2 * seed}, tokens=1000)
+    rates, beside = [151.0, 15.3, 1500.0, 150.0], [100.0, 10.1, 990.0, 100.0]
+    store.time("small", rates, beside)
+    ratios = [ours / theirs for ours, theirs in zip(rates, beside, strict=True)]
     found = verdicts(store)
     assert [claim.verdict for claim in found] == [
         *("supported", "refuted", "supported", "refuted", "supported", "undecided")

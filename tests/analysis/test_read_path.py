@@ -34,7 +34,7 @@ def test_the_path_removes_what_can_go_the_most_expensive_first() -> None:
     differences = [step.standing.difference.difference for step in path.steps if step.standing.difference]
     assert differences == pytest.approx([0.0, 0.02, 0.03], abs=1e-6)
     assert [step.standing.flops for step in path.steps] == [170e6, 150e6, 140e6]
-    assert [step.standing.tokens_per_second.mean for step in path.steps] == [100.0] * 3
+    assert [step.standing.tokens_per_second.mean for step in path.steps] == [None] * 3, "none was timed"
     assert path.trying == ()
 
 

@@ -209,15 +209,15 @@ def test_a_trial_is_seen_from_inside(page: Page, place: Workplace, tmp_path: Pat
 
 def test_an_address_survives_reload_and_can_be_shared(page: Page) -> None:
     page.open("/curves?study=tiny")
-    page.tab.get_by_role("radio", name="seconds").click()
+    page.tab.get_by_role("radio", name="FLOP").click()
     page.tab.get_by_text("Single seeds").click()
     page.tab.wait_for_url("**singles=true*")
     page.settle()
     address = page.tab.url
-    assert "axis=seconds" in address
+    assert "axis=flops" in address
     page.clear()
     page.open(address.removeprefix(page.base))
-    assert page.tab.get_by_role("radio", name="seconds").is_checked()
+    assert page.tab.get_by_role("radio", name="FLOP").is_checked()
     assert page.tab.url == address
 
 

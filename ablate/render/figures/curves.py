@@ -1,16 +1,17 @@
-"""Learning curves: validation loss against steps, seconds and FLOPs, a panel for each variant."""
+"""Learning curves: validation loss against steps, FLOPs and, where variants were timed, seconds; a panel for each."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ablate.analysis.curves import Axis, Band, band, heights, line
 from ablate.analysis.findings import Findings
 from ablate.analysis.rows import VariantRow
+from ablate.analysis.speed import seconds_at
 from ablate.analysis.text import plural
 from ablate.render.blocks import Picture
 from ablate.render.figures.style import BLUE, GREY, WIDTH, wrapped
@@ -34,11 +35,12 @@ class _Axis:
     of: Axis
     label: str
     words: str
+    timed: bool = False
 
 
 AXES = {
     "loss_steps": _Axis("steps", "steps", "optimizer steps"),
-    "loss_seconds": _Axis("seconds", "seconds of training", "seconds of training"),
+    "loss_seconds": _Axis("tokens", "seconds of training", "seconds of training, as timed side by side", timed=True),
     "loss_flops": _Axis("flops", "FLOP", "training FLOP"),
 }
 
@@ -50,7 +52,10 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
     rest = f" Left out: {plural(hidden, 'further variant')}." if hidden else ""
     if lost := [row.name for row in findings.report.variants if row.diverged and not row.finished]:
         rest += f" No seed finished, and so there is no curve, of {', '.join(lost)}."
+    drawn = [findings.report.baseline, *shown]
     for name, axis in AXES.items():
+        if axis.timed and not all(findings.runs[row.name].rates for row in drawn):
+            continue
         if shown and max(x for row in shown for x in _mean_curve(findings, row.name, axis).x) > 0:
             figures.append(
                 Picture(
@@ -73,8 +78,10 @@ def _panels(findings: Findings) -> tuple[list[VariantRow], int]:
 
 
 def _mean_curve(findings: Findings, variant: str, axis: _Axis) -> Band:
-    trials = findings.runs[variant].finished.values()
-    return band([line(findings.curves.get(trial.key, ()), axis.of) for trial in trials])
+    """The curves of a variant in one band; over seconds by its timed rate, as the clocks of trials say nothing."""
+    runs = findings.runs[variant]
+    lines = [line(findings.curves.get(trial.key, ()), axis.of) for trial in runs.finished.values()]
+    return band([replace(one, x=seconds_at(one.x, runs.rates)) for one in lines] if axis.timed else lines)
 
 
 def _curves(findings: Findings, axis: _Axis) -> Figure:

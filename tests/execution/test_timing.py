@@ -1,0 +1,81 @@
+"""Variants are timed side by side, after the trials, and the store keeps what was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from engine_samples import ENVIRONMENT, Log, ScriptedEngine, finish, planner
+
+from ablate.analysis import read_study
+from ablate.execution.driver import run_study
+from ablate.execution.timing import LEAST_ROUNDS, Bench, time_side_by_side
+from ablate.planning.plan import make_plan
+from ablate.store import Store, open_store
+from ablate.store.records import Timing
+from ablate.training.pack import Pack
+
+BENCH = Bench(torch.device("cpu"), 1, "cpu", seconds=0.0)
+
+
+@pytest.fixture
+def slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clocks that every step of a model of one layer moves by 1 ms, one of two layers by 3 ms, and load by more."""
+    now = [0.0]
+    monkeypatch.setattr("ablate.execution.timing.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr("ablate.execution.timing._ROUND_SECONDS", 0.01)
+
+    def step(self: Pack, number: int) -> None:
+        load = 1 + int(now[0] * 20) % 5  # other work comes and goes
+        now[0] += 0.001 * load * (3 if self.training.optimizer.lr == 0.5 else 1)
+
+    monkeypatch.setattr(Pack, "step", step)
+
+
+@pytest.mark.usefixtures("slower")
+def test_steps_in_turns_give_the_ratio_whatever_else_the_machine_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = planner(tmp_path, switches={"lr": {"low": {}, "high": {"training.optimizer.lr": 0.5}}})
+    baseline, variant = make_plan(made).variants
+    timing = time_side_by_side(variant, baseline, made.prepare, BENCH)
+    assert timing is not None
+    assert len(timing.rates) == len(timing.baseline_rates) == LEAST_ROUNDS
+    ratios = [ours / theirs for ours, theirs in zip(timing.rates, timing.baseline_rates, strict=True)]
+    assert max(timing.baseline_rates) > 2 * min(timing.baseline_rates), "the load moved"
+    assert sorted(ratios)[len(ratios) // 2] == pytest.approx(1 / 3, rel=0.5)
+    assert time_side_by_side(variant, baseline, made.prepare, BENCH, lambda: False) is None
+
+
+def test_a_study_times_its_variants_after_its_trials_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def study(store: Store, bench: Bench | None) -> Log:
+        log = Log()
+        run_study(planner(tmp_path), store, ScriptedEngine(finish, size=1), ENVIRONMENT, log, bench=bench)
+        return log
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ablate.execution.timing._ROUND_SECONDS", 0.001)
+    with open_store(tmp_path / "a.db") as store:
+        study(store, None)
+        name = store.studies()[0].name
+        assert not read_study(store, name).timed
+        study(store, BENCH)
+        report = read_study(store, name)
+        assert report.timed
+        keys = [planned.key for planned in store.study(name).planned]
+        first = store.timings(keys)
+        study(store, BENCH)
+        assert store.timings(keys) == first, "what was timed is not timed again"
+        study(store, Bench(torch.device("cpu"), 1, "cpu", anew=True, seconds=0.0))
+        assert store.timings(keys) != first
+        others = [row for row in report.variants if row.name != report.record.baseline]
+        assert all(row.relative_speed is not None and row.relative_speed.low is not None for row in others)
+        (key, *_) = first
+        assert all(one.step >= 0 for one in store.recordings(key)), "a timing is no recording of the trial"
+        beside = Timing("another baseline", (1.0,), (2.0,), "cpu")
+        store.record_timing(key, beside)
+        assert set(store.timings([key])[key]) >= {beside}
+        assert len(store.timings([key])[key]) == 2
