@@ -16,6 +16,7 @@ from ablate.store.records import (
     PlannedTrial,
     Recording,
     StudyRecord,
+    Timing,
     TrialRecord,
     TrialState,
     VariantRecord,
@@ -114,6 +115,10 @@ class _Sample:
     def recordings(self, key: str) -> tuple[Recording, ...]:
         """None."""
         return ()
+
+    def timings(self, keys: Sequence[str]) -> dict[str, tuple[Timing, ...]]:
+        """None: nothing was timed."""
+        return {}
 
 
 def _findings(context: FormatContext) -> Findings:
