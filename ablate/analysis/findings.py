@@ -81,7 +81,7 @@ class Findings:
         curves: Key of a trial to its curve.
         cost: Of all trials that ended, those apart that only tuned or timed others.
         scouting: Of those.
-        cost_of: Variant name to the cost of its own.
+        cost_of: Variant name to the cost of its own, and of the stages that they start from.
         environments: Where the trials ran, each once, in the order of the design.
         data: Fingerprints of the data that the trials saw.
     """
@@ -197,11 +197,16 @@ def read_findings(store: StudyReader, name: str) -> Findings:
         curves=store.curves([planned.key for planned in report.record.planned]),
         cost=TrainingCost.of([*trials, *_ended(fresh)]),
         scouting=TrainingCost.of(_ended(read_runs(store, scouts_of(report.record), report.metric))),
-        cost_of={variant: TrainingCost.of(runs) for variant, runs in ended.items()},
+        cost_of={variant: TrainingCost.of([*runs, *_before(at_all[variant])]) for variant, runs in ended.items()},
         environments=tuple(environments),
         data=tuple(sorted({trial.data_fingerprint for trial in trials})),
         fresh=fresh,
     )
+
+
+def _before(runs: VariantRuns) -> list[TrialRecord]:
+    """The stages that a variant's trials start from, each once."""
+    return list({one.key: one for stages in runs.stages.values() for one in stages}.values())
 
 
 def _ended(runs: Mapping[str, VariantRuns]) -> list[TrialRecord]:

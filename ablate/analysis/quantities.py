@@ -23,7 +23,6 @@ WORDS = {
 _COST_OF: Mapping[str, Callable[[VariantRecord, TrialRecord], float | None]] = {
     "parameters": lambda variant, trial: variant.parameters,
     "activation_bytes": lambda variant, trial: variant.activation_bytes,
-    "flops": lambda variant, trial: trial.flops,
 }
 
 
@@ -33,13 +32,15 @@ def values_of(quantity: str, variant: VariantRecord, runs: VariantRuns) -> dict[
     For what is timed, the rounds of the timing to it; empty if the variant was not timed (`ablate.analysis.speed`).
     """
     if quantity in TIMED:
-        tokens = [trial.tokens for trial in runs.finished.values()]
+        tokens = [sum(one.tokens for one in runs.whole(seed)) for seed in runs.finished]
         of_a_trial = math.fsum(tokens) / len(tokens) if tokens else 0.0
         return {
             number: rate if quantity == "tokens_per_second" else of_a_trial / rate
             for number, rate in sorted(runs.rates.items())
         }
     cost = _COST_OF.get(quantity)
+    if quantity == "flops":  # of its stages too
+        return {seed: sum(one.flops for one in runs.whole(seed)) for seed in sorted(runs.finished)}
     values = {
         seed: trial.metrics.get(quantity) if cost is None else cost(variant, trial)
         for seed, trial in runs.finished.items()

@@ -108,6 +108,8 @@ class VariantRow:
             95 % interval; None if it was not timed (`ablate.analysis.speed`).
         course: Its difference from the baseline at each evaluation; None where there is none (`course_of`).
         seconds: Training time of its finished trials together.
+        longer: By how much longer than the baseline it was trained, stages included, as a clause; empty if no stage is
+            involved, or if they are equal.
     """
 
     name: str
@@ -131,6 +133,7 @@ class VariantRow:
     confirmed: tuple[int, ...] = ()
     course: Course | None = None
     seconds: float = 0.0
+    longer: str = ""
 
     def provisional(self, margin: float) -> bool:
         """Whether its verdict is provisional for longer training: the difference still moves by more than the margin.
@@ -180,7 +183,7 @@ class VariantRow:
         """The verdict with its reason, or `SELECTED`; None if there is neither."""
         if self.verdict is None:
             return SELECTED if self.chosen else None
-        return self.verdict.sentence
+        return f"{self.verdict.sentence}; {self.longer}" if self.longer else self.verdict.sentence
 
     @property
     def verdict_word(self) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ablate.analysis.speed import rates_of
+from ablate.spec.start import stage_identity
 from ablate.stats import SeedPlan, seeds_declared
 from ablate.store.records import (
     WINDOWS,
@@ -64,6 +65,7 @@ class VariantRuns:
         failed: Trials that ended in an error: no results either.
         windows: Where nothing was trained, so that windows are paired in place of seeds: metric to
             window to value. Empty elsewhere.
+        stages: Seed to the trials, of stages of the study, that a trial's weights come from; the last one first.
         rates: Round of a timing to training tokens a second (`ablate.analysis.speed`); empty if it was not timed.
     """
 
@@ -74,6 +76,11 @@ class VariantRuns:
     failed: dict[int, TrialRecord] = field(default_factory=dict)
     windows: dict[str, dict[int, float]] = field(default_factory=dict)
     rates: dict[int, float] = field(default_factory=dict)
+    stages: dict[int, tuple[TrialRecord, ...]] = field(default_factory=dict)
+
+    def whole(self, seed: int) -> tuple[TrialRecord, ...]:
+        """The finished trial of a seed with the stages before it."""
+        return (self.finished[seed], *self.stages.get(seed, ()))
 
     @property
     def has_ended(self) -> bool:
@@ -107,6 +114,8 @@ def read_runs(store: StudyReader, record: StudyRecord, metric: str) -> dict[str,
             run.pruned[planned.seed] = trial
         if trial is not None and state is TrialState.FAILED:
             run.failed[planned.seed] = trial
+    for name, stages in _stages(store, record).items():
+        runs[name].stages.update(stages)
     for name, rates in _rates(store, record, runs).items():
         runs[name].rates.update(rates)
     if pairs_windows(record):
@@ -114,6 +123,37 @@ def read_runs(store: StudyReader, record: StudyRecord, metric: str) -> dict[str,
             for trial in run.finished.values():
                 run.windows.update(_windows(store, trial.key))
     return runs
+
+
+def _stages(store: StudyReader, record: StudyRecord) -> dict[str, dict[int, tuple[TrialRecord, ...]]]:
+    """Variant to the stages before its trials; without the variants that start from no stage of the study."""
+    variants = (*record.variants, *record.scout_variants)
+    start = {one.name: identity for one in variants if (identity := _start(one))}
+    if not start:
+        return {}
+    hashes = {one.name: one.hash for one in variants}
+    planned = [one for one in (*record.planned, *record.scout_trials) if one.variant in hashes]
+    trials = store.trials([one.key for one in planned])
+    known: dict[tuple[str, int], tuple[str, TrialRecord]] = {}
+    for one in planned:
+        if one.key in trials:
+            trial = trials[one.key]
+            identity = stage_identity(hashes[one.variant], trial.data_fingerprint)
+            known[identity, one.seed] = (one.variant, trial)
+
+    def before(variant: str, seed: int) -> tuple[TrialRecord, ...]:
+        if (stage := known.get((start.get(variant, ""), seed))) is None:
+            return ()
+        return (stage[1], *before(stage[0], seed))
+
+    seeds = [(one.variant, one.seed) for one in record.planned if one.variant in start]
+    found = {(variant, seed): stages for variant, seed in seeds if (stages := before(variant, seed))}
+    return {name: {seed: one for (of, seed), one in found.items() if of == name} for name in {of for of, _ in found}}
+
+
+def _start(variant: VariantRecord) -> str:
+    """The identity of what a variant starts from; empty if that is random."""
+    return str((variant.spec.get("training", {}).get("init_from") or {}).get("identity", ""))
 
 
 def _rates(store: StudyReader, record: StudyRecord, runs: Mapping[str, VariantRuns]) -> dict[str, dict[int, float]]:

@@ -18,6 +18,7 @@ from ablate.analysis.curves import Axis, Line, line
 from ablate.analysis.declared import declared_otherwise, seeds_added
 from ablate.analysis.failures import Failure, failures_of
 from ablate.analysis.fairness import MatchedBudgets, Tuning, read_matching, read_tuning, scouts_of
+from ablate.analysis.longer import longer_in_all
 from ablate.analysis.reaching import read_goals, to_baseline
 from ablate.analysis.rows import Divergence, VariantRow
 from ablate.analysis.runs import (
@@ -387,6 +388,7 @@ def _row(
         relative_speed=relative_speed(runs.rates, baseline_runs.rates),
         course=course,
         seconds=math.fsum(trial.seconds for trial in runs.finished.values()),
+        longer=longer_in_all(variant, baseline, runs, baseline_runs, axis),
     )
 
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import torch
 
-from ablate.analysis.text import plural
 from ablate.execution.study_run import StudyRun
 from ablate.planning.planned import Trial, Variant
 from ablate.roles import TrialRole
@@ -113,7 +112,7 @@ def time_study(run: StudyRun, baseline: Variant, bench: Bench, goes_on: Callable
     if left:
         seconds = 2 * bench.seconds * len(left)
         run.observer.say(
-            f"timing {plural(len(left), 'variant')}: steps of each in turns with the baseline, {seconds:.0f} s or more"
+            f"timing {len(left)} variants: steps of each in turns with the baseline, {seconds:.0f} s or more"
         )
     for trial in left:
         try:

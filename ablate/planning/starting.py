@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ablate.errors import DataError, SpaceError
-from ablate.spec.base import content_hash
+from ablate.spec.start import stage_identity
 from ablate.spec.task import DataShape
 from ablate.spec.variant import VariantSpec
 from ablate.tasks.base import Task
@@ -44,7 +44,7 @@ class Starting:
         if key not in self._known:
             where, identity = start.source, start.identity
             if stage is not None:
-                identity_now = content_hash({"variant": stage[0], "data": stage[1]})
+                identity_now = stage_identity(*stage)
             else:
                 source, identity_now = self._source(start.source)
                 where = source.where

@@ -237,8 +237,8 @@ def _cost(findings: Findings) -> Iterator[Block]:
         )
     if scouting.trials:
         yield Paragraph(
-            f"In addition, {plural(scouting.trials, 'trial')} for tuning or timing took {scouting.seconds:,.0f} s of "
-            f"training, {scouting.tokens:.3g} tokens and {scouting.flops:.3g} FLOP."
+            f"In addition, {plural(scouting.trials, 'trial')} for tuning, timing or stages took "
+            f"{scouting.seconds:,.0f} s of training, {scouting.tokens:.3g} tokens and {scouting.flops:.3g} FLOP."
         )
     rows = tuple((name, str(of.trials), f"{of.tokens:.3g}", f"{of.flops:.3g}") for name, of in findings.cost_of.items())
     yield Grid(("variant", "trials", "tokens", "FLOP"), (rows,), frozenset({0}))

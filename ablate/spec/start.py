@@ -6,8 +6,13 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from ablate.spec.base import Spec, refusal
+from ablate.spec.base import Spec, content_hash, refusal
 from ablate.spec.named import expand_setting
+
+
+def stage_identity(variant_hash: str, data_fingerprint: str) -> str:
+    """The identity of a stage: that of the variant that is trained before another, and of its data."""
+    return content_hash({"variant": variant_hash, "data": data_fingerprint})
 
 
 class InitFromSpec(Spec):

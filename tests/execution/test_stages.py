@@ -14,6 +14,9 @@ from engine_samples import ENVIRONMENT, SPACE, Log, Rounds, ScriptedEngine, dive
 from pydantic import ValidationError
 
 from ablate.analysis import read_study
+from ablate.analysis.findings import read_findings
+from ablate.analysis.quantities import values_of
+from ablate.analysis.runs import read_runs
 from ablate.designs.base import Point, Proposal
 from ablate.errors import SpaceError, StoreError
 from ablate.execution.carry import Carrier
@@ -73,6 +76,35 @@ def test_a_stage_is_trained_first_once_and_reused(here: Path) -> None:
             assert recording["new"] == recording["unused"] == []
         sizes = {variant.name: variant.parameters for variant in record.variants}
         assert sizes["start=transferred"] - sizes["start=frozen"] == 3 * 8 * 8
+
+
+def test_a_variant_that_trained_longer_with_its_stage_says_so_and_its_cost_counts(here: Path) -> None:
+    """The baseline takes 2 steps. `more` takes 2 after a stage of 3, `equal` 1 after 1, `twice` 2 after 1 after 1."""
+    one = {"training.steps": 1}
+    changes = switches(
+        more={"training.init_from": {"stage": {"training.steps": 3}}},
+        equal={"training.steps": 1, "training.init_from": {"stage": one}},
+        twice={"training.init_from": {"stage": {**one, "training.init_from": {"stage": one}}}},
+    )
+    with open_store(here / "a.db") as store:
+        study(store, here, **changes)
+        report, findings = read_study(store, SPACE["name"]), read_findings(store, SPACE["name"])
+        said = {row.name: row.verdict_sentence or "" for row in report.variants}
+        assert said["start=more"].endswith("; trained 3 steps more than the baseline")
+        assert said["start=twice"].endswith("; trained 2 steps more than the baseline")
+        assert "than the baseline" not in said["start=equal"]
+        record = store.study(SPACE["name"])
+        trials = store.trials([planned.key for planned in (*record.planned, *record.scout_trials)])
+        own = [trials[planned.key] for planned in record.planned if planned.variant == "start=more"]
+        stages = [trials[p.key] for p in record.scout_trials if trials[p.key].steps == 3]
+        assert len(stages) == len(own) == 2
+        cost = findings.cost_of["start=more"]
+        assert (cost.trials, cost.tokens) == (4, sum(one.tokens for one in (*own, *stages)))
+        assert cost.flops == pytest.approx(sum(one.flops for one in (*own, *stages)))
+        assert findings.cost_of["baseline"].trials == 2
+        runs = read_runs(store, record, "val_loss")
+        more = next(variant for variant in record.variants if variant.name == "start=more")
+        assert values_of("flops", more, runs["start=more"])[0] == pytest.approx(own[0].flops + stages[0].flops)
 
 
 def test_a_trial_continues_where_its_stage_ended(here: Path) -> None:
