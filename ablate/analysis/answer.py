@@ -251,6 +251,8 @@ def _warning(row: VariantRow, report: StudyReport) -> str:
         return f"{plural(len(row.failed), 'trial')} failed"
     if row.name in report.unlearnt:
         return "barely learnt"
+    if row.longer:
+        return row.longer
     if row.provisional(report.margin):
         return "still changing"
     low = row.verdict.bound.high if row.verdict is not None and row.verdict.bound is not None else 0.0

@@ -187,7 +187,10 @@ class SearchDesign(Design):
                 "pruned trials have no result: the table compares only variants that were trained to the end"
             )
         if "tokens_per_second" in self._spec.objectives:
-            remarks.append("tokens_per_second is noisy and depends on the machine, its load and the size of packs")
+            remarks.append(
+                "tokens_per_second is noisy and depends on the machine, its load and the size of packs; reports show it "
+                "only where variants are timed side by side, with `timing: true`"
+            )
         return remarks
 
     @property

@@ -249,7 +249,7 @@ def test_the_table_has_what_the_terminal_has_of_a_tuned_study() -> None:
     (group, *others), titles = ablation_table(report).groups, ablation_table(report).titles
     written = [dict(zip(titles, row, strict=True)) for row in (*group, *(row for rows in others for row in rows))]
     shown = ablation(report).to_dict("records")
-    for title in ("variant", "lr", "verdict", "steps", "course", "speed"):
+    for title in ("variant", "lr", "verdict", "steps", "course"):
         assert [str(row[title]) for row in shown] == [row[title] for row in written]
 
 

@@ -250,7 +250,7 @@ def test_the_table_says_what_was_chosen_what_is_at_an_edge_and_how_near_the_budg
     print_study(report, console)
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     (head,) = [line for line in lines if line.startswith("variant")]
-    assert head.split() == ["variant", "parameters", "lr", "val_loss", "difference", "verdict", "FLOP", "speed"]
+    assert head.split() == ["variant", "parameters", "lr", "val_loss", "difference", "verdict", "FLOP"]
     named = [line for line in lines if line.split() and line.split()[0] in report.matching.of]
     cells = {line.split()[0]: line for line in reversed(named)}  # sentences below the table begin with names too
     assert " 0.001* " in cells["baseline"]

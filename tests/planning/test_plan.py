@@ -51,10 +51,10 @@ def test_a_plan_warns_if_no_trial_sees_enough_tokens_for_an_answer(folder: Path,
     task = made.prepare(make_plan(made).variants[0].spec)
     text = [int(token) for run in task.counted_runs() for token in run]  # type: ignore[attr-defined]
     pairs = len(set(itertools.pairwise(text)))
-    enough = -(-10 * pairs // (2 * 8))  # two sequences of eight tokens a step
+    enough = -(-8 * pairs // (2 * 8))  # two sequences of eight tokens a step
     (said,) = remarks(enough - 1)
     assert f"at most {16 * (enough - 1):,} tokens" in said
-    assert f"fewer than {10 * pairs:,} (10 for each of the {pairs:,} pairs" in said
+    assert f"fewer than {8 * pairs:,} (8 for each of the {pairs:,} pairs" in said
     assert remarks(enough) == []
     longer = {"steps": {"few": {}, "many": {"training.steps": enough}}}
     assert remarks(enough - 1, switches=longer) == [], "one variant may tell something"
