@@ -188,8 +188,8 @@ class SearchDesign(Design):
             )
         if "tokens_per_second" in self._spec.objectives:
             remarks.append(
-                "tokens_per_second is noisy and depends on the machine, its load and the size of packs; reports show it "
-                "only where variants are timed side by side, with `timing: true`"
+                "tokens_per_second is noisy and depends on the machine, its load and the size of packs; reports "
+                "show it only where variants are timed side by side, with `timing: true`"
             )
         return remarks
 
