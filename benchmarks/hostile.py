@@ -3,6 +3,7 @@
 `python -m benchmarks hostile [--quick] [--json] [--cases N] [--seed N]`. Each case is one call of the command line in a
 process of its own, which may take 10 s and 2 GB. It must end with exit code 0 or 2 (or one that the command documents),
 without a traceback, and leave the store that it only reads as it was. The exit code is 1 if a case does not.
+`--only configurations` tries configurations of models of `transformers` in its place (`hostile_configurations.py`).
 """
 
 from __future__ import annotations
@@ -40,11 +41,13 @@ from ablate.store import Environment, open_store
 from benchmarks.driver import InstantEngine
 from benchmarks.forked_process import exit_as_program
 from benchmarks.hostile_cases import LINES, TINY, Case, around, cases
+from benchmarks.hostile_configurations import FAULTS, walk
 from benchmarks.scheduling import scheduled, told
 
 SECONDS = 10.0
 BYTES = 2 << 30
 CASES = 10_000
+CONFIGURATIONS = 100
 QUICK_SECONDS = 110.0
 _TOGETHER = 250
 """Cases that are drawn from one seed; the next are drawn from the next seed."""
@@ -266,17 +269,21 @@ def campaign(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks hostile", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="two minutes at most")
     parser.add_argument("--json", action="store_true", help="print the four counts as JSON")
-    parser.add_argument("--cases", type=int, default=CASES)
+    parser.add_argument("--cases", type=int, help=f"default: {CASES:,}; of configurations {CONFIGURATIONS}")
+    parser.add_argument("--only", choices=["configurations"], help="what to try in place of everything else")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log", type=Path, help="a file to which the counts are written as they come")
     asked = parser.parse_args(arguments)
     end = time.monotonic() + (QUICK_SECONDS if asked.quick else math.inf)
     folder = Path(tempfile.mkdtemp(prefix="ablate-hostile-"))
+    if asked.only is not None:
+        return _try_configurations(asked.cases or CONFIGURATIONS, asked.seed, folder, end, as_json=asked.json)
+    number_of_cases = asked.cases or CASES
     store = tiny_store(folder / "prepared")
     preload(folder / "preload", store)
     tally = Tally()
-    for part in range(-(-asked.cases // _TOGETHER)):
-        number = min(_TOGETHER, asked.cases - part * _TOGETHER)
+    for part in range(-(-number_of_cases // _TOGETHER)):
+        number = min(_TOGETHER, number_of_cases - part * _TOGETHER)
         place = folder / "cases" / str(part)
         tally += sample(cases(store), number, asked.seed + part, place, end - time.monotonic(), SECONDS)
         if asked.log is not None:
@@ -289,3 +296,15 @@ def campaign(arguments: Sequence[str]) -> int:
     if not tally.worst:
         shutil.rmtree(folder)
     return 1 if tally.worst else 0
+
+
+def _try_configurations(cases: int, seed_: int, folder: Path, end: float, *, as_json: bool) -> int:
+    counts, lines = walk(cases, seed_, folder / "configurations", end)
+    for line in lines:
+        print(line, file=sys.stderr)
+    print(
+        json.dumps(counts) if as_json else f"seed {seed_}\n{', '.join(f'{n} {count:,}' for n, count in counts.items())}"
+    )
+    if not lines:
+        shutil.rmtree(folder)
+    return 1 if any(counts[verdict] for verdict in FAULTS) else 0

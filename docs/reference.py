@@ -25,7 +25,7 @@ _EXIT_CODES = """
 | exit code | meaning |
 |---|---|
 | 0 | The command succeeded. |
-| 1 | `claims --check`: a claim is refuted. `reproduce`, `import --check`: results differ. `check`: a broken contract. |
+| 1 | `claims --check`: a claim is refuted. `reproduce`, `import`: results differ. `check`: a broken contract. |
 | 2 | The input is invalid or a store is damaged. One paragraph on stderr says where, and what to do. |
 | 3 | Some trials failed. |
 | 130 | The command was interrupted. Run it again to continue. |

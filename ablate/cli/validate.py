@@ -15,8 +15,9 @@ def validate(
     """Check a space file, or a named model, without touching data; says what is wrong with file, line and column."""
     load_plugins(plugin)
     from ablate.spec.lookup import find_model, is_model
+    from ablate.spec.named import is_model_file
 
-    if is_model(file) and not is_space(file):
+    if is_model_file(file) or (is_model(file) and not is_space(file)):
         from ablate.render.terminal.validate import model_json, model_line
 
         model = find_model(file)

@@ -15,7 +15,7 @@ from ablate.errors import SpaceError
 from ablate.spec.block import BlockSpec
 from ablate.spec.mixer import MIXERS
 from ablate.spec.model import ModelSpec
-from ablate.spec.named import NamedModel, block_names, model_names, named_block, named_model
+from ablate.spec.named import NamedModel, block_names, is_model_file, model_names, named_block, named_model
 from ablate.spec.sentences import describe
 
 
@@ -83,8 +83,9 @@ MODELS = "models/"
 
 
 def is_model(name: str) -> bool:
-    """Whether a name is that of a model: of one that no block shares, or with `models/` before it."""
-    return name.removeprefix(MODELS) in model_names([Path()]) and (name.startswith(MODELS) or not is_block(name))
+    """Whether a name is that of a model: of one that no block shares, or with `models/` before it, or of a file."""
+    known = name.removeprefix(MODELS) in model_names([Path()]) and (name.startswith(MODELS) or not is_block(name))
+    return known or is_model_file(name)
 
 
 def find_model(name: str) -> FoundModel:
@@ -93,7 +94,7 @@ def find_model(name: str) -> FoundModel:
     Raises:
         SpaceError: There is no such model, or its file is invalid.
     """
-    bare = name.removeprefix(MODELS)
+    bare = name if is_model_file(name) else name.removeprefix(MODELS)
     try:
         named = named_model(bare, [Path()])
         spec = ModelSpec.model_validate(named.model, context={"folders": [Path()]})

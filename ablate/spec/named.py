@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import Field, JsonValue, ValidationError
 
+from ablate.errors import SpaceError
 from ablate.spec.base import EXACT, Spec, below, refusal
 from ablate.spec.document import Document, read_document
 from ablate.spec.paths import lay_over
@@ -54,8 +55,21 @@ class NamedModel(Spec):
     """Its longest input in tokens; in a space the task decides it."""
     parameters: int | None = Field(default=None, ge=1, le=EXACT)
     """The published number of its parameters."""
+    init_from: str | None = None
+    """The weights that a space which extends this file starts from, as `training.init_from` names them."""
     model: dict[str, JsonValue]
     """A model spec."""
+
+
+def is_model_file(name: str | Path) -> bool:
+    """Whether this is the path of a model file, as `ablate import` writes one."""
+    path = Path(name)
+    try:
+        return (
+            path.suffix in {".yaml", ".yml"} and {"vocabulary", "model"} <= read_document(path, "a file").plain.keys()
+        )
+    except (SpaceError, OSError):
+        return False
 
 
 def block_names(folders: Iterable[Path] = ()) -> dict[str, Path]:
@@ -115,7 +129,11 @@ def named_model(name: str, folders: Iterable[Path] = ()) -> NamedModel:
         ValidationError: There is no such model.
         SpaceError: Its file is invalid or not a model file.
     """
-    document = _document("model", name, model_names(folders))
+    document = (
+        read_document(Path(name), "a model file")
+        if is_model_file(name)
+        else _document("model", name, model_names(folders))
+    )
     try:
         return NamedModel.model_validate(document.plain)
     except ValidationError as error:

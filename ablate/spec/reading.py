@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from ablate.errors import SpaceError, check_argument
 from ablate.locations import typed_path
 from ablate.spec.document import Document, read_document
-from ablate.spec.named import block_document, block_names, shipped_spaces
+from ablate.spec.named import block_document, block_names, is_model_file, shipped_spaces
 from ablate.spec.space import SpaceSpec
 
 
@@ -94,6 +94,14 @@ def _nearest(stem: str, files: Mapping[str, Path]) -> list[str]:
 def _read(path: Path, seen: tuple[Path, ...]) -> tuple[Document, list[Path]]:
     """A space file merged over those that it extends, and their folders, nearest first."""
     document = read_document(path, "a space")
+    if is_model_file(path):
+        if not seen:
+            raise SpaceError(
+                "this is a model, not a space",
+                where=str(path),
+                remedy=f"A space that starts from it says `extends: {path.name}`; `ablate cost` takes the file itself.",
+            )
+        document = _as_section(document)
     parent = document.plain.pop("extends", None)
     base, folders = Document(path, {}), list[Path]()
     if parent is not None:
@@ -101,6 +109,13 @@ def _read(path: Path, seen: tuple[Path, ...]) -> tuple[Document, list[Path]]:
         base, folders = _read(_parent(document, parent, seen), seen)
     _lay_over(base.plain, document.plain)
     return Document(path, base.plain, {**base.positions, **document.positions}), [path.parent, *folders]
+
+
+def _as_section(document: Document) -> Document:
+    """What a space inherits from a model file: the model, and the weights that it starts from."""
+    weights = document.plain.get("init_from")
+    training = {} if weights is None else {"training": {"init_from": weights}}
+    return Document(document.file, {"model": document.plain["model"], **training}, document.positions)
 
 
 def _parent(document: Document, parent: object, seen: tuple[Path, ...]) -> Path:

@@ -190,7 +190,7 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     (
         {"kind": "rotary", "scaling": {"kind": "yarn", "factor": 2, "original_context": 64, "slow": 40}},
         "positions.scaling.slow",
-        "`slow` must be below `fast`",
+        "`slow` must not be above `fast`",
         "Set a lower `slow`",
     ),
     (

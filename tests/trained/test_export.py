@@ -13,6 +13,8 @@ from ablate.nn.model.build import build_model
 from ablate.nn.pack.initial import stream
 from ablate.spec.model import ModelSpec
 from ablate.tasks.tokenizers.bytes import ByteTokenizer
+from ablate.trained.hugging_face import settings
+from ablate.trained.hugging_face.checkpoint import read_config, read_tensors
 from ablate.trained.hugging_face.export import native, write_folder
 
 transformers = pytest.importorskip("transformers")
@@ -75,6 +77,22 @@ def test_logits_are_those_of_the_trial(plain: dict[str, Any], kind: str, tmp_pat
     went_on = theirs.generate(tokens[:1, :4], max_new_tokens=3, do_sample=False, pad_token_id=0)
     best = [int(model(went_on[None, :, :length])[0, 0, -1].argmax()) for length in range(4, went_on.shape[1])]
     assert went_on[0, 4:].tolist() == best
+
+
+@pytest.mark.parametrize("plain", [GPT2, LLAMA, OWN])
+@pytest.mark.parametrize("installed", [True, False])
+def test_what_was_exported_is_read_again(
+    plain: dict[str, Any], installed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same model with the same weights, whether or not `transformers` is there, and without its modelling file."""
+    model, _ = written(plain, tmp_path)
+    monkeypatch.setattr(settings, "has_classes", lambda: installed)
+    imported = read_config(tmp_path)
+    assert imported.spec.blocks == ModelSpec.model_validate(plain).blocks
+    assert (imported.vocabulary, imported.context) == (V, T)
+    read = read_tensors(tmp_path, imported)
+    for name, parameter in model.named_parameters():
+        assert torch.equal(read[name], parameter), name
 
 
 def test_the_tokenizer_is_that_of_the_trial(tmp_path: Path) -> None:

@@ -137,11 +137,11 @@ class YarnScalingSpec(RotaryScalingSpec):
 
     @model_validator(mode="after")
     def _is_a_ramp(self) -> Self:
-        if self.slow >= self.fast:
+        if self.slow > self.fast:
             raise refusal(
                 ("slow",),
                 self.slow,
-                f"`slow` must be below `fast`, which is {self.fast:g}",
+                f"`slow` must not be above `fast`, which is {self.fast:g}",
                 "Set a lower `slow`, or a higher `fast`.",
             )
         return self

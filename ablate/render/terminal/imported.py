@@ -1,15 +1,18 @@
-"""`ablate import`: a model of `transformers` as text: what it is, and the section of a space."""
+"""`ablate import`: a model of `transformers` as text: what it is, how it compares, and a model file."""
 
 from __future__ import annotations
 
 import io
+import math
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 
+from ablate.analysis.text import plural
 from ablate.nn.model.build import model_cost
-from ablate.trained.hugging_face.checkpoint import Imported
+from ablate.trained.hugging_face.check import Compared
+from ablate.trained.hugging_face.checkpoint import CONFIG, Imported
 
 WIDTH = 120
 
@@ -37,15 +40,39 @@ def summary(imported: Imported) -> str:
     )
 
 
-def section(imported: Imported, folder: Path) -> str:
-    """The model of a space and the weights that it starts from, as a file that a space can extend."""
+def compared_line(imported: Imported, compared: Compared | None, *, weights: bool) -> str:
+    """What is known of whether the model is the one that `transformers` reads."""
+    if not weights:
+        return "The weights were not read: the model starts from random ones."
+    if imported.architecture.own:
+        return "The code of the model is ablate's own, so there is nothing to compare it with."
+    if compared is None:
+        return "Not compared with transformers: if a setting means something else there, nobody has noticed."
+    precision = "double" if compared.double else "single"
+    of = f"those of transformers in {precision} precision, over texts of up to {plural(compared.tokens, 'token')}"
+    if math.isnan(compared.difference):
+        return f"Some logits are not numbers, so they cannot be compared with {of}."
+    verdict = "which is rounding" if compared.same else f"more than the {compared.bound:.2g} that rounding explains"
+    return f"Logits differ by at most {compared.difference:.2g} from {of}: {verdict}."
+
+
+def model_file(imported: Imported, folder: Path, *, weights: bool) -> str:
+    """The model and the weights that it starts from, as a model file, which a space can extend."""
     yaml = YAML()
     yaml.width = WIDTH
     yaml.default_flow_style = None  # innermost mappings on one line
     yaml.representer.ignore_aliases = lambda *values: True
+    plain = {
+        "description": f"The {imported.architecture.model_type} model in {folder.name}",
+        "source": str(folder / CONFIG),
+        "vocabulary": imported.vocabulary,
+        "context": imported.context,
+        **({"init_from": str(folder)} if weights else {}),
+        "model": imported.model,
+    }
     text = io.StringIO()
-    yaml.dump({"model": imported.model, "training": {"init_from": str(folder)}}, text)
+    yaml.dump(plain, text)
     return (
-        f"# The model in {folder}, written by `ablate import`.\n# {summary(imported)}\n"
+        f"# Written by `ablate import`: {summary(imported)}\n"
         f"# A space that starts from it names this file: `extends: FILE`.\n{text.getvalue()}"
     )

@@ -1,61 +1,180 @@
-"""A model that was read, beside the same model as `transformers` reads it: how far their logits are apart."""
+"""A model that was read, beside the same model as `transformers` reads it: how far their logits are apart.
+
+Both compute in double precision where memory allows: then logits of equal models differ by rounding alone, far below
+what any setting changes. Elsewhere both compute in single precision, and what they may differ by is measured: by how
+much the logits of `transformers` move when each of its weights is rounded another way.
+"""
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import psutil
 import torch
 from torch import Tensor
 
 from ablate.errors import DataError
 from ablate.extras import require
-from ablate.nn.model.build import build_model
-from ablate.trained.hugging_face.checkpoint import Imported, load_tensors
+from ablate.nn.model.build import build_model, model_cost
+from ablate.trained.hugging_face.checkpoint import Imported, load_tensors, read_tensors
 
-_TEXTS, _TOKENS = 3, 33
+_TEXTS, _LEAST = 3, 33
+_DOUBLE = 1e-8
+"""The largest difference in double precision, as a share of the largest logit."""
+_SINGLE = 1e-5
+"""The same in single precision, where that is more than what rounding the weights another way changes."""
+_TIMES = 32
+"""How many times the change by rounding the weights another way logits in single precision may differ."""
 
 
-def largest_difference(folder: Path, imported: Imported, tensors: dict[str, Tensor]) -> float:
-    """The largest difference of logits on random tokens, some of them padding, in single precision.
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Logits of both.
+
+    Attributes:
+        difference: The largest difference; NaN if a logit is not a number.
+        bound: What equal models may differ by.
+        double: Whether both computed in double precision.
+        tokens: Length of the longest text.
+    """
+
+    difference: float
+    bound: float
+    double: bool
+    tokens: int
+
+    @property
+    def same(self) -> bool:
+        """Whether the models are equal."""
+        return self.difference <= self.bound
+
+
+def compare(folder: Path, imported: Imported) -> Compared:
+    """Compare the logits of random texts, longer than every window, some of them padded.
 
     Args:
         folder: The files, which `transformers` reads again.
         imported: What their `config.json` says.
-        tensors: Their weights under our names.
 
     Raises:
         MissingPackageError: `transformers` is not installed.
-        DataError: `transformers` cannot read the folder.
+        DataError: `transformers` cannot read or run the model, or the weights do not fit it.
     """
-    require("transformers", "comparing logits with those of transformers", where="--check")
-    theirs = _theirs(folder, imported)
-    ours = build_model(imported.spec, vocabulary=imported.vocabulary, context=imported.context, seeds=[0])
-    load_tensors(ours, tensors)
-    length = min(_TOKENS, imported.context)
+    require(
+        "transformers", "comparing logits with those of transformers (unless `--no-check` says not to)", where="import"
+    )
+    length = _length(imported)
+    double = _bytes_in_double(imported, length) < psutil.virtual_memory().available
+    dtype = torch.float64 if double else torch.float32
+    with torch.no_grad(), in_double(*_modules(imported)) if double else _as_it_is():
+        ours = build_model(imported.spec, vocabulary=imported.vocabulary, context=imported.context, seeds=[0]).to(dtype)
+        load_tensors(ours, read_tensors(folder, imported, dtype))
+        theirs = _theirs(folder, imported, dtype)
+        texts, arguments, real = random_texts(imported, length)
+        try:
+            expected = theirs(**texts, return_dict=True).logits[real]
+            moved = None if double else _rounded(theirs)(**texts, return_dict=True).logits[real]
+        except Exception as error:  # whatever their code does with settings that it does not allow
+            raise _refused("run", folder, error) from None
+        logits = ours.eval()(*arguments)[0][real]
+    scale = float(expected.abs().max())
+    bound = _DOUBLE * scale
+    if moved is not None:
+        bound = max(_SINGLE * scale, _TIMES * float((moved - expected).abs().max()))
+    return Compared(float((logits - expected).abs().max()), bound, double, length)
+
+
+def random_texts(imported: Imported, length: int) -> tuple[dict[str, Tensor], tuple[Tensor, ...], Tensor]:
+    """Random texts of different lengths, of which the longest has no padding.
+
+    Returns:
+        Arguments by name of the model of `transformers`; those of ours, in order; which logits to compare [B, T].
+    """
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(imported.vocabulary, (_TEXTS, length), generator=generator)
-    # Texts of different lengths; the longest has no padding.
     lengths = torch.linspace(max(1, length // 3), length, _TEXTS).long()
     real = torch.arange(length) < lengths[:, None]
     pad = imported.config.get("pad_token_id")
     if isinstance(pad, int) and 0 <= pad < imported.vocabulary:
         tokens[tokens == pad] = (pad + 1) % imported.vocabulary
         tokens[~real] = pad
-    texts: dict[str, Tensor] = {"input_ids": tokens, "attention_mask": real.long()}
-    arguments: tuple[Tensor, ...] = (tokens[None], real[None])
     if imported.architecture.sees_padding:
-        texts, arguments, real = {"input_ids": tokens}, (tokens[None],), torch.ones_like(real)
+        return {"input_ids": tokens}, (tokens[None],), torch.ones_like(real)
+    texts = {"input_ids": tokens, "attention_mask": real.long()}
     if imported.spec.family == "encoder_decoder":  # which reads the texts and writes them
         texts |= {"decoder_input_ids": tokens, "decoder_attention_mask": real.long()}
-        arguments = (tokens[None], tokens[None], real[None], real[None])
-    with torch.no_grad():
-        expected = theirs(**texts).logits.float()
-        logits = ours.eval()(*arguments)[0]
-    return float((logits - expected)[real].abs().max())
+        return texts, (tokens[None], tokens[None], real[None], real[None]), real
+    return texts, (tokens[None], real[None]), real
 
 
-def _theirs(folder: Path, imported: Imported) -> Any:
+def _length(imported: Imported) -> int:
+    """A length that is longer than every window, and than every distance that relative positions tell apart."""
+    blocks = imported.spec.blocks
+    longest = [one for block in blocks if (one := getattr(block, "window", None)) is not None]
+    longest += [one for block in blocks if (one := getattr(block.positions, "longest_distance", None)) is not None]
+    return min(imported.context, max(_LEAST, *(one + _LEAST for one in longest or [0])))
+
+
+def _bytes_in_double(imported: Imported, length: int) -> float:
+    spec = imported.spec
+    cost = model_cost(spec, vocabulary=imported.vocabulary, context=imported.context, length=1)
+    return 8 * (3 * cost.parameters + 4 * _TEXTS * length * (spec.heads * length + imported.vocabulary))
+
+
+def _modules(imported: Imported) -> list[ModuleType]:
+    from transformers import CONFIG_MAPPING
+
+    config_class = CONFIG_MAPPING[imported.architecture.model_type]
+    names = config_class.__module__.replace("configuration_", "modeling_"), "transformers.modeling_rope_utils"
+    return [importlib.import_module(name) for name in names]
+
+
+class _DoubledTorch:
+    """`torch` for a module, its single precision being double."""
+
+    float32 = float = torch.float64
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+
+@contextmanager
+def in_double(*modules: ModuleType) -> Iterator[None]:
+    """Compute in double precision what the code of these modules asks for in single precision (norms, angles)."""
+    single, doubled = Tensor.float, _DoubledTorch()
+    kept = {module: vars(module)["torch"] for module in modules if "torch" in vars(module)}
+    for module in kept:
+        setattr(module, "torch", doubled)  # noqa: B010
+    Tensor.float = Tensor.double  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        Tensor.float = single  # type: ignore[method-assign]
+        for module, before in kept.items():
+            setattr(module, "torch", before)  # noqa: B010
+
+
+@contextmanager
+def _as_it_is() -> Iterator[None]:
+    yield
+
+
+def _rounded(model: Any) -> Any:
+    """The model with each weight moved by up to one unit in its last place, at random."""
+    generator = torch.Generator().manual_seed(1)
+    for parameter in model.parameters():
+        noise = torch.rand(parameter.shape, generator=generator, dtype=parameter.dtype)
+        parameter.mul_(1 + torch.finfo(parameter.dtype).eps * (2 * noise - 1))
+    return model
+
+
+def _theirs(folder: Path, imported: Imported, dtype: torch.dtype) -> Any:
     import transformers
 
     logging: Any = transformers.utils.logging
@@ -65,16 +184,25 @@ def _theirs(folder: Path, imported: Imported) -> Any:
     try:
         model = auto.from_pretrained(
             folder,
-            dtype=torch.float32,
+            dtype=dtype,
             attn_implementation="eager",
+            experts_implementation="eager",
+            return_dict=True,
+            chunk_size_feed_forward=0,  # changes no logits, but chunks must divide the texts
             local_files_only=True,
             trust_remote_code=False,
             use_safetensors=True,
         )
-    except (OSError, ValueError, RuntimeError, ImportError) as error:
-        raise DataError(
-            f"`transformers` cannot read this model ({str(error).strip().splitlines()[0]})",
-            where=str(folder),
-            remedy="Leave `--check` out, or mend the folder.",
-        ) from None
+    except Exception as error:  # as above
+        raise _refused("read", folder, error) from None
+    model.config.use_cache = False
     return model.eval()
+
+
+def _refused(verb: str, folder: Path, error: Exception) -> DataError:
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return DataError(
+        f"`transformers` cannot {verb} this model ({reason})",
+        where=str(folder),
+        remedy="Mend the folder, or leave the comparison out with `--no-check`.",
+    )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
+import copy
+import functools
+import itertools
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -19,7 +22,8 @@ from ablate.errors import DataError
 from ablate.nn.model.build import outline
 from ablate.spec.model import ModelSpec
 from ablate.spec.sentences import describe
-from ablate.trained.hugging_face.architecture import Architecture, Config, architectures
+from ablate.trained.hugging_face.architecture import Architecture, architectures
+from ablate.trained.hugging_face.settings import Config, paths, resolve
 
 CONFIG = "config.json"
 SINGLE = "model.safetensors"
@@ -69,13 +73,15 @@ def understand(plain: Mapping[str, Any], where: str) -> Imported:
     """
     known, kind = architectures(), plain.get("model_type")
     if not isinstance(kind, str) or kind not in known:
-        near = difflib.get_close_matches(str(kind), known, n=1)
+        alike = [name for name in known if _bare(name) == _bare(str(kind))]
         raise DataError(
             "models of this `model_type` cannot be read",
             where=where,
             expected=f"one of {', '.join(known)}",
             got=repr(kind),
-            remedy=f"`{near[0]}` can be." if near else "`ablate kinds` lists the parts that a model may be written of.",
+            remedy=f"Write `{alike[0]}`."
+            if alike
+            else "`ablate kinds` lists the parts that a model may be written of.",
         )
     if plain.get("quantization_config"):
         raise DataError(
@@ -84,25 +90,90 @@ def understand(plain: Mapping[str, Any], where: str) -> Imported:
             expected="weights in a float type",
             remedy="Save the model with its weights dequantised (`transformers`, `from_pretrained`, `dequantize`).",
         )
-    architecture = known[kind]
-    config = Config(plain, architecture.defaults, where, architecture.renamed)
+    for name, value in plain.items():
+        if isinstance(value, int) and abs(value) > (
+            _MOST_LAYERS if "layers" in name or name == "n_layer" else _LARGEST
+        ):
+            raise DataError(
+                f"`{name}` is too large for a model",
+                where=where,
+                got=str(value),
+                remedy="Restore the file from a copy.",
+            )
     try:
-        model = architecture.model(config)
-        spec = ModelSpec.model_validate(model)
-        vocabulary, context = int(config["vocab_size"]), int(architecture.context(config))
-        spec.check_context(context)
+        return _understood(plain, where)
+    except DataError:
+        raise
     except ValidationError as error:
         (path, sentence), *_ = describe(error)
-        raise _no_model(where, f"`model.{'.'.join(map(str, path))}`: {sentence}") from None
-    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise _no_model(where, f"{type(error).__name__}: {error}") from None
+        why = f"`model.{'.'.join(map(str, path))}`: {sentence}"
+    except Exception as error:  # the configuration classes of `transformers` raise errors of many types
+        said = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+        why = " ".join(line.strip() for line in said.splitlines()) or type(error).__name__
+    named = [name for path in paths(plain) if re.search(rf"\b{re.escape(name := path[-1])}\b", why)]
+    blamed = (named if "for field" in why else []) or _blamed(plain, where, 1) or named or _blamed(plain, where, 2)
+    names = " and ".join(f"`{name}`" for name in dict.fromkeys(blamed))
+    raise DataError(
+        f"{names or 'its settings'}: this makes no model ({why})",
+        where=where,
+        remedy=f"Take the `{CONFIG}` that belongs to the weights, or correct it.",
+    )
+
+
+_LARGEST, _MOST_LAYERS = 2**40, 10_000
+
+
+def _bare(name: str) -> str:
+    return "".join(char for char in name.casefold() if char.isalnum())
+
+
+def _understood(plain: Mapping[str, Any], where: str) -> Imported:
+    architecture = architectures()[plain["model_type"]]
+    config = resolve(plain, where)
+    model = architecture.model(config)
+    spec = ModelSpec.model_validate(model)
+    vocabulary, context = config["vocab_size"], architecture.context(config)
+    for name, size in (("vocab_size", vocabulary), ("max_position_embeddings", context)):
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise config.refuse(name, "a number of at least 1 can be read", got=size)
+    architecture.tied(config)
+    config.check_read(architecture.inert)
+    spec.check_context(context)
     return Imported(architecture, config, model, spec, vocabulary, context)
 
 
-def _no_model(where: str, why: str) -> DataError:
-    return DataError(
-        f"its settings make no model ({why})", where=where, remedy="Take the file that belongs to the weights."
-    )
+def _blamed(plain: Mapping[str, Any], where: str, together: int) -> list[str]:
+    """The settings, so many together, without which, or with 1 in whose place, the others make a model."""
+    blamed: list[str] = []
+    for places in itertools.combinations(paths(plain), together):
+        names = [".".join(path) for path in places]
+        if any(inside.startswith(f"{name}.") for inside in blamed for name in names):
+            continue  # what is inside of it is named already
+        if any(_makes_a_model(_changed(plain, places, one), where) for one in (False, True)):
+            blamed += names
+            if together > 1:
+                break
+    return blamed
+
+
+def _changed(plain: Mapping[str, Any], places: Iterable[tuple[str, ...]], one: bool) -> dict[str, Any]:
+    """The settings without those at some places, or with 1 there."""
+    changed = copy.deepcopy(dict(plain))
+    for path in places:
+        home: Any = functools.reduce(lambda inner, key: inner[key], path[:-1], changed)
+        if one:
+            home[path[-1]] = 1
+        else:
+            home.pop(path[-1], None)
+    return changed
+
+
+def _makes_a_model(plain: Mapping[str, Any], where: str) -> bool:
+    try:
+        _understood(plain, where)
+    except Exception:  # see `understand`
+        return False
+    return True
 
 
 def read_tensors(folder: Path, imported: Imported, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
@@ -132,12 +203,13 @@ def to_ours(theirs: Mapping[str, Tensor], imported: Imported, dtype: torch.dtype
     architecture, config = imported.architecture, imported.config
     named = {architecture.tensor_name(_full_name(name, theirs, architecture)): name for name in theirs}
     tied = architecture.tied(config)
+    instead = {**tied, **architecture.substitutes(config)}
     ours: dict[str, Tensor] = {}
     used: set[str] = set()
     for link in architecture.links(config):
         values = []
         for name in link.theirs:
-            source = name if name in named else tied.get(name, name)
+            source = name if name in named else instead.get(name, name)
             if source not in named:
                 raise DataError(
                     f"the weights have no tensor `{name}`",
@@ -146,6 +218,12 @@ def to_ours(theirs: Mapping[str, Tensor], imported: Imported, dtype: torch.dtype
                 )
             used.add(source)
             values.append(theirs[named[source]].to(dtype))
+            if not bool(torch.isfinite(values[-1]).all()):
+                raise DataError(
+                    f"the tensor `{name}` holds values that are not finite numbers",
+                    where=str(Path(config.where).parent),
+                    remedy="Restore the weights from a copy, or take an earlier checkpoint of the model.",
+                )
         try:
             made = link.conversion.to_ours(tuple(values))
         except (RuntimeError, IndexError) as error:

@@ -24,12 +24,13 @@ from ablate.spec.model import ModelSpec
 from ablate.spec.task import Codec
 from ablate.tasks.tokenizers.bytes import ByteTokenizer
 from ablate.tasks.tokenizers.subwords import SubwordTokenizer
-from ablate.trained.hugging_face.architecture import their_activation
 from ablate.trained.hugging_face.checkpoint import CONFIG, SINGLE, Imported, to_theirs, understand
+from ablate.trained.hugging_face.settings import ACTIVATIONS
 
 END = "<|endoftext|>"
 """How the end of a document is written."""
 MODELLING = "modeling_ablate.py"
+_THEIRS = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
 _TEMPLATE = Path(__file__).with_name("modelling.txt")
 
 
@@ -128,7 +129,7 @@ def _gpt2(spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any]:
         "n_layer": spec.depth,
         "n_head": spec.heads,
         "n_inner": block.mlp.hidden(spec.width),
-        "activation_function": their_activation(block.mlp.activation),
+        "activation_function": _THEIRS[block.mlp.activation],
         "resid_pdrop": block.dropout,
         "embd_pdrop": spec.dropout,
         "attn_pdrop": block.mixer.dropout,
@@ -149,7 +150,7 @@ def _llama(spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any]:
         "num_attention_heads": spec.heads,
         "num_key_value_heads": block.mixer.kv_heads or spec.heads,
         "head_dim": spec.head_width or spec.width // spec.heads,
-        "hidden_act": their_activation(block.mlp.activation),
+        "hidden_act": _THEIRS[block.mlp.activation],
         "max_position_embeddings": context,
         "rms_norm_eps": block.norm.eps,
         "rope_parameters": {"rope_type": "default", "rope_theta": positions.base},

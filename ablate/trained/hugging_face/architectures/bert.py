@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from ablate.trained.hugging_face.architecture import Architecture, Config
+from ablate.trained.hugging_face.architecture import Architecture
 from ablate.trained.hugging_face.links import SAME, TURNED, Conversion, Link, linear, norm, same
+from ablate.trained.hugging_face.settings import Config
 
 _BIASED = {"kind": "dense", "bias": True}
 
@@ -26,17 +27,6 @@ class BertLike(Architecture):
         "output": "cls.predictions.decoder",
     }
     """Their names of the parts of the head."""
-    defaults: ClassVar[Mapping[str, Any]] = {
-        "hidden_act": "gelu",
-        "hidden_dropout_prob": 0.1,
-        "attention_probs_dropout_prob": 0.1,
-        "type_vocab_size": 2,
-        "layer_norm_eps": 1e-12,
-        "is_decoder": False,
-        "add_cross_attention": False,
-        "position_embedding_type": "absolute",
-        "tie_word_embeddings": True,
-    }
     unused: ClassVar[tuple[str, ...]] = (
         "*.pooler.*",
         "cls.seq_relationship.*",
@@ -46,15 +36,19 @@ class BertLike(Architecture):
     )
 
     def model(self, config: Config) -> dict[str, Any]:
-        for name in ("is_decoder", "add_cross_attention"):
-            config.need(name, False)
-        config.need("position_embedding_type", "absolute")
+        for name, value in (("is_decoder", False), ("add_cross_attention", False)):
+            if config.get(name) not in (None, value):
+                raise config.refuse(name, f"only {value!r} can be read")
+        if config.get("position_embedding_type") not in (None, "absolute"):
+            raise config.refuse("position_embedding_type", "only 'absolute' can be read")
+        if config["type_vocab_size"] < 1:
+            raise config.refuse("type_vocab_size", "at least one type of tokens can be read")
         norm = {"kind": "layer", "eps": config["layer_norm_eps"]}
         return {
             "family": "encoder",
             "depth": config["num_hidden_layers"],
             "width": config["hidden_size"],
-            "heads": config["num_attention_heads"],
+            "heads": self.heads(config),
             "block": {
                 "mixer": self.mixer(config),
                 "mlp": {
@@ -72,9 +66,18 @@ class BertLike(Architecture):
             "final_norm": "none",
             "dropout": config["hidden_dropout_prob"],
             "tied_head": config["tie_word_embeddings"],
-            "head_transform": {"activation": config.activation("hidden_act"), "norm": norm},
+            "head_transform": {"activation": self.head_activation(config), "norm": norm},
             "head_bias": True,
         }
+
+    def heads(self, config: Config) -> int:
+        """Heads of the mixer of a block."""
+        heads: int = config["num_attention_heads"]
+        return heads
+
+    def head_activation(self, config: Config) -> str:
+        """The nonlinearity of the head of masked tokens."""
+        return config.activation("hidden_act")
 
     def mixer(self, config: Config) -> dict[str, Any]:
         """The mixer of a block."""
@@ -99,8 +102,7 @@ class BertLike(Architecture):
         tables = f"{self.prefix}embeddings"
         yield same(f"{tables}.word_embeddings.weight", "embedding.weight")
         yield same(f"{tables}.position_embeddings.weight", "positions.weight", self.positions(config))
-        if config["type_vocab_size"]:
-            yield same(f"{tables}.token_type_embeddings.weight", "segments.table.weight")
+        yield same(f"{tables}.token_type_embeddings.weight", "segments.table.weight")
         yield from norm(f"{tables}.LayerNorm", "embedding_norm", bias=True)
         for layer in range(config["num_hidden_layers"]):
             theirs, ours = f"{self.prefix}encoder.layer.{layer}", f"blocks.{layer}"

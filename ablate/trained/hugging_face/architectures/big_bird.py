@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
-from ablate.trained.hugging_face.architecture import Config
 from ablate.trained.hugging_face.architectures.bert import BertLike
+from ablate.trained.hugging_face.settings import Config
 
 
 class BigBirdModel(BertLike):
@@ -16,13 +15,7 @@ class BigBirdModel(BertLike):
     """
 
     model_type = "big_bird"
-    defaults: ClassVar[Mapping[str, Any]] = {
-        **BertLike.defaults,
-        "attention_type": "block_sparse",
-        "hidden_act": "gelu_new",
-        "rescale_embeddings": False,
-        "use_bias": True,
-    }
+    inert = ("block_size", "num_random_blocks")
 
     def model(self, config: Config) -> dict[str, Any]:
         config.need("attention_type", "original_full")

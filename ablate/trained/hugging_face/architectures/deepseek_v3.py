@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 
-from ablate.trained.hugging_face.architecture import Config, by_layer
+from ablate.trained.hugging_face.architecture import by_layer
 from ablate.trained.hugging_face.architectures.llama import LlamaLike, gated_links
 from ablate.trained.hugging_face.links import STACKED, TURNED, Conversion, Link, linear, norm, reordered, same
+from ablate.trained.hugging_face.settings import Config
 
 _BALANCE_RATE = 0.001
 """γ of arXiv:2408.15664, by which the bias of the choice moves when the model is trained on."""
@@ -19,31 +20,16 @@ class DeepseekV3(LlamaLike):
     """`transformers`, `models/deepseek_v3`. Rotated channels are adjacent pairs there, two halves in ours."""
 
     model_type = "deepseek_v3"
-    defaults: ClassVar[Mapping[str, Any]] = {
-        **LlamaLike.defaults,
-        "first_k_dense_replace": 3,
-        "kv_lora_rank": 512,
-        "moe_intermediate_size": 2048,
-        "n_group": 8,
-        "n_routed_experts": 256,
-        "n_shared_experts": 1,
-        "norm_topk_prob": True,
-        "num_experts_per_tok": 8,
-        "q_lora_rank": 1536,
-        "qk_nope_head_dim": 128,
-        "qk_rope_head_dim": 64,
-        "rope_interleave": True,
-        "routed_scaling_factor": 2.5,
-        "topk_group": 4,
-        "v_head_dim": 128,
-    }
 
     def head_width(self, config: Config) -> dict[str, Any]:
         return {}
 
+    inert = ("num_mtp_layers", "qk_head_dim")
+
     def mixer(self, config: Config) -> dict[str, Any]:
         config.need("attention_bias", False)
         config.need("attention_dropout", 0.0)
+        config.need("num_key_value_heads", config["num_attention_heads"])
         return latent_mixer(config)
 
     def mlp(self, config: Config) -> dict[str, Any]:
@@ -71,10 +57,15 @@ class DeepseekV3(LlamaLike):
         }
 
     def places(self, config: Config) -> dict[str, Any]:
+        config.need("head_dim", config["qk_rope_head_dim"])
+        if not isinstance(config["rope_interleave"], bool):
+            raise config.refuse("rope_interleave", "true or false can be read")
         positions = config.rotary()
-        rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-        if "scaling" in positions and rope.get("mscale_all_dim"):
-            positions["scaling"]["all_channels"] = rope["mscale_all_dim"]
+        share = config["rope_parameters"].get("mscale_all_dim")
+        if "scaling" in positions and share:
+            if positions["scaling"]["kind"] != "yarn":
+                raise config.refuse("rope_parameters.mscale_all_dim", "it can be read with yarn alone", got=share)
+            positions["scaling"]["all_channels"] = share
         dense, depth = config["first_k_dense_replace"], config["num_hidden_layers"]
         here = {"mlp": self.dense(config)}
         return {"positions": positions, **by_layer([here if layer < dense else {} for layer in range(depth)])}

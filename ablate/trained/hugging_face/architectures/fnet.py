@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from typing import Any
 
-from ablate.trained.hugging_face.architecture import Config
 from ablate.trained.hugging_face.architectures.bert import BertLike
 from ablate.trained.hugging_face.links import Link, linear, norm
+from ablate.trained.hugging_face.settings import Config
 
 
 class FNetModel(BertLike):
@@ -16,15 +16,13 @@ class FNetModel(BertLike):
     model_type = "fnet"
     prefix = "fnet."
     sees_padding = True
-    defaults: ClassVar[Mapping[str, Any]] = {
-        **BertLike.defaults,
-        "hidden_act": "gelu_new",
-        "num_attention_heads": 1,
-        "type_vocab_size": 4,
-    }
+    inert = ("tpu_short_seq_length",)
 
     def model(self, config: Config) -> dict[str, Any]:
         return {**super().model(config), "embedding_map": True}
+
+    def heads(self, config: Config) -> int:
+        return 1
 
     def mixer(self, config: Config) -> dict[str, Any]:
         return {"kind": "fnet"}

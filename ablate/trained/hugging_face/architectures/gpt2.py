@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from typing import Any
 
-from ablate.trained.hugging_face.architecture import Architecture, Config
+from ablate.trained.hugging_face.architecture import Architecture
 from ablate.trained.hugging_face.links import TURNED, Link, norm, parts, same
+from ablate.trained.hugging_face.settings import Config
 
 
 class GPT2(Architecture):
@@ -14,18 +15,14 @@ class GPT2(Architecture):
 
     model_type = "gpt2"
     prefix = "transformer."
-    defaults: ClassVar[Mapping[str, Any]] = {
-        "n_inner": None,
-        "activation_function": "gelu_new",
-        "resid_pdrop": 0.1,
-        "embd_pdrop": 0.1,
-        "attn_pdrop": 0.1,
-        "layer_norm_epsilon": 1e-5,
-        "scale_attn_weights": True,
-        "scale_attn_by_inverse_layer_idx": False,
-        "add_cross_attention": False,
-        "tie_word_embeddings": True,
-    }
+    inert = (
+        "reorder_and_upcast_attn",
+        "summary_activation",
+        "summary_first_dropout",
+        "summary_proj_to_labels",
+        "summary_type",
+        "summary_use_proj",
+    )
     unused = ("transformer.h.*.attn.bias", "transformer.h.*.attn.masked_bias")
 
     def model(self, config: Config) -> dict[str, Any]:
@@ -33,6 +30,7 @@ class GPT2(Architecture):
             config.need(name, False)
         config.need("scale_attn_weights", True)
         eps, biased = config["layer_norm_epsilon"], {"kind": "dense", "bias": True}
+        inner = 4 * config["n_embd"] if config["n_inner"] is None else config["n_inner"]
         return {
             "family": "decoder",
             "depth": config["n_layer"],
@@ -48,7 +46,7 @@ class GPT2(Architecture):
                 },
                 "mlp": {
                     "kind": "plain",
-                    "ratio": (config["n_inner"] or 4 * config["n_embd"]) / config["n_embd"],
+                    "ratio": inner / config["n_embd"],
                     "activation": config.activation("activation_function"),
                     "bias": True,
                 },

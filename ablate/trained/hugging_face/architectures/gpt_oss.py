@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 
-from ablate.trained.hugging_face.architecture import Config, by_layer
-from ablate.trained.hugging_face.architectures.llama import LlamaLike, attention_links
+from ablate.trained.hugging_face.architecture import by_layer
+from ablate.trained.hugging_face.architectures.llama import LlamaLike, attention_links, windows
 from ablate.trained.hugging_face.links import Conversion, Link, linear, same
+from ablate.trained.hugging_face.settings import Config
 
 _ALTERNATING = Conversion(
     lambda theirs: (theirs[0][..., 0::2], theirs[0][..., 1::2]),
@@ -23,20 +24,8 @@ class GptOss(LlamaLike):
     """`transformers`, `models/gpt_oss`, weights in a float type. The experts' matrices are [in, out] as ours are."""
 
     model_type = "gpt_oss"
-    defaults: ClassVar[Mapping[str, Any]] = {
-        **LlamaLike.defaults,
-        "attention_bias": True,
-        "head_dim": 64,
-        "layer_types": None,
-        "num_experts_per_tok": 4,
-        "num_key_value_heads": 8,
-        "num_local_experts": 128,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 150000.0,
-        "sliding_window": 128,
-        "swiglu_alpha": _ALPHA,
-        "swiglu_limit": 7.0,
-    }
+
+    inert = ("hidden_act",)
 
     def mixer(self, config: Config) -> dict[str, Any]:
         return {**super().mixer(config), "logits": {"sinks": True}}
@@ -56,9 +45,7 @@ class GptOss(LlamaLike):
         }
 
     def places(self, config: Config) -> dict[str, Any]:
-        depth, window = config["num_hidden_layers"], {"window": config["sliding_window"]}
-        kinds = config["layer_types"] or ["full_attention" if i % 2 else "sliding_attention" for i in range(depth)]
-        return super().places(config) | by_layer([window if kind == "sliding_attention" else {} for kind in kinds])
+        return super().places(config) | by_layer(windows(config))
 
     def mixer_links(self, config: Config, layer: int, theirs: str, ours: str) -> Iterator[Link]:
         yield from attention_links(f"{theirs}.self_attn", f"{ours}.mixer", bias=config["attention_bias"])

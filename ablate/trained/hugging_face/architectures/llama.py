@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar
 
-from ablate.trained.hugging_face.architecture import Architecture, Config
+from ablate.trained.hugging_face.architecture import Architecture
 from ablate.trained.hugging_face.links import SAME, TURNED, Conversion, Link, linear, norm, same
+from ablate.trained.hugging_face.settings import Config
 
 
 class LlamaLike(Architecture):
@@ -15,18 +17,11 @@ class LlamaLike(Architecture):
     Subclasses change what differs.
     """
 
-    defaults: ClassVar[Mapping[str, Any]] = {
-        "attention_bias": False,
-        "attention_dropout": 0.0,
-        "head_dim": None,
-        "hidden_act": "silu",
-        "mlp_bias": False,
-        "num_key_value_heads": None,
-        "rms_norm_eps": 1e-6,
-        "rope_parameters": None,
-        "tie_word_embeddings": False,
-    }
     unused: ClassVar[tuple[str, ...]] = ("*.rotary_emb.inv_freq",)
+    activation: ClassVar[str] = "hidden_act"
+    """The setting of the nonlinearity of MLPs."""
+    mlp_biases: ClassVar[bool] = False
+    """Whether `mlp_bias` is obeyed."""
     gain: ClassVar[Conversion] = SAME
     """How the gains of norms are stored."""
     norms: ClassVar[Mapping[str, str]] = {"input_layernorm": "norm_mixer", "post_attention_layernorm": "norm_mlp"}
@@ -54,7 +49,7 @@ class LlamaLike(Architecture):
         """The mixer of a block."""
         heads, groups = config["num_attention_heads"], config["num_key_value_heads"]
         mixer: dict[str, Any] = {"kind": "attention"}
-        if groups is not None and groups != heads:
+        if groups != heads:
             mixer["kv_heads"] = groups
         if config["attention_bias"]:
             biased = {"kind": "dense", "bias": True}
@@ -66,9 +61,9 @@ class LlamaLike(Architecture):
         mlp = {
             "kind": "gated",
             "ratio": config["intermediate_size"] / config["hidden_size"],
-            "activation": config.activation("hidden_act"),
+            "activation": config.activation(self.activation),
         }
-        return {**mlp, "bias": True} if config["mlp_bias"] else mlp
+        return {**mlp, "bias": True} if self.mlp_biases and config["mlp_bias"] else mlp
 
     def block_norm(self, config: Config) -> dict[str, Any]:
         """The norm of a block."""
@@ -100,13 +95,28 @@ class LlamaLike(Architecture):
 
     def mlp_links(self, config: Config, layer: int, theirs: str, ours: str) -> Iterator[Link]:
         """The MLP of a layer; the names are those of the MLP."""
-        return gated_links(theirs, ours, bias=config["mlp_bias"])
+        return gated_links(theirs, ours, bias=self.mlp_biases and config["mlp_bias"])
 
 
 class Llama(LlamaLike):
     """`transformers`, `models/llama`."""
 
     model_type = "llama"
+    mlp_biases = True
+
+
+def windows(config: Config, local: Mapping[str, Any] = MappingProxyType({})) -> list[dict[str, Any]]:
+    """What is laid over the block in each layer, where some layers see a window.
+
+    Args:
+        config: The settings.
+        local: What else differs in layers that see a window.
+    """
+    kinds = config.layers("layer_types", "full_attention", "sliding_attention")
+    window = config["sliding_window"]
+    if "sliding_attention" in kinds and window is None:
+        raise config.refuse("sliding_window", "layers with `sliding_attention` need a window")
+    return [{**local, "window": window} if kind == "sliding_attention" else {} for kind in kinds]
 
 
 def attention_links(theirs: str, ours: str, *, bias: bool = False) -> Iterator[Link]:

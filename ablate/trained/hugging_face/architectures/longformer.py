@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 
 import torch
 
-from ablate.trained.hugging_face.architecture import Config, by_layer
+from ablate.trained.hugging_face.architecture import by_layer
 from ablate.trained.hugging_face.architectures.bert import BertLike
 from ablate.trained.hugging_face.links import Conversion, each
+from ablate.trained.hugging_face.settings import Config
 
 
 class LongformerModel(BertLike):
@@ -26,13 +27,17 @@ class LongformerModel(BertLike):
         "bias": "lm_head.bias",
         "output": "lm_head.decoder",
     }
-    defaults: ClassVar[Mapping[str, Any]] = {**BertLike.defaults, "attention_window": 512, "pad_token_id": 1}
     unused: ClassVar[tuple[str, ...]] = (*BertLike.unused, "*.attention.self.*_global.*")
 
     def model(self, config: Config) -> dict[str, Any]:
         depth, windows = config["num_hidden_layers"], config["attention_window"]
         sizes = [windows] * depth if isinstance(windows, int) else windows
+        if len(sizes) != depth or not all(size > 0 and size % 2 == 0 for size in sizes):
+            raise config.refuse("attention_window", "an even number for each layer can be read")
         return {**super().model(config), **by_layer([{"window": size // 2 + 1} for size in sizes])}
+
+    def head_activation(self, config: Config) -> str:
+        return "gelu"
 
     def context(self, config: Config) -> int:
         return super().context(config) - self._before(config)
@@ -47,5 +52,7 @@ class LongformerModel(BertLike):
     @staticmethod
     def _before(config: Config) -> int:
         """Rows of the table that no real token has."""
-        padding: int = config["pad_token_id"]
+        padding = config["pad_token_id"]
+        if not isinstance(padding, int) or not 0 <= padding < config["vocab_size"]:
+            raise config.refuse("pad_token_id", "a token of the vocabulary can be read; positions are counted from it")
         return padding + 1

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from typing import Any
 
-from ablate.trained.hugging_face.architecture import Architecture, Config
+from ablate.trained.hugging_face.architecture import Architecture
 from ablate.trained.hugging_face.links import TAPS, TURNED, Link, linear, norm, parts, same
+from ablate.trained.hugging_face.settings import Config
 
 _USUAL_CONTEXT = 2048
 """Tokens of the texts that the published models were trained on; the model itself knows no longest text."""
@@ -18,24 +19,24 @@ class Mamba2Model(Architecture):
 
     model_type = "mamba2"
     prefix = "backbone."
-    defaults: ClassVar[Mapping[str, Any]] = {
-        "conv_kernel": 4,
-        "expand": 2,
-        "head_dim": 64,
-        "hidden_act": "silu",
-        "layer_norm_epsilon": 1e-5,
-        "n_groups": 8,
-        "num_heads": 128,
-        "state_size": 128,
-        "tie_word_embeddings": False,
-        "use_bias": False,
-        "use_conv_bias": True,
-    }
+    inert = (
+        "chunk_size",
+        "residual_in_fp32",
+        "time_step_floor",
+        "time_step_max",
+        "time_step_min",
+        "time_step_rank",
+    )
 
     def model(self, config: Config) -> dict[str, Any]:
         config.need("use_bias", False)
         config.need("use_conv_bias", True)
-        config.need("hidden_act", "silu")
+        if config.activation("hidden_act") != "silu":
+            raise config.refuse("hidden_act", "only 'silu' can be read")
+        if config["rescale_prenorm_residual"]:
+            raise config.refuse("rescale_prenorm_residual", "`transformers` rescales the weights that it reads by it")
+        if config["num_heads"] * config["head_dim"] != config["expand"] * config["hidden_size"]:
+            raise config.refuse("num_heads", "with `head_dim` it must make `expand` times `hidden_size`")
         if list(config.get("time_step_limit") or (0.0, math.inf)) != [0.0, math.inf]:
             raise config.refuse("time_step_limit", "steps without a limit alone can be read")
         norm = {"kind": "rms", "eps": config["layer_norm_epsilon"]}

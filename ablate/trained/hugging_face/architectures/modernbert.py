@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from typing import Any
 
-from ablate.trained.hugging_face.architecture import Architecture, Config, by_layer
+from ablate.trained.hugging_face.architecture import Architecture, by_layer
 from ablate.trained.hugging_face.links import TURNED, Link, linear, norm, parts, same
+from ablate.trained.hugging_face.settings import Config
 
 _BIASED = {"kind": "dense", "bias": True}
 
@@ -16,42 +17,30 @@ class ModernBert(Architecture):
 
     model_type = "modernbert"
     auto_class = "AutoModelForMaskedLM"
-    defaults: ClassVar[Mapping[str, Any]] = {
-        "attention_bias": False,
-        "attention_dropout": 0.0,
-        "classifier_activation": "gelu",
-        "classifier_bias": False,
-        "decoder_bias": True,
-        "embedding_dropout": 0.0,
-        "global_attn_every_n_layers": 3,
-        "global_rope_theta": 160000.0,
-        "hidden_activation": "gelu",
-        "layer_types": None,
-        "local_attention": 128,
-        "local_rope_theta": 10000.0,
-        "mlp_bias": False,
-        "mlp_dropout": 0.0,
-        "norm_bias": False,
-        "norm_eps": 1e-5,
-        "rope_parameters": None,
-        "tie_word_embeddings": True,
-    }
+    inert = (
+        "classifier_pooling",
+        "deterministic_flash_attn",
+        "initializer_cutoff_factor",
+        "sparse_pred_ignore_index",
+        "sparse_prediction",
+    )
     unused = ("*.rotary_emb.*",)
 
     def model(self, config: Config) -> dict[str, Any]:
         for name in ("attention_dropout", "mlp_dropout"):
             config.need(name, 0.0)
-        depth, every = config["num_hidden_layers"], config["global_attn_every_n_layers"]
-        kinds = config["layer_types"] or ["sliding_attention" if i % every else "full_attention" for i in range(depth)]
-        local = config.rotary("sliding_attention", base="local_rope_theta")
-        here = {"positions": local, "window": config["local_attention"] // 2 + 1}
+        if config.get("head_dim") is not None:
+            config.need("head_dim", config["hidden_size"] // config["num_attention_heads"])
+        kinds = config.layers("layer_types", "full_attention", "sliding_attention")
+        rope = {kind: config.rotary(kind) for kind in ("full_attention", "sliding_attention") if kind in kinds}
+        here = {"positions": rope.get("sliding_attention"), "window": config["local_attention"] // 2 + 1}
         norm = {"kind": "layer", "eps": config["norm_eps"], "bias": config["norm_bias"]}
         mixer: dict[str, Any] = {"kind": "attention"}
         if config["attention_bias"]:
             mixer |= {"query_key_bias": True, "value": _BIASED, "output": _BIASED}
         return {
             "family": "encoder",
-            "depth": depth,
+            "depth": len(kinds),
             "width": config["hidden_size"],
             "heads": config["num_attention_heads"],
             "block": {
@@ -64,7 +53,7 @@ class ModernBert(Architecture):
                 },
                 "norm": norm,
             },
-            "positions": config.rotary("full_attention", base="global_rope_theta"),
+            "positions": rope.get("full_attention", "none"),
             **by_layer([here if kind == "sliding_attention" else {} for kind in kinds], first={"norm_mixer": "none"}),
             "embedding_norm": norm,
             "final_norm": norm,

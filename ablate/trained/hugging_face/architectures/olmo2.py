@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from ablate.trained.hugging_face.architecture import Config
 from ablate.trained.hugging_face.architectures.llama import LlamaLike, query_key_norm_links
 from ablate.trained.hugging_face.links import Link
+from ablate.trained.hugging_face.settings import Config
 
 
 class Olmo2(LlamaLike):
     """`transformers`, `models/olmo2`."""
 
     model_type = "olmo2"
-    defaults: ClassVar[Mapping[str, Any]] = {**LlamaLike.defaults, "rms_norm_eps": 1e-5}
     norms: ClassVar[Mapping[str, str]] = {
         "post_attention_layernorm": "norm_mixer",
         "post_feedforward_layernorm": "norm_mlp",

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 
-from ablate.trained.hugging_face.architecture import Config, by_layer
+from ablate.trained.hugging_face.architecture import by_layer
 from ablate.trained.hugging_face.architectures.deepseek_v3 import expert_links
 from ablate.trained.hugging_face.architectures.llama import LlamaLike, gated_links, query_key_norm_links
 from ablate.trained.hugging_face.links import PLUS_ONE, TAPS, Conversion, Link, linear, norm, parts, same
+from ablate.trained.hugging_face.settings import Config
 
 
 class Qwen3Next(LlamaLike):
@@ -19,29 +20,11 @@ class Qwen3Next(LlamaLike):
     model_type = "qwen3_next"
     gain = PLUS_ONE
     unused = (*LlamaLike.unused, "mtp.*")
-    defaults: ClassVar[Mapping[str, Any]] = {
-        **LlamaLike.defaults,
-        "decoder_sparse_step": 1,
-        "full_attention_interval": 4,
-        "head_dim": 256,
-        "layer_types": None,
-        "linear_conv_kernel_dim": 4,
-        "linear_key_head_dim": 128,
-        "linear_num_key_heads": 16,
-        "linear_num_value_heads": 32,
-        "linear_value_head_dim": 128,
-        "mlp_only_layers": None,
-        "moe_intermediate_size": 512,
-        "norm_topk_prob": True,
-        "num_experts": 512,
-        "num_experts_per_tok": 10,
-        "num_key_value_heads": 2,
-        "partial_rotary_factor": 0.25,
-        "shared_expert_intermediate_size": 512,
-    }
 
     def mixer(self, config: Config) -> dict[str, Any]:
         config.need("attention_bias", False)
+        if "linear_attention" in self._kinds(config) and config.activation("hidden_act") != "silu":
+            raise config.refuse("hidden_act", "linear layers have it too, where 'silu' alone can be read")
         norm = {"kind": "rms", "eps": config["rms_norm_eps"]}
         return {**super().mixer(config), "query_key_norm": norm, "gate": "elementwise"}
 
@@ -67,13 +50,11 @@ class Qwen3Next(LlamaLike):
             {**(linear if kind == "linear_attention" else {}), **({} if self._sparse(config, layer) else dense)}
             for layer, kind in enumerate(self._kinds(config))
         ]
-        return {"positions": config.rotary(fraction=config["partial_rotary_factor"]), **by_layer(layers)}
+        return {"positions": config.rotary(partial=True), **by_layer(layers)}
 
     @staticmethod
     def _kinds(config: Config) -> list[str]:
-        depth, every = config["num_hidden_layers"], config["full_attention_interval"]
-        kinds: list[str] | None = config["layer_types"]
-        return kinds or ["linear_attention" if (i + 1) % every else "full_attention" for i in range(depth)]
+        return config.layers("layer_types", "full_attention", "linear_attention")
 
     @staticmethod
     def _sparse(config: Config, layer: int) -> bool:

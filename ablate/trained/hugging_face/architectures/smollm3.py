@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
-from ablate.trained.hugging_face.architecture import Config, by_layer
-from ablate.trained.hugging_face.architectures.llama import LlamaLike
+from ablate.trained.hugging_face.architecture import by_layer
+from ablate.trained.hugging_face.architectures.llama import LlamaLike, windows
+from ablate.trained.hugging_face.settings import Config
 
 
 class SmolLM3(LlamaLike):
     """`transformers`, `models/smollm3`."""
 
     model_type = "smollm3"
-    defaults: ClassVar[Mapping[str, Any]] = {
-        **LlamaLike.defaults,
-        "no_rope_layer_interval": 4,
-        "no_rope_layers": None,
-        "num_key_value_heads": 4,
-        "rope_theta": 2000000.0,
-        "tie_word_embeddings": True,
-        "use_sliding_window": False,
-    }
+
+    inert = ("no_rope_layer_interval", "use_sliding_window")  # the class works lists over layers out from them
+    mlp_biases = True
 
     def places(self, config: Config) -> dict[str, Any]:
-        config.need("use_sliding_window", False)
-        depth, every = config["num_hidden_layers"], config["no_rope_layer_interval"]
-        turned = config["no_rope_layers"] or [(layer + 1) % every != 0 for layer in range(depth)]
-        return super().places(config) | by_layer([{} if one else {"positions": "none"} for one in turned])
+        turned = config["no_rope_layers"]
+        if not isinstance(turned, list) or len(turned) < config["num_hidden_layers"]:
+            raise config.refuse("no_rope_layers", "a list with a value for each layer can be read")
+        layers = [here if turned[i] else {**here, "positions": "none"} for i, here in enumerate(windows(config))]
+        return super().places(config) | by_layer(layers)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from typing import Any
 
-from ablate.trained.hugging_face.architecture import Architecture, Config
+from ablate.trained.hugging_face.architecture import Architecture
 from ablate.trained.hugging_face.links import Link, linear, norm, same
+from ablate.trained.hugging_face.settings import Config
 
 _USUAL_CONTEXT = 512
 """Tokens of the texts that the published models were trained on; the model itself knows no longest text."""
@@ -24,18 +25,7 @@ class T5(Architecture):
     model_type = "t5"
     auto_class = "AutoModelForSeq2SeqLM"
     prefix = ""
-    defaults: ClassVar[Mapping[str, Any]] = {
-        "dropout_rate": 0.1,
-        "feed_forward_proj": "relu",
-        "is_decoder": False,
-        "is_encoder_decoder": True,
-        "layer_norm_epsilon": 1e-6,
-        "num_decoder_layers": None,
-        "relative_attention_max_distance": 128,
-        "relative_attention_num_buckets": 32,
-        "scale_decoder_outputs": None,
-        "tie_word_embeddings": True,
-    }
+    inert = ("feed_forward_proj", "initializer_factor")  # the class works the nonlinearity out from the first
 
     def model(self, config: Config) -> dict[str, Any]:
         config.need("is_decoder", False)
@@ -51,15 +41,15 @@ class T5(Architecture):
             "block": {
                 "mixer": mixer,
                 "mlp": {
-                    "kind": "gated" if self._gated(config) else "plain",
+                    "kind": "gated" if config["is_gated_act"] else "plain",
                     "ratio": config["d_ff"] / width,
-                    "activation": self._activation(config),
+                    "activation": config.activation("dense_act_fn"),
                     "dropout": dropout,
                 },
                 "norm": norm,
                 "dropout": dropout,
             },
-            "decoder": {"depth": self._decoder_depth(config), "mixer": mixer},
+            "decoder": {"depth": config["num_decoder_layers"], "mixer": mixer},
             "positions": {
                 "kind": "t5_buckets",
                 "buckets": config["relative_attention_num_buckets"],
@@ -68,46 +58,35 @@ class T5(Architecture):
             },
             "final_norm": norm,
             "dropout": dropout,
-            "tied_head": config["tie_word_embeddings"],
-            "logit_scale": "inverse_sqrt_width" if self._scaled(config) else "none",
+            "tied_head": self._tied(config),
+            "logit_scale": "inverse_sqrt_width" if config["scale_decoder_outputs"] else "none",
         }
         return model if config["d_kv"] * heads == width else {**model, "head_width": config["d_kv"]}
 
     @staticmethod
-    def _decoder_depth(config: Config) -> int:
-        depth: int = config["num_decoder_layers"] or config["num_layers"]
-        return depth
-
-    @staticmethod
-    def _scaled(config: Config) -> bool:
-        scaled: bool | None = config["scale_decoder_outputs"]
-        return bool(config["tie_word_embeddings"]) if scaled is None else scaled
-
-    @staticmethod
-    def _gated(config: Config) -> bool:
-        return str(config["feed_forward_proj"]).startswith("gated-")
-
-    @staticmethod
-    def _activation(config: Config) -> str:
-        name = str(config["feed_forward_proj"])
-        # What is called gated GELU there has its approximation by tanh.
-        inner = {"act": "gelu_new" if name == "gated-gelu" else name.removeprefix("gated-")}
-        return Config(inner, {}, config.where).activation("act")
+    def _tied(config: Config) -> bool:
+        """The class forgets the setting, but a file that says false brings an output matrix of its own."""
+        config.get("tie_word_embeddings")
+        return config.given.get("tie_word_embeddings") is not False
 
     def context(self, config: Config) -> int:
         return config.get("n_positions") or _USUAL_CONTEXT
 
     def tied(self, config: Config) -> dict[str, str]:
-        head = (_HEAD,) if config["tie_word_embeddings"] else ()
+        head = (_HEAD,) if self._tied(config) else ()
         return dict.fromkeys((*head, "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"), _TABLE)
+
+    def substitutes(self, config: Config) -> dict[str, str]:
+        """`transformers` ties the output matrix wherever the files have none."""
+        return {_HEAD: _TABLE}
 
     def links(self, config: Config) -> Iterator[Link]:
         yield same(_TABLE, "embedding.weight")
-        if not config["tie_word_embeddings"]:
+        if not self._tied(config):
             yield from linear(_HEAD.removesuffix(".weight"), "head")
         stacks = (
             ("encoder", "blocks", config["num_layers"]),
-            ("decoder", "decoder_blocks", self._decoder_depth(config)),
+            ("decoder", "decoder_blocks", config["num_decoder_layers"]),
         )
         for theirs_of, ours_of, depth in stacks:
             table = f"{theirs_of}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
@@ -124,7 +103,7 @@ class T5(Architecture):
                 yield from linear(f"{theirs}.{index}.{their_name}.{short}", f"{ours}.{our_name}.{name}")
             yield from norm(f"{theirs}.{index}.layer_norm", f"{ours}.norm_{our_name}")
         index = len(parts)
-        ways = {"wi_0": "gate", "wi_1": "up"} if self._gated(config) else {"wi": "up"}
+        ways = {"wi_0": "gate", "wi_1": "up"} if config["is_gated_act"] else {"wi": "up"}
         for their_name, our_name in {**ways, "wo": "down"}.items():
             yield from linear(f"{theirs}.{index}.DenseReluDense.{their_name}", f"{ours}.mlp.{our_name}")
         yield from norm(f"{theirs}.{index}.layer_norm", f"{ours}.norm_mlp")
