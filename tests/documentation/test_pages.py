@@ -73,7 +73,7 @@ def test_the_commands_of_a_page_exist(page: str) -> None:
             continue
         assert name in PANEL_OF, call
         command = group.commands[name]
-        options = {option for parameter in command.params for option in parameter.opts}
+        options = {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
         given = {argument.partition("=")[0] for argument in arguments if argument.startswith("--")}
         assert given <= {*options, "--help"}, call
 

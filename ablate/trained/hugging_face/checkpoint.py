@@ -79,9 +79,7 @@ def understand(plain: Mapping[str, Any], where: str) -> Imported:
             where=where,
             expected=f"one of {', '.join(known)}",
             got=repr(kind),
-            remedy=f"Write `{alike[0]}`."
-            if alike
-            else "`ablate kinds` lists the parts that a model may be written of.",
+            remedy=f"Write `{alike[0]}`." if alike else "`ablate kinds` lists the parts that make a model here.",
         )
     if plain.get("quantization_config"):
         raise DataError(
@@ -91,13 +89,13 @@ def understand(plain: Mapping[str, Any], where: str) -> Imported:
             remedy="Save the model with its weights dequantised (`transformers`, `from_pretrained`, `dequantize`).",
         )
     for name, value in plain.items():
-        if isinstance(value, int) and abs(value) > (
-            _MOST_LAYERS if "layers" in name or name == "n_layer" else _LARGEST
-        ):
+        most = next((most for parts, most in _MOST if any(part in name for part in parts)), _LARGEST)
+        if isinstance(value, int) and abs(value) > most:
             raise DataError(
                 f"`{name}` is too large for a model",
                 where=where,
-                got=str(value),
+                expected=f"at most {most:,}",
+                got=str(value)[:40],
                 remedy="Restore the file from a copy.",
             )
     try:
@@ -120,7 +118,9 @@ def understand(plain: Mapping[str, Any], where: str) -> Imported:
     )
 
 
-_LARGEST, _MOST_LAYERS = 2**40, 10_000
+_MOST = ((("layer", "experts"), 10_000), (("dim", "size", "rank", "heads", "embd"), 2**24))
+"""Parts of names of settings, and the largest value of such a setting."""
+_LARGEST = 2**40
 
 
 def _bare(name: str) -> str:
@@ -135,7 +135,7 @@ def _understood(plain: Mapping[str, Any], where: str) -> Imported:
     vocabulary, context = config["vocab_size"], architecture.context(config)
     for name, size in (("vocab_size", vocabulary), ("max_position_embeddings", context)):
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise config.refuse(name, "a number of at least 1 can be read", got=size)
+            raise config.refuse(name, "a whole number of at least 1 can be read", got=size)
     architecture.tied(config)
     config.check_read(architecture.inert)
     spec.check_context(context)
@@ -313,7 +313,7 @@ def _json(path: Path, what: str) -> dict[str, Any]:
         raise DataError(
             f"there is no `{path.name}`", where=str(path.parent), expected=what, remedy="Name such a folder."
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"this cannot be read ({error})", where=str(path), remedy="Restore it from a copy.") from None
     if not isinstance(plain, dict):
         raise DataError("this is no mapping", where=str(path), remedy="Restore it from a copy.")

@@ -90,7 +90,8 @@ class Config:
         own = self._fields.names.get(name, name)
         self._read.add(own)
         if own not in self._values:
-            raise DataError(f"`{name}` is missing", where=self.where, remedy=_INSTALL)
+            remedy = "Take the file that belongs to the weights." if has_classes() else _INSTALL
+            raise DataError(f"`{name}` is missing", where=self.where, remedy=remedy)
         return self._values[own]
 
     def get(self, name: str) -> Any:
@@ -266,6 +267,7 @@ _SCALINGS: dict[str, Callable[[Number, Mapping[str, Any]], dict[str, Any]]] = {
 """Their scalings of rotary frequencies to ours."""
 
 
+@functools.cache
 def has_classes() -> bool:
     """Whether the configuration classes of `transformers` can be asked."""
     if missing_packages("transformers"):
