@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import torch
 from pydantic import ValidationError
-from torch import nn
+from torch import Tensor, nn
 
 from ablate.analysis.text import plural
 from ablate.contracts.contract import Contract, Finding, by_name, round_trips_through_json
@@ -246,13 +246,17 @@ def isolates_pack_members(spec: MixerSpec, context: LayerContext) -> Iterator[st
 
 
 def ignores_padding(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
-    """Values at padded positions do not change real positions; an all-real mask gives the result without a mask."""
+    """Values at padded positions do not change real positions; an all-real mask gives the result without a mask.
+
+    A text that is padding only makes no result and no gradient infinite, also in training.
+    """
     length = context.context
     mixer = _mixer(spec, context, [0])
     position = torch.arange(length)
-    right, left, none = position < (length + 1) // 2, position >= length // 2, position >= 0
-    real = torch.stack([right, left, none])[None]
-    x, other = (noise(name, 1, 3, length, context.width) for name in ("input", "other"))
+    right, left, none, all_padding = position < (length + 1) // 2, position >= length // 2, position >= 0, position < 0
+    real = torch.stack([right, left, none, all_padding])[None]
+    x, other = (noise(name, 1, 4, length, context.width) for name in ("input", "other"))
+    yield from _not_finite(mixer, x, real)
     y = mixer(x, real)
     moved = (y - mixer(torch.where(real[..., None], x, other), real))[real]
     if moved.abs().max() > TOLERANCE:
@@ -281,9 +285,26 @@ def reads_another_sequence(spec: MixerSpec, context: LayerContext) -> Iterator[s
     off = gap(mixer(x, None, memory, real), mixer(x, None, torch.where(real[..., None], memory, other), real))
     if off > TOLERANCE:
         yield f"changing padded tokens of the other sequence moved the output by {off:.2g}"
+    yield from _not_finite(mixer, x, None, memory, real & (torch.arange(2)[:, None] == 1))  # nothing to see in one row
     changed = mixer(torch.where(torch.arange(rows)[:, None] == rows - 1, other_x, x), None, memory)
     if rows > 1 and gap(y[:, :, :-1], changed[:, :, :-1]) > TOLERANCE:
         yield "changing the last row moved rows before it"
+
+
+def _not_finite(mixer: nn.Module, *inputs: Tensor | None) -> Iterator[str]:
+    """What is not finite for inputs with a text that is padding only, in evaluation and in training."""
+    for mode in (False, True):
+        mixer.train(mode).zero_grad()
+        y = mixer(*inputs)
+        y = y if isinstance(y, Tensor) else y[0]  # without published tensors
+        if y.requires_grad:
+            y.sum().backward()  # type: ignore[no-untyped-call]
+        trained = [(name, one.grad) for name, one in mixer.named_parameters() if one.grad is not None]
+        gradients = [name for name, gradient in trained if not gradient.isfinite().all()]
+        if not y.isfinite().all() or gradients:
+            what = f"gradients of {', '.join(gradients)}" if gradients else "results"
+            yield f"a text that is padding only gave {what} that are not finite{' in training' if mode else ''}"
+    mixer.eval()
 
 
 def _takes(spec: MixerSpec, context: LayerContext) -> bool:

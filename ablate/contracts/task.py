@@ -96,17 +96,24 @@ def draws_batches_by_seed_and_step(spec: TaskSpec, context: TaskContext) -> Iter
 
 
 def has_shorter_inputs(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
-    """If it says that inputs may have fewer tokens, they have as many as are asked for, and have a loss."""
+    """If it says that inputs may have fewer tokens, they have as many as are asked for, the same tensors as whole
+    inputs, and a loss; those of the whole length are the whole inputs."""
     if not spec.shortens:
         return
     with _opened(spec) as task:
-        length = (task.shape.context + 1) // 2
+        whole, context_length = task.train_batch(3, 2, context.batch_size), task.shape.context
+        if not _equal(whole, task.shorter_batch(3, 2, context.batch_size, context_length)):
+            yield "a shorter batch with inputs of the whole length is not `train_batch`"
+        length = (context_length + 1) // 2
         once, again = (task.shorter_batch(3, 2, context.batch_size, length) for _ in range(2))
         if once["inputs"].shape != (context.batch_size, length):
             yield f"{length} tokens were asked for, and `inputs` are of shape {tuple(once['inputs'].shape)}"
             return
         if not _equal(once, again):
             yield "the same seed and step gave another shorter batch"
+        if once.keys() != whole.keys():
+            yield f"shorter batches have {', '.join(sorted(once))}, and whole ones {', '.join(sorted(whole))}"
+            return
         loss = task.loss(task.outputs(_model(spec, task, context, [0]), _packed(once, 1)).float(), _packed(once, 1))
         if not loss.isfinite().all():
             yield f"the loss of shorter inputs is {loss.tolist()}"

@@ -116,7 +116,8 @@ class ModelSpec(Spec):
     logit_cap: float | None = Field(default=None, gt=0)
     """c: the logits of tokens z become c·tanh(z/c) (Gemma 2, arXiv:2408.00118, eq. 1)."""
     z_loss: float = Field(default=0.0, ge=0)
-    """Weight of a loss, the mean of (log Σ exp z)² over the tokens, in training alone (PaLM, arXiv:2204.02311, §5)."""
+    """Weight of a loss, the mean of (log Σ exp z)² over the outputs that the loss of the task reads, in training alone
+    (PaLM, arXiv:2204.02311, §5)."""
     multi_token: MultiTokenSpec | None = None
     """Tokens after the next one that are predicted too, in training alone."""
     final_norm: Norm = default_kind(NormSpec)

@@ -104,6 +104,8 @@ class Task(ABC):
     def shorter_batch(self, seed: int, step: int, batch_size: int, length: int) -> Batch:
         """As `train_batch`, with inputs of fewer tokens than the context. Tasks with `TaskSpec.shortens` override it.
 
+        It has the same tensors as `train_batch`; best both call one function that makes them.
+
         Args:
             seed: Of the trial.
             step: The step.
@@ -141,6 +143,14 @@ class Task(ABC):
         """
         inputs = batch["inputs"]
         return inputs.new_full((inputs.shape[0],), inputs.shape[1])
+
+    def scored(self, batch: Batch) -> torch.Tensor | None:
+        """Which outputs `loss` reads, booleans [K, B, T], for a batch with axes [K, B]; None if it reads all.
+
+        Losses that a model adds over its outputs, such as the z-loss, are means over these. Default: `padding` of the
+        batch, if it has any. Tasks whose loss ignores other outputs override this.
+        """
+        return batch.get("padding")
 
     @abstractmethod
     def metrics(self, sums: dict[str, list[Any]]) -> dict[str, list[float]]:

@@ -98,7 +98,8 @@ class VariantSpec(Spec):
                 ("training", "context_growth"),
                 growth.kind_name(),
                 f"the inputs of the task {self.task.kind_name()} are whole, and lose their answer when they are cut",
-                "Leave `context_growth` out, or choose the task `language_model` or `masked_language_model`.",
+                "Leave `context_growth` out, or choose the task `language_model`, `language_mixture` or"
+                " `masked_language_model`.",
             )
         try:
             growth.check(self.task.length)

@@ -59,6 +59,7 @@ class LanguageMixtureSpec(TaskSpec):
     """
 
     model_families: ClassVar[frozenset[str]] = frozenset({"decoder"})
+    shortens: ClassVar[bool] = True
 
     kind: Literal["language_mixture"] = "language_mixture"
     """Predict the next token of text from several sources."""
@@ -210,14 +211,18 @@ class LanguageMixture(Task):
         return np.searchsorted(bounds, points / 2.0**64, side="right").astype(np.int64)
 
     def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
-        """Windows of the sources in turn, at uniform random positions: `inputs` and `targets`, int64 [B, T]."""
+        """Windows of the sources in turn, at uniform random positions, in the format of `LanguageModel.as_batch`."""
+        return self.shorter_batch(seed, step, batch_size, self.shape.context)
+
+    def shorter_batch(self, seed: int, step: int, batch_size: int, length: int) -> Batch:
+        """As `train_batch`, with the beginnings of the same windows: inputs of `length` tokens."""
         sources = self.sources_of(seed, step * batch_size, batch_size)
         windows = np.zeros((batch_size, self.shape.context + 1), dtype=np.int64)
         for number, (name, part) in enumerate(self.parts.items()):
             rows = sources == number
             if count := int(rows.sum()):
                 windows[rows] = part.train_windows(f"{self.fingerprint}/{seed}/{step}/{batch_size}/{name}", count)
-        return self._first.as_batch(windows)
+        return self._first.as_batch(windows[:, : length + 1])
 
     def validation_batches(self, batch_size: int) -> Iterator[Batch]:
         """The same windows at each call, those of the sources spread evenly.

@@ -111,13 +111,12 @@ class LanguageModel(Text):
         self._separate = spec.separate_documents
         self._downstream = spec.downstream
 
-    def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
-        """Windows at uniform random positions: `inputs` and `targets`, int64 [B, T]."""
-        return self.as_batch(self.train_windows(f"{self.fingerprint}/{seed}/{step}/{batch_size}", batch_size))
+    def as_batch(self, windows: NDArray[np.int64], name: str = "") -> Batch:
+        """Windows [B, T + 1] as `inputs` and `targets`, int64 [B, T], and `documents`, int32 [B, T], if separate."""
+        import torch
 
-    def as_batch(self, windows: NDArray[np.int64]) -> Batch:
-        """Windows [B, T + 1] as `inputs` and `targets`, and `documents`, int32 [B, T], if these are separate."""
-        batch = _shifted(windows)
+        tokens = torch.from_numpy(windows)
+        batch = {"inputs": tokens[:, :-1].contiguous(), "targets": tokens[:, 1:].contiguous()}
         if self._separate:
             ends = batch["inputs"] == self.tokenizer.end_of_document
             batch["documents"] = ends.cumsum(1).int()
@@ -127,11 +126,6 @@ class LanguageModel(Text):
         """Logits [K, B, T, V]."""
         outputs: torch.Tensor = model(batch["inputs"], batch.get("documents"))
         return outputs
-
-    def shorter_batch(self, seed: int, step: int, batch_size: int, length: int) -> Batch:
-        """The first `length` tokens of the inputs and targets of `train_batch`."""
-        windows = self.train_windows(f"{self.fingerprint}/{seed}/{step}/{batch_size}", batch_size)
-        return _shifted(windows[:, : length + 1])
 
     def validation_batches(self, batch_size: int) -> Iterator[Batch]:
         """The same windows at each call, without repeated targets: as `train_batch`, with `target_bytes`, int64 [B].
@@ -303,13 +297,6 @@ class _KeyCounts:
             indices[self._distinct[indices] != keys] = -1
         self.counts += np.bincount(indices[indices >= 0], minlength=self.counts.size)
         return indices
-
-
-def _shifted(windows: NDArray[np.int64]) -> Batch:
-    import torch
-
-    tokens = torch.from_numpy(windows)
-    return {"inputs": tokens[:, :-1].contiguous(), "targets": tokens[:, 1:].contiguous()}
 
 
 def perplexity(loss: float) -> float:

@@ -85,16 +85,6 @@ class MaskedLanguageModel(Text):
         """The id of the mask."""
         return self.shape.vocabulary - 1
 
-    def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
-        """Windows at uniform random positions: `inputs` [B, T], `positions` and `targets` [B, M], int64."""
-        name = f"{self.fingerprint}/{seed}/{step}/{batch_size}"
-        return self._mask_tokens(self.train_windows(name, batch_size), f"{name}/hidden")
-
-    def shorter_batch(self, seed: int, step: int, batch_size: int, length: int) -> Batch:
-        """The first `length` tokens of the windows of `train_batch`; the share that is masked is the same."""
-        name = f"{self.fingerprint}/{seed}/{step}/{batch_size}"
-        return self._mask_tokens(self.train_windows(name, batch_size)[:, :length], f"{name}/hidden")
-
     def validation_batches(self, batch_size: int) -> Iterator[Batch]:
         """The same windows with the same masks at each call, in the format of `train_batch`."""
         return self._batches("validation", batch_size)
@@ -113,6 +103,11 @@ class MaskedLanguageModel(Text):
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Mean cross entropy of the hidden tokens in nats: outputs [K, B, T, V], targets [K, B, M] -> [K]."""
         return nats(_at(outputs, batch), batch["targets"], self.spec.label_smoothing).mean(1)
+
+    def scored(self, batch: Batch) -> torch.Tensor:
+        """The outputs at masked positions."""
+        nothing = batch["inputs"].new_zeros(()).bool().expand(batch["inputs"].shape)
+        return nothing.scatter(2, batch["positions"], True)
 
     def measure(self, outputs: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
         """Totals of `nats`, `right` and `tokens`, float64 [K]."""
@@ -143,13 +138,17 @@ class MaskedLanguageModel(Text):
         return {"unigram": {name: value for name, (value,) in self.metrics(sums).items()}}
 
     def _masked_windows(self, split: str) -> Batch:
-        return self._mask_tokens(self.windows(split), f"{self.fingerprint}/{split}/hidden")
+        return self.as_batch(self.windows(split), f"{self.fingerprint}/{split}")
 
-    def _mask_tokens(self, windows: NDArray[np.int64], name: str) -> Batch:
+    def as_batch(self, windows: NDArray[np.int64], name: str) -> Batch:
+        """Windows [B, T], partly masked, as `inputs` [B, T], `positions` and `targets` [B, M], int64.
+
+        The share of the tokens that is masked is the same for all lengths.
+        """
         import torch
 
         batch, tokens = windows.shape
-        draws = Draws(name)
+        draws = Draws(f"{name}/hidden")
         masked_count = min(tokens, max(1, round(self._hidden_share * tokens)))
         positions = np.sort(draws.subsets(tokens, masked_count, batch), axis=1)
         targets = np.take_along_axis(windows, positions, axis=1)

@@ -97,7 +97,11 @@ class Probe(Task):
 
     def loss_terms(self, batch: Batch) -> torch.Tensor:
         """The number of scored tokens."""
-        return (batch["targets"] != UNSCORED).flatten(1).sum(1)
+        return self.scored(batch).flatten(1).sum(1)
+
+    def scored(self, batch: Batch) -> torch.Tensor:
+        """The outputs with a target."""
+        return batch["targets"] != UNSCORED
 
     def measure(self, outputs: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
         """Totals of `nats`, `right` and `scored`, float64 [K]."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,9 @@ from ablate.tasks.random_stream import Draws
 from ablate.tasks.sourced import TokenizedSpec
 from ablate.tasks.sources import TEST, Address, SourceDocument
 from ablate.tasks.tokenizers import ReiterableTexts, Tokenizer
+
+if TYPE_CHECKING:
+    from ablate.tasks.base import Batch
 
 CODE_VERSION = 1
 """Part of the key of prepared data. Increment it when reading, splitting or tokenizing changes."""
@@ -270,6 +273,20 @@ class Text(Task):
 
     def codec(self) -> Tokenizer:
         return self.tokenizer
+
+    def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
+        """Windows at uniformly random positions, as `as_batch` makes them."""
+        return self.shorter_batch(seed, step, batch_size, self.shape.context)
+
+    def shorter_batch(self, seed: int, step: int, batch_size: int, length: int) -> Batch:
+        """As `train_batch`, with the beginnings of the same windows: inputs of `length` tokens."""
+        name = f"{self.fingerprint}/{seed}/{step}/{batch_size}"
+        windows = self.train_windows(name, batch_size)
+        return self.as_batch(windows[:, : length + self._window - self.shape.context], name)
+
+    @abstractmethod
+    def as_batch(self, windows: NDArray[np.int64], name: str) -> Batch:
+        """The batch of windows [B, W] or of their beginnings; what is random is a pure function of `name`."""
 
     def train_windows(self, name: str, batch_size: int) -> NDArray[np.int64]:
         """Windows at uniformly random positions, which are a pure function of `name`, [B, W]."""

@@ -205,6 +205,10 @@ class Translation(Task):
         """The number of target tokens."""
         return _count(batch["targets"])
 
+    def scored(self, batch: Batch) -> torch.Tensor:
+        """The outputs at target tokens."""
+        return batch["targets"] != UNSCORED
+
     def measure(self, outputs: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
         """Totals of `nats`, `right` and `tokens`, float64 [K]."""
         targets = batch["targets"]

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from ablate.nn.model.block import Block
 from ablate.nn.model.encoder_decoder import DecoderBlock
+from ablate.nn.pack import numbers_documents
 
 SAMPLE_TOKENS = 32
 """Number of tokens of the sample that are used: its first tokens."""
@@ -67,12 +68,12 @@ def weight_norms(model: nn.Module) -> dict[str, list[float]]:
 
 
 def mixing_maps(model: nn.Module, run: Callable[[], object], tokens: int = SAMPLE_TOKENS) -> dict[str, Tensor]:
-    """The mixing map of every mixer, [K, T, T] (for cross-attention: target by source).
+    """The mixing map of every mixer, [K, T, T] (for cross-attention: target by source), of the real tokens.
 
     Args:
         model: Model of K members.
-        run: Runs the model on one sequence, [K, 1, T].
-        tokens: Number of tokens of the inputs that are used: the first ones.
+        run: Runs the model on one sequence, [K, 1, T], with equal padding for all members.
+        tokens: Number of tokens of the inputs that are used: the first ones. Padding after them is left out.
     """
     mixers = {f"{layer} {name}": getattr(block, name) for layer, block in _layers(model) for name in _MIXERS
               if hasattr(block, name)}  # fmt: skip
@@ -101,12 +102,17 @@ def _captured_calls(mixers: dict[str, nn.Module], run: Callable[[], object]) -> 
 
 
 def _map(mixer: nn.Module, call: tuple[Any, ...], tokens: int) -> Tensor:
-    """The map of one mixer. Sequence i of the batch yields row i."""
+    """The map of one mixer, of real tokens to real tokens. Sequence i of the batch yields row i."""
     given, shared = call
-    rows, width = min(tokens, given[0].shape[2]), given[0].shape[3]
-    inputs = [None if tensor is None else _cut(tensor, tokens, rows) for tensor in given]
-    more = {"shared": tuple(_cut(tensor, tokens, rows) for tensor in shared)} if shared else {}
-    x = inputs[2] if len(inputs) > 2 else inputs[0]  # cross-attention mixes the tokens of its memory
+    given = (*given, None, None, None)[:4]  # the input and, in cross-attention, the memory, each with its padding
+    to = _real(given[0], given[1], tokens)
+    of = to if given[2] is None else _real(given[2], given[3], tokens)
+    rows, width = int(to[-1]) + 1, given[0].shape[3]
+    until = (rows, rows, int(of[-1]) + 1, int(of[-1]) + 1)
+    inputs = [None if one is None else _cut(one, last, rows) for one, last in zip(given, until, strict=True)]
+    inputs = inputs if given[2] is not None else inputs[:2]
+    more = {"shared": tuple(_cut(tensor, rows, rows) for tensor in shared)} if shared else {}
+    x = inputs[0] if given[2] is None else inputs[2]  # cross-attention mixes the tokens of its memory
     assert x is not None
     x.requires_grad_()
     index = torch.arange(rows, device=x.device)
@@ -121,7 +127,15 @@ def _map(mixer: nn.Module, call: tuple[Any, ...], tokens: int) -> Tensor:
             if gradient is not None:
                 squares += gradient.square().sum(-1)
     norms: Tensor = (squares / min(width, DIRECTIONS)).sqrt()
-    return norms
+    return norms[:, to][:, :, of]
+
+
+def _real(x: Tensor, padding: Tensor | None, tokens: int) -> Tensor:
+    """Positions of the real tokens among the first ones of x [K, 1, T, D]; the first token if there are none."""
+    if padding is None or numbers_documents(padding):
+        return torch.arange(min(tokens, x.shape[2]), device=x.device)
+    real = padding[0, 0, :tokens].nonzero().flatten()
+    return real if len(real) else torch.zeros(1, dtype=torch.int64, device=x.device)
 
 
 def _cut(given: Tensor, tokens: int, rows: int) -> Tensor:

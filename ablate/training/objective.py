@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from ablate.nn.model.chunks import chunked_logits, sum_of_chunks
 from ablate.nn.model.stack import TokenHead
-from ablate.nn.pack import Batchwise, add_loss, auxiliary_losses, recomputing
+from ablate.nn.pack import Batchwise, Scored, add_loss, auxiliary_losses, recomputing, scoring
 from ablate.nn.pack.parts import Parts, in_parts
 from ablate.spec.training import TrainingSpec
 from ablate.tasks.base import Task
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 Contexts = Callable[[], AbstractContextManager[object]]
 """Makes a context for one forward pass: precision, and the random streams of the members."""
+
+
+_SCORED = "scored"
+"""The name of the mask of scored outputs among the tensors of a chunk."""
 
 
 class Objective:
@@ -64,7 +69,7 @@ class Objective:
         rows = batch["inputs"].shape[1] if self._task.uneven_batches else self._training.rows_at_once
         batchwise = self._batchwise_modules(model)
         if self._ranks.count == 1 and rows == batch["inputs"].shape[1]:
-            loss = self._backward_of_part(model, batch)
+            loss = self._backward_of_part(model, batch, batch)
         else:
             pieces = list(cut(self._ranks.rows(batch), rows))
             loss = self._ranks.total(self._backward_of_parts(model, pieces, batch, batchwise, random))
@@ -87,49 +92,58 @@ class Objective:
         batchwise: list[Batchwise],
         random: list[torch.Generator],
     ) -> Tensor:
-        parts = Parts(len(pieces) * self._ranks.count)
-        if any(module.needs_first_pass() for module in batchwise):
+        parts = Parts()
+        shares = [piece["inputs"].shape[1] / batch["inputs"].shape[1] for piece in pieces]
+        padded = any(values.dtype == torch.bool for values in batch.values())
+        if any(module.needs_first_pass(padded) for module in batchwise):
             before = [generator.get_state() for generator in random]
-            for piece in pieces:
-                with torch.no_grad(), in_parts(parts):
+            for piece, share in zip(pieces, shares, strict=True):
+                with torch.no_grad(), in_parts(parts, share):
                     self._outputs(model, piece)
             for generator, state in zip(random, before, strict=True):
                 generator.set_state(state)
             for statistic in parts.sums.values():
                 self._ranks.total(statistic)
         parts.gathers = False
-        terms = self._task.loss_terms(batch)
         losses = []
-        for piece in pieces:
-            with in_parts(parts):
-                losses.append(
-                    self._backward_of_part(model, piece, self._task.loss_terms(piece) / terms, 1 / parts.count)
-                )
+        for piece, share in zip(pieces, shares, strict=True):
+            with in_parts(parts, share):
+                losses.append(self._backward_of_part(model, piece, batch, share))
         return torch.stack(losses).sum(0)
 
-    def _backward_of_part(
-        self, model: nn.Module, batch: Batch, share: Tensor | None = None, share_of_others: float = 1.0
-    ) -> Tensor:
+    def _backward_of_part(self, model: nn.Module, part: Batch, batch: Batch, share: float = 1.0) -> Tensor:
         """Gradients of a part of a batch.
 
         Args:
             model: Model of K members.
-            batch: The part.
-            share: The weight of the loss of the task, [K].
-            share_of_others: The weight of auxiliary losses, which are means over all tokens.
+            part: The part.
+            batch: The whole batch.
+            share: The share of its rows that the part has: the weight of auxiliary losses.
 
         Returns:
-            The weighted loss of the task, [K].
+            The loss of the task, [K], weighted by the number of its terms.
         """
-        with auxiliary_losses() as others:
-            outputs = self._outputs(model, batch)
-            loss = self._loss(model, outputs, batch)
-        if share is not None:
-            loss = loss * share
-            others = [other * share_of_others for other in others]
+        scored, followed = self._scored(model, part, batch, share)
+        with auxiliary_losses() as others, scoring(scored, followed):
+            outputs = self._outputs(model, part)
+            loss = self._loss(model, outputs, part, scored)
+        if part is not batch:
+            loss = loss * (self._task.loss_terms(part) / self._task.loss_terms(batch))
+            others = [other * share for other in others]
         # Members share no parameter, so the gradient of the sum is each member's own.
         sum(others, loss).sum().backward()  # type: ignore[no-untyped-call]
         return loss.detach()
+
+    def _scored(self, model: nn.Module, part: Batch, batch: Batch, share: float) -> tuple[Scored | None, Scored | None]:
+        """The arguments of `scoring`, if the model adds losses over its outputs."""
+        if not isinstance(model, TokenHead) or not (model.spec.z_loss or model.spec.multi_token):
+            return None, None
+        mask, whole, followed = self._task.scored(part), self._task.scored(batch), None
+        if mask is None or whole is None or mask.dtype != torch.bool:
+            return None, None
+        if model.spec.multi_token is not None:
+            followed = Scored(_followed(mask, part), _followed(whole, batch), share)
+        return Scored(mask, whole, share), followed
 
     def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         """Logits, or features [K, B, T, D] if logits are computed in chunks."""
@@ -140,7 +154,7 @@ class Objective:
             outputs: Tensor = self._task.outputs(model, batch)
         return outputs
 
-    def _loss(self, model: nn.Module, outputs: Tensor, batch: Batch) -> Tensor:
+    def _loss(self, model: nn.Module, outputs: Tensor, batch: Batch, scored: Scored | None) -> Tensor:
         """The loss of the task, [K]; the loss of the size of the logits is added in chunks too."""
         chunk = self._training.loss_chunk
         if chunk is None:
@@ -151,17 +165,21 @@ class Objective:
             whole = {"targets": batch["targets"].flatten(1)}
             features, size = outputs.flatten(1, 2), chunk
         else:
-            whole, features, size = batch, outputs, _rows(chunk, outputs)
+            whole, features, size = dict(batch), outputs, _rows(chunk, outputs)
+        if scored is not None:
+            whole[_SCORED] = scored.mask.flatten(1) if self._task.tokenwise else scored.mask
         names, values = list(whole), list(whole.values())
         count = features.shape[1]
 
         def part(x: Tensor, *tensors: Tensor) -> Tensor:
             """The share of a chunk in the loss of the task and in that of the logits' size, [2, K]."""
-            weight = x.shape[1] / count
+            weight, within = x.shape[1] / count, None
             piece = dict(zip(names, tensors, strict=True))
             if self._task.tokenwise:  # one row with all tokens
                 x, piece = x.unsqueeze(1), {name: values.unsqueeze(1) for name, values in piece.items()}
-            with auxiliary_losses() as others, self._contexts():
+            if scored is not None:
+                weight, within = 1.0, replace(scored, mask=piece.pop(_SCORED))
+            with auxiliary_losses() as others, scoring(within), self._contexts():
                 logits = head.logits_of_features(x)
             loss = self._task.loss(logits.float(), piece) * (self._task.loss_terms(piece) / terms)
             return torch.stack([loss, sum(others, torch.zeros_like(loss)) * weight])
@@ -194,6 +212,12 @@ class Objective:
             for name, total in self._task.measure(logits.float(), piece).items():
                 sums[name] = sums[name] + total if name in sums else total
         return sums
+
+
+def _followed(scored: Tensor, batch: Batch) -> Tensor:
+    """Which outputs of `scored` [K, B, T] stand before a real token of the input, [K, B, T - 1]."""
+    padding = batch.get("padding")
+    return scored[:, :, :-1] if padding is None else scored[:, :, :-1] & padding[:, :, 1:]
 
 
 def _rows(chunk: int, features: Tensor) -> int:

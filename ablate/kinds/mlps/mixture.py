@@ -3,7 +3,7 @@
 s = softmax(W_r x) or σ(W_r x); top(x) are the k experts with the largest s + b; p_e = s_e, divided by their sum if
 `normalise`, times `scale`. No token is dropped. Two methods balance the load of the experts: a loss c·E·Σ_e f_e P_e,
 where f_e is the number of assignments to expert e per token and P_e the mean of s_e/Σs; or a bias b without gradient,
-to which γ·sign(mean load - load_e) is added after each step.
+to which γ·sign(mean load - load_e) is added after each step. Padding counts in none of them.
 
 - Switch Transformers (arXiv:2101.03961), eqs 4 to 6; https://arxiv.org/abs/2101.03961
 - ST-MoE (arXiv:2202.08906), Eq. 5, the loss on the router's logits; https://arxiv.org/abs/2202.08906
@@ -35,7 +35,9 @@ from ablate.nn.pack import (
     gathers,
     is_second_pass,
     linear,
-    of_whole_batch,
+    part_share,
+    real_mask,
+    sum_over_parts,
     zeros,
 )
 from ablate.spec.activation import KEPT, LABELS, Activation
@@ -92,7 +94,8 @@ class MixtureSpec(MLPSpec):
     balance_rate: float = Field(default=0.0, ge=0)
     """γ, change of the bias b after each step; 0 for no bias."""
     z_loss: float = Field(default=0.0, ge=0)
-    """Weight of the mean of (log Σ exp of the router's logits)², used only in training."""
+    """Weight of the mean of (log Σ exp of the router's logits)² over the tokens that are no padding, used only in
+    training."""
 
     @model_validator(mode="after")
     def _can_choose(self) -> Self:
@@ -225,7 +228,7 @@ class ExpertMixture(Batchwise):
         super().__init__()
         self.spec = spec
         self._load: Tensor | None = None
-        """Assignments to each expert per token, [K, E], summed over the forward passes of this step."""
+        """Assignments to each expert, [K, E], summed over the forward passes of this step."""
         self.router = linear(context, context.width, spec.experts, bias=spec.router_bias)
         self.choice = ChoiceBias(context.pack, spec.experts) if spec.balance_rate else None
         self.experts = Experts(spec, context)
@@ -263,24 +266,40 @@ class ExpertMixture(Batchwise):
         return scores.topk(spec.active, -1).indices
 
     def balance(self, logits: Tensor, scores: Tensor, chosen: Tensor) -> None:
-        """In training: add the losses of the router, and count the tokens of each expert."""
-        spec = self.spec
-        if spec.z_loss and collects_losses():
-            add_loss(spec.z_loss * logits.logsumexp(-1).square().mean(-1))
-        if not (spec.balance_rate or (spec.balance_loss and (collects_losses() or gathers()))):
+        """In training: add the losses of the router, and count the tokens of each expert; padding does not count."""
+        spec, mask = self.spec, real_mask()
+        if not (spec.balance_rate or ((spec.balance_loss or spec.z_loss) and (collects_losses() or gathers()))):
             return
         pack, tokens, _ = chosen.shape
-        once = torch.ones((), dtype=scores.dtype, device=scores.device).expand(pack, tokens * spec.active)
-        load = scores.new_zeros(pack, spec.experts).scatter_add(-1, chosen.flatten(1), once) / tokens
-        if spec.balance_loss:
-            shares = (scores / scores.sum(-1, keepdim=True)).mean(1)
-            add_loss(spec.balance_loss * spec.experts * (of_whole_batch(self, load) * shares).sum(-1))
+        real = scores.new_ones(()).expand(pack, tokens) if mask is None else mask.flatten(1).to(scores.dtype)
+        once = real.unsqueeze(-1).expand(-1, -1, spec.active).flatten(1)
+        load = scores.new_zeros(pack, spec.experts).scatter_add(-1, chosen.flatten(1), once)
         if self.choice is not None and not gathers() and not is_second_pass():
             self._load = load if self._load is None else self._load + load
+        batch_load, count = load, real.sum(-1, keepdim=True)
+        if self.needs_first_pass(padded=mask is not None):
+            batch_load, count = sum_over_parts(self, torch.cat([load, count], -1)).split([spec.experts, 1], -1)
+        count = count.clamp(min=1)
 
-    def needs_first_pass(self) -> bool:
-        """Whether the loss that balances the load, a product of two means over the batch, is used."""
-        return self.spec.balance_loss > 0
+        def mean(values: Tensor) -> Tensor:
+            """Values [K, N, ...] to their mean over real tokens; in a part of a batch, see `Scored.count`."""
+            if mask is None:
+                return values.mean(1)
+            return torch.einsum("kn...,kn->k...", values, real / (count * part_share()))
+
+        if spec.z_loss:
+            add_loss(spec.z_loss * mean(logits.logsumexp(-1).square()))
+        if spec.balance_loss:
+            shares = mean(scores / scores.sum(-1, keepdim=True))
+            add_loss(spec.balance_loss * spec.experts * (batch_load / count * shares).sum(-1))
+
+    def needs_first_pass(self, padded: bool) -> bool:
+        """Whether a loss is used that a part of a batch cannot compute alone.
+
+        The loss that balances the load is a product of two means over the batch; with padding every mean needs the
+        number of real tokens of the batch.
+        """
+        return self.spec.balance_loss > 0 or (padded and self.spec.z_loss > 0)
 
     @torch.no_grad()
     def end_step(self, total: Callable[[Tensor], Tensor] = lambda value: value) -> None:

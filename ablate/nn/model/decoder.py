@@ -11,7 +11,7 @@ from ablate.nn.model.block import Block
 from ablate.nn.model.chunks import logit_chunk
 from ablate.nn.model.prediction import FurtherToken, add_further_losses, add_token_loss, further_cost
 from ablate.nn.model.stack import TokenHead, stack_cost, token_head_cost
-from ablate.nn.pack import Shared, State, collects_losses, numbers_documents
+from ablate.nn.pack import Shared, State, collects_losses, counting, gathers, numbers_documents
 from ablate.spec.cost import Cost
 from ablate.spec.model import ModelSpec
 
@@ -35,9 +35,10 @@ class Decoder(TokenHead):
         """
         embedded = self.embed(tokens, documents=padding if numbers_documents(padding) else None)
         hidden = self.hidden(embedded, padding, tokens)
-        logits = self.logits(self.norm(hidden))
-        if self.spec.multi_token is not None and self.training and collects_losses():
-            self.look_further(tokens, embedded, hidden, logits)
+        with counting(padding):
+            logits = self.logits(self.norm(hidden))
+            if self.spec.multi_token is not None and self.training and (collects_losses() or gathers()):
+                self.look_further(tokens, embedded, hidden, logits)
         return logits
 
     def look_further(self, tokens: Tensor, embedded: Tensor, hidden: Tensor, logits: Tensor) -> None:
@@ -56,7 +57,7 @@ class Decoder(TokenHead):
         else:
             head = self.capped_logits if logit_chunk() else lambda given: given
             for ahead, weight in enumerate(weights, 2):
-                add_token_loss(weight, logits[:, :, :-ahead], tokens[:, :, ahead:], head)
+                add_token_loss(weight, ahead, logits, tokens, head)
 
     def logits_of_hidden(self, hidden: Tensor) -> Tensor:
         """The output of the blocks, [K, B, T, D], to logits [K, B, T, V]."""

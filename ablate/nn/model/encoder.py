@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ablate.nn.model.classifier import Classifier, classifier_cost, pool
 from ablate.nn.model.stack import Stack, TokenHead, stack_cost, token_head_cost
-from ablate.nn.pack import Packed, zeros
+from ablate.nn.pack import Packed, counting, zeros
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.model import HeadSpec, ModelSpec
@@ -24,7 +24,8 @@ class MaskedEncoder(TokenHead):
 
     def forward(self, tokens: Tensor, padding: Tensor | None = None) -> Tensor:
         """Token ids [K, B, T] to logits [K, B, T, V]; `padding` [K, B, T] is True where a token is real."""
-        return self.logits(self.mix(self.embed(tokens), padding))
+        with counting(padding):
+            return self.logits(self.mix(self.embed(tokens), padding))
 
 
 class Pooled(Stack):

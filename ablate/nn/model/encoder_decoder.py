@@ -25,7 +25,7 @@ from ablate.nn.model.stack import (
     stack_cost,
     token_head_cost,
 )
-from ablate.nn.pack import State, dropout, recomputed, recomputes, step
+from ablate.nn.pack import State, counting, dropout, recomputed, recomputes, step
 from ablate.spec.block import BlockSpec
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
@@ -65,9 +65,10 @@ class EncoderDecoder(TokenHead):
         y = self.embed(target)
         y = dropout(y, self.spec.dropout, self.training)
         for block in self.decoder_blocks:
-            inputs = y, memory, target_padding, source_padding
-            y = recomputed(block, *inputs) if recomputes() else block(*inputs)
-        return self.logits(self.decoder_norm(y))
+            inputs = block, y, memory, target_padding, source_padding
+            y = recomputed(_run, *inputs) if recomputes() else _run(*inputs)
+        with counting(target_padding):
+            return self.logits(self.decoder_norm(y))
 
     def decode_step(
         self, memory: Tensor, target: Tensor, place: int, states: States, source_padding: Tensor | None = None
@@ -79,6 +80,13 @@ class EncoderDecoder(TokenHead):
             y, state = cast(DecoderBlock, block).step(y, place, state, memory, source_padding)
             kept.append(state)
         return self.logits(self.decoder_norm(y)), tuple(kept)
+
+
+def _run(block: nn.Module, x: Tensor, memory: Tensor, padding: Tensor | None, memory_padding: Tensor | None) -> Tensor:
+    """A `DecoderBlock`, in whose statistics only the real tokens of the target count."""
+    with counting(padding):
+        y: Tensor = block(x, memory, padding, memory_padding)
+    return y
 
 
 class DecoderBlock(nn.Module):

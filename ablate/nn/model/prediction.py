@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ablate.nn.kernels.cross_entropy import cross_entropy, held
 from ablate.nn.model.block import block_cost, build_block
 from ablate.nn.model.chunks import logit_chunk, sum_of_chunks
-from ablate.nn.pack import RMSNorm, add_loss, linear
+from ablate.nn.pack import RMSNorm, add_loss, counting, linear, mean_of_scored, real_mask, scored_targets
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.model import ModelSpec
 
@@ -32,11 +32,14 @@ class FurtherToken(nn.Module):
         self.join = linear(layer_context, 2 * spec.width, spec.width)
         self.block = build_block(spec.block, layer_context)
 
-    def forward(self, embedded: Tensor, hidden: Tensor) -> Tensor:
-        """Embeddings of the following tokens and hidden states of the previous ones, both [K, B, T, D], to the same."""
+    def forward(self, embedded: Tensor, hidden: Tensor, padding: Tensor | None = None) -> Tensor:
+        """Embeddings of the following tokens and hidden states of the previous ones, both [K, B, T, D], to the same.
+
+        `padding` [K, B, T] is True where both tokens are real.
+        """
         joined = self.join(torch.cat([self.norm_embedding(embedded), self.norm_hidden(hidden)], -1))
         residual = self.block.residual
-        y: Tensor = residual.close(self.block(residual.open(joined)))
+        y: Tensor = residual.close(self.block(residual.open(joined), padding))
         return y
 
 
@@ -58,17 +61,33 @@ def add_further_losses(
         modules: One for each token after the next.
         logits: The final norm and the head, [K, ..., D] to [K, ..., V].
     """
+    real = both = real_mask()
     for ahead, (weight, module) in enumerate(zip(weights, modules, strict=True), 1):
         if tokens.shape[2] < ahead + 2:
             return
-        hidden = module(embedded[:, :, ahead:], hidden[:, :, :-1])
-        add_token_loss(weight, hidden[:, :, :-1], tokens[:, :, ahead + 1 :], logits)
+        if real is not None and both is not None:
+            both = both[:, :, :-1] & real[:, :, ahead:]
+        with counting(both):
+            hidden = module(embedded[:, :, ahead:], hidden[:, :, :-1], both)
+        add_token_loss(weight, ahead + 1, hidden, tokens, logits)
 
 
-def add_token_loss(weight: float, x: Tensor, targets: Tensor, logits: Callable[[Tensor], Tensor]) -> None:
-    """Add the mean cross entropy of targets [K, B, T], if there are any, under the `logits` of x [K, B, T, ...]."""
+def add_token_loss(weight: float, ahead: int, x: Tensor, tokens: Tensor, logits: Callable[[Tensor], Tensor]) -> None:
+    """Add the mean cross entropy of the tokens `ahead` positions later, if there are any.
+
+    Tokens that are padding, or that the loss of the task ignores, do not count.
+
+    Args:
+        weight: Of the loss.
+        ahead: How much later.
+        x: What `logits` reads, [K, B, T, ...]; positions that have no token so much later are left out.
+        tokens: Ids, [K, B, T].
+        logits: [..., D] to [..., V].
+    """
+    targets = tokens[:, :, ahead:]
     if not targets.shape[2]:
         return
+    x, scored = x[:, :, : targets.shape[2]], scored_targets(ahead)
 
     def nats(given: Tensor, expected: Tensor) -> Tensor:
         flat = logits(given).flatten(0, -2)
@@ -76,11 +95,16 @@ def add_token_loss(weight: float, x: Tensor, targets: Tensor, logits: Callable[[
         return cross_entropy(flat, expected.flatten()).view(len(expected), -1)
 
     if chunk := logit_chunk():
-        count = targets[0].numel()
-        total = sum_of_chunks(lambda *pair: nats(*pair).sum(1), chunk, x.flatten(1, 2), targets.flatten(1))
-        add_loss(weight * total / count)
+
+        def total(given: Tensor, expected: Tensor, *mask: Tensor) -> Tensor:
+            losses = nats(given, expected)
+            return (torch.where(mask[0], losses, 0) if mask else losses).sum(1)
+
+        masks = () if scored is None else (scored.mask.flatten(1),)
+        summed = sum_of_chunks(total, chunk, x.flatten(1, 2), targets.flatten(1), *masks)
+        add_loss(weight * summed / (targets[0].numel() if scored is None else scored.count))
     else:
-        add_loss(weight * nats(x, targets).mean(1))
+        add_loss(weight * mean_of_scored(nats(x, targets).view(targets.shape), scored))
 
 
 def further_cost(spec: ModelSpec, vocabulary: int, context: int, length: int) -> Cost:

@@ -27,12 +27,15 @@ from ablate.nn.pack import (
     add_loss,
     add_positions_of_documents,
     collects_losses,
+    counting,
     dropout,
     linear,
+    mean_of_scored,
     next_call,
     recomputed,
     recomputes,
     same_call,
+    scored_outputs,
 )
 from ablate.spec.cost import Cost, linear_cost, total_cost
 from ablate.spec.layer import LayerContext
@@ -136,7 +139,13 @@ class Stack(nn.Module):
     def hidden(self, x: Tensor, padding: Tensor | None, tokens: Tensor | None = None) -> Tensor:
         """[K, B, T, D] through dropout and blocks; `tokens` [K, B, T] are ids that layers may read."""
         x = dropout(x, self.spec.dropout, self.training)
-        return self.through(x, lambda block, stream, shared: block(stream, padding, shared), tokens)
+
+        def run(block: Block, stream: Tensor, shared: Shared) -> Tensor:
+            with counting(padding):  # in both passes of a block that is computed again
+                y: Tensor = block(stream, padding, shared)
+            return y
+
+        return self.through(x, run, tokens)
 
     def through(
         self, x: Tensor, run: Callable[[Block, Tensor, Shared], Tensor], tokens: Tensor | None = None
@@ -209,7 +218,7 @@ class TokenHead(Stack):
         self.head_bias = HeadBias(pack, vocabulary) if spec.head_bias else None
 
     def logits(self, x: Tensor) -> Tensor:
-        """[K, B, T, D] to [K, B, T, V]; in training the z-loss is added.
+        """[K, B, T, D] to [K, B, T, V]; in training the z-loss is added, a mean over the scored outputs.
 
         If logits are computed in chunks, this returns its input, and the loss calls `logits_of_features` by chunk.
         """
@@ -220,7 +229,7 @@ class TokenHead(Stack):
         logits = self.capped_logits(x)
         if self.spec.z_loss and self.training and collects_losses():
             whole = logits.float() if logits.itemsize < 4 else logits
-            add_loss(self.spec.z_loss * whole.logsumexp(-1).square().mean((1, 2)))
+            add_loss(self.spec.z_loss * mean_of_scored(whole.logsumexp(-1).square(), scored_outputs()))
         return logits
 
     def capped_logits(self, x: Tensor) -> Tensor:

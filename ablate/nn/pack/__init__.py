@@ -15,6 +15,15 @@ from ablate.nn.pack.attention_maps import (
     visible_tokens,
 )
 from ablate.nn.pack.auxiliary import add_loss, auxiliary_losses, collects_losses
+from ablate.nn.pack.counted import (
+    Scored,
+    counting,
+    mean_of_scored,
+    real_mask,
+    scored_outputs,
+    scored_targets,
+    scoring,
+)
 from ablate.nn.pack.documents import (
     add_positions_of_documents,
     numbers_documents,
@@ -34,7 +43,7 @@ from ablate.nn.pack.initial import (
 )
 from ablate.nn.pack.layers import Embedding, Gain, HeadGain, LayerNorm, Linear, RMSNorm, linear
 from ablate.nn.pack.packed import Packed
-from ablate.nn.pack.parts import Batchwise, gathers, next_call, of_whole_batch, same_call
+from ablate.nn.pack.parts import Batchwise, gathers, next_call, part_share, same_call, sum_over_parts
 from ablate.nn.pack.projection import DenseSpec, IdentitySpec, Projection, ProjectionSpec, ReparametrisedSpec
 from ablate.nn.pack.recompute import is_second_pass, recomputed, recomputes, recomputing
 from ablate.nn.pack.residual import Residual
@@ -62,6 +71,7 @@ __all__ = [
     "RMSNorm",
     "ReparametrisedSpec",
     "Residual",
+    "Scored",
     "Shared",
     "Sharing",
     "ShortConvolution",
@@ -75,6 +85,7 @@ __all__ = [
     "build_positions",
     "collects_losses",
     "constant",
+    "counting",
     "dropout",
     "extended",
     "gathers",
@@ -85,22 +96,28 @@ __all__ = [
     "linear",
     "log_uniform",
     "maps_cost",
+    "mean_of_scored",
     "member_streams",
     "next_call",
     "normal",
     "numbers_documents",
-    "of_whole_batch",
     "orthogonal",
+    "part_share",
     "places_in_documents",
+    "real_mask",
     "recomputed",
     "recomputes",
     "recomputing",
     "same_call",
     "same_document",
+    "scored_outputs",
+    "scored_targets",
+    "scoring",
     "short_convolution_cost",
     "split_heads",
     "step",
     "step_bias",
+    "sum_over_parts",
     "uniform",
     "visible_pairs",
     "visible_tokens",

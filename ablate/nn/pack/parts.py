@@ -2,7 +2,7 @@
 
 The load of the experts of a mixture is such a statistic: the loss that balances it is a product of two means over the
 batch, which is not the mean of the products over its parts. So a first pass over all parts, without gradients, gathers
-the statistics, and the second pass uses their mean.
+the statistics, and the second pass uses their sum.
 
 Shapes: K pack.
 """
@@ -22,13 +22,14 @@ class Parts:
     """The statistics of a batch.
 
     Attributes:
-        count: The number of its parts.
         gathers: Whether this is the first pass.
+        share: The share of the batch's rows that the current part has, by which the losses that a model adds, means
+            over a part, are weighted.
         sums: The sum of a statistic over the parts, by module and number of its call within a forward pass.
     """
 
-    count: int
     gathers: bool = True
+    share: float = 1.0
     sums: dict[tuple[int, int], Tensor] = field(default_factory=dict)
 
 
@@ -39,8 +40,9 @@ Call = tuple[Parts | None, int]
 
 
 @contextmanager
-def in_parts(parts: Parts) -> Iterator[None]:
-    """Context manager: the body processes one part of a batch."""
+def in_parts(parts: Parts, share: float) -> Iterator[None]:
+    """Context manager: the body processes one part of a batch, which has this share of its rows."""
+    parts.share = share
     token, calls = _parts.set(parts), _calls.set([0])
     try:
         yield
@@ -53,6 +55,12 @@ def gathers() -> bool:
     """Whether the only purpose of this forward pass is to gather statistics."""
     parts = _parts.get()
     return parts is not None and parts.gathers
+
+
+def part_share() -> float:
+    """The share of the batch's rows that is processed at once."""
+    parts = _parts.get()
+    return 1.0 if parts is None else parts.share
 
 
 def next_call() -> Call:
@@ -80,12 +88,12 @@ def same_call(call: Call) -> Iterator[None]:
         _call.reset(number)
 
 
-def of_whole_batch(module: nn.Module, statistic: Tensor) -> Tensor:
-    """The mean of a statistic of a module over all parts of the batch; unchanged if the batch is processed at once.
+def sum_over_parts(module: nn.Module, statistic: Tensor) -> Tensor:
+    """The sum of a statistic of a module over all parts of the batch; unchanged if the batch is processed at once.
 
     Args:
-        module: The module that computes it.
-        statistic: Of this part, without gradient; all parts have the same number of tokens.
+        module: The module that computes it; its `needs_first_pass` is true.
+        statistic: Of this part, without gradient.
     """
     parts = _parts.get()
     if parts is None:
@@ -94,14 +102,18 @@ def of_whole_batch(module: nn.Module, statistic: Tensor) -> Tensor:
     if parts.gathers:
         parts.sums[key] = parts.sums[key] + statistic if key in parts.sums else statistic
         return statistic
-    return parts.sums[key] / parts.count
+    return parts.sums[key]
 
 
 class Batchwise(nn.Module):
     """A module that needs statistics of whole batches in training."""
 
-    def needs_first_pass(self) -> bool:
-        """Whether a batch that is processed in parts needs a first pass to gather `of_whole_batch`."""
+    def needs_first_pass(self, padded: bool) -> bool:
+        """Whether a batch that is processed in parts needs a first pass, which gathers `sum_over_parts`.
+
+        Args:
+            padded: Whether parts may have different numbers of real tokens.
+        """
         return False
 
     def end_step(self, total: Callable[[Tensor], Tensor] = lambda value: value) -> None:

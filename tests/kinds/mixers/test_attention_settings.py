@@ -413,3 +413,33 @@ def test_a_layer_that_reads_shared_keys_and_values_has_no_maps_for_them() -> Non
     giving, reading = (AttentionSpec(shared_kv=1).cost(context, T) for context in told)
     assert giving.parameters - reading.parameters == 2 * D * D
     assert giving.multiplications - reading.multiplications == 2 * T * D * D
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"dropout": 1e-9},
+        {"dropout": 0.5, "logits": {"precision": "float32"}},
+        {"logits": {"soft_cap": 3.0}},
+        {"logits": {"sinks": True}, "dropout": 1e-9},
+        {"scale": "length", "dropout": 1e-9},
+        {"kv_heads": 2, "dropout": 1e-9},
+        {"softmax": False, "dropout": 1e-9},
+        {"softmax": False, "matmul_order": "kv_first"},
+    ],
+    ids=str,
+)
+def test_a_source_that_is_padding_only_adds_nothing(settings: dict[str, Any]) -> None:
+    """Cross-attention in training: 0 and finite gradients for that row, the other row as if it were alone."""
+    mixer = attention({"value": "dense", **settings}, causal=False, cross=True).train()
+    x, memory = noise("input", K, 2, T, D), noise("source", K, 2, 5, D)
+    real = torch.tensor([[True, True, True, False, False], [False] * 5]).expand(K, 2, 5)
+    if settings.get("dropout", 0) < 0.1:
+        alone = mixer(x[:, :1], None, memory[:, :1], real[:, :1])
+        torch.testing.assert_close(mixer(x, None, memory, real)[:, :1], alone)
+    y = mixer(x, None, memory, real)
+    assert y.isfinite().all()
+    assert not y[:, 1].any()
+    y.sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in mixer.parameters() if parameter.grad is not None)
