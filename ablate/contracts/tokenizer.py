@@ -8,12 +8,13 @@ import tempfile
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from ablate.contracts.contract import Contract, by_name, round_trips_through_json
-from ablate.tasks.tokenizers import TOKENIZERS, Tokenizer, TokenizerSpec
+from ablate.tasks.tokenizers import LINE_END, TOKENIZERS, Tokenizer, TokenizerSpec
 
 _PROBES = ("", "a", "Straße, naïve café\n\n\tx = 1", "漢字 и кириллица 🙂 e\N{COMBINING ACUTE ACCENT}", "<|endoftext|>")
 
@@ -67,6 +68,18 @@ def batch_encoding_equals_single(spec: TokenizerSpec, context: TokenizerContext)
         yield "a text among others has other ids than alone"
 
 
+def divides_texts_where_it_says(spec: TokenizerSpec, context: TokenizerContext) -> Iterator[str]:
+    """If it says that texts can be divided at line ends, the parts of a text have the ids of the text."""
+    tokenizer = spec.train(context.texts)
+    if not tokenizer.divides_at_lines:
+        return
+    text = "\n\n".join((*context.texts[:20], *_PROBES))
+    bounds = [0, *(end.end() for end in LINE_END.finditer(text)), len(text)]
+    parts = [text[first:last] for first, last in pairwise(bounds)]
+    if not np.array_equal(np.concatenate(list(tokenizer.encode_all(parts))), tokenizer.encode(text)):
+        yield "a text has other ids than its parts, divided at line ends"
+
+
 def decodes_training_text(spec: TokenizerSpec, context: TokenizerContext) -> Iterator[str]:
     """Text that it learnt from, encoded, decoded and encoded again, has the same ids."""
     tokenizer = spec.train(context.texts)
@@ -115,6 +128,7 @@ CONTRACT: Contract[TokenizerSpec, TokenizerContext] = Contract(
     rules=by_name(
         keeps_ids_within_the_vocabulary,
         batch_encoding_equals_single,
+        divides_texts_where_it_says,
         decodes_training_text,
         decodes_any_ids,
         training_is_deterministic,

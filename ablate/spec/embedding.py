@@ -64,7 +64,7 @@ class MultiTokenSpec(Spec):
     form: Literal["modules", "same_logits"] = "modules"
     """Whether each further token has its own module, instead of the logits of the next token."""
     weights: tuple[float, ...] = Field(default=(0.3,), min_length=1, max_length=16)
-    """Weight of the mean loss of each token after the next one. Tokens that the loss of the task ignores do not count."""
+    """Weight of the mean loss of each token after the next one, but for those that the loss of the task ignores."""
 
     @model_validator(mode="after")
     def _counts_each_token(self) -> Self:

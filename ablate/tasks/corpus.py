@@ -18,8 +18,9 @@ from operator import itemgetter
 from ablate.errors import DataError
 from ablate.tasks.base import Say
 from ablate.tasks.sources import BadRows, Piece, Source, SourceDocument, parse
+from ablate.tasks.tokenizers import LINE_END
 
-_PIECE = 1 << 20
+LONG = 1 << 20
 """Approximate number of characters of a single text that are in memory at once."""
 
 
@@ -33,6 +34,7 @@ class Corpus(ABC):
         bad_rows: Number of rows left out because they cannot be read.
         source: Where the text comes from.
         note: How a single text was split; empty if whole documents were.
+        longest: Number of characters of the longest document.
     """
 
     fingerprint: str
@@ -41,6 +43,7 @@ class Corpus(ABC):
     bad_rows: int
     source: Source
     note: str
+    longest: int
 
     def documents_in(self, name: str) -> Iterator[SourceDocument]:
         """The documents of `train`, `validation` or `test`."""
@@ -69,6 +72,7 @@ class Documents(Corpus):
     """Split of each held-out document, by digest."""
     read: int = field(repr=False)
     """Number of documents that were read, duplicates included."""
+    longest: int
     note: str = ""
 
     def documents(self) -> Iterator[tuple[SourceDocument, str]]:
@@ -98,6 +102,7 @@ class OneText(Corpus):
     characters: dict[str, int]
     """Number of characters in each split, without the remainder of its last line."""
     note: str
+    longest: int
 
     def documents(self) -> Iterator[tuple[SourceDocument, str]]:
         """As `Corpus.documents`; yields each split in pieces of about a million characters."""
@@ -150,6 +155,7 @@ class MixedCorpus(Corpus):
         self.sizes = {f"{split}-{name}": size for name, part in parts.items() for split, size in part.sizes.items()}
         self.dropped = sum(part.dropped for part in parts.values())
         self.bad_rows = sum(part.bad_rows for part in parts.values())
+        self.longest = max(part.longest for part in parts.values())
         self.note = "; ".join(f"{name}: {part.note}" for name, part in parts.items() if part.note)
         self._held_out = {digest for part in parts.values() if isinstance(part, Documents) for digest in part.held_out}
 
@@ -181,15 +187,15 @@ class _Content:
 
 
 def _joined(texts: Iterator[str]) -> Iterator[str]:
-    """The same text in pieces of at least `_PIECE` characters; the last may be shorter."""
+    """The same text in pieces of at least `LONG` characters, which end at a `LINE_END`; the last may be shorter."""
     held: list[str] = []
     size = 0
     for text in texts:
-        held.append(text)
-        size += len(text)
-        if size >= _PIECE:
+        if size >= LONG and LINE_END.search(held[-1][-2:] + text[:1]):
             yield "".join(held)
             held, size = [], 0
+        held.append(text)
+        size += len(text)
     if held:
         yield "".join(held)
 
@@ -232,9 +238,10 @@ def read_corpus(
         whole = lines
         return _one_text(source, lambda: _beginning(whole(), most), shares, address, say)
     digests: dict[bytes, None] = {}
-    read = size = 0
+    read = size = longest = 0
     for document in source.documents(column, bad_rows, say):
         read += 1
+        longest = max(longest, len(document.text))
         if document.text:
             digests[_digest(document.text)] = None
             size += len(document.text.encode())
@@ -260,6 +267,7 @@ def read_corpus(
         column=column,
         held_out=held_out,
         read=read,
+        longest=longest,
     )
 
 
@@ -319,6 +327,7 @@ def _one_text(
         lines=lines,
         characters=characters,
         note=note,
+        longest=total,
     )
 
 

@@ -24,7 +24,7 @@ from ablate.tasks.language_model import LanguageModel, LanguageModelSpec, perple
 from ablate.tasks.random_stream import Draws
 from ablate.tasks.scores import nats
 from ablate.tasks.sources import Address, parse
-from ablate.tasks.text import CODE_VERSION, bytes_to_read
+from ablate.tasks.text import CODE_VERSION, bytes_to_read, division_of_long_texts
 from ablate.tasks.tokenizers import Tokenizer, TokenizerSpec
 
 if TYPE_CHECKING:
@@ -152,6 +152,7 @@ class LanguageMixtureSpec(TaskSpec):
                 "tokens": [part.tokens for part in parts.values()],
                 "code": CODE_VERSION,
                 **prepared.users_code(self),
+                **division_of_long_texts(corpus, self.tokenizer),
             }
         )
 

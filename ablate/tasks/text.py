@@ -26,11 +26,11 @@ from ablate.spec.base import content_hash
 from ablate.tasks import cache as prepared
 from ablate.tasks.arrays import GrowingArray, mapped, spread, token_dtype
 from ablate.tasks.base import SPLITS, DataShape, DataSummary, Say, Task
-from ablate.tasks.corpus import Corpus, read_corpus
+from ablate.tasks.corpus import LONG, Corpus, read_corpus
 from ablate.tasks.random_stream import Draws
 from ablate.tasks.sourced import TokenizedSpec
 from ablate.tasks.sources import TEST, Address, SourceDocument
-from ablate.tasks.tokenizers import ReiterableTexts, Tokenizer
+from ablate.tasks.tokenizers import ReiterableTexts, Tokenizer, TokenizerSpec
 
 if TYPE_CHECKING:
     from ablate.tasks.base import Batch
@@ -40,7 +40,7 @@ CODE_VERSION = 1
 
 TOKEN_BYTES = "token_bytes.npy"
 
-_PROGRESS = "progress.json"
+_PROGRESS = "progress-2.json"
 _SAVED_TOKENS = 1 << 22
 """Tokens after which the progress of a preparation is saved."""
 _BYTES_READ = 8
@@ -104,6 +104,7 @@ class TextSpec(TokenizedSpec):
                 **({"revision": revision} if revision else {}),
                 **({"test_share": self.test_share} if self.test_share else {}),
                 **({"tokens": self.tokens} if self.tokens is not None else {}),
+                **division_of_long_texts(corpus, self.tokenizer),
             }
         )
         build = partial(self.build, corpus, say=say, most=self.most_tokens)
@@ -128,6 +129,8 @@ class TextSpec(TokenizedSpec):
             say("Continuing a preparation that was interrupted")
             tokenizer = self.tokenizer.load(folder)
         else:
+            for leftover in folder.iterdir():  # of a version that named its progress otherwise
+                leftover.unlink()
             train = [split for split in corpus.sizes if split.startswith("train")]
             count = sum(corpus.sizes[split] for split in train)
             say(f"Training the tokenizer ({self.tokenizer.kind_name()}) from {count:,} training documents")
@@ -169,14 +172,15 @@ def _tokenize(
     done = progress.splits.setdefault(split, {"documents": 0, "tokens": 0, "read": 0, "complete": 0})
     if not done["complete"]:
         dtype, end = token_dtype(tokenizer.vocabulary), np.array([tokenizer.end_of_document])
-        ends = deque[bool]()
+        read = deque[int]()
         documents = islice(corpus.documents_in(split), done["read"], None)
         with GrowingArray(folder / f"{split}.npy", dtype, done["tokens"]) as tokens:
-            for ids in tokenizer.encode_all(_texts(documents, ends)):
-                ended = ends.popleft()
+            for ids in tokenizer.encode_all(_texts(documents, read, whole=not tokenizer.divides_at_lines)):
+                count = read.popleft()
+                ended = count > 0
                 ids = np.concatenate([ids, end]) if ended else ids
                 tokens.append(ids[: most - tokens.size])
-                done["read"], done["documents"] = done["read"] + 1, done["documents"] + ended
+                done["read"], done["documents"] = done["read"] + max(1, count), done["documents"] + ended
                 if tokens.size >= most:
                     break
                 if tokens.size - done["tokens"] >= _SAVED_TOKENS:
@@ -363,11 +367,31 @@ def bytes_to_read(tokens: int | None) -> int | None:
     return None if tokens is None else _BYTES_READ * tokens
 
 
-def _texts(documents: Iterator[SourceDocument], ends: deque[bool]) -> Iterator[str]:
-    """The texts of documents; appends to `ends` whether the document is complete."""
+def _texts(documents: Iterator[SourceDocument], read: deque[int], *, whole: bool) -> Iterator[str]:
+    """The texts of documents, of which long ones are in several pieces.
+
+    Args:
+        documents: The pieces.
+        read: For each text the number of its pieces is appended; 0 if the document goes on.
+        whole: Whether the pieces of a document are joined.
+    """
+    pieces: list[str] = []
     for document in documents:
-        ends.append(document.ends)
-        yield document.text
+        pieces.append(document.text)
+        if document.ends or not whole:
+            read.append(len(pieces) if document.ends else 0)
+            yield "".join(pieces)
+            pieces = []
+
+
+def division_of_long_texts(corpus: Corpus, tokenizer: TokenizerSpec) -> dict[str, int]:
+    """The part of the key of prepared data that says how texts of more than `LONG` characters are divided.
+
+    Once a long document was divided between visible characters whatever its tokenizer, and a corpus of a single text
+    after any line. Where that gave the same ids, the key is as it was.
+    """
+    divided_well = {"after any line"} if corpus.note else {"after any line", "between visible characters"}
+    return {"division": 2} if corpus.longest > LONG and tokenizer.divides not in divided_well else {}
 
 
 def left_out(about: dict[str, Any]) -> list[str]:

@@ -132,7 +132,7 @@ def test_one_row_of_a_table_is_a_single_text(tmp_path: Path) -> None:
 def test_a_single_text_may_be_longer_than_a_document_and_is_read_in_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ablate.tasks.corpus._PIECE", 500)
+    monkeypatch.setattr("ablate.tasks.corpus.LONG", 500)
     monkeypatch.setattr("ablate.tasks.sources.files.LONGEST", 1000)
     corpus = read(write(tmp_path, {"a.txt": STORY}))
     pieces = [document for document, part in corpus.documents() if part == "train"]

@@ -350,7 +350,8 @@ class Attention(nn.Module):
         if visible is None or not self.cross:
             return logits.softmax(-1)
         empty = ~visible.any(-1, keepdim=True)  # of a source that is padding only; the fused kernels give 0 too
-        return logits.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)
+        weights: Tensor = logits.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)
+        return weights
 
 
 class Sinks(Packed):

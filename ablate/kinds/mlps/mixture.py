@@ -278,7 +278,8 @@ class ExpertMixture(Batchwise):
             self._load = load if self._load is None else self._load + load
         batch_load, count = load, real.sum(-1, keepdim=True)
         if self.needs_first_pass(padded=mask is not None):
-            batch_load, count = sum_over_parts(self, torch.cat([load, count], -1)).split([spec.experts, 1], -1)
+            of_batch = sum_over_parts(self, torch.cat([load, count], -1))
+            batch_load, count = of_batch[:, :-1], of_batch[:, -1:]
         count = count.clamp(min=1)
 
         def mean(values: Tensor) -> Tensor:

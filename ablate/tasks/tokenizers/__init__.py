@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,9 @@ from numpy.typing import NDArray
 from ablate.spec.base import Family, Kinded
 
 TOKENIZERS = Family("tokenizer", package="ablate.tasks.tokenizers", entry_points="ablate.tokenizers")
+
+LINE_END = re.compile(r"(?<=\S)\n(?=\S)")
+"""A line end between visible characters, after which a long text is divided; see `Tokenizer.divides_at_lines`."""
 
 FILE = "tokenizer.json"
 """Name of the tokenizer file in the folder of prepared data."""
@@ -50,6 +54,14 @@ class Tokenizer(ABC):
         """The id of the end of a document, the last one unless a subclass says another. No text encodes to it."""
         return self.vocabulary - 1
 
+    @property
+    def divides_at_lines(self) -> bool:
+        """Whether the ids of a text are those of its parts, one after the other, if it is divided after a `LINE_END`.
+
+        Otherwise a long text, such as a corpus of one document, is encoded as a whole, in memory.
+        """
+        return False
+
     def encode(self, text: str) -> NDArray[np.int64]:
         """The ids of a text, without an end of document."""
         return next(self.encode_all([text]))
@@ -73,6 +85,8 @@ class TokenizerSpec(Kinded):
     family = TOKENIZERS
     source: ClassVar[str]
     """Paper or library."""
+    divides: ClassVar[Literal["after any line", "between visible characters", "unknown"]] = "unknown"
+    """After which line ends a text can be divided so that its ids are those of its parts, whatever the training."""
 
     @classmethod
     def facts(cls) -> dict[str, str | bool]:

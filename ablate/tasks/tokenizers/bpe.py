@@ -18,6 +18,7 @@ class BpeSpec(TokenizerSpec):
     kind: Literal["bpe"] = "bpe"
     """Byte-level byte pair encoding, trained on the training documents."""
     source = "arXiv:1508.07909, on bytes as in GPT-2; the tokenizers library"
+    divides = "between visible characters"
     vocab_size: int = Field(ge=257, le=1_000_000)
     """Number of ids: 256 bytes, merged pairs, and the end of a document."""
 

@@ -19,6 +19,7 @@ class BytesSpec(TokenizerSpec):
     kind: Literal["bytes"] = "bytes"
     """Each UTF-8 byte is a token; 257 ids."""
     source = "RFC 3629"
+    divides = "after any line"
 
     def train(self, texts: Iterable[str]) -> Tokenizer:
         """Create the byte tokenizer; `texts` is ignored."""
@@ -36,6 +37,10 @@ class ByteTokenizer(Tokenizer):
         self.vocabulary = 257
         self.token_bytes = np.ones(257, dtype=np.int64)
         self.token_bytes[self.end_of_document] = 0
+
+    @property
+    def divides_at_lines(self) -> bool:
+        return True
 
     def encode_all(self, texts: Iterable[str]) -> Iterator[NDArray[np.int64]]:
         """The bytes of each text."""

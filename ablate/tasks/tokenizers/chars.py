@@ -18,6 +18,7 @@ class CharactersSpec(TokenizerSpec):
     kind: Literal["chars"] = "chars"
     """Each character of the training documents is a token; all other characters are one unknown token."""
     source = "common practice"
+    divides = "after any line"
 
     def train(self, texts: Iterable[str]) -> Tokenizer:
         """Collect the characters."""

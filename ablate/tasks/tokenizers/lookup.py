@@ -31,6 +31,11 @@ class LookupTokenizer(Tokenizer):
         self._ids = {unit: index for index, unit in enumerate(self.units)}
         self.token_bytes = np.array([*(len(unit.encode()) + extra_bytes for unit in self.units), 0, 0], dtype=np.int64)
 
+    @property
+    def divides_at_lines(self) -> bool:
+        """Characters and words end where a line does."""
+        return True
+
     @abstractmethod
     def split(self, text: str) -> Sequence[str]:
         """The units of a text."""

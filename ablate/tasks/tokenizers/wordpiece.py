@@ -21,6 +21,7 @@ class WordPieceSpec(TokenizerSpec):
     kind: Literal["wordpiece"] = "wordpiece"
     """WordPiece as in BERT, trained on the training documents."""
     source = "Schuster & Nakajima 2012, as in BERT (arXiv:1810.04805); the tokenizers library"
+    divides = "after any line"
     vocab_size: int = Field(ge=3, le=1_000_000)
     """Number of ids: word pieces, the unknown token and the end of a document."""
     lowercase: bool = True

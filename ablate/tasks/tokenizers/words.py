@@ -21,6 +21,7 @@ class WordsSpec(TokenizerSpec):
     kind: Literal["words"] = "words"
     """The most frequent words of the training documents are tokens; all other words are one unknown token."""
     source = "common practice"
+    divides = "after any line"
     vocab_size: int = Field(ge=3, le=10_000_000)
     """Maximum number of ids: words, the unknown token and the end of a document."""
     lowercase: bool = False
