@@ -255,6 +255,8 @@ def test_contract_finds_a_wrong_count() -> None:
 class Crossing(Mean):
     """A correct mixer that reads another sequence: each row its own token, and the mean of what it reads."""
 
+    least = 1
+
     def forward(
         self, x: Tensor, padding: Tensor | None = None, memory: Tensor | None = None, real: Tensor | None = None
     ) -> Tensor:
@@ -264,7 +266,13 @@ class Crossing(Mean):
 
     def read(self, memory: Tensor, real: Tensor | None) -> Tensor:
         seen = torch.ones(memory.shape[:-1], dtype=torch.bool) if real is None else real
-        return (memory * seen[..., None]).sum(2, keepdim=True) / seen.sum(2)[..., None, None]
+        return (memory * seen[..., None]).sum(2, keepdim=True) / seen.sum(2).clamp(min=self.least)[..., None, None]
+
+
+class CrossingNothing(Crossing):
+    """Divides by the number of real tokens also where there are none."""
+
+    least = 0
 
 
 class CrossingBlind(Crossing):
@@ -297,7 +305,9 @@ class CrossingSpec(MeanSpec):
         return CROSSINGS[self.module](context)
 
 
-CROSSINGS = {module.__name__: module for module in (Crossing, CrossingBlind, CrossingShut, CrossingMingled)}
+CROSSINGS = {
+    module.__name__: module for module in (Crossing, CrossingNothing, CrossingBlind, CrossingShut, CrossingMingled)
+}
 
 
 @pytest.mark.parametrize("module", CROSSINGS)
