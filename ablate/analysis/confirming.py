@@ -14,8 +14,18 @@ from ablate.store.records import StudyRecord
 
 
 def confirming(record: StudyRecord) -> StudyRecord:
-    """A study with the trials that confirm in place of those that choose."""
-    return replace(record, planned=record.confirm_trials)
+    """A study with the trials that confirm in place of those that choose, and their seeds in place of its seeds.
+
+    So fresh seeds that are added when some have been seen spend error as others do (`ablate.analysis.runs`).
+    """
+    seeds = len({planned.seed for planned in record.confirm_trials})
+    before = tuple(
+        replace(one, seeds=one.confirm or None, pairs=one.confirmed)
+        for one in record.declared_before
+        if one.pairs is not None
+    )
+    space = {**record.space, "design": {**record.space.get("design", {}), "seeds": seeds or None}}
+    return replace(record, planned=record.confirm_trials, space=space, declared_before=before)
 
 
 def read_confirming(store: StudyReader, record: StudyRecord) -> Mapping[str, VariantRuns]:

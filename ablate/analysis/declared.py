@@ -1,45 +1,260 @@
-"""Changes of the objective, the claims or the seeds of a study that were made after it had results."""
+"""What a study declared otherwise after it had results, and what its answer says about that.
+
+A verdict holds its error rate if margin, seeds, variants and training were fixed before results. Whoever changes them
+afterwards has looked once more, and may have kept the look that pleased.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from ablate.analysis.text import plural
+from ablate.analysis.text import listed, plural
 from ablate.stats import ExtendedSeeds, SeedPlan
 from ablate.stats.schedule import ERROR
-from ablate.store.records import StudyRecord
+from ablate.store.records import Declaration, StudyRecord
+
+MOST_CHANGES = 6
+"""Changes that a sentence names; of more only the number is given."""
 
 
-def declared_otherwise(record: StudyRecord) -> Iterator[str]:
-    """A sentence for every change of the objective or the claims that was made when trials had finished."""
-    objectives = [*(one.objective for one in record.declared_before), record.objective]
-    claims = [*(one.claims for one in record.declared_before), record.space.get("claims", [])]
-    for place, before in enumerate(record.declared_before):
-        changes = list(_changes(before.objective, objectives[place + 1]))
-        if before.claims != claims[place + 1]:
-            changes.append("the claims were different" if before.claims else "there were no claims")
-        if not changes:
+@dataclass(frozen=True, slots=True)
+class DeclaredChange:
+    """One thing that was declared otherwise.
+
+    Attributes:
+        path: `objective.margin`, `design.first_seed`, `training.steps`, `claims`, `variants`.
+        before: What it was; None if there was none.
+        after: What replaced it; None if nothing did.
+        words: What it was, as a clause.
+    """
+
+    path: str
+    before: Any
+    after: Any
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Redeclaration:
+    """Changes of a study that were made together, when results were visible.
+
+    Attributes:
+        until: When they were made.
+        finished: How many trials had finished by then.
+        changes: What was changed.
+        dropped: Variants that have been left out since, to how many of their trials had finished.
+    """
+
+    until: datetime
+    finished: int
+    changes: tuple[DeclaredChange, ...]
+    dropped: dict[str, int]
+
+
+def redeclarations(record: StudyRecord) -> tuple[Redeclaration, ...]:
+    """What was changed after results, oldest first."""
+    return tuple(
+        made
+        for place, before in enumerate(record.declared_before)
+        if (made := _redeclaration(before, record, record.declared_before[place + 1 :])).changes
+    )
+
+
+def dropped_variants(record: StudyRecord) -> tuple[str, ...]:
+    """Variants that were compared, had results, and are not in the study any more."""
+    names = {variant.name for variant in record.variants}
+    before = [name for one in record.declared_before for name, finished in one.variants.items() if finished > 1]
+    return tuple(name for name in dict.fromkeys(before) if name not in names)
+
+
+def declared_otherwise(made: Sequence[Redeclaration]) -> Iterator[str]:
+    """A sentence for every redeclaration; one of seeds alone has a sentence of its own (`seeds_added`)."""
+    for one in made:
+        clauses = [change.words for change in one.changes if change.words]
+        if not clauses:
             continue
+        if len(clauses) > MOST_CHANGES:
+            clauses = [*clauses[:MOST_CHANGES], f"{len(clauses) - MOST_CHANGES} more settings were different"]
         yield (
-            f"Until {before.until:%Y-%m-%d %H:%M} UTC, when {plural(before.finished, 'trial')} had finished, "
-            f"{' and '.join(changes)}. Results that were visible before a declaration cannot test it."
+            f"Until {one.until:%Y-%m-%d %H:%M} UTC, when {plural(one.finished, 'trial')} had finished, "
+            f"{' and '.join(clauses)}. Results that were visible before a declaration cannot test it."
         )
 
 
-def seeds_added(schedule: SeedPlan | None) -> Iterator[str]:
+def seeds_added(schedule: SeedPlan | None, what: str = "seeds") -> Iterator[str]:
     """A sentence if the seeds of a study were changed after results could be seen, with what that costs."""
     if isinstance(schedule, ExtendedSeeds):
         plans = [str(one) if isinstance(one, int) else f"{one.start} to {one.max}" for one in schedule.declared]
         rate = 100 * (ERROR + schedule.added_error)
         yield (
-            f"The number of seeds was changed after results were visible: {', then '.join(plans)}. The first number "
+            f"The number of {what} was changed after results were visible: {', then '.join(plans)}. The first number "
             "used the whole error rate of 5 %, so later looks have wider bounds, and the error rate of a verdict over "
             f"all looks is at most {rate:.4g} %."
         )
 
 
-def _changes(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
+def seed_sets_read(record: StudyRecord) -> Iterator[str]:
+    """A sentence if several sets of seeds were read one after the other, each with the whole error rate."""
+    before = [_first_seed(one.space) for one in record.declared_before if one.pairs is not None and one.pairs > 1]
+    sets = list(dict.fromkeys([*before, _first_seed(record.space)]))
+    if len(sets) > 1:
+        yield (
+            f"{len(sets)} sets of seeds were read one after the other (from seed {listed(map(str, sets))} on). Each "
+            f"has the whole error rate of 5 %: a verdict that came out of any of them is wrong in up to "
+            f"{_percent(len(sets))} of cases."
+        )
+
+
+def read_elsewhere(record: StudyRecord, decided: bool) -> Iterator[str]:
+    """Sentences on other studies of the store, if this one has a verdict.
+
+    Args:
+        record: The study.
+        decided: Whether any of its verdicts is decided.
+    """
+    if not decided:
+        return
+    if record.shared:
+        names = list(dict.fromkeys(name for one in record.shared for name in one.variants))
+        studies = [f"`{one.study}`" for one in record.shared]
+        yield (
+            f"The trials of {listed(names)} and of the baseline were compared before in the "
+            f"{'study' if len(studies) == 1 else 'studies'} {listed(studies)}. A verdict that came out of any of these "
+            f"{len(studies) + 1} readings is wrong in up to {_percent(len(studies) + 1)} of cases."
+        )
+    if record.studies > 1:
+        chance = 100 * (1 - (1 - ERROR) ** record.studies)
+        yield (
+            f"This store holds {record.studies} studies with results. Each verdict is wrong in at most 5 % of cases; "
+            f"if each study has one, some verdict among them is wrong with a chance of up to {chance:.0f} %."
+        )
+
+
+def _percent(looks: int) -> str:
+    return f"{min(100.0, 100 * ERROR * looks):.3g} %"
+
+
+def _first_seed(space: Mapping[str, Any]) -> int:
+    return int(space.get("design", {}).get("first_seed", 0))
+
+
+def _redeclaration(before: Declaration, record: StudyRecord, later: Sequence[Declaration]) -> Redeclaration:
+    after = later[0] if later else None
+    space = record.space if after is None else after.space
+    changes = list(_objective_changes(before.objective, record.objective if after is None else after.objective))
+    claims = record.space.get("claims", []) if after is None else after.claims
+    if before.claims != claims:
+        words = "the claims were different" if before.claims else "there were no claims"
+        changes.append(DeclaredChange("claims", before.claims, claims, words))
+    dropped: dict[str, int] = {}
+    if before.space and space:
+        changes += _design_changes(before.space.get("design", {}), space.get("design", {}))
+        changes += _tuning_changes(before.space.get("tune"), space.get("tune"))
+        for root in ("task", "model", "training", "match", "budgets", "tuned"):
+            changes += _leaf_changes(root, before.space.get(root), space.get(root))
+        changes += _switch_changes(before.space, space)
+        named = [one.name for one in record.variants if not one.chosen] if after is None else list(after.variants)
+        dropped = {name: finished for name, finished in before.variants.items() if name not in named}
+        changes += _variant_changes(before.variants, named, dropped)
+    confirm = _confirming(record) if after is None else after.confirm
+    if before.confirmed > 1 and confirm != before.confirm:
+        changes.append(DeclaredChange("design.confirm", before.confirm, confirm, ""))
+    return Redeclaration(before.until, before.finished, tuple(changes), dropped)
+
+
+def _confirming(record: StudyRecord) -> int:
+    return len({planned.seed for planned in record.confirm_trials})
+
+
+def _objective_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[DeclaredChange]:
     for name, value in before.items():
         if value != after.get(name):
-            yield f"the {name} was {value}"
+            yield DeclaredChange(f"objective.{name}", value, after.get(name), f"the {name} was {value}")
+
+
+def _design_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[DeclaredChange]:
+    """Seeds have no words: `seeds_added` says what they cost. So does `confirm`."""
+    if before.get("kind") != after.get("kind"):
+        yield DeclaredChange(
+            "design.kind", before.get("kind"), after.get("kind"), f"the design was {before.get('kind')}"
+        )
+        return
+    for name in (name for name in before if name in after):
+        if before[name] == after[name] or name == "confirm":
+            continue
+        words = "" if name == "seeds" else f"`design.{name}` was {_short(before[name])}"
+        yield DeclaredChange(f"design.{name}", before[name], after[name], words)
+
+
+def _tuning_changes(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> Iterator[DeclaredChange]:
+    if before == after:
+        return
+    if not before:
+        yield DeclaredChange("tune", None, after, "nothing was tuned")
+        return
+    grid, later = before.get("grid", {}), (after or {}).get("grid", {})
+    for path, values in grid.items():
+        if values != later.get(path):
+            words = f"`{path}` was tuned over {', '.join(map(str, values))}"
+            yield DeclaredChange(f"tune.grid.{path}", values, later.get(path), words)
+    for path in (path for path in later if path not in grid):
+        yield DeclaredChange(f"tune.grid.{path}", None, later[path], f"`{path}` was not tuned")
+    if after and before.get("seeds") != after.get("seeds"):
+        words = f"each value was tuned with {before.get('seeds')} seeds"
+        yield DeclaredChange("tune.seeds", before.get("seeds"), after.get("seeds"), words)
+
+
+def _switch_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[DeclaredChange]:
+    """Settings of one name that set other values; those that were added or left out are told by their variants."""
+    for key in ("switches", "variants"):
+        for name, ours in before.get(key, {}).items():
+            theirs = after.get(key, {}).get(name, {})
+            for setting in (setting for setting in ours if setting in theirs):
+                different = ours[setting] != theirs[setting]
+                if different and setting not in _TEXTS and not _same_but_texts(ours[setting], theirs[setting]):
+                    where = f"{name}={setting}" if key == "switches" else f"{name}.{setting}"
+                    yield DeclaredChange(
+                        f"{key}.{name}.{setting}", ours[setting], theirs[setting], f"`{where}` set other values"
+                    )
+
+
+_TEXTS = ("removes", "replaces")
+
+
+def _same_but_texts(ours: Any, theirs: Any) -> bool:
+    if not isinstance(ours, dict) or not isinstance(theirs, dict):
+        return False
+    first, second = ({key: value for key, value in one.items() if key not in _TEXTS} for one in (ours, theirs))
+    return first == second
+
+
+def _variant_changes(
+    before: Mapping[str, int], named: Sequence[str], dropped: Mapping[str, int]
+) -> Iterator[DeclaredChange]:
+    if seen := {name: finished for name, finished in dropped.items() if finished}:
+        words = [f"{name} ({plural(finished, 'trial')} finished)" for name, finished in seen.items()]
+        was = "was" if len(seen) == 1 else "were"
+        yield DeclaredChange("variants", list(seen), None, f"{listed(words)} {was} compared too")
+    if before and (added := [name for name in named if name not in before]):
+        was = "was" if len(added) == 1 else "were"
+        yield DeclaredChange("variants", None, added, f"{listed(added)} {was} not compared yet")
+
+
+def _leaf_changes(path: str, before: Any, after: Any) -> Iterator[DeclaredChange]:
+    """Values of spec paths that differ. A key that one of two versions of ablate does not know is no change."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        if before.get("kind") == after.get("kind"):
+            for key in (key for key in before if key in after):
+                yield from _leaf_changes(f"{path}.{key}", before[key], after[key])
+            return
+        yield DeclaredChange(path, before, after, f"`{path}` was {before.get('kind')}")
+    elif before != after and not (before in (None, [], {}) and after in (None, [], {})):
+        yield DeclaredChange(path, before, after, f"`{path}` was {_short(before)}")
+
+
+def _short(value: Any) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return "not set" if value in (None, [], {}) else text if len(text) <= 40 else "different"

@@ -5,30 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
-from ablate.analysis.allowances import Allowances
-from ablate.analysis.runs import seed_schedule
+from ablate.analysis.allowances import read_allowances
+from ablate.analysis.confirming import confirming, read_confirming
+from ablate.analysis.fairness import read_tuning
+from ablate.analysis.judging import judge_trials
+from ablate.analysis.runs import StudyReader, VariantRuns, pairs_windows, read_runs, seed_schedule
 from ablate.analysis.scaling import at_own_length
-from ablate.stats import judge, paired_difference, tails_of
-from ablate.store.records import SETTLED, StudyRecord, TrialRecord, TrialState
+from ablate.store.records import StudyRecord, TrialRecord
 
 PACE = 20
 """Number of most recent trials from which the pace is estimated."""
-
-
-class OverviewReader(Protocol):
-    """The part of a store's interface that an overview uses: no curves."""
-
-    def study(self, name: str) -> StudyRecord:
-        """The study of this name.
-
-        Raises:
-            NotFoundError: There is none.
-        """
-
-    def trials(self, keys: list[str]) -> dict[str, TrialRecord]:
-        """The trials that exist, by key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,39 +45,25 @@ class Overview:
     seconds_left: float | None
 
 
-def read_overview(store: OverviewReader, name: str) -> Overview:
+def read_overview(store: StudyReader, name: str) -> Overview:
     """Read the key figures of a study, without the curves of its trials.
 
     Raises:
         NotFoundError: There is no such study.
     """
     record = store.study(name)
+    own = at_own_length(record)
     trials = store.trials([planned.key for planned in (*record.planned, *record.confirm_trials)])
     metric, minimize = record.objective["metric"], record.objective["direction"] == "minimize"
-    values: dict[str, dict[int, float]] = {variant.name: {} for variant in at_own_length(record).variants}
-    diverged: dict[str, dict[int, int | None]] = {variant.name: {} for variant in record.variants}
-    failed: dict[str, int] = {}
-    own = at_own_length(record)
-    for planned in own.planned:
-        trial = trials.get(planned.key)
-        if trial is not None and trial.state is TrialState.FAILED:
-            failed[planned.variant] = failed.get(planned.variant, 0) + 1
-        if trial is None or trial.state not in SETTLED:
-            continue
-        value = trial.metrics.get(metric, math.nan)
-        if trial.state is TrialState.FINISHED and math.isfinite(value):
-            values[planned.variant][planned.seed] = value
-        else:
-            diverged[planned.variant][planned.seed] = trial.stopped_at
-    means = {
-        variant: math.fsum(seeds.values()) / len(seeds)
-        for variant, seeds in values.items()
-        if seeds and not diverged[variant]
+    runs = read_runs(store, own, metric)
+    values = {
+        name: [trial.metrics.get(metric, math.nan) for trial in run.finished.values()] for name, run in runs.items()
     }
+    known = {name: [value for value in of if math.isfinite(value)] for name, of in values.items()}
+    means = {name: math.fsum(of) / len(of) for name, of in known.items() if of and not runs[name].diverged}
     best = (min if minimize else max)(means, key=lambda variant: means[variant]) if means else None
     parameters = {variant.name: variant.parameters for variant in record.variants}
-    sufficient = _sufficient(own, values, diverged, failed, _fresh(record, trials))
-    simplest = min(sufficient, key=lambda variant: parameters[variant])
+    simplest = min(_sufficient(store, own, runs), key=lambda variant: parameters[variant])
     return Overview(
         metric=metric,
         best=best,
@@ -103,62 +76,29 @@ def read_overview(store: OverviewReader, name: str) -> Overview:
     )
 
 
-def _sufficient(
-    record: StudyRecord,
-    values: Mapping[str, dict[int, float]],
-    diverged: Mapping[str, dict[int, int | None]],
-    failed: Mapping[str, int],
-    fresh: Mapping[str, Mapping[int, float]],
-) -> Iterable[str]:
+def _sufficient(store: StudyReader, record: StudyRecord, runs: Mapping[str, VariantRuns]) -> Iterable[str]:
     """The baseline, and the variants that a verdict accepts."""
     yield record.baseline
-    sign, baseline = 1.0 if record.objective["direction"] == "minimize" else -1.0, values[record.baseline]
-    differences = [
-        [sign * one for one in paired_difference(of_variant, baseline).values]
-        for variant, of_variant in values.items()
-        if variant != record.baseline and not diverged[variant]
-    ]
-    allowances = Allowances(record.baseline, failed, tails=tails_of(differences))
-    chosen = {variant.name for variant in record.variants if variant.chosen}
-    for variant in values:
-        if variant != record.baseline and values[variant]:
-            if variant in chosen:
-                if _holds_on_fresh_seeds(record, variant, fresh):
-                    yield variant
-                continue
-            verdict = judge(
-                values[variant],
-                values[record.baseline],
-                margin=float(record.objective["margin"]),
-                direction=record.objective["direction"],
-                schedule=seed_schedule(record),
-                diverged=diverged[variant],
-                baseline_diverged=diverged[record.baseline],
-                allowance=allowances.versus(variant, record.baseline),
-            )
-            if verdict.is_acceptable:
-                yield variant
-
-
-def _fresh(record: StudyRecord, trials: Mapping[str, TrialRecord]) -> dict[str, dict[int, float]]:
-    """Variant to objective by seed of its confirmation trials; only variants whose confirmation trials all finished."""
-    planned: dict[str, dict[int, float]] = {}
-    lost = set()
-    for one in record.confirm_trials:
-        trial = trials.get(one.key)
-        value = trial.metrics.get(record.objective["metric"], math.nan) if trial is not None else math.nan
-        if math.isfinite(value):
-            planned.setdefault(one.variant, {})[one.seed] = value
-        else:
-            lost.add(one.variant)
-    return {variant: values for variant, values in planned.items() if variant not in lost}
-
-
-def _holds_on_fresh_seeds(record: StudyRecord, variant: str, fresh: Mapping[str, Mapping[int, float]]) -> bool:
-    if variant not in fresh or record.baseline not in fresh:
-        return False
-    margin, direction = float(record.objective["margin"]), record.objective["direction"]
-    return judge(fresh[variant], fresh[record.baseline], margin=margin, direction=direction).is_acceptable
+    fresh = read_confirming(store, record)
+    of_all = runs, seed_schedule(record), read_allowances(record, runs, read_tuning(store, record))
+    of_chosen = fresh, seed_schedule(confirming(record)), read_allowances(confirming(record), fresh) if fresh else None
+    for variant in record.variants:
+        trials, schedule, allowances = of_chosen if variant.name in fresh else of_all
+        unjudged = variant.name == record.baseline or runs[variant.name].pruned
+        if unjudged or allowances is None or (variant.chosen and variant.name not in fresh):
+            continue
+        verdict = judge_trials(
+            trials[variant.name],
+            trials[record.baseline],
+            metric=record.objective["metric"],
+            margin=float(record.objective["margin"]),
+            direction=record.objective["direction"],
+            schedule=schedule,
+            allowance=allowances.versus(variant.name, record.baseline),
+            unit="window" if pairs_windows(record) else "seed",
+        )
+        if verdict.is_acceptable:
+            yield variant.name
 
 
 def _seconds_left(trials: Iterable[TrialRecord], planned: int) -> float | None:

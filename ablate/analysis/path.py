@@ -16,7 +16,7 @@ from ablate.analysis.allowances import read_allowances
 from ablate.analysis.changes import Change, changes_of
 from ablate.analysis.confirming import confirming, read_confirming
 from ablate.analysis.quantities import values_of
-from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
+from ablate.analysis.runs import StudyReader, VariantRuns, read_runs, seed_schedule
 from ablate.analysis.speed import relative_speed
 from ablate.designs.base import DesignContext, Point, PointCost
 from ablate.designs.simplify import Candidate, SimplifyDesign, SimplifySpec
@@ -211,6 +211,7 @@ def _confirmations(
             baseline.values(metric),
             margin=float(record.objective["margin"]),
             direction=record.objective["direction"],
+            schedule=seed_schedule(confirming(record)),
             diverged={seed: trial.stopped_at for seed, trial in own.diverged.items()},
             baseline_diverged={seed: trial.stopped_at for seed, trial in baseline.diverged.items()},
             allowance=allowances.versus(step.standing.variant, record.baseline),

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ablate.analysis.allowances import Allowances
+from ablate.analysis.judging import awaited_seeds
 from ablate.analysis.quantities import values_of
 from ablate.analysis.runs import VariantRuns, pairs_windows
 from ablate.analysis.speed import UNTIMED
@@ -90,6 +91,16 @@ class Results:
         if not untimed:
             return None
         return f"{metric} is not known: {UNTIMED.format(study=self.record.name)}"
+
+    def awaited(self, metric: str, names: Iterable[str]) -> str:
+        """Which seeds of these variants have ended, as a clause, while others are missing; else empty.
+
+        A figure of cost waits for no other seed.
+        """
+        sides = [self.runs[name] for name in names if name in self.runs]
+        if metric in COSTS or self.unit != "seed" or not sides:
+            return ""
+        return awaited_seeds(self.schedule, *sides)
 
     def diverged(self, name: str, metric: str) -> set[int]:
         """Seeds at which a variant diverged, or finished with a metric that is no number.

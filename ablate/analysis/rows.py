@@ -110,6 +110,8 @@ class VariantRow:
         seconds: Training time of its finished trials together.
         longer: By how much longer than the baseline it was trained, stages included, as a clause; empty if no stage is
             involved, or if they are equal.
+        awaits: Which seeds have ended, while trials of its comparison are missing and it has no verdict yet; else
+            empty.
     """
 
     name: str
@@ -134,6 +136,7 @@ class VariantRow:
     course: Course | None = None
     seconds: float = 0.0
     longer: str = ""
+    awaits: str = ""
 
     def provisional(self, margin: float) -> bool:
         """Whether its verdict is provisional for longer training: the difference still moves by more than the margin.

@@ -193,4 +193,4 @@ def _windows(store: StudyReader, key: str) -> dict[str, dict[int, float]]:
 def seed_schedule(record: StudyRecord) -> SeedPlan | None:
     """How a study adds seeds; None if their number is fixed and was so from its first results on."""
     now = record.space.get("design", {}).get("seeds")
-    return seeds_declared([*(before.seeds for before in record.declared_before), now])
+    return seeds_declared([*(before.seeds_seen for before in record.declared_before), now])

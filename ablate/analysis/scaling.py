@@ -12,11 +12,12 @@ from typing import Literal
 
 from ablate.analysis.allowances import read_allowances
 from ablate.analysis.changes import changes_of
+from ablate.analysis.judging import judge_trials
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs, seed_schedule
 from ablate.analysis.text import listed, shortened
 from ablate.spec.budgets import BUDGET, at_budget
 from ablate.spec.design import BASELINE
-from ablate.stats import PairedDifference, Verdict, judge, over_looks, paired_difference, summarise
+from ablate.stats import PairedDifference, Verdict, over_looks, paired_difference, summarise
 from ablate.stats.trend import slopes
 from ablate.store.records import StudyRecord
 
@@ -137,14 +138,13 @@ def _scaling(name: str, at: Mapping[float, tuple[StudyRecord, Mapping[str, Varia
         metric, schedule = study.objective["metric"], seed_schedule(study)
         own, base = runs[name], runs[study.baseline]
         values, baseline_values = own.values(metric), base.values(metric)
-        verdict = judge(
-            values,
-            baseline_values,
+        verdict = judge_trials(
+            own,
+            base,
+            metric=metric,
             margin=float(study.objective["margin"]),
             direction=study.objective["direction"],
             schedule=schedule,
-            diverged={seed: trial.stopped_at for seed, trial in own.diverged.items()},
-            baseline_diverged={seed: trial.stopped_at for seed, trial in base.diverged.items()},
             allowance=read_allowances(study, runs).versus(name, study.baseline),
         )
         verdict = verdict.of_replacement() if replaces else verdict

@@ -276,6 +276,13 @@ def _undecided(
 ) -> Iterator[str]:
     schedule, unit = judged_by.schedule, judged_by.unit
     least = schedule.start if schedule else LEAST_PAIRS
+    waiting: dict[str, list[str]] = {}
+    for row in undecided:
+        if row.awaits:
+            waiting.setdefault(row.awaits, []).append(row.name)
+    for ended, names in waiting.items():
+        yield f"No verdict yet on {listed(names)}: {ended}, and a fixed number of seeds is judged once, at its end."
+    undecided = [row for row in undecided if not row.awaits]
     judged = [row for row in undecided if _pairs(row) >= least]
     held = {row.name: row.verdict.withheld for row in judged if row.verdict is not None and row.verdict.withheld}
     if rows := [row for row in judged if not _is_flat(row) and row.name not in held]:

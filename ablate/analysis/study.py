@@ -15,10 +15,19 @@ from ablate.analysis.claims import ClaimVerdict, judge_claims
 from ablate.analysis.confirming import confirming, read_confirming
 from ablate.analysis.course import CourseRule, comparable_before_end, course_of, course_sentences, has_own_schedule
 from ablate.analysis.curves import Axis, Line, line
-from ablate.analysis.declared import declared_otherwise, seeds_added
+from ablate.analysis.declared import (
+    Redeclaration,
+    declared_otherwise,
+    dropped_variants,
+    read_elsewhere,
+    redeclarations,
+    seed_sets_read,
+    seeds_added,
+)
 from ablate.analysis.failures import Failure, failures_of
 from ablate.analysis.fairness import MatchedBudgets, Tuning, read_matching, read_tuning, scouts_of
 from ablate.analysis.longer import longer_in_all
+from ablate.analysis.judging import awaited_seeds, judge_trials
 from ablate.analysis.reaching import read_goals, to_baseline
 from ablate.analysis.rows import Divergence, VariantRow
 from ablate.analysis.runs import (
@@ -53,7 +62,6 @@ from ablate.stats import (
     SeedPlan,
     Verdict,
     hold_together,
-    judge,
     mean_interval,
     over_looks,
     paired_difference,
@@ -100,6 +108,7 @@ class StudyReport:
         windows: Validation windows that are paired where nothing was trained; 0 if seeds are.
         scaling: The variants at other budgets, or along the path of a sweep; None if the study has neither.
         other_lengths: The variants at other budgets, the baseline among them.
+        redeclared: What was declared otherwise after results, oldest first.
         draw_sd: Standard deviation of a difference over other draws of the validation data; None if it was not measured
             in parts (`ablate.analysis.windows`).
     """
@@ -124,6 +133,7 @@ class StudyReport:
     scaling: Scalings | None = None
     other_lengths: tuple[OtherLength, ...] = ()
     draw_sd: float | None = None
+    redeclared: tuple[Redeclaration, ...] = ()
 
     @property
     def test_metric(self) -> str | None:
@@ -228,7 +238,9 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
     changes = changes_of(record)
     rows = tuple(_row(variant, baseline, runs, fresh, changes[variant.name], question) for variant in record.variants)
     verdicts = {row.name: row.verdict for row in rows if row.verdict is not None}
-    together = hold_together(verdicts)
+    dropped = {name: Verdict("undecided", "undecided: left out", None) for name in dropped_variants(whole)}
+    together = hold_together({**dropped, **verdicts})
+    redeclared = redeclarations(whole)
     all_runs = runs if record is whole else read_runs(store, whole, metric)
     scaling = read_scalings(store, whole)
     states = [
@@ -249,9 +261,11 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         *doubts.diverged(rows, first),
         *(trivial_caveats(standings, trivial) if trivial and not nothing else ()),
         *doubts.edges(tuning, rows, first),
-        *declared_otherwise(record),
+        *declared_otherwise(redeclared),
+        *seed_sets_read(record),
         *changed_code(store, whole),
         *seeds_added(question.schedule),
+        *seeds_added(seed_schedule(confirming(record)), "fresh seeds"),
     )
     windows = len(runs[baseline.name].windows.get(metric, ()))
     healed = [variant.name for variant in record.variants if is_trained(variant)] if windows else []
@@ -265,6 +279,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         *chosen_sentences(rows),
         *window_sentence(draw_sd, margin, record),
         *(best_sentence(rows, metric, direction, margin) if record.traits.finds_best else ()),
+        *read_elsewhere(record, decided=any(verdict.is_decided for verdict in verdicts.values())),
     )
     return StudyReport(
         record=record,
@@ -295,6 +310,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         standings=tuple(standings),
         failures=failures,
         draw_sd=draw_sd,
+        redeclared=redeclared,
     )
 
 
@@ -343,7 +359,8 @@ def _row(
     ours, theirs, asked = runs, baseline_runs, question
     if variant.name in fresh and variant.name != baseline.name:
         ours, theirs, chosen = fresh[variant.name], fresh[baseline.name], False
-        asked = replace(question, schedule=None, allowances=read_allowances(confirming(question.record), fresh))
+        apart = confirming(question.record)
+        asked = replace(question, schedule=seed_schedule(apart), allowances=read_allowances(apart, fresh))
     difference, verdict = None, None
     if variant.name != baseline.name and not ours.pruned:
         difference, verdict = _judged(variant.name, ours, theirs, asked)
@@ -389,6 +406,7 @@ def _row(
         course=course,
         seconds=math.fsum(trial.seconds for trial in runs.finished.values()),
         longer=longer_in_all(variant, baseline, runs, baseline_runs, axis),
+        awaits=awaited_seeds(asked.schedule, ours, theirs) if question.unit == "seed" else "",
     )
 
 
@@ -398,14 +416,13 @@ def _judged(
     """The difference from the baseline on the seeds of these trials, and the verdict."""
     values, baseline_values = runs.values(question.metric), baseline.values(question.metric)
     worst = worst_results(runs, values, baseline_values, question.trivial, question.sign)
-    verdict = judge(
-        values,
-        baseline_values,
+    verdict = judge_trials(
+        runs,
+        baseline,
+        metric=question.metric,
         margin=question.margin,
         direction=question.direction,
         schedule=question.schedule,
-        diverged={seed: trial.stopped_at for seed, trial in runs.diverged.items()},
-        baseline_diverged={seed: trial.stopped_at for seed, trial in baseline.diverged.items()},
         allowance=question.allowances.versus(name, question.record.baseline, failed=not worst),
         worst=worst,
         unit=question.unit,

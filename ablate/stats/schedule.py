@@ -108,6 +108,10 @@ class ExtendedSeeds:
             if self._place(n) is not None or (n == pairs and self._is_short(n)):
                 yield n
 
+    def declares(self, n: int) -> bool:
+        """Whether a declaration looks at this many seeds, rather than trials that failed having left no more."""
+        return self._place(n) is not None
+
     def _place(self, n: int) -> int | None:
         """Index of the first declaration that looks at this many seeds."""
         for number, one in enumerate(self.declared):

@@ -19,10 +19,12 @@ from ablate.store.records import (
     Environment,
     PlannedTrial,
     Recording,
+    SharedTrials,
     StudyRecord,
     StudySummary,
     Timing,
     TrialRecord,
+    TrialState,
     VariantRecord,
 )
 from ablate.store.rows import POINT_COLUMNS, TRIAL_COLUMNS, declaration, trial_record
@@ -103,7 +105,49 @@ def study_record(connection: Connection, row: Row[Any]) -> StudyRecord:
         scout_variants=tuple(variant for variant in variant_records if variant.name in scouts),
         scout_trials=tuple(planned for planned in trials if planned.role.scouts),
         confirm_trials=tuple(planned for planned in trials if planned.role is TrialRole.CONFIRMATION),
+        shared=_shared_trials(connection, row),
+        studies=max(1, connection.execute(_WITH_RESULTS).scalar_one()),
     )
+
+
+def finished_by_variant(connection: Connection, study: int, role: TrialRole) -> dict[str, int]:
+    """How many trials of a role each variant of a study has finished; those without any are left out."""
+    rows = connection.execute(
+        select(study_trials.c.variant, func.count())
+        .where(study_trials.c.study_id == study, study_trials.c.state == TrialState.FINISHED)
+        .where(study_trials.c.role == role)
+        .group_by(study_trials.c.variant)
+    )
+    return {row[0]: row[1] for row in rows}
+
+
+_WITH_RESULTS = select(func.count(study_trials.c.study_id.distinct())).where(
+    study_trials.c.state == TrialState.FINISHED, study_trials.c.role == TrialRole.COMPARISON
+)
+
+
+def _shared_trials(connection: Connection, row: Row[Any]) -> tuple[SharedTrials, ...]:
+    """Earlier studies that compared a variant with the baseline by two or more of the same trials of each."""
+    other = study_trials.alias("other")
+    rows = connection.execute(
+        select(studies.c.name, study_trials.c.variant, func.count())
+        .join(other, other.c.trial_key == study_trials.c.trial_key)
+        .join(studies, studies.c.id == other.c.study_id)
+        .where(study_trials.c.study_id == row.id, study_trials.c.state == TrialState.FINISHED)
+        .where(study_trials.c.role == TrialRole.COMPARISON, other.c.role == TrialRole.COMPARISON)
+        .where(other.c.study_id != row.id, studies.c.created_at < row.created_at)
+        .group_by(studies.c.name, study_trials.c.variant)
+        .order_by(studies.c.name, func.min(study_trials.c.position))
+    )
+    by_study: dict[str, dict[str, int]] = {}
+    for name, variant, count in rows:
+        by_study.setdefault(name, {})[variant] = count
+    shared = []
+    for name, counts in by_study.items():
+        variants = tuple(variant for variant, count in counts.items() if count > 1 and variant != row.baseline)
+        if variants and counts.get(row.baseline, 0) > 1:
+            shared.append(SharedTrials(name, variants))
+    return tuple(shared)
 
 
 def trials_of_keys(connection: Connection, keys: Sequence[str]) -> dict[str, TrialRecord]:

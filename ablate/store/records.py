@@ -128,6 +128,12 @@ class Declaration:
         until: When it was changed.
         finished: Number of trials that had finished by then.
         seeds: Of its design, as its space has them; None if an older version wrote it.
+        space: Its space; empty if an older version wrote it.
+        variants: Each variant that the design had named before results, to how many of its compared trials had
+            finished.
+        pairs: Seeds at which the baseline and a variant had finished; None if an older version wrote it.
+        confirm: Fresh seeds that were planned to confirm what results chose.
+        confirmed: Those of them at which the baseline and a variant had finished.
     """
 
     objective: dict[str, Any]
@@ -135,6 +141,29 @@ class Declaration:
     until: datetime
     finished: int
     seeds: Any = None
+    space: dict[str, Any] = field(default_factory=dict)
+    variants: dict[str, int] = field(default_factory=dict)
+    pairs: int | None = None
+    confirm: int = 0
+    confirmed: int = 0
+
+    @property
+    def seeds_seen(self) -> Any:
+        """Its seeds if they showed differences with their spread, so that they count as a look; else None."""
+        return self.seeds if self.pairs is None or self.pairs > 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class SharedTrials:
+    """An earlier study of the same store that compared trials of a study with its baseline, seed by seed.
+
+    Attributes:
+        study: Its name.
+        variants: The compared variants, by their names in the later study.
+    """
+
+    study: str
+    variants: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +178,8 @@ class StudyRecord:
         scout_trials: The trials of those.
         confirm_trials: Those that train again, with fresh seeds, what a design chose by the others.
         traits: What its design declares.
+        shared: Earlier studies that compared the same trials.
+        studies: Studies of its store with results, this one among them.
     """
 
     id: int
@@ -169,6 +200,8 @@ class StudyRecord:
     declared_before: tuple[Declaration, ...] = ()
     confirm_trials: tuple[PlannedTrial, ...] = ()
     traits: DesignTraits = DesignTraits()
+    shared: tuple[SharedTrials, ...] = ()
+    studies: int = 1
 
 
 @dataclass(frozen=True, slots=True)

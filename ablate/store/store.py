@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, literal, select
+from sqlalchemy import Connection, func, literal, select
 
 from ablate.errors import ArgumentError, NotFoundError, check_argument
 from ablate.roles import TrialRole
@@ -31,6 +31,7 @@ from ablate.store.records import (
     WorkerRecord,
 )
 from ablate.store.rows import (
+    declaration,
     declaration_row,
     outcome_row,
     point_rows,
@@ -91,7 +92,7 @@ class Store(StoreReader):
     ) -> StudyRecord:
         """Store a study, replacing one with the same name. Existing trials are not changed.
 
-        If objective or claims have changed since trials finished, the former ones are kept in
+        If anything of it but its texts has changed since trials finished, what was declared before is kept in
         `StudyRecord.declared_before`.
 
         Args:
@@ -125,10 +126,28 @@ class Store(StoreReader):
         finished = connection.execute(
             planned.where(study_trials.c.study_id == row.id, trials.c.state == TrialState.FINISHED)
         ).scalar_one()
-        previous = Declaration(row.objective, row.space.get("claims", []), now, finished, _seeds(row.space))
-        unchanged = (previous.objective, previous.claims) == (draft.objective, draft.space.get("claims", []))
-        unchanged = unchanged and not self._seeds_changed(connection, row, _seeds(draft.space))
-        return earlier if unchanged or not finished else [*earlier, declaration_row(previous)]
+        unchanged = row.objective == draft.objective and _declared(row.space) == _declared(draft.space)
+        if unchanged or not finished:
+            return earlier
+        compared = queries.finished_by_variant(connection, row.id, TrialRole.COMPARISON)
+        fresh = queries.finished_by_variant(connection, row.id, TrialRole.CONFIRMATION)
+        named = select(study_variants.c.name).where(study_variants.c.study_id == row.id, ~study_variants.c.chosen)
+        confirm = select(func.count(study_trials.c.seed.distinct())).where(
+            study_trials.c.study_id == row.id, study_trials.c.role == TrialRole.CONFIRMATION
+        )
+        previous = Declaration(
+            row.objective,
+            row.space.get("claims", []),
+            now,
+            finished,
+            _seeds(row.space),
+            space=row.space,
+            variants={name: compared.get(name, 0) for name in connection.execute(named).scalars()},
+            pairs=_pairs(compared, row.baseline),
+            confirm=connection.execute(confirm).scalar_one(),
+            confirmed=_pairs(fresh, row.baseline),
+        )
+        return [*earlier, declaration_row(previous)]
 
     def seeds_before(self, study: str, seeds: Any) -> list[Any]:
         """The seeds that a study declared one after the other until results had been seen, these left out.
@@ -141,25 +160,10 @@ class Store(StoreReader):
             row = connection.execute(select(studies).where(studies.c.name == study)).first()
             if row is None:
                 return []
-            before = [declared.get("seeds") for declared in row.declared_before or ()]
-            return [*before, _seeds(row.space)] if self._seeds_changed(connection, row, seeds) else before
-
-    def _seeds_changed(self, connection: Connection, row: Row[Any], seeds: Any) -> bool:
-        """Whether these are other seeds than a study has, and it shows differences with their spread already."""
-        return seeds != _seeds(row.space) and self._pairs(connection, row.id, row.baseline) > 1
-
-    def _pairs(self, connection: Connection, study: int, baseline: str) -> int:
-        """How many seeds the baseline and some variant of a study have finished, at the most."""
-        rows = connection.execute(
-            select(study_trials.c.variant, func.count())
-            .join(trials, trials.c.key == study_trials.c.trial_key)
-            .where(study_trials.c.study_id == study, trials.c.state == TrialState.FINISHED)
-            .where(study_trials.c.role == TrialRole.COMPARISON)
-            .group_by(study_trials.c.variant)
-        )
-        counts: dict[str, int] = {row[0]: row[1] for row in rows}
-        ours = counts.pop(baseline, 0)
-        return min(ours, max(counts.values(), default=0))
+            before = [declaration(declared).seeds_seen for declared in row.declared_before or ()]
+            compared = queries.finished_by_variant(connection, row.id, TrialRole.COMPARISON)
+            changed = seeds != _seeds(row.space) and _pairs(compared, row.baseline) > 1
+            return [*before, _seeds(row.space)] if changed else before
 
     def add_codes(self, contents: Mapping[str, Mapping[str, Any]]) -> None:
         """Store what identities of code stand for; those that are known stay as they are."""
@@ -340,6 +344,21 @@ class Store(StoreReader):
         study: int = queries.study_row(connection, self.where, name).id
         connection.execute(studies.update().where(studies.c.id == study).values(updated_at=datetime.now(UTC)))
         return study
+
+
+_WORDS = ("name", "question", "source", "departs", "resources")
+"""Keys of a space that affect no result."""
+
+
+def _declared(space: Mapping[str, Any]) -> dict[str, Any]:
+    """What a space declares about its study."""
+    return {key: value for key, value in space.items() if key not in _WORDS and value not in (None, [], {}, ())}
+
+
+def _pairs(finished: Mapping[str, int], baseline: str) -> int:
+    """How many seeds the baseline and some variant have finished, at the most."""
+    others = [count for name, count in finished.items() if name != baseline]
+    return min(finished.get(baseline, 0), max(others, default=0))
 
 
 def _seeds(space: Mapping[str, Any]) -> Any:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
-from fake_store import NOON, fake_store
+import pytest
+from fake_store import NOON, FakeStore, fake_store
 
-from ablate.analysis.study import read_study
-from ablate.store.records import Declaration
+from ablate.analysis.study import StudyReport, read_study
+from ablate.roles import TrialRole
+from ablate.store.records import Declaration, PlannedTrial, SharedTrials, TrialState
 
 
 def test_changed_declarations_are_reported_with_the_answer() -> None:
@@ -29,3 +32,117 @@ def test_changed_declarations_are_reported_with_the_answer() -> None:
     assert all(
         part in second for part in ("metric was accuracy", "margin was 0.05", " and the claims were different. ")
     )
+
+
+SPACE = {
+    "design": {"kind": "leave_one_out", "seeds": 3, "first_seed": 0},
+    "training": {"steps": 200, "optimizer": {"kind": "adamw", "lr": 0.1}},
+    "switches": {"a": {"on": {}, "x": {"model.width": 8}}},
+}
+
+
+def redeclared(before: dict[str, Any], after: dict[str, Any], **seen: Any) -> FakeStore:
+    """Three seeds of two variants, for which something else was declared until results had been seen."""
+    store = fake_store({"baseline": ({}, 10), "a=x": ({}, 10)}, seeds=3, margin=0.1)
+    for seed, value in enumerate((0.0, 0.001, 0.002)):
+        store.add("baseline", seed, {"val_loss": 3.0})
+        store.add("a=x", seed, {"val_loss": 3.0 + value})
+    facts = {"variants": {"baseline": 3, "a=x": 3}, "pairs": 3, **seen}
+    old = Declaration(store.record.objective, [], NOON, 6, 3, space={**SPACE, **before}, **facts)
+    variants = tuple(replace(one, spec={"training": SPACE["training"]}) for one in store.record.variants)
+    store.record = replace(store.record, space={**SPACE, **after}, declared_before=(old,), variants=variants)
+    return store
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "path", "words"),
+    [
+        ({"training": {"steps": 100, "optimizer": {"kind": "adamw", "lr": 0.1}}}, {}, "training.steps",
+         "`training.steps` was 100"),
+        ({"training": {"steps": 200, "optimizer": {"kind": "lion", "lr": 0.1}}}, {}, "training.optimizer",
+         "`training.optimizer` was lion"),
+        ({"tune": {"grid": {"training.optimizer.lr": [0.1, 0.2]}, "seeds": 2}},
+         {"tune": {"grid": {"training.optimizer.lr": [0.1, 0.2, 0.4]}, "seeds": 2}},
+         "tune.grid.training.optimizer.lr", "`training.optimizer.lr` was tuned over 0.1, 0.2"),
+        ({}, {"tune": {"grid": {"training.optimizer.lr": [0.1, 0.2]}, "seeds": 2}}, "tune", "nothing was tuned"),
+        ({"design": {"kind": "grid", "seeds": 3}}, {}, "design.kind", "the design was grid"),
+        ({"switches": {"a": {"on": {}, "x": {"model.width": 4}}}}, {}, "switches.a.x", "`a=x` set other values"),
+        ({"budgets": [1, 2]}, {}, "budgets", "`budgets` was 1, 2"),
+        ({"design": {**SPACE["design"], "first_seed": 4}}, {}, "design.first_seed", "`design.first_seed` was 4"),
+    ],
+)  # fmt: skip
+def test_every_part_of_a_declaration_that_changed_after_results_is_named(
+    before: dict[str, Any], after: dict[str, Any], path: str, words: str
+) -> None:
+    report = read_study(redeclared(before, after), "a_study")
+    (made,) = report.redeclared
+    assert [change.path for change in made.changes] == [path]
+    assert any("6 trials had finished" in sentence and words in sentence for sentence in report.caveats)
+
+
+def test_what_a_newer_version_of_a_space_adds_and_texts_are_no_change() -> None:
+    after = {
+        "training": {**SPACE["training"], "a_new_field": 1},
+        "switches": {"a": {"removes": "a part", "on": {}, "x": {"model.width": 8, "removes": "it"}}},
+    }
+    assert read_study(redeclared({}, after), "a_study").redeclared == ()
+
+
+def test_a_variant_that_was_dropped_after_results_is_named_and_stays_in_the_family() -> None:
+    kept = redeclared({}, {})
+    report = read_study(kept, "a_study")
+    assert report.together == {"a=x"}
+    verdict = report.variants[1].verdict
+    assert verdict is not None
+    others = {f"b={number}": 3 for number in range(int(0.05 / verdict.p_not_needed) + 1)}
+    dropped = read_study(redeclared({}, {}, variants={"baseline": 3, "a=x": 3, **others}), "a_study")
+    assert dropped.redeclared[0].dropped == others
+    assert any("b=0 (3 trials finished)" in sentence and "compared too" in sentence for sentence in dropped.caveats)
+    assert dropped.together == frozenset(), "ten were tested, so that one of them holds only if it holds among ten"
+
+
+def test_several_sets_of_seeds_are_counted() -> None:
+    store = redeclared({"design": {**SPACE["design"], "first_seed": 4}}, {})
+    (said,) = [sentence for sentence in read_study(store, "a_study").caveats if "sets of seeds" in sentence]
+    assert said.startswith("2 sets of seeds were read one after the other (from seed 4 and 0 on).")
+    assert said.endswith("wrong in up to 10 % of cases.")
+
+
+def confirmed(fresh: list[float], *, confirm: int, seen: int) -> StudyReport:
+    """A chosen variant on fresh seeds, of which a number was declared first and had been seen."""
+    store = redeclared({}, {}, confirm=confirm, confirmed=seen)
+    trials = tuple(
+        PlannedTrial(f"{name}/{3000 + seed}", name, 3000 + seed, TrialRole.CONFIRMATION)
+        for name in ("baseline", "a=x")
+        for seed in range(len(fresh))
+    )
+    variants = tuple(replace(one, chosen=one.name == "a=x") for one in store.record.variants)
+    store.record = replace(store.record, confirm_trials=trials, variants=variants)
+    for seed, value in enumerate(fresh):
+        store.add("baseline", 3000 + seed, {"val_loss": 3.0})
+        store.add("a=x", 3000 + seed, {"val_loss": 3.0 + value})
+    return read_study(store, "a_study")
+
+
+def test_fresh_seeds_that_are_added_when_some_were_seen_spend_error_as_others_do() -> None:
+    row = [0.0, 0.12, 0.06, 0.0, 0.06, 0.02, 0.04]  # all seven decide at 5 %, the first three do not
+    at_once = confirmed(row, confirm=7, seen=3)
+    assert at_once.variants[1].verdict is not None
+    assert at_once.variants[1].verdict.word == "not needed"
+    raised = confirmed(row, confirm=3, seen=3)
+    assert raised.variants[1].verdict is not None
+    assert raised.variants[1].verdict.word == "undecided"
+    assert any(one.startswith("The number of fresh seeds was changed") for one in raised.caveats)
+    unseen = confirmed(row, confirm=3, seen=0)
+    assert unseen.variants[1].verdict == at_once.variants[1].verdict
+
+
+def test_the_same_trials_under_another_name_and_many_studies_are_said_beside_a_verdict() -> None:
+    store = redeclared({}, {})
+    store.record = replace(store.record, declared_before=(), shared=(SharedTrials("first", ("a=x",)),), studies=20)
+    answer = read_study(store, "a_study").answer
+    assert any("The trials of a=x and of the baseline were compared before in the study `first`." in one and
+               "wrong in up to 10 % of cases" in one for one in answer)  # fmt: skip
+    assert any("This store holds 20 studies with results." in one and "up to 64 %." in one for one in answer)
+    store.add("a=x", 1, state=TrialState.RUNNING)
+    assert not any("studies with results" in one for one in read_study(store, "a_study").answer), "no verdict to doubt"

@@ -6,15 +6,15 @@ import dataclasses
 
 import numpy as np
 import pytest
-from fake_store import FakeStore, fake_store
+from fake_store import NOON, FakeStore, fake_store
 from rich.console import Console
 from scipy import stats
 
 from ablate.analysis import read_study
 from ablate.render.as_json import study_json
 from ablate.render.table import print_study
-from ablate.stats import SeedSchedule
-from ablate.store.records import StudyRecord
+from ablate.stats import SeedSchedule, Verdict
+from ablate.store.records import Declaration, StudyRecord, TrialState
 
 MARGIN = 0.05
 
@@ -116,3 +116,68 @@ def test_a_decision_stands_when_another_variant_runs_on_into_a_tail() -> None:
     assert late.verdict is not None
     assert (early.verdict.word, late.verdict.word) == ("not needed", "not needed")
     assert (late.verdict.bound, late.verdict.p_not_needed) == (early.verdict.bound, early.verdict.p_not_needed)
+
+
+def without(store: FakeStore, *keys: str, states: TrialState | None = None) -> FakeStore:
+    for key in keys:
+        variant, seed = key.split("/")
+        store.trial_records.pop(key, None)
+        if states is not None:
+            store.add(variant, int(seed), state=states)
+    return store
+
+
+@pytest.mark.parametrize("missing", [("far=x/4",), ("baseline/3",), ("far=x/1", "baseline/4")])
+@pytest.mark.parametrize("state", [None, TrialState.RUNNING])
+def test_a_fixed_study_has_no_verdict_until_its_last_seed_has_ended(
+    missing: tuple[str, ...], state: TrialState | None
+) -> None:
+    losses = {"baseline": [3.0, 3.1, 2.9, 3.0, 3.05], "far=x": [3.5, 3.61, 3.39, 3.5, 3.54]}
+    claims = [{"id": "far", "left": "baseline", "right": "far=x", "expect": "better", "margin": 0.05}]
+    store = store_of(losses)
+    store.record = dataclasses.replace(store.record, space={**store.record.space, "claims": claims})
+    whole = read_study(store, "a_study")
+    assert whole.variants[1].verdict is not None
+    assert whole.variants[1].verdict.is_worse
+    assert whole.claims[0].verdict == "supported"
+    assert not whole.variants[1].awaits
+    report = read_study(without(store, *missing, states=state), "a_study")
+    row = report.variants[1]
+    ended = f"{5 - len(missing)} of 5 seeds have ended"
+    assert row.verdict is not None
+    assert (row.verdict.word, row.verdict.sentence, row.verdict.p_needed) == ("undecided", f"undecided: {ended}", 1.0)
+    assert row.difference is not None
+    assert row.difference.n == 5 - len(missing), "the estimate is shown"
+    assert any(f"No verdict yet on far=x: {ended}" in sentence for sentence in report.answer)
+    assert (report.claims[0].verdict, ended in report.claims[0].sentence) == ("undecided", True)
+    assert not report.together
+
+
+def test_a_schedule_decides_at_its_looks_while_later_seeds_run_and_never_over_a_gap() -> None:
+    losses = {"baseline": [3.0, 3.1, 2.9, 3.0, 3.05], "far=x": [3.5, 3.61, 3.39, 3.5, 3.54]}
+    schedule = {"start": 3, "max": 8}
+    late = read_study(without(store_of(losses, schedule), "far=x/4"), "a_study").variants[1].verdict
+    assert late is not None
+    assert late.is_worse
+    early = read_study(without(store_of(losses, schedule), "far=x/2"), "a_study").variants[1].verdict
+    assert early is not None
+    assert early.sentence == "undecided: at least 3 paired seeds are required, 2 finished"
+
+
+def test_seeds_that_were_added_are_judged_at_their_end_and_what_was_decided_stays() -> None:
+    def extended(far: list[float], *missing: str) -> Verdict:
+        store = store_of({"baseline": [3.0, 3.1, 2.9, 3.0, 3.05], "far=x": far})
+        before = Declaration(store.record.objective, [], NOON, 6, 3)
+        space = {"design": {"kind": "leave_one_out", "seeds": 5}}
+        store.record = dataclasses.replace(store.record, space=space, declared_before=(before,))
+        verdict = read_study(without(store, *missing), "a_study").variants[1].verdict
+        assert verdict is not None
+        return verdict
+
+    decided = [3.5, 3.61, 3.39, 3.5, 3.54]
+    running, ended = extended(decided, "far=x/4"), extended(decided)
+    assert running.is_worse
+    assert (running.word, running.bound) == (ended.word, ended.bound)
+    open_at_three = [3.3, 4.0, 2.95, 4.0, 4.05]
+    waiting = extended(open_at_three, "far=x/4")
+    assert waiting.sentence == "undecided: 4 of 5 seeds have ended"

@@ -17,7 +17,7 @@ from store_samples import HERE, as_record, begin, curve, digest, draft, outcome,
 from ablate.errors import NotFoundError
 from ablate.store import Store, TrialState, open_store
 from ablate.store.migrations import SCHEMA_VERSION, upgrade
-from ablate.store.records import Declaration, Mark
+from ablate.store.records import Declaration, Mark, SharedTrials
 from ablate.store.tables import curves, environments, metadata
 
 
@@ -393,3 +393,34 @@ def test_what_was_declared_otherwise_when_trials_had_finished_is_kept(store: Sto
     assert again == first
     assert (second.objective["margin"], second.claims, second.finished) == (0.0001, ["a claim"], 2)
     assert declare(0.05) == store.study("simplify_block").declared_before == (first, second)
+
+
+def test_every_part_of_a_declaration_is_kept_with_what_had_finished(store: Store) -> None:
+    begin(store, ["baseline", "no_norm", "no_value"], seeds=2)
+    for name in ("baseline", "no_norm"):
+        for seed in range(2):
+            assert store.record_outcome(outcome(name, seed), HERE)
+    again = replace(draft("s"), text="other words", question="Another?")
+    chosen = replace(variant("no_norm"), chosen=True)
+    assert store.begin_study(again, [variant("baseline"), chosen], []).declared_before == ()
+    begin(store, ["baseline", "no_norm", "no_value"], seeds=2)
+    space = {**draft("s").space, "training": {"steps": 9}}
+    (before,) = store.begin_study(
+        replace(draft("s"), space=space), [variant("baseline"), chosen], [planned("baseline", 0)]
+    ).declared_before
+    assert before.space == draft("s").space
+    assert before.variants == {"baseline": 2, "no_norm": 2, "no_value": 0}
+    assert (before.finished, before.pairs, before.confirm, before.confirmed) == (4, 2, 0, 0)
+    assert store.study("s").variants[1].chosen
+
+
+def test_trials_that_an_earlier_study_compared_are_noticed(store: Store) -> None:
+    begin(store, ["baseline", "no_norm"], seeds=2, study="first")
+    begin(store, ["baseline", "no_value"], seeds=2, study="other")
+    for name in ("baseline", "no_norm", "no_value"):
+        for seed in range(2):
+            assert store.record_outcome(outcome(name, seed), HERE)
+    begin(store, ["baseline", "no_norm", "new"], seeds=3, study="second")
+    assert store.study("second").shared == (SharedTrials("first", ("no_norm",)),), "the baseline alone is no comparison"
+    assert store.study("first").shared == (), "what came first was not seen before"
+    assert store.study("second").studies == 3
