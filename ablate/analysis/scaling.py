@@ -10,18 +10,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ablate.analysis.allowances import read_allowances
+from ablate.analysis.allowances import Allowances, read_allowances
 from ablate.analysis.changes import changes_of
-from ablate.analysis.judging import judge_trials
+from ablate.analysis.fairness import read_tuning
+from ablate.analysis.judging import judge_trials, missing_seeds
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs, seed_schedule
 from ablate.analysis.text import listed, shortened
 from ablate.spec.budgets import BUDGET, at_budget
 from ablate.spec.design import BASELINE
 from ablate.stats import PairedDifference, Verdict, over_looks, paired_difference, summarise
-from ablate.stats.trend import slopes
+from ablate.stats.schedule import ERROR
+from ablate.stats.trend import bends, slopes, steps
 from ablate.store.records import StudyRecord
 
 Outcome = Literal["holds", "turns", "decided", "undecided"]
+MOST_SLOPES = 8
+"""Variants whose slopes a sentence gives; of more the table has them all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +51,19 @@ class Scaling:
         variant: Its name without the place.
         points: In the order of the places.
         slope: Change of the difference for each doubling of the place: a least-squares slope for each seed, and the
-            interval of their mean. None below two places, or without a seed that finished at all of them.
-        outcome: `holds`: decided at the last place as at the first; `turns`: decided otherwise; `decided`: at the last
-            place, but not at the first; `undecided` at the last.
+            interval of their mean. None where `no_slope` says why.
+        steps: Change of the difference from each place to the next, paired by seed; empty where seeds were lost.
+        no_slope: Why there is no slope, as a clause; empty if there is one.
+        outcome: `holds`: decided alike at every place; `turns`: decided otherwise somewhere; `decided`: at the last
+            place, but not at all before it, and nowhere otherwise; `undecided` at the last.
     """
 
     variant: str
     points: tuple[ScalePoint, ...]
     slope: PairedDifference | None
     outcome: Outcome
+    steps: tuple[PairedDifference, ...] = ()
+    no_slope: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +98,16 @@ def read_scalings(store: StudyReader, record: StudyRecord) -> Scalings | None:
     axis, studies = _places(record)
     runs = {at: read_runs(store, study, record.objective["metric"]) for at, study in studies.items()}
     changes = {at: changes_of(study) for at, study in studies.items()}
+    allowances = {at: read_allowances(study, runs[at], read_tuning(store, study)) for at, study in studies.items()}
+    if axis == BUDGET:  # values are tuned at the study's own length, and used at all others
+        allowances = {at: replace(one, regret=allowances[1.0].regret) for at, one in allowances.items()}
     names = list(dict.fromkeys(one.name for study in studies.values() for one in study.variants))
     scalings = []
     for name in names:
         places = [at for at, study in studies.items() if name != study.baseline and name in runs[at]]
         if len(places) > 1:
             replaces = bool(changes[places[0]][name].otherwise)
-            scalings.append(_scaling(name, {at: (studies[at], runs[at]) for at in places}, replaces))
+            scalings.append(_scaling(name, {at: (studies[at], runs[at]) for at in places}, allowances, replaces))
     return Scalings(axis, tuple(studies), tuple(scalings)) if scalings else None
 
 
@@ -132,8 +143,13 @@ def _at(record: StudyRecord, name_of: Callable[[str], str | None], baseline: str
     )
 
 
-def _scaling(name: str, at: Mapping[float, tuple[StudyRecord, Mapping[str, VariantRuns]]], replaces: bool) -> Scaling:
-    points, gaps = [], {}
+def _scaling(
+    name: str,
+    at: Mapping[float, tuple[StudyRecord, Mapping[str, VariantRuns]]],
+    allowances: Mapping[float, Allowances],
+    replaces: bool,
+) -> Scaling:
+    points, gaps, lost, waits = [], {}, [], []
     for place, (study, runs) in at.items():
         metric, schedule = study.objective["metric"], seed_schedule(study)
         own, base = runs[name], runs[study.baseline]
@@ -145,27 +161,37 @@ def _scaling(name: str, at: Mapping[float, tuple[StudyRecord, Mapping[str, Varia
             margin=float(study.objective["margin"]),
             direction=study.objective["direction"],
             schedule=schedule,
-            allowance=read_allowances(study, runs).versus(name, study.baseline),
+            allowance=allowances[place].versus(name, study.baseline),
         )
         verdict = verdict.of_replacement() if replaces else verdict
         points.append(ScalePoint(place, over_looks(paired_difference(values, baseline_values), schedule), verdict))
         gaps[place] = {seed: values[seed] - baseline_values[seed] for seed in values.keys() & baseline_values.keys()}
+        lost += [place] if own.diverged or own.failed or own.pruned or base.diverged or base.failed else []
+        waits += [place] if missing_seeds(own, base) else []
+    outcome = _outcome(points)
+    if lost:
+        where = listed(f"{place:g}" for place in lost)
+        return Scaling(name, tuple(points), None, outcome, no_slope=f"trials were lost at {where}")
+    changes = tuple(over_looks(summarise(list(step.values())), schedule) for step in steps(gaps))
     by_seed = slopes(gaps)
-    slope = over_looks(summarise(list(by_seed.values())), schedule) if by_seed else None
-    return Scaling(name, tuple(points), slope, _outcome(points))
+    if waits or not by_seed:
+        return Scaling(name, tuple(points), None, outcome, changes, "seeds are missing")
+    if bends(gaps):
+        return Scaling(name, tuple(points), None, outcome, changes, "it bends")
+    return Scaling(name, tuple(points), over_looks(summarise(list(by_seed.values())), schedule), outcome, changes)
 
 
 def _outcome(points: Sequence[ScalePoint]) -> Outcome:
-    first, last = points[0].verdict.word, points[-1].verdict.word
-    if last == "undecided":
+    words = [point.verdict.word for point in points]
+    if words[-1] == "undecided":
         return "undecided"
-    if first == "undecided":
-        return "decided"
-    return "holds" if first == last else "turns"
+    if len(set(words) - {"undecided"}) > 1:
+        return "turns"
+    return "decided" if "undecided" in words else "holds"
 
 
 def scaling_sentences(scalings: Scalings | None, metric: str) -> Iterator[str]:
-    """Which verdicts hold along the axis, which change, and which differences depend on it with 95 % confidence."""
+    """Which verdicts hold along the axis, which change, and how each difference changes, all of them or none."""
     if scalings is None:
         return
     axis = "training" if scalings.axis == BUDGET else scalings.axis
@@ -173,18 +199,34 @@ def scaling_sentences(scalings: Scalings | None, metric: str) -> Iterator[str]:
     said = {
         "holds": f"The verdicts hold from {first} to {last}",
         "turns": f"The verdicts change between {first} and {last}",
-        "decided": f"Decided at {last}, but not at {first}",
+        "decided": f"Decided at {last}, but not at every place before",
         "undecided": f"Undecided at {last}",
     }
     for outcome, beginning in said.items():
         if rows := [one for one in scalings.of if one.outcome == outcome]:
             named = shortened(f"{one.variant} ({_words(one)})" for one in rows)
             yield f"{beginning}: {'; '.join(named)}."
-    moving = [one for one in scalings.of if one.slope and one.slope.low is not None and one.slope.high is not None
-              and (one.slope.low > 0 or one.slope.high < 0) and not one.slope.is_flat]  # fmt: skip
-    if moving:
-        named = [f"{one.variant} {slope_words(one.slope)}" for one in moving if one.slope]
-        yield f"With each doubling of {axis} the difference of {metric} changes by (95 % interval): {listed(named)}."
+    if any(point.verdict.is_decided for one in scalings.of for point in one.points):
+        looks = len(scalings.places)
+        yield (
+            f"Each of the {looks} places has verdicts of its own, each wrong in at most 5 % of cases: the best of the "
+            f"{looks} is wrong in up to {min(100.0, 100 * ERROR * looks):g} %."
+        )
+    if len(scalings.of) > MOST_SLOPES:
+        yield f"The table along {scalings.axis} shows how each difference changes."
+    elif any(one.slope is not None or one.steps for one in scalings.of):
+        named = [f"{one.variant} {slope_cell(one)}" for one in scalings.of]
+        yield (
+            f"With each doubling of {axis} the difference of {metric} changes by (95 % interval; in brackets, by "
+            f"step): {'; '.join(named)}."
+        )
+
+
+def slope_cell(one: Scaling) -> str:
+    """The slope of a variant with the change of each step, or why it has none."""
+    steps = ", ".join(f"{step.difference:+.2g}" for step in one.steps if step.difference is not None)
+    whole = slope_words(one.slope) if one.slope is not None else f"no slope: {one.no_slope}"
+    return f"{whole} ({steps})" if steps and len(one.points) > 2 else whole
 
 
 def slope_words(slope: PairedDifference) -> str:
@@ -201,5 +243,5 @@ def _place(axis: str, at: float) -> str:
 
 
 def _words(one: Scaling) -> str:
-    first, last = one.points[0].verdict.word, one.points[-1].verdict.word
-    return first if first == last else f"{first}, then {last}"
+    words = [point.verdict.word for point in one.points]
+    return words[0] if len(set(words)) == 1 else ", then ".join(words)

@@ -162,6 +162,8 @@ def _scaling(report: StudyReport) -> dict[str, Any] | None:
                 "name": one.variant,
                 "outcome": one.outcome,
                 "for_each_doubling": None if one.slope is None else _paired(one.slope),
+                "no_slope": one.no_slope,
+                "steps": [_paired(step) for step in one.steps],
                 "points": [
                     {"at": point.at, "verdict": point.verdict.word, **_paired(point.difference)} for point in one.points
                 ],

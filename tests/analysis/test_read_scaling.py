@@ -12,13 +12,14 @@ from fake_store import FakeStore, fake_store
 
 from ablate.analysis import StudyReport, read_study
 from ablate.analysis.claims import judge_claims
+from ablate.analysis.fairness import Tried, Tuned, Tuning
 from ablate.analysis.findings import read_findings
 from ablate.analysis.overview import read_overview
 from ablate.analysis.runs import read_runs
 from ablate.analysis.scaling import Scaling, Scalings
 from ablate.render.as_json import study_json
 from ablate.render.writing import render_report
-from ablate.store.records import TrialState
+from ablate.store.records import StudyRecord, TrialState
 
 BUDGETS = (1, 2, 4)
 
@@ -53,15 +54,15 @@ def scaled(made: FakeStore) -> tuple[StudyReport, Scalings, Scaling]:
         (lambda at: 0.1, ["needed"] * 3, "holds", "The verdicts hold from budget 1 to budget 4: a=off (needed)."),
         (
             lambda at: 0.04 * math.log2(at), ["not needed", "needed", "needed"], "turns",
-            "The verdicts change between budget 1 and budget 4: a=off (not needed, then needed).",
+            "The verdicts change between budget 1 and budget 4: a=off (not needed, then needed, then needed).",
         ),
         (
             lambda at: 0.1 - 0.04 * math.log2(at), ["needed", "needed", "undecided"], "undecided",
-            "Undecided at budget 4: a=off (needed, then undecided).",
+            "Undecided at budget 4: a=off (needed, then needed, then undecided).",
         ),
         (
             lambda at: 0.02 + 0.04 * math.log2(at), ["undecided", "needed", "needed"], "decided",
-            "Decided at budget 4, but not at budget 1: a=off (undecided, then needed).",
+            "Decided at budget 4, but not at every place before: a=off (undecided, then needed, then needed).",
         ),
     ],
 )  # fmt: skip
@@ -111,8 +112,7 @@ def test_a_trial_that_diverged_at_a_length_is_reported() -> None:
     _, _, one = scaled(made)
     assert [point.verdict.word for point in one.points] == ["not needed", "not needed", "diverged"]
     assert one.outcome == "turns"
-    assert one.slope is not None
-    assert one.slope.n == 3
+    assert (one.slope, one.steps, one.no_slope) == (None, (), "trials were lost at 4")
 
 
 def test_claims_follow_the_budgets() -> None:
@@ -162,6 +162,79 @@ def test_every_format_shows_the_budgets() -> None:
         written = str(render_report(read_findings(made, "a_study"), name))
         assert "The verdicts change between" in " ".join(written.replace("\\allowbreak{}", "").split())
     assert "Along training budgets" in str(render_report(read_findings(made, "a_study"), "md"))
+
+
+def test_a_verdict_holds_only_if_every_place_agrees() -> None:
+    """The ends agree, and the middle does not: once by another verdict, once by a trial that diverged."""
+    middle = {1: 0.1, 2: 0.0, 4: 0.1}
+    report, _, one = scaled(studied(lambda at: middle[int(at)]))
+    assert one.outcome == "turns"
+    said = "The verdicts change between budget 1 and budget 4: a=off (needed, then not needed, then needed)."
+    assert said in report.answer
+    made = studied(lambda at: 0.1)
+    made.add("a=off@budget=2", 1, {}, state=TrialState.DIVERGED, stopped_at=9)
+    report, _, one = scaled(made)
+    assert one.outcome == "turns"
+    assert not any("verdicts hold" in sentence for sentence in report.answer)
+    undecided = {1: 0.1, 2: 0.02, 4: 0.1}
+    assert scaled(studied(lambda at: undecided[int(at)]))[2].outcome == "decided"
+
+
+def test_a_curve_that_bends_has_no_slope_and_shows_its_steps() -> None:
+    bent = {1: 0.1, 2: 0.2, 4: 0.2}
+    report, _, one = scaled(studied(lambda at: bent[int(at)]))
+    assert one.slope is None
+    assert [step.difference for step in one.steps] == pytest.approx([0.1, 0.0], abs=0.004)
+    assert any("a=off no slope: it bends (+0." in sentence for sentence in report.answer)
+    plain = study_json(report)["scaling"]["variants"][0]
+    assert (plain["for_each_doubling"], plain["no_slope"], len(plain["steps"])) == (None, "it bends", 2)
+
+
+def test_all_slopes_are_said_or_none() -> None:
+    """A flat difference is said as well as one that moves: who names only those that move errs in 40 % of reports."""
+    report, _, one = scaled(studied(lambda at: 0.1, noise=0.01))
+    assert one.slope is not None
+    assert one.slope.low is not None
+    assert one.slope.high is not None
+    assert one.slope.low < 0 < one.slope.high
+    (said,) = [sentence for sentence in report.answer if sentence.startswith("With each doubling of training")]
+    assert f"a=off {one.slope.difference:+.2g} [" in said
+    made = studied(lambda at: 0.1)
+    del made.trial_records["a=off@budget=4/3"]
+    assert scaled(made)[2].no_slope == "seeds are missing"
+
+
+def test_the_best_of_several_places_is_said_to_err_more_often() -> None:
+    report, _, _ = scaled(studied(lambda at: 0.1))
+    assert any("the best of the 3 is wrong in up to 15 %" in sentence for sentence in report.answer)
+
+
+def test_tuned_values_widen_the_bounds_at_every_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = studied(lambda at: 0.0)
+    assert [point.verdict.word for point in scaled(made)[2].points] == ["not needed"] * 3
+    tried = tuple(Tried({"lr": at}, 0.1 * at, 1, 0, 1, {1000: 0.1 * at}) for at in range(2))  # one seed bounds nothing
+
+    def tuning(store: object, record: StudyRecord) -> Tuning:
+        """Values are tuned at the study's own length alone."""
+        own_length = not any("@" in planned.key for planned in record.planned)
+        of = {one.name: Tuned({"lr": 0}, (), tried if own_length else ()) for one in record.variants}
+        return Tuning({"lr": [0, 1]}, (1000,), of)
+
+    monkeypatch.setattr("ablate.analysis.scaling.read_tuning", tuning)
+    assert [point.verdict.word for point in scaled(made)[2].points] == ["undecided"] * 3
+
+
+def test_a_claimed_trend_needs_every_step_where_the_gap_bends() -> None:
+    plain = {"id": "grows", "expect": "grows", "along": "budget", "left": "baseline", "right": "a=off", "margin": 0.01}
+
+    def claimed(gaps: dict[int, float]) -> str:
+        made = studied(lambda at: gaps[int(at)])
+        made.record = replace(made.record, space={**made.record.space, "claims": [plain]})
+        (found,) = read_study(made, "a_study").claims
+        return found.sentence
+
+    assert claimed({1: 0.1, 2: 0.2, 4: 0.5}).startswith("supported: the gap bends, so each step counts; from 1 to 2:")
+    assert claimed({1: 0.1, 2: 0.3, 4: 0.2}).startswith("refuted: the gap bends, so each step counts; from 2 to 4:")
 
 
 def test_a_study_without_either_has_none() -> None:

@@ -188,7 +188,7 @@ def test_an_unfinished_study_says_so() -> None:
     }
     assert report.answer == (
         "This answer is provisional: 2 trials are still missing.",
-        "Too few results to judge norm=none: at least 2 paired seeds are required.",
+        "No verdict yet on norm=none: 0 of 2 seeds have ended, and a fixed number of seeds is judged once, at its end.",
     )
 
 

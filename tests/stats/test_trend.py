@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from ablate.stats import summarise
-from ablate.stats.trend import slopes
+from ablate.stats.trend import bends, slopes, steps
 
 
 def test_agrees_with_numpy() -> None:
@@ -36,3 +36,30 @@ def test_a_gap_that_does_not_grow_is_said_to_grow_five_times_in_a_hundred() -> N
         noise = {x: {seed: shared[seed] + rng.normal(0, 0.01) for seed in range(4)} for x in (1.0, 2.0, 4.0, 8.0)}
         wrong += summarise(list(slopes(noise).values())).p_above(0.0) < 0.05
     assert stats.binomtest(wrong, 2000, 0.05).pvalue > 0.001
+
+
+def test_steps_are_the_changes_between_neighbours() -> None:
+    gaps = {4.0: {0: 3.0, 1: 5.0}, 1.0: {0: 1.0, 1: 1.5, 2: 9.0}, 2.0: {0: 2.5, 1: 2.0}}
+    assert steps(gaps) == [{0: 1.5, 1: 0.5}, {0: 0.5, 1: 3.0}]
+
+
+@pytest.mark.parametrize("positions", [(1.0, 2.0, 4.0), (1.0, 3.0, 4.0, 16.0, 20.0)])
+def test_a_line_seldom_bends_and_a_bend_is_seen(positions: tuple[float, ...]) -> None:
+    """Lines in the logarithm, whose slopes and noise differ by seed, and the same with a bend."""
+    rng, studies = np.random.default_rng(0), 400
+    wrong, seen = 0, 0
+    for _ in range(studies):
+        level, slope = rng.normal(0, 0.1, 5), rng.normal(0.05, 0.02, 5)
+        gaps = {
+            at: dict(enumerate((level + slope * np.log2(at) + rng.normal(0, 0.01, 5)).tolist())) for at in positions
+        }
+        wrong += bends(gaps)
+        bent = {at: {seed: gap - 0.1 * (at >= 4) for seed, gap in of.items()} for at, of in gaps.items()}
+        seen += bends(bent)
+    assert stats.binomtest(wrong, studies, 0.05, alternative="greater").pvalue > 0.01
+    assert seen > 0.8 * studies
+
+
+def test_two_positions_and_equal_changes_never_bend() -> None:
+    assert not bends({1.0: {0: 1.0, 1: 2.0}, 2.0: {0: 3.0, 1: 3.0}})
+    assert not bends({at: {0: np.log2(at), 1: 2 * np.log2(at)} for at in (1.0, 2.0, 4.0)})

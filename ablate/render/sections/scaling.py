@@ -7,14 +7,14 @@ from functools import partial
 
 from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import MISSING, decimals_for, fixed, with_interval
-from ablate.analysis.scaling import ScalePoint, Scaling, Scalings, slope_words
+from ablate.analysis.scaling import ScalePoint, Scaling, Scalings, slope_cell
 from ablate.render.blocks import Grid, Paragraph, Picture, Section
 from ablate.spec.budgets import BUDGET
 
 OUTCOMES = {
     "holds": "holds",
     "turns": "turns",
-    "decided": "decided at the largest only",
+    "decided": "decided at the largest, not at all before",
     "undecided": "undecided at the largest",
 }
 
@@ -28,7 +28,8 @@ def section(findings: Findings, pictures: Mapping[str, Picture]) -> Section | No
     text = (
         f"Difference of {report.metric} from the baseline of the same {scalings.axis}, paired by seed, with its 95 % "
         f"interval and its verdict; each {each}. Each doubling: least-squares slope of the difference along the "
-        "logarithm, one for each seed, with the 95 % interval of their mean. No verdict is adjusted for the others."
+        "logarithm, one for each seed, with the 95 % interval of their mean, and in brackets the change of each step; "
+        "there is no slope where the difference bends or trials were lost. No verdict is adjusted for the others."
     )
     picture = [pictures["scaling"]] if "scaling" in pictures else []
     return Section(scaling_title(scalings), (Paragraph(text), scaling_table(scalings, report.margin), *picture))
@@ -64,8 +65,7 @@ def _title(axis: str, at: float) -> str:
 
 def _cells(one: Scaling, places: tuple[float, ...], decimals: int) -> tuple[str, ...]:
     at = {point.at: _cell(point, decimals) for point in one.points}
-    slope = slope_words(one.slope) if one.slope is not None else MISSING
-    return (one.variant, *(at.get(place, MISSING) for place in places), slope, OUTCOMES[one.outcome])
+    return (one.variant, *(at.get(place, MISSING) for place in places), slope_cell(one), OUTCOMES[one.outcome])
 
 
 def _cell(point: ScalePoint, decimals: int) -> str:
