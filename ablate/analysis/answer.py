@@ -236,6 +236,8 @@ def _row(row: VariantRow, words: str, report: StudyReport) -> AnswerRow:
 
 def _missing_seeds(row: VariantRow, unit: str) -> str:
     verdict = row.verdict
+    if row.awaits:
+        return row.awaits.partition(" ha")[0]  # "3 of 10 seeds"
     if verdict is None or verdict.withheld:
         return "tail or tuning"
     if row.difference is not None and row.difference.is_flat:

@@ -26,8 +26,8 @@ from ablate.analysis.declared import (
 )
 from ablate.analysis.failures import Failure, failures_of
 from ablate.analysis.fairness import MatchedBudgets, Tuning, read_matching, read_tuning, scouts_of
-from ablate.analysis.longer import longer_in_all
 from ablate.analysis.judging import awaited_seeds, judge_trials
+from ablate.analysis.longer import longer_in_all
 from ablate.analysis.reaching import read_goals, to_baseline
 from ablate.analysis.rows import Divergence, VariantRow
 from ablate.analysis.runs import (
