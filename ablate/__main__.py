@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from ablate.cli import main
+from ablate.launching import adopt_modules
 
 if __name__ == "__main__":
+    adopt_modules()
     main()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 
 from ablate.errors import MissingPackageError
@@ -27,9 +29,29 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 """Extra to the packages that the commands behind it import."""
 
 
+_DISTRIBUTIONS = {
+    "mlflow": ("mlflow-skinny", "mlflow"),
+    "sklearn": ("scikit-learn",),
+}
+"""Packages to the distributions that have them, where the names differ by more than `-` for `_`."""
+
+
 def missing_packages(extra: str) -> tuple[str, ...]:
-    """The packages of an extra that cannot be imported here; looks for them without importing them."""
-    return tuple(package for package in PACKAGES[extra] if find_spec(package) is None)
+    """The packages of an extra that are not installed here; looks for them without importing them.
+
+    A folder of the user's with the name of a package, such as the `wandb` that W&B writes its runs into, is not it.
+    """
+    return tuple(package for package in PACKAGES[extra] if not _is_installed(package))
+
+
+def _is_installed(package: str) -> bool:
+    if find_spec(package) is None:
+        return False
+    for name in _DISTRIBUTIONS.get(package, (package,)):
+        with suppress(PackageNotFoundError):
+            distribution(name)
+            return True
+    return False
 
 
 def require(extra: str, what: str, *, where: str | None = None, packages: Sequence[str] = ()) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ablate.errors import AblateError, NotFoundError, PluginError
 from ablate.extras import require
+from ablate.launching import child_environment, python_command
 from ablate.render.terminal.console import make_console, say
 from ablate.store import open_store
 
@@ -59,7 +60,7 @@ def serve(
     if is_open:
         say(make_console(), f"From {host} the store can only be read. The token is sent without encryption.")
     arguments = [
-        *(sys.executable, "-P", "-m", "streamlit", "run", str(dashboard_folder() / "server.py")),
+        *python_command("-m", "streamlit", "run", str(dashboard_folder() / "server.py")),
         *("--server.address", host, "--server.port", str(port)),
         *("--browser.serverAddress", "localhost" if host in (*LOOPBACK, "0.0.0.0", "::") else host),
         *("--browser.gatherUsageStats", "false", "--server.showEmailPrompt", "false"),
@@ -72,7 +73,7 @@ def serve(
         "read_only": is_open,
         "may_run": not is_open,
     }
-    os.execve(sys.executable, arguments, os.environ | {OPTIONS: json.dumps(chosen)})
+    os.execve(sys.executable, arguments, child_environment({OPTIONS: json.dumps(chosen)}))
 
 
 def _check_store(store: str) -> None:

@@ -79,7 +79,8 @@ def _become(
 ) -> None:
     """The forked process: what `python -m MODULE` would be, without any other file of the parent's."""
     gc.freeze()  # what the parent has left is not finalised here: its descriptors have other owners now
-    module = command[2]
+    at = command.index("-m") + 1
+    module = command[at]
     Path("/proc/self/comm").write_text(_NAMES[module])
     os.dup2(reading, 0)
     if log is not None:
@@ -95,6 +96,6 @@ def _become(
     sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv = [*command[2:]]
+    sys.argv = [*command[at:]]
     sys.modules.pop(module, None)
     runpy.run_module(module, run_name="__main__", alter_sys=True)

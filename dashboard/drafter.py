@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from ablate.analysis.findings import read_findings
 from ablate.errors import AblateError
+from ablate.launching import adopt_modules
 from ablate.nn.model.pricing import price
 from ablate.planning.forecast import forecast
 from ablate.planning.plan import make_plan
@@ -205,6 +206,7 @@ def answer(request: list[Any]) -> str:
 def main() -> None:
     """Load the plugins, then answer requests."""
     keep_printing()
+    adopt_modules()
     for plugin in sys.argv[1:]:
         load_plugin(plugin)
     for line in sys.stdin:

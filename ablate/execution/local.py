@@ -21,6 +21,7 @@ from ablate.execution.base import Engine
 from ablate.execution.checkpoint import Checkpoints, JobCheckpoints
 from ablate.execution.protocol import Broken, Done, Job, Message, Ready, Stop
 from ablate.execution.worker import worker_environment
+from ablate.launching import child_environment, python_command
 from ablate.machine import available_cores, places_for
 from ablate.planning.memory import check_fits, check_memory, free_bytes
 from ablate.planning.packing import ResumablePack
@@ -205,19 +206,18 @@ class LocalEngine(Engine):
         ours, theirs = Pipe()
         log = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the worker is
         process = subprocess.Popen(
-            [
-                sys.executable,
+            python_command(
                 *("-m", "ablate.execution.worker", str(theirs.fileno()), str(self._cache), device, str(self._threads)),
                 ",".join(map(str, cores)),
                 *(str(self._checkpoints.folder), str(interval.steps), str(interval.seconds)),
                 "shard" if self._shard else "",
                 *self._plugins,
-            ],
+            ),
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env={**os.environ, **worker_environment(self._threads)},
+            env=child_environment(worker_environment(self._threads)),
         )
         theirs.close()
         worker = _Worker(process, ours, device, slot, log)

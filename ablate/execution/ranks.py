@@ -20,6 +20,7 @@ from torch import distributed
 from ablate.execution.carry import Carrier
 from ablate.execution.checkpoint import help_to_write, read_checkpoint
 from ablate.execution.protocol import Broken, Happened, Job
+from ablate.launching import adopt_modules, child_environment, python_command
 from ablate.plugins import load_plugin
 from ablate.spec.resources import CheckpointInterval
 from ablate.streams import keep_printing
@@ -86,7 +87,8 @@ def rank_group(
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ablate-ranks-"))
         closing = threading.Event()
         for index in range(1, len(devices)):
-            process = subprocess.Popen([sys.executable, "-m", "ablate.execution.ranks"], stdin=subprocess.PIPE)
+            command = python_command("-m", "ablate.execution.ranks")
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, env=child_environment())
             stack.callback(_end, process)
             orders = _Orders(
                 job,
@@ -169,6 +171,7 @@ def _work(orders: _Orders) -> None:
 
 if __name__ == "__main__":
     keep_printing()
+    adopt_modules()
     given: _Orders = pickle.load(sys.stdin.buffer)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:

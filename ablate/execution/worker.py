@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from ablate.execution.protocol import Began, Happened, Job, Ready, Stop
+from ablate.launching import adopt_modules
 from ablate.machine import pin
 from ablate.nn.kernels.allocator import keep_freed_memory
 from ablate.spec.resources import CheckpointInterval
@@ -42,6 +43,7 @@ def work(
     shard: bool,
 ) -> None:
     """The main function of a worker: run jobs until the pipe closes, on the given cores or on all if none are given."""
+    adopt_modules()
     pin(cores)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C
     keep_freed_memory()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 from select import select
@@ -13,6 +12,7 @@ from weakref import finalize
 
 import streamlit as st
 
+from ablate.launching import child_environment, python_command
 from shared.store import options
 
 _PATIENCE = 60.0
@@ -28,7 +28,7 @@ class Drafter:
     """
 
     def __init__(self, plugins: list[str], patience: float | None) -> None:
-        self._command = [sys.executable, "-P", str(Path(__file__).parents[1] / "drafter.py"), *plugins]
+        self._command = python_command(str(Path(__file__).parents[1] / "drafter.py"), *plugins)
         self._patience = patience
         self._lock = Lock()
         self._process: subprocess.Popen[str] | None = None
@@ -38,7 +38,12 @@ class Drafter:
         with self._lock:
             if self._process is None or self._process.poll() is not None:
                 self._process = subprocess.Popen(
-                    self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+                    self._command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    encoding="utf-8",
+                    env=child_environment(),
                 )
                 finalize(self, _end, self._process)
             assert self._process.stdin is not None

@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -22,6 +21,7 @@ import streamlit as st
 
 from ablate.command_line import hide_passwords
 from ablate.errors import AblateError
+from ablate.launching import child_environment, python_command
 from ablate.serving import LOOPBACK, OPTIONS
 from ablate.spec.annotations import STUDY_NAME
 from shared.store import location, options
@@ -162,10 +162,10 @@ def _check(study: str) -> None:
 def _start(study: str, arguments: Sequence[str]) -> Run:
     log = _file(study, "log")
     log.parent.mkdir(parents=True, exist_ok=True)
-    environment = {name: value for name, value in os.environ.items() if name != OPTIONS}
+    environment = {name: value for name, value in child_environment().items() if name != OPTIONS}
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "ablate", *arguments],
+            python_command("-m", "ablate", *arguments),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 
 import streamlit as st
 
+from ablate.launching import python_command
 from ablate.store import StudyRecord, VariantRecord
 from shared.store import location, options, read_only
 
@@ -37,7 +37,7 @@ def sample_box(keys: dict[str, str]) -> None:
 
 def _write(key: str, prompt: str, seed: int) -> str:
     chosen = options()
-    command = [sys.executable, "-P", "-m", "ablate", "generate", key, "--json", f"--prompt={prompt}"]
+    command = python_command("-m", "ablate", "generate", key, "--json", f"--prompt={prompt}")
     command += [f"--seed={seed}", "--tokens=200", f"--store={location()}"]
     command += [f"--plugin={plugin}" for plugin in chosen["plugins"]]
     try:

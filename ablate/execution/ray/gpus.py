@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -16,6 +15,7 @@ import ray
 from ray.exceptions import RayError
 
 from ablate.execution.ray.connect import alive, on_node
+from ablate.launching import python_command
 
 _SIZES = (
     "import torch; print(*(torch.cuda.get_device_properties(i).total_memory for i in range(torch.cuda.device_count())))"
@@ -28,7 +28,7 @@ def smallest_here() -> int:
     # Ray hides GPUs from tasks that reserve none, and torch reads the list of GPUs once per process: use a new process.
     environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
     try:
-        command = [sys.executable, "-c", _SIZES]
+        command = python_command("-c", _SIZES)
         reply = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_ASK_SECONDS)
         return min(map(int, reply.stdout.split()), default=0)
     except (OSError, ValueError, subprocess.SubprocessError):
