@@ -6,6 +6,7 @@ import ast
 import io
 import sys
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -13,6 +14,7 @@ import pytest
 from cli_runs import Finished, Workplace
 
 import ablate
+from ablate import extras
 from ablate.cli.app import PANEL_OF
 from ablate.errors import MissingPackageError
 from ablate.extras import PACKAGES
@@ -170,3 +172,18 @@ def handlers() -> Iterator[str]:
 
 def test_only_one_function_asks_for_optional_packages() -> None:
     assert set(handlers()) == set(ASKED_BY_OTHERS)
+
+
+def test_a_folder_with_the_name_of_a_package_is_not_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "acme_tracker").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(extras.PACKAGES, "acme", ("acme_tracker",))
+    assert extras.missing_packages("acme") == ("acme_tracker",)
+
+
+def test_packages_are_found_by_the_distributions_that_have_them() -> None:
+    installed = packages_distributions()
+    for package in {package for packages in extras.PACKAGES.values() for package in packages} & set(installed):
+        assert extras._is_installed(package), (package, installed[package])
