@@ -20,6 +20,7 @@ from ablate.execution.environment import describe_environment
 from ablate.execution.observer import Observer, ObserverGroup
 from ablate.execution.timing import Bench
 from ablate.execution.tracking import TrackingObserver
+from ablate.locations import cache_folder
 from ablate.nn.model.build import build_model
 from ablate.notebook import DEFAULT_STORE, Study
 from ablate.planning.earlier import EarlierTrials
@@ -35,7 +36,6 @@ from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store, open_store
-from ablate.tasks.cache import default_cache
 from ablate.trackers import Tracker, find_tracker
 from ablate.trained.weights import weights_folder
 
@@ -211,7 +211,7 @@ def _differences(report: StudyReport) -> dict[str, float]:
 
 def _folder(cache: str | Path | None) -> Path:
     if cache is None:
-        return default_cache()
+        return cache_folder()
     check_argument("cache", cache, (str, Path), "a folder")
     return Path(cache)
 

@@ -1,9 +1,10 @@
-"""Paths as people type them: `~` for a home folder, and names that a file system may not be able to hold."""
+"""Paths as people type them, and the folders that ablate uses besides that of a space: its cache and temporary files."""
 
 from __future__ import annotations
 
 import errno
 import os
+import tempfile
 from pathlib import Path
 
 from ablate.errors import AblateError
@@ -38,3 +39,40 @@ def typed_path(text: str | Path, refused: type[AblateError] = AblateError) -> Pa
             problem = f"this cannot be looked up ({os.strerror(error.errno or 0)})"
             raise refused(problem, where=str(text), remedy="Check the path.") from None
     return path
+
+
+def cache_folder() -> Path:
+    """The folder of prepared data: what the environment variable ABLATE_CACHE names, else the user's cache folder.
+
+    Raises:
+        AblateError: There is neither, as in a container without HOME whose user has no name.
+    """
+    if named := os.environ.get("ABLATE_CACHE"):
+        return typed_path(named)
+    from platformdirs import user_cache_path
+
+    try:
+        return user_cache_path("ablate")
+    except RuntimeError:
+        raise AblateError(
+            "this user has no home folder for prepared data",
+            where="HOME",
+            remedy="Set ABLATE_CACHE to a folder, or give one with --cache.",
+        ) from None
+
+
+def temporary_folder() -> str:
+    """The folder for temporary files: what TMPDIR names, else that of the system.
+
+    Raises:
+        AblateError: No such folder can be written to.
+    """
+    try:
+        return tempfile.gettempdir()
+    except OSError:
+        raise AblateError(
+            "no folder for temporary files can be written to",
+            where="TMPDIR",
+            got=repr(os.environ.get("TMPDIR", "")),
+            remedy="Set TMPDIR to a folder that can be written to.",
+        ) from None

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from ablate.analysis.findings import read_findings
 from ablate.errors import AblateError
 from ablate.launching import adopt_modules
+from ablate.locations import temporary_folder
 from ablate.nn.model.pricing import price
 from ablate.planning.forecast import forecast
 from ablate.planning.plan import make_plan
@@ -61,7 +62,7 @@ def start(name: str) -> Plain:
     """The space of this name to start a draft from, with all defaults written out."""
     if name != TEMPLATE:
         return load_space(name).model_dump(mode="json")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=temporary_folder()) as folder:
         file = Path(folder, "my_question.yaml")
         file.write_text(SPACE.format(name=file.stem), encoding="utf-8")
         return load_space(file).model_dump(mode="json")
@@ -153,7 +154,7 @@ def _space(draft: Plain, text: str) -> tuple[SpaceSpec | None, str | None]:
     if "extends" in draft:  # a draft may come from an address, which must not cause files to be read
         return None, "A draft extends no other space: start from that space, and change it."
     name = f"{draft.get('name') or 'space'}.yaml"
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=temporary_folder()) as folder:
         file = Path(folder, "space.yaml")
         file.write_text(text, encoding="utf-8")
         try:

@@ -76,12 +76,12 @@ def cost(
         raise SpaceError(
             f"a space has its own `{given[0]}`", where=block, remedy=f"Leave `--{given[0]}` out, or name a block."
         )
-    from ablate.tasks.cache import default_cache
+    from ablate.locations import cache_folder
 
     progress = make_console(stderr=True)
     variants = price_space(
         load_space(block, None, data),
-        cache or default_cache(),
+        cache or cache_folder(),
         lambda line: say(progress, line, style="dim"),
         inference=inference,
     )

@@ -15,11 +15,11 @@ def data_(
     json_: JsonOption = False,
 ) -> None:
     """Show what a space will train on: rows, tokens, lengths, labels, samples, fingerprint, trivial baselines."""
+    from ablate.locations import cache_folder
     from ablate.render.terminal.data import data_json, print_data
-    from ablate.tasks.cache import default_cache
 
     space = load_space(file, plugin, data)
-    folder, progress = cache or default_cache(), make_console(stderr=True)
+    folder, progress = cache or cache_folder(), make_console(stderr=True)
     fingerprint = space.task.prepare(folder, lambda line: say(progress, line, style="dim"))
     task = space.task.open(folder, fingerprint)
     address = str(getattr(space.task, "data", space.task.kind_name()))

@@ -111,10 +111,10 @@ def load_trial(
 ) -> Trained:
     """Load the weights that a trial ended with."""
     load_plugins(plugins)
-    from ablate.tasks.cache import default_cache
+    from ablate.locations import cache_folder
     from ablate.trained.decode import load_trained
     from ablate.trained.weights import weights_folder
 
     say = lambda line: print(line, file=sys.stderr)  # noqa: E731
     folder = weights_folder(store)
-    return load_trained(folder, trial, cache or default_cache(), say, accept_changed_code=accept_changed_code)
+    return load_trained(folder, trial, cache or cache_folder(), say, accept_changed_code=accept_changed_code)

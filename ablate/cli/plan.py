@@ -91,13 +91,13 @@ def plan(
     that of another machine, and memory is compared with what that has.
     """
     from ablate.execution.environment import choose_device
+    from ablate.locations import cache_folder
     from ablate.planning.earlier import EarlierTrials
     from ablate.planning.elsewhere import MachineForecast
     from ablate.planning.forecast import Estimate, forecast, settled_trials
     from ablate.planning.plan import make_plan
     from ablate.planning.planner import Planner
     from ablate.render.terminal.plan import plan_json, print_plan
-    from ablate.tasks.cache import default_cache
     from ablate.trained.weights import weights_folder
 
     space = load_asked(file, store, plugin, data, seeds, design, stored=stored)
@@ -111,9 +111,7 @@ def plan(
     show_progress = lambda line: say(progress, line, style="dim")  # noqa: E731
     with existing_store(store) as opened:
         earlier = EarlierTrials(opened, accept=accept_changed_code)
-        planner = Planner(
-            space, cache or default_cache(), show_progress, weights=weights_folder(store), earlier=earlier
-        )
+        planner = Planner(space, cache or cache_folder(), show_progress, weights=weights_folder(store), earlier=earlier)
         made = make_plan(planner)
         changed = earlier.changed(made.trials)
     elsewhere: MachineForecast | None = None

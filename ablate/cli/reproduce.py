@@ -39,12 +39,12 @@ def reproduce(
     from ablate.execution.environment import choose_device, describe_environment
     from ablate.execution.local import LocalEngine
     from ablate.execution.reproduce import reproduce as train_again
+    from ablate.locations import cache_folder
     from ablate.render.terminal.reproduce import print_reproduction, reproduction_json
     from ablate.store import open_store
-    from ablate.tasks.cache import default_cache
 
     load_plugins(plugin)
-    chosen, folder, progress = choose_device(device), cache or default_cache(), make_console(stderr=True)
+    chosen, folder, progress = choose_device(device), cache or cache_folder(), make_console(stderr=True)
     with (
         open_store(store, create=False) as opened,
         LocalEngine(folder, chosen, 1, threads, tuple(plugin or ())) as engine,

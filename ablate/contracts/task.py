@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from ablate.contracts.contract import Contract, by_name, round_trips_through_json
+from ablate.locations import temporary_folder
 from ablate.nn.model.build import build_model
 from ablate.spec.model import ModelSpec
 from ablate.spec.task import TASKS, Task, TaskSpec
@@ -41,7 +42,7 @@ class TaskContext:
 
 @contextmanager
 def _opened(spec: TaskSpec) -> Iterator[Task]:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=temporary_folder()) as folder:
         cache = Path(folder)
         yield spec.open(cache, spec.prepare(cache, lambda line: None))
 
@@ -73,7 +74,8 @@ def _equal(left: Batch, right: Batch) -> bool:
 
 def preparation_is_deterministic(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
     """Prepared again, in the same folder or in another, the data has the same fingerprint."""
-    with tempfile.TemporaryDirectory() as here, tempfile.TemporaryDirectory() as there:
+    scratch = temporary_folder()
+    with tempfile.TemporaryDirectory(dir=scratch) as here, tempfile.TemporaryDirectory(dir=scratch) as there:
         prints = [spec.prepare(Path(folder), lambda line: None) for folder in (here, here, there)]
     if len(set(prints)) > 1:
         yield f"its fingerprints are {', '.join(prints)}"

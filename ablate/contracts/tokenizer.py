@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ablate.contracts.contract import Contract, by_name, round_trips_through_json
+from ablate.locations import temporary_folder
 from ablate.tasks.tokenizers import LINE_END, TOKENIZERS, Tokenizer, TokenizerSpec
 
 _PROBES = ("", "a", "Straße, naïve café\n\n\tx = 1", "漢字 и кириллица 🙂 e\N{COMBINING ACUTE ACCENT}", "<|endoftext|>")
@@ -108,7 +109,7 @@ def training_is_deterministic(spec: TokenizerSpec, context: TokenizerContext) ->
 def round_trips_through_disk(spec: TokenizerSpec, context: TokenizerContext) -> Iterator[str]:
     """Saved and loaded, it gives the same ids."""
     tokenizer = spec.train(context.texts)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=temporary_folder()) as folder:
         tokenizer.save(Path(folder))
         if not _same(tokenizer, spec.load(Path(folder)), (*context.texts, *_PROBES)):
             yield "once loaded it gives other ids"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ablate.contracts.contract import Contract, by_name, round_trips_through_json
+from ablate.locations import temporary_folder
 from ablate.trackers import TRACKERS, TrackedRun, Tracker, TrackerSession, find_tracker
 
 
@@ -43,7 +44,7 @@ def round_trips_through_address(spec: Tracker, context: TrackerContext) -> Itera
 
 def keeps_completed_runs(spec: Tracker, context: TrackerContext) -> Iterator[str]:
     """It holds a run from its end on, also in a later session, and neither before nor when the run was dropped."""
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(dir=temporary_folder()) as name:
         tracker = spec.offline(Path(name))
         session = tracker.connect()
         if session.holds(_RUN):
@@ -63,7 +64,7 @@ def keeps_completed_runs(spec: Tracker, context: TrackerContext) -> Iterator[str
 
 def accepts_a_run_again(spec: Tracker, context: TrackerContext) -> Iterator[str]:
     """A run that is sent twice is taken twice, and two runs may be open at once."""
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(dir=temporary_folder()) as name:
         session = spec.offline(Path(name)).connect()
         other = session.begin(TrackedRun("other", "sample", ("other",), {}))
         _send(session, context)

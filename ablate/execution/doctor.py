@@ -22,6 +22,7 @@ from ablate.devices import known_device
 from ablate.errors import EngineError
 from ablate.execution.abilities import check_compiler
 from ablate.execution.environment import describe_environment
+from ablate.locations import temporary_folder
 from ablate.nn.model.build import model_cost
 from ablate.planning.memory import free_bytes, trial_bytes
 from ablate.planning.planned import Variant
@@ -114,7 +115,7 @@ def _eager(compute: Callable[..., Any], device: torch.device) -> EagerProgram:
 def _run(
     device: torch.device, spec: VariantSpec, seeds: Sequence[int] = (0,), program: BuildProgram = build_program
 ) -> _Run:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=temporary_folder()) as folder:
         task = spec.task.open(Path(folder), spec.task.prepare(Path(folder), lambda line: None))
         with Pack([Member(spec, seed) for seed in seeds], task, device, program) as pack:
             losses = []
@@ -176,7 +177,7 @@ def _compared(name: str, plain: _Run, other: _Run, most: float) -> DoctorFinding
 def _memory(device: torch.device) -> DoctorFinding:
     """Predicted against measured memory of a step."""
     spec = _spec()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=temporary_folder()) as folder:
         task = spec.task.open(Path(folder), spec.task.prepare(Path(folder), lambda line: None))
         shape = task.shape
         cost = model_cost(spec.model, vocabulary=shape.vocabulary, context=shape.context)
@@ -197,7 +198,7 @@ def _exchange() -> DoctorFinding:
         says = "there is no loopback interface, by which processes reach each other"
         return DoctorFinding("two processes", "skipped", says)
     context = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=temporary_folder()) as folder:
         answers = context.SimpleQueue()
         arguments = f"file://{folder}/meeting", answers
         processes = [context.Process(target=_sum_together, args=(index, *arguments)) for index in (0, 1)]

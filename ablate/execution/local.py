@@ -22,6 +22,7 @@ from ablate.execution.checkpoint import Checkpoints, JobCheckpoints
 from ablate.execution.protocol import Broken, Done, Job, Message, Ready, Stop
 from ablate.execution.worker import worker_environment
 from ablate.launching import child_environment, python_command
+from ablate.locations import temporary_folder
 from ablate.machine import available_cores, places_for
 from ablate.planning.memory import check_fits, check_memory, free_bytes
 from ablate.planning.packing import ResumablePack
@@ -204,7 +205,7 @@ class LocalEngine(Engine):
         cores = places_for(slot, self.size, self._threads) if self._pinned else []
         interval = self._checkpoints.interval
         ours, theirs = Pipe()
-        log = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the worker is
+        log = tempfile.TemporaryFile(dir=temporary_folder())  # noqa: SIM115 - closed when the worker is
         process = subprocess.Popen(
             python_command(
                 *("-m", "ablate.execution.worker", str(theirs.fileno()), str(self._cache), device, str(self._threads)),

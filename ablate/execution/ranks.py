@@ -21,6 +21,7 @@ from ablate.execution.carry import Carrier
 from ablate.execution.checkpoint import help_to_write, read_checkpoint
 from ablate.execution.protocol import Broken, Happened, Job
 from ablate.launching import adopt_modules, child_environment, python_command
+from ablate.locations import temporary_folder
 from ablate.plugins import load_plugin
 from ablate.spec.resources import CheckpointInterval
 from ablate.streams import keep_printing
@@ -84,7 +85,7 @@ def rank_group(
         yield Ranks()
         return
     with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ablate-ranks-"))
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ablate-ranks-", dir=temporary_folder()))
         closing = threading.Event()
         for index in range(1, len(devices)):
             command = python_command("-m", "ablate.execution.ranks")

@@ -12,6 +12,7 @@ from ablate.errors import DataError, EngineError, SpaceError
 from ablate.execution.attempt import curve_point
 from ablate.execution.base import Engine
 from ablate.execution.protocol import Broken, Done, Happened, Job, JobMember
+from ablate.locations import temporary_folder
 from ablate.planning.earlier import stored_code
 from ablate.spec.code import CodeReader
 from ablate.spec.task import TaskSpec
@@ -125,7 +126,7 @@ def reproduce(
             remedy="Run its study again in another store.",
         )
     stored = store.curves([trial.key])[trial.key]
-    with TemporaryDirectory(prefix="ablate-") as folder:
+    with TemporaryDirectory(prefix="ablate-", dir=temporary_folder()) as folder:
         retraining = _Retraining(store, cache, engine, Path(folder), say, moved, accept_changed_code)
         again, diverged = retraining.train(trial, variant)
     return Reproduction(trial, record.name, stored, again, diverged, environment)

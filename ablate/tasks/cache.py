@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from ablate.errors import DataError
-from ablate.locations import typed_path
 from ablate.spec.base import Spec, content_hash
 from ablate.spec.code import Code, CodeReader
 from ablate.tasks.base import Say
@@ -31,14 +30,6 @@ _CHECKSUMS: dict[tuple[int, int, int, int], str] = {}
 """Checksums of files by device, inode, size and time of last change."""
 _TIME_RESOLUTION = 10**9
 """Resolution of file times in nanoseconds: a second change within it may leave the time as it was."""
-
-
-def default_cache() -> Path:
-    """The folder that the environment variable ABLATE_CACHE names; otherwise the user's cache folder."""
-    from platformdirs import user_cache_path
-
-    named = os.environ.get("ABLATE_CACHE")
-    return typed_path(named, DataError) if named else user_cache_path("ablate")
 
 
 def users_code(task: Spec) -> dict[str, str]:

@@ -74,14 +74,26 @@ def connect(address: str | None, threads: int) -> bool:
         _knock(address)
         ray.init(address=address, runtime_env=runtime, **options)
     except (OSError, RuntimeError, ValueError) as error:
+        said = (str(error).strip() or type(error).__name__).splitlines()[0]
+        if address == LOCAL:
+            raise _cannot_start(said) from error
         raise EngineError(
             "there is no Ray cluster to connect to",
             where=f"--address {address}",
-            got=(str(error).strip() or type(error).__name__).splitlines()[0],
+            got=said,
             remedy="Start one with `ray start --head` here and `ray start --address=HOST:6379` on each further machine"
             " (with the same versions of Python and Ray), or leave --address out to use this machine alone.",
         ) from error
     return True
+
+
+def _cannot_start(said: str) -> EngineError:
+    """Why Ray cannot start on this machine, from what it said itself."""
+    if "AF_UNIX" in said or "socket path" in said.lower():
+        remedy = "Its sockets stand in the folder for temporary files: set TMPDIR to a folder with a short path."
+    else:
+        remedy = "Leave out `--engine ray` to train without it on this machine."
+    return EngineError("Ray cannot start on this machine", where="--engine ray", got=said, remedy=remedy)
 
 
 def _knock(address: str) -> None:

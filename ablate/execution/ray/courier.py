@@ -19,6 +19,7 @@ from typing import Any
 import ray
 
 from ablate.errors import PluginError
+from ablate.locations import temporary_folder
 from ablate.tasks.cache import folder_of
 
 if sys.platform == "win32":
@@ -68,7 +69,7 @@ def bring(cache: Path, fingerprint: str, courier: Any) -> Path:
     """
     if folder_of(cache, fingerprint).is_dir():
         return cache
-    copies = Path(tempfile.gettempdir(), f"ablate-data-{_USER}")
+    copies = Path(temporary_folder(), f"ablate-data-{_USER}")
     if not folder_of(copies, fingerprint).is_dir():
         reference = ray.get(courier.fetch.remote(fingerprint))
         if reference is None:
@@ -122,7 +123,7 @@ def place_plugin(location: str, content: bytes) -> str:
     path = Path(location)
     if path.is_file() and path.read_bytes() == content:
         return location
-    folder = Path(tempfile.gettempdir(), f"ablate-plugins-{_USER}", hashlib.sha256(content).hexdigest())
+    folder = Path(temporary_folder(), f"ablate-plugins-{_USER}", hashlib.sha256(content).hexdigest())
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
         file.write(content)

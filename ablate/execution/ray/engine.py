@@ -26,6 +26,7 @@ from ablate.execution.ray.seats import GIB, Seat, describe, seats
 from ablate.execution.ray.storage import open_storage
 from ablate.execution.ray.trainable import JobTrainable
 from ablate.execution.ray.tuning import TuneRun
+from ablate.locations import temporary_folder
 from ablate.planning.memory import part_of_rank, trial_bytes
 from ablate.planning.packing import JobPlace, ResumablePack
 from ablate.planning.plan import Plan
@@ -95,7 +96,9 @@ class RayEngine(Engine):
         self._looked = 0.0
         shared = open_storage(resources.storage) if resources.storage else None
         self._connected = connect(address, max(1, int(resources.cpus)))
-        self._scratch = tempfile.TemporaryDirectory(prefix="ablate-ray-", ignore_cleanup_errors=True)
+        self._scratch = tempfile.TemporaryDirectory(
+            prefix="ablate-ray-", dir=temporary_folder(), ignore_cleanup_errors=True
+        )
         self._storage = shared or open_storage(self._scratch.name)
         self._gpus = Gpus() if device != "cpu" and resources.gpus != 0 else None
         self._gpu_bytes = self._gpus.smallest(_GPU_SECONDS) if self._gpus else 0

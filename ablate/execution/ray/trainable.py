@@ -28,6 +28,7 @@ from ablate.execution.ray.courier import bring, place_plugin
 from ablate.execution.ray.keys import JOB, LEFT, LOSS, MESSAGES, SEAT, STEPS
 from ablate.execution.ray.population import VALUES, history, population_of, values_in, with_values
 from ablate.execution.ray.seats import Seat
+from ablate.locations import temporary_folder
 from ablate.nn.kernels.allocator import keep_freed_memory
 from ablate.plugins import load_plugin
 from ablate.spec.population import PopulationSpec
@@ -185,7 +186,7 @@ class JobTrainable(Trainable):
         with ExitStack() as stack:
             place = ""
             if start is not None and len(self._devices) > 1:  # what Tune gave is gone when the other processes start
-                place = stack.enter_context(tempfile.TemporaryDirectory(prefix="ablate-start-"))
+                place = stack.enter_context(tempfile.TemporaryDirectory(prefix="ablate-start-", dir=temporary_folder()))
                 write_checkpoint(Path(place), start, [member.key for member in self._job.members])
             threads = torch.get_num_threads()
             group = rank_group(self._job, cache, self._devices, threads, self._plugins, place, every, shard=self._shard)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -16,6 +15,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from torch import Tensor
+
+from ablate.errors import AblateError
+from ablate.locations import cache_folder
 
 Way = TypeVar("Way")
 
@@ -68,7 +70,7 @@ def table() -> dict[str, str]:
     """The table, read at the first call; empty if there is no readable one."""
     try:
         choices = json.loads(table_file().read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, AblateError):
         return {}
     return {str(name): str(way) for name, way in choices.items()} if isinstance(choices, dict) else {}
 
@@ -89,9 +91,5 @@ def remember(choices: Mapping[str, str]) -> None:
 
 
 def table_file() -> Path:
-    """`kernels.json` in the folder that ABLATE_CACHE names, or in the user's cache folder."""
-    named = os.environ.get("ABLATE_CACHE")
-    if named:
-        return Path(os.path.expanduser(named)) / "kernels.json"
-    usual = Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
-    return Path(os.environ.get("XDG_CACHE_HOME") or usual) / "ablate" / "kernels.json"
+    """`kernels.json` in the cache folder."""
+    return cache_folder() / "kernels.json"

@@ -1,0 +1,88 @@
+"""Places outside the folder of a space: found, or refused with the variable that helps."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from ablate.errors import AblateError
+from ablate.launching import child_environment, python_command
+from ablate.locations import cache_folder, temporary_folder
+
+SPACE = Path(__file__).parent.parent / "spaces" / "simplify_block.yaml"
+HOMELESS = """
+import os, pwd, sys
+def unknown(uid): raise KeyError(uid)
+pwd.getpwuid = unknown
+from ablate.cli import main
+sys.argv = ["ablate", *sys.argv[1:]]
+main()
+"""
+"""A user without an entry in the list of users, as in many containers."""
+
+
+@pytest.fixture
+def homeless(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    for name in ("HOME", "USER", "LOGNAME", "XDG_CACHE_HOME", "ABLATE_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_without_a_home_the_cache_is_where_a_variable_says(
+    homeless: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(AblateError, match=r"HOME: this user has no home folder.*ABLATE_CACHE"):
+        cache_folder()
+    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path))
+    assert cache_folder() == tmp_path
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the cache of other systems is elsewhere")
+def test_a_home_or_a_cache_folder_of_the_system_is_enough(
+    homeless: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / ".cache" / "ablate"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    assert cache_folder() == tmp_path / "other" / "ablate"
+
+
+def test_without_a_folder_for_temporary_files_the_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> str:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    assert temporary_folder() == tempfile.gettempdir()
+    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
+    with pytest.raises(AblateError, match=r"TMPDIR: no folder for temporary files can be written to"):
+        temporary_folder()
+
+
+@pytest.mark.parametrize("command", [["plan"], ["data"], ["study", "--engine", "ray"]])
+def test_commands_of_a_user_without_a_home_end_with_one_sentence(tmp_path: Path, command: list[str]) -> None:
+    kept = {name: os.environ[name] for name in ("PATH", "OMP_NUM_THREADS") if name in os.environ}
+    kept["PYTHONPATH"] = child_environment().get("PYTHONPATH", "")
+    done = subprocess.run(
+        [*python_command("-c", HOMELESS), command[0], str(SPACE), *command[1:]],
+        cwd=tmp_path, env=kept, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert "ABLATE_CACHE" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_long_path_for_sockets_is_told_from_a_cluster_that_is_not_there() -> None:
+    from ablate.execution.ray.connect import _cannot_start
+
+    long = _cannot_start("validate_socket_filename failed: AF_UNIX path length cannot exceed 107 bytes: /a/ray/plasma")
+    assert "set TMPDIR" in str(long)
+    assert "--address" not in str(long)
+    assert "set TMPDIR" not in str(_cannot_start("the object store has no memory"))
