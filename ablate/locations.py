@@ -1,4 +1,4 @@
-"""Paths as people type them, and the folders that ablate uses besides that of a space: its cache and temporary files."""
+"""Paths as people type them, and the folders that ablate uses besides that of a space: for its cache, for scratch."""
 
 from __future__ import annotations
 
