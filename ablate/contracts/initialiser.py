@@ -42,6 +42,17 @@ def depends_on_the_seed_alone(spec: InitialiserSpec, context: LayerContext) -> I
             yield f"role `{role}`: the same seed gave other values"
 
 
+def builds_without_values(spec: InitialiserSpec, context: LayerContext) -> Iterator[str]:
+    """Asked on the device `meta`, where plans build models, it draws what it draws elsewhere."""
+    for role in get_args(Role):
+        with torch.device("meta"):
+            draw = spec.initial(role, context.width, _OUTPUTS, context)
+        values = torch.full((context.width, _OUTPUTS), torch.nan)
+        draw(values, stream(0, "weight", values.shape))
+        if not torch.equal(values, _values(spec, context, role, seed=0)):
+            yield f"role `{role}`: what it draws depends on the device on which it was asked"
+
+
 def _values(spec: InitialiserSpec, context: LayerContext, role: Role, seed: int) -> Tensor:
     values = torch.full((context.width, _OUTPUTS), torch.nan)
     return spec.initial(role, context.width, _OUTPUTS, context)(values, stream(seed, "weight", values.shape))
@@ -49,7 +60,7 @@ def _values(spec: InitialiserSpec, context: LayerContext, role: Role, seed: int)
 
 CONTRACT: Contract[InitialiserSpec, LayerContext] = Contract(
     family=INITIALISERS,
-    rules=by_name(fills_the_weight, depends_on_the_seed_alone, round_trips_through_json),
+    rules=by_name(fills_the_weight, depends_on_the_seed_alone, builds_without_values, round_trips_through_json),
     contexts=contexts,
     describe=describe,
 )

@@ -18,6 +18,7 @@ from ablate.contracts.modules import (
     SEEDS,
     TOLERANCE,
     VOCABULARY,
+    differs_without_values,
     gap,
     given_shared,
     miscounted,
@@ -231,6 +232,11 @@ def works_in_bfloat16(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
         yield from wrong_in_bfloat16(_mixer(spec, context, [0]), noise("input", 1, 2, context.context, context.width))
 
 
+def builds_without_values(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
+    """On the device `meta`, where plans build models, it has the same tensors: it reads no values while it is built."""
+    yield from differs_without_values(lambda: build_part(spec, context))
+
+
 def counts_parameters(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
     """`cost` counts the trainable parameters that the module has."""
     yield from miscounted(_mixer(spec, context, [0]), spec.cost(context, context.context).parameters)
@@ -335,6 +341,7 @@ CONTRACT: Contract[MixerSpec, LayerContext] = Contract(
         decodes_incrementally,
         has_gradients,
         works_in_bfloat16,
+        builds_without_values,
         counts_parameters,
         round_trips_through_json,
         isolates_pack_members,

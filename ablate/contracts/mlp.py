@@ -16,6 +16,7 @@ from ablate.contracts.modules import (
     SEEDS,
     SIZES,
     describe,
+    differs_without_values,
     given_shared,
     layer_contexts,
     miscounted,
@@ -64,6 +65,11 @@ def works_in_bfloat16(spec: MLPSpec, context: LayerContext) -> Iterator[str]:
         yield from wrong_in_bfloat16(_mlp(spec, context, [0]), noise("input", 1, 2, context.context, context.width))
 
 
+def builds_without_values(spec: MLPSpec, context: LayerContext) -> Iterator[str]:
+    """On the device `meta`, where plans build models, it has the same tensors: it reads no values while it is built."""
+    yield from differs_without_values(lambda: build_part(spec, context))
+
+
 def counts_parameters(spec: MLPSpec, context: LayerContext) -> Iterator[str]:
     """`cost` counts the trainable parameters that the module has."""
     yield from miscounted(_mlp(spec, context, [0]), spec.cost(context, context.context).parameters)
@@ -97,6 +103,7 @@ CONTRACT: Contract[MLPSpec, LayerContext] = Contract(
         maps_each_token_alone,
         has_gradients,
         works_in_bfloat16,
+        builds_without_values,
         counts_parameters,
         round_trips_through_json,
         isolates_pack_members,

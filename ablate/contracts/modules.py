@@ -102,6 +102,28 @@ def miscounted(module: nn.Module, counted: int) -> Iterator[str]:
         yield f"`cost` counts {counted} parameters, and the module has {real}"
 
 
+def differs_without_values(build: Callable[[], nn.Module]) -> Iterator[str]:
+    """Yields a sentence for each tensor of a module that is another one if it is built on the device `meta`.
+
+    Plans build models there, where tensors have shapes but neither values nor memory.
+    """
+    real = _shapes(build())
+    try:
+        with torch.device("meta"):
+            outlined = _shapes(build())
+    except Exception as error:  # whatever reads a value, torch refuses in its own way
+        yield f"on the device `meta`, `build` raised {type(error).__name__}: {error}; it may not read values of tensors"
+        return
+    for name in sorted({*real, *outlined}):
+        if real.get(name) != outlined.get(name):
+            yield f"on the device `meta`, {name} is {outlined.get(name)}, and with values {real.get(name)}"
+
+
+def _shapes(module: nn.Module) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    tensors = (*module.named_parameters(), *module.named_buffers())
+    return {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in tensors}
+
+
 def unequal_members(packed: Tensor, alone: Callable[[int, int], Tensor]) -> Iterator[str]:
     """Yields a sentence for each member of a pack of three whose output differs from that of the same seed alone.
 

@@ -15,6 +15,7 @@ from ablate.contracts.modules import (
     SEEDS,
     SIZES,
     describe,
+    differs_without_values,
     layer_contexts,
     miscounted,
     mixed_tokens,
@@ -75,6 +76,11 @@ def works_in_bfloat16(spec: NormSpec, context: LayerContext) -> Iterator[str]:
         yield from wrong_in_bfloat16(_norm(spec, context, [0]), noise("input", 1, 2, context.context, context.width))
 
 
+def builds_without_values(spec: NormSpec, context: LayerContext) -> Iterator[str]:
+    """On the device `meta`, where plans build models, it has the same tensors: it reads no values while it is built."""
+    yield from differs_without_values(lambda: spec.build(context.pack, context.width))
+
+
 def counts_parameters(spec: NormSpec, context: LayerContext) -> Iterator[str]:
     """`cost` counts the trainable parameters that the module has."""
     yield from miscounted(_norm(spec, context, [0]), spec.cost(context.width, context.context).parameters)
@@ -99,6 +105,7 @@ CONTRACT: Contract[NormSpec, LayerContext] = Contract(
         norms_each_vector_alone,
         has_gradients,
         works_in_bfloat16,
+        builds_without_values,
         counts_parameters,
         round_trips_through_json,
         isolates_pack_members,

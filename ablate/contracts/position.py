@@ -16,6 +16,7 @@ from ablate.contracts.modules import (
     SEEDS,
     TOLERANCE,
     describe,
+    differs_without_values,
     gap,
     layer_contexts,
     miscounted,
@@ -65,6 +66,11 @@ def distinguishes_positions(spec: PositionSpec, context: LayerContext) -> Iterat
     y = _apply(spec, _module(spec, context, [0]), x[..., :1, :].expand(x.shape), context.context, 0)
     if y is not None and context.context > 1 and gap(y[..., :1, :], y[..., 1:2, :]) == 0:
         yield "the first two positions get the same"
+
+
+def builds_without_values(spec: PositionSpec, context: LayerContext) -> Iterator[str]:
+    """On the device `meta`, where plans build models, it has the same tensors: it reads no values while it is built."""
+    yield from differs_without_values(lambda: spec.build(context))
 
 
 def counts_parameters(spec: PositionSpec, context: LayerContext) -> Iterator[str]:
@@ -122,6 +128,7 @@ CONTRACT: Contract[PositionSpec, LayerContext] = Contract(
         keeps_shape,
         supports_incremental_decoding,
         distinguishes_positions,
+        builds_without_values,
         counts_parameters,
         round_trips_through_json,
         isolates_pack_members,

@@ -15,6 +15,7 @@ from ablate.contracts.contract import Contract, by_name, round_trips_through_jso
 from ablate.contracts.modules import (
     SEEDS,
     describe,
+    differs_without_values,
     layer_contexts,
     miscounted,
     mixed_tokens,
@@ -69,6 +70,11 @@ def has_gradients(spec: ResidualSpec, context: LayerContext) -> Iterator[str]:
     yield from without_gradient(residual, x, _layer(spec, context, residual, x))
 
 
+def builds_without_values(spec: ResidualSpec, context: LayerContext) -> Iterator[str]:
+    """On the device `meta`, where plans build models, it has the same tensors: it reads no values while it is built."""
+    yield from differs_without_values(lambda: spec.build(context))
+
+
 def counts_parameters(spec: ResidualSpec, context: LayerContext) -> Iterator[str]:
     """`cost` counts the trainable parameters that the module has."""
     yield from miscounted(_residual(spec, context, [0]), spec.cost(context, context.context, joins=2).parameters)
@@ -109,6 +115,7 @@ CONTRACT: Contract[ResidualSpec, LayerContext] = Contract(
         keeps_shape,
         maps_each_token_alone,
         has_gradients,
+        builds_without_values,
         counts_parameters,
         round_trips_through_json,
         isolates_pack_members,

@@ -18,11 +18,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ablate.errors import SpaceError
 from ablate.kinds.mixers.attention import AttentionSpec
-from ablate.nn.model.build import FAMILIES
+from ablate.nn.model.build import outline
 from ablate.nn.pack import Gain, HeadGain, IdentitySpec
 from ablate.spec.block import BlockSpec
 from ablate.spec.model import ModelSpec
@@ -76,12 +76,6 @@ def listed_parts(names: Iterable[str]) -> str:
     return ", ".join(f"{name} ({count})" if count > 1 else name for name, count in counts.items())
 
 
-def outline(model: ModelSpec, shape: DataShape) -> nn.Module:
-    """The model on the device `meta`: names and shapes without memory."""
-    with torch.device("meta"):
-        return FAMILIES[model.family][0](model, shape.vocabulary, shape.context, shape.classes, 1)
-
-
 def transfer(model: ModelSpec, shape: DataShape, source: SourceWeights, start: InitFromSpec) -> Transfer:
     """The weights that a model takes from a source.
 
@@ -94,7 +88,7 @@ def transfer(model: ModelSpec, shape: DataShape, source: SourceWeights, start: I
     Raises:
         SpaceError: `map: exact` was asked for and the source is another model, or `layers` do not fit.
     """
-    whole = outline(model, shape)
+    whole = outline(model, vocabulary=shape.vocabulary, context=shape.context, classes=shape.classes)
     own = {
         f"{path}.{name}"
         for path, module in whole.named_modules()

@@ -137,7 +137,7 @@ class CausalLinear(Packed):
     def __init__(self, pack: int, tokens: int, inputs: int, outputs: int, std: float) -> None:
         super().__init__(pack)
         self.shape = (tokens * inputs, tokens * outputs)
-        token = torch.arange(tokens)
+        token = torch.arange(tokens, device="cpu")  # with values also where the model has none
         allowed = token.repeat_interleave(inputs)[:, None] <= token.repeat_interleave(outputs)
         self.register_buffer("index", allowed.flatten().nonzero()[:, 0], persistent=False)
         self.declare("weight", (int(allowed.sum()),), normal(std), decay=True)

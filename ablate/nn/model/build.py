@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
+from ablate.errors import PluginError
 from ablate.nn.model.decoder import Decoder, decoder_cost
 from ablate.nn.model.encoder import DualEncoder, build_encoder, dual_encoder_cost, encoder_cost
 from ablate.nn.model.encoder_decoder import EncoderDecoder, encoder_decoder_cost
@@ -44,17 +45,33 @@ def build_model(spec: ModelSpec, *, vocabulary: int, context: int, classes: int 
 
 
 def outline(spec: ModelSpec, *, vocabulary: int, context: int, classes: int = 0) -> nn.Module:
-    """A pack of one on the meta device: its tensors have names and shapes, but no values and no memory.
+    """A pack of one whose tensors have names and shapes, but neither values nor memory: on the device `meta`.
+
+    With a user's kind that reads values while it is built, it has memory after all; `ablate check` reports the kind.
 
     Args:
         spec: The model.
         vocabulary: Number of token ids V.
         context: The longest input in tokens.
         classes: Number of classes, for a model with a `head`.
+
+    Raises:
+        PluginError: It cannot be built.
     """
     spec.check_context(context)
-    with torch.device("meta"):
-        return FAMILIES[spec.family][0](spec, vocabulary, context, classes, 1)
+    build = FAMILIES[spec.family][0]
+    try:
+        with torch.device("meta"):
+            return build(spec, vocabulary, context, classes, 1)
+    except Exception:  # tensors of this device have no values to read
+        try:
+            return build(spec, vocabulary, context, classes, 1)
+        except Exception as error:
+            raise PluginError(
+                f"building the model raised {type(error).__name__}: {error}",
+                where="model",
+                remedy="If a kind is your own, correct its `build`; `--debug` shows where it was raised.",
+            ) from error
 
 
 def model_cost(spec: ModelSpec, *, vocabulary: int, context: int, classes: int = 0, length: int | None = None) -> Cost:

@@ -215,9 +215,26 @@ class MeanSpec(MixerSpec):
         return linear_cost(length, context.width, context.width) + Cost(parameters=self.extra)
 
 
+class Curious(Mean):
+    """Reads a value of a tensor while it is built."""
+
+    def __init__(self, context: LayerContext) -> None:
+        super().__init__(context)
+        self.first = int(torch.ones(3).nonzero()[0, 0])
+
+
+class Elsewhere(Mean):
+    """Has a buffer only where tensors have values."""
+
+    def __init__(self, context: LayerContext) -> None:
+        super().__init__(context)
+        if not torch.empty(1).is_meta:
+            self.register_buffer("table", torch.ones(3))
+
+
 MODULES = {
     module.__name__: module
-    for module in (Mean, Wide, Leaky, Shut, Idle, Rooted, Mingled, Coarse, Forgetful, Blind, Angry)
+    for module in (Mean, Wide, Leaky, Shut, Idle, Rooted, Mingled, Coarse, Forgetful, Blind, Angry, Curious, Elsewhere)
 }
 
 
@@ -242,6 +259,8 @@ def test_contract_passes_a_correct_mixer() -> None:
         ("Mingled", "isolates_pack_members"),
         ("Forgetful", "decodes_incrementally"),
         ("Blind", "ignores_padding"),
+        ("Curious", "builds_without_values"),
+        ("Elsewhere", "builds_without_values"),
     ],
 )
 def test_contract_finds_violations(module: str, rule: str) -> None:
