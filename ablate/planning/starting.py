@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torch import nn
-
 from ablate.errors import DataError, SpaceError
-from ablate.nn.model.build import outline
-from ablate.spec.model import ModelSpec
 from ablate.spec.start import stage_identity
 from ablate.spec.task import DataShape
 from ablate.spec.variant import VariantSpec
 from ablate.tasks.base import Task
 from ablate.trained.source import SourceWeights, read_source
-from ablate.trained.transfer import Transfer, transfer
+from ablate.trained.transfer import Transfer, outline_of, transfer
 from ablate.training.freezing import frozen_counts, part_names, unknown_parts
 
 
@@ -113,7 +109,7 @@ class Starting:
         parts = spec.training.freeze
         if not parts:
             return 0, 0.0
-        model = _outline(spec.model, task.shape)
+        model = outline_of(spec.model, task.shape)
         if unknown := unknown_parts(model, parts):
             raise SpaceError(
                 "the model has no such part to freeze",
@@ -142,12 +138,8 @@ class Starting:
     @staticmethod
     def _of_stage(stage: VariantSpec, task: Task) -> SourceWeights:
         """Names and shapes of the weights that a stage will leave."""
-        tensors = dict(_outline(stage.model, task.shape).state_dict())
+        tensors = dict(outline_of(stage.model, task.shape).state_dict())
         return SourceWeights("the stage before", tensors, stage.model)
-
-
-def _outline(model: ModelSpec, shape: DataShape) -> nn.Module:
-    return outline(model, vocabulary=shape.vocabulary, context=shape.context, classes=shape.classes)
 
 
 def refuse_untrained(spec: VariantSpec, made: Transfer) -> None:

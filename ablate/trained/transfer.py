@@ -18,9 +18,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ablate.errors import SpaceError
+from ablate.errors import PluginError, SpaceError
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.nn.model.build import outline
 from ablate.nn.pack import Gain, HeadGain, IdentitySpec
@@ -76,6 +76,22 @@ def listed_parts(names: Iterable[str]) -> str:
     return ", ".join(f"{name} ({count})" if count > 1 else name for name, count in counts.items())
 
 
+def outline_of(model: ModelSpec, shape: DataShape) -> nn.Module:
+    """The outline of a model for data of this shape.
+
+    Raises:
+        PluginError: It cannot be built.
+    """
+    try:
+        return outline(model, vocabulary=shape.vocabulary, context=shape.context, classes=shape.classes)
+    except Exception as error:  # a user's kind may raise anything
+        raise PluginError(
+            f"building the model raised {type(error).__name__}: {error}",
+            where="model",
+            remedy="If a kind is your own, correct its `build`; `--debug` shows where it was raised.",
+        ) from error
+
+
 def transfer(model: ModelSpec, shape: DataShape, source: SourceWeights, start: InitFromSpec) -> Transfer:
     """The weights that a model takes from a source.
 
@@ -86,9 +102,10 @@ def transfer(model: ModelSpec, shape: DataShape, source: SourceWeights, start: I
         start: How they are mapped.
 
     Raises:
+        PluginError: The model cannot be built.
         SpaceError: `map: exact` was asked for and the source is another model, or `layers` do not fit.
     """
-    whole = outline(model, vocabulary=shape.vocabulary, context=shape.context, classes=shape.classes)
+    whole = outline_of(model, shape)
     own = {
         f"{path}.{name}"
         for path, module in whole.named_modules()

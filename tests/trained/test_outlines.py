@@ -17,7 +17,7 @@ from ablate.spec.named import block_names
 from ablate.spec.start import InitFromSpec
 from ablate.spec.task import DataShape
 from ablate.trained.source import SourceWeights
-from ablate.trained.transfer import transfer
+from ablate.trained.transfer import outline_of, transfer
 from ablate.training.freezing import frozen_counts, part_names
 
 SHAPE = DataShape(vocabulary=11, context=16)
@@ -76,4 +76,4 @@ def test_a_kind_that_reads_values_while_it_is_built_is_outlined_with_memory(monk
 
     monkeypatch.setattr(FNetSpec, "build", broken)
     with pytest.raises(PluginError, match="building the model raised KeyError"):
-        outline(spec, **SIZES)
+        outline_of(spec, SHAPE)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
-from ablate.errors import PluginError
 from ablate.nn.model.decoder import Decoder, decoder_cost
 from ablate.nn.model.encoder import DualEncoder, build_encoder, dual_encoder_cost, encoder_cost
 from ablate.nn.model.encoder_decoder import EncoderDecoder, encoder_decoder_cost
@@ -54,9 +53,6 @@ def outline(spec: ModelSpec, *, vocabulary: int, context: int, classes: int = 0)
         vocabulary: Number of token ids V.
         context: The longest input in tokens.
         classes: Number of classes, for a model with a `head`.
-
-    Raises:
-        PluginError: It cannot be built.
     """
     spec.check_context(context)
     build = FAMILIES[spec.family][0]
@@ -64,14 +60,7 @@ def outline(spec: ModelSpec, *, vocabulary: int, context: int, classes: int = 0)
         with torch.device("meta"):
             return build(spec, vocabulary, context, classes, 1)
     except Exception:  # tensors of this device have no values to read
-        try:
-            return build(spec, vocabulary, context, classes, 1)
-        except Exception as error:
-            raise PluginError(
-                f"building the model raised {type(error).__name__}: {error}",
-                where="model",
-                remedy="If a kind is your own, correct its `build`; `--debug` shows where it was raised.",
-            ) from error
+        return build(spec, vocabulary, context, classes, 1)
 
 
 def model_cost(spec: ModelSpec, *, vocabulary: int, context: int, classes: int = 0, length: int | None = None) -> Cost:
