@@ -42,6 +42,7 @@ from benchmarks.driver import InstantEngine
 from benchmarks.forked_process import exit_as_program
 from benchmarks.hostile_cases import LINES, TINY, Case, around, cases
 from benchmarks.hostile_configurations import FAULTS, walk
+from benchmarks.hostile_printing import NAMED, printing_cases
 from benchmarks.scheduling import scheduled, told
 
 SECONDS = 10.0
@@ -51,6 +52,8 @@ CONFIGURATIONS = 100
 QUICK_SECONDS = 110.0
 _TOGETHER = 250
 """Cases that are drawn from one seed; the next are drawn from the next seed."""
+OTHERS = ((printing_cases, NAMED),)
+"""Further cases, each with the space whose study their store holds."""
 _ALLOWED = {0, 2}
 _VERDICTS = {"claims": {1}, "diff": {1}}
 """Commands whose exit code 1 is an answer: a claim is refuted, two things differ."""
@@ -92,13 +95,13 @@ class Tally:
         return f"{kinds}\n{', '.join(f'{name} {count:,}' for name, count in self.counts().items())}"
 
 
-def tiny_store(folder: Path) -> bytes:
-    """A store with the study of `TINY`, whose trials have all finished."""
+def tiny_store(folder: Path, space: str = TINY) -> bytes:
+    """A store with the study of a space, whose trials have all finished."""
     (folder / "text").mkdir(parents=True)
     for name in "ab":
         (folder / "text" / f"{name}.txt").write_text(f"This is text {name}, of some length. " * 40)
     file = folder / "tiny.yaml"
-    file.write_text(TINY.replace("file:text", f"file:{folder}/text"))
+    file.write_text(space.replace("file:text", f"file:{folder}/text"), encoding="utf-8")
     path = folder / "studies.db"
     with open_store(path) as store, InstantEngine() as engine:
         planner = Planner(load_space(file), folder / "cache", lambda line: None)
@@ -181,7 +184,7 @@ def _call(case: Case, work: Path, folder: Path) -> None:
     for number, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT), number)
     os.environ["ABLATE_CACHE"] = str(folder / "cache")
-    sys.stdout, sys.stderr = (open(number, "w", closefd=False, errors="replace") for number in (1, 2))  # noqa: SIM115
+    case.streams.apply()
     sys.argv = ["ablate", *case.arguments]
     signal.signal(signal.SIGINT, signal.default_int_handler)
     ablate_main()
@@ -280,12 +283,13 @@ def campaign(arguments: Sequence[str]) -> int:
         return _try_configurations(asked.cases or CONFIGURATIONS, asked.seed, folder, end, as_json=asked.json)
     number_of_cases = asked.cases or CASES
     store = tiny_store(folder / "prepared")
+    tried = st.one_of(cases(store), *(make(tiny_store(folder / make.__name__, of)) for make, of in OTHERS))
     preload(folder / "preload", store)
     tally = Tally()
     for part in range(-(-number_of_cases // _TOGETHER)):
         number = min(_TOGETHER, number_of_cases - part * _TOGETHER)
         place = folder / "cases" / str(part)
-        tally += sample(cases(store), number, asked.seed + part, place, end - time.monotonic(), SECONDS)
+        tally += sample(tried, number, asked.seed + part, place, end - time.monotonic(), SECONDS)
         if asked.log is not None:
             asked.log.write_text("\n".join([*tally.worst, tally.table()]) + "\n")
         if time.monotonic() > end:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import random
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -18,18 +21,54 @@ from ablate.spec.named import shipped_spaces
 
 
 @dataclass(frozen=True, slots=True)
+class Streams:
+    """The standard streams of a call.
+
+    Attributes:
+        encoding: Of standard output and error, as PYTHONIOENCODING sets it; what it cannot hold is an error.
+        closed: Descriptors that are closed before the program starts.
+        is_read: Whether somebody reads standard output; else it is a pipe whose reader has gone.
+    """
+
+    encoding: str = "utf-8"
+    closed: frozenset[int] = frozenset()
+    is_read: bool = True
+
+    def apply(self) -> None:
+        """In the process of the call: make them of the descriptors that it has."""
+        if not self.is_read:
+            reading, writing = os.pipe()
+            os.close(reading)
+            os.dup2(writing, 1)
+            os.close(writing)
+        for number, name in enumerate(("stdin", "stdout", "stderr")):
+            stream = None
+            if number in self.closed:
+                with suppress(OSError):
+                    os.close(number)
+            elif number:
+                stream = open(number, "w", encoding=self.encoding, closefd=False)  # noqa: SIM115 - to its end
+            else:
+                continue
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
     """One call of the command line.
 
     Attributes:
-        kind: What was changed: `space`, `block`, `claim`, `text`, `store`, `data` or `line`.
+        kind: What was changed: `space`, `block`, `claim`, `text`, `store`, `data`, `line`, `name` or `stream`.
         arguments: Of the command line.
         files: Name below the working folder to content.
+        streams: Its standard streams.
     """
 
     kind: str
     arguments: tuple[str, ...]
     files: dict[str, bytes] = field(default_factory=dict)
+    streams: Streams = Streams()
 
 
 _ODD_TEXTS = [

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from benchmarks import hostile
 from benchmarks.hostile import campaign, run_case, sample, tiny_store
 from benchmarks.hostile_cases import Case, cases
+from benchmarks.hostile_printing import NAMED, printing_cases
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a case is a forked process")
 
@@ -26,6 +27,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def test_changed_input_ends_in_a_sentence_or_a_result(store: bytes, tmp_path: Path) -> None:
     tally = sample(cases(store), 12, 20261122, tmp_path, patience=120.0)
     assert tally.tried == 12
+    assert tally.worst == []
+
+
+def test_no_name_and_no_stream_ends_in_a_traceback(tmp_path: Path) -> None:
+    named = tiny_store(tmp_path / "named", NAMED)
+    tally = sample(printing_cases(named), 12, 20261125, tmp_path / "cases", patience=120.0)
+    assert tally.kinds.keys() == {"name", "stream"}
     assert tally.worst == []
 
 
@@ -61,6 +69,7 @@ def test_the_exit_code_is_1_if_any_count_but_tried_is_not_0(
     monkeypatch.setattr(hostile, "tiny_store", lambda _: store)
     monkeypatch.setattr(hostile, "preload", lambda *_: None)
     monkeypatch.setattr(hostile, "cases", lambda _: st.just(planted))
+    monkeypatch.setattr(hostile, "OTHERS", ())
     monkeypatch.setattr(hostile, "SECONDS", 1.5 if verdict == "hangs" else 120.0)
     code = campaign(["--cases", "1", "--json"])
     printed = capsys.readouterr()

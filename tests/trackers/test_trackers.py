@@ -368,3 +368,84 @@ def test_a_tracker_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("ablate.extras.find_spec", lambda package: None)
     with pytest.raises(MissingPackageError, match=r"pip install 'ablate-blocks\[wandb\]'"):
         find_tracker("wandb:project")
+
+
+NAMES = {
+    "块": {"保留": {}, "去跳": {"block.skips.mixer": 0}, "去归": {"block.norm": "none"}},
+    "n" * 200: {"kept": {}, "v" * 250: {"block.mixer.value": "identity"}},
+    "../a/./b": {"kept": {}, "..": {"training.optimizer.lr": 2e-3}},
+}
+"""Switches in another script, longer than a file name, and named like paths."""
+
+
+def test_two_variants_are_two_in_every_tracker(folder: Path, store: Store, tracker: Tracker) -> None:
+    changes = {"switches": NAMES, "design": {"kind": "leave_one_out", "seeds": 1}}
+    assert study(folder, store, [tracker], **changes) == []
+    assert len(stored(store)) == 5
+    same(READERS[type(tracker)](folder / "tracked"), stored(store))
+    assert {path.name for path in folder.iterdir()} <= {"tracked", "text", "cache", "store.db", "store.db-shm",
+                                                        "store.db-wal"}  # fmt: skip
+
+
+def test_the_answer_has_a_number_for_each_variant(folder: Path, store: Store) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    tracker = Mlflow.offline(folder / "tracked")
+    run_study(planner(folder), store, ScriptedEngine(finish), ENVIRONMENT, Observer())
+    names = ["块=去跳", "块=去归", "块_去跳", "a/b", "a_b", f"{'x' * 300}1", f"{'x' * 300}2", "a//b", "."]
+    numbers = {f"{name}/difference": float(number) for number, name in enumerate(names)}
+    said: list[str] = []
+    watching = TrackingObserver("sample", [tracker], said.append)
+    watching.conclude("**The answer**", numbers)
+    watching.close()
+    assert said == []
+    client = mlflow.MlflowClient(f"sqlite:///{folder / 'tracked' / 'mlflow.db'}")
+    (run,) = client.search_runs([one.experiment_id for one in client.search_experiments()])
+    assert sorted(run.data.metrics.values()) == sorted(numbers.values())
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_no_run_stays_open_and_the_next_start_writes_what_is_missing(
+    folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    from ablate.trackers.mlflow import _Run
+
+    def fail(*_: object) -> None:
+        raise ConnectionError("no route to host")
+
+    tracker = Mlflow.offline(folder / "tracked")
+    client = mlflow.MlflowClient(f"sqlite:///{folder / 'tracked' / 'mlflow.db'}")
+    for method in ("__init__", "log", "end"):
+        with monkeypatch.context() as patched:
+            patched.setattr(_Run, method, fail)
+            (remark,) = study(folder, store, [tracker])
+        assert "ConnectionError: no route to host" in remark
+        runs = client.search_runs([one.experiment_id for one in client.search_experiments()])
+        assert runs
+        assert "RUNNING" not in {run.info.status for run in runs}, method
+    assert study(folder, store, [tracker]) == []
+    same(read_mlflow(folder / "tracked"), stored(store))
+
+
+def test_a_run_that_a_tracker_cannot_take_costs_no_other(
+    folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ablate.trackers.tensorboard import _Events
+
+    usual = _Events.log
+
+    def log(self: _Events, step: int, values: dict[str, float]) -> None:
+        if self._run.config["variant"] == "norm=none" and self._run.config["seed"] == 1:
+            raise ValueError("it does not like this one")
+        usual(self, step, values)
+
+    monkeypatch.setattr(_Events, "log", log)
+    (remark,) = study(folder, store, [TensorBoard(argument="tracked")])
+    assert "it does not like this one" in remark
+    whole = stored(store)
+    lost = ("norm=none", 1)
+    found = read_tensorboard(folder / "tracked")
+    same(
+        {run: held for run, held in found.items() if run != lost},
+        {run: held for run, held in whole.items() if run != lost},
+    )
