@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 _MARK = "ablate.json"
 """The file beside the events of a run that says whose they are, and how the run ended."""
 _FLUSH_SECONDS = 10
+_FOLDER = replace(FILE, takes=lambda character: FILE.takes(character) or character in " ()")
+"""A folder of a run; trials that tune have names such as `baseline (training.optimizer.lr=0.001)`."""
 TAG = NameRule(is_character, 1000)
 """The name of a scalar or of a hyperparameter."""
 
@@ -63,8 +66,9 @@ class TensorBoardSession(TrackerSession):
 
     def _path(self, run: TrackedRun) -> Path:
         own = f"-{run.identity[:8]}"
-        *groups, last = (portable_name(name, FILE, len(own)) for name in (run.study, *run.name))
-        return self._folder.joinpath(*groups, f"{last}{own}")
+        *groups, last = run.study, *run.name
+        folders = [portable_name(name, _FOLDER, len(own)) for name in (*groups, last.replace(" ", "_"))]
+        return self._folder.joinpath(*folders[:-1], f"{folders[-1]}{own}")
 
 
 class _Events(RunWriter):
