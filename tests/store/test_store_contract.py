@@ -17,7 +17,7 @@ from store_samples import HERE, as_record, begin, curve, digest, draft, outcome,
 from ablate.errors import NotFoundError
 from ablate.store import Store, TrialState, open_store
 from ablate.store.migrations import SCHEMA_VERSION, upgrade
-from ablate.store.records import Declaration, Mark, SharedTrials
+from ablate.store.records import Declaration, Mark, SharedTrials, Timing
 from ablate.store.tables import curves, environments, metadata
 
 
@@ -115,6 +115,25 @@ def test_a_settled_trial_never_changes(store: Store, settled: TrialState) -> Non
     assert store.forget_unfinished([first.key]) == 0
     assert store.trial(first.key) == as_record(first)
     assert store.curves([first.key]) == {first.key: first.curve}
+
+
+def test_a_timing_beside_a_baseline_replaces_that_beside_the_same_and_is_no_recording(store: Store) -> None:
+    begin(store)
+    ended = outcome("no_norm", 1)
+    key = ended.key
+    timing = Timing(digest("baseline"), (101.25, 99.0), (50.0, 51.5), "cpu: this one")
+    with pytest.raises(NotFoundError):
+        store.record_timing(key, timing)
+    assert store.record_outcome(ended, HERE)
+    assert store.timings([key]) == {}
+    store.record_timing(key, timing)
+    assert store.timings([key, "0" * 64]) == {key: (timing,)}
+    again, other = replace(timing, rates=(7.0, 8.0)), replace(timing, baseline=digest("another"))
+    store.record_timing(key, again)
+    store.record_timing(key, other)
+    assert set(store.timings([key])[key]) == {again, other}
+    assert store.recordings(key) == ended.recordings
+    assert store.trial(key) == as_record(ended)
 
 
 def test_a_failed_trial_can_be_run_again(store: Store) -> None:
