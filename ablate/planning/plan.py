@@ -106,10 +106,10 @@ def _too_few_tokens(planner: Planner) -> Iterator[str]:
             return
         most[task.fingerprint] = max(seen, most.get(task.fingerprint, 0))
     for fingerprint, seen in most.items():
-        least, rule = rules[fingerprint]
+        least, why = rules[fingerprint]
         yield (
             f"A trial sees at most {seen:,} tokens. No model is likely to beat a trivial baseline with fewer than "
-            f"{least:,} ({rule}), and if none does, the study has no answer. Raise `training.steps`."
+            f"{least:,} ({why}), and if none does, the study has no answer. Raise `training.steps`."
         )
 
 

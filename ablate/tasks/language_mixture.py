@@ -299,6 +299,10 @@ class LanguageMixture(Task):
     def codec(self) -> Tokenizer:
         return self._first.tokenizer
 
+    def least_tokens(self) -> tuple[int, str]:
+        """Those of the source with the most pairs: the bigram of each source is one of its own."""
+        return max(part.least_tokens() for part in self.parts.values())
+
     def baselines(self) -> dict[str, dict[str, float]]:
         """Those of each source by itself, which know the source of a window, in the mean by the shares."""
         of_sources = {name: part.baselines() for name, part in self.parts.items()}

@@ -62,7 +62,8 @@ def _live(study: str, quantities: tuple[str, ...]) -> None:
     if front is None:
         st.info(
             "A front needs three variants or more with all of these quantities, and no diverged seed. More variants "
-            "come with more switches, or with `design: {kind: search, objectives: [objective, parameters]}`."
+            "come with more switches, or with `design: {kind: search, objectives: [objective, parameters]}`. Seconds "
+            "and tokens a second are known only if variants were timed: `ablate study FILE --time`."
         )
         return
     table = front_table(front)
