@@ -8,18 +8,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ablate.analysis.continuing import NextStep, next_steps
-from ablate.analysis.numbers import bound_text, decimals_for, percent
+from ablate.analysis.judging import MISSING
+from ablate.analysis.numbers import bound_text, decimals_for, fixed, percent
 from ablate.analysis.rows import VariantRow
+from ablate.analysis.scaling import Scaling
 from ablate.analysis.study import StudyReport
 from ablate.analysis.text import listed, plural
 from ablate.analysis.trivial import no_answer_yet
 from ablate.analysis.trust import TrustLine, trust_lines
+from ablate.spec.budgets import BUDGET
 
-GroupKey = Literal["better", "can go", "as good", "must stay", "worse", "not known", "selected", "lost", "no answer"]
+GroupKey = Literal[
+    "better", "can go", "as good", "must stay", "worse", "not known", "selected", "running", "lost", "no answer"
+]
 
 TITLES: dict[GroupKey, str] = {
     "better": "Better, by more than the margin",
@@ -29,6 +34,7 @@ TITLES: dict[GroupKey, str] = {
     "worse": "Worse, by more than the margin",
     "not known": "Not known: more seeds are needed",
     "selected": "Selected by results, not confirmed on fresh seeds",
+    "running": "Still running: no verdict before all seeds have ended",
     "lost": "Not compared",
     "no answer": "No answer yet: the models have learnt too little",
 }
@@ -37,6 +43,14 @@ SMALLER = 0.01
 """Share of the parameters from which a block that has fewer is called smaller."""
 SUSPICIOUS = 10
 """Margins by which a better variant suggests that something is wrong with the baseline."""
+_WITHHELD = {
+    "tun": "tuning",
+    "tail": "rare seeds",
+    "scatter": "rare seeds",
+    "failed": "failures",
+    "diverged": "failures",
+}
+"""What a sentence on an allowance mentions, to why the verdict is withheld, in two words."""
 MOST_NAMED = 2
 """Parts that a headline names; it counts more of them."""
 
@@ -134,12 +148,13 @@ class Answer:
 def answer_of(report: StudyReport) -> Answer:
     """Group the variants of a study by verdict and say what follows from them."""
     worse = 1 if report.direction == "minimize" else -1
-    compared = [row for row in report.variants if row.name != report.record.baseline]
+    compared = compared_rows(report)
     learnt = not no_answer_yet(report.standings, report.trivials)
     counts = Counter(row.change for row in compared)
     by_group: dict[GroupKey, list[AnswerRow]] = {key: [] for key in TITLES}
+    places = _places(report)
     for row in compared:
-        words = row.change.words or row.name
+        words = places.get(row.name) or row.change.words or row.name
         if counts[row.change] > 1 and row.change.words:
             words += f" ({row.name})"
         by_group[_group_of(row) if learnt else "no answer"].append(_row(row, words, report))
@@ -171,6 +186,49 @@ def answer_of(report: StudyReport) -> Answer:
     )
 
 
+def compared_rows(report: StudyReport) -> list[VariantRow]:
+    """The variants that an answer has a row for; one of a sweep has one, with its comparison at the last place."""
+    rows = {row.name: row for row in report.variants if row.name != report.record.baseline}
+    if report.scaling is None or report.scaling.axis == BUDGET:
+        return list(rows.values())
+    last = {_at_last(one, report): one.points[-1] for one in report.scaling.of}
+    return [
+        replace(rows[name], difference=point.difference, verdict=point.verdict, parameter_change=None)
+        for name, point in last.items()
+    ]
+
+
+def _at_last(scaling: Scaling, report: StudyReport) -> str:
+    """The name of a variant at the last place of the axis; at a budget all places share the name."""
+    assert report.scaling is not None
+    if report.scaling.axis == BUDGET:
+        return scaling.variant
+    beginning = f"{scaling.variant}@{report.scaling.axis}="
+    values = {row.name: row.name.removeprefix(beginning) for row in report.variants if row.name.startswith(beginning)}
+    return next(name for name, value in values.items() if float(value) == scaling.points[-1].at)
+
+
+def _places(report: StudyReport) -> dict[str, str]:
+    """The variants of a sweep at its last place to the places over which they are compared, in words."""
+    if report.scaling is None or report.scaling.axis == BUDGET:
+        return {}
+    axis = report.scaling.axis
+    name = axis.rpartition(".")[2]
+    return {
+        _at_last(one, report): f"{one.variant} at {name} {one.points[0].at:g} to {one.points[-1].at:g}"
+        for one in report.scaling.of
+    }
+
+
+def _turning(report: StudyReport) -> dict[str, str]:
+    """Variants whose verdict at the last place of an axis does not hold at every place, with that in a few words."""
+    if report.scaling is None:
+        return {}
+    said = {"turns": "another verdict elsewhere", "decided": "only at the last place"}
+    found = {_at_last(one, report): one.outcome for one in report.scaling.of}
+    return {name: said[outcome] for name, outcome in found.items() if outcome in said}
+
+
 def shared_decimals(report: StudyReport) -> int:
     """With how many decimals the objective and its differences are written, in all rows alike."""
     intervals = [row.metrics[report.metric] for row in report.variants if report.metric in row.metrics]
@@ -192,7 +250,11 @@ def _group_of(row: VariantRow) -> GroupKey:
         return "can go" if row.change.only_removes else "as good"
     if row.verdict.is_worse:
         return "must stay" if row.change.only_removes else "worse"
-    return "not known"
+    return "running" if _is_running(row) else "not known"
+
+
+def _is_running(row: VariantRow) -> bool:
+    return any(state in MISSING for state in row.states.values())
 
 
 def _badness(worse: int) -> Callable[[AnswerRow], float]:
@@ -213,6 +275,8 @@ def _row(row: VariantRow, words: str, report: StudyReport) -> AnswerRow:
         upper = verdict.is_acceptable
         bound = worse * (verdict.bound.high if upper else verdict.bound.low)
         text = bound_text(bound, at_most=upper == (worse > 0), margin=report.margin)
+    elif verdict is not None and _is_running(row):
+        text = f"{len(row.finished)}/{len(row.planned)} {report.unit}s"
     elif verdict is not None and verdict.word == "undecided":
         text = _missing_seeds(row, report.unit)
     elif row.diverged:
@@ -235,16 +299,15 @@ def _row(row: VariantRow, words: str, report: StudyReport) -> AnswerRow:
 
 
 def _missing_seeds(row: VariantRow, unit: str) -> str:
+    """What an undecided comparison lacks, in two words."""
     verdict = row.verdict
-    if row.awaits:
-        return row.awaits.partition(" ha")[0]  # "3 of 10 seeds"
-    if verdict is None or verdict.withheld:
-        return "tail or tuning"
+    assert verdict is not None
+    if verdict.withheld:
+        found = (word for cause, word in _WITHHELD.items() if cause in verdict.withheld)
+        return next(found, "see --why")
     if row.difference is not None and row.difference.is_flat:
         return "no spread"
-    if verdict.further_seeds is None:
-        return f">100 {unit}s"
-    return f"~{plural(verdict.further_seeds, unit)}"
+    return f">100 {unit}s" if verdict.further_seeds is None else f"~{plural(verdict.further_seeds, unit)}"
 
 
 def _warning(row: VariantRow, report: StudyReport) -> str:
@@ -255,6 +318,8 @@ def _warning(row: VariantRow, report: StudyReport) -> str:
         return "barely learnt"
     if row.longer:
         return row.longer
+    if elsewhere := _turning(report).get(row.name):
+        return elsewhere
     if row.provisional(report.margin):
         return "still changing"
     low = row.verdict.bound.high if row.verdict is not None and row.verdict.bound is not None else 0.0
@@ -266,14 +331,33 @@ def _headline(groups: Sequence[AnswerGroup], trust: Sequence[TrustLine], report:
         return (f"No answer yet: {void[0].text}.",)
     rows = {group.key: group.rows for group in groups}
     if not any(rows.get(key) for key in ("better", "can go", "as good", "must stay", "worse")):
-        return (_nothing_decided(groups, report),)
-    sentences = [*_parts(rows.get("can go", ()), "can go"), *_parts(rows.get("must stay", ()), "must stay")]
+        return (*_best(report), _nothing_decided(groups, report))
+    sentences = [
+        *_best(report),
+        *_parts(rows.get("can go", ()), "can go"),
+        *_parts(rows.get("must stay", ()), "must stay"),
+    ]
     sentences += _changes(rows.get("better", ()), rows.get("as good", ()), rows.get("worse", ()))
     if smaller := _smallest(groups):
         change, bound = percent(abs(smaller.parameter_change or 0.0)).lstrip("+"), smaller.bound_text
         what = f"without {smaller.words}" if smaller in rows.get("can go", ()) else smaller.words.rpartition("→ ")[2]
         sentences.append(f"Smallest: {what}, {change.replace('%', ' %')} fewer parameters, {report.metric} {bound}.")
     return tuple(sentences)
+
+
+def _best(report: StudyReport) -> Iterator[str]:
+    """Which point of a search is the best, and whether fresh seeds have confirmed it."""
+    if not report.record.traits.finds_best:
+        return
+    means = {
+        row.name: mean.mean for row in report.variants if (mean := row.mean(report.metric)) and mean.mean is not None
+    }
+    if len(means) > 1:
+        name = (min if report.direction == "minimize" else max)(means, key=means.__getitem__)
+        (row,) = (row for row in report.variants if row.name == name)
+        fresh = f"confirmed on {len(row.confirmed)} fresh seeds" if row.confirmed else "not confirmed on fresh seeds"
+        value = fixed(means[name], shared_decimals(report))
+        yield f"Best of {len(means)} points: {name}, {report.metric} {value}, {fresh}."
 
 
 def _nothing_decided(groups: Sequence[AnswerGroup], report: StudyReport) -> str:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from ablate.analysis.sentences import advised_seeds
 from ablate.analysis.study import StudyReport
+from ablate.analysis.text import plural
+from ablate.store.records import TrialState
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,9 @@ class NextStep:
 
 def next_steps(report: StudyReport) -> tuple[NextStep, ...]:
     """The commands that would settle what a study left open; empty if it left nothing open, or more seeds than pay."""
+    if missing := report.progress[TrialState.WAITING] + report.progress[TrialState.RUNNING]:
+        arguments = ("study", "--stored", report.record.name)
+        return (NextStep(arguments, f"trains what is missing: {plural(missing, 'trial')}"),)
     return (*_more_seeds(report), *_together(report))
 
 
@@ -49,11 +54,8 @@ def _together(report: StudyReport) -> Iterator[NextStep]:
         for row in report.variants
         if row.verdict is not None and row.verdict.is_acceptable and row.change.only_removes and not row.change.combines
     ]
-    if (
-        len(alone) > 1
-        and record.space.get("design", {}).get("kind") == "leave_one_out"
-        and not record.space.get("tuned")
-    ):
+    fits = not (record.traits.chooses or record.space.get("tuned") or report.windows or report.scaling)
+    if len(alone) > 1 and fits:
         arguments = ("study", "--stored", record.name, "--design", "simplify")
         yield NextStep(arguments, f"tries the {len(alone)} removals together")
 

@@ -109,6 +109,7 @@ class StudyReport:
         scaling: The variants at other budgets, or along the path of a sweep; None if the study has neither.
         other_lengths: The variants at other budgets, the baseline among them.
         redeclared: What was declared otherwise after results, oldest first.
+        changed: The caveats on that, and on code that was changed.
         draw_sd: Standard deviation of a difference over other draws of the validation data; None if it was not measured
             in parts (`ablate.analysis.windows`).
     """
@@ -134,6 +135,7 @@ class StudyReport:
     other_lengths: tuple[OtherLength, ...] = ()
     draw_sd: float | None = None
     redeclared: tuple[Redeclaration, ...] = ()
+    changed: tuple[str, ...] = ()
 
     @property
     def test_metric(self) -> str | None:
@@ -254,6 +256,13 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
     failures = failures_of(all_runs) + failures_of(fresh) + failures_of(_scouting(store, record, metric))
     standings = _standings(rows, runs, trivial, question)
     nothing = no_answer_yet(standings, trivial)
+    changed = (
+        *declared_otherwise(redeclared),
+        *seed_sets_read(record),
+        *changed_code(store, whole),
+        *seeds_added(question.schedule),
+        *seeds_added(seed_schedule(confirming(record)), "fresh seeds"),
+    )
     caveats = (
         *([nothing] if nothing else ()),
         *doubts.missing(progress[TrialState.WAITING] + progress[TrialState.RUNNING], tuning),
@@ -261,11 +270,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         *doubts.diverged(rows, first),
         *(trivial_caveats(standings, trivial) if trivial and not nothing else ()),
         *doubts.edges(tuning, rows, first),
-        *declared_otherwise(redeclared),
-        *seed_sets_read(record),
-        *changed_code(store, whole),
-        *seeds_added(question.schedule),
-        *seeds_added(seed_schedule(confirming(record)), "fresh seeds"),
+        *changed,
     )
     windows = len(runs[baseline.name].windows.get(metric, ()))
     healed = [variant.name for variant in record.variants if is_trained(variant)] if windows else []
@@ -294,6 +299,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
             *(() if nothing else verdicts_in_words),
         ),
         caveats=caveats,
+        changed=changed,
         schedule=question.schedule,
         together=together,
         claims=_claims(whole, all_runs, question.allowances),

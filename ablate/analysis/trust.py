@@ -12,7 +12,6 @@ from ablate.analysis.study import StudyReport
 from ablate.analysis.text import listed, plural
 from ablate.analysis.trivial import bar_of, no_answer_yet
 from ablate.analysis.windows import SHARE
-from ablate.stats import ExtendedSeeds
 from ablate.store.records import TrialState
 
 Level = Literal["ok", "weak", "void"]
@@ -89,8 +88,9 @@ def _tuning(report: StudyReport) -> Iterator[TrustLine]:
 
 
 def _declared(report: StudyReport) -> Iterator[TrustLine]:
-    if isinstance(report.schedule, ExtendedSeeds):
-        yield TrustLine("weak", "seeds were added after results were seen; bounds allow for it")
+    for sentence in report.changed:
+        first = sentence.partition(". ")[0].rstrip(".")
+        yield TrustLine("weak", f"{first[0].lower()}{first[1:]}")
 
 
 def _draw(report: StudyReport) -> Iterator[TrustLine]:

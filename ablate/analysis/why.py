@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ablate.analysis.answer import Answer, AnswerRow, answer_of
+from ablate.analysis.answer import Answer, AnswerRow, answer_of, compared_rows
 from ablate.analysis.course import course_cell
 from ablate.analysis.numbers import decimals_for, fixed, percent
 from ablate.analysis.rows import VariantRow
@@ -48,7 +48,7 @@ def why(report: StudyReport, variant: str) -> Why:
             expected=f"one of {listed(names)}" if names else "a study with variants",
             got=repr(variant),
         )
-    row = next(one for one in report.variants if one.name == variant)
+    row = next(one for one in compared_rows(report) if one.name == variant)
     shown, title = names[variant]
     return Why(
         row=shown,

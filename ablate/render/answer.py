@@ -37,6 +37,7 @@ COLOURS: dict[GroupKey, str] = {
     "not known": "yellow",
     "selected": "dim",
     "lost": "magenta",
+    "running": "dim",
     "no answer": "dim",
 }
 MARKS: dict[GroupKey, str] = {"must stay": "■", "worse": "■", "not known": "◆"}
@@ -183,10 +184,10 @@ def _table(answer: Answer, width: int, *, everything: bool) -> Iterator[Text]:
         yield from _group(group, axis, (words, cells, bounds), many=not everything and len(rows) > MANY)
     notes = []
     if any(not row.jointly and row.bound is not None for row in rows):
-        notes.append("* alone, not jointly (Holm)")
+        notes.append("* not jointly (Holm)")
     if warned := dict.fromkeys(row.warning for row in rows if row.warning):
         notes.append(f"! {', '.join(warned)}")
-    for line in wrap("; ".join(["─ 95 % interval, worse to the right", *notes]), width - LABEL):
+    for line in wrap("; ".join(["─ 95 % interval, right: worse", *notes]), width - LABEL):
         yield Text(" " * LABEL + line, "dim")
 
 

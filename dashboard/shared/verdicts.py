@@ -27,6 +27,7 @@ LOOKS: dict[GroupKey, str] = {
     "not known": "undecided",
     "selected": "undecided",
     "lost": "diverged",
+    "running": "undecided",
     "no answer": "undecided",
 }
 """Groups to the verdict in whose colour and mark they are drawn."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from xml.etree import ElementTree
 
 import numpy as np
@@ -244,3 +244,50 @@ def test_the_picture_shows_what_the_terminal_shows() -> None:
     assert all(row.words.removeprefix("the ") in shown for row in answer.rows)
     assert "<script" not in answer_svg(answer)
     assert {group.key for group in answer.groups} - {"not known"} <= CONFIDENT
+
+
+def swept(effects: Mapping[str, Sequence[float]], places: Sequence[int]) -> FakeStore:
+    """A sweep of the context: `effects` of each variant at each place."""
+    axis = "task.context"
+    names = [f"{name}@{axis}={at}" for name in ("baseline", *effects) for at in places]
+    made = fake_store({name: ({axis: name.rpartition("=")[2]}, 10) for name in names}, 5, margin=MARGIN)
+    made.record = dataclasses.replace(
+        made.record, space={"design": {"kind": "sweep", "path": axis, "values": list(places)}}
+    )
+    rng = np.random.default_rng(5)
+    for seed in range(5):
+        for number, at in enumerate(places):
+            shift = rng.normal()
+            made.add(f"baseline@{axis}={at}", seed, {"val_loss": 3 + shift})
+            for name, effect in effects.items():
+                made.add(f"{name}@{axis}={at}", seed, {"val_loss": 3 + shift + effect[number] + rng.normal(0, 0.003)})
+    return made
+
+
+def test_a_sweep_has_one_row_for_each_variant_and_says_where_its_verdict_turns() -> None:
+    answer = answered(swept({"she": [-0.2, -0.3, -0.4], "he": [0.5, 0.0, 0.0]}, [16, 32, 64]))
+    rows = {row.variant: row for row in answer.rows}
+    assert set(rows) == {"she@task.context=64", "he@task.context=64"}
+    assert rows["she@task.context=64"].words == "she at context 16 to 64"
+    assert (rows["she@task.context=64"].verdict, rows["she@task.context=64"].warning) == ("better", "")
+    assert rows["he@task.context=64"].warning == "another verdict elsewhere"
+
+
+def test_a_search_names_its_best_point_first_and_whether_fresh_seeds_confirm_it() -> None:
+    made = study({"norm": -0.3, "values": 0.2})
+    traits = dataclasses.replace(made.record.traits, chooses=True, finds_best=True)
+    made.record = dataclasses.replace(made.record, traits=traits)
+    first = answered(made).headline[0]
+    assert first.startswith("Best of 3 points: norm=off, val_loss 2.")
+    assert first.endswith("not confirmed on fresh seeds.")
+
+
+def test_a_comparison_whose_trials_are_missing_has_no_verdict_yet() -> None:
+    made = study(REMOVED)
+    for seed in (2, 3):
+        del made.trial_records[f"norm=off/{seed}"]
+    answer = answered(made)
+    (running,) = [group for group in answer.groups if group.key == "running"]
+    assert [(row.variant, row.bound_text) for row in running.rows] == [("norm=off", "2/4 seeds")]
+    assert [step.arguments for step in answer.next] == [("study", "--stored", "a_study")]
+    assert "norm" not in answer.headline[0]
