@@ -193,8 +193,8 @@ class DesignSpec(Kinded):
         last = self.first_seed + most - 1
         if last >= MOST_SEEDS:
             rule = (
-                f"seeds from {MOST_SEEDS} on are kept for trials that tune, time and confirm, so that comparisons never "
-                f"use a seed that took part in a choice; this design would reach {last}"
+                f"seeds from {MOST_SEEDS} on are kept for trials that tune, time and confirm, so that comparisons "
+                f"never use a seed that took part in a choice; this design would reach {last}"
             )
             if most > MOST_SEEDS:
                 raise refusal(("seeds",), self.seeds, rule, f"Set at most {MOST_SEEDS}.")
