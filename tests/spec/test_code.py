@@ -143,3 +143,41 @@ def test_our_kinds_have_no_code_in_their_keys_until_they_are_revised(monkeypatch
     assert (change.kind, change.what) == ("ablate's kind `attention`", "revision 2 in place of 1")
     monkeypatch.setattr(code, "REVISION", 3)
     assert CodeReader().of(spec).content["revisions"] == {"mixer attention": 2, "training": 3}
+
+
+TEXT_TASK = {"kind": "language_model", "data": "builtin:python_stdlib", "tokenizer": "bytes", "context": 16}
+GROWTH = {"kind": "stages", "shares": [0.5], "until": [0.5]}
+ROUTED = {"mixer": "attention", "mlp": {"kind": "mixture", "z_loss": 0.1}}
+TRANSLATION = {
+    **TEXT_TASK,
+    "kind": "translation",
+    "data": "builtin:number_words",
+    "source": "english",
+    "target": "german",
+}
+
+
+@pytest.mark.parametrize(
+    ("model", "task", "training", "labels"),
+    [
+        ({}, TEXT_TASK, {"context_growth": GROWTH}, []),
+        ({}, {**TEXT_TASK, "separate_documents": True}, {}, []),
+        ({}, {**TEXT_TASK, "separate_documents": True}, {"context_growth": GROWTH}, ["training on short documents"]),
+        ({"z_loss": 0.1, "block": ROUTED}, TEXT_TASK, {}, []),
+        ({}, {"kind": "copy"}, {}, []),
+        ({"z_loss": 0.1}, {"kind": "copy"}, {}, ["training with losses over tokens"]),
+        ({"multi_token": {}}, {"kind": "copy"}, {}, ["training with losses over tokens"]),
+        ({"block": ROUTED}, {"kind": "copy"}, {}, []),
+        ({"family": "encoder_decoder"}, TRANSLATION, {}, []),
+        ({"family": "encoder_decoder", "block": ROUTED}, TRANSLATION, {}, ["training with losses over tokens"]),
+    ],
+)
+def test_trials_that_counted_padding_or_mixed_documents_are_other_trials(
+    model: dict[str, Any], task: dict[str, Any], training: dict[str, Any], labels: list[str]
+) -> None:
+    plain = {"family": "decoder", "depth": 1, "width": 16, "heads": 2, "block": "pre_ln", **model}
+    if plain["family"] == "encoder_decoder":
+        plain["decoder"] = {"depth": 1, "mixer": "attention"}
+    steps = {"steps": 4, "batch_size": 2, "optimizer": {"lr": 1e-3}, **training}
+    spec = VariantSpec.model_validate({"model": plain, "task": task, "training": steps})
+    assert CodeReader().of(spec).content == ({"revisions": dict.fromkeys(labels, 2)} if labels else {})
