@@ -62,7 +62,7 @@ class Case:
 
     Attributes:
         name: What people do.
-        promised: How often it may be wrong.
+        promised: How often it may be wrong; None where reports say that they promise nothing.
         measured: How often it was.
         error: Half of the 95 % Monte Carlo interval.
         power: How often a part whose removal changes nothing is judged `not needed` there; None where no verdict is.
@@ -70,7 +70,7 @@ class Case:
     """
 
     name: str
-    promised: float
+    promised: float | None
     measured: float
     error: float
     power: float | None = None
@@ -79,7 +79,7 @@ class Case:
     @property
     def holds(self) -> bool:
         """Whether the case is not above its promise by more than Monte Carlo error."""
-        return self.measured - self.error <= self.promised
+        return self.promised is None or self.measured - self.error <= self.promised
 
 
 Measure = Callable[[np.random.Generator, int], Iterator[Case]]
@@ -104,7 +104,7 @@ def said_of(store: MemoryStore, variant: str) -> str:
 
 
 def case(
-    name: str, promised: float, wrong: list[bool], power: list[bool] | float | None = None, limit: str = ""
+    name: str, promised: float | None, wrong: list[bool], power: list[bool] | float | None = None, limit: str = ""
 ) -> Case:
     """A case of single outcomes."""
     error_rate: Rate = rate(np.array(wrong))
@@ -147,6 +147,29 @@ def extending(rng: np.random.Generator, times: int) -> Iterator[Case]:
             yield case(f"1 {name}: {word}", 0.06, [one == word for one in at_margin], power, limit)
 
 
+def promised_seeds(rng: np.random.Generator, times: int) -> Iterator[Case]:
+    """The answer says that so many more seeds decide with this chance; they are added."""
+
+    def followed(distance: Callable[[], float], seeds: int) -> tuple[list[float], list[bool]]:
+        missed, undecided = [], []
+        for _ in range(times // 2):
+            row = MARGIN + distance() + rng.normal(0, SD, seeds + 100)
+            verdict = judged(row[:seeds])
+            if verdict.further_seeds is not None and verdict.chance is not None:
+                total = seeds + verdict.further_seeds
+                missed.append(1 - verdict.chance)
+                undecided.append(not judged(row[:total], ExtendedSeeds((seeds, total))).is_decided)
+        return missed, undecided
+
+    for seeds in (3, 5):
+        missed, undecided = followed(lambda: rng.uniform(-8, 8) * SD, seeds)
+        yield case(f"13 added as said to {seeds} seeds: still undecided", float(np.mean(missed)), undecided)
+        _, undecided = followed(lambda: -0.2 * MARGIN, seeds)
+        limit = "the chance is an average over differences; it is smaller near the margin"
+        name = f"13 the same, a difference of 0.8 margins, {seeds} seeds: still undecided"
+        yield case(name, None, undecided, None, limit)
+
+
 def lognormal(rng: np.random.Generator, shape: tuple[int, int]) -> Matrix:
     """Standard deviation `SD` and a long tail towards worse: sigma is 1."""
     noise: Matrix = SD * (rng.lognormal(0.0, 1.0, shape) - math.exp(0.5)) / math.sqrt((math.e - 1) * math.e)
@@ -156,6 +179,18 @@ def lognormal(rng: np.random.Generator, shape: tuple[int, int]) -> Matrix:
 def rare(rng: np.random.Generator, shape: tuple[int, int]) -> Matrix:
     """One seed in ten ends 0.5 worse."""
     noise: Matrix = rng.normal(0.0, SD, shape) + 0.5 * (rng.random(shape) < 0.1) - 0.05
+    return noise
+
+
+def heavy(rng: np.random.Generator, shape: tuple[int, int]) -> Matrix:
+    """Standard deviation `SD`, most seeds a little better and few far worse: gamma noise of shape 0.5."""
+    noise: Matrix = SD * (rng.gamma(0.5, 1.0, shape) - 0.5) / math.sqrt(0.5)
+    return noise
+
+
+def sixth(rng: np.random.Generator, shape: tuple[int, int]) -> Matrix:
+    """One seed in six ends three standard deviations worse."""
+    noise: Matrix = rng.normal(0.0, SD, shape) + 3 * SD * ((rng.random(shape) < 1 / 6) - 1 / 6)
     return noise
 
 
@@ -174,12 +209,56 @@ def skewed(rng: np.random.Generator, times: int) -> Iterator[Case]:
             power = [w == "not needed" for _ in range(studies // 4) for w in words(0.02 + noise(rng, shape))]
             limit = "enough trials to show the tail: 8 comparisons of 10 seeds, 4 of 20, or 30 seeds alone"
             yield case(f"2 {name}, {shape[0]} x {shape[1]} seeds", ERROR, wrong, power, limit)
+    for shape in ((10, 4), (8, 5)):
+        studies = max(60, times // (2 * shape[0]))
+        wrong = [w == "not needed" for _ in range(studies) for w in words(MARGIN + heavy(rng, shape))]
+        power = [w == "not needed" for _ in range(studies) for w in words(rng.normal(0.0, SD, shape))]
+        limit = "power: under normal noise"
+        yield case(f"2 gamma, shape 0.5, {shape[0]} x {shape[1]} seeds", ERROR, wrong, power, limit)
     # Below that nothing can be valid: a comparison of whose seeds none ended badly does not know that some do.
-    for shape in ((1, 3), (4, 5)):
-        wrong = [w == "not needed" for _ in range(times // (2 * shape[0])) for w in words(MARGIN + rare(rng, shape))]
-        limit = f"no promise but where a seed shows it; the table says what {shape[1]} seeds would miss"
-        promised = ERROR + 0.9 ** shape[1]
-        yield case(f"2 one seed in ten 0.5 worse, {shape[0]} x {shape[1]} seeds", promised, wrong, None, limit)
+    few: tuple[tuple[str, Noise, int, int], ...] = (
+        ("gamma, shape 0.5", heavy, 8, 3),
+        ("gamma, shape 0.5", heavy, 1, 5),
+        ("one seed in six 3 sd worse", sixth, 10, 4),
+        ("one seed in ten 0.5 worse", rare, 1, 3),
+        ("one seed in ten 0.5 worse", rare, 4, 5),
+    )
+    for name, noise, variants, seeds in few:
+        studies = max(60, times // (2 * variants))
+        wrong = [w == "not needed" for _ in range(studies) for w in words(MARGIN + noise(rng, (variants, seeds)))]
+        limit = f"the table says that a verdict holds if seeds scatter symmetrically, which {seeds} seeds cannot show"
+        yield case(f"2 {name}, {variants} x {seeds} seeds", None, wrong, None, limit)
+
+
+def covered(rng: np.random.Generator, times: int) -> Iterator[Case]:
+    """The interval that is printed beside a difference, for noise with tails."""
+
+    def missed(noise: Noise, shape: tuple[int, int]) -> Iterator[bool]:
+        for _ in range(max(60, times // (2 * shape[0]))):
+            study = noise(rng, shape).tolist()
+            allowance = Allowance(tails=tails_of(study))
+            for row in study:
+                shown = over_looks(summarise(row), None, allowance=allowance)
+                assert shown.low is not None
+                assert shown.high is not None
+                yield not shown.low <= 0.0 <= shown.high
+
+    def two_tails(rng: np.random.Generator, shape: tuple[int, int]) -> Matrix:
+        noise: Matrix = SD * rng.standard_t(3, shape)
+        return noise
+
+    cases: tuple[tuple[str, Noise, int, int, float | None], ...] = (
+        ("t of 3 degrees", two_tails, 1, 30, ERROR),
+        ("gamma, shape 0.5", heavy, 8, 5, ERROR),
+        ("gamma, shape 0.5", heavy, 8, 10, ERROR),
+        ("gamma, shape 0.5", heavy, 1, 30, ERROR),
+        ("gamma, shape 0.5", heavy, 8, 3, None),
+        ("gamma, shape 0.5", heavy, 1, 10, None),
+    )
+    for name, noise, variants, seeds, promised in cases:
+        limit = "" if promised else f"as the verdicts: {seeds} seeds cannot show that seeds scatter symmetrically"
+        wrong = list(missed(noise, (variants, seeds)))
+        yield case(f"12 interval, {name}, {variants} x {seeds} seeds: misses", promised, wrong, None, limit)
 
 
 def tuned(rng: np.random.Generator, times: int) -> Iterator[Case]:
@@ -313,9 +392,12 @@ def failing(rng: np.random.Generator, times: int) -> Iterator[Case]:
     for worse in (0.0, 1.0):  # than the trivial baseline, which then is no bound of how badly a trial may end
         wrong = []
         for _ in range(times // 4):
-            baseline, row = rng.normal(3.0, SD / 2, 10), np.sort(3.0 + MARGIN + rng.normal(0, SD, 10))
-            lost: list[float | TrialState] = [*row[:5].tolist(), *[TrialState.FAILED] * 5]
-            made = study_of({"baseline": baseline.tolist(), "v": lost}, trivial=3.0 + 2 * MARGIN - worse)
+            row = np.sort(3.0 + MARGIN + rng.normal(0, SD, 10))
+            results: dict[str, list[float | TrialState]] = {
+                "baseline": rng.normal(3.0, SD / 2, 10).tolist(),
+                "v": [*row[:5].tolist(), *[TrialState.FAILED] * 5],
+            }
+            made = study_of(results, trivial=3.0 + 2 * MARGIN - worse)
             wrong.append(said_of(made, "v") in ("not needed", "better"))
         name = "worse than" if worse else "near"
         yield case(f"7 the 5 worst of 10 trials failed, all {name} the trivial baseline: not needed", ERROR, wrong)
@@ -324,8 +406,11 @@ def failing(rng: np.random.Generator, times: int) -> Iterator[Case]:
         for truth, words in ((MARGIN, wrong), (0.0, power)):
             for _ in range(times // 4):
                 ends = np.sort(rng.normal(3.0, SD, seeds))
-                baseline = [*ends[: seeds - lost].tolist(), *[TrialState.DIVERGED] * lost]
-                made = study_of({"baseline": baseline, "v": (3.0 + truth + rng.normal(0, SD, seeds)).tolist()})
+                results = {
+                    "baseline": [*ends[: seeds - lost].tolist(), *[TrialState.DIVERGED] * lost],
+                    "v": (3.0 + truth + rng.normal(0, SD, seeds)).tolist(),
+                }
+                made = study_of(results)
                 words.append(said_of(made, "v") == ("needed" if truth else "not needed"))
         yield case(f"7 the baseline diverged at its {lost} worst of {seeds} seeds: needed", ERROR, wrong, power)
 
@@ -408,7 +493,9 @@ def moving(rng: np.random.Generator, times: int) -> Iterator[Case]:
 
 CASES: Mapping[str, Measure] = {
     "extending": extending,
+    "promised_seeds": promised_seeds,
     "skewed": skewed,
+    "covered": covered,
     "tuned": tuned,
     "crossed": crossed,
     "simplifying": simplifying,
@@ -439,8 +526,12 @@ def table(cases: Iterable[Case]) -> Table:
     for one in cases:
         measured = f"{100 * one.measured:.1f} % ± {100 * one.error:.1f}{'' if one.holds else ' ABOVE'}"
         power = "" if one.power is None else f"{100 * one.power:.0f} %"
-        made.add_row(one.name, f"{100 * one.promised:.3g} %", measured, power, one.limit)
+        made.add_row(one.name, _promise(one), measured, power, one.limit)
     return made
+
+
+def _promise(one: Case) -> str:
+    return "none" if one.promised is None else f"{100 * one.promised:.3g} %"
 
 
 def markdown(cases: Iterable[Case]) -> Iterator[str]:
@@ -450,7 +541,7 @@ def markdown(cases: Iterable[Case]) -> Iterator[str]:
     for one in cases:
         measured = f"{100 * one.measured:.1f} ± {100 * one.error:.1f} %{'' if one.holds else ' **above**'}"
         power = "" if one.power is None else f"{100 * one.power:.0f} %"
-        yield f"| {one.name} | {100 * one.promised:.3g} % | {measured} | {power} | {one.limit} |"
+        yield f"| {one.name} | {_promise(one)} | {measured} | {power} | {one.limit} |"
 
 
 def campaign(arguments: list[str]) -> int:

@@ -18,6 +18,7 @@ from ablate.store.records import (
     PlannedTrial,
     Recording,
     StudyRecord,
+    Timing,
     TrialRecord,
     TrialState,
     VariantRecord,
@@ -64,6 +65,10 @@ class MemoryStore:
         return {}
 
     def evaluations(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
+        """None."""
+        return {}
+
+    def timings(self, keys: Sequence[str]) -> dict[str, tuple[Timing, ...]]:
         """None."""
         return {}
 
@@ -152,7 +157,7 @@ def _record(
     variants: tuple[VariantRecord, ...],
     planned: Sequence[PlannedTrial],
     traits: DesignTraits | None = None,
-    trivial: Mapping[str, Mapping[str, float]] | None = None,
+    trivial: dict[str, dict[str, float]] | None = None,
 ) -> StudyRecord:
     return StudyRecord(
         id=1,
@@ -169,5 +174,5 @@ def _record(
         variants=variants,
         planned=tuple(one for one in planned if one.role is TrialRole.COMPARISON),
         confirm_trials=tuple(one for one in planned if one.role is TrialRole.CONFIRMATION),
-        trivial=dict(trivial or {}),
+        trivial=trivial or {},
     )

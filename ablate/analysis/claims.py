@@ -376,7 +376,8 @@ def _paired_finding(
     if (known := results.known_metrics()) and metric not in {*known, *COSTS}:
         return _Finding("undecided", f"no trial has a metric `{metric}`; there are: {', '.join(known)}", evidence)
     summary = over_looks(summarise(values, CONFIDENCE), schedule, CONFIDENCE)
-    shown = over_looks(summarise([sense * value for value in values], CONFIDENCE), schedule, CONFIDENCE)
+    turned = allowance if sense > 0 else allowance.turned()
+    shown = over_looks(summarise([sense * value for value in values], CONFIDENCE), schedule, CONFIDENCE, turned)
     evidence = evidence | _numbers(shown, list(by_seed))
     for verdict, bound, error in _looks(values, margin, expectation, schedule, allowance):
         lower = any(bound.low > edge * margin for edge in expectation.edges)  # the bound that the decision rests on
@@ -384,8 +385,9 @@ def _paired_finding(
     if allowance != NO_ALLOWANCE and _looks(values, margin, expectation, schedule):
         return _Finding("undecided", "; ".join((*allowance.why_low, *allowance.why_high)), evidence)
     edge = min((edge * margin for edge in expectation.edges), key=lambda at: abs((summary.difference or 0.0) - at))
-    further, reason = further_pairs(summary, edge, schedule, results.unit_of(metric))
-    return _Finding("undecided", reason, evidence | {"further_seeds": further})
+    further = further_pairs(summary, edge, schedule, results.unit_of(metric))
+    more = {"further_seeds": further.seeds, "chance_of_decision": further.chance}
+    return _Finding("undecided", further.reason, evidence | more)
 
 
 def _looks(

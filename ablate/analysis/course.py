@@ -123,7 +123,7 @@ def _points(
     points = []
     for step, values in zip(steps, differences, strict=True):
         word = _word(values, rule, allowance)
-        summary = over_looks(summarise(values), rule.schedule)
+        summary = over_looks(summarise(values), rule.schedule, allowance=allowance.of_change(rule.direction))
         points.append(
             CoursePoint(
                 step=step,

@@ -53,7 +53,7 @@ def judge_trials(
     )
     missing = awaited_seeds(schedule, runs, baseline) if unit == "seed" else ""
     if verdict.word == "undecided" and missing:
-        return replace(verdict, sentence=f"undecided: {missing}", further_seeds=None, withheld="")
+        return replace(verdict, sentence=f"undecided: {missing}", further_seeds=None, withheld="", chance=None)
     return verdict
 
 

@@ -154,17 +154,20 @@ def _scaling(
         metric, schedule = study.objective["metric"], seed_schedule(study)
         own, base = runs[name], runs[study.baseline]
         values, baseline_values = own.values(metric), base.values(metric)
+        allowance, direction = allowances[place].versus(name, study.baseline), study.objective["direction"]
         verdict = judge_trials(
             own,
             base,
             metric=metric,
             margin=float(study.objective["margin"]),
-            direction=study.objective["direction"],
+            direction=direction,
             schedule=schedule,
-            allowance=allowances[place].versus(name, study.baseline),
+            allowance=allowance,
         )
         verdict = verdict.of_replacement() if replaces else verdict
-        points.append(ScalePoint(place, over_looks(paired_difference(values, baseline_values), schedule), verdict))
+        paired = paired_difference(values, baseline_values)
+        shown = over_looks(paired, schedule, allowance=allowance.of_change(direction))
+        points.append(ScalePoint(place, shown, verdict))
         gaps[place] = {seed: values[seed] - baseline_values[seed] for seed in values.keys() & baseline_values.keys()}
         lost += [place] if own.diverged or own.failed or own.pruned or base.diverged or base.failed else []
         waits += [place] if missing_seeds(own, base) else []

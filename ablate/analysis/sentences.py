@@ -14,7 +14,7 @@ from ablate.analysis.text import listed, plural, shortened
 from ablate.stats import Direction, SeedPlan, SeedSchedule
 from ablate.stats.bounds import LEAST_PAIRS
 from ablate.stats.rounding import at_least, at_most
-from ablate.stats.verdict import MOST_FURTHER_SEEDS, advised_schedule
+from ablate.stats.verdict import MOST_FURTHER_SEEDS, advised_schedule, in_percent
 
 MOST_COMBINED = 3
 """Variants that change several things, and are described in one sentence; of more only the names are given."""
@@ -286,7 +286,7 @@ def _undecided(
     judged = [row for row in undecided if _pairs(row) >= least]
     held = {row.name: row.verdict.withheld for row in judged if row.verdict is not None and row.verdict.withheld}
     if rows := [row for row in judged if not _is_flat(row) and row.name not in held]:
-        further = [row.verdict.further_seeds for row in rows if row.verdict is not None]
+        further = [(row.verdict.further_seeds, row.verdict.chance) for row in rows if row.verdict is not None]
         advice = _advice(rows, schedule) if unit == "seed" and judged_by.adds_seeds else ""
         yield f"Undecided: {_named(rows, naming)}. {_settle(further, schedule is not None, unit)}.{advice}"
     for why in dict.fromkeys(held.values()):
@@ -360,13 +360,22 @@ def _advice(rows: Sequence[VariantRow], schedule: SeedPlan | None) -> str:
     )
 
 
-def _settle(further: list[int | None], scheduled: bool, unit: str) -> str:
-    within = [seeds for seeds in further if seeds is not None]
+def _settle(further: Sequence[tuple[int | None, float | None]], scheduled: bool, unit: str) -> str:
+    """How many more seeds would settle what is undecided, and with what chance.
+
+    Args:
+        further: Of each undecided comparison, the seeds and their chance; None if too many would be required.
+        scheduled: Whether a schedule limits their number.
+        unit: What is paired.
+    """
+    within = [(seeds, chance or 0.0) for seeds, chance in further if seeds is not None]
     most = "the schedule has" if scheduled else str(MOST_FURTHER_SEEDS)
     if not within:
         required = f"More seeds than {most}" if scheduled else f"More than {most} more {unit}s"
         return f"{required} would be required"
-    seeds = f"About {max(within)} more {unit if max(within) == 1 else f'{unit}s'} would settle"
+    seeds, chance = max(seeds for seeds, _ in within), min(chance for _, chance in within)
+    settled = f"About {seeds} more {unit if seeds == 1 else f'{unit}s'} would settle"
+    least = f"a chance of {'at least ' if len(within) > 1 else ''}{in_percent(chance)}"
     if len(within) == len(further):
-        return f"{seeds} {'it' if len(further) == 1 else 'them'}"
-    return f"{seeds} {len(within)} of them, the others would require more than {most}"
+        return f"{settled} {'it' if len(further) == 1 else 'each of them'} with {least}"
+    return f"{settled} {len(within)} of them with {least}, the others would require more than {most}"

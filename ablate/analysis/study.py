@@ -60,6 +60,7 @@ from ablate.stats import (
     Interval,
     PairedDifference,
     SeedPlan,
+    Tails,
     Verdict,
     hold_together,
     mean_interval,
@@ -112,6 +113,8 @@ class StudyReport:
         changed: The caveats on that, and on code that was changed.
         draw_sd: Standard deviation of a difference over other draws of the validation data; None if it was not measured
             in parts (`ablate.analysis.windows`).
+        tails: The long tail that the differences from the baseline show, oriented so that positive is worse; None if
+            they show none.
     """
 
     record: StudyRecord
@@ -136,6 +139,7 @@ class StudyReport:
     draw_sd: float | None = None
     redeclared: tuple[Redeclaration, ...] = ()
     changed: tuple[str, ...] = ()
+    tails: Tails | None = None
 
     @property
     def test_metric(self) -> str | None:
@@ -317,6 +321,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         failures=failures,
         draw_sd=draw_sd,
         redeclared=redeclared,
+        tails=question.allowances.tails,
     )
 
 
@@ -422,6 +427,7 @@ def _judged(
     """The difference from the baseline on the seeds of these trials, and the verdict."""
     values, baseline_values = runs.values(question.metric), baseline.values(question.metric)
     worst = worst_results(runs, values, baseline_values, question.trivial, question.sign)
+    allowance = question.allowances.versus(name, question.record.baseline, failed=not worst)
     verdict = judge_trials(
         runs,
         baseline,
@@ -429,11 +435,12 @@ def _judged(
         margin=question.margin,
         direction=question.direction,
         schedule=question.schedule,
-        allowance=question.allowances.versus(name, question.record.baseline, failed=not worst),
+        allowance=allowance,
         worst=worst,
         unit=question.unit,
     )
-    return over_looks(paired_difference(values, baseline_values), question.schedule), verdict
+    paired = paired_difference(values, baseline_values)
+    return over_looks(paired, question.schedule, allowance=allowance.of_change(question.direction)), verdict
 
 
 def _claims(record: StudyRecord, runs: Mapping[str, VariantRuns], allowances: Allowances) -> tuple[ClaimVerdict, ...]:

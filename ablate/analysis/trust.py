@@ -36,7 +36,20 @@ class TrustLine:
 def trust_lines(report: StudyReport) -> tuple[TrustLine, ...]:
     """All lines, the evidence first, then the limits by their weight."""
     limits = [*_learnt(report), *_lost(report), *_tuning(report), *_declared(report), *_draw(report)]
+    limits += [TrustLine("weak", f"a verdict {assumed}")] if (assumed := assumption(report)) else []
     return (_evidence(report), *sorted(limits, key=lambda line: _ORDER.index(line.level)))
+
+
+def assumption(report: StudyReport) -> str | None:
+    """On what condition verdicts hold, as the end of a sentence on one; None where there is none, or it is not open."""
+    if report.tails is not None:
+        how = "worse" if report.tails.skewness > 0 else "better"
+        return f"allows for a few seeds that end far {how} than the others"
+    bounds = [row.verdict.bound for row in report.variants if row.verdict is not None and row.verdict.is_decided]
+    seeds = [bound.n for bound in bounds if bound is not None]
+    if report.windows or not seeds:
+        return None
+    return f"holds if seeds scatter symmetrically; {min(seeds)} seeds cannot show it"
 
 
 def _evidence(report: StudyReport) -> TrustLine:

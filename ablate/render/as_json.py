@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ablate.analysis.answer import Answer, answer_of
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.study import OtherLength, StudyReport
+from ablate.analysis.trust import assumption
 from ablate.analysis.varied import varied_values
 from ablate.analysis.why import Why
 from ablate.roles import TrialRole
@@ -43,6 +44,7 @@ def study_json(report: StudyReport) -> dict[str, Any]:
         "scaling": _scaling(report),
         "validation_draw": report.draw_sd,
         "answer": answer_json(answer_of(report)) | {"sentences": list(report.answer)},
+        "assumption": assumption(report),
         "caveats": list(report.caveats),
         "match": {"equal": report.matching.equal, "path": report.matching.path, "axis": report.matching.axis},
         "tune": None
@@ -145,6 +147,7 @@ def _versus_baseline(row: VariantRow, report: StudyReport) -> dict[str, Any] | N
         "verdict": row.verdict.word,
         "sentence": row.verdict_sentence,
         "further_seeds": row.verdict.further_seeds,
+        "chance_of_decision": row.verdict.chance,
         "holds_together": row.name in report.together,
         "sign_flip_at_margin": _sign_flip(row.difference, report),
     }

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ablate.analysis.study import StudyReport
+from ablate.analysis.trust import assumption
 from ablate.stats.bootstrap import MANY
 from ablate.stats.course import NEGLIGIBLE
-from ablate.stats.schedule import ERROR
 
-ENOUGH = 30
-"""Paired seeds from which on a rare failure would show."""
 _SPEED = (
     "speed: training tokens per second, relative to the baseline, from steps of both in turns in one process; "
     "geometric mean of the rounds with its 95 % interval."
@@ -24,7 +22,7 @@ def legend(report: StudyReport, plus_minus: str = "±") -> tuple[str, ...]:
     better, schedule, rows = "lower" if report.direction == "minimize" else "higher", report.schedule, report.variants
     lopsided = (
         "; [low, high] where it is not symmetric"
-        if any(row.difference is not None and row.difference.n >= MANY for row in rows)
+        if report.tails is not None or any(row.difference is not None and row.difference.n >= MANY for row in rows)
         else ""
     )
     over_looks = f", over all looks from {schedule.start} to {schedule.max} seeds" if schedule else ""
@@ -39,14 +37,21 @@ def legend(report: StudyReport, plus_minus: str = "±") -> tuple[str, ...]:
         f"difference: variant minus baseline at the same {report.unit}; {better} {metric} is better.",
         *([f"{report.test_metric}: measured once, at the end; no verdict reads it."] if report.test_metric else []),
         f"verdict, by one-sided 95 % bounds{looks} on how much worse a variant is: needed or worse, above {margin}; "
-        f"not needed or not worse, below {margin}; better, below -{margin}; undecided, none of these.",
+        f"not needed or not worse, below {margin}; better, below -{margin}; undecided, none of these{_chance(report)}.",
         *_selected(report),
-        *_rare(report),
+        *([f"A verdict {assumed}."] if (assumed := assumption(report)) else []),
         f"{axis_title(report)}: until the baseline's final validation loss, median over seeds of smoothed curves"
         f"{_PARTLY if partly else ''}.",
         *_course(report),
         *([_SPEED] if report.timed else []),
     )
+
+
+def _chance(report: StudyReport) -> str:
+    """How to read the chance beside a number of further seeds, as a clause; empty where there is none."""
+    if all(row.verdict is None or row.verdict.chance is None for row in report.variants):
+        return ""
+    return f" (`12 more: 60 %` would be the chance that 12 more {report.unit}s decide; it is smaller near the margin)"
 
 
 def _selected(report: StudyReport) -> Iterator[str]:
@@ -74,17 +79,6 @@ def _course(report: StudyReport) -> Iterator[str]:
             "course: how much the difference changed over the last third of training; by its 95 % interval growing, "
             f"shrinking or crossing zero, by more than {NEGLIGIBLE * report.margin:g}; settled, by less than "
             f"{report.margin:g}; unclear, neither.{_DECAYED if decay else ''}"
-        )
-
-
-def _rare(report: StudyReport) -> Iterator[str]:
-    """The caveat that bounds from few seeds miss rare failures."""
-    pairs = [row.difference.n for row in report.variants if row.difference is not None and row.difference.n >= 2]
-    if pairs and (fewest := min(pairs)) < ENOUGH:
-        seen = 1 - ERROR ** (1 / fewest)
-        yield (
-            f"The bounds assume that no seed ends far from the others: {fewest} seeds reveal, with 95 % probability, "
-            f"only what happens at {100 * seen:.0f} % of seeds or more."
         )
 
 

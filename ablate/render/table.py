@@ -25,7 +25,7 @@ from ablate.render.claim_lines import print_claims
 from ablate.render.legend import axis_title, legend
 from ablate.render.names import in_lines, named
 from ablate.stats.rounding import at_least, at_most
-from ablate.stats.verdict import ACCEPTABLE, WORSE
+from ablate.stats.verdict import ACCEPTABLE, WORSE, in_percent
 from ablate.store.records import SETTLED, TrialState
 
 WIDE = 120
@@ -235,7 +235,9 @@ class _Layout:
         if row.verdict.word == "diverged":
             return f"{len(row.diverged)} of {plural(len(row.planned), 'seed')}"
         if row.verdict.word == "undecided":
-            further = row.verdict.further_seeds
+            further, chance = row.verdict.further_seeds, row.verdict.chance
+            if further is not None and chance is not None:
+                return f"{further} more: {in_percent(chance)}"
             if further is not None:
                 return f"~{plural(further, f'more {self.judged.unit}')}"
             return (

@@ -118,10 +118,6 @@ class Spec(BaseModel):
         """The specs that it makes of settings or texts in its fields, beside those that are fields."""
         return ()
 
-    def code_revisions(self) -> dict[str, int]:
-        """Revisions, from the second on, of code of ours that only these settings run; see `spec/code.py`."""
-        return {}
-
     def canonical_json(self) -> str:
         """`canonical` as one line of JSON with sorted keys."""
         text: str = _cached(self, _TEXT, lambda: _in_one_line(self.canonical()))

@@ -80,7 +80,6 @@ class CodeReader:
     def of(self, spec: Spec) -> Code:
         """The code of the kinds in a spec, without that of a stage whose weights it starts from."""
         revisions = {"training": REVISION} if REVISION > 1 else {}
-        revisions |= spec.code_revisions()
         kinds: dict[str, Any] = {}
         if Kinded.identified:
             for kind in dict.fromkeys(map(type, specs_in(spec))):
@@ -121,8 +120,7 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any], where: str, *,
     old, new = before.get("revisions", {}), after.get("revisions", {})
     for label in sorted({*old, *new}):
         if (one := old.get(label, 1)) != (other := new.get(label, 1)):
-            named = label.startswith("training")
-            kind = f"ablate's {label}" if named else f"ablate's kind `{label.rpartition(' ')[2]}`"
+            kind = "ablate's training" if label == "training" else f"ablate's kind `{label.rpartition(' ')[2]}`"
             yield CodeChange(f"{kind}{where}", f"revision {other} in place of {one}")
     stages = before.get("stage", {}), after.get("stage", {})
     if any(stages):

@@ -180,24 +180,18 @@ class DesignSpec(Kinded):
     the role of a confirmation, on seeds that took no part in the choice. A schedule of seeds is no such choice."""
     adds_seeds: ClassVar[bool] = False
     """Whether `seeds` may be a schedule, so that undecided comparisons get further seeds."""
-    seeds: Annotated[Annotated[int, Field(ge=1, json_schema_extra={"maximum": MOST_SEEDS})] | SeedsSpec, ByForm] = 3
+    seeds: Annotated[Annotated[int, Field(ge=1, le=MOST_SEEDS)] | SeedsSpec, ByForm] = 3
     """Trials of each variant, with the seeds 0, 1, 2 ...; or `{start: 3, max: 20}`, which gives further seeds to the
     comparisons that are still undecided."""
-    first_seed: int = Field(default=0, ge=0, json_schema_extra={"maximum": MOST_SEEDS - 1})
+    first_seed: int = Field(default=0, ge=0, lt=MOST_SEEDS)
     """The first of these seeds. A study that was planned after seeds 0 to 3 had been seen starts with 4, so that it
     compares others."""
 
     @model_validator(mode="after")
     def _seeds_are_free(self) -> Self:
         most = self.seeds.max if isinstance(self.seeds, SeedsSpec) else self.seeds
-        last = self.first_seed + most - 1
-        if last >= MOST_SEEDS:
-            rule = (
-                f"seeds from {MOST_SEEDS} on are kept for trials that tune, time and confirm, so that comparisons "
-                f"never use a seed that took part in a choice; this design would reach {last}"
-            )
-            if most > MOST_SEEDS:
-                raise refusal(("seeds",), self.seeds, rule, f"Set at most {MOST_SEEDS}.")
+        if self.first_seed + most > MOST_SEEDS:
+            rule = f"seeds from {MOST_SEEDS} on tune and time, and this design would reach {self.first_seed + most - 1}"
             raise refusal(("first_seed",), self.first_seed, rule, f"Set at most {MOST_SEEDS - most}.")
         return self
 

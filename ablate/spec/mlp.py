@@ -26,11 +26,6 @@ class MLPSpec(PartSpec):
     present: ClassVar[bool] = True
     """Whether the part exists; False for `none`."""
 
-    @property
-    def counts_tokens(self) -> bool:
-        """Whether it adds losses or has buffers that are statistics over the tokens of a batch."""
-        return False
-
     @abstractmethod
     def build(self, context: LayerContext) -> nn.Module:
         """Build the module; `forward(x)` maps x [K, B, T, D] to the same shape, each token separately."""

@@ -217,10 +217,6 @@ class TaskSpec(Kinded):
     """Model families that support this task."""
     shortens: ClassVar[bool] = False
     """Whether inputs may have fewer tokens, as `training.context_growth` asks for; see `Task.shorter_batch`."""
-    pads: ClassVar[bool] = False
-    """Whether inputs are padded to the length of others in their batch."""
-    ignores_outputs: ClassVar[bool] = False
-    """Whether the loss reads some outputs only; see `Task.scored`."""
     pooled: ClassVar[bool | None] = None
     """Whether the model needs a pooling `head` (True), must not have one (False), or this depends on the family."""
 

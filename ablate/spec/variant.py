@@ -129,20 +129,6 @@ class VariantSpec(Spec):
         except ValidationError as error:
             raise below(("training", "init_from", "stage"), error) from None
 
-    def code_revisions(self) -> dict[str, int]:
-        """Revisions of code that only some settings run, without which other trials keep their keys.
-
-        Once shorter batches did not keep documents apart, and losses and statistics over tokens counted padding and
-        outputs that the loss of the task ignores.
-        """
-        model, task, found = self.model, self.task, {}
-        if task.separates_documents and self.training.context_growth is not None:
-            found["training on short documents"] = 2
-        outputs = task.ignores_outputs and (model.z_loss > 0 or model.multi_token is not None)
-        if outputs or (task.pads and any(block.mlp.counts_tokens for block in model.blocks)):
-            found["training with losses over tokens"] = 2
-        return found
-
     def code(self, reader: CodeReader) -> Code:
         """The code of its kinds, and of those of the stages that are trained before it."""
         before = self.stage()

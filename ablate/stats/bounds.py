@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from ablate.stats import special
 from ablate.stats.bootstrap import MANY, bca_interval
@@ -66,6 +67,10 @@ class Allowance:
         tails_at = {n: at.turned() if at else None for n, at in self.tails_at.items()}
         return Allowance(self.high, self.low, tails, self.why_high, self.why_low, tails_at)
 
+    def of_change(self, direction: Literal["minimize", "maximize"]) -> Allowance:
+        """The same of variant minus baseline, for an allowance on how much worse a variant is."""
+        return self if direction == "minimize" else self.turned()
+
     def tails_of(self, n: int) -> Tails | None:
         """The tail that bounds of `n` paired seeds allow for."""
         return self.tails_at.get(n, self.tails)
@@ -113,9 +118,10 @@ def _bounds(differences: Sequence[float], error: float, allowance: Allowance, *,
     return Bounds(summary.difference, low - allowance.low, high + allowance.high, summary.n)
 
 
-def _half(summary: PairedDifference, error: float, tails: Tails | None, side: str) -> float:
+def _half(summary: PairedDifference, error: float, tails: Tails | None, side: str, least_share: float = 0.0) -> float:
     assert summary.standard_error is not None
     standard_error, share = _spread(summary, tails, side)
+    share = max(share, least_share)
     return -float(special.stdtrit(summary.n - 1, share * error)) * standard_error if share else math.inf
 
 
@@ -154,17 +160,35 @@ def negated(summary: PairedDifference) -> PairedDifference:
     return replace(summary, difference=difference, low=None, high=None)
 
 
-def over_looks(paired: PairedDifference, schedule: SeedPlan | None, confidence: float = 0.95) -> PairedDifference:
-    """The same with a two-sided interval that holds over all looks: a repeated confidence interval.
+def over_looks(
+    paired: PairedDifference,
+    schedule: SeedPlan | None,
+    confidence: float = 0.95,
+    allowance: Allowance = NO_ALLOWANCE,
+) -> PairedDifference:
+    """The same with a two-sided interval that holds over all looks, and with a long tail of the noise.
 
     A study that stops at the first look that decides ends with differences that lie further out than the truth; the
-    interval of a fixed number of seeds would hold it too seldom (Jennison and Turnbull 1989). Before the first look
-    nothing has been selected, and the interval stays.
+    interval of a fixed number of seeds would hold it too seldom. Its repeated confidence interval (Jennison and
+    Turnbull 1989) does not. Before the first look nothing has been selected, and the interval stays. On the side of a
+    tail an end is as the bounds of verdicts are; where too few comparisons describe the tail, it has the spread of its
+    own seeds at the same share of the error rate.
+
+    Args:
+        paired: The differences.
+        schedule: How seeds were added; None if their number was fixed beforehand.
+        confidence: Of the interval.
+        allowance: Its tails apply, in the orientation of the differences; intervals leave out the rest.
     """
-    if schedule is None or paired.standard_error is None or paired.difference is None:
+    if paired.standard_error is None or paired.difference is None or paired.low is None or paired.high is None:
         return paired
-    level = schedule.level(paired.n, (1 - confidence) / 2)
-    if not level > 0:
+    tails, level = allowance.tails_of(paired.n), (1 - confidence) / 2
+    if schedule is not None:
+        level = schedule.level(paired.n, level)
+    if not level > 0 or (schedule is None and tails is None):
         return paired
-    half = -float(special.stdtrit(paired.n - 1, level)) * paired.standard_error
-    return replace(paired, low=paired.difference - half, high=paired.difference + half)
+    low, high = (_half(paired, level, tails, side, SHARE) for side in ("low", "high"))
+    low, high = paired.difference - low, paired.difference + high
+    if schedule is None:
+        low, high = min(low, paired.low), max(high, paired.high)
+    return replace(paired, low=low, high=high)

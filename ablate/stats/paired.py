@@ -35,7 +35,8 @@ class PairedDifference:
 
     Attributes:
         difference: Mean difference; None without a common seed.
-        low: Lower bound of the two-sided interval (t; from `MANY` seeds on BCa bootstrap); None below two seeds.
+        low: Lower bound of the two-sided interval (t; from `MANY` seeds on the wider of t and BCa bootstrap, on either
+            side); None below two seeds.
         high: Upper bound of the same; None below two common seeds.
         n: How many common seeds.
         sd: Standard deviation of the differences (n - 1 in the denominator); None below two common seeds.
@@ -119,11 +120,11 @@ def summarise(values: Sequence[float], confidence: float = 0.95) -> PairedDiffer
         return PairedDifference(values[0] if values else None, None, None, n, None, None, None, kept)
     mean, sd = math.fsum(values) / n, _spread(values)
     standard_error = sd / math.sqrt(n)
+    half = float(special.stdtrit(n - 1, (1 + confidence) / 2)) * standard_error
+    low, high = mean - half, mean + half
     if n >= MANY:
-        low, high = bca_interval(values, confidence)
-    else:
-        half = float(special.stdtrit(n - 1, (1 + confidence) / 2)) * standard_error
-        low, high = mean - half, mean + half
+        others = bca_interval(values, confidence)
+        low, high = min(low, others[0]), max(high, others[1])
     effect_size = mean / sd * hedges_factor(n - 1) if sd > 0 else None
     return PairedDifference(mean, low, high, n, sd, standard_error, effect_size, kept)
 

@@ -24,6 +24,7 @@ import numpy as np
 
 from ablate.stats import special
 from ablate.stats.bounds import LEAST_PAIRS, NO_ALLOWANCE, Allowance, Bounds, bounds, p_above, p_below
+from ablate.stats.chance import chance_of_decision
 from ablate.stats.paired import PairedDifference, paired_difference, summarise
 from ablate.stats.rounding import at_least, at_most
 from ablate.stats.schedule import LAST, LATEST_START, ExtendedSeeds, SeedPlan, SeedSchedule
@@ -59,6 +60,7 @@ class Verdict:
         bound: Bounds of how much worse the variant is, of the look that decides, else of the last; None if there are
             none.
         p_better: As `p_needed`, of the test whose rejection is `better`.
+        chance: The chance that `further_seeds` decide (`ablate.stats.chance`); None where it is not known.
     """
 
     word: Word
@@ -69,6 +71,7 @@ class Verdict:
     withheld: str = ""
     bound: Bounds | None = None
     p_better: float = 1.0
+    chance: float | None = None
 
     @property
     def is_worse(self) -> bool:
@@ -151,19 +154,20 @@ def judge(
     if baseline_diverged:
         why = f"the baseline diverged at {_seeds(sorted(baseline_diverged))}, and the other seeds alone flatter it"
         allowance += Allowance(low=math.inf, why_low=(why,))
-    word, reason, further, bound, withheld = _compare(worse, margin, schedule, allowance, unit)
+    word, reason, bound, withheld, further = _compare(worse, margin, schedule, allowance, unit)
     sentence = _sentence(word, reason if withheld else f"{reason}{aside}")
     if worse.is_flat:
-        return Verdict(word, sentence, further)
+        return Verdict(word, sentence, further.seeds)
     return Verdict(
         word,
         sentence,
-        further,
+        further.seeds,
         p_needed=_p_over_looks(worse, schedule, lambda at: p_above(at, margin, allowance)),
         p_not_needed=_p_over_looks(worse, schedule, lambda at: p_below(at, margin, allowance)),
         withheld=withheld,
         bound=bound,
         p_better=_p_over_looks(worse, schedule, lambda at: p_below(at, -margin, allowance)),
+        chance=further.chance,
     )
 
 
@@ -215,12 +219,26 @@ def _of_worst(worse: PairedDifference, worst: Sequence[float], schedule: SeedPla
     return Allowance(high=math.inf, why_high=(reason,))
 
 
+class Further(NamedTuple):
+    """Seeds that would decide.
+
+    Attributes:
+        seeds: About how many more; None if more than 100, or than the schedule has left, or if none are wanted.
+        reason: The same in words.
+        chance: That this many decide; None where it is not known.
+    """
+
+    seeds: int | None = None
+    reason: str = ""
+    chance: float | None = None
+
+
 class _Compared(NamedTuple):
     word: Word
     reason: str
-    further: int | None
     bound: Bounds | None
     withheld: str = ""
+    further: Further = Further()
 
 
 def _compare(
@@ -228,14 +246,14 @@ def _compare(
 ) -> _Compared:
     word, bound = decision(bounds(worse.values, schedule, allowance=allowance), margin)
     if word != "undecided" and bound is not None:
-        return _Compared(word, _reason(bound, margin), None, bound)
+        return _Compared(word, _reason(bound, margin), bound)
     if allowance != NO_ALLOWANCE:
         without, _ = decision(bounds(worse.values, schedule), margin)
         if without != "undecided":
             why = "; ".join(allowance.why_low if without == "needed" else allowance.why_high)
-            return _Compared("undecided", why, None, bound, why)
-    further, reason = further_pairs(worse, margin, schedule, unit)
-    return _Compared("undecided", reason, further, bound)
+            return _Compared("undecided", why, bound, why)
+    further = further_pairs(worse, margin, schedule, unit)
+    return _Compared("undecided", further.reason, bound, further=further)
 
 
 def _reason(bound: Bounds, margin: float) -> str:
@@ -248,24 +266,29 @@ def _reason(bound: Bounds, margin: float) -> str:
 
 def further_pairs(
     paired: PairedDifference, tested: float, schedule: SeedPlan | None = None, unit: str = "seed"
-) -> tuple[int | None, str]:
-    """About how many more paired seeds would tell on which side of `tested` the difference lies, and that in words.
-
-    None if it is more than 100, or than the schedule has left.
-    """
+) -> Further:
+    """About how many more paired seeds would tell on which side of `tested` the difference lies, with their chance."""
     least = schedule.start if schedule else LEAST_PAIRS
     if paired.n < least or paired.difference is None or paired.sd is None:
-        return least - paired.n, f"at least {least} paired {unit}s are required, {paired.n} finished"
+        return Further(least - paired.n, f"at least {least} paired {unit}s are required, {paired.n} finished")
     if paired.is_flat:
         same = f"all {paired.n} differences are {paired.difference + 0.0:g}"  # no -0
-        return None, f"{same}, and without any spread no test is possible: {_WHY_FLAT}"
+        return Further(reason=f"{same}, and without any spread no test is possible: {_WHY_FLAT}")
     if schedule and paired.n >= schedule.max:
-        return None, f"{paired.n} seeds, the maximum of this study, do not decide"
+        return Further(reason=f"{paired.n} seeds, the maximum of this study, do not decide")
     most = schedule.max - paired.n if schedule else MOST_FURTHER_SEEDS
-    further = further_seeds(paired.difference - tested, paired.sd, paired.n, schedule)
+    distance = paired.difference - tested
+    further = further_seeds(distance, paired.sd, paired.n, schedule)
     if further is None:
-        return None, f"more than {most} more {unit}s would be required"
-    return further, f"about {further} more {_plural(further, unit)} would decide"
+        return Further(reason=f"more than {most} more {unit}s would be required")
+    chance = chance_of_decision(distance, paired.sd, paired.n, further, schedule)
+    more = f"about {further} more {_plural(further, unit)}"
+    return Further(further, f"{more} would decide with a chance of {in_percent(chance)}", chance)
+
+
+def in_percent(chance: float) -> str:
+    """A chance to the nearest 5 %: it is no more exact than that."""
+    return f"{5 * round(20 * chance)} %"
 
 
 def _p_over_looks(

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,6 @@ LABELS = "labels.json"
 class LabelledSpec(TokenizedSpec):
     """A task on texts with labels."""
 
-    pads: ClassVar[bool] = True
     data: Address
     """Address of the rows: `builtin:python_stdlib`, `file:PATH` with a table, a glob or a folder, or `hub:NAME`. Files
     or splits named `train` and `validation` (`valid`, `val`, `dev`) are used as such; otherwise a share of the rows is

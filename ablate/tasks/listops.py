@@ -48,7 +48,6 @@ _ROOTS = (*OPERATORS, "a digit")
 class ListOpsSpec(SourcedSpec):
     """Evaluate a nested list operation of MIN, MAX, MED (median) and SM (sum modulo 10) over digits."""
 
-    pads: ClassVar[bool] = True
     model_families: ClassVar[frozenset[str]] = frozenset({"encoder"})
     metric_names: ClassVar[frozenset[str]] = frozenset({"val_loss", "val_accuracy"})
     pooled: ClassVar[bool | None] = True

@@ -33,7 +33,6 @@ class MaskedLanguageModelSpec(TextSpec):
     masked positions. They are sampled at each step in training and fixed in validation.
     """
 
-    ignores_outputs: ClassVar[bool] = True
     model_families: ClassVar[frozenset[str]] = frozenset({"encoder"})
     metric_names: ClassVar[frozenset[str]] = frozenset({"val_loss", "val_perplexity", "val_accuracy"})
     pooled: ClassVar[bool | None] = False

@@ -35,7 +35,6 @@ UNSCORED = -100
 class ProbeSpec(TaskSpec):
     """A task whose sequences are a pure function of seed and step. Each kind defines how they are generated."""
 
-    ignores_outputs: ClassVar[bool] = True
     model_families: ClassVar[frozenset[str]] = frozenset({"decoder"})
     metric_names: ClassVar[frozenset[str]] = frozenset({"val_loss", "val_accuracy"})
 

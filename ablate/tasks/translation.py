@@ -48,8 +48,6 @@ UNSCORED = -100
 class TranslationSpec(TokenizedSpec):
     """Translate texts. BLEU and chrF of the generated translations are computed by `sacrebleu` (arXiv:1804.08771)."""
 
-    pads: ClassVar[bool] = True
-    ignores_outputs: ClassVar[bool] = True
     model_families: ClassVar[frozenset[str]] = frozenset({"encoder_decoder"})
     # BLEU and chrF are measured only after the last step, so they cannot be an objective.
     metric_names: ClassVar[frozenset[str]] = frozenset({"val_loss", "val_token_accuracy"})

@@ -19,7 +19,7 @@ from shared.text import escape, prose
 WIDTH, HEIGHT = 244, 26
 """Pixels of the picture of an interval."""
 LOOKS: dict[GroupKey, str] = {
-    "better": "not needed",
+    "better": "better",
     "can go": "not needed",
     "as good": "not needed",
     "must stay": "needed",

@@ -18,6 +18,7 @@ from ablate.analysis import read_study
 from ablate.analysis.claims import ClaimVerdict
 from ablate.render.as_json import study_json, to_text
 from ablate.render.table import print_study
+from ablate.stats.verdict import in_percent
 from ablate.store.records import TrialState
 
 MARGIN = 0.05
@@ -141,7 +142,8 @@ def test_too_few_or_too_noisy_seeds_leave_it_undecided_and_say_how_many_would_de
     assert few.evidence["further_seeds"] == 1
     noisy = only(store_with([claim("equal")], {"attention": [3.0, 3.0, 3.0], "he": [2.96, 3.01, 3.05]}))
     assert noisy.verdict == "undecided"
-    assert noisy.sentence == f"undecided: about {noisy.evidence['further_seeds']} more seeds would decide"
+    more = f"undecided: about {noisy.evidence['further_seeds']} more seeds would decide with a chance of "
+    assert noisy.sentence == more + in_percent(noisy.evidence["chance_of_decision"])
     # The difference is 1/150 and its standard deviation 0.0451: 0.0433 from the nearer edge.
     from statsmodels.stats.power import TTestPower
 

@@ -11,6 +11,7 @@ from fake_store import FakeStore, fake_store
 from ablate.analysis import StudyReport, VariantRow, read_study
 from ablate.analysis.reaching import first_step_at
 from ablate.errors import NotFoundError
+from ablate.stats.verdict import in_percent
 from ablate.store.records import CurvePoint, TrialState
 
 VARIANTS = {"baseline": ({"norm": "rms"}, 1000), "norm=none": ({"norm": "none"}, 900)}
@@ -254,9 +255,10 @@ def test_the_answer_names_what_is_undecided_and_how_many_seeds_would_settle_it()
         "Worse than the baseline by more than 0.02: b=x (val_loss at least 0.49 higher).",
         'These 2 verdicts also hold jointly: with 95 % confidence no "worse" among them is wrong, '
         'and with 95 % confidence no "not worse" is (Holm\'s procedure).',
-        f"Undecided: c=x; d=x. About {undecided.further_seeds} more seeds would settle 1 of them, "
-        "the others would require more than 100. To continue, set `seeds: {start: 2, max: 19}`: this adds seeds to "
-        "undecided comparisons, with wider bounds because results have been seen.",
+        f"Undecided: c=x; d=x. About {undecided.further_seeds} more seeds would settle 1 of them with a chance of "
+        f"{in_percent(undecided.chance or 0.0)}, the others would require more than 100. To continue, set "
+        "`seeds: {start: 2, max: 19}`: this adds seeds to undecided comparisons, with wider bounds because results "
+        "have been seen.",
     )
 
 

@@ -8,6 +8,7 @@ from scipy import stats
 
 from ablate.stats.bootstrap import MANY, RESAMPLES, bca_interval, bca_quantiles, resampled_means
 from ablate.stats.paired import mean_interval, summarise
+from ablate.stats.simulate import rate
 
 
 @pytest.mark.parametrize("confidence", [0.8, 0.95])
@@ -40,10 +41,26 @@ def test_the_same_values_give_the_same_interval_and_no_spread_gives_none() -> No
 def test_intervals_are_bootstrapped_from_many_values_on() -> None:
     values = np.random.default_rng(2).exponential(size=MANY).tolist()
     ours, fewer = mean_interval(values), mean_interval(values[:-1])
-    assert (ours.low, ours.high) == bca_interval(values)
+    t, bootstrapped = stats.ttest_1samp(values, 0).confidence_interval(0.95), bca_interval(values)
+    wider = (min(t.low, bootstrapped[0]), max(t.high, bootstrapped[1]))
+    assert (ours.low, ours.high) == pytest.approx(wider)
+    assert t.low < bootstrapped[0], "of values with a tail above, each of them is wider on one side"
+    assert t.high < bootstrapped[1]
     reference = stats.ttest_1samp(values[:-1], 0).confidence_interval(0.95)
     assert (fewer.low, fewer.high) == pytest.approx((reference.low, reference.high))
     assert summarise(values).low == ours.low
+
+
+def test_intervals_of_thirty_values_with_long_tails_hold_nineteen_times_in_twenty() -> None:
+    rng, missed, bootstrapped = np.random.default_rng(8), [], []
+    for row in rng.standard_t(3, (400, MANY)).tolist():
+        shown, (low, high) = mean_interval(row), bca_interval(row)
+        assert shown.low is not None
+        assert shown.high is not None
+        missed.append(not shown.low <= 0.0 <= shown.high)
+        bootstrapped.append(not low <= 0.0 <= high)
+    assert rate(np.array(missed)).low <= 0.05
+    assert rate(np.array(bootstrapped)).low > 0.05, "BCa alone, as a reminder"
 
 
 def test_skewed_values_are_covered_better_by_t_when_few_and_by_the_bootstrap_when_many() -> None:

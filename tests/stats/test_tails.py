@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ablate.stats import Allowance, judge, tails_of
+from ablate.stats import Allowance, judge, over_looks, summarise, tails_of
 from ablate.stats.simulate import rate
 
 MARGIN, STUDIES = 0.05, 250
@@ -79,7 +81,65 @@ def test_from_few_comparisons_the_endangered_word_is_withheld_with_the_reason() 
     assert judge(worse, zeros, margin=MARGIN, direction="minimize", allowance=allowance).word == "needed"
 
 
-def test_fewer_than_five_seeds_show_no_tail() -> None:
-    assert tails_of([[0.0, 0.0, 0.0, 9.0]] * 5) is None
+def gamma(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.float64]:
+    """Mean 0, standard deviation 0.02, most seeds a little better and few far worse."""
+    return 0.02 * (rng.gamma(0.5, 1.0, shape) - 0.5) / np.sqrt(0.5)
+
+
+def test_four_seeds_of_ten_comparisons_hold_what_they_promise() -> None:
+    rng = np.random.default_rng(11)
+    studies = [MARGIN + gamma(rng, (10, 4)) for _ in range(STUDIES)]
+    wrong = np.array([word == "not needed" for study in studies for word in words(study)])
+    unseen = np.array([word == "not needed" for study in studies[:50] for word in words(study, see=False)])
+    assert rate(wrong).share <= 0.05
+    assert rate(unseen).low > 0.15
+    fine = [normal(rng, (10, 4)) for _ in range(STUDIES)]
+    kept = np.mean([word == "not needed" for study in fine for word in words(study)])
+    plain = np.mean([word == "not needed" for study in fine for word in words(study, see=False)])
+    assert plain - kept <= 0.05
+
+
+def test_intervals_allow_for_a_tail_that_the_study_shows() -> None:
+    rng, missed, unseen = np.random.default_rng(12), [], []
+    for _ in range(120):
+        study = gamma(rng, (8, 5)).tolist()
+        allowance = Allowance(tails=tails_of(study))
+        for row in study:
+            for found, shown in (
+                (missed, over_looks(summarise(row), None, allowance=allowance)),
+                (unseen, summarise(row)),
+            ):
+                assert shown.low is not None
+                assert shown.high is not None
+                found.append(not shown.low <= 0.0 <= shown.high)
+    assert rate(np.array(missed)).low <= 0.05
+    assert rate(np.array(unseen)).low > 0.10
+
+
+@pytest.mark.parametrize("side", [1.0, -1.0])
+def test_an_interval_widens_on_the_side_of_the_tail_alone(side: float) -> None:
+    rows = [[side * value for value in row] for row in gamma(np.random.default_rng(13), (8, 6)).tolist()]
+    tails = tails_of(rows)
+    assert tails is not None
+    for one in (tails, dataclasses.replace(tails, comparisons=1)):
+        for row in rows:
+            plain, wide = summarise(row), over_looks(summarise(row), None, allowance=Allowance(tails=one))
+            assert plain.low is not None
+            assert plain.high is not None
+            ends = (plain.low - (wide.low or 0.0), (wide.high or 0.0) - plain.high)
+            near, far = ends if side > 0 else ends[::-1]
+            assert near == pytest.approx(0.0, abs=1e-12)
+            assert 0.0 < far < np.inf
+    none = over_looks(summarise(rows[0]), None, allowance=Allowance(low=np.inf))
+    assert none == summarise(rows[0]), "what allows for more than a tail is no part of an interval"
+
+
+def test_fewer_than_three_seeds_or_five_of_few_comparisons_show_no_tail() -> None:
+    assert tails_of([[0.0, 9.0]] * 5) is None
+    assert tails_of([[0.0, 0.0, 0.0, 9.0]] * 3) is None
+    assert tails_of([[0.0, 0.0, 0.0, 0.0, 9.0]] * 3) is not None
+    found = tails_of([[0.0, 0.0, 0.0, 9.0]] * 5)
+    assert found is not None
+    assert found.high
     assert tails_of([]) is None
     assert tails_of([[1.0] * 8]) is None

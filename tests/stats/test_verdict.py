@@ -17,7 +17,7 @@ from statsmodels.stats.weightstats import DescrStatsW
 from ablate.stats import Direction, ExtendedSeeds, SeedPlan, SeedSchedule, Verdict, judge
 from ablate.stats.make_boundaries import running_p
 from ablate.stats.simulate import rate
-from ablate.stats.verdict import advised_schedule, further_seeds
+from ablate.stats.verdict import advised_schedule, further_seeds, in_percent
 
 ORDER = {"better": 0, "not needed": 0, "undecided": 1, "needed": 2}
 
@@ -252,4 +252,6 @@ def test_an_undecided_sentence_counts_the_seeds() -> None:
         effect_size=0.03 / math.sqrt(0.0008), alpha=0.005, power=0.8, alternative="larger"
     )
     assert verdict.further_seeds == math.ceil(required) - 2
-    assert verdict.sentence == f"undecided: about {verdict.further_seeds} more seeds would decide"
+    assert verdict.chance is not None
+    more = f"about {verdict.further_seeds} more seeds would decide"
+    assert verdict.sentence == f"undecided: {more} with a chance of {in_percent(verdict.chance)}"

@@ -345,10 +345,13 @@ class Attention(nn.Module):
             logits = logits + bias
         if visible is not None:
             logits = logits.masked_fill(~visible, -math.inf)
-        if self.sinks is not None or visible is None or not self.cross:
-            return logits.softmax(-1) if self.sinks is None else self.sinks(logits)
+        if self.sinks is not None:
+            return self.sinks(logits)
+        if visible is None or not self.cross:
+            return logits.softmax(-1)
         empty = ~visible.any(-1, keepdim=True)  # of a source that is padding only; the fused kernels give 0 too
-        return logits.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)
+        weights: Tensor = logits.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)
+        return weights
 
 
 class Sinks(Packed):

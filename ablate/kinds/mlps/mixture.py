@@ -157,11 +157,6 @@ class MixtureSpec(MLPSpec):
             return GatedMLPSpec.model_validate({**settings, "limit": self.limit, "shift": self.shift})
         return PlainMLPSpec.model_validate(settings)
 
-    @property
-    def counts_tokens(self) -> bool:
-        """Whether the load is balanced, or the router's logits have a loss."""
-        return self.balance_loss > 0 or self.balance_rate > 0 or self.z_loss > 0
-
     def build(self, context: LayerContext) -> ExpertMixture:
         return ExpertMixture(self, context)
 
