@@ -292,6 +292,20 @@ def test_muon_without_hidden_matrices_is_refused() -> None:
     assert refused.value.errors()[0]["loc"] == ("training", "optimizer", "kind")
 
 
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"mixer": "fnet", "mlp": "plain"},
+        {"mixer": "attention", "mlp": "none", "skips": {"mlp": 0}},
+        {"mixer": "attention", "mlp": "plain"},
+    ],
+    ids=["in the MLP", "in the mixer", "in both"],
+)
+def test_muon_takes_a_model_with_hidden_matrices_anywhere(block: dict[str, Any]) -> None:
+    model = ModelSpec.model_validate({"family": "encoder", "width": 8, "depth": 1, "heads": 2, "block": block})
+    OptimizerSpec.parse({"kind": "muon", "lr": 1}).check_model(model)
+
+
 def rates_of(optimizer: dict[str, Any]) -> dict[str, float]:
     """The rate of every parameter of a small model, by name."""
     spec = ModelSpec.model_validate(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 
 from ablate.errors import DataError
 from ablate.tasks.corpus import Corpus, read_corpus
+from ablate.tasks.language_model import LanguageModelSpec
+from ablate.tasks.masked_language_model import MaskedLanguageModelSpec
 
 
 def write(folder: Path, texts: dict[str, str]) -> str:
@@ -153,3 +156,31 @@ def test_a_text_too_short_to_divide_is_refused(tmp_path: Path) -> None:
     address = write(tmp_path, {"a.txt": "ab"})
     with pytest.raises(DataError, match="a single text of 2 characters cannot be split into training and"):
         read_corpus(address, 0.2, lambda line: None, test_share=0.1)
+
+
+@pytest.mark.parametrize("count", [3, 4, 5])
+@pytest.mark.parametrize("shares", [(0.01, 0.01), (0.5, 0.3), (0.3, 0.5), (0.9, 0.05), (0.05, 0.9), (0.5, 0.0)])
+def test_every_split_of_few_documents_has_its_share_or_one(
+    count: int, shares: tuple[float, float], tmp_path: Path
+) -> None:
+    """Validation is filled before the test, and both leave one document to each split after them and to training."""
+    address = write(tmp_path, {f"{number}.txt": f"text {number}" for number in range(count)})
+    corpus = read_corpus(address, shares[0], lambda line: None, test_share=shares[1])
+    validation = max(1, min(round(shares[0] * count), count - 1 - (shares[1] > 0)))
+    test = max(1, min(round(shares[1] * count), count - 1 - validation)) if shares[1] else 0
+    expected = {"train": count - validation - test, "validation": validation, "test": test}
+    assert corpus.sizes == {split: size for split, size in expected.items() if size}
+    assert {split: len(list(corpus.documents_in(split))) for split in corpus.sizes} == corpus.sizes
+
+
+def test_a_bad_row_is_refused_unless_bad_rows_are_skipped(tmp_path: Path, cache: Path) -> None:
+    rows = [*(json.dumps({"text": f"text number {number}"}) for number in range(30)), json.dumps({"other": 1})]
+    (tmp_path / "rows.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    plain: dict[str, Any] = {"data": f"file:{tmp_path}/rows.jsonl", "tokenizer": "bytes", "context": 8}
+    for task in (LanguageModelSpec, MaskedLanguageModelSpec):
+        with pytest.raises(DataError, match=r"rows\.jsonl.*31"):
+            task.model_validate(plain).prepare(cache, lambda line: None)
+        skipping = task.model_validate({**plain, "bad_rows": "skip"})
+        opened = skipping.open(cache, skipping.prepare(cache, lambda line: None))
+        assert sum(opened.describe().rows.values()) == 30
+        assert any("1 bad rows" in note for note in opened.describe().notes)

@@ -8,10 +8,12 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ablate.errors import DataError
+from ablate.tasks.base import TASKS
 from ablate.tasks.classification import ClassificationSpec
 from ablate.tasks.sources import BadRows, parse
 from ablate.tasks.sources.hub import Hub
@@ -92,10 +94,14 @@ def test_the_split_for_a_test_is_read_when_it_is_asked_for(folder: Path, named: 
     assert lines == []
 
 
+@pytest.mark.parametrize("kind", ["classification", "language_model", "masked_language_model", "language_mixture"])
 def test_the_resolved_revision_counts_in_the_fingerprint(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = ClassificationSpec.model_validate({"data": f"hub:{folder}", "tokenizer": "bytes", "context": 16})
+    data: dict[str, Any] = {"data": f"hub:{folder}"}
+    if kind == "language_mixture":
+        data = {"sources": {name: {**data, "weight": 1.0} for name in ("one", "other")}}
+    spec = TASKS.members()[kind].model_validate({"kind": kind, **data, "tokenizer": "bytes", "context": 8})
     fingerprints = set()
     for revision in ("", "1f3a", "77c0"):
         monkeypatch.setattr(Hub, "revision", lambda self, revision=revision: revision)
