@@ -104,6 +104,7 @@ def test_settings_are_obeyed(name: str, changes: dict[str, Any], tmp_path: Path)
         ("longformer", {"attention_window": [4, 5]}, "attention_window"),
         ("longformer", {"pad_token_id": None}, "pad_token_id"),
         ("gemma3", {"sliding_window_pattern": 0}, "sliding_window_pattern"),
+        ("gemma3", {"rope_local_base_freq": float("nan")}, "rope_local_base_freq"),
         ("kimi_linear", {"linear_attn_config": None}, "linear_attn_config"),
         ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type"),
     ],

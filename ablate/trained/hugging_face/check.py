@@ -115,9 +115,8 @@ def random_texts(imported: Imported, length: int) -> tuple[dict[str, Tensor], tu
 
 def _length(imported: Imported) -> int:
     """A length that is longer than every window, and than every distance that relative positions tell apart."""
-    blocks = imported.spec.blocks
-    longest = [one for block in blocks if (one := getattr(block, "window", None)) is not None]
-    longest += [one for block in blocks if (one := getattr(block.positions, "longest_distance", None)) is not None]
+    longest = [block.window for block in imported.spec.blocks if block.window is not None]
+    longest += [one] if (one := getattr(imported.spec.positions, "longest_distance", None)) is not None else []
     return min(imported.context, max(_LEAST, *(one + _LEAST for one in longest or [0])))
 
 

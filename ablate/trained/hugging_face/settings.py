@@ -122,7 +122,7 @@ class Config:
 
     def _of_rope(self, name: str, key: str, value: Any) -> str:
         """Where the file has a rotary setting: inside of others, or, in an older file, beside them."""
-        beside = [one for one, there in self.given.items() if there is not None and there == value]
+        beside = [one for one, there in self.given.items() if repr(there) == repr(value)]
         return beside[0] if beside and key not in (self.given.get(name) or {}) else f"{name}.{key}"
 
     def need(self, name: str, value: Any) -> None:
