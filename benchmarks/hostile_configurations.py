@@ -33,7 +33,7 @@ FAULTS = ("unnamed", "wrong", "tracebacks")
 
 _ACTIVATIONS = [*ACTIVATIONS, "linear", "mish", "gelu_fast", "leaky_relu", "swoosh"]
 _BROKEN: list[Any] = ["3", -1, None, 1.5, 0, True, [], {}, "x", float("nan"), float("inf"), [1], {"a": 1}]
-_SMALL = {
+_SMALL: dict[str, list[Any]] = {
     "eps": [1e-12, 1e-6, 1e-5, 1e-3, 1e-2],
     "drop": [0.0, 0.1],
     "layer_types": [["full_attention"], ["sliding_attention"], ["linear_attention"],

@@ -115,9 +115,9 @@ def random_texts(imported: Imported, length: int) -> tuple[dict[str, Tensor], tu
 
 def _length(imported: Imported) -> int:
     """A length that is longer than every window, and than every distance that relative positions tell apart."""
-    longest = [block.window for block in imported.spec.blocks if block.window is not None]
-    longest += [one] if (one := getattr(imported.spec.positions, "longest_distance", None)) is not None else []
-    return min(imported.context, max(_LEAST, *(one + _LEAST for one in longest or [0])))
+    distances = [block.window for block in imported.spec.blocks]
+    distances.append(getattr(imported.spec.positions, "longest_distance", None))
+    return min(imported.context, _LEAST + max(distance or 0 for distance in distances))
 
 
 def _bytes_in_double(imported: Imported, length: int) -> float:
@@ -150,7 +150,7 @@ def in_double(*modules: ModuleType) -> Iterator[None]:
     kept = {module: vars(module)["torch"] for module in modules if "torch" in vars(module)}
     for module in kept:
         setattr(module, "torch", doubled)  # noqa: B010
-    Tensor.float = Tensor.double  # type: ignore[method-assign, assignment]
+    Tensor.float = Tensor.double  # type: ignore[method-assign]
     try:
         yield
     finally:

@@ -108,7 +108,7 @@ def understand(plain: Mapping[str, Any], where: str) -> Imported:
     except Exception as error:  # the configuration classes of `transformers` raise errors of many types
         said = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
         why = " ".join(line.strip() for line in said.splitlines()) or type(error).__name__
-    named = [name for path in paths(plain) if re.search(rf"\b{re.escape(name := path[-1])}\b", why)]
+    named = [path[-1] for path in paths(plain) if re.search(_as_written(path[-1]), why, re.IGNORECASE)]
     blamed = (named if "for field" in why else []) or _blamed(plain, where, 1) or named or _blamed(plain, where, 2)
     names = " and ".join(f"`{name}`" for name in dict.fromkeys(blamed))
     raise DataError(
@@ -121,6 +121,11 @@ def understand(plain: Mapping[str, Any], where: str) -> Imported:
 _MOST = ((("layer", "experts"), 10_000), (("dim", "size", "rank", "heads", "embd"), 2**24))
 """Parts of names of settings, and the largest value of such a setting."""
 _LARGEST = 2**40
+
+
+def _as_written(name: str) -> str:
+    """The pattern of a setting in a sentence, which may have spaces in its name."""
+    return rf"\b{re.escape(name).replace('_', '[_ ]')}\b"
 
 
 def _bare(name: str) -> str:
