@@ -48,6 +48,7 @@ from ablate.stats.choice import regret_bound, tuning_noise
 from ablate.stats.course import MOVING, course_word, movements
 from ablate.stats.schedule import ERROR
 from ablate.stats.simulate import Rate, decide, rate
+from ablate.stats.trend import bends
 from ablate.stats.verdict import advised_schedule
 from ablate.store.records import TrialState
 from benchmarks.studies_in_memory import DIRECTION, MARGIN, SD, MemoryStore, study_in_memory, study_of
@@ -435,7 +436,7 @@ def reopened(rng: np.random.Generator, times: int) -> Iterator[Case]:
     """Skewed noise and a schedule: does the answer decide what the design had decided when it added no more seeds?"""
     plan = SeedSchedule(5, 15)
     open_again = []
-    for _ in range(max(10, times // 100)):
+    for _ in range(max(10, times // 50)):
         drawn = np.array([0.0, 0.02, 0.03, MARGIN])[:, None] + lognormal(rng, (4, plan.max))
         zeros, asked = dict.fromkeys(range(plan.max), 0.0), {str(number): plan.start for number in range(4)}
 
@@ -448,6 +449,53 @@ def reopened(rng: np.random.Generator, times: int) -> Iterator[Case]:
         words = {name: judged(values.values(), plan, Allowance(tails_at=tails)).word for name, values in seen().items()}
         open_again += [words[name] == "undecided" for name, n in asked.items() if n < plan.max]
     yield case("11 skewed noise, a schedule: a decision is undecided in the answer", 0.0, open_again)
+
+
+def reading(rng: np.random.Generator, times: int) -> Iterator[Case]:
+    """A study of ten seeds is read after each of them from the second on: does it ever say a wrong word?"""
+    wrong: list[bool] = []
+    power: list[bool] = []
+    for truth, words in ((MARGIN, wrong), (0.0, power)):
+        for _ in range(max(20, times // 20)):
+            row = (3.0 + truth + rng.normal(0, SD, 10)).tolist()
+            said = [
+                said_of(
+                    study_of({"baseline": [3.0] * 10, "v": [*row[:seen], *[TrialState.WAITING] * (10 - seen)]}), "v"
+                )
+                for seen in range(2, 11)
+            ]
+            words.append("not needed" in said if truth == MARGIN else said[-1] in ("not needed", "better"))
+    yield case("12 a fixed study read after each of ten seeds: ever `not needed`", ERROR, wrong, power)
+
+
+def confirming_again(rng: np.random.Generator, times: int) -> Iterator[Case]:
+    """Five fresh seeds are raised to eight, twelve and sixteen until they confirm what was chosen."""
+    wrong: list[bool] = []
+    power: list[bool] = []
+    for truth, words in ((MARGIN, wrong), (0.0, power)):
+        for row in truth + rng.normal(0, SD, (times // 2, 16)):
+            declared: tuple[int, ...] = ()
+            for seeds in (5, 8, 12, 16):
+                declared = (*declared, seeds)
+                word = judged(row[:seeds], ExtendedSeeds(declared)).word
+                if word in ("not needed", "better"):
+                    break
+            words.append(word in ("not needed", "better"))
+    yield case("13 `confirm` raised until it holds: not needed", 0.06, wrong, power, "6 %, as other additions of seeds")
+
+
+def along(rng: np.random.Generator, times: int) -> Iterator[Case]:
+    """Differences at three budgets, with slopes that differ by seed: how often is a line called bent, and is a bend?"""
+    places = np.array([1.0, 2.0, 4.0])
+    for seeds in (3, 5):
+        bent: dict[float, list[bool]] = {0.0: [], 0.1: []}
+        for bend, found in bent.items():
+            for _ in range(times // 4):
+                line = rng.normal(0, SD, (seeds, 1)) + rng.normal(0.05, SD, (seeds, 1)) * np.log2(places)
+                gaps = line + rng.normal(0, SD / 2, (seeds, 3)) - bend * (places == 4.0)
+                found.append(bends({at: dict(enumerate(gaps[:, place].tolist())) for place, at in enumerate(places)}))
+        limit = "power: the last step is 0.1 below the line"
+        yield case(f"14 a line over three budgets, {seeds} seeds: bends", ERROR, bent[0.0], bent[0.1], limit)
 
 
 def calibrated(rng: np.random.Generator, times: int) -> Iterator[Case]:
@@ -504,6 +552,9 @@ CASES: Mapping[str, Measure] = {
     "failing": failing,
     "scheduled": scheduled,
     "reopened": reopened,
+    "reading": reading,
+    "confirming_again": confirming_again,
+    "along": along,
     "calibrated": calibrated,
     "moving": moving,
 }

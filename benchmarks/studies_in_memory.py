@@ -64,6 +64,10 @@ class MemoryStore:
         """None."""
         return {}
 
+    def timings(self, keys: Sequence[str]) -> dict[str, tuple[Timing, ...]]:
+        """None."""
+        return {}
+
     def evaluations(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
         """None."""
         return {}

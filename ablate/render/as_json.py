@@ -42,6 +42,17 @@ def study_json(report: StudyReport) -> dict[str, Any]:
         "failures": [asdict(failure) for failure in report.failures],
         "claims": claims_json(report.claims),
         "scaling": _scaling(report),
+        "redeclared": [
+            {
+                "until": one.until.isoformat(),
+                "finished": one.finished,
+                "changes": [
+                    {"path": change.path, "before": change.before, "after": change.after} for change in one.changes
+                ],
+                "dropped": one.dropped,
+            }
+            for one in report.redeclared
+        ],
         "validation_draw": report.draw_sd,
         "answer": answer_json(answer_of(report)) | {"sentences": list(report.answer)},
         "assumption": assumption(report),

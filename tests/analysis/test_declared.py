@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from fake_store import NOON, FakeStore, fake_store
 
 from ablate.analysis.study import StudyReport, read_study
+from ablate.render.as_json import study_json
 from ablate.roles import TrialRole
 from ablate.store.records import Declaration, PlannedTrial, SharedTrials, TrialState
 
@@ -146,3 +148,10 @@ def test_the_same_trials_under_another_name_and_many_studies_are_said_beside_a_v
     assert any("This store holds 20 studies with results." in one and "up to 64 %." in one for one in answer)
     store.add("a=x", 1, state=TrialState.RUNNING)
     assert not any("studies with results" in one for one in read_study(store, "a_study").answer), "no verdict to doubt"
+
+
+def test_json_has_what_was_declared_otherwise() -> None:
+    plain = study_json(read_study(redeclared({"budgets": [1, 2]}, {}), "a_study"))["redeclared"]
+    assert [(one["finished"], one["dropped"]) for one in plain] == [(6, {})]
+    assert plain[0]["changes"] == [{"path": "budgets", "before": [1, 2], "after": None}]
+    assert json.loads(json.dumps(plain)) == plain
