@@ -233,8 +233,11 @@ def test_a_claimed_trend_needs_every_step_where_the_gap_bends() -> None:
         (found,) = read_study(made, "a_study").claims
         return found.sentence
 
-    assert claimed({1: 0.1, 2: 0.2, 4: 0.5}).startswith("supported: the gap bends, so each step counts; from 1 to 2:")
-    assert claimed({1: 0.1, 2: 0.3, 4: 0.2}).startswith("refuted: the gap bends, so each step counts; from 2 to 4:")
+    assert claimed({1: 0.1, 2: 0.2, 4: 0.5}).startswith("supported: the gap grows by at least 0.1")
+    turned = claimed({1: 0.1, 2: 0.3, 4: 0.2})
+    assert turned.startswith(
+        "undecided: the gap bends, and from 2 to 4 it does not show this: the gap grows by at most -"
+    )
 
 
 def test_a_study_without_either_has_none() -> None:
