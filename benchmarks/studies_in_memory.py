@@ -64,10 +64,6 @@ class MemoryStore:
         """None."""
         return {}
 
-    def timings(self, keys: Sequence[str]) -> dict[str, tuple[Timing, ...]]:
-        """None."""
-        return {}
-
     def evaluations(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
         """None."""
         return {}
