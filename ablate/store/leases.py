@@ -9,6 +9,7 @@ import os
 import platform
 import sys
 import uuid
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -141,6 +142,16 @@ def free(driver: ColumnElement[str]) -> ColumnElement[bool]:
     held = select(leases.c.token)
     ended = trials.c.state.in_((TrialState.FAILED, TrialState.PRUNED))
     return ended | (trials.c.driver == driver) | trials.c.driver.not_in(held)
+
+
+def left_behind(connection: Connection, running: Sequence[str]) -> list[str]:
+    """Of the keys of running trials, those whose driver is dead or has lost its lease: the next run trains them."""
+    if not running:
+        return []
+    now = clock(connection)
+    alive = [row.token for row in connection.execute(select(leases)) if not abandoned(row, now)]
+    dead = trials.c.driver.not_in(["", *alive])  # without a driver, nothing is known
+    return list(connection.execute(select(trials.c.key).where(trials.c.key.in_(running), dead)).scalars())
 
 
 def clock(connection: Connection) -> datetime:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -13,6 +14,7 @@ from sqlalchemy import Column, Connection, Row, Select, func, select, text
 
 from ablate.errors import NotFoundError
 from ablate.roles import TrialRole
+from ablate.store.leases import left_behind
 from ablate.store.records import (
     CurvePoint,
     DesignTraits,
@@ -49,7 +51,19 @@ _CHUNK = 5_000
 def summaries(connection: Connection) -> list[StudySummary]:
     """All studies, the latest first."""
     rows = connection.execute(text(SUMMARIES).columns(updated_at=UtcDateTime))
-    return [StudySummary(**row) for row in rows.mappings()]
+    found = [StudySummary(**row) for row in rows.mappings()]
+    if not any(one.running for one in found):
+        return found
+    running = list(connection.execute(select(trials.c.key).where(trials.c.state == TrialState.RUNNING)).scalars())
+    dead = [key for chunk in chunks(running) for key in left_behind(connection, chunk)]
+    of_study = (
+        select(studies.c.name, func.count())
+        .join(study_trials, study_trials.c.study_id == studies.c.id)
+        .where(study_trials.c.trial_key.in_(dead))
+        .group_by(studies.c.name)
+    )
+    waiting: dict[str, int] = {row[0]: row[1] for row in connection.execute(of_study)}
+    return [replace(one, running=one.running - waiting.get(one.name, 0)) for one in found]
 
 
 def study_row(connection: Connection, where: str, name: str) -> Row[Any]:
@@ -158,12 +172,16 @@ def trials_of_keys(connection: Connection, keys: Sequence[str]) -> dict[str, Tri
 
 
 def trial_records(connection: Connection, rows: Sequence[Row[Any]]) -> dict[str, TrialRecord]:
-    """The records of rows with `TRIAL_COLUMNS`, by key."""
+    """The records of rows with `TRIAL_COLUMNS`, by key. What a dead driver left as running waits for the next run."""
     ids = sorted({row.environment_id for row in rows if row.environment_id is not None})
     rows_of_ids = chunked(connection, ids, lambda chunk: select(environments).where(environments.c.id.in_(chunk)))
     environment: dict[int | None, Environment | None] = {None: None}
     environment.update((row.id, Environment(**row.content)) for row in rows_of_ids)
-    return {row[0]: trial_record(row, environment) for row in rows}
+    records = {row[0]: trial_record(row, environment) for row in rows}
+    running = [key for key, record in records.items() if record.state is TrialState.RUNNING]
+    for key in (key for chunk in chunks(running) for key in left_behind(connection, chunk)):
+        records[key] = replace(records[key], state=TrialState.WAITING)
+    return records
 
 
 def points_of_keys(connection: Connection, keys: Sequence[str]) -> Iterator[tuple[str, tuple[CurvePoint, ...]]]:

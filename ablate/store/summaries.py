@@ -60,6 +60,8 @@ def _read_directly(location: str | Path) -> list[StudySummary] | None:
             if connection.execute("SELECT version_num FROM alembic_version").fetchall() != [(SCHEMA_VERSION,)]:
                 return None
             rows = connection.execute(SUMMARIES).fetchall()
+        if any(row[-2] for row in rows):  # whether the drivers of running trials live is for `open_store` to find out
+            return None
         return [StudySummary(*(*row[:-1], datetime.fromisoformat(row[-1]).replace(tzinfo=UTC))) for row in rows]
     except (sqlite3.Error, OSError, ValueError, TypeError):
         return None

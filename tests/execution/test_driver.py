@@ -428,7 +428,7 @@ def test_a_lost_lease_stops_the_driver_and_leaves_the_store_to_the_other(
 
     with pytest.raises(StudyBusyError):
         run(lose)
-    assert states(store) == [TrialState.RUNNING] * 2
+    assert states(store) == [TrialState.WAITING] * 2, "the next driver trains what this one left"
 
 
 def test_the_driver_never_spins(run: Run) -> None:

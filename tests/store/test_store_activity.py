@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import update
 from store_samples import HERE, begin, curve, digest, now, outcome, sql, start
 
-from ablate.store import Lease, Store, TrialState, WorkerRecord, open_store
+from ablate.store import Lease, Store, TrialState, WorkerRecord, list_studies, open_store
 from ablate.store.activity import FailedTrial
 from ablate.store.leases import HEARTBEAT_TIMEOUT
 from ablate.store.tables import leases
@@ -121,3 +121,20 @@ def test_attempts_and_worker_outlast_the_trial(store: Store, attempts: int) -> N
         store.record_outcome(outcome("baseline", 0), HERE, one.token)
     record = store.trials([key])[key]
     assert (record.attempts, record.worker, record.state) == (attempts, WORKER, TrialState.FINISHED)
+
+
+@pytest.mark.parametrize("gone", [{"processes": "others", "heartbeat": datetime(2020, 1, 1, tzinfo=UTC)}, None])
+def test_what_a_dead_driver_left_is_not_running(store: Store, location: str, gone: dict[str, object] | None) -> None:
+    """Its process was killed, or another driver has removed its lease: the trial waits for the next run."""
+    begin(store)
+    key = digest(("baseline", 0))
+    with store.lease("one") as one:
+        assert begin_trial(store, one, "baseline", 0)
+        assert (store.trial(key).state, store.studies()[0].running) == (TrialState.RUNNING, 1)
+        with sql(location) as connection:
+            connection.execute(leases.delete() if gone is None else leases.update().values(gone))
+            connection.commit()
+        assert store.trial(key).state is TrialState.WAITING
+        assert store.trials([key])[key].state is TrialState.WAITING
+        assert store.studies()[0].running == 0
+        assert list_studies(location)[0].running == 0
