@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablate.analysis import StudyReport, read_study
+from ablate.analysis.answer import answer_of
 from ablate.analysis.findings import Findings, read_findings
 from ablate.errors import AblateError, NotFoundError
 from ablate.extras import require
+from ablate.render.answer import answer_text
 from ablate.render.figures import draw, pictures, save
 from ablate.render.formats.csv import table_rows
 from ablate.render.formats.html import answer_and_table
@@ -57,8 +59,8 @@ class Study:
 
     @property
     def answer(self) -> str:
-        """The answer to the study's question, as sentences."""
-        return " ".join(self.report.answer)
+        """The answer on one screen: what can go, what must stay, how far to trust it, what to do next."""
+        return answer_text(answer_of(self.report))
 
     def rows(self) -> list[dict[str, Any]]:
         """The ablation table as plain data: the columns of `ablate report --format csv`, a row for each variant."""
@@ -126,7 +128,7 @@ class Study:
         return figure
 
     def __repr__(self) -> str:
-        return f"{self.name}: {self.answer}"
+        return self.answer
 
     def _repr_html_(self) -> str | None:
         """The answer and the table, as Jupyter shows them; None while no trial has ended."""

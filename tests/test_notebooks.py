@@ -89,7 +89,7 @@ def test_a_study_gives_its_curves(study: ablate.Study) -> None:
 
 
 def test_a_study_shows_itself(study: ablate.Study) -> None:
-    assert repr(study) == f"tiny: {study.answer}"
+    assert repr(study) == study.answer
     page = study._repr_html_()
     assert page is not None
     assert page.count("<table") == 1

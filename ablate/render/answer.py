@@ -74,6 +74,11 @@ def print_answer(
         console.print(line, soft_wrap=True)
 
 
+def answer_text(answer: Answer, width: int = 80) -> str:
+    """What `print_answer` prints, as text without colour."""
+    return "\n".join(line.plain.rstrip() for line in answer_lines(answer, width))
+
+
 def answer_svg(answer: Answer, width: int = 80) -> str:
     """What `print_answer` prints, as an SVG picture of a terminal `width` columns wide."""
     console = Console(record=True, width=width, file=StringIO(), force_terminal=True, color_system="truecolor")
