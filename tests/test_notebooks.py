@@ -92,7 +92,7 @@ def test_a_study_shows_itself(study: ablate.Study) -> None:
     assert repr(study) == study.answer
     page = study._repr_html_()
     assert page is not None
-    assert page.count("<table") == 1
+    assert page.count("<table") == 2, "the answer and the ablation table"
     assert '<td class="text">norm=none</td>' in page
     figure = study.plot()
     assert isinstance(figure, matplotlib.figure.Figure)
