@@ -16,8 +16,8 @@ from ablate.roles import TrialRole
 class TrialState(StrEnum):
     """The state of a trial.
 
-    A `waiting` trial is planned by a study but has no row in the table of trials. A `pruned` trial was stopped early by
-    its design.
+    A `waiting` trial is planned by a study but has no row in the table of trials, or a dead driver left it as running.
+    A `pruned` trial was stopped early by its design.
     """
 
     WAITING = "waiting"
