@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ablate.locations import cache_folder
 from ablate.spec.reading import load_space
-from ablate.tasks.cache import default_cache
 from ablate.training.members import Member
 from ablate.training.pack import Pack
 
@@ -56,7 +56,7 @@ def main(smoke: bool = False) -> None:
     for name in spaces:
         variant = load_space(name).resolve({})
         size = variant.training.batch_size
-        task = variant.task.open(default_cache(), variant.task.prepare(default_cache(), lambda line: None))
+        task = variant.task.open(cache_folder(), variant.task.prepare(cache_folder(), lambda line: None))
         run = Pack([Member(variant, 0)], task, torch.device("cpu"))
         run.batches = timed = Timed(run.batches)  # type: ignore[assignment]
         steps, alone, ahead = [], [], []

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ablate.spec.variant import VariantSpec
+from ablate.tasks.language_model import LanguageModel
 from ablate.training.events import Measurement
 from ablate.training.loop import train
 from ablate.training.members import Member
@@ -34,6 +35,7 @@ def passed(spec: dict[str, Any], rates: tuple[float, ...], folder: Path) -> tupl
         members.append(Member(VariantSpec.model_validate({**spec, "training": training}), 0))
     text = members[0].variant.task
     task = text.open(folder, text.prepare(folder, lambda line: None))
+    assert isinstance(task, LanguageModel)
     bar = task.baselines()["bigram"]["val_loss"]
     after: dict[int, float] = {}
     for event in train(members, task, torch.device("cpu")):

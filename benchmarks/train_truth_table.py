@@ -12,12 +12,12 @@ from pathlib import Path
 
 import torch
 
+from ablate.locations import cache_folder
 from ablate.planning.planned import Variant
 from ablate.planning.planner import Planner
 from ablate.spec.reading import load_space
 from ablate.spec.space import SpaceSpec
 from ablate.tasks.base import Task
-from ablate.tasks.cache import default_cache
 from ablate.training.events import Measurement
 from ablate.training.loop import train
 from ablate.training.members import Member
@@ -38,14 +38,14 @@ def losses(variant: Variant, task: Task) -> list[float]:
 
 def write_table(space: SpaceSpec, table: Path) -> None:
     """Train the variants that are missing in a table and append a line for each."""
-    planner = Planner(space, default_cache(), print)
+    planner = Planner(space, cache_folder(), print)
     points = planner.design().points()
     done = {row["variant"] for row in csv.DictReader(table.read_text().splitlines())} if table.exists() else set()
     for point in points:
         variant = planner.resolve(point)
         if variant is None or point.name in done:
             continue
-        task = space.task.open(default_cache(), variant.fingerprint)
+        task = space.task.open(cache_folder(), variant.fingerprint)
         with table.open("a", newline="") as file:
             out = csv.writer(file)
             if not done:

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from ablate.analysis.findings import read_findings
 from ablate.errors import AblateError
 from ablate.launching import adopt_modules
-from ablate.locations import temporary_folder
+from ablate.locations import cache_folder, temporary_folder
 from ablate.nn.model.pricing import price
 from ablate.planning.forecast import forecast
 from ablate.planning.plan import make_plan
@@ -38,7 +38,6 @@ from ablate.spec.space import SpaceSpec
 from ablate.spec.texts import WORDS
 from ablate.store import open_store
 from ablate.streams import keep_printing
-from ablate.tasks.cache import default_cache
 
 Plain = dict[str, Any]
 TEMPLATE = "the template"
@@ -108,7 +107,7 @@ def plan(draft: Plain, text: str, store: str) -> Plain:
     if space is None:
         return {"problem": refusal}
     try:
-        planner = Planner(space, default_cache(), lambda line: None)
+        planner = Planner(space, cache_folder(), lambda line: None)
         made = make_plan(planner)
         estimate = forecast(made, store, tasks=planner.prepare)
     except AblateError as error:

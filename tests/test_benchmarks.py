@@ -92,7 +92,7 @@ def test_the_benchmark_of_the_ray_engine_runs(short: Path, forking_interpreter: 
 
 def test_the_truth_table_is_trained_and_continues(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.train_truth_table.SEEDS", (0, 1))
-    monkeypatch.setattr("benchmarks.train_truth_table.default_cache", lambda: cache)
+    monkeypatch.setattr("benchmarks.train_truth_table.cache_folder", lambda: cache)
     monkeypatch.chdir(Workplace(tmp_path, cache).folder)
     written = load_space(FOLDER / "language_model.yaml", data="file:text").model_dump()
     switches = {"mlp": written["switches"]["mlp"], "norm": written["switches"]["norm"]}

@@ -304,7 +304,7 @@ def _not_finite(mixer: nn.Module, *inputs: Tensor | None) -> Iterator[str]:
         y = mixer(*inputs)
         y = y if isinstance(y, Tensor) else y[0]  # without published tensors
         if y.requires_grad:
-            y.sum().backward()  # type: ignore[no-untyped-call]
+            y.sum().backward()
         trained = [(name, one.grad) for name, one in mixer.named_parameters() if one.grad is not None]
         gradients = [name for name, gradient in trained if not gradient.isfinite().all()]
         if not y.isfinite().all() or gradients:

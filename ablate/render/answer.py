@@ -125,8 +125,8 @@ def answer_lines(
 ) -> Iterator[Text]:
     """The lines of an answer for a terminal of `width` columns."""
     yield Text(printable(answer.question), "bold")
-    for line in _headline(answer, width):
-        yield Text(line, "bold cyan")
+    for sentence in _headline(answer, width):
+        yield Text(sentence, "bold cyan")
     if answer.groups:
         yield Text()
         yield from _table(answer, width, everything=everything)

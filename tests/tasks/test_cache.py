@@ -12,11 +12,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 import pytest
 
 from ablate.errors import DataError
-from ablate.tasks.cache import default_cache, locate, prepare
+from ablate.tasks.cache import locate, prepare
 
 KEY = "0123456789abcdef" * 4
 
@@ -184,10 +183,3 @@ def test_waiting_process_takes_over_when_the_builder_is_killed(tmp_path: Path) -
     output, _ = waiter.communicate(timeout=300)
     assert output.splitlines()[0] == "building"
     locate(tmp_path, output.splitlines()[-1])
-
-
-def test_default_cache_is_the_users_or_the_one_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path))
-    assert default_cache() == tmp_path
-    monkeypatch.delenv("ABLATE_CACHE")
-    assert default_cache() == platformdirs.user_cache_path("ablate")

@@ -346,11 +346,12 @@ class Attention(nn.Module):
         if visible is not None:
             logits = logits.masked_fill(~visible, -math.inf)
         if self.sinks is not None:
-            return self.sinks(logits)
-        if visible is None or not self.cross:
-            return logits.softmax(-1)
-        empty = ~visible.any(-1, keepdim=True)  # of a source that is padding only; the fused kernels give 0 too
-        weights: Tensor = logits.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)
+            weights: Tensor = self.sinks(logits)
+        elif visible is None or not self.cross:
+            weights = logits.softmax(-1)
+        else:  # a source may be padding only; the fused kernels give 0 too
+            empty = ~visible.any(-1, keepdim=True)
+            weights = logits.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)
         return weights
 
 
