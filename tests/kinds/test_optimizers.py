@@ -26,6 +26,8 @@ from ablate.training.parameters import parameter_infos
 
 STEPS = 7
 FREE = 1e9
+FROM_THE_POST = (3.4445, -4.775, 2.0315)
+"""Coefficients of Muon's iterations, https://kellerjordan.github.io/posts/muon/."""
 
 MEMBERS: dict[str, list[dict[str, Any]]] = {
     "adamw": [
@@ -104,37 +106,48 @@ class EquationsOfSoap:
         p -= self.lr * scale * back(turn(m) / (v.sqrt() + self.eps))
 
 
-class MuonOfTorch:
-    """torch.optim.Muon for the weight, which torch has as [out, in], and torch.optim.AdamW for the bias.
+class EquationsOfMuon:
+    """arXiv:2502.16982, eqs 1 to 4, for the weight [in, out], in float64; torch.optim.AdamW for the bias.
+
+    The iterations keep the singular vectors and take each singular value σ to aσ + bσ³ + cσ⁵.
 
     Args:
         groups: Weight and bias, with their decays.
-        lr: Rate of the weight.
         adamw: What moves the bias.
-        exact: Whether torch's iterations are made in float32 in place of bfloat16.
-        settings: Of torch.optim.Muon.
+        others: Settings of `muon`.
     """
 
     def __init__(
-        self, groups: list[dict[str, Any]], lr: float, adamw: dict[str, Any] | None = None, exact: bool = True,
-        **settings: Any
+        self, groups: list[dict[str, Any]], lr: float, momentum: float = 0.95, nesterov: bool = True,
+        adjust: str = "original", ns_steps: int = 5, ns_coefficients: tuple[float, float, float] = FROM_THE_POST,
+        adamw: dict[str, Any] | None = None,
     ) -> None:  # fmt: skip
         (self.weight,), (self.bias,) = (group["params"] for group in groups)
-        self.matrix = nn.Parameter(self.weight.detach().T.contiguous())
-        self.muon = torch.optim.Muon([self.matrix], lr=lr, weight_decay=groups[0]["weight_decay"], **settings)
+        self.lr, self.decay, self.share, self.nesterov = lr, groups[0]["weight_decay"], momentum, nesterov
+        inputs, outputs = self.weight.shape
+        self.factor = {
+            "original": max(1.0, outputs / inputs) ** 0.5,
+            "match_rms_adamw": 0.2 * max(inputs, outputs) ** 0.5,
+            "none": 1.0,
+        }[adjust]
+        self.steps, self.coefficients = ns_steps, ns_coefficients
+        self.momentum = torch.zeros_like(self.weight, dtype=torch.float64)
         rest: dict[str, Any] = {"lr": 3e-4, "betas": (0.9, 0.95), **(adamw or {})}
         self.adamw = torch.optim.AdamW([self.bias], weight_decay=0.0, **rest)
-        self.exact = exact
 
     @torch.no_grad()
     def step(self) -> None:
-        self.matrix.grad = self.weight.grad.T.contiguous()
-        with pytest.MonkeyPatch.context() as patch:
-            if self.exact:
-                patch.setattr(torch.Tensor, "bfloat16", lambda tensor: tensor.clone())
-            self.muon.step()
+        gradient, share = self.weight.grad.double(), self.share
+        self.momentum = share * self.momentum + (1 - share) * gradient
+        update = (1 - share) * gradient + share * self.momentum if self.nesterov else self.momentum
+        left, values, right = torch.linalg.svd(update, full_matrices=False)
+        values = values / values.norm()
+        a, b, c = self.coefficients
+        for _ in range(self.steps):
+            values = a * values + b * values**3 + c * values**5
+        moved = (1 - self.lr * self.decay) * self.weight - self.lr * self.factor * (left * values) @ right
+        self.weight.copy_(moved)
         self.adamw.step()
-        self.weight.copy_(self.matrix.T)
 
 
 REFERENCES: dict[str, Callable[..., Any]] = {
@@ -143,7 +156,7 @@ REFERENCES: dict[str, Callable[..., Any]] = {
     "sgd": lambda groups, momentum=0.9, **options: torch.optim.SGD(groups, momentum=momentum, **options),
     "lion": EquationsOfLion,
     "soap": EquationsOfSoap,
-    "muon": MuonOfTorch,
+    "muon": EquationsOfMuon,
 }
 
 
@@ -210,6 +223,7 @@ def test_there_is_a_reference_for_every_kind() -> None:
 @pytest.mark.parametrize(
     "settings_of_muon",
     [
+        {},
         {"nesterov": False},
         {"ns_steps": 3, "ns_coefficients": (2.0, -1.5, 0.5)},
         {"adjust": "match_rms_adamw", "weight_decay": 0.1},
@@ -217,43 +231,37 @@ def test_there_is_a_reference_for_every_kind() -> None:
 )
 @pytest.mark.parametrize("shape", [(5, 3), (3, 5)])
 def test_settings_of_muon_are_torchs(settings_of_muon: dict[str, Any], shape: tuple[int, int]) -> None:
+    """Torch's has bfloat16 alone, with 8 bits: a step of length 0.1 an entry at most is good to some thousandths."""
     values = {"lr": 0.1, **settings_of_muon}
-    model = Linear(2, *shape, initial=normal(1.0))
-    initialise(model, [0, 1])
-    theirs = [nn.Parameter(model.weight[member].detach().T.contiguous()) for member in (0, 1)]
+    exact, rounded = (Linear(2, *shape, initial=normal(1.0)) for _ in range(2))
+    for model in (exact, rounded):
+        initialise(model, [0, 1])
+    theirs = [nn.Parameter(exact.weight[member].detach().T.contiguous()) for member in (0, 1)]  # [out, in]
+    equations = [nn.Parameter(exact.weight[member].detach().clone()) for member in (0, 1)]
     given = {"weight_decay": 0.0, **values}
-    given["adjust_lr_fn"] = given.pop("adjust", "original")
-    reference = torch.optim.Muon(theirs, **given)
-    optimizer = PackOptimizer(model, settings("muon", [values, values]))
-    for step in range(1, STEPS + 1):
-        model.weight.grad = torch.randn(2, *shape, generator=stream(0, f"{step}"))
-        for member, matrix in enumerate(theirs):
-            matrix.grad = model.weight.grad[member].T.contiguous()
-        optimizer.set_rates(step)
-        optimizer.step()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(torch.Tensor, "bfloat16", lambda tensor: tensor.clone())
-            reference.step()
-    for member, matrix in enumerate(theirs):
-        torch.testing.assert_close(model.weight[member].detach(), matrix.T.detach(), rtol=1e-5, atol=1e-5)
-
-
-def test_muon_in_bfloat16_is_torchs_within_its_rounding() -> None:
-    """Bfloat16 has 8 bits: a step of length 0.1 an entry at most is good to some thousandths."""
-    values = {"lr": 0.1, "ns_precision": "bf16"}
-    model = linear(2)
-    optimizer = PackOptimizer(model, settings("muon", [values, values]))
-    move(model, optimizer, 1, [0, 1])
+    decay, rule = given["weight_decay"], given.pop("adjust", "original")
+    of_torch = torch.optim.Muon(theirs, adjust_lr_fn=rule, **given)
+    bias = {"params": [nn.Parameter(torch.zeros(1))]}
+    given = {**{key: value for key, value in given.items() if key != "weight_decay"}, "adjust": rule}
+    in_order = [EquationsOfMuon([{"params": [one], "weight_decay": decay}, bias], **given) for one in equations]
+    ours = PackOptimizer(exact, settings("muon", [values, values]))
+    ours_rounded = PackOptimizer(rounded, settings("muon", [{**values, "ns_precision": "bf16"}] * 2))
+    steps = 3
+    for step in range(1, steps + 1):
+        gradient = torch.randn(2, *shape, generator=stream(0, f"{step}"))
+        exact.weight.grad, rounded.weight.grad = gradient.clone(), gradient.clone()
+        for member in (0, 1):
+            equations[member].grad, theirs[member].grad = gradient[member], gradient[member].T.contiguous()
+            in_order[member].step()
+        of_torch.step()
+        for optimizer in (ours, ours_rounded):
+            optimizer.set_rates(step)
+            optimizer.step()
     for member in (0, 1):
-        start = linear(member + 1)
-        groups = [
-            {"params": [nn.Parameter(part[member].detach())], "weight_decay": 0.0}
-            for part in (start.weight, start.bias)
-        ]
-        reference = MuonOfTorch(groups, 0.1, exact=False)
-        reference.weight.grad, reference.bias.grad = gradients(1, member)
-        reference.step()
-        torch.testing.assert_close(model.weight[member].detach(), reference.weight.detach(), rtol=0, atol=5e-3)
+        weight = equations[member].detach()
+        torch.testing.assert_close(exact.weight[member].detach(), weight, rtol=1e-5, atol=1e-5)
+        for other in (rounded.weight[member].detach(), theirs[member].detach().T):
+            torch.testing.assert_close(other, weight, rtol=0, atol=5e-3 * steps)
 
 
 def test_every_matrix_of_a_stack_is_orthogonalised_alone() -> None:
