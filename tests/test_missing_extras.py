@@ -20,11 +20,17 @@ from ablate.errors import MissingPackageError
 from ablate.extras import PACKAGES
 from ablate.render.formats import FORMATS
 from ablate.trackers import TRACKERS
-from ablate.trained.hugging_face.check import largest_difference
+from ablate.trained.hugging_face.check import compare
 
 HOST = "postgresql://me@127.0.0.1:1/name"
 FILES = {
     "hub": "task: {kind: language_model, data: 'hub:./rows', tokenizer: bytes, context: 16}",
+    "labels": """
+task: {kind: classification, data: 'hub:./rows', text: text, label: label, tokenizer: bytes, context: 16}
+model: {family: encoder, head: {pooling: mean}}
+objective: {metric: val_accuracy, direction: maximize}
+""",
+    "downstream": "task: {downstream: {tasks: {keywords: [acc]}}}",
     "parquet": "task: {kind: language_model, data: 'file:rows.parquet', tokenizer: bytes, context: 16}",
     "zstandard": "task: {kind: language_model, data: 'file:rows.txt.zst', tokenizer: bytes, context: 16}",
     "soap": "training: {optimizer: {kind: soap, lr: 1.0e-3}}",
@@ -33,22 +39,32 @@ FILES = {
 """Spaces that extend `tiny`: name to the section that needs an extra."""
 LACKING: list[tuple[str, str, list[str]]] = [
     ("dashboard", "streamlit", ["dashboard"]),
+    ("dashboard", "plotly", ["dashboard"]),
     ("dashboard", "pandas", ["dashboard"]),
+    ("dashboard", "pyarrow", ["dashboard"]),
     ("data", "datasets", ["plan", "hub.yaml"]),
     ("data", "datasets", ["study", "hub.yaml"]),
+    ("data", "datasets", ["study", "labels.yaml"]),
+    ("data", "pyarrow", ["study", "labels.yaml"]),
     ("data", "datasets", ["data", "hub.yaml"]),
     ("data", "pyarrow", ["plan", "parquet.yaml"]),
     ("data", "pyarrow", ["report", "tiny", "--format", "parquet", "--out", "out"]),
     ("evaluate", "lm_eval", ["evaluate", "tiny", "--tasks", "a_task"]),
+    ("evaluate", "lm_eval", ["plan", "downstream.yaml"]),
+    ("evaluate", "lm_eval", ["study", "downstream.yaml"]),
     ("figures", "matplotlib", ["bench", "pre_ln", "--lengths", "8", "--out", "x.svg"]),
     ("mlflow", "mlflow", ["study", "tiny.yaml", "--log-to", "mlflow:runs"]),
     ("postgres", "psycopg", ["study", "tiny.yaml", "--store", HOST]),
     ("postgres", "psycopg", ["list", "--store", HOST]),
     ("ray", "ray", ["study", "tiny.yaml", "--engine", "ray"]),
+    ("ray", "pyarrow", ["study", "tiny.yaml", "--engine", "ray"]),
+    ("ray", "pandas", ["study", "tiny.yaml", "--engine", "ray"]),
+    ("search", "optuna", ["validate", "search.yaml"]),
     ("search", "optuna", ["study", "search.yaml"]),
     ("search", "cmaes", ["plan", "search.yaml"]),
     ("search", "sklearn", ["export", "tiny", "--optuna", "sqlite:///optuna.db"]),
     ("soap", "pytorch_optimizer", ["plan", "soap.yaml"]),
+    ("soap", "pytorch_optimizer", ["study", "soap.yaml"]),
     ("tensorboard", "tensorboard", ["study", "tiny.yaml", "--log-to", "tensorboard:runs"]),
     ("translation", "sacrebleu", ["plan", "translate"]),
     ("wandb", "wandb", ["study", "tiny.yaml", "--log-to", "wandb:project"]),
@@ -109,12 +125,36 @@ def test_a_command_that_lacks_a_package_names_its_extra(
     assert f"needs {package}," in " ".join(done.err.split())
 
 
-def test_every_extra_is_asked_for_by_a_command() -> None:
-    by_a_command = {extra for extra, _, _ in LACKING}
-    assert set(PACKAGES) - by_a_command == {
-        "notebook",
-        "transformers",
-    }  # Python alone; `import --check` reads a model first
+def test_validate_names_the_extra_of_data_that_it_cannot_look_for(
+    place: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    for space in ("hub.yaml", "labels.yaml"):
+        done = place.call("validate", space)
+        assert (done.code, done.err) == (0, "")
+        assert "needs datasets, which is not installed. Run `pip install 'ablate-blocks[data]'`." in " ".join(
+            done.out.split()
+        )
+
+
+def test_checking_a_store_on_postgres_names_the_tools_of_postgres(
+    place: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No package would help: the command reads files of SQLite alone."""
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    done = place.call("check-store", "--store", HOST)
+    assert done.code == 2
+    assert "only an SQLite store can be checked" in done.err
+    assert "pg_amcheck" in done.err
+    assert "pip install" not in done.err
+
+
+def test_every_package_is_asked_for_by_a_command() -> None:
+    by_a_command = {(extra, package) for extra, package, _ in LACKING}
+    every = {(extra, package) for extra, packages in PACKAGES.items() for package in packages}
+    in_python_alone = {("notebook", "pandas")}
+    with_a_model = {("transformers", "transformers")}  # `import --check` reads a model first
+    assert every - by_a_command == in_python_alone | with_a_model
 
 
 @pytest.mark.parametrize("command", sorted(set(PANEL_OF) - {"doctor", "check", "bench"}))  # which need minutes
@@ -147,7 +187,7 @@ def test_every_tracker_names_its_extra(kind: str, place: Workplace) -> None:
 def test_a_comparison_with_transformers_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(MissingPackageError, match=r"needs transformers, .*'ablate-blocks\[transformers\]'"):
-        largest_difference(Path(), MagicMock(), {})
+        compare(Path(), MagicMock())
 
 
 ASKED_BY_OTHERS = {
@@ -155,7 +195,6 @@ ASKED_BY_OTHERS = {
     "execution/ray/storage.py": "a package of Arrow or fsspec for a URL",
     "execution/ray/killed.py": "a class of Ray that other versions have moved",
     "render/export.py": "a driver that the URL of Optuna's storage names",
-    "trained/hugging_face/check.py": "a package that a model of transformers asks for",
 }
 """The files that may handle an ImportError, and of what."""
 

@@ -32,9 +32,9 @@ PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 
 
 def write_plugin(family: str, folder: Path) -> Path:
-    """Write the one plugin file of a family's page into a folder."""
+    """Write the plugin file of a family's page, `my_NAME.py`, into a folder."""
     page = PAGES / ("own-positions.md" if family == "positions" else f"own-{family.removesuffix('s')}.md")
-    (plugin,) = (block for block in blocks(page.read_text(encoding="utf-8")) if block.title.endswith(".py"))
-    file = folder / plugin.title
+    file = folder / page.with_suffix(".py").name.replace("own-", "my_")
+    (plugin,) = (block for block in blocks(page.read_text(encoding="utf-8")) if block.title == file.name)
     file.write_text(plugin.text, encoding="utf-8")
     return file

@@ -80,7 +80,7 @@ class Hub(Source):
         return None
 
     def _require_library(self) -> None:
-        require("data", "data of the Hugging Face hub", where=f"hub:{self.argument}", packages=("datasets",))
+        require("data", "data of the Hugging Face hub", where=f"hub:{self.argument}", packages=("datasets", "pyarrow"))
 
     @cached_property
     def _parts(self) -> dict[str, Any]:
