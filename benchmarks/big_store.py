@@ -13,6 +13,7 @@ import sqlite3
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -145,14 +146,13 @@ def _fill(path: Path, plan: _Plan, variants: list[VariantRecord], planned: list[
         rows = zip(steps.tolist(), seconds.tolist(), tokens.tolist(), flops.tolist(), trained, held_out, strict=True)
         curves += [(trial.key, *row) for row in rows]
     curves.sort(key=lambda row: row[:2])
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("PRAGMA synchronous = OFF")
-    connection.execute("BEGIN")
-    connection.executemany(_TRIAL, trials)
-    connection.executemany(_POINT, curves)
-    connection.executemany(_STATE, [(trial[3], trial[0]) for trial in trials])
-    connection.execute("COMMIT")
-    connection.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute("BEGIN")
+        connection.executemany(_TRIAL, trials)
+        connection.executemany(_POINT, curves)
+        connection.executemany(_STATE, [(trial[3], trial[0]) for trial in trials])
+        connection.execute("COMMIT")
 
 
 def _timestamp(moment: datetime) -> str:

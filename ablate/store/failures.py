@@ -30,6 +30,7 @@ class _Failure(NamedTuple):
 _FAILURES = (
     _Failure("SQLITE_NOTADB", "this file is not a database", f"Move the file away, {_ELSEWHERE}."),
     _Failure("SQLITE_CORRUPT", DAMAGED, REPAIR),
+    _Failure("SQLITE_ERROR", DAMAGED, REPAIR),  # a table or a column has lost its name: the statements are ours
     _Failure(
         "SQLITE_READONLY",
         "the store cannot be written because its file or folder is read-only",

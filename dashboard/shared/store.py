@@ -87,7 +87,7 @@ def looking_at(name: str) -> Iterator[None]:
         _LOOKED_AT.reset(before)
 
 
-@st.cache_resource(show_spinner=False)
+@st.cache_resource(show_spinner=False, on_release=Store.close)
 def _open(location: str) -> Store:
     return open_store(location, create=False)
 

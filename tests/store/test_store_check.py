@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import pytest
 from store_samples import HERE, begin, digest, outcome
 
 from ablate.errors import NotFoundError, StoreError
-from ablate.store import list_studies, open_store
+from ablate.store import Store, list_studies, open_store
 from ablate.store.check import check_store
 
 
@@ -100,13 +100,24 @@ def test_what_cannot_be_checked(tmp_path: Path, store: Path) -> None:
         check_store("postgresql://user:word@host/name")
 
 
-READS: list[Callable[[Path], object]] = [
-    lambda path: list_studies(path),
-    lambda path: open_store(path, create=False).activity(),
-    lambda path: open_store(path, create=False).study("s"),
-    lambda path: open_store(path, create=False).trials([digest(("baseline", seed)) for seed in range(2)]),
-    lambda path: open_store(path, create=False).curves([digest(("baseline", seed)) for seed in range(2)]),
+KEYS = [digest(("baseline", seed)) for seed in range(2)]
+READS: list[Callable[[Store], object]] = [
+    lambda store: store.activity(),
+    lambda store: store.study("s"),
+    lambda store: store.trials(KEYS),
+    lambda store: store.curves(KEYS),
 ]
+
+
+def readings(path: Path) -> Iterator[Callable[[], object]]:
+    yield lambda: list_studies(path)
+    for read in READS:
+
+        def opened_and_read(read: Callable[[Store], object] = read) -> None:
+            with open_store(path, create=False) as opened:
+                read(opened)
+
+        yield opened_and_read
 
 
 @pytest.mark.parametrize("flips", range(30))
@@ -116,9 +127,9 @@ def test_any_damage_is_reported_as_damage(store: Path, flips: int) -> None:
     for _ in range(60):
         data[numbers.randrange(100, len(data))] = numbers.randrange(256)
     store.write_bytes(data)
-    for read in READS:
+    for read in readings(store):
         try:
-            read(store)
+            read()
         except StoreError as error:
             assert "another program" in str(error) or "damaged" in str(error) or "newer version of ablate" in str(error)  # noqa: PT017
         except NotFoundError:
@@ -127,6 +138,23 @@ def test_any_damage_is_reported_as_damage(store: Path, flips: int) -> None:
         check_store(store)
     except StoreError as error:
         assert "this file cannot be read" in str(error)  # noqa: PT017
+
+
+@pytest.mark.parametrize(
+    ("table", "column"), [("study_variants", "settings"), ("trials", "metrics"), ("studies", "name")]
+)
+def test_a_damaged_name_in_the_schema_is_reported_as_damage(store: Path, table: str, column: str) -> None:
+    change(store, f"ALTER TABLE {table} RENAME COLUMN {column} TO damaged")
+    refusals = []
+    for read in readings(store):
+        try:
+            read()
+        except StoreError as error:
+            refusals.append(str(error))
+    assert refusals
+    for refusal in refusals:
+        assert "the database file is damaged" in refusal
+        assert "ablate check-store" in refusal
 
 
 @pytest.mark.parametrize(
