@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import streamlit
 from fake_store import FakeStore, fake_store
+from sqlalchemy.pool import NullPool
 from streamlit.testing.v1 import AppTest
 
 from ablate.render.export import ROLE, export_optuna, optuna_study
@@ -145,7 +146,8 @@ def test_optuna_sees_in_memory_what_it_is_given_on_disk(tmp_path: Path) -> None:
     made.record = replace(made.record, space=SPACE | {"switches": {"norm": {"rms": {}, "none": {}}}})
     url = f"sqlite:///{tmp_path / 'o.db'}"
     export_optuna(made, "a_study", url)
-    stored = optuna.load_study(study_name="a_study", storage=url).trials
+    storage = optuna.storages.RDBStorage(url, engine_kwargs={"poolclass": NullPool})  # keeps no connection open
+    stored = optuna.load_study(study_name="a_study", storage=storage).trials
     held = optuna_study(made, "a_study", 100).trials
 
     def plain(trials: list[optuna.trial.FrozenTrial]) -> list[tuple[Any, ...]]:

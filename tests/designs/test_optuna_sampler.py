@@ -12,6 +12,7 @@ import optuna
 import pytest
 from design_contexts import a_context, drive, on_off
 from optuna.trial import TrialState
+from sqlalchemy.pool import NullPool
 
 from ablate.designs.base import Point
 from ablate.designs.bridges.optuna_sampler import DesignSampler
@@ -58,7 +59,8 @@ def test_same_trials_as_by_asking_and_telling(spec: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("spec", SPECS, ids=[str(spec["kind"]) for spec in SPECS])
 def test_continues_where_a_stored_study_stopped(spec: dict[str, object], tmp_path: Path) -> None:
-    storage = f"sqlite:///{tmp_path / 'optuna.db'}"
+    url = f"sqlite:///{tmp_path / 'optuna.db'}"
+    storage = optuna.storages.RDBStorage(url, engine_kwargs={"poolclass": NullPool})  # keeps no connection open
     study = optuna.create_study(sampler=fresh(spec), storage=storage, study_name="s")
     study.optimize(objective, n_trials=3)
     again = optuna.load_study(sampler=fresh(spec), storage=storage, study_name="s")

@@ -13,6 +13,7 @@ import optuna
 import pyarrow.parquet
 import pytest
 from engine_samples import ENVIRONMENT, SPACE, Log, ScriptedEngine, planner
+from sqlalchemy.pool import NullPool
 
 from ablate.analysis.findings import read_findings
 from ablate.execution.driver import run_study
@@ -137,7 +138,8 @@ def test_exports_carry_whatever_varied(store: Store, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'optuna.db'}"
     assert export_optuna(store, "sample", url) == (len(planned), 0)
     found = []
-    for trial in optuna.load_study(study_name="sample", storage=url).trials:
+    storage = optuna.storages.RDBStorage(url, engine_kwargs={"poolclass": NullPool})  # keeps no connection open
+    for trial in optuna.load_study(study_name="sample", storage=storage).trials:
         variant = variants[trial.user_attrs["variant"]]
         assert (trial.user_attrs["key"], trial.params[ROLE]) in planned
         agree({name: value for name, value in trial.params.items() if name != ROLE}, variant, switches)

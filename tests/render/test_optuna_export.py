@@ -9,6 +9,7 @@ from pathlib import Path
 import optuna
 import pytest
 from fake_store import NOON, FakeStore, fake_store
+from sqlalchemy.pool import NullPool
 
 from ablate.errors import AblateError, ArgumentError, StoreError
 from ablate.render.export import export_optuna
@@ -45,14 +46,23 @@ def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'optuna.db'}"
 
 
+def storage(url: str) -> optuna.storages.RDBStorage:
+    """A storage that keeps no connection open."""
+    return optuna.storages.RDBStorage(url, engine_kwargs={"poolclass": NullPool})
+
+
+def load(url: str) -> optuna.Study:
+    return optuna.load_study(study_name="a_study", storage=storage(url))
+
+
 def read(url: str) -> dict[str, optuna.trial.FrozenTrial]:
-    trials = optuna.load_study(study_name="a_study", storage=url).trials
+    trials = load(url).trials
     return {trial.user_attrs["key"]: trial for trial in trials}
 
 
 def test_trials_parameters_curves_and_states(store: FakeStore, url: str) -> None:
     assert export_optuna(store, "a_study", url) == (4, 0)
-    study = optuna.load_study(study_name="a_study", storage=url)
+    study = load(url)
     assert study.direction is optuna.study.StudyDirection.MINIMIZE
     assert study.best_value == 1.25
     drawn = {"skip": "removed", "norm": "rms", "training.optimizer.lr": 0.003}
@@ -76,7 +86,7 @@ def test_trials_parameters_curves_and_states(store: FakeStore, url: str) -> None
 def test_optuna_can_work_with_it(store: FakeStore, url: str) -> None:
     store.add("b", 0, {"val_loss": 1.75})
     export_optuna(store, "a_study", url)
-    study = optuna.load_study(study_name="a_study", storage=url)
+    study = load(url)
     frame = study.trials_dataframe()
     assert sorted(frame["value"].dropna()) == [1.25, 1.5, 1.75]
     assert list(frame["params_norm"].unique()) == ["rms", "none", "layer"]
@@ -97,7 +107,7 @@ def test_trials_with_another_outcome_are_written_again(store: FakeStore, url: st
     store.add("b", 0, {"val_loss": 1.125})
     assert export_optuna(store, "a_study", url) == (1, 4)
     assert export_optuna(store, "a_study", url) == (0, 5)
-    assert optuna.load_study(study_name="a_study", storage=url).best_value == 1.125
+    assert load(url).best_value == 1.125
 
 
 def test_the_members_of_a_population(store: FakeStore, url: str) -> None:
@@ -119,7 +129,7 @@ def test_trials_that_tuned_others_are_there_and_say_so(store: FakeStore, url: st
 
 
 def test_another_study_of_this_name_is_left_alone(store: FakeStore, url: str) -> None:
-    optuna.create_study(study_name="a_study", storage=url).add_trial(optuna.trial.create_trial(value=1.0))
+    optuna.create_study(study_name="a_study", storage=storage(url)).add_trial(optuna.trial.create_trial(value=1.0))
     with pytest.raises(StoreError, match="another study 'a_study'"):
         export_optuna(store, "a_study", url)
 
@@ -188,7 +198,6 @@ def test_what_optuna_says_of_its_own_tables_is_no_mistake_in_an_argument(
     assert refused.value.expected is None
 
 
-@pytest.mark.filterwarnings("error::ResourceWarning", "error::pytest.PytestUnraisableExceptionWarning")
 def test_the_storage_is_closed(store: FakeStore, url: str, tmp_path: Path) -> None:
     export_optuna(store, "a_study", url)
     gc.collect()
