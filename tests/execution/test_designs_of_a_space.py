@@ -161,7 +161,8 @@ def test_wrong_designs_are_refused_before_anything_trains(folder: Path, design: 
 
 
 def test_remarks_reach_the_plan(folder: Path) -> None:
-    (remark,) = make_plan(planner(folder, design={"kind": "fractional", "resolution": "III"})).remarks
+    remarks = make_plan(planner(folder, design={"kind": "fractional", "resolution": "III"})).remarks
+    (remark,) = [one for one in remarks if "tokens" not in one]  # these trials are too short for an answer as well
     assert remark == "4 of 4 combinations, the full factorial; no effects of one or two switches are aliased."
 
 
