@@ -346,7 +346,10 @@ def _headline(groups: Sequence[AnswerGroup], trust: Sequence[TrustLine], report:
     if smaller := _smallest(groups):
         change, bound = percent(abs(smaller.parameter_change or 0.0)).lstrip("+"), smaller.bound_text
         what = f"without {smaller.words}" if smaller in rows.get("can go", ()) else smaller.words.rpartition("→ ")[2]
-        sentences.append(f"Smallest: {what}, {change.replace('%', ' %')} fewer parameters, {report.metric} {bound}.")
+        fresh = next(len(row.confirmed) for row in report.variants if row.name == smaller.variant)
+        confirmed = f", confirmed on {fresh} fresh seeds" if fresh else ""
+        fewer = f"{change.replace('%', ' %')} fewer parameters"
+        sentences.append(f"Smallest: {what}, {fewer}, {report.metric} {bound}{confirmed}.")
     return tuple(sentences)
 
 

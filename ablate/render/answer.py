@@ -182,7 +182,8 @@ def _table(answer: Answer, width: int, *, everything: bool) -> Iterator[Text]:
     longest = max(len(_words(row)) for row in rows)
     words = max(NARROWEST_WORDS, min(longest, width - fixed - LEAST_AXIS))
     axis, cells = Axis.of(answer), max(LEAST_AXIS, min(MOST_AXIS, width - fixed - words))
-    head = Text(" " * LABEL + f"{answer.metric} − baseline{_baseline(answer)}"[: words + 2].ljust(words + 2), "dim")
+    title = f"{answer.metric} − baseline{_baseline(answer)}"
+    head = Text(title[: LABEL + words].ljust(LABEL + words + 2), "dim")
     head.append(heading_text(axis, cells) + "  " + "bound".ljust(bounds) + ("  " + "params".rjust(7) if costs else ""))
     yield head
     for group in answer.groups:
