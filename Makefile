@@ -7,7 +7,9 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
 # The folders that need neither a browser, a cluster nor minutes; `make test-lowest` and `make test-newest` run them.
 FAST := $(addprefix tests/,spec stats store designs planning analysis render tasks nn decoding downstream trackers)
-RUN_TESTS := --numprocesses auto --dist loadfile --no-loadscope-reorder
+# DEV=1 runs them in Python's development mode, which warns of more; processes that tests start are not in it.
+PROCESSES := $(if $(DEV),--tx '3*popen//python=$(BIN)/python -X dev',--numprocesses auto)
+RUN_TESTS := $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # Says in one sentence which interpreters work, before anything is made. Old interpreters read this too.
 LOWEST := $(shell sed -n 's/^requires-python = ">=\(.*\)"/\1/p' pyproject.toml)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -50,6 +51,18 @@ def ended(*numbers: int) -> Callable[[list[Message]], bool]:
 
 def workers() -> list[psutil.Process]:
     return [child for child in psutil.Process().children() if is_worker(child)]
+
+
+def test_windows_is_refused_before_anything_is_started(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "platform", "win32")
+        with pytest.raises(
+            EngineError, match=r"--engine local: .* does not run on Windows, .*Use Linux or macOS"
+        ) as no:
+            LocalEngine(folder / "cache", workers=1)
+    assert "WSL" in str(no.value)
+    assert workers() == []
+    assert list(folder.iterdir()) == []
 
 
 def test_a_worker_stays_warm_survives_what_a_trial_raises_and_is_replaced_when_it_dies(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -51,7 +52,8 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         str(folder),
         str(folder / "own_kinds.yaml"),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=280)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}  # `docs` is there, wherever `ablate` is installed
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment, timeout=280)
     assert done.returncode == 0, done.stderr
     plain: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return plain
