@@ -21,7 +21,6 @@ from ablate.analysis.text import listed, plural
 from ablate.analysis.trivial import no_answer_yet
 from ablate.analysis.trust import TrustLine, trust_lines
 from ablate.spec.budgets import BUDGET
-from ablate.stats.verdict import in_percent
 
 GroupKey = Literal[
     "better", "can go", "as good", "must stay", "worse", "not known", "selected", "running", "lost", "no answer"
@@ -68,7 +67,7 @@ class AnswerRow:
         low: Lower bound of the two-sided 95 % interval of the difference.
         high: Upper bound of the same.
         bound: The one-sided bound that the verdict rests on, with the sign of `difference`; None if it rests on none.
-        bound_text: That bound as text (`≤ +0.11`), or the chance that 12 more seeds decide (`12 more: 60 %`).
+        bound_text: That bound as text (`≤ +0.11`), or how many more seeds may decide it (`+12 seeds`).
         jointly: Whether the verdict also holds jointly with all others (Holm's procedure).
         parameter_change: (parameters - those of the baseline) / those of the baseline; None if not known.
         warning: What to know about this row alone, in a few words; mostly empty.
@@ -310,9 +309,7 @@ def _missing_seeds(row: VariantRow, unit: str) -> str:
         return "no spread"
     if verdict.further_seeds is None:
         return f">100 {unit}s"
-    if verdict.chance is None:
-        return f"~{plural(verdict.further_seeds, unit)}"
-    return f"{verdict.further_seeds} more: {in_percent(verdict.chance)}"
+    return f"+{plural(verdict.further_seeds, unit)}"
 
 
 def _warning(row: VariantRow, report: StudyReport) -> str:

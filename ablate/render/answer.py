@@ -132,7 +132,7 @@ def answer_lines(
         yield from _table(answer, width, everything=everything)
         yield Text()
     for number, line in enumerate(answer.trust[:3]):
-        hidden = f" (and {len(answer.trust) - 3} more: --checks)" if number == 2 and len(answer.trust) > 3 else ""
+        hidden = f" (+{len(answer.trust) - 3}: --checks)" if number == 2 and len(answer.trust) > 3 else ""
         lines = wrap(f"{line.text}{hidden}", width - LABEL - 6)
         yield _labelled("TRUST" if not number else "", f"{line.level:<5} {lines[0]}", _LEVELS[line.level])
         for more in lines[1:]:
