@@ -23,7 +23,7 @@ from ablate.analysis.trust import TrustLine, trust_lines
 from ablate.spec.budgets import BUDGET
 
 GroupKey = Literal[
-    "better", "can go", "as good", "must stay", "worse", "not known", "selected", "running", "lost", "no answer"
+    "better", "can go", "as good", "must stay", "worse", "not known", "unproven", "running", "lost", "no answer"
 ]
 
 TITLES: dict[GroupKey, str] = {
@@ -33,7 +33,7 @@ TITLES: dict[GroupKey, str] = {
     "must stay": "Must stay",
     "worse": "Worse, by more than the margin",
     "not known": "Not known: more seeds are needed",
-    "selected": "Selected by results, not confirmed on fresh seeds",
+    "unproven": "Selected by results, not confirmed on fresh seeds",
     "running": "Still running: no verdict before all seeds have ended",
     "lost": "Not compared",
     "no answer": "No answer yet: the models have learnt too little",
@@ -241,7 +241,7 @@ def shared_decimals(report: StudyReport) -> int:
 
 def _group_of(row: VariantRow) -> GroupKey:
     if row.chosen:
-        return "selected"
+        return "unproven"
     if row.verdict is None or row.verdict.word == "diverged":
         return "lost"
     if row.verdict.word == "better":
@@ -339,14 +339,14 @@ def _headline(groups: Sequence[AnswerGroup], trust: Sequence[TrustLine], report:
         *_parts(rows.get("can go", ()), "can go"),
         *_parts(rows.get("must stay", ()), "must stay"),
     ]
-    sentences += _changes(rows.get("better", ()), rows.get("as good", ()), rows.get("worse", ()))
+    sentences += _changes(rows.get("better", ()), rows.get("as good", ()), rows.get("worse", ()), report.margin)
     if smaller := _smallest(groups):
-        change, bound = percent(abs(smaller.parameter_change or 0.0)).lstrip("+"), smaller.bound_text
+        change = percent(abs(smaller.parameter_change or 0.0)).lstrip("+")
         what = f"without {smaller.words}" if smaller in rows.get("can go", ()) else smaller.words.rpartition("→ ")[2]
         fresh = next(len(row.confirmed) for row in report.variants if row.name == smaller.variant)
-        confirmed = f", confirmed on {fresh} fresh seeds" if fresh else ""
+        proven = f", confirmed on {fresh} fresh seeds" if fresh else "" if smaller.jointly else " (*)"
         fewer = f"{change.replace('%', ' %')} fewer parameters"
-        sentences.append(f"Smallest: {what}, {fewer}, {report.metric} {bound}{confirmed}.")
+        sentences.append(f"Smallest: {what}, {fewer}, {_cost_of(smaller, report)}{proven}.")
     return tuple(sentences)
 
 
@@ -369,7 +369,7 @@ def _nothing_decided(groups: Sequence[AnswerGroup], report: StudyReport) -> str:
     if not groups:
         return "The study has no variant besides its baseline, so there is nothing to compare."
     keys = {group.key for group in groups}
-    if keys == {"selected"}:
+    if keys == {"unproven"}:
         return "No verdict: results selected these variants, and no fresh seeds have confirmed them."
     counts = [(group.key, len(group.rows)) for group in groups]
     return "No verdict yet: " + listed(f"{count} {key}" for key, count in counts) + "."
@@ -387,9 +387,19 @@ def _parts(rows: Sequence[AnswerRow], what: str) -> Iterator[str]:
         yield f"{len(rows)} parts {what}{', one at a time' if what == 'can go' else ''}."
 
 
-def _changes(better: Sequence[AnswerRow], good: Sequence[AnswerRow], worse: Sequence[AnswerRow]) -> Iterator[str]:
+def _cost_of(row: AnswerRow, report: StudyReport) -> str:
+    """The bound on an acceptable variant in words: `at most 0.033 worse`."""
+    assert row.bound is not None
+    size = row.bound_text.split()[-1].lstrip("+-")
+    is_worse = row.bound * (1 if report.direction == "minimize" else -1) > 0
+    return f"at most {size} worse" if is_worse else f"at least {size} better"
+
+
+def _changes(
+    better: Sequence[AnswerRow], good: Sequence[AnswerRow], worse: Sequence[AnswerRow], margin: float
+) -> Iterator[str]:
     """A sentence that counts the changes which do more than remove parts."""
-    counts = [(len(better), "better"), (len(good), "as good"), (len(worse), "worse")]
+    counts = [(len(better), "better"), (len(good), f"as good within {margin:g}"), (len(worse), "worse")]
     shown = [(count, word) for count, word in counts if count]
     if shown:
         (first, word), *rest = shown

@@ -35,7 +35,7 @@ class TrustLine:
 
 def trust_lines(report: StudyReport) -> tuple[TrustLine, ...]:
     """All lines, the evidence first, then the limits by their weight."""
-    limits = [*_learnt(report), *_lost(report), *_tuning(report), *_declared(report), *_draw(report)]
+    limits = [*_learnt(report), *_chosen(report), *_lost(report), *_tuning(report), *_declared(report), *_draw(report)]
     limits += [TrustLine("weak", f"a verdict {assumed}")] if (assumed := assumption(report)) else []
     return (_evidence(report), *sorted(limits, key=lambda line: _ORDER.index(line.level)))
 
@@ -80,11 +80,18 @@ def _learnt(report: StudyReport) -> Iterator[TrustLine]:
         if no_answer_yet(report.standings, report.trivials):
             yield TrustLine("void", f"no model beats a {bar.name} ({bar.value:.4g})", replaces_headline=True)
         else:
-            yield TrustLine("void", f"{_few(sorted(behind))}: no better than a {bar.name} ({bar.value:.4g})")
+            yield TrustLine("void", f"{_few(sorted(behind))}: learnt no more than a {bar.name} ({bar.value:.4g})")
     between = [one.name for one in report.standings if one.name not in behind and best.name not in one.ahead]
     if between:
         who = "no model beats" if len(between) + len(behind) == models else f"{len(between)} of {models} do not beat"
         yield TrustLine("weak", f"small models: {who} a {best.name} ({best.value:.4g})")
+
+
+def _chosen(report: StudyReport) -> Iterator[TrustLine]:
+    """Whether fresh seeds have confirmed what results selected."""
+    if unproven := sum(row.chosen for row in report.variants):
+        who = f"{plural(unproven, 'variant')} {'was' if unproven == 1 else 'were'}"
+        yield TrustLine("weak", f"{who} selected by these same seeds; UNPROVEN until fresh seeds confirm")
 
 
 def _lost(report: StudyReport) -> Iterator[TrustLine]:

@@ -35,7 +35,7 @@ COLOURS: dict[GroupKey, str] = {
     "must stay": "red",
     "worse": "red",
     "not known": "yellow",
-    "selected": "dim",
+    "unproven": "dim",
     "lost": "magenta",
     "running": "dim",
     "no answer": "dim",
@@ -132,7 +132,7 @@ def answer_lines(
         yield from _table(answer, width, everything=everything)
         yield Text()
     for number, line in enumerate(answer.trust[:3]):
-        hidden = f" (+{len(answer.trust) - 3}: --checks)" if number == 2 and len(answer.trust) > 3 else ""
+        hidden = f" ({len(answer.trust) - 3} more: --checks)" if number == 2 and len(answer.trust) > 3 else ""
         lines = wrap(f"{line.text}{hidden}", width - LABEL - 6)
         yield _labelled("TRUST" if not number else "", f"{line.level:<5} {lines[0]}", _LEVELS[line.level])
         for more in lines[1:]:
@@ -189,6 +189,8 @@ def _table(answer: Answer, width: int, *, everything: bool) -> Iterator[Text]:
     for group in answer.groups:
         yield from _group(group, axis, (words, cells, bounds), many=not everything and len(rows) > MANY)
     notes = []
+    if any(char in drawn for drawn in (interval_text(axis, row, "●", cells) for row in rows) for char in "◀▶"):
+        notes.append("▶ off the scale")
     if any(not row.jointly and row.bound is not None for row in rows):
         notes.append("* not jointly (Holm)")
     if warned := dict.fromkeys(row.warning for row in rows if row.warning):

@@ -73,8 +73,11 @@ def interval_text(axis: Axis, row: AnswerRow | None, mark: str, width: int) -> s
 
 def heading_text(axis: Axis, width: int) -> str:
     """Zero and the margin as numbers above their lines, in `width` characters."""
-    cells, text = [" "] * width, f"{axis.margin:g}"
+    cells = [" "] * width
     zero, at = (round(axis.place(value) * (width - 1)) for value in (0.0, axis.margin))
+    text = f"margin {axis.margin:g}"
+    if zero + 2 + len(text) > width:
+        text = f"{axis.margin:g}"
     cells[zero] = "0"
     start = min(max(zero + 2, at - len(text) // 2), width - len(text))
     cells[start : start + len(text)] = text

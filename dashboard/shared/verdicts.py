@@ -25,7 +25,7 @@ LOOKS: dict[GroupKey, str] = {
     "must stay": "needed",
     "worse": "needed",
     "not known": "undecided",
-    "selected": "undecided",
+    "unproven": "undecided",
     "lost": "diverged",
     "running": "undecided",
     "no answer": "undecided",
