@@ -18,6 +18,21 @@ from ablate.store.records import Declaration, StudyRecord
 
 MOST_CHANGES = 6
 """Changes that a sentence names; of more only the number is given."""
+NAMED_BY_USERS = frozenset({"exceptions", "ranges", "sources", "stage", "tasks"})
+"""Fields of specs that map names of the user's own to values, so that any key may be absent."""
+LEFT_OUT = frozenset(
+    {
+        "batch_growth",
+        "compile",
+        "context_growth",
+        "freeze",
+        "from_zero",
+        "init_from",
+        "population",
+        "warmup_steps",
+    }
+)
+"""Fields that a space is written without while they are at their default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +168,9 @@ def _redeclaration(before: Declaration, record: StudyRecord, later: Sequence[Dec
     if before.space and space:
         changes += _design_changes(before.space.get("design", {}), space.get("design", {}))
         changes += _tuning_changes(before.space.get("tune"), space.get("tune"))
-        for root in ("task", "model", "training", "match", "budgets", "tuned"):
+        if (was := before.space.get("tuned") or {}) != (now := space.get("tuned") or {}):
+            changes.append(DeclaredChange("tuned", was, now, f"`tuned` was {_short(was)}"))
+        for root in ("task", "model", "training", "match", "budgets"):
             changes += _leaf_changes(root, before.space.get(root), space.get(root))
         changes += _switch_changes(before.space, space)
         named = [one.name for one in record.variants if not one.chosen] if after is None else list(after.variants)
@@ -247,8 +264,10 @@ def _leaf_changes(path: str, before: Any, after: Any) -> Iterator[DeclaredChange
     """Values of spec paths that differ. A key that one of two versions of ablate does not know is no change."""
     if isinstance(before, dict) and isinstance(after, dict):
         if before.get("kind") == after.get("kind"):
-            for key in (key for key in before if key in after):
-                yield from _leaf_changes(f"{path}.{key}", before[key], after[key])
+            named_by_user = path.rpartition(".")[2] in NAMED_BY_USERS
+            for key in dict.fromkeys([*before, *after]):
+                if (key in before and key in after) or named_by_user or key in LEFT_OUT:
+                    yield from _leaf_changes(f"{path}.{key}", before.get(key), after.get(key))
             return
         yield DeclaredChange(path, before, after, f"`{path}` was {before.get('kind')}")
     elif before != after and not (before in (None, [], {}) and after in (None, [], {})):
@@ -256,5 +275,7 @@ def _leaf_changes(path: str, before: Any, after: Any) -> Iterator[DeclaredChange
 
 
 def _short(value: Any) -> str:
+    if value in (None, [], {}):
+        return "not set"
     text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-    return "not set" if value in (None, [], {}) else text if len(text) <= 40 else "different"
+    return "different" if isinstance(value, dict) or len(text) > 40 else text

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -10,9 +12,13 @@ from typing import Any
 import pytest
 from fake_store import NOON, FakeStore, fake_store
 
+from ablate.analysis.declared import LEFT_OUT, NAMED_BY_USERS
 from ablate.analysis.study import StudyReport, read_study
+from ablate.plugins import FAMILIES
 from ablate.render.as_json import study_json
 from ablate.roles import TrialRole
+from ablate.spec.base import Spec
+from ablate.spec.space import SpaceSpec
 from ablate.store.records import Declaration, PlannedTrial, SharedTrials, TrialState
 
 
@@ -36,9 +42,10 @@ def test_changed_declarations_are_reported_with_the_answer() -> None:
     )
 
 
+TRAINING = {"steps": 200, "optimizer": {"kind": "adamw", "lr": 0.1}}
 SPACE = {
     "design": {"kind": "leave_one_out", "seeds": 3, "first_seed": 0},
-    "training": {"steps": 200, "optimizer": {"kind": "adamw", "lr": 0.1}},
+    "training": TRAINING,
     "switches": {"a": {"on": {}, "x": {"model.width": 8}}},
 }
 
@@ -69,6 +76,20 @@ def redeclared(before: dict[str, Any], after: dict[str, Any], **seen: Any) -> Fa
         ({}, {"tune": {"grid": {"training.optimizer.lr": [0.1, 0.2]}, "seeds": 2}}, "tune", "nothing was tuned"),
         ({"design": {"kind": "grid", "seeds": 3}}, {}, "design.kind", "the design was grid"),
         ({"switches": {"a": {"on": {}, "x": {"model.width": 4}}}}, {}, "switches.a.x", "`a=x` set other values"),
+        ({"model": {"exceptions": {"1": {"mixer": "fnet"}}}}, {"model": {"exceptions": {}}}, "model.exceptions.1",
+         "`model.exceptions.1` was different"),
+        ({"model": {"exceptions": {}}}, {"model": {"exceptions": {"-1": {"mlp": "none"}}}}, "model.exceptions.-1",
+         "`model.exceptions.-1` was not set"),
+        ({"task": {"kind": "language_mixture", "sources": {"a": {"share": 1}, "b": {"share": 1}}}},
+         {"task": {"kind": "language_mixture", "sources": {"a": {"share": 1}}}}, "task.sources.b", "was different"),
+        ({}, {"training": {**TRAINING, "freeze": ["model.embedding"]}}, "training.freeze", "was not set"),
+        ({"training": {**TRAINING, "schedule": {"kind": "cosine", "warmup_steps": 9}}},
+         {"training": {**TRAINING, "schedule": {"kind": "cosine"}}}, "training.schedule.warmup_steps", "was 9"),
+        ({"training": {**TRAINING, "init_from": {"stage": {"model.width": 4}}}},
+         {"training": {**TRAINING, "init_from": {"stage": {"model.width": 4, "training.steps": 9}}}},
+         "training.init_from.stage.training.steps", "was not set"),
+        ({"tuned": {"training.optimizer.lr": {"baseline": 0.1, "a=x": 0.1}}},
+         {"tuned": {"training.optimizer.lr": {"baseline": 0.1, "a=x": 0.2}}}, "tuned", "`tuned` was different"),
         ({"budgets": [1, 2]}, {}, "budgets", "`budgets` was 1, 2"),
         ({"design": {**SPACE["design"], "first_seed": 4}}, {}, "design.first_seed", "`design.first_seed` was 4"),
     ],
@@ -80,6 +101,27 @@ def test_every_part_of_a_declaration_that_changed_after_results_is_named(
     (made,) = report.redeclared
     assert [change.path for change in made.changes] == [path]
     assert any("6 trials had finished" in sentence and words in sentence for sentence in report.caveats)
+
+
+def specs_below(base: type[Spec]) -> Iterator[type[Spec]]:
+    for one in base.__subclasses__():
+        yield one
+        yield from specs_below(one)
+
+
+def test_every_field_that_may_be_absent_in_a_declared_space_is_known() -> None:
+    """An absent key means its default, or that the user has no such name: to add it later is a change."""
+    for family in FAMILIES.values():
+        family.members()
+    whole = (
+        SpaceSpec.__module__,
+        *(f"ablate.{name}" for name in ("designs", "spec.fairness", "spec.named", "spec.resources")),
+    )
+    parts = [one for one in specs_below(Spec) if one.__module__.startswith("ablate.")]
+    fields = [pair for one in parts if not one.__module__.startswith(whole) for pair in one.model_fields.items()]
+    assert {name for name, field in fields if field.exclude_if is not None} == LEFT_OUT
+    maps = {name for name, field in fields if re.search(r"(?<!tuple\[)dict\[", str(field.annotation))}
+    assert maps == NAMED_BY_USERS
 
 
 def test_what_a_newer_version_of_a_space_adds_and_texts_are_no_change() -> None:
