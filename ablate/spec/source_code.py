@@ -7,9 +7,11 @@ package, those of the package. Imports are found in the source and never run. In
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import inspect
 import linecache
+import sys
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,8 +19,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
+
+from ablate.spec.base import is_users
 
 _DIGITS = 16
 """Hexadecimal digits of a digest: 64 bits, of which two versions of one file never share all by chance."""
@@ -26,7 +30,16 @@ _NO_EFFECT = ("kind", "type_comment", "type_ignores")
 """Fields of syntax trees that do not change what code does: the prefix of u"" and comments on types."""
 _LIBRARIES = ("site-packages", "dist-packages")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_CONSTANTS = (int, float, complex, str, bytes, bool, tuple, frozenset, type(None))
+_WRAPPED: Mapping[type, tuple[str, ...]] = {
+    staticmethod: ("__func__",),
+    classmethod: ("__func__",),
+    MethodType: ("__func__", "__self__"),
+    property: ("fget", "fset", "fdel"),
+    functools.cached_property: ("func",),
+    functools.partial: ("func", "args", "keywords"),
+    type(functools.cache(len)): ("__wrapped__",),
+}
+"""Types of what holds functions to the attributes that do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,34 +96,102 @@ def read_modules(file: Path, package: str = "") -> dict[str, ModuleCode]:
 def read_definitions(kind: type) -> dict[str, ModuleCode]:
     """The code of a class that no file defines: typed at a prompt, in a notebook, or made by `exec`.
 
-    It is made of the definition of the class and of what it refers to in its module: classes, functions, numbers and
-    texts. Their source is that of the cell; where none is kept, their compiled code stands for it, so that another
-    version of Python counts as another code.
+    It is made of the definition of the class and of all that it refers to: bases, decorators, functions, classes,
+    objects and values of its module, and the user's modules in the working folder. The source of a definition is that
+    of its cell; where none is kept, its compiled code and its values stand for it, so that another version of Python
+    counts as another code.
     """
-    parts: dict[str, str] = {}
-    waiting: list[Any] = [kind]
-    seen: set[int] = set()
-    while waiting:
-        one = waiting.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
+    reader = _DefinitionReader(kind)
+    return {"": ModuleCode(_digest(repr(sorted(reader.parts.items()))), reader.parts), **reader.beside}
+
+
+class _DefinitionReader:
+    """Follows the names that a class uses.
+
+    Attributes:
+        parts: Name of a definition or value of its module to the digest.
+        beside: Name of a module in the working folder to its code.
+    """
+
+    def __init__(self, kind: type) -> None:
+        self.parts: dict[str, str] = {}
+        self.beside: dict[str, ModuleCode] = {}
+        self._home = kind.__module__
+        self._scope: dict[str, Any] = dict(vars(sys.modules[self._home])) if self._home in sys.modules else {}
+        self._waiting: list[Any] = [kind]
+        self._values: dict[str, str] = {}
+        seen: dict[int, Any] = {}
+        while self._waiting:
+            one = self._waiting.pop()
+            if id(one) not in seen:
+                seen[id(one)] = one
+                self._read(one)
+        for name, value in self._values.items():  # a decorator may have put an object in the place of a function
+            self.parts[name] = _digest(value + self.parts[name]) if name in self.parts else value
+
+    def _read(self, one: Any) -> None:
         functions = [*_functions(one)]
-        node = _definition(one, functions)
-        written = [function.__code__ for function in functions]
-        compiled = [_compiled(code) for code in written] if node is None else []
-        fields = sorted((name, repr(text)) for name, text in vars(one).get("__annotations__", {}).items())
-        parts[one.__qualname__] = _digest(_normal(node) if node is not None else repr((fields, compiled)))
-        if isinstance(one, type):
-            waiting += [base for base in one.__mro__[1:] if base.__module__ == kind.__module__]
         for function in functions:
-            for name in _names(function.__code__):
-                value = function.__globals__.get(name)
-                if isinstance(value, (type, FunctionType)) and value.__module__ == kind.__module__:
-                    waiting.append(value)
-                elif name in function.__globals__ and isinstance(value, _CONSTANTS) and not name.startswith("__"):
-                    parts[name] = _digest(repr(value))
-    return {"": ModuleCode(_digest(repr(sorted(parts.items()))), parts)}
+            self._scope |= function.__globals__
+        node = _definition(one, functions)
+        names = {name for function in functions for name in _names(function.__code__)}
+        fields = sorted((name, repr(text)) for name, text in vars(one).get("__annotations__", {}).items())
+        if node is not None:
+            names |= {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+        written = _normal(node) if node is not None else fields, [_compiled(of.__code__) for of in functions]
+        held = [self._text(value) for value in _held(one, with_values=node is None)]
+        self.parts[one.__qualname__] = _digest(repr((written if node is None else written[0], held)))
+        if isinstance(one, type):
+            self._waiting += [base for base in one.__mro__[1:] if base.__module__ == self._home]
+        for name in sorted(names):
+            if name not in self._scope:
+                for found, path in _files(name, [(Path.cwd(), "")]):
+                    self._add_beside(found, path)
+            elif not name.startswith("__"):
+                value = self._scope[name]
+                text = self._text(value)
+                if text and not isinstance(value, (type, FunctionType)):
+                    self._values[name] = _digest(text)
+
+    def _text(self, value: Any, inside: tuple[int, ...] = ()) -> str:
+        """A value as text; classes and functions in it are read later. Empty for what is not the user's."""
+        if id(value) in inside:
+            return "..."
+        texts = functools.partial(self._text, inside=(*inside, id(value)))
+        match value:
+            case int() | float() | complex() | str() | bytes() | None:
+                return repr(value)
+            case ModuleType() | type() | FunctionType():
+                return self._name(value)
+            case dict():
+                inner = [f"{texts(key)}: {texts(one)}" for key, one in value.items()]
+            case set() | frozenset():
+                inner = sorted(map(texts, value))
+            case list() | tuple():
+                inner = [*map(texts, value)]
+            case _:
+                held = [getattr(value, name) for name in _WRAPPED.get(type(value), ())]
+                if type(value).__module__ == self._home:
+                    held += [type(value), *getattr(value, "__dict__", {}).items()]
+                inner = [*map(texts, held)]
+        return f"{type(value).__qualname__}({', '.join(inner)})"
+
+    def _name(self, value: Any) -> str:
+        """The name of a class, function or module, which is read later; empty if it is not the user's."""
+        module = value.__name__ if isinstance(value, ModuleType) else value.__module__
+        if module == self._home and not isinstance(value, ModuleType):
+            self._waiting.append(value)
+            return str(value.__qualname__)
+        path = Path(getattr(sys.modules.get(module), "__file__", None) or "")
+        if not is_users(module) or Path.cwd() not in path.parents or {*_LIBRARIES} & {*path.parts}:
+            return ""
+        self._add_beside(module, path)
+        return str(module)
+
+    def _add_beside(self, module: str, path: Path) -> None:
+        if module not in self.beside:
+            found = read_modules(path, module if path.name == "__init__.py" else module.rpartition(".")[0])
+            self.beside |= {name or module: code for name, code in found.items()}
 
 
 def differences(before: Mapping[str, ModuleCode], after: Mapping[str, ModuleCode]) -> list[str]:
@@ -234,12 +315,26 @@ def _files(name: str, roots: Iterable[tuple[Path, str]]) -> Iterator[tuple[str, 
 
 
 def _functions(one: Any) -> Iterator[FunctionType]:
-    """The functions that a function or class is made of."""
+    """The functions that a function or class is made of, and those that they wrap."""
     for value in vars(one).values() if isinstance(one, type) else (one,):
-        for inner in (value, *(getattr(value, name, None) for name in ("__func__", "fget", "fset"))):
-            function = inspect.unwrap(inner) if callable(inner) else inner
-            if isinstance(function, FunctionType) and function.__module__ == one.__module__:
-                yield function
+        for inner in (value, *(getattr(value, name) for name in _WRAPPED.get(type(value), ()))):
+            while inner is not None:
+                if isinstance(inner, FunctionType) and inner.__module__ == one.__module__:
+                    yield inner
+                inner = getattr(inner, "__wrapped__", None) if callable(inner) else None
+
+
+def _held(one: Any, *, with_values: bool) -> Iterator[Any]:
+    """What definitions hold that their own source may not tell: closures, and with values defaults and attributes."""
+    for function in _functions(one):
+        for cell in function.__closure__ or ():
+            with suppress(ValueError):  # it is not filled yet
+                yield cell.cell_contents
+        if with_values:
+            yield from (function.__defaults__, function.__kwdefaults__)
+    if isinstance(one, type) and with_values:
+        yield {name: value for name, value in vars(one).items() if not name.startswith("_")}
+        yield {name: field.default for name, field in vars(one).get("__pydantic_fields__", {}).items()}
 
 
 def _definition(one: Any, functions: Iterable[FunctionType]) -> ast.AST | None:

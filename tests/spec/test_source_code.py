@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import linecache
 import random
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablate.spec.source_code import differences, module_code, read_definitions, read_modules
+from ablate.spec.source_code import ModuleCode, differences, module_code, read_definitions, read_modules
 
 SOURCE = '''"""A module."""
 import math
@@ -222,19 +225,78 @@ class Kind:
 """
 
 
+def read_typed(source: str, kept: bool) -> dict[str, ModuleCode]:
+    name = f"<cell {hash(source)}>"
+    if kept:
+        linecache.cache[name] = len(source), None, source.splitlines(keepends=True), name
+    made: dict[str, Any] = {"__name__": "typed_in"}
+    exec(compile(source, name, "exec"), made)
+    return read_definitions(made["Kind"])
+
+
+# The last number of each is changed.
+TYPED = {
+    "list": "class Kind:\n  def f(self): return S\nS = [1]",
+    "table": "class Kind:\n  def f(self): return S\nS = {'a': (2.0, {3})}",
+    "default by name": "S = 1\nclass Kind:\n  def f(self, x=S): return x",
+    "default": "class Kind:\n  def f(self, x=1): return x",
+    "default by keyword": "class Kind:\n  def f(self, *, x=1): return x",
+    "attribute": "class Kind:\n  a = 1",
+    "attribute by name": "S = 1\nclass Kind:\n  a = S",
+    "decorator": "def d(f): return lambda self: f(self) * 2\nclass Kind:\n  @d\n  def f(self): pass",
+    "decorator that wraps": "import functools\ndef d(f):\n  @functools.wraps(f)\n  def g(self): return f(self) * 2\n"
+    "  return g\nclass Kind:\n  @d\n  def f(self): pass",
+    "argument of a decorator": "def d(k): return lambda f: lambda self: f(self) * k\nclass Kind:\n  @d(2)\n"
+    "  def f(self): pass",
+    "decorator of the class": "def d(c):\n  c.z = 2\n  return c\n@d\nclass Kind:\n  def f(self): return self.z",
+    "closure": "def d(k): return lambda: k\nh = d(1)\nclass Kind:\n  def f(self): return h()",
+    "class of an object": "class C:\n  def g(self): return 1\nc = C()\nclass Kind:\n  def f(self): return c.g()",
+    "state of an object": "class C: pass\nc = C()\nclass Kind:\n  def f(self): return c.x\nc.x = 1",
+    "class in it": "class Kind:\n  class M:\n    def g(self): return 1",
+    "class as attribute": "class M:\n  def g(self): return 1\nclass Kind:\n  m = M",
+    "base": "class B:\n  def f(self): return 1\nclass Kind(B): pass",
+    "partial": "import functools\ndef h(a): return a * 2\np = functools.partial(h)\nclass Kind:\n"
+    "  def f(self): return p()",
+    "functions in a table": "def h(): return 2\nD = {'h': h}\nclass Kind:\n  def f(self): return D['h']()",
+    "cached property": "import functools\nclass Kind:\n  @functools.cached_property\n  def f(self): return 1",
+    "cached function": "import functools\n@functools.cache\ndef h(): return 1\nclass Kind:\n  def f(self): return h()",
+}
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["notebook", "prompt"])
+@pytest.mark.parametrize("source", TYPED.values(), ids=TYPED)
+def test_whatever_a_typed_class_refers_to_counts(source: str, kept: bool) -> None:
+    before = read_typed(source, kept)
+    assert read_typed(f"{source}\n", kept) == before
+    changed = re.sub(r"\d(?=\D*$)", "7", source)
+    assert differences(before, read_typed(changed, kept))
+
+
+@pytest.mark.parametrize("line", ["from beside_it import h", "import beside_it", "", "from kit_beside.inner import h"])
+def test_modules_of_the_working_folder_that_a_notebook_imports_count(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    use = "h()" if "from" in line else "beside_it.h()"
+    source = f"{line}\nclass Kind:\n  def f(self):\n    {'pass' if line else 'import beside_it'}\n    return {use}"
+    found = []
+    for value in (1, 22):
+        for module in ("beside_it", "kit_beside", "kit_beside.inner", "deeper"):
+            sys.modules.pop(module, None)
+        importlib.invalidate_caches()
+        write(tmp_path, beside_it="from deeper import h", kit_beside__inner="from deeper import h")
+        write(tmp_path, deeper=f"def h(): return {value}", unused=f"x = {value}")
+        found.append(read_typed(source, kept=True))
+    assert differences(*found) == ["`deeper.h` changed"]
+
+
 @pytest.mark.parametrize("kept", [True, False], ids=["notebook", "prompt"])
 def test_code_without_a_file_is_that_of_its_cell_or_its_compiled_form(kept: bool) -> None:
-    def read(source: str) -> Any:
-        name = f"<cell {hash(source)}>"
-        if kept:
-            linecache.cache[name] = len(source), None, source.splitlines(keepends=True), name
-        made: dict[str, Any] = {"__name__": "typed_in"}
-        exec(compile(source, name, "exec"), made)
-        return read_definitions(made["Kind"])
-
-    before = read(CELL)
-    assert read(CELL.replace("Typed in.", "Other words.").replace("(3)", "(3)  # why")) == before
+    before = read_typed(CELL, kept)
+    commented = CELL.replace("Typed in.", "Other words.").replace("(3)", "(3)  # why")
+    assert read_typed(commented, kept) == before
     for old, new in (("BY = 2", "BY = 3"), ("BY * x", "BY + x"), ("twice(3)", "twice(4)")):
-        (found,) = differences(before, read(CELL.replace(old, new)))
+        (found,) = differences(before, read_typed(CELL.replace(old, new), kept))
         assert found == {"BY = 2": "`BY` changed", "BY * x": "`twice` changed"}.get(old, found)
         assert "changed" in found
