@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from ablate.errors import PluginError
@@ -23,7 +24,7 @@ from ablate.spec.optimizer import OPTIMIZERS
 from ablate.spec.position import POSITIONS
 from ablate.spec.residual import RESIDUALS
 from ablate.spec.schedule import SCHEDULES
-from ablate.spec.source_code import ModuleCode, read_modules
+from ablate.spec.source_code import ModuleCode, module_code, read_sources
 from ablate.spec.task import TASKS
 from ablate.tasks.sources import SOURCES
 from ablate.tasks.tokenizers import TOKENIZERS
@@ -51,25 +52,40 @@ FAMILIES: dict[str, Family] = {
 
 _PREFIX = "ablate_plugin_"
 _loaded: dict[str, dict[str, ModuleCode]] = {}
+_folders: set[Path] = set()
+"""The folders of the plugins."""
 
 
 def load_plugin(location: str) -> None:
     """Import a file; the kinds that it defines join their families. One that has changed since is imported again.
 
+    The file can import the modules beside it, from then on and in every process that loads it. They are searched after
+    everything that is installed, so a `copy.py` beside it stands in for nothing.
+
     Raises:
-        PluginError: The file is missing, raises when it is imported, or defines a kind that lacks something.
+        PluginError: The file is missing, raises when it is imported, defines a kind that lacks something, or imports a
+            module beside it whose name a module beside another plugin has too.
     """
     path = typed_path(location, PluginError).resolve()
     if not path.is_file():
         raise PluginError("there is no such file", where=location, remedy="Give `--plugin` a Python file.")
     name = f"{_PREFIX}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
-    code = read_modules(path)
+    sources = read_sources(path)
+    code = {beside: module_code(content) for beside, (_, content) in sources.items()}
     if _loaded.get(name) == code:
         return
-    for beside in _loaded.get(name, ()):
-        module = sys.modules.get(beside)
-        if module is not None and path.parent in Path(str(module.__file__)).parents:
-            del sys.modules[beside]  # so that it is imported again too
+    _find_beside(path.parent)
+    for beside in filter(None, sources):
+        if _is_in(beside, [entry for entry in sys.path if Path(entry).resolve() not in _folders]):
+            continue  # what is installed is imported under this name, not the file
+        if _is_in(beside, [str(folder) for folder in _folders - {path.parent}]):
+            raise PluginError(
+                f"this imports `{beside}`, and the folder of another plugin has a module of that name too",
+                where=location,
+                remedy="Rename one of the two.",
+            )
+        if name in _loaded:
+            sys.modules.pop(beside, None)  # so that it is imported again too
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise PluginError("this is not a Python file", where=location, remedy="Give `--plugin` a file ending in .py.")
@@ -103,6 +119,21 @@ def _home(kind: type[Kinded]) -> str:
         return Path(str(sys.modules[kind.__module__].__file__)).name
     package = kind.__module__.partition(".")[0]
     return "" if package == "ablate" else package
+
+
+def _find_beside(folder: Path) -> None:
+    """Let modules of the folder of a plugin be found, after everything else."""
+    _folders.add(folder)
+    if folder not in (Path(entry).resolve() for entry in sys.path):
+        sys.path.append(str(folder))
+    importlib.invalidate_caches()
+
+
+def _is_in(module: str, folders: list[str]) -> bool:
+    """Whether the first part of a module's name is found in folders, or is built into Python."""
+    top = module.partition(".")[0]
+    found = PathFinder.find_spec(top, folders)
+    return top in sys.builtin_module_names or (found is not None and found.origin is not None)
 
 
 def _check_complete(member: type[Kinded], what: str, location: str) -> None:

@@ -41,6 +41,55 @@ def test_a_module_beside_a_script_is_found_by_its_children(tmp_path: Path, monke
     assert run_child(tmp_path, "import sibling_of_my_mixer; print(sibling_of_my_mixer.VALUE)") == "7"
 
 
+def test_the_module_runs_beside_files_that_have_names_of_modules(tmp_path: Path) -> None:
+    """All but `types` and the few others that Python itself imports before it runs a module."""
+    for name in ("copy", "queue", "numpy", "random", "typing", "json", "typer", "dashboard", "torch/__init__"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the file of the user was imported')")
+    command = [sys.executable, "-m", "ablate", "cost", "pre_ln", "--width", "64", "--heads", "4", "--depth", "2"]
+    done = subprocess.run(command, cwd=tmp_path, env=child_environment(), capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+PLUGIN = """
+import copy, random
+import helper_of_mine
+assert copy.deepcopy([1]) == [1] and random.random() < 1
+print(helper_of_mine.VALUE)
+"""
+
+
+def test_a_plugin_imports_the_modules_beside_it_from_any_folder_in_every_process(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "mixer.py").write_text(PLUGIN)
+    (tmp_path / "mine" / "helper_of_mine.py").write_text("VALUE = 7")
+    for name in ("copy", "random"):
+        (tmp_path / "mine" / f"{name}.py").write_text("raise SystemExit('the file of the user was imported')")
+    code = "from ablate.plugins import load_plugin; load_plugin('mine/mixer.py')"
+    assert run_child(tmp_path, code) == "7"
+
+
+def test_two_plugins_never_share_a_module_by_accident(tmp_path: Path) -> None:
+    for folder in "ab":
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mixer.py").write_text("import helper_of_mine\nprint(helper_of_mine.VALUE)")
+        (tmp_path / folder / "also.py").write_text("import helper_of_mine\nprint(helper_of_mine.VALUE)")
+        (tmp_path / folder / "helper_of_mine.py").write_text(f"VALUE = {folder!r}")
+    code = """
+from ablate.errors import PluginError
+from ablate.plugins import load_plugin
+load_plugin('a/mixer.py')
+load_plugin('a/also.py')
+try:
+    load_plugin('b/mixer.py')
+except PluginError as error:
+    print(error)
+"""
+    first, second, refusal = run_child(tmp_path, code).splitlines()
+    assert (first, second) == ("a", "a")
+    assert "`helper_of_mine`, and the folder of another plugin has a module of that name too" in refusal
+
+
 def test_every_python_process_is_started_by_one_function() -> None:
     """`sys.executable` outside that module would be a process that looks into the working folder."""
     found = []

@@ -71,6 +71,11 @@ def read_modules(file: Path, package: str = "") -> dict[str, ModuleCode]:
         file: The file of the module.
         package: Name of the package that it was imported in, to which its relative imports refer; empty if in none.
     """
+    return dict(sorted((name, module_code(content)) for name, (_, content) in read_sources(file, package).items()))
+
+
+def read_sources(file: Path, package: str = "") -> dict[str, tuple[Path, bytes]]:
+    """The path and the content of each file whose code `read_modules` gives, under the same names."""
     roots = [] if file.parent.name in _LIBRARIES else [(file.parent, "")]
     above = file.parent
     while (above / "__init__.py").is_file():
@@ -78,19 +83,19 @@ def read_modules(file: Path, package: str = "") -> dict[str, ModuleCode]:
     if above != file.parent:
         top = file.relative_to(above).parts[0]
         roots.append((above, top))
-    waiting, modules, read = [("", package, file)], dict[str, ModuleCode](), {file.resolve()}
+    waiting, sources, read = [("", package, file)], dict[str, tuple[Path, bytes]](), {file.resolve()}
     while waiting:
         name, inside, path = waiting.pop()
         with suppress(OSError):
             content = path.read_bytes()
-            modules[name] = module_code(content)
+            sources[name] = path, content
             for imported in _imports(content, inside):
                 for found, where in _files(imported, roots):
                     if where.resolve() not in read:
                         read.add(where.resolve())
                         is_package = where.name == "__init__.py"
                         waiting.append((found, found if is_package else found.rpartition(".")[0], where))
-    return dict(sorted(modules.items()))
+    return sources
 
 
 def read_definitions(kind: type) -> dict[str, ModuleCode]:

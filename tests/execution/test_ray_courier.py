@@ -73,16 +73,21 @@ def test_workers_of_one_node_may_unpack_at_once(tmp_path: Path) -> None:
 
 def test_a_plugin_is_read_from_its_path_or_from_the_copy(tmp_path: Path) -> None:
     here = tmp_path / "mine.py"
-    here.write_text("x = 1")
-    path, content = read_plugin("mine.py")
-    assert (path, content) == (str(here), b"x = 1")
-    assert place_plugin(path, content) == path
-    here.unlink()
-    came = Path(place_plugin(path, content))
-    assert (came.name, came.read_bytes()) == ("mine.py", content)
-    here.write_text("x = 2")  # this machine has another of the same name
-    assert place_plugin(path, content) == str(came)
-    assert [each.name for each in came.parent.iterdir()] == ["mine.py"]
+    here.write_text("import helper, parts.norm")
+    (tmp_path / "parts").mkdir()
+    for name in ("helper.py", "parts/norm.py", "other.py"):
+        (tmp_path / name).write_text(f"x = {name!r}")
+    path, files = read_plugin("mine.py")
+    assert path == str(here)
+    assert files == {name: (tmp_path / name).read_bytes() for name in ("mine.py", "helper.py", "parts/norm.py")}
+    assert place_plugin(path, files) == path
+    (tmp_path / "helper.py").unlink()
+    came = Path(place_plugin(path, files))
+    assert came.name == "mine.py"
+    assert {name: (came.parent / name).read_bytes() for name in files} == files
+    (tmp_path / "helper.py").write_text("x = 2")  # this machine has another of the same name
+    assert place_plugin(path, files) == str(came)
+    assert {each.relative_to(came.parent).as_posix() for each in came.parent.rglob("*.py")} == set(files)
 
 
 def test_a_missing_plugin_is_reported() -> None:

@@ -13,6 +13,7 @@ import sys
 import tarfile
 import tempfile
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import ray
 
 from ablate.errors import PluginError
 from ablate.locations import temporary_folder
+from ablate.spec.source_code import read_sources
 from ablate.tasks.cache import folder_of
 
 if sys.platform == "win32":
@@ -103,29 +105,44 @@ def unpack(packed: bytes, folder: Path) -> None:
         shutil.rmtree(building, ignore_errors=True)
 
 
-def read_plugin(location: str) -> tuple[str, bytes]:
-    """The absolute path of a plugin on the machine of the driver, and its content.
+def read_plugin(location: str) -> tuple[str, dict[str, bytes]]:
+    """The absolute path of a plugin on the machine of the driver, and its files: itself and the modules beside it.
+
+    Returns:
+        The path, and the content of each file by its path below the folder of the plugin.
 
     Raises:
         PluginError: The file cannot be read.
     """
     path = Path(location).resolve()
-    try:
-        return str(path), path.read_bytes()
-    except OSError as error:
-        raise PluginError(
-            "this file cannot be read", where=location, remedy="Give `--plugin` a Python file."
-        ) from error
+    sources = read_sources(path)
+    if "" not in sources:
+        raise PluginError("this file cannot be read", where=location, remedy="Give `--plugin` a Python file.")
+    files = {file: content for file, content in sources.values() if file.is_relative_to(path.parent)}
+    return str(path), {file.relative_to(path.parent).as_posix(): content for file, content in files.items()}
 
 
-def place_plugin(location: str, content: bytes) -> str:
-    """The path of a plugin on this node: its own path if the same file is there, else that of a copy."""
+def place_plugin(location: str, files: Mapping[str, bytes]) -> str:
+    """The path of a plugin on this node: its own path if the same files are there, else that of a copy.
+
+    Args:
+        location: Its path on the machine of the driver.
+        files: The content of each of its files, by its path below the folder of the plugin.
+    """
     path = Path(location)
-    if path.is_file() and path.read_bytes() == content:
+    if all(_holds(path.parent / name, content) for name, content in files.items()):
         return location
-    folder = Path(temporary_folder(), f"ablate-plugins-{_USER}", hashlib.sha256(content).hexdigest())
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
-        file.write(content)
-    os.replace(file.name, folder / path.name)  # atomic; safe when several workers write at once
+    parts = [part for name in sorted(files) for part in (name.encode(), files[name])]
+    digest = hashlib.sha256(b"".join(len(part).to_bytes(8) + part for part in parts)).hexdigest()
+    folder = Path(temporary_folder(), f"ablate-plugins-{_USER}", digest)
+    for name, content in files.items():
+        home = folder / name
+        home.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=home.parent, delete=False) as file:
+            file.write(content)
+        os.replace(file.name, home)  # atomic; safe when several workers write at once
     return str(folder / path.name)
+
+
+def _holds(file: Path, content: bytes) -> bool:
+    return file.is_file() and file.read_bytes() == content

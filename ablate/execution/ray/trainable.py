@@ -66,14 +66,14 @@ class JobTrainable(Trainable):
         Args:
             config: The job, its seat, and its checkpoints from an earlier driver.
             brought: `cache` (the driver's folder of prepared data), `courier` (the handle of the `Courier`), `plugins`
-                (paths and contents), `every` (the interval of checkpoints) and `shard` (whether the processes of a
+                (paths and files), `every` (the interval of checkpoints) and `shard` (whether the processes of a
                 job divide the model among them).
         """
         seat: Seat = config[SEAT]
         keep_printing()
         keep_freed_memory()
         torch.set_num_threads(seat.threads)
-        self._plugins = tuple(place_plugin(path, content) for path, content in brought["plugins"])
+        self._plugins = tuple(place_plugin(path, files) for path, files in brought["plugins"])
         for plugin in self._plugins:
             load_plugin(plugin)
         self._cache = Path(brought["cache"])
