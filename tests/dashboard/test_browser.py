@@ -90,6 +90,9 @@ def test_the_numbers_are_those_of_show_also_in_downloads(page: Page, shown: dict
         if versus:
             assert float(row["difference"]) == pytest.approx(versus["difference"], rel=1e-12)
             assert float(row["diff. ±"]) == pytest.approx((versus["high"] - versus["low"]) / 2, rel=1e-9)
+    for group in shown["answer"]["groups"]:
+        page.wait_for_text(f"{len(group['rows'])} {group['key']}")
+    page.main.get_by_text("Checks: everything that supports or limits the verdicts").click()
     for sentence in shown["answer"]["sentences"]:
         page.wait_for_text(sentence.replace("`", ""))
     assert "set `seeds: {" in " ".join(shown["answer"]["sentences"])
