@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import sysconfig
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -33,6 +34,9 @@ _RAY_SETTINGS = {
 }
 for _name, _value in _RAY_SETTINGS.items():
     os.environ.setdefault(_name, _value)
+# Commands are printed with their path unless a shell finds them by name; tests expect the path wherever they run.
+_SCRIPTS = sysconfig.get_path("scripts")
+os.environ["PATH"] = os.pathsep.join(one for one in os.environ["PATH"].split(os.pathsep) if one != _SCRIPTS)
 # Where this is set, as in many containers, each process of the tests would compile all modules of ablate again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False

@@ -61,10 +61,11 @@ def _live(study: str) -> None:
     study_report = report(study)
     if study_report.record.source:
         st.caption(escape(study_report.record.source))
+    _progress(study_report)
     show_answer(study_report, answer_of(study_report))
     onward(study_report)
     with st.expander("Checks: everything that supports or limits the verdicts", key="checks"):
-        _progress(study_report)
+        _lost(study_report)
         if study_report.caveats:
             caveats = "\n".join(f"- {prose(sentence)}" for sentence in study_report.caveats)
             st.warning(caveats, icon=":material/warning:")
@@ -96,6 +97,10 @@ def _progress(study_report: StudyReport) -> None:
     counts = [f"{study_report.progress[TrialState.FINISHED]} of {study_report.planned} trials finished"]
     counts += [f"{n} {state}" for state, n in study_report.progress.items() if n and state is not TrialState.FINISHED]
     st.caption(", ".join([*counts, *filter(None, [_seeds(study_report)])]))
+
+
+def _lost(study_report: StudyReport) -> None:
+    """The variants that lost trials, and why."""
     diverged = [f"- {prose(_divergence(row))}" for row in study_report.variants if row.diverged]
     if diverged:
         st.warning("\n".join([*diverged[:MOST_TOLD], *_rest(diverged)]), icon=":material/trending_up:")

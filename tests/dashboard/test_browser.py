@@ -95,8 +95,7 @@ def test_the_numbers_are_those_of_show_also_in_downloads(page: Page, shown: dict
     page.main.get_by_text("Checks: everything that supports or limits the verdicts").click()
     for sentence in shown["answer"]["sentences"]:
         page.wait_for_text(sentence.replace("`", ""))
-    assert "set `seeds: {" in " ".join(shown["answer"]["sentences"])
-    assert page.main.locator("code").filter(has_text="seeds: {start: 2").count() == 1
+    page.wait_for_text("No answer yet: no model beats a bigram")
     page.wait_for_text(shown["claims"][0]["sentence"])
     page.wait_for_text("rate=wild diverged with seed 0, 1")
     page.wait_for_text("Answer of the study tiny")
@@ -217,7 +216,7 @@ def test_an_address_survives_reload_and_can_be_shared(page: Page) -> None:
     page.tab.wait_for_url("**singles=true*")
     page.settle()
     address = page.tab.url
-    assert "axis=flops" in address
+    assert "axis=FLOP" in address
     page.clear()
     page.open(address.removeprefix(page.base))
     assert page.tab.get_by_role("radio", name="FLOP").is_checked()
