@@ -371,7 +371,7 @@ def _paired_finding(
     if allowance != NO_ALLOWANCE and _looks(values, margin, expectation, schedule):
         return _Finding("undecided", "; ".join((*allowance.why_low, *allowance.why_high)), evidence)
     edge = min((edge * margin for edge in expectation.edges), key=lambda at: abs((summary.difference or 0.0) - at))
-    further = further_pairs(summary, edge, schedule, results.unit_of(metric))
+    further = further_pairs(summary, edge, schedule, results.unit_of(metric), sense)
     more = {"further_seeds": further.seeds, "chance_of_decision": further.chance}
     return _Finding("undecided", further.reason, evidence | more)
 

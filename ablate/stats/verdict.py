@@ -154,7 +154,8 @@ def judge(
     if baseline_diverged:
         why = f"the baseline diverged at {_seeds(sorted(baseline_diverged))}, and the other seeds alone flatter it"
         allowance += Allowance(low=math.inf, why_low=(why,))
-    word, reason, bound, withheld, further = _compare(worse, margin, schedule, allowance, unit)
+    sense = 1.0 if direction == "minimize" else -1.0
+    word, reason, bound, withheld, further = _compare(worse, margin, schedule, allowance, unit, sense)
     sentence = _sentence(word, reason if withheld else f"{reason}{aside}")
     if worse.is_flat:
         return Verdict(word, sentence, further.seeds)
@@ -242,7 +243,12 @@ class _Compared(NamedTuple):
 
 
 def _compare(
-    worse: PairedDifference, margin: float, schedule: SeedPlan | None, allowance: Allowance, unit: str
+    worse: PairedDifference,
+    margin: float,
+    schedule: SeedPlan | None,
+    allowance: Allowance,
+    unit: str,
+    sense: float,
 ) -> _Compared:
     word, bound = decision(bounds(worse.values, schedule, allowance=allowance), margin)
     if word != "undecided" and bound is not None:
@@ -252,7 +258,7 @@ def _compare(
         if without != "undecided":
             why = "; ".join(allowance.why_low if without == "needed" else allowance.why_high)
             return _Compared("undecided", why, bound, why)
-    further = further_pairs(worse, margin, schedule, unit)
+    further = further_pairs(worse, margin, schedule, unit, sense)
     return _Compared("undecided", further.reason, bound, further=further)
 
 
@@ -265,14 +271,21 @@ def _reason(bound: Bounds, margin: float) -> str:
 
 
 def further_pairs(
-    paired: PairedDifference, tested: float, schedule: SeedPlan | None = None, unit: str = "seed"
+    paired: PairedDifference,
+    tested: float,
+    schedule: SeedPlan | None = None,
+    unit: str = "seed",
+    sense: float = 1.0,
 ) -> Further:
-    """About how many more paired seeds would tell on which side of `tested` the difference lies, with their chance."""
+    """About how many more paired seeds would tell on which side of `tested` the difference lies, with their chance.
+
+    `sense`, 1 or -1, turns the difference into variant minus baseline, as all outputs write it.
+    """
     least = schedule.start if schedule else LEAST_PAIRS
     if paired.n < least or paired.difference is None or paired.sd is None:
         return Further(least - paired.n, f"at least {least} paired {unit}s are required, {paired.n} finished")
     if paired.is_flat:
-        same = f"all {paired.n} differences are {paired.difference + 0.0:g}"  # no -0
+        same = f"all {paired.n} differences are {sense * paired.difference + 0.0:g}"  # no -0
         return Further(reason=f"{same}, and without any spread no test is possible: {_WHY_FLAT}")
     if schedule and paired.n >= schedule.max:
         return Further(reason=f"{paired.n} seeds, the maximum of this study, do not decide")

@@ -253,6 +253,15 @@ def test_an_order_needs_every_pair_and_one_contrary_pair_refutes_it() -> None:
     assert [pair["left"] for pair in refuted.evidence["pairs"]] == ["a", "b"]
 
 
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+@pytest.mark.parametrize("expect", ["better", "worse", "equal"])
+def test_differences_without_spread_have_the_sign_of_the_evidence(direction: str, expect: str) -> None:
+    store = store_with([claim(expect)], {"attention": [2.5] * 3, "he": [2.75] * 3}, direction=direction)
+    told = only(store)
+    assert told.evidence["difference"] == 0.25
+    assert told.sentence.startswith("undecided: all 3 differences are 0.25, and")
+
+
 def trend_store(slope: float, noise: float, seeds: int = 4, expect: str = "grows", stream: int = 6) -> FakeStore:
     """Gaps of 0.1 + slope for each doubling of the context from 64; the baseline of both sides varies by seed."""
     rng = np.random.default_rng(stream)
