@@ -43,6 +43,7 @@ from benchmarks.forked_process import exit_as_program
 from benchmarks.hostile_cases import LINES, TINY, Case, around, cases
 from benchmarks.hostile_configurations import FAULTS, walk
 from benchmarks.hostile_printing import NAMED, printing_cases
+from benchmarks.hostile_surroundings import surrounding_cases
 from benchmarks.scheduling import scheduled, told
 
 SECONDS = 10.0
@@ -52,7 +53,7 @@ CONFIGURATIONS = 100
 QUICK_SECONDS = 110.0
 _TOGETHER = 250
 """Cases that are drawn from one seed; the next are drawn from the next seed."""
-OTHERS = ((printing_cases, NAMED),)
+OTHERS = ((printing_cases, NAMED), (surrounding_cases, TINY))
 """Further cases, each with the space whose study their store holds."""
 _ALLOWED = {0, 2}
 _VERDICTS = {"claims": {1}, "diff": {1}}
@@ -184,6 +185,7 @@ def _call(case: Case, work: Path, folder: Path) -> None:
     for number, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT), number)
     os.environ["ABLATE_CACHE"] = str(folder / "cache")
+    case.surroundings.apply(case.arguments)
     case.streams.apply()
     sys.argv = ["ablate", *case.arguments]
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -55,20 +56,55 @@ class Streams:
 
 
 @dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a call finds besides its files.
+
+    Attributes:
+        variables: Environment variables, None to unset one. Without HOME the user has no entry in the list of users.
+        in_new_process: Whether to run `python -m ablate` anew, without the modules that this process has imported.
+    """
+
+    variables: tuple[tuple[str, str | None], ...] = ()
+    in_new_process: bool = False
+
+    def apply(self, arguments: tuple[str, ...]) -> None:
+        """In the process of the call: make them so; does not return if that becomes a new one."""
+        for name, value in self.variables:
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+        if self.variables and "HOME" not in os.environ and sys.platform != "win32":
+            import pwd
+
+            pwd.getpwuid = _unknown
+        if self.variables:
+            tempfile.tempdir = None  # looked up again
+        if self.in_new_process:
+            os.execv(sys.executable, [sys.executable, "-m", "ablate", *arguments])
+
+
+def _unknown(uid: int) -> Any:
+    raise KeyError(uid)
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
     """One call of the command line.
 
     Attributes:
-        kind: What was changed: `space`, `block`, `claim`, `text`, `store`, `data`, `line`, `name` or `stream`.
+        kind: What was changed: `space`, `block`, `claim`, `text`, `store`, `data`, `line`, `name`, `stream`,
+            `shadow`, `home` or `path`.
         arguments: Of the command line.
         files: Name below the working folder to content.
         streams: Its standard streams.
+        surroundings: What else it finds.
     """
 
     kind: str
     arguments: tuple[str, ...]
     files: dict[str, bytes] = field(default_factory=dict)
     streams: Streams = Streams()
+    surroundings: Surroundings = Surroundings()
 
 
 _ODD_TEXTS = [

@@ -129,3 +129,10 @@ def test_the_memory_of_the_machine_counts_if_it_is_less(monkeypatch: pytest.Monk
     assert available_memory() == 7
     monkeypatch.setattr(machine, "memory_left", lambda: 2**60)
     assert available_memory() < 2**60
+
+
+def test_only_one_module_asks_for_the_memory_of_the_machine() -> None:
+    """Elsewhere the limit of a container would be forgotten."""
+    package = Path(machine.__file__).parent
+    asking = [file.name for file in package.rglob("*.py") if "virtual_memory" in file.read_text(encoding="utf-8")]
+    assert asking == ["machine.py"]

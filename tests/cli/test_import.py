@@ -215,7 +215,7 @@ def test_memory_for_single_precision_alone(
     """The bound then follows from how much rounding moves the logits of `transformers`."""
     from ablate.trained.hugging_face import check
 
-    monkeypatch.setattr(check.psutil, "virtual_memory", lambda: type("Memory", (), {"available": 0}))
+    monkeypatch.setattr(check, "available_memory", lambda: 0)
     code, out = run(capsys, str(gpt2), "--out", str(tmp_path / "model.yaml"))
     assert code == 0
     assert "in single precision" in " ".join(out.split())

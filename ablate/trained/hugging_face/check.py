@@ -15,12 +15,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import psutil
 import torch
 from torch import Tensor
 
 from ablate.errors import DataError
 from ablate.extras import require
+from ablate.machine import available_memory
 from ablate.nn.model.build import build_model, model_cost
 from ablate.trained.hugging_face.checkpoint import Imported, load_tensors, read_tensors
 
@@ -70,7 +70,7 @@ def compare(folder: Path, imported: Imported) -> Compared:
         "transformers", "comparing logits with those of transformers (unless `--no-check` says not to)", where="import"
     )
     length = _length(imported)
-    double = _bytes_in_double(imported, length) < psutil.virtual_memory().available
+    double = _bytes_in_double(imported, length) < available_memory()
     dtype = torch.float64 if double else torch.float32
     with torch.no_grad(), in_double(*_modules(imported)) if double else _as_it_is():
         ours = build_model(imported.spec, vocabulary=imported.vocabulary, context=imported.context, seeds=[0]).to(dtype)
