@@ -32,6 +32,12 @@ def typed_path(text: str | Path, refused: type[AblateError] = AblateError) -> Pa
         ) from None
     try:
         path.stat()
+    except UnicodeEncodeError as error:
+        raise refused(
+            f"file names of this locale are {error.encoding} and cannot hold {str(path)[error.start]!r}",
+            where=ascii(str(text)),
+            remedy="Set LC_ALL to a UTF-8 locale such as C.UTF-8, or PYTHONUTF8=1.",
+        ) from None
     except ValueError:
         raise refused("a path holds no NUL character", where=repr(str(text)), remedy="Take it out.") from None
     except OSError as error:

@@ -107,6 +107,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "trained": {
         "errors",
+        "machine",
         "extras",
         "locations",
         "spec",

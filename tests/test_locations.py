@@ -13,7 +13,7 @@ import pytest
 
 from ablate.errors import AblateError
 from ablate.launching import child_environment, python_command
-from ablate.locations import cache_folder, temporary_folder
+from ablate.locations import cache_folder, temporary_folder, typed_path
 
 SPACE = Path(__file__).parent.parent / "spaces" / "simplify_block.yaml"
 HOMELESS = """
@@ -77,6 +77,16 @@ def test_commands_of_a_user_without_a_home_end_with_one_sentence(tmp_path: Path,
     assert done.returncode == 2, done.stderr
     assert "ABLATE_CACHE" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_path_that_the_locale_cannot_hold_is_told_from_one_with_a_nul(tmp_path: Path) -> None:
+    code = "from ablate.locations import typed_path; typed_path('gr\\u00f6\\u00dfe')"
+    kept = child_environment({"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
+    done = subprocess.run(python_command("-c", code), cwd=tmp_path, env=kept, capture_output=True, text=True)
+    assert "file names of this locale are ascii" in done.stderr
+    assert "PYTHONUTF8=1" in done.stderr
+    with pytest.raises(AblateError, match="NUL"):
+        typed_path("a\0b")
 
 
 def test_a_long_path_for_sockets_is_told_from_a_cluster_that_is_not_there() -> None:
