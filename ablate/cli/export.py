@@ -69,7 +69,7 @@ def _to_hugging_face(trial: str, folder: Path, store: str, cache: Path | None, p
     from ablate.store import open_store
     from ablate.trained.hugging_face.export import write_folder
 
-    trained = load_trial(trial, store, cache, plugin, accept_changed_code=False)
+    trained = load_trial(trial, store, cache, plugin, accept_changed_code=None)
     shape, spec = trained.task.shape, trained.variant.model
     sizes = {"vocabulary": shape.vocabulary, "context": shape.context}
     written = write_folder(folder, spec, trained.model, trained.task.codec(), **sizes)

@@ -107,7 +107,7 @@ def existing_store(location: str) -> Iterator[Store | None]:
 
 
 def load_trial(
-    trial: str, store: str, cache: Path | None, plugins: list[str] | None, *, accept_changed_code: bool
+    trial: str, store: str, cache: Path | None, plugins: list[str] | None, *, accept_changed_code: bool | None
 ) -> Trained:
     """Load the weights that a trial ended with."""
     load_plugins(plugins)

@@ -41,7 +41,7 @@ class Trained:
 
 
 def load_trained(
-    folder: Path, trial: str, cache: Path, say: Callable[[str], None], *, accept_changed_code: bool = False
+    folder: Path, trial: str, cache: Path, say: Callable[[str], None], *, accept_changed_code: bool | None = False
 ) -> Trained:
     """Build the model of a trial and give it its final weights.
 
@@ -50,7 +50,7 @@ def load_trained(
         trial: The key of a trial, or the first characters of it.
         cache: Folder of prepared data: the task's tokenizer is there.
         say: Receives progress if the data must be prepared again, and a warning if the code has changed.
-        accept_changed_code: Whether its kinds may have changed since it was trained.
+        accept_changed_code: Whether its kinds may have changed since it was trained; None: they never may.
 
     Raises:
         NotFoundError: No weights of such a trial are kept.

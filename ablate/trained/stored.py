@@ -32,7 +32,7 @@ def stored_variant(plain: Any, where: str, *, homes: Mapping[str, str], trained_
         raise _unreadable(error, where, homes, trained_with) from None
 
 
-def check_code(now: Code, trained_by: Code, where: str, say: Callable[[str], None], *, accept: bool) -> None:
+def check_code(now: Code, trained_by: Code, where: str, say: Callable[[str], None], *, accept: bool | None) -> None:
     """Refuse what a trial left if the code of its kinds has changed; say so if that is accepted or not known.
 
     Args:
@@ -40,7 +40,7 @@ def check_code(now: Code, trained_by: Code, where: str, say: Callable[[str], Non
         trained_by: The code that trained the trial.
         where: Names the trial in messages.
         say: Receives a warning.
-        accept: Whether the code may have changed.
+        accept: Whether the code may have changed; None if it never may, as for what is published.
 
     Raises:
         PluginError: The code has changed.
@@ -53,7 +53,9 @@ def check_code(now: Code, trained_by: Code, where: str, say: Callable[[str], Non
         raise PluginError(
             f"the code is not that with which the trial was trained: {'; '.join(texts)}",
             where=where,
-            remedy="Bring back the file as it was. --accept-changed-code takes the code as it is now.",
+            remedy="Bring back the file as it was."
+            if accept is None
+            else "Bring back the file as it was. --accept-changed-code takes the code as it is now.",
         )
     known = "another version of" if trained_by.identity else "a version that was not recorded of"
     say(f"{where} was trained with {known} {'; '.join(texts)}")

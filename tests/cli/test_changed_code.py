@@ -105,6 +105,9 @@ def test_a_study_with_an_edited_mixer(edits: Edits) -> None:
     refused = edits.run("generate", min(first))
     assert (refused.code, "--accept-changed-code takes the code as it is now" in refused.err) == (2, True)
 
+    refused = edits.run("export", min(first), "--hf", "published")
+    assert (refused.code, refused.err.endswith("Bring back the file as it was.")) == (2, True), refused.err
+
     result, told = edits.study("--accept-changed-code")
     assert (result["trained"], result["reused"]) == (0, 4)
     assert f"2 trials were trained with {CHANGED}: they are reused" in told
