@@ -135,7 +135,7 @@ def test_a_terminal_that_closes_loses_nothing(place: Workplace, hung_up: bool) -
     def shows_a_trial_and_has_finished_one() -> bool:
         with suppress(BlockingIOError):
             shown.extend(os.read(ours, 4096))
-        return b"seed" in shown and bool(place.trials("finished"))
+        return b"step" in shown and bool(place.trials("finished"))
 
     eventually(shows_a_trial_and_has_finished_one)
     kept = place.trials("finished")
