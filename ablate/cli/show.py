@@ -38,11 +38,12 @@ def show(
     if trials:
         show_trials(store, study, json_=json_)
         return
+    picture = None if svg is None else picture_file("--svg", svg)
     report, most = read(store, study), None if all_ else MOST_ROWS
-    if svg is not None:
+    if picture is not None:
         from ablate.render.drawing.svg import write_svg
 
-        write_svg(picture_file("--svg", svg), answer_svg(answer_of(report)))
+        write_svg(picture, answer_svg(answer_of(report)))
     console = make_console()
     if why is not None:
         explained = why_of(report, why)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import pytest
 
+from ablate import extras
 from ablate.cli.cluster_options import refuse_without_cluster, with_options
-from ablate.errors import EngineError
+from ablate.errors import EngineError, MissingPackageError
 from ablate.execution.choose import EngineOptions, make_engine
 from ablate.spec.resources import ResourcesSpec
 
@@ -66,9 +66,9 @@ def test_an_unknown_engine(tmp_path: Any) -> None:
 
 
 def test_without_ray_the_option_says_how_to_install_it(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "ray" else found(name, *more))
-    with pytest.raises(EngineError, match=r"not installed.*pip install 'ablate-blocks\[ray\]'"):
+    found = extras.find_spec
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "ray" else found(name))
+    with pytest.raises(MissingPackageError, match=r"not installed.*pip install 'ablate-blocks\[ray\]'"):
         make_engine("ray", EngineOptions(tmp_path))
 
 

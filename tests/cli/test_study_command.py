@@ -79,7 +79,7 @@ def test_a_study_prints_its_progress_and_its_answer_with_commands_that_work(done
         assert re.fullmatch(r"\d/9  (baseline|values=identity|norm=none) +seed [012]  val_loss \d\.\d{4} .* s.*", line)
     answer = finished.out[finished.out.index("Does a tiny model need its maps?") :]
     assert "No answer yet: no model beats a bigram" in answer
-    more = re.search(r"^MORE +\S*ablate (show tiny) ", answer, re.MULTILINE)
+    more = re.search(r"^MORE +\S*ablate (show tiny)\b", answer, re.MULTILINE)
     assert more is not None
     shown = place.call("show", "tiny")
     assert (shown.code, shown.err) == (0, "")
