@@ -253,8 +253,13 @@ def test_a_knock_out_pairs_the_validation_windows(here: Path) -> None:
             low, high = theirs.confidence_interval
             assert row.difference.difference == pytest.approx(gaps.mean())
             spread = 0.05 * (high - low)  # two samples of resamples
-            assert row.difference.low == pytest.approx(low, abs=spread)
-            assert row.difference.high == pytest.approx(high, abs=spread)
+            ours = row.difference
+            assert ours.low is not None
+            assert ours.high is not None
+            # The wider of t and the bootstrap, and wider still where the windows have a long tail.
+            assert ours.low <= low + spread
+            assert ours.high >= high - spread
+            assert ours.high - ours.low <= 1.5 * (high - low)
             assert "seed" not in row.verdict_sentence
         assert any(sentence.startswith("Nothing was trained: each comparison pairs") for sentence in report.answer)
 

@@ -229,6 +229,12 @@ BROKEN: dict[str, tuple[Contract[Any, Any], Kinded, str, Patch]] = {
         "batch_encoding_equals_single",
         (ByteTokenizer, "encode_all", lambda self, texts: iter([np.zeros(1, dtype=np.int64)])),
     ),
+    "a prefix that only the beginning of a text has": (
+        tokenizer.CONTRACT,
+        BytesSpec(),
+        "divides_texts_where_it_says",
+        (ByteTokenizer, "encode_all", lambda self, texts: (np.array([0, *text.encode()]) for text in texts)),
+    ),
     "a lossy decoder": (
         tokenizer.CONTRACT,
         BytesSpec(),
