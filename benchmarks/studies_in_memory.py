@@ -17,8 +17,8 @@ from ablate.store.records import (
     DesignTraits,
     PlannedTrial,
     Recording,
+    SpeedTiming,
     StudyRecord,
-    Timing,
     TrialRecord,
     TrialState,
     VariantRecord,
@@ -68,7 +68,7 @@ class MemoryStore:
         """None."""
         return {}
 
-    def timings(self, keys: Sequence[str]) -> dict[str, tuple[Timing, ...]]:
+    def timings(self, keys: Sequence[str]) -> dict[str, tuple[SpeedTiming, ...]]:
         """None."""
         return {}
 

@@ -13,8 +13,8 @@ from ablate.store.records import (
     CurvePoint,
     PlannedTrial,
     Recording,
+    SpeedTiming,
     StudyRecord,
-    Timing,
     TrialRecord,
     TrialState,
     VariantRecord,
@@ -31,7 +31,7 @@ class FakeStore:
     trial_records: dict[str, TrialRecord] = field(default_factory=dict)
     curve_points: dict[str, tuple[CurvePoint, ...]] = field(default_factory=dict)
     recorded: dict[str, tuple[Recording, ...]] = field(default_factory=dict)
-    timed: dict[str, tuple[Timing, ...]] = field(default_factory=dict)
+    timed: dict[str, tuple[SpeedTiming, ...]] = field(default_factory=dict)
 
     def study(self, name: str) -> StudyRecord:
         if name != self.record.name:
@@ -58,13 +58,13 @@ class FakeStore:
     def recordings(self, key: str) -> tuple[Recording, ...]:
         return self.recorded.get(key, ())
 
-    def timings(self, keys: Sequence[str]) -> dict[str, tuple[Timing, ...]]:
+    def timings(self, keys: Sequence[str]) -> dict[str, tuple[SpeedTiming, ...]]:
         return {key: self.timed[key] for key in keys if key in self.timed}
 
     def time(self, variant: str, rates: Sequence[float], baseline_rates: Sequence[float]) -> None:
         """Time a variant beside the baseline, in rounds; its trial of seed 0 must be there."""
         beside = f"hash of {self.record.baseline}"
-        self.timed[f"{variant}/0"] = (Timing(beside, tuple(rates), tuple(baseline_rates), "cpu"),)
+        self.timed[f"{variant}/0"] = (SpeedTiming(beside, tuple(rates), tuple(baseline_rates), "cpu"),)
 
     def add(
         self,

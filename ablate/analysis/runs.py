@@ -14,8 +14,8 @@ from ablate.store.records import (
     WINDOWS,
     CurvePoint,
     Recording,
+    SpeedTiming,
     StudyRecord,
-    Timing,
     TrialRecord,
     TrialState,
     VariantRecord,
@@ -40,7 +40,7 @@ class StudyReader(Protocol):
     def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
         """The curves of the trials that exist, by key, in the order of their steps."""
 
-    def timings(self, keys: Sequence[str]) -> dict[str, tuple[Timing, ...]]:
+    def timings(self, keys: Sequence[str]) -> dict[str, tuple[SpeedTiming, ...]]:
         """How fast the variants of trials train, by key, as far as they were timed."""
 
     def evaluations(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:

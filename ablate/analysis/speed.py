@@ -9,13 +9,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from ablate.stats import Interval, mean_interval
-from ablate.store.records import Timing
+from ablate.store.records import SpeedTiming
 
 UNTIMED = "no variant was timed; `ablate study {study} --stored --time` does"
 """Why a quantity that is timed is not known."""
 
 
-def rates_of(timings: Mapping[str, Timing], baseline: str) -> dict[str, dict[int, float]]:
+def rates_of(timings: Mapping[str, SpeedTiming], baseline: str) -> dict[str, dict[int, float]]:
     """Training tokens a second of each variant in each round, as if the baseline had its mean rate in every round.
 
     So the load of the machine, which meets both sides of a round, is taken out.

@@ -15,8 +15,8 @@ from ablate.store.records import (
     CurvePoint,
     PlannedTrial,
     Recording,
+    SpeedTiming,
     StudyRecord,
-    Timing,
     TrialRecord,
     TrialState,
     VariantRecord,
@@ -116,7 +116,7 @@ class _Sample:
         """None."""
         return ()
 
-    def timings(self, keys: Sequence[str]) -> dict[str, tuple[Timing, ...]]:
+    def timings(self, keys: Sequence[str]) -> dict[str, tuple[SpeedTiming, ...]]:
         """None: nothing was timed."""
         return {}
 

@@ -16,8 +16,8 @@ from ablate.store.records import (
     DesignTraits,
     Environment,
     PlannedTrial,
+    SpeedTiming,
     StudyDraft,
-    Timing,
     TrialOutcome,
     TrialRecord,
     TrialState,
@@ -187,7 +187,7 @@ class Ledger:
         timings = self._store.timings([trial.key for trial in trials])
         return {key for key, known in timings.items() if any(one.baseline == baseline.hash for one in known)}
 
-    def record_timing(self, trial: Trial, timing: Timing) -> None:
+    def record_timing(self, trial: Trial, timing: SpeedTiming) -> None:
         """Write how fast the variant of a finished trial trains."""
         self._store.record_timing(trial.key, timing)
 

@@ -18,7 +18,7 @@ from ablate.execution.study_run import StudyRun
 from ablate.planning.planned import Trial, Variant
 from ablate.roles import TrialRole
 from ablate.spec.variant import VariantSpec
-from ablate.store.records import Timing, TrialState
+from ablate.store.records import SpeedTiming, TrialState
 from ablate.tasks.base import Task
 from ablate.training.members import Member
 from ablate.training.pack import Pack
@@ -58,7 +58,7 @@ def time_side_by_side(
     open_task: Callable[[VariantSpec], Task],
     bench: Bench,
     goes_on: Callable[[], bool] = lambda: True,
-) -> Timing | None:
+) -> SpeedTiming | None:
     """The training rates of a variant and of the baseline, from rounds of steps that alternate between them.
 
     Args:
@@ -82,7 +82,7 @@ def time_side_by_side(
                 rates[place].append(sides[place].tokens / took)
                 spent += took
             rounds += 1
-    return Timing(baseline.hash, tuple(rates[0]), tuple(rates[1]), bench.description)
+    return SpeedTiming(baseline.hash, tuple(rates[0]), tuple(rates[1]), bench.description)
 
 
 def time_study(run: StudyRun, baseline: Variant, bench: Bench, goes_on: Callable[[], bool]) -> None:

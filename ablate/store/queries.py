@@ -22,9 +22,9 @@ from ablate.store.records import (
     PlannedTrial,
     Recording,
     SharedTrials,
+    SpeedTiming,
     StudyRecord,
     StudySummary,
-    Timing,
     TrialRecord,
     TrialState,
     VariantRecord,
@@ -225,7 +225,7 @@ def recordings_of(connection: Connection, key: str) -> tuple[Recording, ...]:
     return tuple(Recording(*row) for row in connection.execute(query.order_by(recordings.c.step)))
 
 
-def timings_of_keys(connection: Connection, keys: Sequence[str]) -> Iterator[tuple[str, tuple[Timing, ...]]]:
+def timings_of_keys(connection: Connection, keys: Sequence[str]) -> Iterator[tuple[str, tuple[SpeedTiming, ...]]]:
     """Key to the timings of a trial's variant, one for each baseline."""
     rows = chunked(
         connection,
@@ -238,7 +238,7 @@ def timings_of_keys(connection: Connection, keys: Sequence[str]) -> Iterator[tup
         yield (
             key,
             tuple(
-                Timing(baseline, tuple(one["rates"]), tuple(one["baseline_rates"]), one["device"])
+                SpeedTiming(baseline, tuple(one["rates"]), tuple(one["baseline_rates"]), one["device"])
                 for baseline, one in content.items()
             ),
         )

@@ -17,9 +17,9 @@ from ablate.store.records import (
     CurvePoint,
     Recording,
     SettledTrial,
+    SpeedTiming,
     StudyRecord,
     StudySummary,
-    Timing,
     TrialRecord,
     VariantRecord,
 )
@@ -187,7 +187,7 @@ class StoreReader:
         with self._database.reading() as connection:
             return queries.recordings_of(connection, key)
 
-    def timings(self, keys: Sequence[str]) -> dict[str, tuple[Timing, ...]]:
+    def timings(self, keys: Sequence[str]) -> dict[str, tuple[SpeedTiming, ...]]:
         """How fast the variants of these trials train, by key, one for each baseline; those without are left out."""
         keys = _keys("Store.timings", keys)
         with self._database.reading() as connection:

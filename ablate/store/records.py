@@ -269,7 +269,7 @@ class Recording:
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class SpeedTiming:
     """How fast a variant trains beside a baseline: rounds in which a few steps of each were run in turns.
 
     Attributes:

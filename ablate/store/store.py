@@ -22,9 +22,9 @@ from ablate.store.records import (
     Declaration,
     Environment,
     PlannedTrial,
+    SpeedTiming,
     StudyDraft,
     StudyRecord,
-    Timing,
     TrialOutcome,
     TrialState,
     VariantRecord,
@@ -298,7 +298,7 @@ class Store(StoreReader):
                 raise NotFoundError("no trial with this key has finished", where=self.where, got=repr(key))
             connection.execute(trials.update().where(finished).values(metrics={**known, **metrics}))
 
-    def record_timing(self, key: str, timing: Timing) -> None:
+    def record_timing(self, key: str, timing: SpeedTiming) -> None:
         """Store how fast the variant of a finished trial trains; an earlier timing beside the same baseline goes.
 
         Args:

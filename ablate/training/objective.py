@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ablate.nn.model.chunks import chunked_logits, sum_of_chunks
 from ablate.nn.model.stack import TokenHead
-from ablate.nn.pack import Batchwise, Scored, add_loss, auxiliary_losses, recomputing, scoring
+from ablate.nn.pack import Batchwise, ScoredOutputs, add_loss, auxiliary_losses, recomputing, scoring
 from ablate.nn.pack.parts import Parts, in_parts
 from ablate.spec.training import TrainingSpec
 from ablate.tasks.base import Task
@@ -134,7 +134,9 @@ class Objective:
         sum(others, loss).sum().backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
-    def _scored(self, model: nn.Module, part: Batch, batch: Batch, share: float) -> tuple[Scored | None, Scored | None]:
+    def _scored(
+        self, model: nn.Module, part: Batch, batch: Batch, share: float
+    ) -> tuple[ScoredOutputs | None, ScoredOutputs | None]:
         """The arguments of `scoring`, if the model adds losses over its outputs."""
         if not isinstance(model, TokenHead) or not (model.spec.z_loss or model.spec.multi_token):
             return None, None
@@ -142,8 +144,8 @@ class Objective:
         if mask is None or whole is None or mask.dtype != torch.bool:
             return None, None
         if model.spec.multi_token is not None:
-            followed = Scored(_followed(mask, part), _followed(whole, batch), share)
-        return Scored(mask, whole, share), followed
+            followed = ScoredOutputs(_followed(mask, part), _followed(whole, batch), share)
+        return ScoredOutputs(mask, whole, share), followed
 
     def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         """Logits, or features [K, B, T, D] if logits are computed in chunks."""
@@ -154,7 +156,7 @@ class Objective:
             outputs: Tensor = self._task.outputs(model, batch)
         return outputs
 
-    def _loss(self, model: nn.Module, outputs: Tensor, batch: Batch, scored: Scored | None) -> Tensor:
+    def _loss(self, model: nn.Module, outputs: Tensor, batch: Batch, scored: ScoredOutputs | None) -> Tensor:
         """The loss of the task, [K]; the loss of the size of the logits is added in chunks too."""
         chunk = self._training.loss_chunk
         if chunk is None:

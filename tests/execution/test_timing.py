@@ -14,7 +14,7 @@ from ablate.execution.driver import run_study
 from ablate.execution.timing import LEAST_ROUNDS, Bench, time_side_by_side
 from ablate.planning.plan import make_plan
 from ablate.store import Store, open_store
-from ablate.store.records import Timing
+from ablate.store.records import SpeedTiming
 from ablate.training.pack import Pack
 
 BENCH = Bench(torch.device("cpu"), 1, "cpu", seconds=0.0)
@@ -75,7 +75,7 @@ def test_a_study_times_its_variants_after_its_trials_and_once(tmp_path: Path, mo
         assert all(row.relative_speed is not None and row.relative_speed.low is not None for row in others)
         (key, *_) = first
         assert all(one.step >= 0 for one in store.recordings(key)), "a timing is no recording of the trial"
-        beside = Timing("another baseline", (1.0,), (2.0,), "cpu")
+        beside = SpeedTiming("another baseline", (1.0,), (2.0,), "cpu")
         store.record_timing(key, beside)
         assert set(store.timings([key])[key]) >= {beside}
         assert len(store.timings([key])[key]) == 2

@@ -17,7 +17,7 @@ from store_samples import HERE, as_record, begin, curve, digest, draft, outcome,
 from ablate.errors import NotFoundError
 from ablate.store import Store, TrialState, open_store
 from ablate.store.migrations import SCHEMA_VERSION, upgrade
-from ablate.store.records import Declaration, Mark, SharedTrials, Timing
+from ablate.store.records import Declaration, Mark, SharedTrials, SpeedTiming
 from ablate.store.tables import curves, environments, metadata
 
 
@@ -121,7 +121,7 @@ def test_a_timing_beside_a_baseline_replaces_that_beside_the_same_and_is_no_reco
     begin(store)
     ended = outcome("no_norm", 1)
     key = ended.key
-    timing = Timing(digest("baseline"), (101.25, 99.0), (50.0, 51.5), "cpu: this one")
+    timing = SpeedTiming(digest("baseline"), (101.25, 99.0), (50.0, 51.5), "cpu: this one")
     with pytest.raises(NotFoundError):
         store.record_timing(key, timing)
     assert store.record_outcome(ended, HERE)

@@ -16,7 +16,7 @@ from ablate.nn.pack.attention_maps import (
 )
 from ablate.nn.pack.auxiliary import add_loss, auxiliary_losses, collects_losses
 from ablate.nn.pack.counted import (
-    Scored,
+    ScoredOutputs,
     counting,
     mean_of_scored,
     real_mask,
@@ -71,7 +71,7 @@ __all__ = [
     "RMSNorm",
     "ReparametrisedSpec",
     "Residual",
-    "Scored",
+    "ScoredOutputs",
     "Shared",
     "Sharing",
     "ShortConvolution",

@@ -20,7 +20,7 @@ from ablate.nn.pack.documents import numbers_documents
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoredOutputs:
     """The outputs of a model that the loss of its task reads.
 
     Attributes:
@@ -41,9 +41,9 @@ class Scored:
         """
         return self.whole.flatten(1).sum(1).clamp(min=1) * self.share
 
-    def slice(self, first: int) -> Scored:
+    def slice(self, first: int) -> ScoredOutputs:
         """The outputs from position `first` on."""
-        return Scored(self.mask[:, :, first:], self.whole[:, :, first:], self.share)
+        return ScoredOutputs(self.mask[:, :, first:], self.whole[:, :, first:], self.share)
 
     def mean(self, values: Tensor) -> Tensor:
         """The mean over the scored outputs, [K], of values in the shape of the mask; in a part, see `count`."""
@@ -51,7 +51,7 @@ class Scored:
 
 
 _real: ContextVar[Tensor | None] = ContextVar("real", default=None)
-_scored: ContextVar[tuple[Scored | None, Scored | None]] = ContextVar("scored", default=(None, None))
+_scored: ContextVar[tuple[ScoredOutputs | None, ScoredOutputs | None]] = ContextVar("scored", default=(None, None))
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def real_mask() -> Tensor | None:
 
 
 @contextmanager
-def scoring(scored: Scored | None, followed: Scored | None = None) -> Iterator[None]:
+def scoring(scored: ScoredOutputs | None, followed: ScoredOutputs | None = None) -> Iterator[None]:
     """Context manager: only these outputs of a model count in the body; None: those of real tokens.
 
     Args:
@@ -89,13 +89,13 @@ def scoring(scored: Scored | None, followed: Scored | None = None) -> Iterator[N
         _scored.reset(token)
 
 
-def scored_outputs() -> Scored | None:
+def scored_outputs() -> ScoredOutputs | None:
     """The outputs that the loss of the task reads; those of real tokens if it does not say; None for all."""
     (scored, _), real = _scored.get(), _real.get()
-    return Scored(real, real) if scored is None and real is not None else scored
+    return ScoredOutputs(real, real) if scored is None and real is not None else scored
 
 
-def scored_targets(ahead: int) -> Scored | None:
+def scored_targets(ahead: int) -> ScoredOutputs | None:
     """For the first T - `ahead` positions, whether the token so many positions later is one that a model learns.
 
     It is if it is real and the loss of the task reads the output before it; if the task does not say, if it is real.
@@ -104,9 +104,9 @@ def scored_targets(ahead: int) -> Scored | None:
     (_, followed), real = _scored.get(), _real.get()
     if followed is not None:
         return followed.slice(ahead - 1)
-    return None if real is None else Scored(real, real).slice(ahead)
+    return None if real is None else ScoredOutputs(real, real).slice(ahead)
 
 
-def mean_of_scored(values: Tensor, scored: Scored | None) -> Tensor:
+def mean_of_scored(values: Tensor, scored: ScoredOutputs | None) -> Tensor:
     """The mean of values [K, B, T] over the scored outputs, or over all, [K]."""
     return values.flatten(1).mean(1) if scored is None else scored.mean(values)
