@@ -202,7 +202,7 @@ def invariants(plain: dict[str, Any]) -> list[str]:
 
 def test_switches_are_added_extended_and_removed(app: AppTest, tmp_path: Path) -> None:
     plain = start_from(app, "the template")
-    assert variants(app) == 5
+    assert variants(app) == 6
     for path, value in (("block.norm", None), ("block.mlp.ratio", 2.0)):
         control(app, "switch").set_value("norm")
         control(app, "setting").set_value("none")
@@ -216,7 +216,7 @@ def test_switches_are_added_extended_and_removed(app: AppTest, tmp_path: Path) -
     found = draft(app)["switches"]["norm"]
     setting = {"block.norm": {"kind": "none"}, "block.mlp.ratio": 2, "removes": "the normalisation"}
     assert found == {"kept": {}, "none": setting}
-    assert variants(app) == 6
+    assert variants(app) == 7
     assert read(app, tmp_path).resolve({"norm": "none"}).model.block.norm.kind == "none"
     assert read(app, tmp_path).model_dump()["switches"]["norm"]["none"]["removes"] == "the normalisation"
     next(one for one in app.button if str(one.key).endswith("remove.values")).click().run()
