@@ -81,7 +81,7 @@ def test_every_sentence_about_versions_is_true() -> None:
             assert version == bounds[canonicalize_name(name)], f"{page}: {name} {version}"
 
 
-def test_the_pages_that_a_newcomer_reads_name_the_versions() -> None:
+def test_the_first_pages_name_the_versions() -> None:
     for name in ("README.md", "CONTRIBUTING.md", "docs/get-started.md", "docs/decisions/0030-dependencies.md"):
         text = (ROOT / name).read_text(encoding="utf-8")
         assert re.search(rf"Python(?: \|)? {PYTHONS[0]} to {PYTHONS[-1]}", text), name

@@ -14,7 +14,7 @@ from ablate.store.records import StudyRecord
 
 
 def confirming(record: StudyRecord) -> StudyRecord:
-    """A study with the trials that confirm in place of those that choose, and their seeds in place of its seeds.
+    """A study with its confirming trials and seeds instead of those that choose.
 
     So fresh seeds that are added when some have been seen spend error as others do (`ablate.analysis.runs`).
     """
