@@ -59,7 +59,7 @@ def _evidence(report: StudyReport) -> TrustLine:
     if pairs:
         fewest, most = min(pairs), max(pairs)
         said.append(f"{fewest if fewest == most else f'{fewest} to {most}'} paired {report.unit}s")
-    if report.tuning is not None:
+    if report.tuning is not None and all(tuned.values is not None for tuned in report.tuning.of.values()):
         paths = [path.rpartition(".")[2] for path in report.tuning.grid]
         said.append(f"{listed(paths)} tuned for every variant")
     if report.matching.path is not None:
