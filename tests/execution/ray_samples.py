@@ -66,7 +66,7 @@ POPULATION: dict[str, Any] = {
         "seeds": 1,
         "ranges": {"training.optimizer.lr": [1e-6, 1e-1]},
     },
-    "training": {**SPACE["training"], "steps": 60, "evaluations": 6},
+    "training": {**SPACE["training"], "steps": 100, "evaluations": 10},
 }
 
 

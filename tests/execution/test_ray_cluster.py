@@ -114,14 +114,18 @@ def test_what_a_search_prunes_is_ended_by_rays_scheduler(trainer: Listening, ray
 
 
 def test_a_population_exchanges_weights_and_values(trainer: Listening, ray_folder: Path, store: Store) -> None:
-    """Four members on two seats take turns."""
+    """Four members on two seats take turns.
+
+    Which members exchange depends on who reports first: the best has a checkpoint for others only if it was among the
+    best when it reported. With four exchanges somebody always finds one.
+    """
     rate = "training.optimizer.lr"
     low, high = POPULATION["design"]["ranges"][rate]
     result = drive(trainer, store, ray_folder, **POPULATION)
     assert (result.trained, result.trials) == (5, 5)
     baseline, *members = [planned.key for planned in store.study("sample").planned]
     curves = store.curves(members)
-    assert {tuple(point.step for point in curve) for curve in curves.values()} == {tuple(range(0, 61, 10))}
+    assert {tuple(point.step for point in curve) for curve in curves.values()} == {tuple(range(0, 101, 10))}
     assert recorded(store, baseline) == []
     used = {key: [values["values"][rate] for _, values in recorded(store, key)] for key in members}
     assert all(low <= value <= high for values in used.values() for value in values)
@@ -130,7 +134,7 @@ def test_a_population_exchanges_weights_and_values(trainer: Listening, ray_folde
     took = {key for key, values in used.items() if len(set(values)) > 1}
     assert took, "nobody took over values"
     for key in took:  # a member that copies another continues with other values after an exchange
-        assert used[key].index(next(value for value in used[key] if value != used[key][0])) in (3, 5)
+        assert used[key].index(next(value for value in used[key] if value != used[key][0])) in (3, 5, 7, 9)
     trained = {key: curve[1].seconds for key, curve in curves.items()}
     assert len(set(trained.values())) < 4, "nobody has the weights, and so the first steps, of another"
 
