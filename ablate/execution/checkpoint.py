@@ -89,7 +89,7 @@ def help_to_write(state: State) -> None:
 def read_checkpoint(folder: Path) -> State:
     """The state in a folder, with whole tensors.
 
-    No code runs from it, but for the description of divided tensors, which torch pickles.
+    No code runs from it: `torch.load` reads tensors and plain values alone, and divided tensors are safetensors.
 
     Raises:
         UnreadableCheckpointError: It is not whole, or not what was written.
@@ -310,23 +310,25 @@ def _write_divided(tensors: dict[str, Tensor], folder: Path | None = None) -> No
     Raises:
         OSError: A rank could not write.
     """
-    from torch.distributed.checkpoint.api import CheckpointException  # these imports take a second
+    from torch.distributed.checkpoint import HuggingFaceStorageWriter  # these imports take a second
+    from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.state_dict_saver import save
 
     ranks = Ranks(distributed.get_rank(), distributed.get_world_size())
     named = ranks.of_first("" if folder is None else str(folder))
     try:
-        save(tensors, checkpoint_id=named)
+        save(tensors, storage_writer=HuggingFaceStorageWriter(named, save_distributed=True))
     except CheckpointException as error:
         raise OSError(str(next(iter(error.failures.values()))[0])) from error
 
 
 def _read_divided(folder: Path) -> dict[str, Tensor]:
-    from torch.distributed.checkpoint.filesystem import FileSystemReader
+    from torch.distributed.checkpoint import HuggingFaceStorageReader
     from torch.distributed.checkpoint.metadata import TensorStorageMetadata
     from torch.distributed.checkpoint.state_dict_loader import load
 
-    described = FileSystemReader(folder).read_metadata().state_dict_metadata
+    reader = HuggingFaceStorageReader(str(folder))
+    described = reader.read_metadata().state_dict_metadata
     tensors = {
         name: torch.empty(one.size, dtype=one.properties.dtype)
         for name, one in described.items()
@@ -334,5 +336,5 @@ def _read_divided(folder: Path) -> dict[str, Tensor]:
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that one process reads alone, which is what is wanted
-        load(tensors, checkpoint_id=folder, no_dist=True)
+        load(tensors, storage_reader=reader, no_dist=True)
     return tensors

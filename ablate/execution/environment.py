@@ -8,6 +8,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -54,7 +55,7 @@ def describe_environment(device: str) -> Environment:
         device=_describe_device(device),
         host=platform.node(),
         git_commit=commit,
-        git_clean=None if commit is None else _git("status", "--porcelain") == "",
+        git_clean=None if commit is None else _is_clean(),
         command=hide_passwords(shlex.join([name, *without_option(sys.argv[1:], "--store")])),
     )
 
@@ -82,9 +83,37 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _git(*arguments: str) -> str | None:
+_NO_PROGRAMS = {
+    "core.fsmonitor": "false",
+    "core.hooksPath": os.devnull,
+    "protocol.allow": "never",
+}
+"""Settings of git without which a repository names programs that `git status` runs."""
+
+
+def _is_clean() -> bool | None:
+    """Whether the repository of the working folder has no change; None if git does not say.
+
+    A repository's own configuration may name programs: monitors of files, hooks, filters of contents, transports for
+    objects that it lacks. None of them is run.
+    """
+    listed = _git("config", "--includes", "--show-scope", "--name-only", "--null", "--get-regexp", r"^filter\.")
+    fields = (listed or "").split("\0")
+    own = {name: "" for scope, name in zip(fields[::2], fields[1::2], strict=False) if scope in ("local", "worktree")}
+    told = _git("--no-optional-locks", "status", "--porcelain", "--ignore-submodules=dirty", settings=own)
+    return None if told is None else told == ""
+
+
+def _git(*arguments: str, settings: Mapping[str, str] | None = None) -> str | None:
+    """What git prints about the working folder; None if it fails."""
+    settings = _NO_PROGRAMS | (settings or {})
+    environment = {**os.environ, "GIT_NO_LAZY_FETCH": "1", "GIT_CONFIG_COUNT": str(len(settings))}
+    for number, (name, value) in enumerate(settings.items()):
+        environment |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
     try:
-        done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(
+            ["git", *arguments], capture_output=True, text=True, timeout=10, check=False, env=environment
+        )
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

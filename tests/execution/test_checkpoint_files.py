@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,20 @@ def test_no_code_runs_from_a_checkpoint(tmp_path: Path, told: str) -> None:
         torch.save(Runs(mark), folder / "state.pt")
         (folder / "members.json").write_text(told)
     with pytest.raises(UnreadableCheckpointError, match="UnpicklingError"):
+        read_checkpoint(folder)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("name", [".metadata", "__0_0.distcp", "shard-00001-model-00001-of-00001.safetensors"])
+def test_no_code_runs_from_divided_tensors(tmp_path: Path, name: str) -> None:
+    """Whatever file of them is a pickle, in the format of today or in one that torch would unpickle."""
+    folder, mark = tmp_path / "checkpoint", tmp_path / "ran"
+    folder.mkdir()
+    write_checkpoint(folder, STATE | {"model": {"w": {"divided": "/model/w"}}}, ["a", "b", "c"])
+    (folder / "divided").mkdir()
+    (folder / "divided" / name).write_bytes(pickle.dumps(Runs(mark)))
+    (folder / "members.json").write_text("{}")  # without a checksum, as a driver that died leaves it
+    with pytest.raises(UnreadableCheckpointError):
         read_checkpoint(folder)
     assert not mark.exists()
 

@@ -114,7 +114,7 @@ def test_a_checkpoint_of_two_processes_is_resumed_by_one_and_by_four(folder: Pat
     assert kept.take_remarks() == []
     state = kept.newest()
     assert state is not None, kept.remarks
-    assert len(list(Path(kept.newest_file, "divided").glob("*.distcp"))) == 2, "each process has written its part"
+    assert len(list(Path(kept.newest_file, "divided").glob("*.safetensors"))) == 2, "each process has written its part"
     uninterrupted = losses(Carrier(folder / "cache", CPU).carry_out(job, lambda: ()))
     weights = load_file(folder / WEIGHTS)
     by_one = losses(Carrier(folder / "cache", CPU).carry_out(job, lambda: (), state))
@@ -123,7 +123,7 @@ def test_a_checkpoint_of_two_processes_is_resumed_by_one_and_by_four(folder: Pat
     assert by_four == pytest.approx(uninterrupted, abs=TOLERANCE)
     for name, whole in load_file(folder / WEIGHTS).items():
         assert (whole - weights[name]).norm() <= 0.01 * weights[name].norm(), name
-    part = next(Path(kept.newest_file, "divided").glob("*.distcp"))
+    part = next(Path(kept.newest_file, "divided").glob("*.safetensors"))
     part.write_bytes(part.read_bytes()[:-9])
     assert kept.newest() is None
     assert "checksum" in kept.take_remarks()[0]
