@@ -11,11 +11,9 @@ from pathlib import Path
 from ablate.errors import PluginError
 from ablate.locations import typed_path
 from ablate.render.formats import FORMATS
-from ablate.spec.average import AVERAGES
 from ablate.spec.base import Family, Kinded, Spec
 from ablate.spec.code import specs_in
 from ablate.spec.design import DESIGNS
-from ablate.spec.growth import GROWTHS
 from ablate.spec.initialiser import INITIALISERS
 from ablate.spec.mixer import MIXERS
 from ablate.spec.mlp import MLPS
@@ -39,8 +37,6 @@ FAMILIES: dict[str, Family] = {
     "initialisers": INITIALISERS,
     "optimizers": OPTIMIZERS,
     "schedules": SCHEDULES,
-    "growths": GROWTHS,
-    "averages": AVERAGES,
     "tasks": TASKS,
     "tokenizers": TOKENIZERS,
     "sources": SOURCES,

@@ -21,7 +21,6 @@ def bench(
     heads: Annotated[int, typer.Option(min=1, help="Heads H.")] = 4,
     batch: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 4,
     whole: Annotated[bool, typer.Option("--whole", help="The whole block, not its mixer alone.")] = False,
-    tune: Annotated[bool, typer.Option("--tune", help="First find the fastest kernels for them.")] = False,
     out: Annotated[Path | None, typer.Option(help="Draw time against L: a file .svg, .png or .pdf.")] = None,
     device: DeviceOption = "auto",
     plugin: PluginOption = None,
@@ -35,7 +34,6 @@ def bench(
     load_plugins(plugin)
     from ablate.render.terminal.bench import FIGURES, bench_json, draw_bench, parse_lengths, print_bench
     from ablate.timing.measure import Setting, device_of, measure
-    from ablate.timing.tune import tune as tune_kernels
 
     tokens = parse_lengths(lengths)
     figure = None if out is None else picture_file("--out", out, FIGURES)
@@ -43,11 +41,6 @@ def bench(
     progress = make_console(stderr=True)
     names = list(dict.fromkeys(blocks))
     measured = measure(names, tokens, setting)
-    if tune:
-        for tuned in tune_kernels(names, tokens, setting):
-            gain = tuned.seconds[tuned.rule] / tuned.seconds[tuned.way]
-            beside = "" if tuned.way == tuned.rule else f", {gain:.2f} times as fast as {tuned.rule}"
-            say(progress, f"{tuned.key}: {tuned.way}{beside}", style="dim")
     rows = []
     for row in measured:
         say(progress, f"{row.block} at {row.length:,} tokens", style="dim")

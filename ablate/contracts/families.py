@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ablate.contracts import (
-    average,
     design,
     format,
-    growth,
     initialiser,
     mixer,
     mlp,
@@ -33,8 +31,6 @@ CONTRACTS: dict[str, Contract[Any, Any]] = {
     "initialisers": initialiser.CONTRACT,
     "optimizers": optimizer.CONTRACT,
     "schedules": schedule.CONTRACT,
-    "growths": growth.CONTRACT,
-    "averages": average.CONTRACT,
     "tasks": task.CONTRACT,
     "tokenizers": tokenizer.CONTRACT,
     "sources": source.CONTRACT,

@@ -27,7 +27,7 @@ from ablate.nn.model.build import model_cost
 from ablate.planning.memory import free_bytes, trial_bytes
 from ablate.planning.planned import Variant
 from ablate.spec.variant import VariantSpec
-from ablate.timing.clock import peak_bytes
+from ablate.timing.measure import peak_bytes
 from ablate.training.members import Member
 from ablate.training.pack import Pack
 from ablate.training.program import BuildProgram, EagerProgram, build_program

@@ -1,38 +1,31 @@
-"""`GrowthSpec`: the base class of growing batch sizes and contexts. The kinds are in `ablate/kinds/growths/`."""
+"""`GrowthSpec`: how the batch size or the context grows during training, and the phases of training that result."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from itertools import pairwise
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ablate.spec.annotations import OneOf
 from ablate.spec.base import Family, Kinded, largest_divisor, refusal
 
-GROWTHS = Family("growth", package="ablate.kinds.growths", entry_points="ablate.growths")
+_Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 class GrowthSpec(Kinded):
-    """A size of the training batches, the batch size or the context, that grows over the steps up to its whole.
+    """A size of the training batches, the batch size or the context, that grows over the steps up to its whole."""
 
-    A final subclass adds `kind`, its fields, `share` and `source`.
-    """
-
-    family = GROWTHS
+    family = Family("growth")
     source: ClassVar[str]
     """Paper and section."""
 
     multiple: int = Field(default=1, ge=1)
     """Sizes are rounded to multiples of this number, which must divide the whole. Each new size costs a GPU some eager
     steps and the capture of a CUDA graph."""
-
-    @classmethod
-    def facts(cls) -> dict[str, str | bool]:
-        """Paper and section."""
-        return {"source": cls.source}
 
     def check(self, whole: int) -> None:
         """Refuse a whole that this growth cannot reach.
@@ -58,6 +51,65 @@ class GrowthSpec(Kinded):
 
         It never falls, and it is 1 at the last step.
         """
+
+
+class LinearGrowthSpec(GrowthSpec):
+    """The size grows linearly during the first steps, and is full after them.
+
+    As a share of the full size: s_t = s₀ + (1 - s₀)·t/T₀ for t < T₀ = `until`·T, and 1 from T₀ on.
+    """
+
+    kind: Literal["linear"] = "linear"
+    source = "batch size: arXiv:2005.14165, appendix B; context: arXiv:2108.06084, section 4"
+    start: float = Field(default=0.125, gt=0, le=1)
+    """s₀, the share of the full size before the first step."""
+    until: float = Field(default=0.3, gt=0, le=1)
+    """Share of the steps during which the size grows."""
+
+    def share(self, step: int, steps: int) -> float:
+        grown = step / (self.until * steps)
+        return 1.0 if grown >= 1 else self.start + (1 - self.start) * grown
+
+
+class StagesGrowthSpec(GrowthSpec):
+    """The size is a share of the full size in each stage of training, and full in the last one.
+
+    s_t = s_i while t/T ≤ u_i, for the first such i; 1 after the last u_i.
+    """
+
+    kind: Literal["stages"] = "stages"
+    source = "context: arXiv:1810.04805, appendix A.2; batch size: arXiv:1711.00489, section 3"
+    shares: tuple[_Share, ...] = (0.25, 0.5)
+    """s_i, the share of the full size in each stage but the last, ascending."""
+    until: tuple[_Share, ...] = (0.3, 0.6)
+    """u_i, the share of the steps at which each of these stages ends, ascending."""
+
+    @model_validator(mode="after")
+    def _stages_follow_one_another(self) -> Self:
+        if len(self.until) != len(self.shares):
+            raise refusal(
+                ("until",),
+                list(self.until),
+                f"each stage but the last has an end, and `shares` has {len(self.shares)} such stages",
+                "Give as many numbers in `until` as in `shares`.",
+            )
+        if not self.shares:
+            raise refusal(
+                ("shares",), [], "there must be a stage before the last one", "Give at least one number in `shares`."
+            )
+        for name, values in (("shares", self.shares), ("until", self.until)):
+            if any(after <= before for before, after in pairwise(values)):
+                raise refusal(
+                    (name,),
+                    list(values),
+                    "the numbers of the stages must be ascending",
+                    f"Write `{name}` in ascending order, each number once.",
+                )
+        return self
+
+    def share(self, step: int, steps: int) -> float:
+        here = (share for share, end in zip(self.shares, self.until, strict=True) if step <= end * steps)
+        return next(here, 1.0)
 
 
 Growth = Annotated[GrowthSpec, OneOf]

@@ -18,8 +18,6 @@ OF_MODELS = {
 OF_THE_REST = {
     "optimizers": "sign_sgd",
     "schedules": "stable_decay",
-    "growths": "square_root",
-    "averages": "polyak",
     "tokenizers": "letters",
     "sources": "squares",
     "tasks": "reverse",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,25 +10,21 @@ import numpy as np
 import pytest
 import torch
 
-from ablate.contracts import average, design, format, growth, optimizer, schedule, source, task, tokenizer, tracker
+from ablate.contracts import design, format, optimizer, schedule, source, task, tokenizer, tracker
 from ablate.contracts.contract import Contract
 from ablate.contracts.families import CONTRACTS
 from ablate.contracts.settings import settings
 from ablate.designs.fixed import FixedDesign
 from ablate.designs.leave_one_out import LeaveOneOutSpec
 from ablate.errors import AblateError
-from ablate.kinds.averages.ema import EMASpec
-from ablate.kinds.growths.linear import LinearGrowthSpec
 from ablate.kinds.optimizers.lion import Lion, LionSpec
 from ablate.kinds.schedules.constant import ConstantScheduleSpec
 from ablate.plugins import FAMILIES
 from ablate.render.formats.csv import CsvFormat
 from ablate.render.terminal import check as checking
 from ablate.render.terminal.check import CheckedKind, UntriedKind, check_all, check_kind, parsed_values
-from ablate.spec.average import AVERAGES
 from ablate.spec.base import Kinded
 from ablate.spec.design import Point, Proposal
-from ablate.spec.growth import GROWTHS
 from ablate.spec.optimizer import OPTIMIZERS
 from ablate.spec.schedule import SCHEDULES
 from ablate.tasks.copy import CopySpec
@@ -156,48 +151,6 @@ BROKEN: dict[str, tuple[Contract[Any, Any], Kinded, str, Patch]] = {
         LionSpec(lr=0.01),
         "declares_value_fields",
         (LionSpec, "value_fields", frozenset({"lr", "clip", "gamma"})),
-    ),
-    "more than the whole": (
-        growth.CONTRACT,
-        LinearGrowthSpec(),
-        "is_a_share",
-        (LinearGrowthSpec, "share", lambda self, step, steps: 1.5),
-    ),
-    "ever smaller": (
-        growth.CONTRACT,
-        LinearGrowthSpec(until=1.0),
-        "never_shrinks",
-        (LinearGrowthSpec, "share", lambda self, step, steps: 1 / step),
-    ),
-    "never whole": (
-        growth.CONTRACT,
-        LinearGrowthSpec(),
-        "reaches_full_size",
-        (LinearGrowthSpec, "share", lambda self, step, steps: 0.5),
-    ),
-    "a random growth": (
-        growth.CONTRACT,
-        LinearGrowthSpec(),
-        "is_a_function_of_the_step",
-        (LinearGrowthSpec, "share", lambda self, step, steps: random.random()),
-    ),
-    "more than all": (
-        average.CONTRACT,
-        EMASpec(),
-        "is_an_average",
-        (EMASpec, "weight", lambda self, step, steps: 1.5),
-    ),
-    "the initial weights": (
-        average.CONTRACT,
-        EMASpec(),
-        "first_step_has_weight_one",
-        (EMASpec, "weight", lambda self, step, steps: 0.5),
-    ),
-    "a random average": (
-        average.CONTRACT,
-        EMASpec(),
-        "is_a_function_of_the_step",
-        (EMASpec, "weight", lambda self, step, steps: random.random()),
     ),
     "above the peak": (
         schedule.CONTRACT,
@@ -475,8 +428,6 @@ def test_every_rule_is_broken_once() -> None:
     names = (
         "optimizers",
         "schedules",
-        "growths",
-        "averages",
         "tokenizers",
         "sources",
         "tasks",
@@ -498,8 +449,6 @@ def test_every_family_has_a_contract() -> None:
 SHIPPED = [
     *(("optimizers", kind, {}) for kind in OPTIMIZERS.members()),
     *(("schedules", kind, {}) for kind in SCHEDULES.members()),
-    *(("growths", kind, {}) for kind in GROWTHS.members()),
-    *(("averages", kind, {}) for kind in AVERAGES.members()),
     *(("tokenizers", kind, {}) for kind in ("bpe", "bytes", "chars", "wordpiece", "words")),
     *(("formats", kind, {}) for kind in ("csv", "html", "json", "latex", "md", "terminal")),
     *(("designs", kind, {}) for kind in ("add_one_in", "grid", "leave_one_out", "simplify")),

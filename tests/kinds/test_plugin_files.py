@@ -27,8 +27,6 @@ training:
   batch_size: 4
   optimizer: {kind: sign_sgd, lr: 1.0e-2, embedding_rate: 0.1}
   schedule: {kind: stable_decay, decay: 0.5}
-  batch_growth: square_root
-  average: polyak
   evaluations: 2
 switches:
   norm: {layer: {}, none: {block.norm: none}}
@@ -94,8 +92,6 @@ def test_the_code_of_each_is_part_of_the_keys_of_its_trials(facts: dict[str, Any
     assert {label: entry["file"] for label, entry in facts["code"].items()} == {
         "optimizer sign_sgd": "my_optimizer.py",
         "schedule stable_decay": "my_schedule.py",
-        "growth square_root": "my_growth.py",
-        "average polyak": "my_average.py",
         "tokenizer letters": "my_tokenizer.py",
         "data source squares": "my_source.py",
     }

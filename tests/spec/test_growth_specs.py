@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from ablate.kinds.growths.linear import LinearGrowthSpec
-from ablate.kinds.growths.stages import StagesGrowthSpec
+from ablate.spec.growth import LinearGrowthSpec, StagesGrowthSpec
 from ablate.spec.sentences import describe
 from ablate.spec.training import TrainingSpec
 from ablate.spec.variant import VariantSpec

@@ -10,8 +10,7 @@ import torch
 from ablate.spec.block import BlockSpec
 from ablate.spec.lookup import find_block
 from ablate.timing import measure as measuring
-from ablate.timing.clock import peak_bytes, side_by_side
-from ablate.timing.measure import Setting, Timing, growth, measure
+from ablate.timing.measure import Setting, Timing, growth, measure, peak_bytes, side_by_side
 
 SETTING = Setting(width=16, heads=2, batch=2, device="cpu", whole=False)
 

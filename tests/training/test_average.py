@@ -10,8 +10,7 @@ from random_tokens import CPU, RandomTokens, variant
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from ablate.kinds.averages.last import LastSpec
-from ablate.spec.average import AverageSpec
+from ablate.spec.average import AverageSpec, LastSpec
 from ablate.training.average import WeightAverage
 from ablate.training.checkpoint import restore, state_of
 from ablate.training.members import Member

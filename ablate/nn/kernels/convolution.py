@@ -1,22 +1,21 @@
 """Causal convolution along the tokens: y_t = Σ_{s≤t} x_s · w_{t-s}, kernels indexed by lag (row 0 is the token itself).
 
 Three kinds of w: `depthwise`, a vector for each lag (x_s ∘ w_{t-s}); `shared`, a scalar for each lag; `full`, a matrix
-for each lag (x_s·W_{t-s}). Each is computed directly or by Fourier transform, whichever was measured to be faster on a
-CPU. The transforms are zero-padded, so that the convolution is not circular, and computed in float32 at least; for the
-backward pass x and w are kept, and the transforms of x are computed again.
+for each lag (x_s·W_{t-s}). Each is computed directly or by Fourier transform, which sizes decide as measured on
+a CPU. The transforms are zero-padded, so that the convolution is not circular, and computed in float32 at least; for
+the backward pass x and w are kept, and the transforms of x are computed again.
 
 Shapes: K pack, B batch, T tokens, D width, L lags (rows beyond T are not used), n points of a transform, F frequencies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ablate.nn.kernels.choice import choose
 from ablate.nn.kernels.fourier import fast_length
 from ablate.nn.kernels.matrix_fourier import Points, signal, spectrum
 from ablate.nn.kernels.product import product
@@ -26,46 +25,25 @@ _FEW_LAGS = 8  # depthwise: each lag is a pass over x
 _FEW_PAIRS = 256  # depthwise: below it pairs of texts are no faster than real transforms (0.9 to 1.0 on a Zen 4)
 _FEW_TOKENS = 8  # full: the direct form copies x once for each token
 _FEW_SHARED = 256  # shared: one T x T product for all channels
-_MOST_DIRECT = 512  # lags beyond which the direct forms are never faster: their time or memory grows with T²
 _GROUP = 1 << 17  # numbers in the spectra that are worked on at a time
 
 
 def depthwise(x: Tensor, w: Tensor) -> Tensor:
     """y_t = Σ_{s≤t} x_s ∘ w_{t-s}: x [K, B, T, D] and w [K, L, D], or [K, L, 1] for all channels, to [K, B, T, D]."""
     lags = min(x.shape[2], w.shape[1])
-    ways = DEPTHWISE if x.shape[1] % 2 == 0 else {name: DEPTHWISE[name] for name in ("direct", "fourier")}
-    return choose("depthwise", _possible(ways, lags), depthwise_rule(lags, x.shape[1]), x, x.shape[2], lags)(x, w)
+    if lags <= _FEW_LAGS:
+        return depthwise_direct(x, w)
+    return depthwise_fourier(x, w) if x.shape[1] % 2 or lags < _FEW_PAIRS else depthwise_pairs(x, w)
 
 
 def shared(x: Tensor, w: Tensor) -> Tensor:
     """y_t = Σ_{s≤t} w_{t-s}·x_s: x [K, B, T, D] and w [K, L] to [K, B, T, D]."""
-    return choose("shared", _possible(SHARED, x.shape[2]), shared_rule(x.shape[2]), x, x.shape[2])(x, w)
+    return shared_direct(x, w) if x.shape[2] <= _FEW_SHARED else depthwise(x, w[..., None])
 
 
 def full(x: Tensor, w: Tensor) -> Tensor:
     """y_t = Σ_{s≤t} x_s·W_{t-s}: x [K, B, T, D] and w [K, L, D, E] to [K, B, T, E]."""
-    return choose("full", _possible(FULL, x.shape[2]), full_rule(x.shape[2]), x, x.shape[2], x.shape[3])(x, w)
-
-
-def _possible(ways: Mapping[str, Convolution], lags: int) -> Mapping[str, Convolution]:
-    return ways if lags <= _MOST_DIRECT else {name: way for name, way in ways.items() if name != "direct"}
-
-
-def depthwise_rule(lags: int, batch: int) -> str:
-    """The implementation of `depthwise` that is used where nothing was measured."""
-    if lags <= _FEW_LAGS:
-        return "direct"
-    return "fourier" if batch % 2 or lags < _FEW_PAIRS else "pairs"
-
-
-def shared_rule(length: int) -> str:
-    """The implementation of `shared` that is used where nothing was measured."""
-    return "direct" if length <= _FEW_SHARED else "depthwise"
-
-
-def full_rule(length: int) -> str:
-    """The implementation of `full` that is used where nothing was measured."""
-    return "direct" if length <= _FEW_TOKENS else "fourier"
+    return full_direct(x, w) if x.shape[2] <= _FEW_TOKENS else full_fourier(x, w)
 
 
 def depthwise_direct(x: Tensor, w: Tensor) -> Tensor:
@@ -117,18 +95,6 @@ def full_fourier(x: Tensor, w: Tensor) -> Tensor:
     """`full` as a matrix product for each frequency."""
     y: Tensor = _Full.apply(*_exact(x, w))  # type: ignore[no-untyped-call]
     return y.to(x.dtype)
-
-
-Convolution = Callable[[Tensor, Tensor], Tensor]
-
-DEPTHWISE: dict[str, Convolution] = {
-    "direct": depthwise_direct,
-    "fourier": depthwise_fourier,
-    "pairs": depthwise_pairs,
-}
-SHARED: dict[str, Convolution] = {"direct": shared_direct, "depthwise": lambda x, w: depthwise(x, w[..., None])}
-FULL: dict[str, Convolution] = {"direct": full_direct, "fourier": full_fourier}
-"""The implementations by name; `pairs` needs an even B."""
 
 
 class _Depthwise(torch.autograd.Function):

@@ -18,12 +18,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ablate.nn.kernels.choice import choose
 from ablate.nn.kernels.chunked import chunked, segments
 from ablate.nn.kernels.fading import fading
-
-CHUNKS = {str(chunk): chunk for chunk in (16, 32, 64, 128)}
-"""Tokens in a chunk, a power of two; `ablate bench --tune` finds the fastest."""
 
 
 def bidirectional(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -39,16 +35,12 @@ def causal(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None = None, chu
         k: [..., T, d].
         v: [..., T, e].
         log_decay: g ≤ 0, [..., T, 1] (one for each head) or [..., T, d]; None for no decay.
-        chunk: Tokens in a chunk, a power of two; memory is linear in T for any. None for the fastest.
+        chunk: Tokens in a chunk, a power of two; memory is linear in T for any. Default: as wide as the state.
 
     Returns:
         [..., T, e].
     """
-    length = q.shape[-2]
-    if chunk is None:
-        widths = (q.shape[-1], v.shape[-1])
-        chunk = choose("causal", CHUNKS, chunk_rule(*widths), q, length, *widths)
-    chunk = _no_longer(chunk, length)
+    chunk = _no_longer(chunk or _usual_chunk(q.shape[-1], v.shape[-1]), q.shape[-2])
     dtype = torch.promote_types(torch.promote_types(q.dtype, k.dtype), v.dtype)  # they differ under autocast
     q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
     if log_decay is None or (log_decay.shape[-1] == 1 and not log_decay.requires_grad):
@@ -56,9 +48,8 @@ def causal(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None = None, chu
     return fading(q, k, v, log_decay.expand(*q.shape[:-1], log_decay.shape[-1]), chunk)
 
 
-def chunk_rule(d: int, e: int) -> str:
-    """The chunk that is used where nothing was measured: about as long as the state is wide."""
-    return "64" if max(d, e) >= 64 else "32"
+def _usual_chunk(d: int, e: int) -> int:
+    return 64 if max(d, e) >= 64 else 32
 
 
 def kept(length: int, d: int, e: int, decay: Literal["none", "head", "trained_head", "channel"] = "none") -> int:
@@ -66,7 +57,7 @@ def kept(length: int, d: int, e: int, decay: Literal["none", "head", "trained_he
 
     With `trained_head` and `channel` the decay has a gradient, with `head` it has none.
     """
-    chunk = _no_longer(CHUNKS[chunk_rule(d, e)], length)
+    chunk = _no_longer(_usual_chunk(d, e), length)
     if decay in ("none", "head"):
         return length * (2 * d + e) + (segments(length, d, chunk) - 1) * d * e
     return length * (2 * d + e + (1 if decay == "trained_head" else d))
