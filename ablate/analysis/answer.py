@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ablate.analysis.columns import shared_decimals
 from ablate.analysis.continuing import NextStep, next_steps
 from ablate.analysis.judging import MISSING
-from ablate.analysis.numbers import bound_text, decimals_for, fixed, percent
+from ablate.analysis.numbers import bound_text, fixed, percent
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.scaling import Scaling
 from ablate.analysis.study import StudyReport
@@ -227,16 +228,6 @@ def _turning(report: StudyReport) -> dict[str, str]:
     said = {"turns": "another verdict elsewhere", "decided": "only at the last place"}
     found = {_at_last(one, report): one.outcome for one in report.scaling.of}
     return {name: said[outcome] for name, outcome in found.items() if outcome in said}
-
-
-def shared_decimals(report: StudyReport) -> int:
-    """With how many decimals the objective and its differences are written, in all rows alike."""
-    intervals = [row.metrics[report.metric] for row in report.variants if report.metric in row.metrics]
-    differences = [row.difference for row in report.variants if row.difference is not None]
-    bounds = [(interval.low, interval.high) for interval in intervals]
-    bounds += [(difference.low, difference.high) for difference in differences]
-    widths = [(high - low) / 2 for low, high in bounds if low is not None and high is not None]
-    return decimals_for(report.margin, widths)
 
 
 def _group_of(row: VariantRow) -> GroupKey:

@@ -9,14 +9,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ablate.analysis.answer import Answer, answer_of
+from ablate.analysis.columns import columns, flip_at_margin, machine_row
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.study import OtherLength, StudyReport
 from ablate.analysis.trust import assumption
 from ablate.analysis.varied import varied_values
 from ablate.analysis.why import Why
 from ablate.roles import TrialRole
-from ablate.stats import Interval, PairedDifference, sign_flip
-from ablate.stats.bounds import LEAST_PAIRS
+from ablate.stats import Interval, PairedDifference
 from ablate.store.records import VariantRecord
 
 if TYPE_CHECKING:
@@ -127,6 +127,7 @@ def _variant(row: VariantRow, variant: VariantRecord, report: StudyReport) -> di
         "spent_to_baseline": asdict(row.spent_to_baseline),
         "budget": asdict(report.matching.of[row.name]) if row.name in report.matching.of else None,
         "tuned": asdict(report.tuning.of[row.name]) if report.tuning is not None else None,
+        "table": machine_row(row, columns(report)),
     }
 
 
@@ -160,7 +161,7 @@ def _versus_baseline(row: VariantRow, report: StudyReport) -> dict[str, Any] | N
         "further_seeds": row.verdict.further_seeds,
         "chance_of_decision": row.verdict.chance,
         "holds_together": row.name in report.together,
-        "sign_flip_at_margin": _sign_flip(row.difference, report),
+        "sign_flip_at_margin": flip_at_margin(row.difference, report),
     }
 
 
@@ -205,14 +206,6 @@ def _course(row: VariantRow, report: StudyReport) -> dict[str, Any] | None:
         "own_schedule": course.own_schedule,
         "points": [asdict(point) for point in course.points],
     }
-
-
-def _sign_flip(difference: PairedDifference, report: StudyReport) -> dict[str, float] | None:
-    """The exact check on a verdict: the differences against the margin."""
-    if difference.n < LEAST_PAIRS:
-        return None
-    flipped = sign_flip(difference.values, report.margin if report.direction == "minimize" else -report.margin)
-    return {"p": flipped.p, "floor": flipped.floor}
 
 
 def designed_json(findings: Findings) -> dict[str, Any]:

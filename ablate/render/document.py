@@ -6,21 +6,19 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from ablate.analysis.answer import Answer, answer_of, shared_decimals
-from ablate.analysis.course import course_cell
+from ablate.analysis.answer import Answer, answer_of
+from ablate.analysis.columns import columns, groups, legend, shared_decimals
 from ablate.analysis.failures import MOST_SHOWN
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.findings import Findings
-from ablate.analysis.numbers import MISSING, fixed, percent, times_within, with_interval
-from ablate.analysis.rows import VariantRow
+from ablate.analysis.numbers import MISSING, fixed, percent
 from ablate.analysis.study import StudyReport
 from ablate.analysis.text import plural
 from ablate.command_line import command
 from ablate.render import sections
 from ablate.render.blocks import Block, Grid, Items, Listing, Paragraph, Picture, ReportDocument, Section
-from ablate.render.legend import axis_title, legend
 from ablate.render.reproducing import reproduction
-from ablate.render.table import CAUTION, TRIVIAL, groups, steps_to_baseline, tuned_cells, tuned_titles
+from ablate.render.table import CAUTION
 from ablate.store.records import Environment, TrialState
 
 
@@ -33,7 +31,7 @@ def document(findings: Findings, pictures: Sequence[Picture] = ()) -> ReportDocu
     parts = [
         Section("Answer", tuple(_answer(answer_of(report)))),
         Section("Checks", tuple(_checks(report))),
-        Section("Ablation table", (ablation_table(report), Items(legend(report)))),
+        Section("Ablation table", (ablation_table(report), Items(legend(columns(report))))),
         *_failed(report),
         *_fairness(report),
     ]
@@ -108,50 +106,12 @@ def _checks(report: StudyReport) -> Iterator[Block]:
 
 def ablation_table(report: StudyReport) -> Grid:
     """The table of a study, a row for each variant: baseline, then switch by switch, then the rest."""
-    decimals = shared_decimals(report)
-    metrics = (report.metric, *([report.test_metric] if report.test_metric else []))
-    tuned, axis = tuned_titles(report), axis_title(report)
-    titles = (
-        "variant",
-        "parameters",
-        "change",
-        *tuned,
-        "seeds",
-        *metrics,
-        "difference",
-        "verdict",
-        axis,
-        "course",
-        *(["speed"] if report.timed else []),
-    )
-    rows = tuple(tuple(_cells(row, report, metrics, decimals) for row in group) for group in groups(report))
+    shown = columns(report)
+    rows = tuple(tuple(tuple(column.text(row).text for column in shown) for row in group) for group in groups(report))
     if report.trivial:
-        without = {"variant": report.trivial.name, report.metric: fixed(report.trivial.value, decimals)}
-        rows += ((tuple({"verdict": TRIVIAL, **without}.get(title, MISSING) for title in titles),),)
-    return Grid(titles, rows, frozenset({0, titles.index("verdict")}))
-
-
-def _cells(row: VariantRow, report: StudyReport, metrics: Sequence[str], decimals: int) -> tuple[str, ...]:
-    means, difference, write = [row.lost or MISSING] * len(metrics), MISSING, partial(fixed, decimals=decimals)
-    for place, metric in enumerate(metrics):
-        if mean := row.mean(metric):
-            means[place] = " ".join(with_interval(mean.mean, mean.low, mean.high, write))
-    if paired := row.shown_difference:
-        signed = partial(fixed, decimals=decimals, sign=True)
-        difference = " ".join(with_interval(paired.difference, paired.low, paired.high, signed))
-    return (
-        row.name,
-        f"{row.parameters:,}",
-        percent(row.parameter_change),
-        *tuned_cells(report, row),
-        f"{len(row.finished)}/{len(row.planned)}",
-        *means,
-        difference,
-        row.verdict_cell,
-        steps_to_baseline(row),
-        course_cell(row.course),
-        *([times_within(row.relative_speed)] if report.timed else []),
-    )
+        rows += ((tuple(column.of_trivial(shared_decimals(report)) for column in shown),),)
+    texts = frozenset(number for number, column in enumerate(shown) if column.is_text)
+    return Grid(tuple(column.title for column in shown), rows, texts)
 
 
 def _failed(report: StudyReport) -> Iterator[Section]:

@@ -7,12 +7,12 @@ from typing import Literal
 
 import plotly.graph_objects as go
 
+from ablate.analysis.columns import groups
 from ablate.analysis.course import course_cell, course_limits
 from ablate.analysis.curves import Band
 from ablate.analysis.deciding import worst_margin
 from ablate.analysis.rows import Course, VariantRow
 from ablate.analysis.study import StudyReport
-from ablate.render.table import groups
 from shared.bands import draw_band
 from shared.charts import figure, ink
 from shared.colours import variant_looks

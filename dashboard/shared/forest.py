@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
+from ablate.analysis.columns import groups
 from ablate.analysis.deciding import deciding_bounds, worst_margin
 from ablate.analysis.rows import SELECTED, VariantRow
 from ablate.analysis.study import StudyReport
-from ablate.render.table import groups
 from shared.charts import faint, figure, ink
 from shared.colours import verdict_look
 from shared.text import for_plotly, in_lines

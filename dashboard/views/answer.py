@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
-from ablate.analysis.answer import answer_of, shared_decimals
-from ablate.analysis.course import course_cell
+from ablate.analysis.answer import answer_of
+from ablate.analysis.columns import Column, columns, groups, legend
 from ablate.analysis.fairness import fairness_lines
-from ablate.analysis.numbers import MISSING, count, times_within
+from ablate.analysis.numbers import MISSING, count
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.study import StudyReport
 from ablate.analysis.text import plural
@@ -19,9 +20,7 @@ from ablate.render.code_spans import lead
 from ablate.render.document import evidence_lines
 from ablate.render.formats import find_format, format_names
 from ablate.render.formats.slides import shown_variant
-from ablate.render.legend import axis_title, legend
 from ablate.render.sections.scaling import scaling_table, scaling_title
-from ablate.render.table import TRIVIAL, groups, steps_to_baseline, tuned_cells, tuned_titles
 from ablate.render.writing import render_report
 from ablate.store import TrialState
 from shared.charts import chart
@@ -76,7 +75,7 @@ def _live(study: str) -> None:
     _show_table(study_report, table)
     _fairness(study_report)
     with st.expander("How to read the table"):
-        st.caption("\n".join(f"- {prose(line)}" for line in legend(study_report)))
+        st.caption("\n".join(f"- {prose(line)}" for line in legend(columns(study_report))))
     if rows := compared(study_report):
         st.subheader("Differences from the baseline", anchor=False)
         shown = _forest_page(rows)
@@ -139,75 +138,47 @@ def _fairness(study_report: StudyReport) -> None:
 
 
 def ablation(study_report: StudyReport) -> pd.DataFrame:
-    """The table with numeric columns, as it is shown and exported."""
-    tested = study_report.test_metric
-    rows = [_row(study_report, tested, row) for group in groups(study_report) for row in group]
+    """The table as it is shown: numbers apart from their intervals, so that a click on a heading sorts by them."""
+    shown = columns(study_report)
+    rows = [_row(shown, row) for group in groups(study_report) for row in group]
     if study_report.trivial is not None:
-        best = study_report.trivial
-        rows.append({"variant": best.name, "verdict": TRIVIAL, study_report.metric: best.value})
+        rows.append({column.title: column.trivial for column in shown if column.trivial is not None})
     return pd.DataFrame(rows)
 
 
-def _row(study_report: StudyReport, test_metric: str | None, row: VariantRow) -> dict[str, object]:
-    value, paired = row.mean(study_report.metric), row.shown_difference
-    tested = row.mean(test_metric) if test_metric else None
-    return {
-        "variant": row.name,
-        "verdict": row.verdict_cell,
-        **dict(zip(tuned_titles(study_report), tuned_cells(study_report, row), strict=True)),
-        study_report.metric: value.mean if value else None,
-        f"{study_report.metric} ±": _half(value.low, value.high) if value else None,
-        **({test_metric: tested.mean if tested else None} if test_metric else {}),
-        "difference": paired.difference if paired else None,
-        "difference ±": _half(paired.low, paired.high) if paired else None,
-        "seeds": f"{len(row.finished)}/{len(row.planned)}",
-        "parameters": row.parameters,
-        "change": row.parameter_change,
-        axis_title(study_report): steps_to_baseline(row),
-        "course": course_cell(row.course),
-        "speed": times_within(row.relative_speed),
-    }
-
-
-def _half(low: float | None, high: float | None) -> float | None:
-    return None if low is None or high is None else (high - low) / 2
+def _row(shown: Sequence[Column], row: VariantRow) -> dict[str, object]:
+    cells: dict[str, object] = {}
+    for column in shown:
+        cell = column.text(row)
+        cells[column.title] = cell.number if column.number else cell.text
+        if column.number and cell.head < len(cell.text) and cell.number is not None and len(cell.lines) > 1:
+            cells[f"{column.title} ±"] = cell.text[cell.head :].strip(" ±")
+    return cells
 
 
 def _show_table(study_report: StudyReport, table: pd.DataFrame) -> None:
-    decimals = shared_decimals(study_report)
-    plain, signed = f"%.{decimals}f", f"%+.{decimals}f"
     number, text = st.column_config.NumberColumn, st.column_config.TextColumn
-    metric, test_metric = study_report.metric, study_report.test_metric
-    told = _telling(study_report, table)
-    tests = {test_metric: number(format=plain, width=70, help="Measured once, at the end")} if test_metric else {}
-    axis = axis_title(study_report)
-    speed = {"speed": fitting(table, "speed", 110)}
-    columns: dict[str, Any] = {
-        **dict.fromkeys(tuned_titles(study_report), text(width=60, help="Tuned; * at an edge of its grid")),
-        metric: number(format=plain, width=max(62, round(12 + LETTER * len(metric)))),
-        f"{metric} ±": number("±", format=plain, width=44, help="Half of the 95 % interval over seeds"),
-        **tests,
-        "difference": number(format=signed, width=72, help="From the baseline, paired by seed"),
-        "difference ±": number("diff. ±", format=plain, width=58, help="Half of the 95 % interval of the difference"),
-        "seeds": text(width=42),
-        "parameters": number(format="localized", width=74),
-        "change": number(format="percent", width=55, help="Parameters, against the baseline's"),
-        axis: text(width=fitting(table, axis), help="Until the baseline's final validation loss, median"),
-        "course": text(
-            width=fitting(table, "course"), help="What the difference moved by over the last third of training"
-        ),
-        "speed": text(width=speed["speed"], help="Tokens a second, relative to the baseline, with its interval"),
-    }
-    words = _word_widths(table, ROOM - sum(columns[name]["width"] for name in told if name in columns))
+    configured: dict[str, Any] = {}
+    shown = [column for column in columns(study_report) if column.informative and column.title in table]
+    for column in shown:
+        tip = "\n\n".join(prose(line) for line in column.help) or None
+        if column.number:
+            width = max(58, round(12 + LETTER * max(len(column.title), 8)))
+            configured[column.title] = number(format=column.number, width=width, help=tip)
+            if f"{column.title} ±" in table:
+                configured[f"{column.title} ±"] = text("±", width=fitting(table, f"{column.title} ±", 110))
+        elif not column.is_text:
+            configured[column.title] = text(width=fitting(table, column.title, 110), help=tip)
+    words = _word_widths(table, ROOM - sum(config["width"] for config in configured.values()))
     whole = len(table) <= MOST_WHOLE
     st.dataframe(
         table,
         key="ablation",
         hide_index=True,
         height="content" if whole else "auto",
-        row_height=wrapping(table, words | speed) if whole else None,
-        column_config=columns | {name: text(width=width) for name, width in words.items()},
-        column_order=told,
+        row_height=wrapping(table, words) if whole else None,
+        column_config=configured | {name: text(width=width) for name, width in words.items()},
+        column_order=[*words, *configured],
         placeholder=MISSING,
         alt=f"Ablation table of {len(table)} rows with 95 % intervals and verdicts",
     )
@@ -229,14 +200,6 @@ def _word_widths(table: pd.DataFrame, room: int) -> dict[str, int]:
 
     variant = min(range(LEAST["variant"], free - LEAST["verdict"] + 1, 10), key=cut)
     return {"variant": variant, "verdict": free - variant}
-
-
-def _telling(study_report: StudyReport, table: pd.DataFrame) -> list[str]:
-    """The columns with information: without seeds if all variants have the same number."""
-    silent = {one for one in ("course", "speed") if all(pd.isna(cell) or cell == MISSING for cell in table[one])}
-    if _seeds(study_report):
-        silent.add("seeds")
-    return [str(name) for name in table if name not in silent]
 
 
 def _seeds(study_report: StudyReport) -> str:

@@ -127,7 +127,7 @@ def test_an_unfinished_study_shows_how_far_each_variant_is() -> None:
     text = printed(store)
     assert "16 of 18 trials finished, 1 waiting, 1 diverged" in text
     (line,) = [line for line in text.splitlines() if line.startswith("values=identity")]
-    assert line.split()[1] == "2/3"
+    assert "2/3" in line.split()
     assert "Caution: This answer is provisional: 1 trial is still missing." in text
 
 

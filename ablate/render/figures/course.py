@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ablate.analysis.columns import groups
 from ablate.analysis.course import course_cell, course_limits
 from ablate.analysis.deciding import worst_margin
 from ablate.analysis.findings import Findings
@@ -13,7 +14,6 @@ from ablate.analysis.rows import Course, VariantRow
 from ablate.analysis.text import plural
 from ablate.render.blocks import Picture
 from ablate.render.figures.style import BLACK, BLUE, GREY, WIDTH, legend_of, look_of, verbatim, wrapped
-from ablate.render.table import groups
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ablate.analysis.columns import groups
 from ablate.analysis.curves import Axis, Band, band, heights, line
 from ablate.analysis.findings import Findings
 from ablate.analysis.rows import VariantRow
@@ -15,7 +16,6 @@ from ablate.analysis.speed import seconds_at
 from ablate.analysis.text import plural
 from ablate.render.blocks import Picture
 from ablate.render.figures.style import BLUE, GREY, WIDTH, wrapped
-from ablate.render.table import groups
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

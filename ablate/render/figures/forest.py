@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from ablate.analysis.columns import groups
 from ablate.analysis.deciding import deciding_bounds, worst_margin
 from ablate.analysis.findings import Findings
 from ablate.analysis.rows import SELECTED, VariantRow
 from ablate.analysis.study import StudyReport
 from ablate.render.blocks import Picture
 from ablate.render.figures.style import BLACK, GREY, WIDTH, legend_of, look_of, verbatim, wrapped
-from ablate.render.table import groups
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

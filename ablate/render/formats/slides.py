@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from ablate.analysis.answer import answer_of
+from ablate.analysis.columns import groups
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import count, percent
@@ -23,7 +24,6 @@ from ablate.render.figures import draw, pictures, save
 from ablate.render.formats import Format, Place
 from ablate.render.formats.html import HEAD
 from ablate.render.formats.html import prose as html_prose
-from ablate.render.table import groups
 from ablate.stats.verdict import ACCEPTABLE, WORSE
 from ablate.store.records import VariantRecord
 

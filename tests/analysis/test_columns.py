@@ -1,0 +1,81 @@
+"""The list of columns: one more column is in every output, and what a column shows is what it writes for machines."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+
+import pytest
+from fake_store import FakeStore, fake_store
+from rich.console import Console
+
+import ablate.analysis.columns as columns_module
+from ablate.analysis import read_study
+from ablate.analysis.columns import Cell, Column, columns, machine_row
+from ablate.analysis.findings import read_findings
+from ablate.render.as_json import study_json
+from ablate.render.document import ablation_table
+from ablate.render.formats import Place, find_format
+from ablate.render.table import print_study
+from views.answer import ablation
+
+
+def made() -> FakeStore:
+    store = fake_store({"baseline": ({}, 9), "norm=none": ({"norm": "none"}, 8)}, seeds=3)
+    for seed in range(3):
+        store.add("baseline", seed, {"val_loss": 3.0 + seed / 100})
+        store.add("norm=none", seed, {"val_loss": 3.2 + seed / 90})
+    return store
+
+
+@pytest.fixture
+def one_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column that no output knows: added to the list by a plain function call."""
+    usual = columns_module.columns
+    added = Column(
+        "zest",
+        "zest",
+        lambda row: Cell("tangy" if row.name == "baseline" else "sour"),
+        help=("zest: how it tastes.",),
+    )
+    more = lambda report: (*usual(report), added)  # noqa: E731
+    for module in (
+        columns_module,
+        *(__import__(f"ablate.render.{name}", fromlist=["columns"]) for name in ("table", "document", "as_json")),
+        __import__("ablate.render.formats.csv", fromlist=["columns"]),
+        __import__("views.answer", fromlist=["columns"]),
+    ):
+        monkeypatch.setattr(module, "columns", more)
+
+
+@pytest.mark.usefixtures("one_more")
+@pytest.mark.parametrize("name", ["csv", "html", "json", "latex", "md", "terminal"])
+def test_one_more_column_is_in_every_format(name: str) -> None:
+    text = find_format(name).render(read_findings(made(), "a_study"), Place())
+    assert isinstance(text, str)
+    assert "zest" in text
+    assert "tangy" in text
+    assert "sour" in text
+    assert ("how it tastes" in text) == (name not in ("csv", "json"))
+
+
+@pytest.mark.usefixtures("one_more")
+def test_one_more_column_is_on_the_terminal_and_on_the_page() -> None:
+    report, console = read_study(made(), "a_study"), Console(width=100, file=io.StringIO())
+    print_study(report, console)
+    assert "tangy" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert list(ablation(report)["zest"]) == ["tangy", "sour"]
+
+
+def test_the_number_that_is_shown_is_the_one_that_machines_get() -> None:
+    report = read_study(made(), "a_study")
+    (_, row) = report.variants
+    values = machine_row(row, columns(report))
+    numbers = {column.key: cell.number for column in columns(report) if (cell := column.text(row)).number is not None}
+    assert math.isclose(numbers["difference"], 0.2 + (1 / 90 - 1 / 100), rel_tol=1e-9)
+    assert numbers["difference"] == values["difference"]
+    assert numbers["val_loss"] == values["mean"] == row.metrics["val_loss"].mean
+    assert numbers["parameter_change"] == values["parameter_change"] == pytest.approx(-1 / 9)
+    assert json.loads(json.dumps(study_json(report)))["variants"][1]["table"] == values
+    assert list(ablation_table(report).titles) == [column.title for column in columns(report)]
