@@ -109,7 +109,7 @@ def _training(folder: Path, seeds: int) -> Iterator[Row]:
 
 
 def _reading(times: int, trials: int, studies: tuple[str, ...]) -> Iterator[Row]:
-    from ablate.store import list_studies, open_store
+    from ablate.store import open_store
 
     big = big_store(trials)
     calls: dict[str, tuple[float, Callable[[], object]]] = {}
@@ -124,7 +124,6 @@ def _reading(times: int, trials: int, studies: tuple[str, ...]) -> Iterator[Row]
             }
         calls["query: one trial by a prefix of its key"] = (0.05, partial(store.trial, chosen[77][:12]))
         calls["query: all studies"] = (0.05, lambda: store.studies())
-        calls["query: all studies, without SQLAlchemy"] = (0.05, lambda: list_studies(big))
         taken = _in_turn({name: call for name, (_, call) in calls.items()}, times)
     for name, (target, _) in calls.items():
         yield Row(f"{trials:,} trials: {name}", target, taken[name])

@@ -160,7 +160,6 @@ LATE: dict[str, str] = {
     "execution.choose": "Ray is an extra",
     "execution.worker": "torch is imported after the process is bound to its cores",
     "render.formats.slides": "the other formats are found without torch, which drawing a block needs",
-    "store.summaries": "a list of studies is read without SQLAlchemy",
     "tasks.language_model": "a task is described without torch",
     "tasks.scores": "a task is described without torch",
     "tasks.translating": "a task is described without torch",

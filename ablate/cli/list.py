@@ -10,9 +10,10 @@ from ablate.render.terminal.console import make_console, print_json, say
 def list_(store: StoreOption = DEFAULT_STORE, json_: JsonOption = False) -> None:
     """List the studies of the store."""
     from ablate.render.listing import studies_json, studies_table
-    from ablate.store import list_studies
+    from ablate.store import open_store
 
-    studies = list_studies(store)
+    with open_store(store, create=False) as opened:
+        studies = opened.studies()
     console = make_console()
     if json_:
         print_json(studies_json(studies))

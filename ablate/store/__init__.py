@@ -20,7 +20,6 @@ from ablate.store.records import (
     VariantRecord,
     WorkerRecord,
 )
-from ablate.store.summaries import list_studies
 
 if TYPE_CHECKING:
     from ablate.store.leases import Lease
@@ -42,11 +41,10 @@ __all__ = [
     "TrialState",
     "VariantRecord",
     "WorkerRecord",
-    "list_studies",
     "open_store",
 ]
 
-# Imported on first use: importing SQLAlchemy takes longer than listing the studies.
+# Imported on first use: what only names records needs no SQLAlchemy.
 __getattr__, __dir__ = late(
     __name__,
     {"Lease": "ablate.store.leases", "Store": "ablate.store.store", "open_store": "ablate.store.store"},

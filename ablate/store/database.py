@@ -34,7 +34,7 @@ from ablate.extras import require
 from ablate.locations import typed_path
 from ablate.store.failures import DAMAGED, FORMS, REPAIR, store_errors
 from ablate.store.locks import check_locks, shared_file_system
-from ablate.store.migrations import SCHEMA_VERSION, upgrade
+from ablate.store.migrations import OLDEST_VERSION, SCHEMA_VERSION, upgrade
 from ablate.store.tables import create_tables, leases
 
 if TYPE_CHECKING:
@@ -255,7 +255,8 @@ class Database:
         """Revision of the tables; None if there are no tables.
 
         Raises:
-            StoreError: The tables belong to another program or a newer version of ablate.
+            StoreError: The tables belong to another program, to a newer version of ablate, or to one before the first
+                release.
         """
         names = inspect(connection).get_table_names()
         if not names:
@@ -279,6 +280,14 @@ class Database:
                 expected=f"schema {SCHEMA_VERSION} or older",
                 got=f"schema {version}",
                 remedy="Install the latest ablate (pip install -U ablate-blocks), or name another store with --store.",
+            )
+        if str(version) < OLDEST_VERSION:
+            raise StoreError(
+                "a version of ablate before the first release wrote this store, and this version cannot upgrade it",
+                where=self.where,
+                expected=f"schema {OLDEST_VERSION} or newer",
+                got=f"schema {version}",
+                remedy="Name another store with --store, and keep this one: the version that wrote it still reads it.",
             )
         return str(version)
 

@@ -30,7 +30,6 @@ from ablate.store.records import (
     VariantRecord,
 )
 from ablate.store.rows import POINT_COLUMNS, TRIAL_COLUMNS, declaration, trial_record
-from ablate.store.summaries import SUMMARIES
 from ablate.store.tables import (
     TIMED_AT,
     UtcDateTime,
@@ -44,15 +43,30 @@ from ablate.store.tables import (
     variants,
 )
 
+_SUMMARIES = """
+    SELECT studies.name, studies.question,
+        (SELECT count(*) FROM study_variants WHERE study_variants.study_id = studies.id) AS variants,
+        count(planned.state) AS planned,
+        count(*) FILTER (WHERE planned.state = 'finished') AS finished,
+        count(*) FILTER (WHERE planned.state = 'diverged') AS diverged,
+        count(*) FILTER (WHERE planned.state = 'pruned') AS pruned,
+        count(*) FILTER (WHERE planned.state = 'failed') AS failed,
+        count(*) FILTER (WHERE planned.state = 'running') AS running,
+        studies.updated_at
+    FROM studies LEFT JOIN study_trials AS planned ON planned.study_id = studies.id
+    GROUP BY studies.id
+    ORDER BY studies.updated_at DESC, studies.name
+"""
+"""The columns are the fields of `StudySummary`."""
 # Databases limit the number of values in a statement (SQLite: 32,766).
 _CHUNK = 5_000
 
 
 def summaries(connection: Connection) -> list[StudySummary]:
     """All studies, the latest first."""
-    rows = connection.execute(text(SUMMARIES).columns(updated_at=UtcDateTime))
+    rows = connection.execute(text(_SUMMARIES).columns(updated_at=UtcDateTime))
     found = [StudySummary(**row) for row in rows.mappings()]
-    if not any(one.running for one in found):
+    if not any(summary.running for summary in found):
         return found
     running = list(connection.execute(select(trials.c.key).where(trials.c.state == TrialState.RUNNING)).scalars())
     dead = [key for chunk in chunks(running) for key in left_behind(connection, chunk)]
@@ -63,7 +77,7 @@ def summaries(connection: Connection) -> list[StudySummary]:
         .group_by(studies.c.name)
     )
     waiting: dict[str, int] = {row[0]: row[1] for row in connection.execute(of_study)}
-    return [replace(one, running=one.running - waiting.get(one.name, 0)) for one in found]
+    return [replace(summary, running=summary.running - waiting.get(summary.name, 0)) for summary in found]
 
 
 def study_row(connection: Connection, where: str, name: str) -> Row[Any]:

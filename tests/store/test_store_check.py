@@ -12,7 +12,7 @@ import pytest
 from store_samples import HERE, begin, digest, outcome
 
 from ablate.errors import NotFoundError, StoreError
-from ablate.store import Store, list_studies, open_store
+from ablate.store import Store, open_store
 from ablate.store.check import check_store
 
 
@@ -102,6 +102,7 @@ def test_what_cannot_be_checked(tmp_path: Path, store: Path) -> None:
 
 KEYS = [digest(("baseline", seed)) for seed in range(2)]
 READS: list[Callable[[Store], object]] = [
+    lambda store: store.studies(),
     lambda store: store.activity(),
     lambda store: store.study("s"),
     lambda store: store.trials(KEYS),
@@ -110,7 +111,6 @@ READS: list[Callable[[Store], object]] = [
 
 
 def readings(path: Path) -> Iterator[Callable[[], object]]:
-    yield lambda: list_studies(path)
     for read in READS:
 
         def opened_and_read(read: Callable[[Store], object] = read) -> None:

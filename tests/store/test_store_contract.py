@@ -18,7 +18,7 @@ from ablate.errors import NotFoundError
 from ablate.store import Store, TrialState, open_store
 from ablate.store.migrations import SCHEMA_VERSION, upgrade
 from ablate.store.records import Declaration, Mark, SharedTrials, SpeedTiming
-from ablate.store.tables import curves, environments, metadata
+from ablate.store.tables import curves, environments, metadata, study_trials, trials
 
 
 def test_a_new_store_is_empty(store: Store) -> None:
@@ -326,13 +326,17 @@ def test_what_was_written_is_there_after_closing(location: str) -> None:
 
 
 def test_a_new_store_has_the_tables_that_the_migrations_make(store: Store, location: str) -> None:
+    """The schema of 0009 is that of today without what later migrations add."""
     from alembic.autogenerate import compare_metadata
     from alembic.runtime.migration import MigrationContext
 
     with sql(location) as connection:
         created = description(connection)
-        metadata.drop_all(connection)
-        connection.execute(text("DROP TABLE alembic_version"))
+        for added in ("trials.code", "study_trials.code", "studies.traits", "study_variants.chosen"):
+            table, _, column = added.partition(".")
+            connection.execute(text(f"ALTER TABLE {table} DROP COLUMN {column}"))
+        connection.execute(text("DROP TABLE codes"))
+        connection.execute(text("UPDATE alembic_version SET version_num = '0009'"))
         upgrade(connection)
         assert description(connection) == created
         assert "alembic_version" in created
@@ -362,6 +366,23 @@ def description(connection: Connection) -> dict[str, dict[str, Any]]:
 
 def by_name(constraints: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return sorted(constraints, key=lambda constraint: str(constraint["name"]))
+
+
+def test_the_state_beside_a_plan_is_that_of_the_trial(store: Store, location: str) -> None:
+    begin(store, study="first")
+    store.record_outcome(outcome("baseline", 0), HERE)
+    start(store, "no_norm", 0)
+    begin(store, study="second")  # planned when two of its trials have a state already
+    store.record_outcome(outcome("no_norm", 0, TrialState.FAILED), HERE)
+    store.add_variants("second", [variant("other")])
+    start(store, "other", 0)
+    store.plan_trials("second", [planned("other", 0)])
+    store.forget_unfinished([digest(("no_norm", 0))])
+    joined = study_trials.outerjoin(trials, trials.c.key == study_trials.c.trial_key)
+    wrong = func.coalesce(trials.c.state, TrialState.WAITING) != study_trials.c.state
+    with sql(location) as connection:
+        assert connection.execute(select(func.count()).select_from(joined)).scalar() == 9
+        assert connection.execute(select(study_trials.c.trial_key).select_from(joined).where(wrong)).all() == []
 
 
 def test_marks_are_kept_beside_studies_and_trials(store: Store) -> None:

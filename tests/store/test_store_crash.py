@@ -115,7 +115,7 @@ def dump(path: Path) -> list[str]:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="each kill is a forked process")
-@pytest.mark.parametrize("name", ["new", "store_v1.db", "store_v7.db"])
+@pytest.mark.parametrize("name", ["new", "store_v9.db"])
 def test_a_store_whose_creation_or_upgrade_is_killed_at_any_statement_is_as_before(tmp_path: Path, name: str) -> None:
     path = tmp_path / "store.db"
     for copy in (path, tmp_path / "at_once.db"):

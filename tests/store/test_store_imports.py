@@ -34,7 +34,7 @@ def modules_after_opening(path: Path) -> str:
 def test_alembic_is_imported_only_to_migrate(tmp_path: Path) -> None:
     assert modules_after_opening(tmp_path / "new.db") == ""
     assert modules_after_opening(tmp_path / "new.db") == ""
-    old = Path(shutil.copy(ASSETS / "store_v8.db", tmp_path))
+    old = Path(shutil.copy(ASSETS / "store_v9.db", tmp_path))
     assert modules_after_opening(old) == "alembic"
     assert modules_after_opening(old) == ""
 

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 # Revision of the latest file in `versions`. Revisions are consecutive four-digit numbers.
 SCHEMA_VERSION = "0011"
+OLDEST_VERSION = "0009"
+"""The oldest one from which there are migrations."""
 
 
 def upgrade(connection: Connection) -> None:
