@@ -183,6 +183,22 @@ def rare(rng: np.random.Generator, shape: tuple[int, int]) -> Matrix:
     return noise
 
 
+def unpaired(rng: np.random.Generator, times: int) -> Iterator[Case]:
+    """Runs of other people that share no seed: two means, of sides with other numbers of runs and other spreads."""
+
+    def word(truth: float, runs: tuple[int, int], spreads: tuple[float, float]) -> str:
+        ours, theirs = (dict(enumerate(rng.normal(0, SD * sd, n))) for n, sd in zip(runs, spreads, strict=True))
+        shifted = {run: truth + value for run, value in ours.items()}
+        return judge(shifted, theirs, margin=MARGIN, direction=DIRECTION, paired=False).word
+
+    for runs, spreads in (((3, 3), (1, 1)), ((10, 9), (1, 1)), ((3, 10), (1, 3)), ((10, 3), (1, 3)), ((5, 5), (3, 1))):
+        at_margin = [word(MARGIN, runs, spreads) for _ in range(times)]
+        power = [word(0.0, runs, spreads) == "not needed" for _ in range(times // 4)]
+        for wrong in ("needed", "not needed"):
+            name = f"14 not paired, {runs[0]} and {runs[1]} runs, spread {spreads[0]} and {spreads[1]}: {wrong}"
+            yield case(name, ERROR, [one == wrong for one in at_margin], power)
+
+
 def heavy(rng: np.random.Generator, shape: tuple[int, int]) -> Matrix:
     """Standard deviation `SD`, most seeds a little better and few far worse: gamma noise of shape 0.5."""
     noise: Matrix = SD * (rng.gamma(0.5, 1.0, shape) - 0.5) / math.sqrt(0.5)
@@ -557,6 +573,7 @@ CASES: Mapping[str, Measure] = {
     "along": along,
     "calibrated": calibrated,
     "moving": moving,
+    "unpaired": unpaired,
 }
 FULL, QUICK, SMOKE = 8_000, 2_000, 150
 """Simulated comparisons of a case, about."""

@@ -5,7 +5,14 @@ from ablate.stats.effects import Effect, Effects, Observation, Term, estimate_ef
 from ablate.stats.family import hold_together, holm
 from ablate.stats.front import dominators
 from ablate.stats.importance import Configuration, Factor, Importance, importances
-from ablate.stats.paired import Interval, PairedDifference, mean_interval, paired_difference, summarise
+from ablate.stats.paired import (
+    Interval,
+    PairedDifference,
+    mean_interval,
+    paired_difference,
+    summarise,
+    unpaired_difference,
+)
 from ablate.stats.schedule import ExtendedSeeds, SeedPlan, SeedSchedule, seeds_declared
 from ablate.stats.sequential import need_more_seeds
 from ablate.stats.signs import SignFlip, sign_flip
@@ -48,4 +55,5 @@ __all__ = [
     "summarise",
     "tails_at_looks",
     "tails_of",
+    "unpaired_difference",
 ]

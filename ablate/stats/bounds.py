@@ -106,6 +106,16 @@ def bounds(
             yield _bounds(differences[:n], level, allowance, bootstrap=False)  # the levels are those of t-tests
 
 
+def unpaired_bounds(
+    difference: PairedDifference, error: float = ERROR, allowance: Allowance = NO_ALLOWANCE
+) -> Iterator[Bounds]:
+    """The one pair of bounds of a difference of two means (`unpaired_difference`); none if it has no spread."""
+    if difference.difference is not None and difference.standard_error and not difference.is_flat:
+        half = -float(special.stdtrit(difference.degrees, error)) * difference.standard_error
+        mean = difference.difference
+        yield Bounds(mean, mean - half - allowance.low, mean + half + allowance.high, difference.n)
+
+
 def _bounds(differences: Sequence[float], error: float, allowance: Allowance, *, bootstrap: bool) -> Bounds:
     summary = summarise(differences)
     assert summary.difference is not None

@@ -43,7 +43,8 @@ class PairedDifference:
         standard_error: `sd / sqrt(n)`; None below two common seeds.
         effect_size: Mean difference in standard deviations of the differences, with Hedges's correction for few seeds;
             None below two common seeds and without any spread.
-        values: The differences, in the order of their seeds.
+        values: The differences, in the order of their seeds; empty for the difference of two unpaired means.
+        freedom: Degrees of freedom of the standard error; None: `n - 1`, those of paired differences.
     """
 
     difference: float | None
@@ -54,6 +55,17 @@ class PairedDifference:
     standard_error: float | None
     effect_size: float | None = None
     values: tuple[float, ...] = field(default=(), repr=False)
+    freedom: float | None = None
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether runs were paired, rather than two means compared."""
+        return self.freedom is None
+
+    @property
+    def degrees(self) -> float:
+        """Degrees of freedom of the standard error."""
+        return self.n - 1 if self.freedom is None else self.freedom
 
     @property
     def is_flat(self) -> bool:
@@ -61,7 +73,7 @@ class PairedDifference:
 
         They show no noise that a mean could be held against, so they decide nothing.
         """
-        return self.sd is not None and self.sd <= _ROUNDING * max(1.0, *map(abs, self.values))
+        return self.sd is not None and self.sd <= _ROUNDING * max([1.0, *map(abs, self.values)])
 
     def p_above(self, tested: float) -> float:
         """P-value of the one-sided t-test whose rejection says that the true difference lies above `tested`.
@@ -73,7 +85,7 @@ class PairedDifference:
         distance = self.difference - tested
         if self.standard_error == 0:
             return 0.0 if distance > 0 else 1.0
-        return float(special.stdtr(self.n - 1, -distance / self.standard_error))
+        return float(special.stdtr(self.degrees, -distance / self.standard_error))
 
     def p_below(self, tested: float) -> float:
         """The same for a true difference below `tested`."""
@@ -82,7 +94,7 @@ class PairedDifference:
         distance = tested - self.difference
         if self.standard_error == 0:
             return 0.0 if distance > 0 else 1.0
-        return float(special.stdtr(self.n - 1, -distance / self.standard_error))
+        return float(special.stdtr(self.degrees, -distance / self.standard_error))
 
 
 def mean_interval(values: Iterable[float], confidence: float = 0.95) -> Interval:
@@ -127,6 +139,36 @@ def summarise(values: Sequence[float], confidence: float = 0.95) -> PairedDiffer
         low, high = min(low, others[0]), max(high, others[1])
     effect_size = mean / sd * hedges_factor(n - 1) if sd > 0 else None
     return PairedDifference(mean, low, high, n, sd, standard_error, effect_size, kept)
+
+
+def unpaired_difference(
+    variant: Sequence[float], baseline: Sequence[float], confidence: float = 0.95
+) -> PairedDifference:
+    """The difference of two independent means, with Welch's interval, for runs that share nothing.
+
+    The variances may differ (Welch 1947); the degrees of freedom are Satterthwaite's. `n` is the number of runs of the
+    side that has fewer, `sd` what a difference of one run from each side would have, so that `sd / sqrt(n)` is the
+    standard error if both sides have as many runs. Bounds are None below two runs on either side, or if no run differs
+    from another.
+
+    Raises:
+        ValueError: A value is not finite.
+    """
+    ours, theirs = summarise(variant), summarise(baseline)
+    n = min(ours.n, theirs.n)
+    if ours.difference is None or theirs.difference is None:
+        return PairedDifference(None, None, None, n, None, None, freedom=0.0)
+    difference = ours.difference - theirs.difference
+    if ours.sd is None or theirs.sd is None:
+        return PairedDifference(difference, None, None, n, None, None, freedom=0.0)
+    of_ours, of_theirs = ours.sd**2 / ours.n, theirs.sd**2 / theirs.n
+    if ours.is_flat and theirs.is_flat:
+        return PairedDifference(difference, None, None, n, 0.0, 0.0, freedom=0.0)
+    freedom = (of_ours + of_theirs) ** 2 / (of_ours**2 / (ours.n - 1) + of_theirs**2 / (theirs.n - 1))
+    standard_error = math.sqrt(of_ours + of_theirs)
+    half = float(special.stdtrit(freedom, (1 + confidence) / 2)) * standard_error
+    sd = math.hypot(ours.sd, theirs.sd)
+    return PairedDifference(difference, difference - half, difference + half, n, sd, standard_error, freedom=freedom)
 
 
 def _spread(values: Sequence[float]) -> float:

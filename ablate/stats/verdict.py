@@ -16,16 +16,16 @@ between the compared seeds does not show: trials that failed, a long tail of the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from ablate.stats import special
-from ablate.stats.bounds import LEAST_PAIRS, NO_ALLOWANCE, Allowance, Bounds, bounds, p_above, p_below
+from ablate.stats.bounds import LEAST_PAIRS, NO_ALLOWANCE, Allowance, Bounds, bounds, p_above, p_below, unpaired_bounds
 from ablate.stats.chance import chance_of_decision
-from ablate.stats.paired import PairedDifference, paired_difference, summarise
+from ablate.stats.paired import PairedDifference, paired_difference, summarise, unpaired_difference
 from ablate.stats.rounding import at_least, at_most
 from ablate.stats.schedule import LAST, LATEST_START, ExtendedSeeds, SeedPlan, SeedSchedule
 
@@ -121,6 +121,7 @@ def judge(
     allowance: Allowance = NO_ALLOWANCE,
     worst: Sequence[float] = (),
     unit: str = "seed",
+    paired: bool = True,
 ) -> Verdict:
     """Judge a variant against the baseline.
 
@@ -137,6 +138,8 @@ def judge(
         worst: How much worse, at the worst, each trial of the variant would have been that failed, where that is
             known; then the allowance on their account need not be infinite, and they count with these.
         unit: What is paired, as a word: validation windows where nothing was trained.
+        paired: Whether equal seeds share something (batches, initial values), so that runs are paired by them; else
+            the two means are compared by Welch's t-test. Without pairs there is no schedule, and no `worst`.
 
     Raises:
         ValueError: The margin is not above 0, or a metric is not finite.
@@ -147,14 +150,13 @@ def judge(
     if diverged:
         trials = len(variant.keys() | diverged.keys())
         return Verdict("diverged", f"diverged: {_diverged(trials, diverged)}{aside}", None)
-    paired = paired_difference(variant, baseline)
-    worse = paired if direction == "minimize" else summarise([-value for value in paired.values])
+    sense = 1.0 if direction == "minimize" else -1.0
+    worse = _how_much_worse(variant, baseline, sense, paired=paired)
     if worst:
         allowance += _of_worst(worse, worst, schedule)
     if baseline_diverged:
         why = f"the baseline diverged at {_seeds(sorted(baseline_diverged))}, and the other seeds alone flatter it"
         allowance += Allowance(low=math.inf, why_low=(why,))
-    sense = 1.0 if direction == "minimize" else -1.0
     word, reason, bound, withheld, further = _compare(worse, margin, schedule, allowance, unit, sense)
     sentence = _sentence(word, reason if withheld else f"{reason}{aside}")
     if worse.is_flat:
@@ -170,6 +172,16 @@ def judge(
         p_better=_p_over_looks(worse, schedule, lambda at: p_below(at, -margin, allowance)),
         chance=further.chance,
     )
+
+
+def _how_much_worse(
+    variant: Mapping[int, float], baseline: Mapping[int, float], sense: float, *, paired: bool
+) -> PairedDifference:
+    if paired:
+        difference = paired_difference(variant, baseline)
+        return difference if sense > 0 else summarise([-value for value in difference.values])
+    ours, theirs = ([sense * value for value in side.values()] for side in (variant, baseline))
+    return unpaired_difference(ours, theirs)
 
 
 def decision(looks: Iterable[Bounds], margin: float) -> tuple[Word, Bounds | None]:
@@ -250,16 +262,22 @@ def _compare(
     unit: str,
     sense: float,
 ) -> _Compared:
-    word, bound = decision(bounds(worse.values, schedule, allowance=allowance), margin)
+    word, bound = decision(_looks(worse, schedule, allowance), margin)
     if word != "undecided" and bound is not None:
         return _Compared(word, _reason(bound, margin), bound)
     if allowance != NO_ALLOWANCE:
-        without, _ = decision(bounds(worse.values, schedule), margin)
+        without, _ = decision(_looks(worse, schedule, NO_ALLOWANCE), margin)
         if without != "undecided":
             why = "; ".join(allowance.why_low if without == "needed" else allowance.why_high)
             return _Compared("undecided", why, bound, why)
     further = further_pairs(worse, margin, schedule, unit, sense)
     return _Compared("undecided", further.reason, bound, further=further)
+
+
+def _looks(worse: PairedDifference, schedule: SeedPlan | None, allowance: Allowance) -> Iterator[Bounds]:
+    if worse.is_paired:
+        return bounds(worse.values, schedule, allowance=allowance)
+    return unpaired_bounds(worse, allowance=allowance)
 
 
 def _reason(bound: Bounds, margin: float) -> str:
@@ -283,9 +301,16 @@ def further_pairs(
     """
     least = schedule.start if schedule else LEAST_PAIRS
     if paired.n < least or paired.difference is None or paired.sd is None:
-        return Further(least - paired.n, f"at least {least} paired {unit}s are required, {paired.n} finished")
+        how = "paired " if paired.is_paired else ""
+        of_each = "" if paired.is_paired else " of each"
+        return Further(least - paired.n, f"at least {least} {how}{unit}s{of_each} are required, {paired.n} finished")
     if paired.is_flat:
-        same = f"all {paired.n} differences are {sense * paired.difference + 0.0:g}"  # no -0
+        difference = f"{sense * paired.difference + 0.0:g}"  # no -0
+        same = (
+            f"all {paired.n} differences are {difference}"
+            if paired.is_paired
+            else f"no {unit} differs from the others of its variant, the difference is {difference}"
+        )
         return Further(reason=f"{same}, and without any spread no test is possible: {_WHY_FLAT}")
     if schedule and paired.n >= schedule.max:
         return Further(reason=f"{paired.n} seeds, the maximum of this study, do not decide")
