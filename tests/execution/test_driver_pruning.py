@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_samples import ENVIRONMENT, Log, ScriptedEngine, measured, planner
+from engine_samples import ENVIRONMENT, Log, Rounds, ScriptedEngine, measured, planner
 
 from ablate.analysis.study import read_study
+from ablate.designs.base import BASELINE, Point, Proposal
 from ablate.execution.driver import StudyResult, run_study
 from ablate.execution.protocol import Done, Happened, Job, Message
 from ablate.planning.packing import Packing
+from ablate.planning.planner import Planner
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store, open_store
 from ablate.store.records import TrialState
@@ -50,15 +53,29 @@ def store(folder: Path) -> Store:
 
 
 def run(
-    store: Store, folder: Path, pruning: Any = PRUNING, name: str = "sample", most: int = 1, log: Log | None = None
+    store: Store,
+    folder: Path,
+    pruning: Any = PRUNING,
+    name: str = "sample",
+    most: int = 1,
+    log: Log | None = None,
+    size: int = 2,
+    jobs: int = 100,
 ) -> tuple[StudyResult, ScriptedEngine]:
+    """Run the study on so many workers; interrupted when it has started `jobs` jobs."""
     made = planner(
         folder,
         name=name,
         training={"steps": STEPS, "batch_size": 2, "optimizer": {"lr": 1e-4}},
         design={**SEARCH, **({"pruning": pruning} if pruning else {})},
     )
-    engine = ScriptedEngine(curves, size=2)
+
+    def script(job: Job, attempt: int) -> Sequence[Message]:
+        if len(engine.jobs) > jobs:
+            raise KeyboardInterrupt
+        return curves(job, attempt)
+
+    engine = ScriptedEngine(script, size=size)
     return run_study(made, store, engine, ENVIRONMENT, log or Log(), Packing(most)), engine
 
 
@@ -84,13 +101,63 @@ def test_pruned_trials_are_stored_as_pruned_with_their_curves(store: Store, fold
     assert (summary.finished, summary.pruned) == (result.trained, result.pruned)
 
 
-def test_the_same_study_does_not_train_it_again_and_decides_as_before(store: Store, folder: Path) -> None:
+def test_the_same_study_does_not_train_it_again(store: Store, folder: Path) -> None:
     first, _ = run(store, folder)
     before = by_state(store)
     again, engine = run(store, folder)
     assert engine.jobs == []
     assert (again.trials, again.reused, again.pruned) == (17, first.trained, first.pruned)
     assert by_state(store) == before
+
+
+@pytest.mark.parametrize("jobs", [5, 12])
+def test_a_study_that_was_interrupted_prunes_what_the_whole_one_does(store: Store, folder: Path, jobs: int) -> None:
+    """The design is told the stored curves: a median of the new trials alone would prune others."""
+    whole, _ = run(store, folder, size=1)
+    expected = by_state(store)
+    with open_store(folder / "resumed.db") as resumed:
+        with pytest.raises(KeyboardInterrupt):
+            run(resumed, folder, size=1, jobs=jobs)
+        _, engine = run(resumed, folder, size=1)
+        assert 0 < len(engine.jobs) < 17
+        assert by_state(resumed) == expected
+    assert whole.pruned > 2
+
+
+class Opinions(Rounds):
+    """Points of these names ask for one trial; `wishes` says from which step on each would end it, None for never."""
+
+    def __init__(self, wishes: dict[str, int | None]) -> None:
+        settings = {"values": "dense", "norm": "usual"}
+        super().__init__([[Proposal(Point(name, settings), 0) for name in wishes]])
+        self.wishes, self.heard = wishes, {name: list[float]() for name in wishes}
+
+    @property
+    def prunes(self) -> bool:
+        return True
+
+    def watch(self, point: Point, seed: int, reached: float, loss: float) -> bool:
+        self.heard[point.name].append(reached)
+        wish = self.wishes[point.name]
+        return wish is not None and reached * STEPS >= wish
+
+
+@pytest.mark.parametrize("wishes", [*itertools.product((None, 3, STEPS), repeat=2), (3, 5)])
+def test_a_trial_ends_once_all_that_asked_for_it_agree_and_not_at_its_last_step(
+    store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch, wishes: tuple[int | None, int | None]
+) -> None:
+    designs: list[Opinions] = []
+    names = dict(zip((BASELINE, "same"), wishes, strict=True))
+    monkeypatch.setattr(Planner, "design", lambda planner: designs.append(Opinions(names)) or designs[-1])
+    result, engine = run(store, folder, pruning=None)
+    agreed = None if None in wishes else max(wish or 0 for wish in wishes)
+    ends = agreed is not None and agreed < STEPS
+    assert len(engine.jobs) == 1
+    (record,) = store.trials([planned.key for planned in store.study("sample").planned]).values()
+    assert (record.state is TrialState.PRUNED, len(engine.stopped), result.pruned) == (ends, ends, ends)
+    assert record.stopped_at == (agreed if ends else None)
+    reached = [step / STEPS for step in range((agreed or 0) + 1 if ends else STEPS + 1)]
+    assert designs[-1].heard == dict.fromkeys(names, reached), "each hears of every point, whatever another wishes"
 
 
 def test_without_pruning_it_is_trained_to_its_end(store: Store, folder: Path) -> None:

@@ -15,6 +15,7 @@ from sqlalchemy.exc import IntegrityError
 from store_samples import HERE, as_record, begin, curve, digest, draft, outcome, planned, sql, start, variant
 
 from ablate.errors import NotFoundError
+from ablate.roles import TrialRole
 from ablate.store import Store, TrialState, open_store
 from ablate.store.migrations import SCHEMA_VERSION, upgrade
 from ablate.store.records import Declaration, Mark, SharedTrials, SpeedTiming
@@ -452,6 +453,47 @@ def test_every_part_of_a_declaration_is_kept_with_what_had_finished(store: Store
     assert before.variants == {"baseline": 2, "no_norm": 2, "no_value": 0}
     assert (before.finished, before.pairs, before.confirm, before.confirmed) == (4, 2, 0, 0)
     assert store.study("s").variants[1].chosen
+
+
+@pytest.mark.parametrize(
+    ("finished", "seen"),
+    [
+        ({}, False),
+        ({"baseline": 2, "a": 1}, False),
+        ({"baseline": 1, "a": 2}, False),
+        ({"baseline": 3}, False),
+        ({"a": 2, "b": 2}, False),
+        ({"baseline": 2, "a": 2}, True),
+        ({"baseline": 3, "a": 1, "b": 2}, True),
+    ],
+)
+def test_seeds_that_are_changed_count_as_a_look_once_two_pairs_have_finished(
+    store: Store, finished: dict[str, int], seen: bool
+) -> None:
+    """What protects against adding seeds until the result pleases: a study remembers which seeds it had declared."""
+
+    def declare(seeds: Any) -> None:
+        space = {**draft("s").space, "design": {"kind": "leave_one_out", "seeds": seeds}}
+        names = ("baseline", "a", "b")
+        trials = [planned(name, seed) for name in names for seed in range(3)]
+        fresh = [replace(planned(name, seed), role=TrialRole.CONFIRMATION) for name in names for seed in (7, 8)]
+        store.begin_study(replace(draft("s"), space=space), [*map(variant, names)], [*trials, *fresh])
+
+    assert store.seeds_before("s", 3) == [], "there is no such study"
+    declare(3)
+    for name in ("baseline", "a", "b"):
+        for seed in range(3):
+            state = TrialState.FINISHED if seed < finished.get(name, 0) else TrialState.DIVERGED
+            assert store.record_outcome(outcome(name, seed, state), HERE)
+        for seed in (7, 8):
+            assert store.record_outcome(outcome(name, seed), HERE), "confirmations are no look at comparisons"
+    later = {"start": 3, "max": 9}
+    assert store.seeds_before("s", 3) == []
+    assert store.seeds_before("s", later) == ([3] if seen else [])
+    assert store.seeds_before("other", later) == []
+    declare(later)
+    assert store.seeds_before("s", later) == ([3] if seen else [None])
+    assert store.seeds_before("s", 20) == ([3, later] if seen else [None])
 
 
 def test_trials_that_an_earlier_study_compared_are_noticed(store: Store) -> None:
