@@ -90,7 +90,7 @@ def _parameter(parameter: Any) -> tuple[str, str, str]:
 
 
 def space_page() -> str:
-    """Every mapping of a space file that is no kind, in the order in which a reader meets it."""
+    """every mapping of a space file that is not a kind, in the order in which a reader meets it."""
     lines = [
         "# The space file\n",
         "A space is one YAML file. Each table lists the keys of one mapping. Unknown keys are errors. "
@@ -118,12 +118,12 @@ def kinds_page() -> str:
         lines.append(f"## {_heading(noun)}\n")
         for spec in families[noun].members().values():
             lines.extend(_spec(spec, schemas.get(spec) or spec.model_json_schema(), heading=3))
-    lines.append("## Named blocks\n\n`model.block` takes one of these names in place of a block spec.\n")
+    lines.append("## Named blocks\n\n`model.block` takes one of these names instead of a block spec.\n")
     blocks = ((name, named_block(name)) for name in block_names())
     rows = ((f"`{name}`", _prose(block.description), _prose(block.source)) for name, block in blocks)
     lines.extend(_table(("block", "what it is", "source"), rows))
     lines.append(
-        "## Named models\n\n`model` takes one of these names in place of a model spec, or a mapping with `name` and "
+        "## Named models\n\n`model` takes one of these names instead of a model spec, or a mapping with `name` and "
         "what is laid over that model. On the command line `models/NAME` names a model that has the name of a block.\n"
     )
     models = {name: named_model(name) for name in model_names()}

@@ -14,7 +14,7 @@ from docs.snippets import blocks
 
 pytestmark = pytest.mark.usefixtures("quick")
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "transfer.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "take-apart.md"
 LAYERS = HEADS = 12
 """Those of GPT-2, which the page names."""
 

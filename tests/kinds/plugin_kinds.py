@@ -30,9 +30,9 @@ PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 
 
 def write_plugin(family: str, folder: Path) -> Path:
-    """Write the plugin file of a family's page, `my_NAME.py`, into a folder."""
-    page = PAGES / ("own-positions.md" if family == "positions" else f"own-{family.removesuffix('s')}.md")
-    file = folder / page.with_suffix(".py").name.replace("own-", "my_")
-    (plugin,) = (block for block in blocks(page.read_text(encoding="utf-8")) if block.title == file.name)
+    """Write the plugin file of a family, `my_NAME.py`, into a folder."""
+    file = folder / ("my_positions.py" if family == "positions" else f"my_{family.removesuffix('s')}.py")
+    pages = (page.read_text(encoding="utf-8") for page in PAGES.glob("own-*.md"))
+    (plugin,) = (block for page in pages for block in blocks(page) if block.title == file.name)
     file.write_text(plugin.text, encoding="utf-8")
     return file
