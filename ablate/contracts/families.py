@@ -4,33 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from ablate.contracts import (
-    design,
-    format,
-    initialiser,
-    mixer,
-    mlp,
-    norm,
-    optimizer,
-    position,
-    residual,
-    schedule,
-    source,
-    task,
-    tokenizer,
-    tracker,
-)
+from ablate.contracts import design, format, mixer, parts, source, task, tokenizer, tracker, training
 from ablate.contracts.contract import Contract
 
 CONTRACTS: dict[str, Contract[Any, Any]] = {
     "mixers": mixer.CONTRACT,
-    "mlps": mlp.CONTRACT,
-    "norms": norm.CONTRACT,
-    "positions": position.CONTRACT,
-    "residuals": residual.CONTRACT,
-    "initialisers": initialiser.CONTRACT,
-    "optimizers": optimizer.CONTRACT,
-    "schedules": schedule.CONTRACT,
+    "mlps": parts.MLP,
+    "norms": parts.NORM,
+    "positions": parts.POSITION,
+    "residuals": parts.RESIDUAL,
+    "initialisers": parts.INITIALISER,
+    "optimizers": training.OPTIMIZER,
+    "schedules": training.SCHEDULE,
     "tasks": task.CONTRACT,
     "tokenizers": tokenizer.CONTRACT,
     "sources": source.CONTRACT,

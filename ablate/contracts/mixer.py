@@ -9,25 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
-from pydantic import ValidationError
 from torch import Tensor, nn
 
 from ablate.analysis.text import plural
 from ablate.contracts.contract import Contract, Finding, by_name, round_trips_through_json
-from ablate.contracts.modules import (
-    SEEDS,
-    TOLERANCE,
-    VOCABULARY,
-    differs_without_values,
-    gap,
-    given_shared,
-    miscounted,
-    noise,
-    shaken,
-    unequal_members,
-    without_gradient,
-    wrong_in_bfloat16,
-)
+from ablate.contracts.modules import TOLERANCE, VOCABULARY, ModuleRules, gap, given_shared, is_taken, noise
 from ablate.nn.model.block import build_part
 from ablate.nn.pack import State, step
 from ablate.spec.layer import LayerContext
@@ -75,7 +61,7 @@ def _rows(spec: MixerSpec) -> list[list[LayerContext]]:
                 )
                 for width, heads, length in row
             ]
-            accepted = [context for context in candidates if _takes(spec, context)]
+            accepted = [context for context in candidates if is_taken(spec, context)]
             # What a mixer reads may depend on its layer.
             layers = (0, 4) if spec.shares else (0,)
             rows += [[replace(context, layer=layer) for context in accepted] for layer in layers if accepted]
@@ -94,7 +80,7 @@ def own_initial_values(spec: MixerSpec) -> Iterator[str]:
     """
     usual = LayerContext(1, 64, 4, depth=5, context=16, causal=spec.causal_form)
     row = [usual, *(context for row_of_contexts in _rows(spec) for context in row_of_contexts)]
-    context = next((replace(context, init_std=0.02) for context in row if _takes(spec, context)), None)
+    context = next((replace(context, init_std=0.02) for context in row if is_taken(spec, context)), None)
     if context is None:
         return
     with torch.random.fork_rng(devices=[]):
@@ -143,25 +129,13 @@ def check_mixer(spec: MixerSpec, surroundings: Sequence[LayerContext] | None = N
 def refuses_unsupported_contexts(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
     """A context that `check` accepts can be built and read; all others are refused there."""
     try:
-        _mixer(spec, context, [0])(noise("input", 1, 2, context.context, context.width))
+        _RULES.module(spec, context)(noise("input", 1, 2, context.context, context.width))
     except Exception as error:  # whatever a user's module raises
         size = f"width {context.width} with {context.heads} heads and {context.context} tokens"
         yield (
             f"`check` accepts {size}, and there the module raised {type(error).__name__}: {error}. "
             "If it cannot work at this size, refuse it in `check`, with `ablate.spec.base.refusal`"
         )
-
-
-def keeps_shape(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
-    """[K, B, T, D] goes to [K, B, T, D], for the longest input and for shorter ones."""
-    mixer = _mixer(spec, context, [0])
-    for length in {context.context, max(1, context.context - 2)}:
-        x = noise("input", 1, 2, length, context.width)
-        y = mixer(x)
-        if y.shape != x.shape:
-            yield f"{tuple(x.shape)} became {tuple(y.shape)}"
-        if not y.isfinite().all():
-            yield "a finite input gave an output that is not finite"
 
 
 def is_causal(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
@@ -173,7 +147,7 @@ def is_causal(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
     other = noise("other", 1, 1, length, context.width)
     position = torch.arange(length)
     later = (position > position[:, None])[None, :, :, None]  # sequence b of the batch changes after position b
-    mixer = _mixer(spec, context, [0])
+    mixer = _RULES.module(spec, context)
     moved = (mixer(x) - mixer(torch.where(later, other, x))).abs().amax((0, 3))  # [B, T]
     leak = moved.tril()
     if context.causal and leak.max() > TOLERANCE:
@@ -187,10 +161,10 @@ def is_causal(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
 def applies_positions(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
     """Relative positions that the kind declares are applied: without them the output is another one."""
     plain = replace(context, positions=None)
-    if context.positions is None or context.context == 1 or not _takes(spec, plain):
+    if context.positions is None or context.context == 1 or not is_taken(spec, plain):
         return
     x = noise("input", 1, 2, context.context, context.width)
-    if gap(_mixer(spec, context, [0])(x), _mixer(spec, plain, [0])(x)) == 0:
+    if gap(_RULES.module(spec, context)(x), _RULES.module(spec, plain)(x)) == 0:
         yield f"the output with `positions: {context.positions.kind_name()}` is that of `positions: none`"
 
 
@@ -199,7 +173,7 @@ def decodes_incrementally(spec: MixerSpec, context: LayerContext) -> Iterator[st
     """Causal: decoding token by token, with cached states or all inputs, gives the output of the whole sequence."""
     if not context.causal:
         return
-    mixer = _mixer(spec, context, [0])
+    mixer = _RULES.module(spec, context)
     x = noise("input", 1, 2, context.context, context.width)
     whole = mixer(x)
     state: State = ()
@@ -213,51 +187,13 @@ def decodes_incrementally(spec: MixerSpec, context: LayerContext) -> Iterator[st
             return
 
 
-def has_gradients(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
-    """Every trainable parameter, and the input, gets a finite gradient."""
-    mixer = _mixer(spec, context, [0])
-    x = noise("input", 1, 2, context.context, context.width).requires_grad_()
-    yield from without_gradient(mixer, x, mixer(x))
-
-
-def works_in_bfloat16(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
-    """Under bfloat16 products it gives what single precision gives, within rounding, with finite gradients."""
-    # Once for each setting: rounding depends neither on the size nor on positions.
-    if (
-        context.context == 13
-        and context.causal == spec.causal_form
-        and context.positions is None
-        and context.layer == 0
-    ):
-        yield from wrong_in_bfloat16(_mixer(spec, context, [0]), noise("input", 1, 2, context.context, context.width))
-
-
-def builds_without_values(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
-    """On the device `meta`, where plans build models, it has the same tensors: it reads no values while it is built."""
-    yield from differs_without_values(lambda: build_part(spec, context))
-
-
-def counts_parameters(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
-    """`cost` counts the trainable parameters that the module has."""
-    yield from miscounted(_mixer(spec, context, [0]), spec.cost(context, context.context).parameters)
-
-
-def isolates_pack_members(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
-    """A pack of three gives, member by member, what three packs of one with the same seeds give."""
-    if not spec.pack_aware:
-        return
-    x = noise("input", 3, 2, context.context, context.width)
-    packed = _mixer(spec, replace(context, pack=3), SEEDS)(x)
-    yield from unequal_members(packed, lambda at, seed: _mixer(spec, context, [seed])(x[at : at + 1])[0])
-
-
 def ignores_padding(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
     """Values at padded positions do not change real positions; an all-real mask gives the result without a mask.
 
     A text that is padding only makes no result and no gradient infinite, also in training.
     """
     length = context.context
-    mixer = _mixer(spec, context, [0])
+    mixer = _RULES.module(spec, context)
     position = torch.arange(length)
     right, left, none, all_padding = position < (length + 1) // 2, position >= length // 2, position >= 0, position < 0
     real = torch.stack([right, left, none, all_padding])[None]
@@ -275,9 +211,9 @@ def ignores_padding(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
 def reads_another_sequence(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
     """Cross form: every real token of the other sequence is read, its padding is not, and no row sees another row."""
     crossing = replace(context, cross=True, positions=None)
-    if not spec.cross_form or context.causal or not _takes(spec, crossing):
+    if not spec.cross_form or context.causal or not is_taken(spec, crossing):
         return
-    mixer = _mixer(spec, crossing, [0])
+    mixer = _RULES.module(spec, crossing)
     rows, length = context.context, max(2, context.context - 2)
     x, other_x = (noise(name, 1, 2, rows, context.width) for name in ("input", "other"))
     memory, other = (noise(name, 1, 2, length, context.width) for name in ("memory", "other memory"))
@@ -313,38 +249,35 @@ def _not_finite(mixer: nn.Module, *inputs: Tensor | None) -> Iterator[str]:
     mixer.eval()
 
 
-def _takes(spec: MixerSpec, context: LayerContext) -> bool:
-    try:
-        spec.check(context)
-    except ValidationError:
-        return False
-    return True
-
-
-def _mixer(spec: MixerSpec, context: LayerContext, seeds: Sequence[int]) -> nn.Module:
-    return given_shared(shaken(build_part(spec, context), seeds, pack_aware=spec.pack_aware), spec, context)
-
-
 def _describe(context: LayerContext) -> str:
     form = "causal" if context.causal else "bidirectional"
     sizes = f"{plural(context.heads, 'head')}, {plural(context.context, 'token')}"
     return f"width {context.width}, {sizes}, {form}"
 
 
+_RULES: ModuleRules[MixerSpec] = ModuleRules(
+    build=lambda spec, context: given_shared(build_part(spec, context), spec, context),
+    parameters=lambda spec, context: spec.cost(context, context.context).parameters,
+    packs=lambda spec: spec.pack_aware,
+    rounds=lambda spec, context: (
+        (context.context, context.causal, context.positions, context.layer) == (13, spec.causal_form, None, 0)
+    ),
+)
+
 CONTRACT: Contract[MixerSpec, LayerContext] = Contract(
     family=MIXERS,
     rules=by_name(
         refuses_unsupported_contexts,
-        keeps_shape,
+        _RULES.keeps_shape,
         is_causal,
         applies_positions,
         decodes_incrementally,
-        has_gradients,
-        works_in_bfloat16,
-        builds_without_values,
-        counts_parameters,
+        _RULES.has_gradients,
+        _RULES.works_in_bfloat16,
+        _RULES.builds_without_values,
+        _RULES.counts_parameters,
         round_trips_through_json,
-        isolates_pack_members,
+        _RULES.isolates_pack_members,
         ignores_padding,
         reads_another_sequence,
     ),

@@ -1,21 +1,29 @@
-"""What the contracts of a layer's parts have in common: a module away from its initial values, noise, shared tensors.
+"""Rules that the modules of all parts of a layer share, and what tries them: perturbed weights, noise, shared tensors.
 
-Shapes: K pack, B batch, T tokens.
+Shapes: K pack, B batch, T tokens, D width.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from ablate.analysis.text import plural
 from ablate.nn.pack import State, Stepping, initialise
 from ablate.nn.pack.initial import stream
+from ablate.spec.base import Kinded
 from ablate.spec.layer import LayerContext
+from ablate.spec.mixer import MixerSpec
+from ablate.spec.mlp import MLPSpec
 from ablate.spec.part import PartSpec
+from ablate.spec.position import PositionSpec
+
+SpecT = TypeVar("SpecT", bound=Kinded)
 
 TOLERANCE = 1e-4
 """Largest difference between two numbers that are equal but for rounding."""
@@ -65,90 +73,132 @@ def shaken(module: nn.Module, seeds: Sequence[int], *, pack_aware: bool = True) 
     return module.eval()
 
 
-def without_gradient(module: nn.Module, x: Tensor, y: Tensor) -> Iterator[str]:
-    """Backward through y; yields the trainable parameters, and the input x, that got no finite gradient."""
-    (y * noise("direction", *y.shape)).sum().backward()  # type: ignore[no-untyped-call]
-    trainable = [(name, value) for name, value in module.named_parameters() if value.requires_grad]
-    for name, tensor in [("the input", x), *trainable]:
-        if tensor.grad is None:
-            yield f"{name} gets no gradient"
-        elif not tensor.grad.isfinite().all():
-            yield f"the gradient of {name} is not finite"
-
-
-def wrong_in_bfloat16(module: nn.Module, x: Tensor) -> Iterator[str]:
-    """Yields a sentence if the module cannot train under bfloat16 products, or gives something else there.
-
-    Half of the outputs must be near: rounding may change a choice, such as a bucket or an expert, but a wrong form
-    moves nearly all.
-    """
-    exact = module(x).detach()
-    x = x.detach().requires_grad_()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        y = module(x)
-    (y.float() * noise("direction", *y.shape)).sum().backward()
-    if not y.isfinite().all() or x.grad is None or not x.grad.isfinite().all():
-        yield "under bfloat16 products an output or the gradient of the input is not finite"
-        return
-    off = (y.float() - exact).abs().median().item()
-    if off > _BFLOAT16_TOLERANCE * exact.square().mean().sqrt().item():
-        yield f"under bfloat16 products half of the outputs are more than {off:.2g} off those of single precision"
-
-
-def miscounted(module: nn.Module, counted: int) -> Iterator[str]:
-    """Yields a sentence if a module has another number of trainable parameters than its cost counts."""
-    real = sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
-    if counted != real:
-        yield f"`cost` counts {counted} parameters, and the module has {real}"
-
-
-def differs_without_values(build: Callable[[], nn.Module]) -> Iterator[str]:
-    """Yields a sentence for each tensor of a module that is another one if it is built on the device `meta`.
-
-    Plans build models there, where tensors have shapes but neither values nor memory.
-    """
-    real = _shapes(build())
+def is_taken(spec: MixerSpec | MLPSpec | PositionSpec, context: LayerContext) -> bool:
+    """Whether a part does not refuse a context."""
     try:
-        with torch.device("meta"):
-            outlined = _shapes(build())
-    except Exception as error:  # whatever reads a value, torch refuses in its own way
-        yield f"on the device `meta`, `build` raised {type(error).__name__}: {error}; it may not read values of tensors"
-        return
-    for name in sorted({*real, *outlined}):
-        if real.get(name) != outlined.get(name):
-            yield f"on the device `meta`, {name} is {outlined.get(name)}, and with values {real.get(name)}"
+        spec.check(context)
+    except ValidationError:
+        return False
+    return True
+
+
+def token_noise(spec: Kinded, context: LayerContext, pack: int) -> Tensor:
+    """Noise [K, B, T, D] for two sequences."""
+    return noise("input", pack, 2, context.context, context.width)
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleRules(Generic[SpecT]):
+    """The rules of a family of parts; a contract names those that hold for its family.
+
+    Attributes:
+        build: The module of a spec in a context. It maps `inputs` to outputs.
+        parameters: How many trainable parameters the spec's `cost` counts.
+        inputs: Noise that the module takes, for a spec, a context and K.
+        packs: Whether the modules of a spec have a pack axis.
+        rounds: Whether rounding is tried in this context; once for each setting, as it does not depend on the size.
+    """
+
+    build: Callable[[SpecT, LayerContext], nn.Module]
+    parameters: Callable[[SpecT, LayerContext], int]
+    inputs: Callable[[SpecT, LayerContext, int], Tensor] = token_noise
+    packs: Callable[[SpecT], bool] = lambda spec: True
+    rounds: Callable[[SpecT, LayerContext], bool] = lambda spec, context: context.context == SIZES[0][2]
+
+    def module(self, spec: SpecT, context: LayerContext, seeds: Sequence[int] = (0,)) -> nn.Module:
+        """A pack of modules with perturbed weights, one for each seed."""
+        built = self.build(spec, replace(context, pack=len(seeds)))
+        return shaken(built, seeds, pack_aware=self.packs(spec))
+
+    def keeps_shape(self, spec: SpecT, context: LayerContext) -> Iterator[str]:
+        """[K, B, T, D] goes to [K, B, T, D], for the longest input and for shorter ones; finite numbers stay finite."""
+        module = self.module(spec, context)
+        for length in {context.context, max(1, context.context - 2)}:
+            x = noise("input", 1, 2, length, context.width)
+            y = module(x)
+            if y.shape != x.shape:
+                yield f"{tuple(x.shape)} became {tuple(y.shape)}"
+            if not y.isfinite().all():
+                yield "a finite input gave an output that is not finite"
+
+    def maps_each_token_alone(self, spec: SpecT, context: LayerContext) -> Iterator[str]:
+        """Changing one token moves the output at no other; the mixer alone mixes tokens, and decoding relies on it."""
+        module = self.module(spec, context)
+        x, other = (noise(name, 1, 2, context.context, context.width) for name in ("input", "other"))
+        last = torch.arange(context.context)[:, None] == context.context - 1
+        moved = (module(x) - module(torch.where(last, other, x)))[:, :, :-1]
+        if moved.numel() and moved.abs().max() > TOLERANCE:
+            yield f"changing the last token moved others by {moved.abs().max().item():.2g}"
+
+    def has_gradients(self, spec: SpecT, context: LayerContext) -> Iterator[str]:
+        """Every trainable parameter, and the input, gets a finite gradient."""
+        module, x = self.module(spec, context), self.inputs(spec, context, 1).requires_grad_()
+        y = module(x)
+        (y * noise("direction", *y.shape)).sum().backward()
+        trainable = [(name, value) for name, value in module.named_parameters() if value.requires_grad]
+        for name, tensor in [("the input", x), *trainable]:
+            if tensor.grad is None:
+                yield f"{name} gets no gradient"
+            elif not tensor.grad.isfinite().all():
+                yield f"the gradient of {name} is not finite"
+
+    def works_in_bfloat16(self, spec: SpecT, context: LayerContext) -> Iterator[str]:
+        """Under bfloat16 products it gives what single precision gives, within rounding, with finite gradients.
+
+        Half of the outputs must be near: rounding may change a choice, such as a bucket or an expert, but a wrong form
+        moves nearly all.
+        """
+        if not self.rounds(spec, context):
+            return
+        module, x = self.module(spec, context), self.inputs(spec, context, 1)
+        exact = module(x).detach()
+        x.requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = module(x)
+        (y.float() * noise("direction", *y.shape)).sum().backward()
+        if not y.isfinite().all() or x.grad is None or not x.grad.isfinite().all():
+            yield "under bfloat16 products an output or the gradient of the input is not finite"
+            return
+        off = (y.float() - exact).abs().median().item()
+        if off > _BFLOAT16_TOLERANCE * exact.square().mean().sqrt().item():
+            yield f"under bfloat16 products half of the outputs are more than {off:.2g} off those of single precision"
+
+    def builds_without_values(self, spec: SpecT, context: LayerContext) -> Iterator[str]:
+        """On the device `meta`, where plans build models, it has the same tensors: it reads no values while built."""
+        real = _shapes(self.build(spec, context))
+        try:
+            with torch.device("meta"):
+                outlined = _shapes(self.build(spec, context))
+        except Exception as error:  # whatever reads a value, torch refuses in its own way
+            what = f"`build` raised {type(error).__name__}: {error}; it may not read values of tensors"
+            yield f"on the device `meta`, {what}"
+            return
+        for name in sorted({*real, *outlined}):
+            if real.get(name) != outlined.get(name):
+                yield f"on the device `meta`, {name} is {outlined.get(name)}, and with values {real.get(name)}"
+
+    def counts_parameters(self, spec: SpecT, context: LayerContext) -> Iterator[str]:
+        """`cost` counts the trainable parameters that the module has."""
+        counted, module = self.parameters(spec, context), self.build(spec, context)
+        real = sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
+        if counted != real:
+            yield f"`cost` counts {counted} parameters, and the module has {real}"
+
+    def isolates_pack_members(self, spec: SpecT, context: LayerContext) -> Iterator[str]:
+        """A pack of three gives, member by member, what three packs of one with the same seeds give."""
+        if not self.packs(spec):
+            return
+        x = self.inputs(spec, context, len(SEEDS))
+        packed = self.module(spec, context, SEEDS)(x)
+        for member, seed in enumerate(SEEDS):
+            off = gap(packed[member], self.module(spec, context, [seed])(x[member : member + 1])[0])
+            if off > TOLERANCE:
+                yield f"member {member} of a pack of 3 is {off:.2g} off the same seed alone"
 
 
 def _shapes(module: nn.Module) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
     tensors = (*module.named_parameters(), *module.named_buffers())
     return {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in tensors}
-
-
-def unequal_members(packed: Tensor, alone: Callable[[int, int], Tensor]) -> Iterator[str]:
-    """Yields a sentence for each member of a pack of three whose output differs from that of the same seed alone.
-
-    Args:
-        packed: Output of the pack, [3, ...].
-        alone: Output of a member of this index and seed in a pack of one, without the pack axis.
-    """
-    for member, seed in enumerate(SEEDS):
-        off = gap(packed[member], alone(member, seed))
-        if off > TOLERANCE:
-            yield f"member {member} of a pack of 3 is {off:.2g} off the same seed alone"
-
-
-def mixed_tokens(run: Callable[[Tensor], Tensor], context: LayerContext) -> Iterator[str]:
-    """Yields a sentence if a change of the last token changes the output at another one.
-
-    Args:
-        run: Maps [1, B, T, D] to the same shape.
-        context: Gives T and D.
-    """
-    x, other = (noise(name, 1, 2, context.context, context.width) for name in ("input", "other"))
-    last = torch.arange(context.context)[:, None] == context.context - 1
-    moved = (run(x) - run(torch.where(last, other, x)))[:, :, :-1]
-    if moved.numel() and moved.abs().max() > TOLERANCE:
-        yield f"changing the last token moved others by {moved.abs().max().item():.2g}"
 
 
 def shared_noise(spec: PartSpec, context: LayerContext, like: Tensor, first: int = 0) -> tuple[Tensor, ...]:

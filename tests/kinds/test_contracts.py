@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from ablate.contracts import design, format, optimizer, schedule, source, task, tokenizer, tracker
+from ablate.contracts import design, format, source, task, tokenizer, tracker, training
 from ablate.contracts.contract import Contract
 from ablate.contracts.families import CONTRACTS
 from ablate.contracts.settings import settings
@@ -111,61 +111,61 @@ def all_bytes() -> ByteTokenizer:
 COUNT = itertools.count()
 BROKEN: dict[str, tuple[Contract[Any, Any], Kinded, str, Patch]] = {
     "members mixed": (
-        optimizer.CONTRACT,
+        training.OPTIMIZER,
         LionSpec(lr=0.01),
         "isolates_pack_members",
         stepping(lambda self, rate, p, g: rate * (g + g.mean(0, keepdim=True))),
     ),
     "state outside of `state`": (
-        optimizer.CONTRACT,
+        training.OPTIMIZER,
         LionSpec(lr=0.01),
         "continues_in_smaller_packs",
         stepping(lambda self, rate, p, g: rate / self.steps * g),
     ),
     "nothing moves": (
-        optimizer.CONTRACT,
+        training.OPTIMIZER,
         LionSpec(lr=0.01),
         "updates_parameters_with_gradients",
         stepping(lambda self, rate, p, g: 0 * g),
     ),
     "a rate of its own": (
-        optimizer.CONTRACT,
+        training.OPTIMIZER,
         LionSpec(lr=0.01),
         "applies_the_rate_of_each_step",
         stepping(lambda self, rate, p, g: 0.01 * g),
     ),
     "uphill": (
-        optimizer.CONTRACT,
+        training.OPTIMIZER,
         LionSpec(lr=0.01),
         "finds_a_minimum",
         stepping(lambda self, rate, p, g: -rate * g),
     ),
     "half of what it keeps": (
-        optimizer.CONTRACT,
+        training.OPTIMIZER,
         LionSpec(lr=0.01),
         "declares_state_bytes",
         (LionSpec, "state_bytes", lambda self: 2),
     ),
     "no such value": (
-        optimizer.CONTRACT,
+        training.OPTIMIZER,
         LionSpec(lr=0.01),
         "declares_value_fields",
         (LionSpec, "value_fields", frozenset({"lr", "clip", "gamma"})),
     ),
     "above the peak": (
-        schedule.CONTRACT,
+        training.SCHEDULE,
         ConstantScheduleSpec(),
         "stays_within_the_peak",
         (ConstantScheduleSpec, "after", lambda self, step, steps: 2.0),
     ),
     "always 0": (
-        schedule.CONTRACT,
+        training.SCHEDULE,
         ConstantScheduleSpec(warmup=0),
         "has_a_nonzero_rate",
         (ConstantScheduleSpec, "after", lambda self, step, steps: 0.0),
     ),
     "by the time of day": (
-        schedule.CONTRACT,
+        training.SCHEDULE,
         ConstantScheduleSpec(),
         "is_a_function_of_the_step",
         (ConstantScheduleSpec, "after", lambda self, step, steps: 1 / (1 + next(COUNT))),
