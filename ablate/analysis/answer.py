@@ -19,8 +19,7 @@ from ablate.analysis.rows import VariantRow
 from ablate.analysis.scaling import Scaling
 from ablate.analysis.study import StudyReport
 from ablate.analysis.text import listed, plural
-from ablate.analysis.trivial import no_answer_yet
-from ablate.analysis.trust import TrustLine, trust_lines
+from ablate.analysis.warnings import StudyWarning, trust_lines
 from ablate.spec.budgets import BUDGET
 
 GroupKey = Literal[
@@ -130,7 +129,7 @@ class Answer:
     question: str
     headline: tuple[str, ...]
     groups: tuple[AnswerGroup, ...]
-    trust: tuple[TrustLine, ...]
+    trust: tuple[StudyWarning, ...]
     next: tuple[NextStep, ...]
     claims: dict[str, int]
     metric: str
@@ -150,7 +149,6 @@ def answer_of(report: StudyReport) -> Answer:
     """Group the variants of a study by verdict and say what follows from them."""
     worse = 1 if report.direction == "minimize" else -1
     compared = compared_rows(report)
-    learnt = not no_answer_yet(report.standings, report.trivials)
     counts = Counter(row.change for row in compared)
     by_group: dict[GroupKey, list[AnswerRow]] = {key: [] for key in TITLES}
     places = _places(report)
@@ -158,13 +156,13 @@ def answer_of(report: StudyReport) -> Answer:
         words = places.get(row.name) or row.change.words or row.name
         if counts[row.change] > 1 and row.change.words:
             words += f" ({row.name})"
-        by_group[_group_of(row) if learnt else "no answer"].append(_row(row, words, report))
+        by_group[_group_of(row) if report.learnt else "no answer"].append(_row(row, words, report))
     groups = tuple(
         AnswerGroup(key, TITLES[key], tuple(sorted(rows, key=_badness(worse))))
         for key, rows in by_group.items()
         if rows
     )
-    trust = trust_lines(report)
+    trust = trust_lines(report.warnings)
     baseline = report.baseline.mean(report.metric)
     return Answer(
         study=report.record.name,
@@ -172,7 +170,7 @@ def answer_of(report: StudyReport) -> Answer:
         headline=_headline(groups, trust, report),
         groups=groups,
         trust=trust,
-        next=next_steps(report) if learnt else (),
+        next=next_steps(report) if report.learnt else (),
         claims={
             word: count
             for word in ("supported", "refuted", "undecided")
@@ -319,7 +317,7 @@ def _warning(row: VariantRow, report: StudyReport) -> str:
     return "check the baseline" if low < -SUSPICIOUS * report.margin else ""
 
 
-def _headline(groups: Sequence[AnswerGroup], trust: Sequence[TrustLine], report: StudyReport) -> tuple[str, ...]:
+def _headline(groups: Sequence[AnswerGroup], trust: Sequence[StudyWarning], report: StudyReport) -> tuple[str, ...]:
     if void := [line for line in trust if line.level == "void" and line.replaces_headline]:
         return (f"No answer yet: {void[0].text}.",)
     rows = {group.key: group.rows for group in groups}

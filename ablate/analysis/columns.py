@@ -15,7 +15,6 @@ from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, percent
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.study import StudyReport
 from ablate.analysis.text import plural
-from ablate.analysis.trust import assumption
 from ablate.analysis.varied import varied_values
 from ablate.stats import Interval, PairedDifference, sign_flip
 from ablate.stats.bootstrap import MANY
@@ -440,7 +439,7 @@ def _verdict_help(report: StudyReport) -> Iterator[str]:
             "selected: chosen by results, so estimates on these seeds are biased. For confirmed variants difference "
             "and verdict rest on fresh seeds of the variant and the baseline."
         )
-    if assumed := assumption(report):
+    if assumed := report.assumption:
         yield f"A verdict {assumed}."
 
 

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from ablate.analysis.text import listed, plural
+from ablate.analysis.warnings import StudyWarning
 from ablate.stats import ExtendedSeeds, SeedPlan
 from ablate.stats.schedule import ERROR
 from ablate.store.records import Declaration, StudyRecord
@@ -123,8 +124,8 @@ def seed_sets_read(record: StudyRecord) -> Iterator[str]:
         )
 
 
-def read_elsewhere(record: StudyRecord, decided: bool) -> Iterator[str]:
-    """Sentences on other studies of the store, if this one has a verdict.
+def read_elsewhere(record: StudyRecord, decided: bool) -> Iterator[StudyWarning]:
+    """Warnings on other studies of the store, if this one has a verdict.
 
     Args:
         record: The study.
@@ -133,19 +134,21 @@ def read_elsewhere(record: StudyRecord, decided: bool) -> Iterator[str]:
     if not decided:
         return
     if record.shared:
-        names = list(dict.fromkeys(name for one in record.shared for name in one.variants))
+        names = tuple(dict.fromkeys(name for one in record.shared for name in one.variants))
         studies = [f"`{one.study}`" for one in record.shared]
-        yield (
+        full = (
             f"The trials of {listed(names)} and of the baseline were compared before in the "
             f"{'study' if len(studies) == 1 else 'studies'} {listed(studies)}. A verdict that came out of any of these "
             f"{len(studies) + 1} readings is wrong in up to {_percent(len(studies) + 1)} of cases."
         )
+        yield StudyWarning("elsewhere", "weak", "", full, names)
     if record.studies > 1:
         chance = 100 * (1 - (1 - ERROR) ** record.studies)
-        yield (
+        full = (
             f"This store holds {record.studies} studies with results. Each verdict is wrong in at most 5 % of cases; "
             f"if each study has one, some verdict among them is wrong with a chance of up to {chance:.0f} %."
         )
+        yield StudyWarning("elsewhere", "weak", "", full)
 
 
 def _percent(looks: int) -> str:

@@ -129,19 +129,14 @@ def _remedy(rows: Sequence[VariantRow], best: str) -> str:
     return "train it with fresh seeds before you rely on the number"
 
 
-def chosen_sentences(rows: Sequence[VariantRow]) -> Iterator[str]:
-    """Sentences on variants that were chosen by results: their verdicts rest on fresh seeds, or they have none."""
+def confirmed_sentences(rows: Sequence[VariantRow]) -> Iterator[str]:
+    """A sentence on variants that results chose and whose verdicts rest on fresh seeds."""
     if confirmed := [row for row in rows if row.confirmed and row.verdict is not None]:
         seeds = len(confirmed[0].confirmed)
         are, rest = ("was", "its verdict rests") if len(confirmed) == 1 else ("were", "their verdicts rest")
         yield (
             f"{listed(row.name for row in confirmed)} {are} chosen by results; {rest} on {seeds} fresh seeds that took "
             "no part in the choice."
-        )
-    if chosen := [row for row in rows if row.chosen]:
-        yield (
-            f"{plural(len(chosen), 'variant')} {'was' if len(chosen) == 1 else 'were'} chosen by results and not "
-            "confirmed by fresh seeds. Selection biases their estimates, so they have no verdict."
         )
 
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from ablate.analysis import caveats as doubts
 from ablate.analysis.allowances import Allowances, read_allowances, worst_results
 from ablate.analysis.changed_code import changed_code
 from ablate.analysis.changes import Change, changes_of
@@ -40,19 +39,29 @@ from ablate.analysis.runs import (
     seed_schedule,
 )
 from ablate.analysis.scaling import Scalings, at_own_length, read_scalings, scaling_sentences
-from ablate.analysis.sentences import Judged, answer_sentences, best_sentence, chosen_sentences, window_sentences
+from ablate.analysis.sentences import Judged, answer_sentences, best_sentence, confirmed_sentences, window_sentences
 from ablate.analysis.speed import relative_speed
 from ablate.analysis.trivial import (
     Standing,
     TrivialBaseline,
     behind,
-    no_answer_yet,
+    learning_warnings,
     standing_of,
     trivial_baselines,
-    trivial_caveats,
     trivial_sentences,
 )
-from ablate.analysis.windows import window_noise, window_sentence
+from ablate.analysis.warnings import (
+    StudyWarning,
+    assumption,
+    changes_after_results,
+    draw_noise,
+    evidence,
+    lost_trials,
+    missing_trials,
+    selected_variants,
+    tuning_edges,
+    validation_draw,
+)
 from ablate.collector import paused_collector
 from ablate.metrics import Metric
 from ablate.stats import (
@@ -96,8 +105,8 @@ class StudyReport:
         margin: How much worse matters, in the unit of the metric.
         variants: A row for each variant.
         progress: How many planned trials are in each state.
+        warnings: What supports the answer and what limits it: the evidence, then what the answer begins with.
         answer: The answer to the study's question, as sentences; its caveats first.
-        caveats: Those among them that limit the comparison.
         schedule: How the study adds seeds; None if their number is fixed.
         together: Names of the variants whose verdicts hold together (`ablate.stats.family`).
         claims: The verdicts on the claims of its space, in their order.
@@ -110,9 +119,8 @@ class StudyReport:
         scaling: The variants at other budgets, or along the path of a sweep; None if the study has neither.
         other_lengths: The variants at other budgets, the baseline among them.
         redeclared: What was declared otherwise after results, oldest first.
-        changed: The caveats on that, and on code that was changed.
         draw_sd: Standard deviation of a difference over other draws of the validation data; None if it was not measured
-            in parts (`ablate.analysis.windows`).
+            in parts (`ablate.analysis.warnings.draw_noise`).
         tails: The long tail that the differences from the baseline show, oriented so that positive is worse; None if
             they show none.
     """
@@ -123,8 +131,8 @@ class StudyReport:
     margin: float
     variants: tuple[VariantRow, ...]
     progress: dict[TrialState, int]
+    warnings: tuple[StudyWarning, ...]
     answer: tuple[str, ...]
-    caveats: tuple[str, ...]
     schedule: SeedPlan | None
     together: frozenset[str]
     claims: tuple[ClaimVerdict, ...]
@@ -138,8 +146,22 @@ class StudyReport:
     other_lengths: tuple[OtherLength, ...] = ()
     draw_sd: float | None = None
     redeclared: tuple[Redeclaration, ...] = ()
-    changed: tuple[str, ...] = ()
     tails: Tails | None = None
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """The sentences that the answer begins with: what limits all that follows."""
+        return tuple(one.full for one in self.warnings if one.full and one.key not in _AMONG_VERDICTS)
+
+    @property
+    def learnt(self) -> bool:
+        """Whether a model has learnt enough for the study to have an answer."""
+        return not any(warning.replaces_headline for warning in self.warnings)
+
+    @property
+    def assumption(self) -> str | None:
+        """On what condition verdicts hold (`ablate.analysis.warnings.assumption`)."""
+        return assumption(self.variants, self.tails, self.windows)
 
     @property
     def test_metric(self) -> str | None:
@@ -177,6 +199,10 @@ class StudyReport:
     def planned(self) -> int:
         """How many trials the study planned, those at other budgets and those that confirm among them."""
         return sum(self.progress.values())
+
+
+_AMONG_VERDICTS = ("selected", "draw", "elsewhere")
+"""Warnings whose sentences stand among those on the verdicts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +285,6 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
     first = next(row for row in rows if row.name == baseline.name)
     failures = failures_of(all_runs) + failures_of(fresh) + failures_of(_scouting(store, record, metric))
     standings = _standings(rows, runs, trivial, question)
-    nothing = no_answer_yet(standings, trivial)
     changed = (
         *declared_otherwise(redeclared),
         *seed_sets_read(record),
@@ -267,28 +292,36 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         *seeds_added(question.schedule),
         *seeds_added(seed_schedule(confirming(record)), "fresh seeds"),
     )
-    caveats = (
-        *([nothing] if nothing else ()),
-        *doubts.missing(progress[TrialState.WAITING] + progress[TrialState.RUNNING], tuning),
-        *doubts.failed(failures),
-        *doubts.diverged(rows, first),
-        *(trivial_caveats(standings, trivial) if trivial and not nothing else ()),
-        *doubts.edges(tuning, rows, first),
-        *changed,
-    )
     windows = len(runs[baseline.name].windows.get(metric, ()))
     healed = [variant.name for variant in record.variants if is_trained(variant)] if windows else []
     judged = Judged(metric, direction, margin, question.schedule, question.unit, record.traits.adds_seeds)
-    draw_sd = window_noise(record, runs)
+    draw_sd, tails = draw_noise(record, runs), question.allowances.tails
+    learning = tuple(learning_warnings(standings, trivial))
+    nothing = any(warning.replaces_headline for warning in learning)
+    assumed = assumption(rows, tails, windows)
+    limits = (
+        *(learning if nothing else ()),
+        *missing_trials(progress, tuning),
+        *lost_trials(failures, rows, first),
+        *(() if nothing else learning),
+        *tuning_edges(tuning, rows, first),
+        *changes_after_results(changed),
+    )
+    among = (
+        *selected_variants(rows),
+        *validation_draw(draw_sd, margin, record),
+        *([StudyWarning("assumption", "weak", f"a verdict {assumed}")] if assumed else ()),
+        *read_elsewhere(record, decided=any(verdict.is_decided for verdict in verdicts.values())),
+    )
     verdicts_in_words = (
         *answer_sentences(rows, first, together, judged),
         *course_sentences(rows, question.course, advise=_may_have_budgets(record)),
         *scaling_sentences(scaling, metric),
         *(trivial_sentences(standings, trivial) if trivial else ()),
-        *chosen_sentences(rows),
-        *window_sentence(draw_sd, margin, record),
+        *confirmed_sentences(rows),
+        *(one.full for one in among if one.full and one.key != "elsewhere"),
         *(best_sentence(rows, metric, direction, margin) if record.traits.finds_best else ()),
-        *read_elsewhere(record, decided=any(verdict.is_decided for verdict in verdicts.values())),
+        *(one.full for one in among if one.key == "elsewhere"),
     )
     return StudyReport(
         record=record,
@@ -297,13 +330,12 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         margin=margin,
         variants=rows,
         progress=progress,
+        warnings=(evidence(progress, rows, question.unit, tuning, matching), *limits, *among),
         answer=(
-            *caveats,
+            *(warning.full for warning in limits),
             *window_sentences(windows, healed),
             *(() if nothing else verdicts_in_words),
         ),
-        caveats=caveats,
-        changed=changed,
         schedule=question.schedule,
         together=together,
         claims=_claims(whole, all_runs, question.allowances),
@@ -321,7 +353,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         failures=failures,
         draw_sd=draw_sd,
         redeclared=redeclared,
-        tails=question.allowances.tails,
+        tails=tails,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 MOST_NAMES = 8
 """A sentence that lists more names than this counts the rest."""
@@ -30,3 +30,8 @@ def shortened(names: Iterable[str]) -> list[str]:
     if len(shown) > MOST_NAMES + 1:  # naming one more is as short as counting it
         return [*shown[:MOST_NAMES], f"{len(shown) - MOST_NAMES} others"]
     return shown
+
+
+def few(names: Sequence[str]) -> str:
+    """One or two names; of more the first and a count of the rest."""
+    return ", ".join(names) if len(names) <= 2 else f"{names[0]} and {len(names) - 1} others"

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ablate.analysis.text import listed, plural
+from ablate.analysis.text import few, listed, plural
+from ablate.analysis.warnings import StudyWarning
 from ablate.stats import Direction, SeedPlan, bounds, summarise
 from ablate.stats.bounds import LEAST_PAIRS
 from ablate.stats.rounding import at_least
@@ -83,26 +84,6 @@ def standing_of(
     return Standing(name, math.fsum(values) / len(values), ahead, frozenset(better), len(values))
 
 
-def no_answer_yet(standings: Sequence[Standing], trivial: Sequence[TrivialBaseline]) -> str:
-    """Why the study has no answer yet, as a sentence: no model has learnt as much as a trivial baseline knows.
-
-    Empty if one of them has, or if there is no model or no trivial baseline. A model of a single seed, which has no
-    bound, has learnt enough if its value is better.
-    """
-    if not standings or not trivial:
-        return ""
-    bar = bar_of(trivial)
-    if any(bar.name in (one.ahead if one.seeds >= LEAST_PAIRS else one.better) for one in standings):
-        return ""
-    which = "the only model does not beat" if len(standings) == 1 else f"none of the {len(standings)} models beats"
-    shown = listed(_shown(one) for one in standings)
-    return (
-        f"No answer yet: {which} the trivial baseline {bar.name} ({bar.metric} {bar.value:.4g}) with 95 % confidence: "
-        f"{shown}. Differences between models that have learnt so little say nothing about models that learn. Train "
-        "for more steps, or at a better learning rate."
-    )
-
-
 def bar_of(trivial: Sequence[TrivialBaseline]) -> TrivialBaseline:
     """What a model must beat for its verdicts to count: the second best of three or more trivial baselines (a bigram
     of a bigram and a trigram), else the best."""
@@ -114,28 +95,48 @@ def behind(standings: Sequence[Standing], trivial: Sequence[TrivialBaseline]) ->
     return [one for one in standings if trivial and bar_of(trivial).name not in one.ahead]
 
 
-def trivial_caveats(standings: Sequence[Standing], trivial: Sequence[TrivialBaseline]) -> Iterator[str]:
-    """Sentences if some variants do not beat the best trivial baseline with 95 % confidence.
+def learning_warnings(standings: Sequence[Standing], trivial: Sequence[TrivialBaseline]) -> Iterator[StudyWarning]:
+    """Warnings on variants that do not beat the trivial baselines with 95 % confidence.
 
-    A model that beats all but the best of three or more trivial baselines (a bigram, but not a trigram) has learnt
-    something: its verdicts apply to models like it. Differences between models below that are not informative.
+    Differences between models that do not beat what a model must beat (`bar_of`) are not informative. If none has
+    learnt that much, there is no answer; a model of a single seed, which has no bound, has if its value is better.
+    Models that beat that, but not the best trivial baseline, have learnt something: their verdicts apply to models like
+    them.
     """
+    if not standings or not trivial:
+        return
     best, bar = trivial[0], bar_of(trivial)
-    without = behind(standings, trivial)
-    between = [one for one in standings if bar.name in one.ahead and best.name not in one.ahead]
+    without, shown = behind(standings, trivial), f"{bar.name} ({bar.metric} {bar.value:.4g})"
+    names = tuple(sorted(standing.name for standing in without))
+    if not any(bar.name in (one.ahead if one.seeds >= LEAST_PAIRS else one.better) for one in standings):
+        which = "the only model does not beat" if len(standings) == 1 else f"none of the {len(standings)} models beats"
+        full = (
+            f"No answer yet: {which} the trivial baseline {shown} with 95 % confidence: "
+            f"{listed(map(_shown, standings))}. Differences between models that have learnt so little say nothing "
+            "about models that learn. Train for more steps, or at a better learning rate."
+        )
+        text = f"no model beats a {bar.name} ({bar.value:.4g})"
+        yield StudyWarning("unlearnt", "void", text, full, names, replaces_headline=True)
+        return
     if without:
         what = "the best trivial baseline, " if bar is best else "the trivial baseline "
-        yield (
-            f"{_share(without, standings)} {'does' if len(without) == 1 else 'do'} not beat {what}{bar.name} "
-            f"({bar.metric} {bar.value:.4g}) with 95 % confidence: {listed(map(_shown, without))}. Differences between "
-            "models that have learnt so little are not informative."
+        full = (
+            f"{_share(without, standings)} {'does' if len(without) == 1 else 'do'} not beat {what}{shown} with 95 % "
+            f"confidence: {listed(map(_shown, without))}. Differences between models that have learnt so little are "
+            "not informative."
         )
-    if between:
-        yield (
-            f"{_share(between, standings)} {'beats' if len(between) == 1 else 'beat'} the trivial baseline {bar.name} "
-            f"({bar.metric} {bar.value:.4g}) with 95 % confidence, but not the best one, {best.name} "
-            f"({best.value:.4g}). Verdicts apply to models of this size and length of training."
+        text = f"{few(names)}: learnt no more than a {bar.name} ({bar.value:.4g})"
+        yield StudyWarning("unlearnt", "void", text, full, names)
+    if between := [one for one in standings if bar.name in one.ahead and best.name not in one.ahead]:
+        full = (
+            f"{_share(between, standings)} {'beats' if len(between) == 1 else 'beat'} the trivial baseline {shown} "
+            f"with 95 % confidence, but not the best one, {best.name} ({best.value:.4g}). Verdicts apply to models of "
+            "this size and length of training."
         )
+        none = len(between) + len(without) == len(standings)
+        who = "no model beats" if none else f"{len(between)} of {len(standings)} do not beat"
+        text = f"small models: {who} a {best.name} ({best.value:.4g})"
+        yield StudyWarning("beaten", "weak", text, full, tuple(one.name for one in between))
 
 
 def _shown(one: Standing) -> str:

@@ -12,7 +12,6 @@ from ablate.analysis.answer import Answer, answer_of
 from ablate.analysis.columns import columns, flip_at_margin, machine_row
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.study import OtherLength, StudyReport
-from ablate.analysis.trust import assumption
 from ablate.analysis.varied import varied_values
 from ablate.analysis.why import Why
 from ablate.roles import TrialRole
@@ -55,7 +54,7 @@ def study_json(report: StudyReport) -> dict[str, Any]:
         ],
         "validation_draw": report.draw_sd,
         "answer": answer_json(answer_of(report)) | {"sentences": list(report.answer)},
-        "assumption": assumption(report),
+        "assumption": report.assumption,
         "caveats": list(report.caveats),
         "match": {"equal": report.matching.equal, "path": report.matching.path, "axis": report.matching.axis},
         "tune": None

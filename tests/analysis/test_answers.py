@@ -7,11 +7,11 @@ import dataclasses
 import pytest
 from fake_store import FakeStore, fake_store
 
-from ablate.analysis.caveats import edges
 from ablate.analysis.fairness import Tuned, Tuning
 from ablate.analysis.importances import StudyImportances
 from ablate.analysis.study import read_study
 from ablate.analysis.text import listed
+from ablate.analysis.warnings import tuning_edges
 from ablate.errors import NotFoundError
 from ablate.render.calibration import read_calibration
 from ablate.render.sections.importances import how_to_read
@@ -103,16 +103,17 @@ def test_only_edges_that_could_turn_a_verdict_are_a_caution(at_edge: list[str], 
     report = read_study(made, "a_study")
     assert [row.verdict_word for row in report.variants[1:]] == ["better", "not needed", "needed", "undecided"]
     of = {name: Tuned({"lr": 1}, ("lr",) if name in at_edge else (), ()) for name in losses}
-    said = list(edges(Tuning({"lr": [1, 2, 3]}, (1000,), of), report.variants, report.baseline))
+    said = list(tuning_edges(Tuning({"lr": [1, 2, 3]}, (1000,), of), report.variants, report.baseline))
     if named is None:
         assert said == []
     else:
-        assert len(said) == 1
-        assert f"for {named}: a better value may lie outside" in said[0]
+        (warning,) = said
+        assert f"for {named}: a better value may lie outside" in warning.full
+        assert ", ".join(warning.variants) == named.replace(" and ", ", ")
 
 
 def test_the_edge_of_a_baseline_cannot_turn_what_is_worse_anyway() -> None:
     losses = {"baseline": 2.0, "far_worse": 2.5}
     report = read_study(study(losses), "a_study")
     of = {"baseline": Tuned({"lr": 1}, ("lr",), ()), "far_worse": Tuned({"lr": 2}, (), ())}
-    assert list(edges(Tuning({"lr": [1, 2, 3]}, (1000,), of), report.variants, report.baseline)) == []
+    assert list(tuning_edges(Tuning({"lr": [1, 2, 3]}, (1000,), of), report.variants, report.baseline)) == []

@@ -1,0 +1,248 @@
+"""What supports a study's answer and what limits it: a record for each, from which TRUST and the checks are made."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from ablate.analysis.failures import Failure
+from ablate.analysis.fairness import MatchedBudgets, Tuning
+from ablate.analysis.numbers import percent
+from ablate.analysis.rows import VariantRow
+from ablate.analysis.runs import VariantRuns
+from ablate.analysis.text import few, listed, plural
+from ablate.spec.paths import value_at
+from ablate.stats import Tails
+from ablate.stats.windows import draw_variance
+from ablate.store.records import StudyRecord, TrialRecord, TrialState
+
+Level = Literal["ok", "weak", "void"]
+LEVELS: tuple[Level, ...] = ("void", "weak", "ok")
+Key = Literal[
+    "evidence",
+    "unlearnt",
+    "beaten",
+    "selected",
+    "failed",
+    "diverged",
+    "baseline diverged",
+    "edge",
+    "changed",
+    "draw",
+    "assumption",
+    "missing",
+    "elsewhere",
+]
+"""What a warning is about; of two of one level, a reader should know the earlier one first."""
+DRAW_SHARE = 0.1
+"""Of the margin, beyond which there is a warning on the draw of validation data."""
+WINDOWS = "task.validation_windows"
+
+
+@dataclass(frozen=True, slots=True)
+class StudyWarning:
+    """One thing that supports an answer, or limits it.
+
+    Attributes:
+        key: What it is about.
+        level: `ok`; `weak`: the answer holds with this limit; `void`: it does not hold for the variants concerned.
+        text: A clause of one line, for TRUST; empty where only the checks say it.
+        full: Whole sentences, for the checks; empty where the clause says it all.
+        variants: Names of the variants that it concerns; empty if it concerns all.
+        replaces_headline: Whether it leaves no answer at all.
+    """
+
+    key: Key
+    level: Level
+    text: str
+    full: str = ""
+    variants: tuple[str, ...] = ()
+    replaces_headline: bool = False
+
+
+def trust_lines(warnings: Iterable[StudyWarning]) -> tuple[StudyWarning, ...]:
+    """Those with a clause: the evidence, then what limits it, the most serious first."""
+    keys = get_args(Key)
+    said = [warning for warning in warnings if warning.text]
+    return tuple(
+        sorted(said, key=lambda said: (said.key != "evidence", LEVELS.index(said.level), keys.index(said.key)))
+    )
+
+
+def evidence(
+    progress: Mapping[TrialState, int],
+    rows: Sequence[VariantRow],
+    unit: str,
+    tuning: Tuning | None,
+    matching: MatchedBudgets,
+) -> StudyWarning:
+    """What the answer rests on: trials, paired seeds, what is tuned and what is equal."""
+    said = [f"{progress[TrialState.FINISHED]:,}/{sum(progress.values()):,} trials"]
+    pairs = [row.difference.n for row in rows if row.difference is not None]
+    if pairs:
+        fewest, most = min(pairs), max(pairs)
+        said.append(f"{fewest if fewest == most else f'{fewest} to {most}'} paired {unit}s")
+    if tuning is not None and all(tuned.values is not None for tuned in tuning.of.values()):
+        said.append(f"{listed(path.rpartition('.')[2] for path in tuning.grid)} tuned for every variant")
+    if matching.path is not None:
+        said.append(f"equal {matching.equal}")
+    missing = progress[TrialState.WAITING] + progress[TrialState.RUNNING]
+    if missing:
+        said.append(f"{missing:,} still missing")
+    return StudyWarning("evidence", "weak" if missing else "ok", ", ".join(said))
+
+
+def missing_trials(progress: Mapping[TrialState, int], tuning: Tuning | None) -> Iterator[StudyWarning]:
+    """A warning if trials have not ended, or if variants are still being tuned."""
+    trials = progress[TrialState.WAITING] + progress[TrialState.RUNNING]
+    untuned = [name for name, tuned in tuning.of.items() if tuned.values is None] if tuning else []
+    if trials:
+        full = f"This answer is provisional: {trials:,} {'trial is' if trials == 1 else 'trials are'} still missing."
+        yield StudyWarning("missing", "weak", "", full)
+    elif untuned:
+        are = "is" if len(untuned) == 1 else "are"
+        full = f"This answer is provisional: {listed(untuned)} {are} still being tuned."
+        yield StudyWarning("missing", "weak", "", full, tuple(untuned))
+
+
+def lost_trials(
+    failures: Sequence[Failure], rows: Sequence[VariantRow], baseline: VariantRow
+) -> Iterator[StudyWarning]:
+    """Warnings if trials failed or diverged: of variants that are then not compared, or of the baseline."""
+    if failures:
+        names = tuple(dict.fromkeys(failure.variant for failure in failures))
+        failed = f"{plural(len(failures), 'trial')} failed"
+        full = f"{failed} ({listed(names)}): the comparisons with these variants lack seeds."
+        yield StudyWarning("failed", "weak", f"{failed} ({few(names)})", full, names)
+    if others := [row for row in rows if row.diverged and row.name != baseline.name]:
+        counts = [f"{row.name} at {len(row.diverged)} of {plural(len(row.planned), 'seed')}" for row in others]
+        full = (
+            f"Training diverged: {listed(counts)}. These variants have no mean, because the seeds that finished are a "
+            "biased selection."
+        )
+        yield StudyWarning("diverged", "weak", "", full, tuple(row.name for row in others))
+    if lost := len(baseline.diverged):
+        full = (
+            f"Training of the baseline diverged at {lost} of {plural(len(baseline.planned), 'seed')}. No variant is "
+            "compared with it at these seeds."
+        )
+        yield StudyWarning("baseline diverged", "weak", f"the baseline diverged at {plural(lost, 'seed')}", full)
+
+
+def tuning_edges(tuning: Tuning | None, rows: Sequence[VariantRow], baseline: VariantRow) -> Iterator[StudyWarning]:
+    """A warning if tuned values lie at an edge of their grid where a better value could turn a verdict.
+
+    A better value outside can only help the variant that lies at the edge. So a variant that is not worse anyway stays
+    so, and the baseline's edge does not matter to a variant that is worse anyway.
+    """
+    if tuning is None:
+        return
+    judged = [(row, row.verdict) for row in rows if row.verdict is not None]
+    helped = any(not verdict.is_worse and verdict.word != "diverged" for _, verdict in judged)
+    named = [baseline.name] if baseline.name in tuning.edges and helped else []
+    named += [row.name for row, verdict in judged if row.name in tuning.edges and not verdict.is_acceptable]
+    if named:
+        paths = dict.fromkeys(path for name in named for path in tuning.of[name].edges)
+        turned = "its verdict" if len(named) == 1 else "their verdicts"
+        full = (
+            f"The best {listed(paths)} lies at an edge of the tuning grid for {listed(named)}: a better value may lie "
+            f"outside and turn {'verdicts' if named[0] == baseline.name else turned}. Widen the grid."
+        )
+        yield StudyWarning("edge", "weak", f"best value at the edge of the tuning grid: {few(named)}", full, (*named,))
+
+
+def changes_after_results(sentences: Iterable[str]) -> Iterator[StudyWarning]:
+    """A warning for each sentence on a change after results; the clause is its beginning."""
+    for sentence in sentences:
+        first = sentence.partition(". ")[0].rstrip(".")
+        yield StudyWarning("changed", "weak", f"{first[0].lower()}{first[1:]}", sentence)
+
+
+def selected_variants(rows: Sequence[VariantRow]) -> Iterator[StudyWarning]:
+    """A warning if results selected variants and no fresh seeds have confirmed them."""
+    if names := tuple(row.name for row in rows if row.chosen):
+        who = f"{plural(len(names), 'variant')} {'was' if len(names) == 1 else 'were'}"
+        full = (
+            f"{who} chosen by results and not confirmed by fresh seeds. Selection biases their estimates, so they have "
+            "no verdict."
+        )
+        text = f"{who} selected by these same seeds; UNPROVEN until fresh seeds confirm"
+        yield StudyWarning("selected", "weak", text, full, names)
+
+
+def assumption(rows: Sequence[VariantRow], tails: Tails | None, windows: int) -> str | None:
+    """On what condition verdicts hold, as the end of a sentence on one; None where there is none, or it is not open."""
+    if tails is not None:
+        how = "worse" if tails.skewness > 0 else "better"
+        return f"allows for a few seeds that end far {how} than the others"
+    bounds = [row.verdict.bound for row in rows if row.verdict is not None and row.verdict.is_decided]
+    seeds = [bound.n for bound in bounds if bound is not None]
+    if windows or not seeds:
+        return None
+    return f"holds if seeds scatter symmetrically; {min(seeds)} seeds cannot show it"
+
+
+def draw_noise(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> float | None:
+    """Standard deviation of a variant's mean difference over draws of validation data as large as this one.
+
+    All variants and seeds of a study share one draw, and an interval over seeds does not show its noise: another draw
+    would move every seed's difference alike. Each trial measures its final metrics over parts of the validation data
+    too. The noise of the draw is what the differences of these parts vary by, beyond what they vary by from seed to
+    seed. The median over the variants, as those that differ much differ on each part by another amount, and are decided
+    anyway; None without a variant of two seeds that were measured in parts.
+
+    Args:
+        record: The study.
+        runs: Variant name to its trials.
+    """
+    metric, baseline = record.objective["metric"], runs[record.baseline].finished
+    variances = [
+        variance
+        for name, run in runs.items()
+        if name != record.baseline and not run.diverged and not run.pruned
+        if (variance := draw_variance(list(_gaps(run.finished, baseline, metric)))) is not None
+    ]
+    return math.sqrt(max(0.0, statistics.median(variances))) if variances else None
+
+
+def _gaps(
+    finished: Mapping[int, TrialRecord], baseline: Mapping[int, TrialRecord], metric: str
+) -> Iterator[Sequence[float]]:
+    """Differences over the parts of the validation data, seed by seed."""
+    for seed in sorted(finished.keys() & baseline.keys()):
+        ours, theirs = finished[seed].parts.get(metric, ()), baseline[seed].parts.get(metric, ())
+        gaps = [one - other for one, other in zip(ours, theirs, strict=False)]
+        if gaps and len(ours) == len(theirs) and all(map(math.isfinite, gaps)):
+            yield gaps
+
+
+def validation_draw(noise: float | None, margin: float, record: StudyRecord) -> Iterator[StudyWarning]:
+    """A warning if the draw of validation data matters, with the number of windows that would suffice."""
+    if noise is None or noise <= DRAW_SHARE * margin:
+        return
+    baseline = next(variant for variant in record.variants if variant.name == record.baseline)
+    try:
+        windows = int(value_at(baseline.spec, WINDOWS))
+    except (KeyError, TypeError, ValueError):
+        remedy = "More validation data reduces it"
+    else:
+        enough = _rounded_up(windows * (noise / (DRAW_SHARE * margin)) ** 2)
+        remedy = f"`{WINDOWS}: {enough}` reduces it to a tenth of the margin"
+    share = percent(noise / margin).lstrip("+")
+    full = (
+        f"All differences are measured on one draw of validation data. Between draws a difference varies by about "
+        f"{noise:.1g} (standard deviation, median over variants), {100 * noise / margin:.0f} % of the margin "
+        f"{margin:g}. The intervals do not include this variance. {remedy}."
+    )
+    yield StudyWarning(
+        "draw", "weak", f"another draw of validation data would move differences by {share} of the margin", full
+    )
+
+
+def _rounded_up(windows: float) -> int:
+    """To two significant digits."""
+    unit = int(10 ** max(0, math.floor(math.log10(windows)) - 1))
+    return math.ceil(windows / unit) * unit
