@@ -3,7 +3,14 @@ PYTHON ?= python3
 # A build of torch other than the package index's default: what to give `pip install`, such as "torch --index-url URL".
 TORCH ?=
 BIN := .venv/bin
-INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+, := ,
+# uv installs: the one on PATH, or one that pip puts into .venv. Without a GPU it takes the CPU build of torch from PyTorch's index,
+# and the package index's default build where that index cannot be reached.
+UV := VIRTUAL_ENV=.venv $(BIN)/uv pip install --quiet --constraint constraints.txt
+INSTALL = $(if $(TORCH),$(UV) $(1),UV_HTTP_RETRIES=0 $(UV) --torch-backend auto $(1) 2>/dev/null || $(UV) $(1))
+ifdef PIP_FIND_LINKS
+export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
+endif
 
 # The folders that need neither a browser, a cluster nor minutes; `make test-lowest` and `make test-newest` run them.
 FAST := $(addprefix tests/,spec stats store designs planning analysis render tasks nn decoding downstream trackers)
@@ -66,20 +73,20 @@ schema: .venv/ready
 clean:
 	rm -rf .venv .venv-lowest .venv-newest build dist
 
-# What a study needs, and no more; --no-compile, because compiling all of torch takes longer than unpacking it.
-.venv/study-ready: pyproject.toml constraints.txt
+.venv/bin/uv:
 	$(CHECK_PYTHON)
 	$(PYTHON) -m venv .venv
-	$(if $(TORCH),$(INSTALL) --no-compile --no-deps $(TORCH))
-	$(INSTALL) --no-compile --editable .
+	$(if $(shell command -v uv),ln -s "$$(command -v uv)" $@,$(BIN)/python -m pip install --quiet uv)
+	$(if $(TORCH),$(UV) --no-deps $(TORCH))
+
+# What a study needs, and no more.
+.venv/study-ready: pyproject.toml constraints.txt | .venv/bin/uv
+	$(call INSTALL,--editable .)
 	touch $@
 
 # All extras and the tools of development, into the same environment.
-.venv/ready: pyproject.toml constraints.txt
-	$(CHECK_PYTHON)
-	$(PYTHON) -m venv .venv
-	$(if $(TORCH),$(INSTALL) --no-deps $(TORCH))
-	$(INSTALL) --editable '.[all,dev,docs]'
+.venv/ready: pyproject.toml constraints.txt | .venv/bin/uv
+	$(call INSTALL,--editable '.[all$(,)dev$(,)docs]')
 	touch .venv/study-ready $@
 
 # The tools of the tests come second, so that they cannot raise a version of what is tested.

@@ -24,11 +24,15 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 FAKE_PYTHON = """#!/bin/sh
-# Writes down what it is called with; `-m venv FOLDER` puts a copy of itself and of `ablate` there.
+# Writes down what it is called with; `-m venv` makes copies of itself and `ablate`, `-m pip` one of `uv`.
 echo "$(basename "$0") $*" >> "$CALLS"
 if [ "$1 $2" = "-m venv" ]; then
     mkdir -p "$3/bin" && cp "$0" "$3/bin/python"
-    for tool in ablate pytest uv; do cp "$0" "$3/bin/$tool"; done
+    for tool in ablate pytest; do cp "$0" "$3/bin/$tool"; done
+elif [ "$1 $2" = "-m pip" ]; then
+    cp "$0" "$(dirname "$0")/uv"
+elif [ "$(basename "$0")" = uv ] && [ -n "$NO_TORCH_INDEX" ]; then
+    case "$*" in *--torch-backend*) exit 2;; esac
 fi
 """
 
@@ -45,10 +49,10 @@ def make(tmp_path: Path):
     fake.chmod(0o755)
     calls = tmp_path / "calls"
 
-    def run(*arguments: str) -> list[str]:
+    def run(*arguments: str, path: str = os.defpath, **environment: str) -> list[str]:
         calls.write_text("")
         command = ["make", f"PYTHON={fake}", *arguments]
-        environment = {"PATH": os.environ["PATH"], "CALLS": str(calls)}
+        environment |= {"PATH": path, "CALLS": str(calls)}
         subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
         return calls.read_text().splitlines()
 
@@ -56,8 +60,8 @@ def make(tmp_path: Path):
 
 
 def installed(calls: list[str]) -> list[str]:
-    """What each call of pip installs: its last argument."""
-    return [call.split()[-1] for call in calls if " -m pip install " in call]
+    """What each call of uv installs: its last argument."""
+    return [call.split()[-1] for call in calls if call.startswith("uv pip install ")]
 
 
 def test_a_study_installs_the_core_and_tests_add_the_rest(make) -> None:
@@ -77,10 +81,29 @@ def test_tests_install_what_a_study_needs_too(make) -> None:
 
 @pytest.mark.parametrize("target", ["study", "test"])
 def test_another_build_of_torch_is_installed_before_the_rest(make, target: str) -> None:
-    first, second = [call for call in make(target, "TORCH=torch --index-url URL") if " -m pip install " in call]
+    calls = make(target, "TORCH=torch --index-url URL")
+    first, second = [call for call in calls if call.startswith("uv pip install ")]
     assert first.endswith("--no-deps torch --index-url URL")
     assert "--constraint constraints.txt" in first
     assert "URL" not in second
+    assert "--torch-backend" not in second, "it would replace that build"
+
+
+def test_uv_on_path_is_used_and_otherwise_installed(make, tmp_path: Path) -> None:
+    assert "python -m pip install --quiet uv" in make("study")
+    shutil.rmtree(tmp_path / ".venv")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    shutil.copy(tmp_path / "fake-python", tools / "uv")
+    calls = make("study", path=f"{tools}{os.pathsep}{os.defpath}")
+    assert not [call for call in calls if " -m pip " in call]
+    assert installed(calls) == ["."]
+
+
+def test_without_pytorchs_index_the_default_build_is_installed(make) -> None:
+    first, second = [call for call in make("study", NO_TORCH_INDEX="1") if call.startswith("uv pip install ")]
+    assert "--torch-backend auto" in first
+    assert first.replace("--torch-backend auto ", "") == second
 
 
 OLD_PYTHON = """#!/bin/sh
