@@ -95,11 +95,11 @@ class VariantRuns:
 
 
 def read_runs(store: StudyReader, record: StudyRecord, metric: str) -> dict[str, VariantRuns]:
-    """Variant name to its trials; `metric` is the objective's. Curves are left where they are."""
+    """Variant name to its trials in the order of seeds; `metric` is the objective's. Curves are left where they are."""
     keys = [planned.key for planned in record.planned]
     trials = store.trials(keys)
     runs = {variant.name: VariantRuns({}, {}, {}, {}) for variant in record.variants}
-    for planned in record.planned:
+    for planned in sorted(record.planned, key=lambda planned: planned.seed):  # looks take them in this order
         run, trial = runs[planned.variant], trials.get(planned.key)
         state = TrialState.WAITING if trial is None else trial.state
         # A trial may have ended in time with a loss that is no number: that is no result either.

@@ -94,14 +94,31 @@ def test_the_split_for_a_test_is_read_when_it_is_asked_for(folder: Path, named: 
     assert lines == []
 
 
-@pytest.mark.parametrize("kind", ["classification", "language_model", "masked_language_model", "language_mixture"])
+OF_HUB: dict[str, dict[str, Any]] = {
+    "classification": {},
+    "masked_language_model": {},
+    "language_model": {},
+    "language_mixture": {},
+    "matching": {"first": "text", "second": "text"},
+    "translation": {"source": "text", "target": "text", "validation_pairs": 3},
+}
+"""The tasks that take texts, and the settings that they need here."""
+
+
+def test_every_task_that_takes_data_is_among_them() -> None:
+    takes = {kind for kind, spec in TASKS.members().items() if {"data", "sources"} & spec.model_fields.keys()}
+    assert takes - {"listops"} == OF_HUB.keys(), "expressions are read each time, and their content is the key"
+
+
+@pytest.mark.parametrize("kind", sorted(OF_HUB))
 def test_the_resolved_revision_counts_in_the_fingerprint(
     kind: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data: dict[str, Any] = {"data": f"hub:{folder}"}
     if kind == "language_mixture":
         data = {"sources": {name: {**data, "weight": 1.0} for name in ("one", "other")}}
-    spec = TASKS.members()[kind].model_validate({"kind": kind, **data, "tokenizer": "bytes", "context": 8})
+    plain = {"kind": kind, **data, "tokenizer": "bytes", "context": 32, **OF_HUB[kind]}
+    spec = TASKS.members()[kind].model_validate(plain)
     fingerprints = set()
     for revision in ("", "1f3a", "77c0"):
         monkeypatch.setattr(Hub, "revision", lambda self, revision=revision: revision)
