@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 
 import benchmarks
-from ablate.nn.kernels.allocator import keep_freed_memory
+from ablate.nn.kernels.processor import keep_freed_memory
 from benchmarks.machine import machine
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import torch
 
-from ablate.nn.kernels.allocator import keep_freed_memory
+from ablate.nn.kernels.processor import keep_freed_memory
 from ablate.spec.reading import load_space
 from benchmarks.machine import OWN_SOURCE, machine
 from benchmarks.step import CHECKED, SPACE, WAYS, WIDTHS, Training, resolved, timed

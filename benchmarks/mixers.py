@@ -37,12 +37,12 @@ from ablate.kinds.mixers.retention import RetentionSpec
 from ablate.kinds.mixers.rwkv7 import RWKV7Spec
 from ablate.kinds.mixers.sparse import SparseSpec
 from ablate.nn.kernels import convolution, linear_attention
-from ablate.nn.kernels.allocator import keep_freed_memory
+from ablate.nn.kernels.processor import keep_freed_memory
 from ablate.nn.kernels.random_features import fourier
 from ablate.nn.kernels.softmax_attention import attend
 from ablate.nn.pack import initialise
-from ablate.nn.pack.stepping import State
-from ablate.nn.pack.stepping import step as step_of_a_token
+from ablate.nn.pack.layer_parts import State
+from ablate.nn.pack.layer_parts import step as step_of_a_token
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec
 from ablate.timing.measure import side_by_side

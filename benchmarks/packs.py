@@ -29,7 +29,7 @@ from ablate.execution.environment import describe_environment
 from ablate.execution.local import LocalEngine
 from ablate.execution.observer import Observer
 from ablate.machine import available_cores
-from ablate.nn.kernels.allocator import keep_freed_memory
+from ablate.nn.kernels.processor import keep_freed_memory
 from ablate.planning.packing import Packing
 from ablate.planning.plan import make_plan
 from ablate.planning.planned import Trial

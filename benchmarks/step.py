@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ablate.nn.kernels.allocator import keep_freed_memory
+from ablate.nn.kernels.processor import keep_freed_memory
 from ablate.nn.kernels.product import multiply
 from ablate.spec.reading import load_space
 from ablate.spec.space import SpaceSpec

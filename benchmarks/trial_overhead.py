@@ -27,7 +27,7 @@ from ablate.spec.reading import load_space
 from ablate.spec.variant import VariantSpec
 from ablate.store import open_store
 from ablate.trained.weights import save_weights
-from ablate.training.checkpoint import state_of
+from ablate.training.loop import state_of
 from ablate.training.members import Member
 from ablate.training.pack import Pack
 from benchmarks.machine import OWN_SOURCE

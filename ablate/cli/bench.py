@@ -10,7 +10,7 @@ import typer
 
 from ablate.cli.loading import load_plugins
 from ablate.cli.options import DeviceOption, JsonOption, PluginOption, picture_file
-from ablate.nn.kernels.allocator import keep_freed_memory
+from ablate.nn.kernels.processor import keep_freed_memory
 from ablate.render.terminal.console import make_console, print_json, say
 
 

@@ -39,7 +39,7 @@ def generate(
 ) -> None:
     """Write text with the decoder of a trial that was trained with `save_weights: true`."""
     trained = load_trial(trial, store, cache, plugin, accept_changed_code=accept_changed_code)
-    from ablate.decoding.sampling import Sampling
+    from ablate.decoding.search import Sampling
     from ablate.trained.decode import generate as pieces_of
 
     sampling = Sampling(0.0 if greedy else temperature, top_k, top_p)

@@ -15,8 +15,7 @@ from ablate.nn.pack.initial import stream
 from ablate.spec.optimizer import OPTIMIZERS, OptimizerSpec
 from ablate.spec.schedule import SCHEDULES, ScheduleSpec
 from ablate.spec.training import TrainingSpec
-from ablate.training.optimizer import PackOptimizer
-from ablate.training.parameters import parameter_infos
+from ablate.training.optimizer import PackOptimizer, parameter_infos
 
 _TOLERANCE = 1e-4
 _STEPS = 6

@@ -1,14 +1,50 @@
-"""Greedy decoding, and beam search with a length penalty.
-
-Shapes: B texts, W beams, T tokens so far, V vocabulary.
-"""
+"""Writing token by token: sampling, greedy and beam search, and a model that remembers the states of its beams."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is chosen.
+
+    Attributes:
+        temperature: Divides the logits; 0 takes the most likely token.
+        top_k: Keeps this many of the most likely tokens; 0 keeps all.
+        top_p: Keeps the smallest set of the most likely tokens whose probabilities sum to at least this
+            (nucleus sampling, arXiv:1904.09751).
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+
+
+def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
+    """Map logits [V] to the probabilities [V] from which the next token is drawn."""
+    if sampling.temperature == 0:
+        return torch.nn.functional.one_hot(logits.argmax(), logits.numel()).to(torch.float64)
+    # A stable sort keeps exactly `top_k` tokens also among equal logits.
+    ordered, tokens = (logits.double() / sampling.temperature).sort(descending=True, stable=True)
+    if sampling.top_k:
+        ordered, tokens = ordered[: sampling.top_k], tokens[: sampling.top_k]
+    shares = ordered.softmax(0)
+    # A token stays if the more likely tokens sum to less than top_p; the first always stays.
+    kept = shares.cumsum(0) - shares < sampling.top_p
+    kept[0] = True
+    shares = torch.where(kept, shares, 0.0)
+    return torch.zeros(logits.numel(), dtype=torch.float64).scatter(0, tokens, shares / shares.sum())
+
+
+def choose(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> int:
+    """Draw the id of the next token from logits [V]."""
+    return int(torch.multinomial(probabilities(logits.cpu(), sampling), 1, generator=generator))
+
 
 NextLogits = Callable[[Tensor, Tensor], Tensor]
 """The forward pass of a model: maps (rows [N]: the text that each prefix belongs to; prefixes [N, T]) to the logits
@@ -111,3 +147,36 @@ def _better(
 
 def _penalty(length: int, power: float) -> float:
     return float(((5 + length) / 6) ** power)
+
+
+States = tuple[tuple[Tensor, ...], ...]
+"""The cached tensors of each layer, [K, N, ...] each; empty before the first token."""
+
+Advance = Callable[[Tensor, Tensor, int, States], tuple[Tensor, States]]
+"""Maps (rows [N]: the text that each prefix belongs to; last tokens [N]; number of tokens before them; cached states of
+these tokens) to the logits of the next token [N, V] and the new states."""
+
+
+class Remembering:
+    """Reads only the last token of each prefix. Serves one search, in which all prefixes grow by one token a call.
+
+    Args:
+        advance: The forward pass of the model for one more token.
+    """
+
+    def __init__(self, advance: Advance) -> None:
+        self._advance = advance
+        self._states: States = ()
+        self._places: dict[tuple[int, ...], int] = {}
+
+    def __call__(self, rows: Tensor, prefixes: Tensor) -> Tensor:
+        """The logits of the next token; the signature is that of `NextLogits`."""
+        before = prefixes.shape[1] - 1
+        names = [(row, *prefix) for row, prefix in zip(rows.tolist(), prefixes.tolist(), strict=True)]
+        states = self._states
+        if before:
+            parents = torch.tensor([self._places[name[:-1]] for name in names], device=prefixes.device)
+            states = tuple(tuple(kept[:, parents] for kept in layer) for layer in states)
+        logits, self._states = self._advance(rows, prefixes[:, -1], before, states)
+        self._places = {name: place for place, name in enumerate(names)}
+        return logits

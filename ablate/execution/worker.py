@@ -17,7 +17,7 @@ from pathlib import Path
 from ablate.execution.protocol import Began, Happened, Job, Ready, Stop
 from ablate.launching import adopt_modules
 from ablate.machine import pin
-from ablate.nn.kernels.allocator import keep_freed_memory
+from ablate.nn.kernels.processor import keep_freed_memory
 from ablate.spec.resources import CheckpointInterval
 from ablate.streams import keep_printing
 

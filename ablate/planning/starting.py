@@ -11,7 +11,7 @@ from ablate.spec.variant import VariantSpec
 from ablate.tasks.base import Task
 from ablate.trained.source import SourceWeights, read_source
 from ablate.trained.transfer import Transfer, outline_of, transfer
-from ablate.training.freezing import frozen_counts, part_names, unknown_parts
+from ablate.training.members import frozen_counts, part_names, unknown_parts
 
 
 class Starting:

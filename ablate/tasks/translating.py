@@ -15,7 +15,7 @@ from ablate.tasks.tokenizers import Tokenizer
 if TYPE_CHECKING:
     import torch
 
-    from ablate.decoding.remembering import States
+    from ablate.decoding.search import States
 
 MORE_THAN_SOURCE = 50
 """Maximum number of tokens by which a translation is longer than its source (arXiv:1706.03762, §6.1)."""
@@ -107,8 +107,7 @@ def _search(
 ) -> list[list[list[int]]]:
     import torch
 
-    from ablate.decoding.remembering import Remembering
-    from ablate.decoding.search import beam, greedy
+    from ablate.decoding.search import Remembering, beam, greedy
 
     device = device or torch.device("cpu")
     lengths = np.array([ids.size for ids in sources])

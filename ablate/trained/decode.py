@@ -10,7 +10,7 @@ from typing import cast
 import torch
 from torch import nn
 
-from ablate.decoding.sampling import Sampling, choose
+from ablate.decoding.search import Sampling, choose
 from ablate.errors import AblateError, DataError, SpaceError
 from ablate.nn.model.build import build_model
 from ablate.nn.model.decoder import Decoder, States

@@ -1,4 +1,4 @@
-"""`torch.compile` of each block of a model (regional compilation), and the time that it takes.
+"""How the arithmetic of a step runs: its precision, and `torch.compile` of each block (regional compilation).
 
 Blocks of equal code share one compiled program, so that a deep model compiles as fast as a shallow one. What cannot be
 traced within a block runs eagerly, and so does all that stands outside of blocks.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -17,6 +18,37 @@ from torch import nn
 
 from ablate.nn.model.block import Block
 from ablate.nn.model.encoder_decoder import DecoderBlock
+
+
+def cast_to(precision: str, device: str) -> AbstractContextManager[object]:
+    """Autocast for a forward pass in `bf16`; nothing for any other precision.
+
+    Args:
+        precision: As `training.precision`.
+        device: `cpu` or `cuda`.
+    """
+    if precision != "bf16":
+        return nullcontext()
+    # A CUDA graph must repeat the casts at every replay.
+    return torch.autocast(device, dtype=torch.bfloat16, cache_enabled=device == "cpu")
+
+
+@contextmanager
+def products_in(precision: str) -> Iterator[None]:
+    """Let float32 products on a GPU use TF32 in the body if the precision is `tf32`."""
+    if precision != "tf32":
+        yield
+        return
+    settings = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]
+    before = [each.fp32_precision for each in settings]
+    for each in settings:
+        each.fp32_precision = "tf32"
+    try:
+        yield
+    finally:
+        for each, earlier in zip(settings, before, strict=True):
+            each.fp32_precision = earlier
+
 
 _PROGRAMS = 64
 """Programs for one piece of code, one for each number of members and each sort of block; then it runs eagerly."""

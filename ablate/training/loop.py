@@ -1,17 +1,21 @@
-"""The training loop of one pack."""
+"""The training loop of one pack, and its checkpoints: plain values from which any worker resumes with the same results.
+
+Batches are a function of seed and step. So besides the specs of the members, a checkpoint holds weights, optimizer
+state, counters, the state of the random generators of dropout, and the events so far.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ablate.spec.resources import CheckpointInterval
 from ablate.tasks.base import Task
-from ablate.training.checkpoint import misfit, restore, state_of
-from ablate.training.events import Checkpoint, Event, Remark, State, Tick
+from ablate.training.events import Checkpoint, Diverged, Event, Measurement, Remark, State, Tick
 from ablate.training.members import Member
 from ablate.training.pack import Pack
 from ablate.training.ranks import Ranks
@@ -110,3 +114,46 @@ def _resume(pack: Pack, start: State) -> Iterator[Event]:
         yield pack.point()
     else:
         yield from restore(pack, start)
+
+
+_KINDS = {kind.__name__: kind for kind in (Measurement, Diverged)}
+
+
+def state_of(pack: Pack) -> State:
+    """The state of a pack between two steps."""
+    return {**pack.state(), "events": [[type(event).__name__, asdict(event)] for event in pack.events]}
+
+
+def misfit(pack: Pack, state: State) -> str:
+    """Why a saved state does not fit a new pack of the same members; empty if it does.
+
+    The tensors of a member must have the same names and shapes. The number of members may differ: the state lacks those
+    that had left.
+    """
+    here = pack.state()
+    if missing := sorted(here.keys() - state.keys() - {"random_of_ranks"}):
+        return f"it has no {', '.join(missing)}"
+    if len(state["positions"]) > len(pack.positions):
+        return f"it is of {len(state['positions'])} trials instead of {len(pack.positions)}"
+    ours, theirs = _shapes(here["model"]), _shapes(state["model"])
+    if differing := sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)):
+        name = differing[0]
+        return f"{name} is {theirs.get(name, 'missing')} instead of {ours.get(name, 'missing')}"
+    members = [[_shapes(each) for each in which["optimizer"]["members"]] for which in (here, state)]
+    return "" if members[0] == members[1] else "it is of another optimizer"
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, list[int]]:
+    """The shape of each tensor without the pack axis."""
+    return {name: list(tensor.shape[1:]) for name, tensor in tensors.items()}
+
+
+def restore(pack: Pack, state: State) -> list[Measurement | Diverged]:
+    """Load a saved state into a new pack of the same members.
+
+    Returns:
+        The events of the saved pack.
+    """
+    pack.restore(state)
+    pack.events = [_KINDS[name](**values) for name, values in state["events"]]
+    return list(pack.events)

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor, nn
 
-from ablate.nn.model.chunks import chunked_logits, sum_of_chunks
 from ablate.nn.model.stack import TokenHead
 from ablate.nn.pack import Batchwise, ScoredOutputs, add_loss, auxiliary_losses, recomputing, scoring
-from ablate.nn.pack.parts import Parts, in_parts
+from ablate.nn.pack.forward_pass import Parts, chunked_logits, in_parts, sum_of_chunks
 from ablate.spec.training import TrainingSpec
 from ablate.tasks.base import Task
 from ablate.training.ranks import Ranks

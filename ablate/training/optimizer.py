@@ -1,4 +1,4 @@
-"""The optimizer of a pack, with separate settings and gradient clipping for each member.
+"""The optimizer of a pack, with separate settings and clipping for each member, and the average of its weights.
 
 All members have the same kind of optimizer (`OptimizerSpec`), which treats each member independently. Members with
 equal settings are adjacent in the pack. Their parameters are views of those of the model, and views with equal options
@@ -8,7 +8,9 @@ form one parameter group. Shapes: K pack.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +18,14 @@ import torch
 from torch import Tensor, nn
 
 from ablate.extras import require
+from ablate.nn.pack import Packed
+from ablate.spec.average import AverageSpec
 from ablate.spec.initialiser import RateScaling
 from ablate.spec.optimizer import OptimizerSpec
-from ablate.spec.parameter import ParameterInfo
+from ablate.spec.parameter import ParameterInfo, Role
 from ablate.spec.schedule import ScheduleSpec
 from ablate.spec.training import TrainingSpec
 from ablate.training.events import State
-from ablate.training.parameters import parameter_infos
 from ablate.training.sharding import joined, local, part_of
 
 
@@ -240,3 +243,84 @@ def clip_gradients(
     for gradient in gradients:
         gradient.mul_(factor.view(-1, *[1] * (gradient.dim() - 1)))
     return norms
+
+
+class WeightAverage:
+    """A running average of the trainable weights of a model, the same for all K members.
+
+    Args:
+        model: Whose weights are averaged.
+        spec: Gives the weight of each step in the average.
+        steps: The last step.
+    """
+
+    def __init__(self, model: nn.Module, spec: AverageSpec, steps: int) -> None:
+        self._whole = list(model.parameters())
+        self._parameters = [local(parameter) for parameter in self._whole]
+        self._spec = spec
+        self._steps = steps
+        self._average = [parameter.detach().clone() for parameter in self._parameters]
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """Add the weights after a step, counted from 1."""
+        if weight := self._spec.weight(step, self._steps):
+            torch._foreach_lerp_(self._average, self._parameters, weight)
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Context manager: the model has the averages in place of its weights in the body."""
+        before = [parameter.detach().clone() for parameter in self._parameters]
+        self._put(self._average)
+        try:
+            yield
+        finally:
+            self._put(before)
+
+    def state(self) -> list[Tensor]:
+        """The averages, in the order of the model's parameters; shares memory with them."""
+        return [joined(average, whole) for average, whole in zip(self._average, self._whole, strict=True)]
+
+    def restore(self, averages: list[Tensor], places: Tensor | None = None) -> None:
+        """Continue from these averages; if `places` is given, from those of the members at these positions."""
+        for ours, theirs, whole in zip(self._average, averages, self._whole, strict=True):
+            ours.copy_(part_of(theirs, whole) if places is None else theirs[places])
+
+    @torch.no_grad()
+    def _put(self, values: list[Tensor]) -> None:
+        for parameter, value in zip(self._parameters, values, strict=True):
+            parameter.copy_(value)  # in place, as a CUDA graph reads the memory of the parameters
+
+
+_BLOCK = re.compile(r"(?:decoder_)?blocks\.(\d+)\.")
+_HEAD = "head."
+
+
+def parameter_infos(model: nn.Module) -> list[ParameterInfo]:
+    """One `ParameterInfo` for each parameter, in the order of `model.parameters()`."""
+    infos = {}
+    for path, module in model.named_modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            if parameter not in infos:
+                infos[parameter] = _info(f"{path}.{name}" if path else name, name, parameter, module)
+    return list(infos.values())
+
+
+def _info(qualified: str, name: str, parameter: nn.Parameter, module: nn.Module) -> ParameterInfo:
+    packed = isinstance(module, Packed)
+    shape = tuple(parameter.shape[packed:])
+    # Modules without pack axis follow the usual rule: weight decay for parameters with two or more axes.
+    decays = name in module.decayed if isinstance(module, Packed) else len(shape) > 1
+    block = _BLOCK.match(qualified)
+    return ParameterInfo(
+        qualified, shape, _role(qualified, name, shape, module, decays), decays, block and int(block[1])
+    )
+
+
+def _role(qualified: str, name: str, shape: tuple[int, ...], module: nn.Module, decays: bool) -> Role:
+    if isinstance(module, Packed) and module.is_table:
+        return "embedding"
+    depthwise = isinstance(module, Packed) and name in module.depthwise
+    if not decays or len(shape) < 2 or depthwise:
+        return "gain"
+    return "head" if qualified.startswith(_HEAD) else "matrix"

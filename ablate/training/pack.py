@@ -20,27 +20,24 @@ from ablate.metrics import Metric
 from ablate.nn.model.build import mean_flops
 from ablate.nn.pack import member_streams
 from ablate.tasks.base import Task
-from ablate.training.assembly import assemble, compact
-from ablate.training.average import WeightAverage
-from ablate.training.batches import Batches
+from ablate.training.batches import Batches, DropoutRandomness
 from ablate.training.compiling import (
+    cast_to,
     compile_blocks,
     compile_clock,
     compiler_failures,
     eager_blocks,
     missing_compiler,
+    products_in,
     run_eagerly,
 )
 from ablate.training.evaluation import Evaluation, evaluate
 from ablate.training.events import Diverged, Measurement, State
-from ablate.training.freezing import frozen_counts
 from ablate.training.inside import look_inside
-from ablate.training.members import Member
+from ablate.training.members import Member, assemble, compact, frozen_counts
 from ablate.training.objective import Objective
-from ablate.training.optimizer import PackOptimizer, optimizer_order
-from ablate.training.precision import cast_to, products_in
+from ablate.training.optimizer import PackOptimizer, WeightAverage, optimizer_order
 from ablate.training.program import BuildProgram, Changed, EagerProgram, build_program, first_sentence
-from ablate.training.randomness import DropoutRandomness
 from ablate.training.ranks import Ranks
 from ablate.training.sharding import divided, free_gathered, shard_model, whole_tensors
 from ablate.training.totals import Totals, totals

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ablate.decoding.remembering import Remembering, States
-from ablate.decoding.search import beam
+from ablate.decoding.search import Remembering, States, beam
 
 VOCABULARY, END = 5, 4
 CPU = torch.device("cpu")

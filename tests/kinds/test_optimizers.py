@@ -21,8 +21,7 @@ from ablate.spec.parameter import ParameterInfo
 from ablate.spec.training import TrainingSpec
 from ablate.spec.variant import VariantSpec
 from ablate.training.members import pack_key
-from ablate.training.optimizer import PackOptimizer
-from ablate.training.parameters import parameter_infos
+from ablate.training.optimizer import PackOptimizer, parameter_infos
 
 STEPS = 7
 FREE = 1e9

@@ -7,7 +7,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
-from ablate.nn.kernels.summed_product import GradientSums, summed_product
+from ablate.nn.kernels.product import GradientSums, summed_product
 
 
 @pytest.mark.parametrize("transposed", [False, True])

@@ -18,7 +18,7 @@ from ablate.spec.start import InitFromSpec
 from ablate.spec.task import DataShape
 from ablate.trained.source import SourceWeights
 from ablate.trained.transfer import outline_of, transfer
-from ablate.training.freezing import frozen_counts, part_names
+from ablate.training.members import frozen_counts, part_names
 
 SHAPE = DataShape(vocabulary=11, context=16)
 SIZES = {"vocabulary": SHAPE.vocabulary, "context": SHAPE.context}

@@ -21,8 +21,7 @@ from ablate.spec.training import TrainingSpec
 from ablate.spec.variant import VariantSpec
 from ablate.trained.source import SourceWeights, read_source
 from ablate.trained.transfer import Transfer, transfer
-from ablate.training.assembly import assemble
-from ablate.training.members import Member
+from ablate.training.members import Member, assemble
 from ablate.training.optimizer import PackOptimizer
 
 V, D, H, T = 19, 12, 3, 7

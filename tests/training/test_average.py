@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ablate.spec.average import AverageSpec, LastSpec
-from ablate.training.average import WeightAverage
-from ablate.training.checkpoint import restore, state_of
+from ablate.training.loop import restore, state_of
 from ablate.training.members import Member
+from ablate.training.optimizer import WeightAverage
 from ablate.training.pack import Pack
 
 STEPS = 9

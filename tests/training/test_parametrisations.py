@@ -17,8 +17,7 @@ from ablate.spec.parameter import ParameterInfo
 from ablate.spec.variant import VariantSpec
 from ablate.training.loop import train
 from ablate.training.members import Member
-from ablate.training.optimizer import PackOptimizer
-from ablate.training.parameters import parameter_infos
+from ablate.training.optimizer import PackOptimizer, parameter_infos
 
 EXPONENTS = range(-10, -3)
 SEEDS = (3, 4)

@@ -13,7 +13,7 @@ from torch import distributed
 
 from ablate.execution.checkpoint import JobCheckpoints
 from ablate.spec.variant import VariantSpec
-from ablate.training.checkpoint import misfit, restore, state_of
+from ablate.training.loop import misfit, restore, state_of
 from ablate.training.members import Member
 from ablate.training.pack import Pack
 from ablate.training.ranks import Ranks

@@ -29,7 +29,7 @@ from ablate.execution.ray.keys import JOB, LEFT, LOSS, MESSAGES, SEAT, STEPS
 from ablate.execution.ray.population import VALUES, history, population_of, values_in, with_values
 from ablate.execution.ray.seats import Seat
 from ablate.locations import temporary_folder
-from ablate.nn.kernels.allocator import keep_freed_memory
+from ablate.nn.kernels.processor import keep_freed_memory
 from ablate.plugins import load_plugin
 from ablate.spec.population import PopulationSpec
 from ablate.spec.resources import CheckpointInterval

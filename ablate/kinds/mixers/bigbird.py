@@ -34,7 +34,7 @@ from ablate.nn.kernels.block_attention import (
     unblocked,
 )
 from ablate.nn.pack import AttentionMaps, maps_cost, normal
-from ablate.nn.pack.packed import Packed
+from ablate.nn.pack.initial import Packed
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec

@@ -26,10 +26,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ablate.nn.kernels.hadamard import LARGEST_PRODUCT, hadamard, hadamard_cost
-from ablate.nn.kernels.random_features import fourier, log_positive, projected
+from ablate.nn.kernels.random_features import LARGEST_PRODUCT, fourier, hadamard, hadamard_cost, log_positive, projected
 from ablate.nn.pack import normal
-from ablate.nn.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
+from ablate.nn.pack.attention_maps import FeatureAttention, FeatureMap, feature_attention_cost, state_size
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from ablate.nn.kernels.random_features import fourier, log_positive, projected, scaled, usual_samples, xavier_uniform
 from ablate.nn.pack import Linear, Packed, constant, normal, zeros
-from ablate.nn.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
+from ablate.nn.pack.attention_maps import FeatureAttention, FeatureMap, feature_attention_cost, state_size
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec

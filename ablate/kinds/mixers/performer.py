@@ -25,7 +25,7 @@ from pydantic import Field
 from torch import Tensor
 
 from ablate.nn.kernels.random_features import log_positive, orthogonal_directions, projected, scaled
-from ablate.nn.pack.feature_attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
+from ablate.nn.pack.attention_maps import FeatureAttention, FeatureMap, feature_attention_cost, state_size
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.mixer import MixerSpec

@@ -16,8 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ablate.nn.kernels.fourier import fast_length
-from ablate.nn.kernels.matrix_fourier import Points, signal, spectrum
+from ablate.nn.kernels.fourier import Points, fast_length, signal, spectrum
 from ablate.nn.kernels.product import product
 
 # Measured forward and backward on one thread of a Zen 5, widths 16 to 256: where the direct form stops being faster.

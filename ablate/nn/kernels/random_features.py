@@ -7,9 +7,12 @@ exponentials, which keep every weight of the attention above 0.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
+
+from ablate.spec.cost import Cost
 
 
 def scaled(x: Tensor) -> Tensor:
@@ -78,3 +81,39 @@ def orthogonal_directions(values: Tensor, generator: torch.Generator) -> Tensor:
         nn.init.orthogonal_(values[start : start + width], generator=generator)
     lengths = torch.empty_like(values).normal_(generator=generator).norm(dim=1, keepdim=True)
     return values.mul_(lengths)
+
+
+LARGEST_PRODUCT = 256
+"""Width up to which a product with H is faster than log n passes over the data: 3 times at width 64 on a Zen 4."""
+
+
+def hadamard(x: Tensor) -> Tensor:
+    """x·H_n over the last axis, whose width n is a power of two: [..., n] to the same."""
+    width = x.shape[-1]
+    if width > LARGEST_PRODUCT or torch.compiler.is_compiling():
+        return in_passes(x)
+    return x @ _matrix(width, x.dtype, x.device)
+
+
+def hadamard_cost(width: int) -> Cost:
+    """Cost of one transform."""
+    if width > LARGEST_PRODUCT:
+        return Cost(additions=width * (width.bit_length() - 1))
+    return Cost(multiplications=width * width, additions=width * (width - 1))
+
+
+def in_passes(x: Tensor) -> Tensor:
+    """`hadamard` in n·log n additions."""
+    size = 1
+    while size < x.shape[-1]:
+        pairs = torch.unflatten(x, -1, (-1, 2, size))
+        first, second = pairs[..., 0, :], pairs[..., 1, :]
+        x = torch.stack([first + second, first - second], -2).flatten(-3)
+        size *= 2
+    return x
+
+
+@lru_cache(maxsize=16)
+def _matrix(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    with torch.inference_mode(False), torch.no_grad():
+        return in_passes(torch.eye(width, dtype=dtype, device=device))

@@ -8,10 +8,10 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from ablate.nn.model.block import Block
-from ablate.nn.model.chunks import logit_chunk
 from ablate.nn.model.prediction import FurtherToken, add_further_losses, add_token_loss, further_cost
 from ablate.nn.model.stack import TokenHead, stack_cost, token_head_cost
 from ablate.nn.pack import Shared, State, collects_losses, counting, gathers, numbers_documents
+from ablate.nn.pack.forward_pass import logit_chunk
 from ablate.spec.cost import Cost
 from ablate.spec.model import ModelSpec
 

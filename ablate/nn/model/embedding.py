@@ -1,4 +1,7 @@
-"""Optional parts of the embedding: hashed pairs of tokens, a share of the previous embedding, and segments.
+"""What stands around the blocks of a model of tokens, besides its table and its output matrix.
+
+Before them: hashed pairs of tokens, a share of the previous embedding, segments. After them: a dense layer, an output
+matrix that is not tied to the embedding, a bias of the logits.
 
 Shapes: K pack, B batch, T tokens, D width, V vocabulary, R rows of the table of pairs.
 """
@@ -8,9 +11,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ablate.nn.pack import Embedding, Packed, linear, zeros
+from ablate.nn.kernels.product import summed_product
+from ablate.nn.pack import ACTIVATIONS, Embedding, Linear, Packed, linear, zeros
+from ablate.spec.activation import KEPT
 from ablate.spec.cost import Cost, linear_cost
-from ablate.spec.embedding import BigramSpec, SmearSpec
+from ablate.spec.embedding import BigramSpec, HeadTransformSpec, SmearSpec
 from ablate.spec.layer import LayerContext
 
 _NOW, _BEFORE = 36313, 27191
@@ -93,3 +98,57 @@ def smear_cost(spec: SmearSpec, width: int, length: int) -> Cost:
         divisions=length,
         activations=length * (2 * width + 3),
     )
+
+
+class HeadTransform(nn.Module):
+    """N(act(W·x + b)) (`HeadTransformSpec`)."""
+
+    def __init__(self, spec: HeadTransformSpec, context: LayerContext) -> None:
+        super().__init__()
+        self.dense = linear(context, context.width, context.width, bias=spec.bias)
+        self.activation = ACTIVATIONS[spec.activation]
+        self.norm = spec.norm.build(context.pack, context.width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[K, B, T, D] to the same."""
+        y: Tensor = self.norm(self.activation(self.dense(x)))
+        return y
+
+
+class HeadMap(Linear):
+    """The output matrix of a model whose head is not tied to its embedding; no bias."""
+
+    def __init__(self, context: LayerContext, vocabulary: int) -> None:
+        width = context.width
+        super().__init__(context.pack, width, vocabulary, initial=context.initial("head", width, vocabulary))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[K, ..., D] to [K, ..., V]."""
+        y = summed_product(x.flatten(1, -2), self.weight)
+        return y.view(*x.shape[:-1], y.shape[-1])
+
+
+class HeadBias(Packed):
+    """A trained number for each token id, added to its logits; initially 0."""
+
+    value: Tensor
+
+    def __init__(self, pack: int, vocabulary: int) -> None:
+        super().__init__(pack)
+        self.declare("value", (vocabulary,), zeros)
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Logits [K, B, T, V] to the same."""
+        return logits + self.value[:, None, None]
+
+
+def head_transform_cost(spec: HeadTransformSpec, width: int, length: int) -> Cost:
+    """Cost of `HeadTransform` over one sequence; the activation counts as one multiplication for each element."""
+    elements = length * width
+    bent = Cost(multiplications=elements, activations=KEPT.get(spec.activation, 1) * elements)
+    return linear_cost(length, width, width, bias=spec.bias) + bent + spec.norm.cost(width, length)
+
+
+def head_bias_cost(vocabulary: int, length: int) -> Cost:
+    """Cost of `HeadBias` over one sequence."""
+    return Cost(parameters=vocabulary, additions=length * vocabulary)

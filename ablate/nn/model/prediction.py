@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from ablate.nn.kernels.cross_entropy import cross_entropy, held
 from ablate.nn.model.block import block_cost, build_block
-from ablate.nn.model.chunks import logit_chunk, sum_of_chunks
 from ablate.nn.pack import RMSNorm, add_loss, counting, linear, mean_of_scored, real_mask, scored_targets
+from ablate.nn.pack.forward_pass import logit_chunk, sum_of_chunks
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.model import ModelSpec
 

@@ -16,9 +16,18 @@ from torch import Tensor, nn
 
 from ablate.nn.kernels.cross_entropy import held
 from ablate.nn.model.block import Block, block_cost, build_block
-from ablate.nn.model.chunks import logit_chunk
-from ablate.nn.model.embedding import Bigrams, Segments, Smear, bigram_cost, smear_cost
-from ablate.nn.model.token_head import HeadBias, HeadMap, HeadTransform, head_bias_cost, head_transform_cost
+from ablate.nn.model.embedding import (
+    Bigrams,
+    HeadBias,
+    HeadMap,
+    HeadTransform,
+    Segments,
+    Smear,
+    bigram_cost,
+    head_bias_cost,
+    head_transform_cost,
+    smear_cost,
+)
 from ablate.nn.pack import (
     Embedding,
     Packed,
@@ -37,6 +46,7 @@ from ablate.nn.pack import (
     same_call,
     scored_outputs,
 )
+from ablate.nn.pack.forward_pass import logit_chunk
 from ablate.spec.cost import Cost, linear_cost, total_cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.model import ModelSpec

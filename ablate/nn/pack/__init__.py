@@ -4,7 +4,6 @@ Every parameter is [K, ...] and every activation [K, B, T, D]; a single trial is
 written from these. Shapes: K pack, B batch, T tokens, D width.
 """
 
-from ablate.nn.pack.activations import ACTIVATIONS
 from ablate.nn.pack.attention_maps import (
     AttentionMaps,
     build_positions,
@@ -14,24 +13,26 @@ from ablate.nn.pack.attention_maps import (
     visible_pairs,
     visible_tokens,
 )
-from ablate.nn.pack.auxiliary import add_loss, auxiliary_losses, collects_losses
-from ablate.nn.pack.counted import (
-    ScoredOutputs,
-    counting,
-    mean_of_scored,
-    real_mask,
-    scored_outputs,
-    scored_targets,
-    scoring,
+from ablate.nn.pack.forward_pass import (
+    Batchwise,
+    add_loss,
+    auxiliary_losses,
+    collects_losses,
+    dropout,
+    gathers,
+    is_second_pass,
+    member_streams,
+    next_call,
+    part_share,
+    recomputed,
+    recomputes,
+    recomputing,
+    same_call,
+    sum_over_parts,
 )
-from ablate.nn.pack.documents import (
-    add_positions_of_documents,
-    numbers_documents,
-    places_in_documents,
-    same_document,
-)
-from ablate.nn.pack.dropout import dropout, member_streams
 from ablate.nn.pack.initial import (
+    Packed,
+    Unpacked,
     constant,
     identity,
     initialise,
@@ -41,16 +42,33 @@ from ablate.nn.pack.initial import (
     step_bias,
     uniform,
 )
-from ablate.nn.pack.layers import Embedding, Gain, HeadGain, LayerNorm, Linear, RMSNorm, linear
-from ablate.nn.pack.packed import Packed
-from ablate.nn.pack.parts import Batchwise, gathers, next_call, part_share, same_call, sum_over_parts
+from ablate.nn.pack.layer_parts import Residual, Shared, Sharing, State, Stepping, extended, step
+from ablate.nn.pack.layers import (
+    ACTIVATIONS,
+    Embedding,
+    Gain,
+    HeadGain,
+    LayerNorm,
+    Linear,
+    RMSNorm,
+    ShortConvolution,
+    linear,
+    short_convolution_cost,
+)
+from ablate.nn.pack.masks import (
+    ScoredOutputs,
+    add_positions_of_documents,
+    counting,
+    mean_of_scored,
+    numbers_documents,
+    places_in_documents,
+    real_mask,
+    same_document,
+    scored_outputs,
+    scored_targets,
+    scoring,
+)
 from ablate.nn.pack.projection import DenseSpec, IdentitySpec, Projection, ProjectionSpec, ReparametrisedSpec
-from ablate.nn.pack.recompute import is_second_pass, recomputed, recomputes, recomputing
-from ablate.nn.pack.residual import Residual
-from ablate.nn.pack.sharing import Shared, Sharing
-from ablate.nn.pack.short_convolution import ShortConvolution, short_convolution_cost
-from ablate.nn.pack.stepping import State, Stepping, extended, step
-from ablate.nn.pack.unpacked import Unpacked
 from ablate.spec.initialiser import zeros
 from ablate.spec.part import Sublayer
 

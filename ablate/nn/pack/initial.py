@@ -1,21 +1,94 @@
-"""Initial values: each member of a pack gets the values of its own seed, independent of the other members.
+"""Modules with a pack axis, modules without one, and their initial values.
 
-The random stream of a parameter is keyed by (seed, qualified name, shape), so two variants of one seed have the same
-initial values in all parameters of the same name and shape (common random numbers).
+Each member of a pack gets the values of its own seed, independent of the other members. The random stream of a
+parameter is keyed by (seed, qualified name, shape), so two variants of one seed have the same initial values in all
+parameters of the same name and shape (common random numbers).
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from ablate.nn.pack.packed import Packed
-from ablate.nn.pack.unpacked import Unpacked
 from ablate.spec.initialiser import Initial
+
+
+class Packed(nn.Module):
+    """Base of all primitives: tensors are declared as [K, ...] and filled by `initialise`.
+
+    Attributes:
+        pack: K.
+        initial: Name of a tensor to the rule of its initial values.
+        decayed: Names of the parameters with weight decay (matrices; not gains, norms, biases).
+        depthwise: Names of the parameters with two axes that are not matrices: depthwise filters, whose fan-in is their
+            number of taps.
+    """
+
+    is_table: ClassVar[bool] = False
+    """Whether its weight is a table of vectors, for tokens or positions, not a map."""
+    share_key: object = None
+    """In the layers of a stack, modules with equal keys are one module; None: not shared."""
+
+    def __init__(self, pack: int) -> None:
+        super().__init__()
+        self.pack = pack
+        self.initial: dict[str, Initial] = {}
+        self.decayed: set[str] = set()
+        self.depthwise: set[str] = set()
+
+    def declare(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        initial: Initial,
+        *,
+        decay: bool = False,
+        trainable: bool = True,
+        depthwise: bool = False,
+    ) -> None:
+        """Register a parameter (or, not trainable, a buffer) of shape [K, *shape]."""
+        values = torch.zeros((self.pack, *shape))
+        if trainable:
+            self.register_parameter(name, nn.Parameter(values))
+        else:
+            self.register_buffer(name, values)
+        self.initial[name] = initial
+        if decay:
+            self.decayed.add(name)
+        if depthwise:
+            self.depthwise.add(name)
+
+
+class Unpacked(nn.Module):
+    """Wraps a mixer or MLP written for [B, T, D]. Its parameters carry no pack axis; it is never fused.
+
+    Args:
+        build: Creates the module; `start` calls it again, because only the module knows its initial values.
+        pack: K, which must be 1.
+    """
+
+    def __init__(self, build: Callable[[], nn.Module], pack: int) -> None:
+        super().__init__()
+        if pack != 1:
+            raise ValueError("a part that is not pack-aware is trained in a pack of one")
+        self._build = build
+        self.module = build()
+
+    def start(self, seed: int) -> None:
+        """Build the module with torch's random generator seeded by `seed`."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.module = self._build()
+
+    def forward(self, x: Tensor, *padding: Tensor | None) -> Tensor:
+        """[1, B, T, D] to the same; `padding` [1, B, T], for a mixer, is True where a token is real."""
+        y: Tensor = self.module(x[0], *(None if mask is None else mask[0] for mask in padding))
+        return y.unsqueeze(0)
 
 
 def constant(value: float) -> Initial:

@@ -1,19 +1,24 @@
-"""Linear map, embedding, norms and gains with a pack axis. Shapes: K pack, B batch, T tokens, D width, H heads."""
+"""Linear map, embedding, norms, gains, short convolution, and nonlinearities by their names in specs.
+
+Shapes: K pack, B batch, T tokens, D width, H heads.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, arange
 
-from ablate.nn.kernels.product import product
+from ablate.nn.kernels.product import product, summed_product
 from ablate.nn.kernels.rms_norm import along, rms_norm
-from ablate.nn.kernels.summed_product import summed_product
-from ablate.nn.pack.initial import constant
-from ablate.nn.pack.packed import Packed
+from ablate.nn.pack.initial import Packed, constant, uniform
+from ablate.spec.activation import Activation
 from ablate.spec.block import GainSpec
+from ablate.spec.cost import Cost
 from ablate.spec.initialiser import Initial, Role, zeros
 from ablate.spec.layer import LayerContext
 
@@ -174,3 +179,106 @@ class HeadGain(Packed):
     def forward(self, x: Tensor) -> Tensor:
         """[K, B, H, T, d_h] times the gain of each head."""
         return x * self.value.view(self.pack, 1, -1, 1, 1)
+
+
+class ShortConvolution(Packed):
+    """The convolution; as in torch, its initial weights are uniform in ±1/√n.
+
+    Args:
+        pack: K.
+        channels: C.
+        taps: n, the kernel size; the last one is for the current token.
+        bias: Whether there is a b.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+
+    def __init__(self, pack: int, channels: int, taps: int, *, bias: bool = False) -> None:
+        super().__init__(pack)
+        self.taps = taps
+        self.declare("weight", (channels, taps), uniform(1 / math.sqrt(taps)), decay=True, depthwise=True)
+        if bias:
+            self.declare("bias", (channels,), zeros)
+        else:
+            self.bias = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[K, B, T, C] to the same."""
+        return self._over(F.pad(x, (0, 0, self.taps - 1, 0)))
+
+    def step(self, x: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
+        """One token [K, B, 1, C], and the n - 1 inputs before it, [K, B, n - 1, C]; None before the first.
+
+        Returns:
+            y, and the inputs to be kept for the next token.
+        """
+        if before is None:
+            before = x.new_zeros(*x.shape[:2], self.taps - 1, x.shape[-1])
+        seen = torch.cat([before, x], 2)
+        return self._over(seen), seen[:, :, 1:]
+
+    def _over(self, padded: Tensor) -> Tensor:
+        """[K, B, n - 1 + T, C] to [K, B, T, C]."""
+        length = padded.shape[2] - self.taps + 1
+        taps = self.weight[:, None, None]  # [K, 1, 1, C, n]
+        y = padded[:, :, :length] * taps[..., 0]
+        for lag in range(1, self.taps):
+            y = y + padded[:, :, lag : lag + length] * taps[..., lag]
+        if self.bias is not None:
+            y = y + self.bias[:, None, None]
+        return F.silu(y)
+
+
+def short_convolution_cost(length: int, channels: int, taps: int, *, bias: bool = False) -> Cost:
+    """Cost of the forward pass over one sequence. Kept: the padded input, and the input of SiLU."""
+    elements = length * channels
+    return Cost(
+        parameters=channels * (taps + bias),
+        multiplications=elements * (taps + 1),
+        additions=elements * (taps - 1 + bias + 1),
+        divisions=elements,
+        exponentiations=elements,
+        activations=(length + taps - 1) * channels + elements,
+    )
+
+
+def relu_squared(x: Tensor) -> Tensor:
+    """max(0, x)² (Primer, arXiv:2109.08668)."""
+    return F.relu(x).square()
+
+
+def quick_gelu(x: Tensor) -> Tensor:
+    """x·σ(1.702x), the first approximation of GELU (arXiv:1606.08415, section 2)."""
+    return x * torch.sigmoid(1.702 * x)
+
+
+def identity_map(x: Tensor) -> Tensor:
+    """x; a gated MLP with it is bilinear (arXiv:2002.05202)."""
+    return x
+
+
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "silu": F.silu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "relu_squared": relu_squared,
+    "quick_gelu": quick_gelu,
+    "identity": identity_map,
+    "celu": F.celu,
+    "elu": F.elu,
+    "hardsigmoid": F.hardsigmoid,
+    "hardswish": F.hardswish,
+    "hardtanh": F.hardtanh,
+    "leaky_relu": F.leaky_relu,
+    "logsigmoid": F.logsigmoid,
+    "mish": F.mish,
+    "relu6": F.relu6,
+    "selu": F.selu,
+    "sigmoid": torch.sigmoid,
+    "softplus": F.softplus,
+    "softsign": F.softsign,
+    "tanh": torch.tanh,
+    "tanhshrink": F.tanhshrink,
+}

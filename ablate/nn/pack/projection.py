@@ -8,9 +8,8 @@ from typing import Annotated, Literal
 from torch import Tensor, nn
 
 from ablate.nn.kernels.product import product
-from ablate.nn.pack.initial import identity, orthogonal
+from ablate.nn.pack.initial import Packed, identity, orthogonal
 from ablate.nn.pack.layers import Gain, Linear
-from ablate.nn.pack.packed import Packed
 from ablate.spec.annotations import OneOf
 from ablate.spec.base import Family, Kinded, refusal
 from ablate.spec.block import Gain as GainField

@@ -10,7 +10,7 @@ import pytest
 
 PAGES = """
 import resource, sys
-from ablate.nn.kernels.allocator import keep_freed_memory
+from ablate.nn.kernels.processor import keep_freed_memory
 if sys.argv[1] == "kept":
     keep_freed_memory()
 for turn in range(11):

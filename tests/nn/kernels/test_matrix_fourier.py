@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ablate.nn.kernels.matrix_fourier import Points, signal, spectrum
+from ablate.nn.kernels.fourier import Points, signal, spectrum
 from ablate.nn.pack.initial import stream
 
 DIVIDED = [Points(2, 1), Points(34, 1), Points(10, 3), Points(12, 8), Points(4, 32), Points(2, 5)]

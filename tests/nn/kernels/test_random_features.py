@@ -8,8 +8,14 @@ import pytest
 import scipy.linalg
 import torch
 
-from ablate.nn.kernels.hadamard import hadamard
-from ablate.nn.kernels.random_features import fourier, log_positive, orthogonal_directions, scaled, usual_samples
+from ablate.nn.kernels.random_features import (
+    fourier,
+    hadamard,
+    log_positive,
+    orthogonal_directions,
+    scaled,
+    usual_samples,
+)
 from ablate.nn.pack.initial import stream
 
 

@@ -1,9 +1,11 @@
-"""Which tokens count in the losses that parts of a model add, and in statistics such as the load of experts.
+"""Which tokens of a window belong together, and which of them count.
 
-Padding does not count in the blocks, and outputs that the loss of the task ignores do not count at the head. So the
-results for some texts do not depend on how far they are padded.
+Documents that share a window are given by integers [K, B, T] in place of the booleans of a padding mask. The tokens of
+a document are adjacent. In the losses that parts of a model add, and in statistics such as the load of experts, padding
+does not count in the blocks, and outputs that the loss of the task ignores do not count at the head. So the results for
+some texts do not depend on how far they are padded.
 
-Shapes: K pack, B batch, T tokens.
+Shapes: K pack, B batch, T tokens, D width.
 """
 
 from __future__ import annotations
@@ -14,9 +16,40 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ablate.nn.pack.documents import numbers_documents
+
+def numbers_documents(padding: Tensor | None) -> bool:
+    """Whether a padding argument holds numbers of documents, not booleans."""
+    return padding is not None and padding.dtype != torch.bool
+
+
+def same_document(numbers: Tensor) -> Tensor:
+    """Which tokens share a document: numbers [K, B, T] to booleans [K, B, 1, T, T]."""
+    return numbers[:, :, None, :, None] == numbers[:, :, None, None, :]
+
+
+def places_in_documents(numbers: Tensor) -> Tensor:
+    """The position of each token in its document, from 0: numbers [K, B, T] to int64 [K, B, T].
+
+    A document that began before the window counts from the first token of the window.
+    """
+    places = torch.arange(numbers.shape[-1], device=numbers.device).expand(numbers.shape)
+    begins = torch.ones_like(numbers, dtype=torch.bool)
+    begins[..., 1:] = numbers[..., 1:] != numbers[..., :-1]
+    return places - (places * begins).cummax(-1).values
+
+
+def add_positions_of_documents(positions: nn.Module, x: Tensor, numbers: Tensor) -> Tensor:
+    """Add positions to embeddings, starting at 0 in each document: x [K, B, T, D] to the same.
+
+    Args:
+        positions: Adds a row to each token, by its position in the window.
+        x: The embedding.
+        numbers: Of the documents, [K, B, T].
+    """
+    rows = positions(x.new_zeros(x.shape[0], 1, *x.shape[2:]))
+    return x + torch.take_along_dim(rows, places_in_documents(numbers)[..., None], 2)
 
 
 @dataclass(frozen=True, slots=True)
