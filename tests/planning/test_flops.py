@@ -15,7 +15,7 @@ from ablate.nn.model.build import build_model
 from ablate.planning.plan import make_plan
 from ablate.planning.planned import Variant
 from ablate.spec.task import Task
-from ablate.training.freezing import freeze
+from ablate.training.members import freeze
 
 WORDS = {
     "kind": "translation",
