@@ -11,10 +11,10 @@ from importlib.util import find_spec
 from ablate.errors import MissingPackageError
 
 PACKAGES: dict[str, tuple[str, ...]] = {
-    "dashboard": ("streamlit", "plotly", "pandas", "pyarrow"),
+    "dashboard": ("streamlit", "pandas", "pyarrow"),
     "data": ("datasets", "pyarrow", *(("zstandard",) if sys.version_info < (3, 14) else ())),
     "evaluate": ("lm_eval",),
-    "figures": ("matplotlib",),
+    "figures": ("vl_convert",),
     "mlflow": ("mlflow",),
     "notebook": ("pandas",),
     "postgres": ("psycopg",),
@@ -32,6 +32,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 _DISTRIBUTIONS = {
     "mlflow": ("mlflow-skinny", "mlflow"),
     "sklearn": ("scikit-learn",),
+    "vl_convert": ("vl-convert-python",),
 }
 """Packages to the distributions that have them, where the names differ by more than `-` for `_`."""
 

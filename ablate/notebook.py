@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,17 +15,35 @@ from ablate.errors import AblateError, NotFoundError
 from ablate.extras import require
 from ablate.render.answer import answer_text
 from ablate.render.figures import draw, pictures, save
+from ablate.render.figures.style import Spec
 from ablate.render.formats.csv import table_rows
 from ablate.render.formats.html import answer_and_table
 from ablate.store import Store, open_store
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
     from ablate.execution.driver import StudyResult
 
 DEFAULT_STORE = Path("studies/ablate.db")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure of a study, which Jupyter shows.
+
+    Attributes:
+        spec: As a Vega-Lite specification, for tools that read one.
+    """
+
+    spec: Spec
+
+    def save(self, file: str | Path) -> None:
+        """Write it as `.svg`, `.png` or `.pdf`."""
+        Path(file).write_bytes(save(self.spec, Path(file).suffix.lower().lstrip(".")))
+
+    def _repr_svg_(self) -> str:
+        return save(self.spec, "svg").decode()
 
 
 class Study:
@@ -99,7 +118,7 @@ class Study:
         """The names of the figures that this study has something to show on.
 
         Raises:
-            MissingPackageError: matplotlib is not installed.
+            MissingPackageError: vl-convert-python is not installed.
         """
         return tuple(_figures(self._findings()))
 
@@ -110,7 +129,7 @@ class Study:
             name: One of `figures`; None: the first, the differences from the baseline where there are any.
 
         Raises:
-            MissingPackageError: matplotlib is not installed.
+            MissingPackageError: vl-convert-python is not installed.
             AblateError: The study has no such figure.
         """
         findings = self._findings()
@@ -122,10 +141,7 @@ class Study:
                 expected=f"one of {', '.join(known)}" if known else "two variants with results",
                 got=None if name is None else repr(name),
             )
-        figure = draw(name or known[0], findings)
-        # Jupyter shows figures of pyplot alone; this one belongs to no window.
-        figure._repr_svg_ = lambda: save(figure, "svg").decode()  # type: ignore[attr-defined]
-        return figure
+        return Figure(draw(name or known[0], findings))
 
     def __repr__(self) -> str:
         return self.answer

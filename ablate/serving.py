@@ -25,7 +25,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 def dashboard_folder() -> Path:
     """The folder of the app: inside an installed package, else beside it in a checkout."""
     package = Path(__file__).resolve().parent
-    inside = package / "dashboard"
+    inside = package / "served" / "dashboard"
     return inside if inside.is_dir() else package.parent / "dashboard"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from starlette.datastructures import MutableHeaders
@@ -57,4 +58,5 @@ class ServerAddress:
 
 
 keep_printing()
+sys.path.append(str(Path(__file__).parents[1]))  # where the package `dashboard` is
 app = App(Path(__file__).with_name("app.py"), middleware=[Middleware(ServerAddress)])

@@ -220,9 +220,7 @@ def every_import(file: Path) -> list[tuple[int, str, bool]]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}:{node.lineno}: imports are absolute"
             assert node.module is not None
-            # In the dashboard `shared` and `views` are imported from its own folder.
-            own = "dashboard." if node.module.split(".")[0] in ("drafter", "shared", "views") else ""
-            found += ((node.lineno, f"{own}{node.module}.{alias.name}", id(node) in late) for alias in node.names)
+            found += ((node.lineno, f"{node.module}.{alias.name}", id(node) in late) for alias in node.names)
     return found
 
 

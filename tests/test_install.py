@@ -214,7 +214,7 @@ class BareWorkplace(Workplace):
 @pytest.fixture
 def bare(tmp_path: Path, cache: Path) -> BareWorkplace:
     blocked = set(packages_distributions()) - core_modules() - {"ablate", "pip"}
-    assert {"matplotlib", "optuna", "sklearn", "sacrebleu", "pandas", "ray", "streamlit"} <= blocked
+    assert {"vl_convert", "optuna", "sklearn", "sacrebleu", "pandas", "ray", "streamlit"} <= blocked
     (tmp_path / "hook").mkdir()
     (tmp_path / "hook" / "sitecustomize.py").write_text(f"BLOCKED = {blocked!r}\n{ONLY_CORE}")
     return BareWorkplace(tmp_path, cache)

@@ -33,13 +33,12 @@ objective: {metric: val_accuracy, direction: maximize}
     "downstream": "task: {downstream: {tasks: {keywords: [acc]}}}",
     "parquet": "task: {kind: language_model, data: 'file:rows.parquet', tokenizer: bytes, context: 16}",
     "zstandard": "task: {kind: language_model, data: 'file:rows.txt.zst', tokenizer: bytes, context: 16}",
-    "soap": "training: {optimizer: {kind: soap, lr: 1.0e-3}}",
     "search": "design: {kind: search, sampler: random, points: 2, seeds: 1}",
 }
 """Spaces that extend `tiny`: name to the section that needs an extra."""
 LACKING: list[tuple[str, str, list[str]]] = [
     ("dashboard", "streamlit", ["dashboard"]),
-    ("dashboard", "plotly", ["dashboard"]),
+    ("dashboard", "streamlit", ["dashboard"]),
     ("dashboard", "pandas", ["dashboard"]),
     ("dashboard", "pyarrow", ["dashboard"]),
     ("data", "datasets", ["plan", "hub.yaml"]),
@@ -52,7 +51,7 @@ LACKING: list[tuple[str, str, list[str]]] = [
     ("evaluate", "lm_eval", ["evaluate", "tiny", "--tasks", "a_task"]),
     ("evaluate", "lm_eval", ["plan", "downstream.yaml"]),
     ("evaluate", "lm_eval", ["study", "downstream.yaml"]),
-    ("figures", "matplotlib", ["bench", "pre_ln", "--lengths", "8", "--out", "x.svg"]),
+    ("figures", "vl_convert", ["bench", "pre_ln", "--lengths", "8", "--out", "x.svg"]),
     ("mlflow", "mlflow", ["study", "tiny.yaml", "--log-to", "mlflow:runs"]),
     ("postgres", "psycopg", ["study", "tiny.yaml", "--store", HOST]),
     ("postgres", "psycopg", ["list", "--store", HOST]),

@@ -8,7 +8,6 @@ import re
 import sys
 from pathlib import Path
 
-import matplotlib.figure
 import pandas as pd
 import pytest
 from cli_runs import Workplace, quick_workers, wait_for
@@ -95,8 +94,7 @@ def test_a_study_shows_itself(study: ablate.Study) -> None:
     assert page.count("<table") == 2, "the answer and the ablation table"
     assert '<td class="text">norm=none</td>' in page
     figure = study.plot()
-    assert isinstance(figure, matplotlib.figure.Figure)
-    assert figure._repr_svg_().startswith("<?xml")  # type: ignore[attr-defined]
+    assert figure._repr_svg_().startswith("<svg")
     assert study.figures()[0] == "forest"
 
 

@@ -97,8 +97,10 @@ def times_within(ratio: Interval | None) -> str:
     return f"{times(ratio.mean)} [{ratio.low:.2f}, {ratio.high:.2f}]"
 
 
-def duration(seconds: float) -> str:
-    """< 1 s, 12 s, 3 min 05 s, 2 h 07 min, 3 d 4 h."""
+def duration(seconds: float | None) -> str:
+    """< 1 s, 12 s, 3 min 05 s, 2 h 07 min, 3 d 4 h; a hyphen if it is not known."""
+    if seconds is None:
+        return MISSING
     if 0 < seconds < 0.5:
         return "< 1 s"
     whole = round(seconds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -86,36 +86,6 @@ def export_optuna(store: StudyReader, name: str, url: str) -> tuple[int, int]:
         target.set_user_attr("question", study.question)
         target.add_trials(made)
     return len(made), len(over) - len(made)
-
-
-def optuna_study(store: StudyReader, name: str, most: int, spell: Callable[[str], str] = str) -> optuna.Study:
-    """A study as a study of Optuna in memory, for Optuna's own plots.
-
-    Args:
-        store: Where the study is.
-        name: Of the study.
-        most: Trials that are taken at most, the latest in the order of the design.
-        spell: Applied to names of switches and settings, which plots may read as something else; different names must
-            stay different.
-
-    Raises:
-        NotFoundError: There is no such study.
-        MissingPackageError: Optuna is not installed.
-    """
-    require("search", "a look at a study through Optuna")
-    import optuna
-
-    study = store.study(name)
-    every = (*study.planned, *study.confirm_trials)
-    records = store.trials([planned.key for planned in every])
-    over = [each for each in every if each.key in records and records[each.key].state is not TrialState.RUNNING][-most:]
-    curves = store.evaluations([each.key for each in over])
-    with _quiet():
-        target = optuna.create_study(study_name=name, direction=study.objective["direction"])
-        with_role = len({each.role for each in over}) > 1
-        for trial in _trials(study, over, records, curves, {}, with_role=with_role):
-            target.add_trial(_spelled(trial, spell))
-    return target
 
 
 @contextmanager
@@ -206,26 +176,6 @@ def _check_choices(trial: optuna.trial.FrozenTrial, held: Distributions, url: st
                 got=str(trial.params[name]),
                 remedy="Name another file with --optuna, which then takes all trials; this one keeps those it has.",
             ) from None
-
-
-def _spelled(trial: optuna.trial.FrozenTrial, spell: Callable[[str], str]) -> optuna.trial.FrozenTrial:
-    """The trial with its texts spelled otherwise."""
-    from optuna.distributions import CategoricalDistribution
-
-    def said(value: Any) -> Any:
-        return spell(value) if isinstance(value, str) else value
-
-    distributions = {
-        spell(name): CategoricalDistribution([said(choice) for choice in one.choices])
-        if isinstance(one, CategoricalDistribution)
-        else one
-        for name, one in trial.distributions.items()
-    }
-    params = {spell(name): said(value) for name, value in trial.params.items()}
-    trial.params, trial.distributions = {}, distributions  # each is checked against the other
-    trial.params = params
-    trial.set_user_attr("variant", spell(str(trial.user_attrs["variant"])))
-    return trial
 
 
 def _trials(

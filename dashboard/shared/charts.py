@@ -1,87 +1,61 @@
-"""Plotly figures in the style of the dashboard, and pictures, each with a text for screen readers."""
+"""Figures and pictures on a page, each with a text for screen readers, and the choice of a figure's axes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import plotly.graph_objects as go
 import streamlit as st
-from plotly.colors import sample_colorscale
+from streamlit.delta_generator import DeltaGenerator
 
-from shared.colours import dark
+from ablate.analysis.curves import Axis, Loss
+from ablate.render.figures.style import Palette, Spec, themed
 
-
-def figure(height: int = 420, **layout: Any) -> go.Figure:
-    """An empty figure of this height in pixels; `layout` is Plotly's."""
-    made = go.Figure()
-    made.update_layout(
-        height=height,
-        margin={"l": 8, "r": 8, "t": 28, "b": 72},
-        legend={
-            "orientation": "h",
-            "xref": "container",
-            "x": 0,
-            "yref": "container",
-            "y": 0,
-            "yanchor": "bottom",
-            "itemsizing": "constant",
-        },
-        hoverlabel={"namelength": -1, "align": "left"},
-        **layout,
-    )
-    return made
+Draw = Callable[[Palette], Spec]
+"""Draws a figure in the colours of a page or of paper."""
+AXES: dict[Axis, str] = {"steps": "steps", "tokens": "tokens", "flops": "FLOP"}
+LOSSES: dict[Loss, str] = {"val_loss": "validation", "train_loss": "training"}
+_SIZE = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)" width="[\d.]+"')
 
 
-def ink() -> str:
-    """The colour of text and lines."""
-    return "#d5dce5" if dark() else "#33404f"
+def dark() -> bool:
+    """Whether the page is dark."""
+    return bool(st.context.theme.type == "dark")
 
 
-def grey() -> str:
-    """The colour of less important marks."""
-    return "#8b97a8" if dark() else "#667180"
-
-
-def faint() -> str:
-    """The colour of background marks."""
-    return "rgba(200,210,225,0.16)" if dark() else "rgba(60,75,95,0.13)"
-
-
-def scale(count: int, on_dark: bool) -> list[str]:
-    """Colours along one scale, the first darkest, as far as they contrast with the page; as #rrggbb."""
-    low, high = (0.45, 1.0) if on_dark else (0.0, 0.8)
-    places = [low + (high - low) * number / max(1, count - 1) for number in range(count)]
-    rgb = sample_colorscale("Cividis", places, colortype="tuple")
-    return ["#" + "".join(f"{round(255 * channel):02x}" for channel in colour) for colour in rgb]
-
-
-def chart(made: go.Figure, key: str, alt: str, picks: bool = False) -> Any:
-    """Show a figure.
+def chart(draw: Draw, key: str, alt: str, *, picks: bool = False) -> list[dict[str, Any]]:
+    """Show a figure in the colours of the page.
 
     Args:
-        made: The figure.
+        draw: Draws it.
         key: Unique on its page.
         alt: What it shows, for screen readers.
-        picks: Whether its points can be selected; a selection runs the page again.
+        picks: Whether its points can be picked, which runs the page again.
 
     Returns:
-        The selected points, if `picks`.
+        What the picked points are, if `picks`.
     """
-    _write_in_ink(made)
-    config = {"displaylogo": False, "toImageButtonOptions": {"format": "svg", "filename": key}}
-    if picks:
-        return st.plotly_chart(made, key=key, alt=alt, config=config, on_select="rerun", selection_mode="points")
-    return st.plotly_chart(made, key=key, alt=alt, config=config)
+    palette = Palette(dark())
+    spec = themed(draw(palette), palette)
+    if not picks:
+        st.vega_lite_chart(spec=spec, key=key, alt=alt, theme=None)
+        return []
+    event = st.vega_lite_chart(spec=spec, key=key, alt=alt, theme=None, on_select="rerun", selection_mode="picked")
+    return list(event["selection"].get("picked", []))
 
 
-def _write_in_ink(made: go.Figure) -> None:
-    """Give all text of a figure the colour of text; Streamlit's colour is too pale."""
-    made.update_layout(font_color=ink(), legend_font_color=ink())
-    made.update_xaxes(tickfont_color=ink(), title_font_color=ink())
-    made.update_yaxes(tickfont_color=ink(), title_font_color=ink())
-    made.update_annotations(font_color=ink())
+def choose_axis_and_loss(row: DeltaGenerator) -> tuple[Axis, Loss]:
+    """Controls in a row for the horizontal axis and the loss of a band; the address stores both."""
+    axis = row.segmented_control(
+        "Against", list(AXES), default="steps", format_func=AXES.__getitem__, key="axis", bind="query-params",
+        required=True, wrap=True,
+    )  # fmt: skip
+    loss = row.segmented_control(
+        "Loss", list(LOSSES), default="val_loss", format_func=LOSSES.__getitem__, key="loss", bind="query-params",
+        required=True, wrap=True,
+    )  # fmt: skip
+    return axis, loss
 
 
 def picture(svg: str, alt: str) -> None:
@@ -93,9 +67,6 @@ def on_page(svg: str, is_dark: bool) -> str:
     """The document without a background, light or dark as the page is, whatever the system's preference."""
     clear = svg.replace('<rect class="paper" ', '<rect class="paper" style="fill: none" ', 1)
     return clear.replace("(prefers-color-scheme: dark)", "all" if is_dark else "not all")
-
-
-_SIZE = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)" width="[\d.]+"')
 
 
 def width_of(svg: str) -> float:

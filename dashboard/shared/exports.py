@@ -5,18 +5,17 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import streamlit as st
 
 from ablate.portable_names import FILE, portable_name
-from ablate.render.figures import save
+from ablate.render.figures import draw, save
+from ablate.render.figures.style import PAPER, themed
 from ablate.render.formats.csv import harmless
 from ablate.render.formats.latex import escape
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from dashboard.shared.charts import Draw
+from dashboard.shared.store import findings
 
 _TYPES = {
     "csv": "text/csv",
@@ -54,13 +53,22 @@ def export(files: Mapping[str, Maker], key: str) -> None:
             )
 
 
-def figure_files(name: str, draw: Callable[[], Figure]) -> dict[str, Maker]:
-    """A matplotlib figure as SVG and PNG, drawn when it is requested."""
+def figure_files(name: str, drawn: Draw) -> dict[str, Maker]:
+    """A figure on paper as SVG and PNG, drawn when it is requested."""
+    return {f"{name}.{kind}": partial(_saved, drawn, kind) for kind in ("svg", "png")}
 
-    def make(kind: str) -> bytes:
-        return save(draw(), kind)
 
-    return {f"{name}.{kind}": partial(make, kind) for kind in ("svg", "png")}
+def _saved(drawn: Draw, kind: str) -> bytes:
+    return save(themed(drawn(PAPER), PAPER), kind)
+
+
+def report_figure(study: str, name: str) -> dict[str, Maker]:
+    """A figure of the report of a study as files."""
+    return {f"{study}_{name}.{kind}": partial(_drawn, study, name, kind) for kind in ("svg", "png")}
+
+
+def _drawn(study: str, name: str, kind: str) -> bytes:
+    return save(draw(name, findings(study)), kind)
 
 
 def table_files(name: str, table: pd.DataFrame) -> dict[str, Maker]:

@@ -12,9 +12,20 @@ from typing import Any
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from shared.schema import NOTHING, Node, alternatives, default_of, fitting, is_object, kind_of, lean, member, opened
-from shared.text import escape, prose
-from shared.typed import as_typed, read_yaml, takes_lines
+from dashboard.shared.schema import (
+    NOTHING,
+    Node,
+    alternatives,
+    default_of,
+    fitting,
+    is_object,
+    kind_of,
+    lean,
+    member,
+    opened,
+)
+from dashboard.shared.text import escape, prose
+from dashboard.shared.yaml import read_yaml, takes_lines, yaml_to_edit
 
 MOST_SEGMENTS = 4
 """The most options shown as a segmented control; more become a select box."""
@@ -149,7 +160,7 @@ class Form:
 
     def _yaml(self, name: str, node: Node, value: Any, path: str, hint: str) -> Any:
         """Fields without a control are edited as YAML."""
-        key, title = self._begin(path, as_typed(node, value)), f"{_title(name)} (YAML)"
+        key, title = self._begin(path, yaml_to_edit(node, value)), f"{_title(name)} (YAML)"
         box = st.text_area if takes_lines(node) else st.text_input
         typed = box(title, key=key, help=hint) or ""
         self.beside[path] = st.empty()

@@ -11,10 +11,10 @@ import streamlit as st
 from streamlit.navigation.page import Page
 
 from ablate.errors import NotFoundError
-from shared.colours import dark
-from shared.store import STORE, options, record, stores, studies
-from shared.text import escape
-from views import PAGES, Entry
+from dashboard.shared.charts import dark
+from dashboard.shared.store import STORE, options, record, stores, studies
+from dashboard.shared.text import escape
+from dashboard.views import PAGES, Entry
 
 _ADDRESSED = " in the address"
 _ADMITTED = "the token was given"
@@ -34,6 +34,14 @@ _LAYOUT = """
     [data-testid="stMainBlockContainer"] { padding-left: 1rem; padding-right: 1rem; }
 }
 [data-testid="stCaptionContainer"], [data-testid="stCaptionContainer"] * { opacity: 1; }
+.st-key-answer-cards { display: none; }
+.st-key-answer-cards h4 { margin: 0.9rem 0 0.2rem; padding: 0; font-size: 0.9rem; }
+.st-key-answer-cards div > b + span { float: right; font-size: 0.85rem; }
+.st-key-answer-cards img { display: block; width: 100%; max-width: 22rem; margin-bottom: 0.3rem; }
+@media (max-width: 640px) {
+    .st-key-answer-table { display: none; }
+    .st-key-answer-cards { display: flex; }
+}
 [data-testid="stIFrame"] { border: 1px solid rgba(128, 140, 155, 0.35); border-radius: 0.5rem; }
 @media (min-width: 1020px) {
     [data-testid="stElementContainer"]:has(> [data-testid="stIFrame"]) { height: auto; }
@@ -212,7 +220,7 @@ def link(page: str, label: str, **parameters: str | list[str]) -> None:
 
 def _page(entry: Entry) -> Page:
     def show() -> None:
-        module: Callable[[], None] = import_module(f"views.{entry.name}").show
+        module: Callable[[], None] = import_module(f"dashboard.views.{entry.name}").show
         module()
 
     return st.Page(show, title=entry.title, icon=entry.icon, url_path=entry.name, default=entry.name == "studies")

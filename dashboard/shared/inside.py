@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
+from functools import partial
 
 import pandas as pd
-import plotly.graph_objects as go
 import streamlit as st
 
-from ablate.analysis.curves import Line, band
+from ablate.analysis.curves import band
 from ablate.analysis.inside import QUANTITIES, WHOLE, Inside, MixingMap, Quantity, read_inside
-from ablate.render.figures.maps import draw_maps
-from shared.charts import chart, figure, scale
-from shared.colours import dark
-from shared.exports import export, figure_files, table_files
-from shared.printed import printed_bands
-from shared.store import store
-from shared.text import escape
+from ablate.render.figures.curves import draw_bands
+from ablate.render.figures.style import WIDTH, Palette, Spec, layers, mark
+from dashboard.shared.charts import chart
+from dashboard.shared.exports import export, figure_files, table_files
+from dashboard.shared.store import store
+from dashboard.shared.text import escape
 
 SAID: dict[Quantity, str] = {"gradients": "gradients", "weights": "weights", "spread": "spread of mixing"}
 PARTS = {WHOLE: "whole block", "mlp": "MLP", "rest": "norms and gains", "cross": "cross-attention"}
@@ -24,8 +23,6 @@ ABREAST = 3
 """Number of maps in a row."""
 DECADES = 3
 """Powers of ten that the colours of a map span."""
-_DASHES = ("solid", "dash", "dot", "dashdot")
-_MARKS = ("circle", "square", "diamond", "triangle-up", "x", "star")
 
 
 def show_inside(key: str, name: str) -> None:
@@ -64,32 +61,21 @@ def _norms(inside: Inside, key: str, name: str) -> None:
         st.caption("No evaluation recorded this of the trial.")
         return
     ends = "; ".join(f"{block} from {one.y[0]:.3g} to {one.y[-1]:.3g}" for block, one in lines.items())
-    chart(_over_training(lines, quantity), "inside-curve", f"{QUANTITIES[quantity]} by block: {ends}"[:1000])
+    bands = {block: band([one]) for block, one in lines.items()}
+
+    def draw(palette: Palette) -> Spec:
+        looks = {block: palette.look(number) for number, block in enumerate(bands)}
+        return draw_bands(bands, looks, palette, ("steps", QUANTITIES[quantity]), height=300, whole=True)
+
+    chart(draw, "inside-curve", f"{QUANTITIES[quantity]} by block: {ends}"[:1000])
     rows = [
         {"step": one.step, "quantity": of, "part": where, "value": value}
         for one in inside.recordings
         for of in SAID
         for where, value in one.values.get(of, {}).items()
     ]
-    colours = dict(zip(lines, scale(len(lines), False), strict=True))
     files = table_files(f"trial_{key[:12]}_blocks", pd.DataFrame(rows))
-    bands = {block: band([one]) for block, one in lines.items()}
-    files |= printed_bands(f"trial_{key[:12]}_{quantity}", bands, colours, "steps", QUANTITIES[quantity], whole=True)
-    export(files, "inside")
-
-
-def _over_training(lines: dict[str, Line], quantity: Quantity) -> go.Figure:
-    made = figure(400)
-    for number, ((block, one), colour) in enumerate(zip(lines.items(), scale(len(lines), dark()), strict=True)):
-        made.add_scatter(
-            x=one.x, y=one.y, mode="lines+markers", name=block,
-            line={"color": colour, "dash": _DASHES[number % len(_DASHES)], "width": 1.8},
-            marker={"symbol": _MARKS[number % len(_MARKS)], "size": 6},
-            hovertemplate=f"{block}<br>step %{{x:,}}<br>%{{y:.4g}}<extra></extra>",
-        )  # fmt: skip
-    made.update_xaxes(title="steps")
-    made.update_yaxes(title=QUANTITIES[quantity], rangemode="tozero")
-    return made
+    export(files | figure_files(f"trial_{key[:12]}_{quantity}", draw), "inside")
 
 
 def _maps(maps: tuple[MixingMap, ...], key: str, name: str) -> None:
@@ -104,7 +90,8 @@ def _maps(maps: tuple[MixingMap, ...], key: str, name: str) -> None:
             columns = st.columns(min(ABREAST, len(maps)))
         with columns[number % ABREAST]:
             st.caption(escape(f"{one.part}, up to {one.highest:.3g}"))
-            chart(_map(one), f"map-{one.part}".replace(" ", "-"), f"Mixing map of {one.part} of {name}: {told(one)}")
+            alt = f"Mixing map of {one.part} of {name}: {told(one)}"
+            chart(partial(draw_map, one), f"map-{one.part}".replace(" ", "-"), alt)
             st.caption(escape(told(one)))
     rows = [
         {"mixer": one.part, "output token": i, "input token": j, "value": value}
@@ -113,7 +100,7 @@ def _maps(maps: tuple[MixingMap, ...], key: str, name: str) -> None:
         for j, value in enumerate(row, 1)
     ]
     files = table_files(f"trial_{key[:12]}_maps", pd.DataFrame(rows))
-    export(files | figure_files(f"trial_{key[:12]}_maps", lambda: draw_maps(maps)), "maps")
+    export(files | figure_files(f"trial_{key[:12]}_maps", partial(draw_maps, maps)), "maps")
 
 
 def told(one: MixingMap) -> str:
@@ -123,18 +110,33 @@ def told(one: MixingMap) -> str:
     return f"{100 * one.own:.0f} % from the token itself; {one.reach:.1f} tokens away on average"
 
 
-def _map(one: MixingMap) -> go.Figure:
-    made = figure(380)
-    top = math.log10(one.highest or 1.0)
-    powers = [
-        [math.log10(value) if value and math.log10(value) >= top - DECADES else None for value in row]
-        for row in one.rows
+def draw_map(one: MixingMap, palette: Palette) -> Spec:
+    """A map on its own logarithmic scale: three powers of ten up to its largest entry."""
+    top = one.highest or 1.0
+    cells = [
+        {"output": i, "input": j, "value": value}
+        for i, row in enumerate(one.rows, 1)
+        for j, value in enumerate(row, 1)
+        if value is not None and value >= top / 10**DECADES
     ]
-    made.add_heatmap(
-        z=powers, x0=1, y0=1, zmin=top - DECADES, zmax=top, colorscale="Cividis", showscale=False, customdata=one.rows,
-        hovertemplate="output %{y} from input %{x}<br>%{customdata:.3g}<extra></extra>",
-    )  # fmt: skip
-    made.update_yaxes(autorange="reversed", scaleanchor="x", constrain="domain", showgrid=False, title="output token")
-    made.update_xaxes(constrain="domain", showgrid=False, title="input token")
-    made.update_layout(margin={"l": 8, "r": 8, "t": 8, "b": 36})
-    return made
+    scheme = {"type": "log", "domain": [top / 10**DECADES, top], "scheme": "cividis"}
+    colour = {"field": "value", "type": "quantitative", "scale": scheme, "legend": None}
+    tokens = {
+        axis: {"field": axis, "type": "ordinal", "scale": {"domain": [*range(1, size + 1)]}, "title": f"{axis} token",
+               "axis": {"labelAngle": 0, "labelOverlap": True, "grid": False}}
+        for axis, size in (("input", len(one.rows[0])), ("output", len(one.rows)))
+    }  # fmt: skip
+    tip = [{"field": field, "title": field} for field in ("output", "input", "value")]
+    channels = {"x": tokens["input"], "y": tokens["output"], "color": colour, "tooltip": tip}
+    return layers([mark("rect", cells, channels)], 280)
+
+
+def draw_maps(maps: Sequence[MixingMap], palette: Palette) -> Spec:
+    """All maps on one sheet, with their largest entries in their titles."""
+    size = {"width": WIDTH / ABREAST - 60, "height": WIDTH / ABREAST - 60}
+    sheets = [
+        {key: part for key, part in draw_map(one, palette).items() if key != "autosize"}
+        | {**size, "title": f"{one.part}, to {one.highest:.3g}"}
+        for one in maps
+    ]
+    return {"concat": sheets, "columns": ABREAST, "resolve": {"scale": {"color": "independent"}}}

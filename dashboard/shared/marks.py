@@ -7,8 +7,8 @@ import streamlit as st
 from ablate.errors import StoreError
 from ablate.store import Mark
 from ablate.store.marks import Marked
-from shared.store import read_only, store
-from shared.text import escape, prose
+from dashboard.shared.store import read_only, store
+from dashboard.shared.text import escape, prose
 
 MOST_TAGS = 20
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import streamlit as st
 
-from shared.charts import picture, widened, width_of
-from shared.drafters import drafter
-from shared.frame import link
-from shared.text import escape
+from dashboard.shared.charts import picture, widened, width_of
+from dashboard.shared.drafters import drafter
+from dashboard.shared.frame import link
+from dashboard.shared.text import escape
 
 Model = Mapping[str, Any]
 ROOM = 1300

@@ -18,8 +18,8 @@ from ablate.analysis.scaling import at_own_length
 from ablate.analysis.slices import Slice, slices_of
 from ablate.analysis.text import counted
 from ablate.store import TrialState
-from shared.store import location, record, stamp, store
-from shared.text import escape
+from dashboard.shared.store import location, record, stamp, store
+from dashboard.shared.text import escape
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)

@@ -1,5 +1,7 @@
 """Studies that the dashboard starts: each is a separate process `ablate study`, which outlives the dashboard.
 
+What an answer leaves open has its command to copy and, on this machine, a button that runs it.
+
 A folder `runs` beside the store keeps for each study the last start, its output, and its space if it came from the
 designer. Nothing is started or stopped unless the server and the visitor are on the same machine.
 """
@@ -10,21 +12,27 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from threading import Thread
 
 import psutil
 import streamlit as st
 
-from ablate.command_line import hide_passwords
+from ablate.analysis.answer import Answer
+from ablate.analysis.continuing import NextStep, study_arguments
+from ablate.analysis.numbers import duration
+from ablate.command_line import command, hide_passwords
 from ablate.errors import AblateError
 from ablate.launching import child_environment, python_command
 from ablate.serving import LOOPBACK, OPTIONS
 from ablate.spec.annotations import STUDY_NAME
-from shared.store import location, options
+from dashboard.shared.frame import STUDY, link
+from dashboard.shared.store import location, options, summary
+from dashboard.shared.text import escape, prose
 
 _TAIL = 40_000
 """Number of bytes at the end of a log that are shown."""
@@ -196,3 +204,66 @@ def _read(file: Path) -> Run | None:
         return Run(file.stem, int(plain["pid"]), float(plain["began"]), str(plain["started"]), command, log)
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def continuing_arguments(study: str, seeds: str = "") -> list[str]:
+    """The arguments of `ablate` that continue a study of this dashboard's store."""
+    return study_arguments(study, location(), seeds, [str(plugin) for plugin in options()["plugins"]])
+
+
+def show_command(study: str, seeds: str = "") -> None:
+    """Show the command that continues a study."""
+    st.code(command(*continuing_arguments(study, seeds)), language="bash", wrap_lines=True)
+
+
+def show_next_steps(answer: Answer) -> None:
+    """What would settle or extend an answer: each command to copy with its purpose and, on this machine, a button."""
+    if not answer.next:
+        return
+    run = last_run(answer.study)
+    with st.container(border=True):
+        st.markdown("**What next?**")
+        for number, step in enumerate(answer.next):
+            time = f", about {duration(step.seconds)} of training" if step.seconds else ""
+            st.caption(prose(f"{step.purpose}{time}"))
+            arguments = [*step.arguments, f"--store={location()}"]
+            arguments += [f"--plugin={plugin}" for plugin in options()["plugins"]]
+            st.code(command(*arguments), language="bash", wrap_lines=True)
+            if may_run() and not (run is not None and run.alive):
+                start_button(_label(step), "play_arrow", partial(start, answer.study, arguments), f"next-{number}")
+        if run is not None:
+            link("runs", "Its log" if run.alive else "Run", **{STUDY: answer.study})
+
+
+def _label(step: NextStep) -> str:
+    """What a button does that takes a step: `Add seeds 4:12`."""
+    options_of = dict(zip(step.arguments, step.arguments[1:], strict=False))
+    if seeds := options_of.get("--seeds"):
+        return f"Add seeds {seeds}"
+    return f"Run the design {options_of['--design']}" if "--design" in options_of else "Resume"
+
+
+def begin_study(name: str, text: str) -> None:
+    """The button that starts the study of a valid draft; nothing where studies may not be started."""
+    if not may_run():
+        return
+    run = last_run(name)
+    busy = run is not None and run.alive
+    with st.container(horizontal=True, vertical_alignment="center"):
+        start_button("Start this study", "play_arrow", lambda: start_space(name, text), "start-study", disabled=busy)
+        link("runs", "Its log" if busy else "Run", **{STUDY: name})
+        if summary(name) is not None:
+            st.caption("The store has a study of this name; it continues with this space.", width="content")
+
+
+def start_button(label: str, icon: str, act: Callable[[], Run], key: str, *, disabled: bool = False) -> None:
+    """A button that starts a run, and shows the error if that fails."""
+    if not st.button(escape(label), icon=f":material/{icon}:", key=key, disabled=disabled):
+        return
+    try:
+        run = act()
+    except AblateError as error:
+        st.error(prose(str(error)))
+    else:
+        st.toast(f"Started {escape(run.study, 80)}; its log is on the page Run.", icon=":material/play_arrow:")
+        st.session_state["runs"] = run.study

@@ -9,7 +9,7 @@ import streamlit as st
 
 from ablate.launching import python_command
 from ablate.store import StudyRecord, VariantRecord
-from shared.store import location, options, read_only
+from dashboard.shared.store import location, options, read_only
 
 PATIENCE = 180
 """Seconds that a sample may take; each sample loads the weights."""

@@ -9,9 +9,9 @@ from pathlib import Path
 import streamlit as st
 from streamlit.navigation.page import Page
 
-from shared.frame import page_of
-from shared.store import location, read_only
-from shared.text import escape, one_line
+from dashboard.shared.frame import page_of
+from dashboard.shared.store import location, read_only
+from dashboard.shared.text import escape, one_line
 
 LONGEST, MOST = 60, 100
 """Maximum number of characters of a name, and of views of a store."""

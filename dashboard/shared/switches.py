@@ -9,9 +9,9 @@ from typing import Any
 import streamlit as st
 
 from ablate.spec.texts import WORDS
-from shared.form import Form
-from shared.schema import NOTHING, Node, lean
-from shared.text import escape
+from dashboard.shared.form import Form
+from dashboard.shared.schema import NOTHING, Node, lean
+from dashboard.shared.text import escape
 
 Switches = dict[str, dict[str, Any]]
 TOLD = "What the setting removes or replaces, for the sentences of the answer; if empty, they are made from its paths."

@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from ablate.store import PlannedTrial, StudyRecord, TrialRecord, TrialState
-from shared.store import location, record, stamp, store
+from dashboard.shared.store import location, record, stamp, store
 
 STATE, VARIANT, SEED, ROLE, KEY = "state", "variant", "seed", "role", "key"
 MEMBERSHIP = "training.population"

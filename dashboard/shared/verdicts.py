@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import base64
+import html
 
 import pandas as pd
 import streamlit as st
 
 from ablate.analysis.answer import Answer, AnswerRow, GroupKey
-from ablate.analysis.numbers import fixed, percent
+from ablate.analysis.numbers import MISSING, fixed, percent
 from ablate.analysis.study import StudyReport
 from ablate.analysis.why import why
+from ablate.render.figures.style import Palette
 from ablate.render.interval import Axis, interval_svg
-from shared.colours import verdict_look
-from shared.frame import link
-from shared.text import escape, prose
+from dashboard.shared.charts import dark
+from dashboard.shared.frame import link
+from dashboard.shared.text import escape, prose
 
 WIDTH, HEIGHT = 244, 26
 """Pixels of the picture of an interval."""
@@ -42,7 +44,13 @@ def show_answer(report: StudyReport, answer: Answer) -> None:
     if answer.groups:
         shown = _chosen_groups(answer)
         rows = [(group.key, row) for group in answer.groups if group.key in shown for row in group.rows]
-        _explain(report, _table(answer, rows))
+        with st.container(key="answer-table"):
+            picked = _table(answer, rows)
+        with st.container(key="answer-cards"):
+            st.html(cards(answer, rows))
+            asked = st.selectbox("Explain the verdict on", [row.variant for _, row in rows], index=None, key=WHY,
+                                 bind="query-params", placeholder="a variant")  # fmt: skip
+        _explain(report, picked or asked)
     with st.container(border=True):
         st.markdown("**May I believe it?**")
         st.markdown("  \n".join(f"{ICONS[line.level]} {line.level}: {prose(line.text)}" for line in answer.trust))
@@ -56,6 +64,23 @@ def _chosen_groups(answer: Answer) -> set[GroupKey]:
         key="verdicts", bind="query-params", label_visibility="collapsed",
     )  # fmt: skip
     return {key for key in counts if key in (chosen or counts)}
+
+
+def cards(answer: Answer, rows: list[tuple[GroupKey, AnswerRow]]) -> str:
+    """The rows as HTML for a narrow screen, where CSS shows them instead of the table: a heading for each group."""
+    axis, parts, titles = Axis.of(answer), [], {group.key: group.title for group in answer.groups}
+    for number, (key, row) in enumerate(rows):
+        if not number or rows[number - 1][0] != key:
+            parts.append(f"<h4>{html.escape(titles[key])}</h4>")
+        change = percent(row.parameter_change)
+        size = "" if change in ("0%", MISSING) else f", {change} parameters"
+        bound = f"{row.bound_text}{'' if row.jointly or row.bound is None else ' *'}{size}"
+        warning = f" ({row.warning})" if row.warning else ""
+        parts.append(
+            f"<div><b>{html.escape(row.words + warning)}</b><span>{html.escape(bound)}</span>"
+            f'<img alt="" src="{_picture(axis, key, row)}"></div>'
+        )
+    return "".join(parts)
 
 
 def _table(answer: Answer, rows: list[tuple[GroupKey, AnswerRow]]) -> str | None:
@@ -99,8 +124,9 @@ def _table(answer: Answer, rows: list[tuple[GroupKey, AnswerRow]]) -> str | None
 
 
 def _picture(axis: Axis, key: GroupKey, row: AnswerRow) -> str:
-    look = verdict_look(LOOKS[key])
-    svg = interval_svg(axis, row, colour=look.colour, ink="#8b97a8", square=look.mark == "square", size=(WIDTH, HEIGHT))
+    palette = Palette(dark())
+    look, size = palette.verdict(LOOKS[key]), (WIDTH, HEIGHT)
+    svg = interval_svg(axis, row, colour=look.colour, ink=palette.grey, square=look.mark == "square", size=size)
     return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
 
 

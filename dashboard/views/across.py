@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import pandas as pd
 import streamlit as st
 
-from ablate.analysis.curves import Axis, Band, Loss, band, heights, line
+from ablate.analysis.curves import Axis, Band, Loss, band, line
 from ablate.errors import NotFoundError
+from ablate.render.figures.curves import draw_bands
+from ablate.render.figures.style import Palette, Spec
 from ablate.store import TrialState
-from shared.bands import AXES, LOSSES, choose_axis_and_loss, draw_band
-from shared.charts import chart, figure
-from shared.colours import look
-from shared.exports import export, table_files
-from shared.frame import STUDY, no_study_yet
-from shared.store import location, looking_at, record, settled_curves, store, stores, studies
-from shared.text import escape, prose
+from dashboard.shared.charts import AXES, LOSSES, chart, choose_axis_and_loss
+from dashboard.shared.exports import export, figure_files, table_files
+from dashboard.shared.frame import STUDY, no_study_yet
+from dashboard.shared.store import location, looking_at, record, settled_curves, store, stores, studies
+from dashboard.shared.text import escape, prose
 
 BETWEEN = " / "
 """Separator between a study and its variant."""
@@ -128,15 +128,15 @@ def _draw(sides: list[DrawnVariant], axis: Axis, loss: Loss, *, log_x: bool) -> 
         return
     if why := differing(known):
         st.warning(prose(why), icon=":material/warning:")
-    made = figure(560)
-    for number, side in enumerate(sides):
-        draw_band(made, side.name, side.band, look(number))
-    made.update_xaxes(title=AXES[axis], type="log" if log_x else "linear")
-    made.update_yaxes(title=f"{LOSSES[loss]} loss")
-    if limits := heights(side.band for side in known):
-        made.update_yaxes(range=limits)
+
+    def draw(palette: Palette) -> Spec:
+        looks = {side.name: palette.look(number) for number, side in enumerate(sides)}
+        titles = (AXES[axis], f"{LOSSES[loss]} loss")
+        bands = {side.name: side.band for side in known}
+        return draw_bands(bands, looks, palette, titles, height=420, logs=(log_x, False))
+
     ends = "; ".join(f"{side.name} ends at {side.band.mean[-1]:.4g}" for side in known)
-    chart(made, "across", f"{LOSSES[loss]} loss against {AXES[axis]}: {ends}"[:1000])
+    chart(draw, "across", f"{LOSSES[loss]} loss against {AXES[axis]}: {ends}"[:1000])
     st.caption(
         "Lines are means over seeds at the steps that all of them have; bands range from the lowest to the highest."
     )
@@ -147,4 +147,5 @@ def _draw(sides: list[DrawnVariant], axis: Axis, loss: Loss, *, log_x: bool) -> 
         for side in known
         for x, mean, low, high in zip(side.band.x, side.band.mean, side.band.low, side.band.high, strict=True)
     ]
-    export(table_files("curves_across_studies", pd.DataFrame(rows)), "across")
+    files = table_files("curves_across_studies", pd.DataFrame(rows)) | figure_files("curves_across_studies", draw)
+    export(files, "across")

@@ -11,6 +11,7 @@ import streamlit as st
 
 from ablate.analysis.answer import answer_of
 from ablate.analysis.columns import Column, columns, groups, legend
+from ablate.analysis.course import course_cell
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.numbers import MISSING, count
 from ablate.analysis.rows import VariantRow
@@ -18,26 +19,25 @@ from ablate.analysis.study import StudyReport
 from ablate.analysis.text import plural
 from ablate.render.code_spans import lead
 from ablate.render.document import evidence_lines
+from ablate.render.figures.curves import coursed, draw_course
+from ablate.render.figures.forest import MOST, compared, forest, telling
 from ablate.render.formats import find_format, format_names
 from ablate.render.formats.slides import shown_variant
 from ablate.render.sections.scaling import scaling_table, scaling_title
 from ablate.render.writing import render_report
 from ablate.store import TrialState
-from shared.charts import chart
-from shared.course import AXES as COURSE_AXES
-from shared.course import FIRST, LISTED, course_alt, course_figure, coursed
-from shared.course import MOST as MOST_COURSES
-from shared.exports import Maker, export, table_files
-from shared.forest import MOST, compared, forest, telling
-from shared.frame import begin_page, warn_of_unknown
-from shared.onward import onward
-from shared.pictures import BlockPicture, block_files, block_pictures
-from shared.printed import printed
-from shared.store import every, findings, report
-from shared.text import escape, prose
-from shared.verdicts import show_answer
-from shared.widths import LETTER, PADDING, fitting, wrapping
+from dashboard.shared.charts import AXES, chart
+from dashboard.shared.exports import Maker, export, report_figure, table_files
+from dashboard.shared.frame import begin_page, warn_of_unknown
+from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
+from dashboard.shared.running import show_next_steps
+from dashboard.shared.store import every, findings, report
+from dashboard.shared.text import escape, prose
+from dashboard.shared.verdicts import show_answer
+from dashboard.shared.widths import LETTER, PADDING, fitting, wrapping
 
+FIRST, MOST_COURSES = 7, 24
+"""Variants whose courses are drawn before others are chosen, and at most."""
 MOST_TOLD = 8
 """Number of variants that diverged or failed that are listed; others are only counted."""
 MOST_WHOLE = 30
@@ -54,15 +54,23 @@ def show() -> None:
     study = begin_page("Answer")
     st.fragment(_live, run_every=every(study))(study)
     st.fragment(_before_and_after)(report(study))
+    st.fragment(_details, run_every=every(study))(study)
 
 
 def _live(study: str) -> None:
+    """The answer alone: what a reader looks for first."""
     study_report = report(study)
     if study_report.record.source:
         st.caption(escape(study_report.record.source))
     _progress(study_report)
-    show_answer(study_report, answer_of(study_report))
-    onward(study_report)
+    answer = answer_of(study_report)
+    show_answer(study_report, answer)
+    show_next_steps(answer)
+
+
+def _details(study: str) -> None:
+    """What supports the answer: checks, table, figures, claims."""
+    study_report = report(study)
     with st.expander("Checks: everything that supports or limits the verdicts", key="checks"):
         _lost(study_report)
         if study_report.caveats:
@@ -82,7 +90,7 @@ def _live(study: str) -> None:
         words = {row.name: row.verdict_word for row in shown}
         changes = ", ".join(f"{name} {word}" for name, word in list(words.items())[:20])
         chart(
-            forest(study_report, shown),
+            partial(forest, study_report, shown),
             "forest",
             f"Forest plot of paired differences with the margin {study_report.margin:g}: {changes}",
         )
@@ -237,18 +245,19 @@ def _course(study_report: StudyReport) -> None:
     if not rows:
         return
     st.subheader("Course of the differences", anchor=False)
-    shown = FIRST
-    if len(rows) > LISTED:
+    if len(rows) > FIRST:
         rows = _chosen_courses(study_report, rows)
-        shown = MOST_COURSES
         if not rows:
             st.info("Choose a variant to see its course.")
             return
     axis = st.segmented_control(
-        "Against", list(COURSE_AXES), default="step", format_func=COURSE_AXES.__getitem__, key="along",
+        "Against", list(AXES), default="steps", format_func=AXES.__getitem__, key="along",
         bind="query-params", required=True,
     )  # fmt: skip
-    chart(course_figure(study_report, axis, rows, shown), "course", course_alt(study_report, rows))
+    along = "step" if axis == "steps" else axis
+    ends = "; ".join(f"{row.name} {course_cell(row.course)}" for row in rows[:20])
+    alt = f"Differences from the baseline along training with the margin {study_report.margin:g}: {ends}"
+    chart(partial(draw_course, study_report, rows, along, AXES[axis]), "course", alt)
 
 
 def _scaling(study_report: StudyReport) -> None:
@@ -285,7 +294,7 @@ def _files(study: str, study_report: StudyReport, table: pd.DataFrame) -> dict[s
         written = find_format(name)
         if name != "terminal" and not written.draws_blocks:  # the dashboard has no torch; slides are on their page
             files[f"{study}.{written.suffix}"] = partial(_render, study, name)
-    return files | printed(study, "forest") | printed(study, "course")
+    return files | report_figure(study, "forest") | report_figure(study, "course")
 
 
 def _render(study: str, name: str) -> str | bytes:

@@ -6,19 +6,18 @@ import pandas as pd
 import streamlit as st
 
 from ablate.analysis.curves import Band
+from ablate.analysis.numbers import duration, scaled
 from ablate.analysis.status import Status, StudyStatus, read_status
 from ablate.analysis.text import plural
 from ablate.analysis.workers import WorkerFailure, WorkerLoad, read_workers
-from shared.bands import draw_band
-from shared.charts import chart, figure
-from shared.colours import look, on_paper
-from shared.exports import Maker, export, table_files
-from shared.frame import STUDY, begin_page, link
-from shared.numbers import arithmetic, duration
-from shared.printed import printed_bands
-from shared.store import LIVE, location, stamp, store
-from shared.text import escape
-from shared.widths import fitting
+from ablate.render.figures.curves import draw_bands
+from ablate.render.figures.style import Palette, Spec
+from dashboard.shared.charts import chart
+from dashboard.shared.exports import Maker, export, figure_files, table_files
+from dashboard.shared.frame import STUDY, begin_page, link
+from dashboard.shared.store import LIVE, location, stamp, store
+from dashboard.shared.text import escape
+from dashboard.shared.widths import fitting
 
 MOST_LINKS = 6
 UNITS = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
@@ -77,7 +76,7 @@ def _driven(one: StudyStatus, status: Status) -> None:
         facts = st.container(horizontal=True)
         rate = "-" if one.trials_per_hour is None else f"{one.trials_per_hour:,.0f}"
         facts.metric("Trials an hour", rate, width="content")
-        facts.metric("Arithmetic", f"{arithmetic(one.flops_per_second)}/s", width="content")
+        facts.metric("Arithmetic", f"{scaled(one.flops_per_second)}FLOP/s", width="content")
         facts.metric("Time left", duration(one.seconds_left), width="content")
         facts.metric("Running", driver.running, width="content")
         facts.metric("Failed", driver.failed, width="content")
@@ -163,22 +162,19 @@ def _throughput(study: str, loads: tuple[WorkerLoad, ...]) -> dict[str, Maker]:
         passed = tuple((time - begin).total_seconds() / seconds for _, time in counted)
         ended = tuple(float(number) for number, _ in counted)
         lines[name] = Band(passed, ended, ended, ended, 1)
-    looks = {name: look(number) for number, name in enumerate(lines)}
-    made = figure(320)
-    for name, one in lines.items():
-        draw_band(made, name, one, looks[name])
-    made.update_xaxes(title=axis)
-    made.update_yaxes(title="trials that have ended", rangemode="tozero")
+
+    def draw(palette: Palette) -> Spec:
+        looks = {name: palette.look(number) for number, name in enumerate(lines)}
+        return draw_bands(lines, looks, palette, (axis, "trials that have ended"), height=260, whole=True)
+
     counts = "; ".join(f"{len(times):,} on {name}" for name, times in known.items())
-    chart(made, "throughput", f"Trials that have ended against time: {counts}"[:1000])
+    chart(draw, "throughput", f"Trials that have ended against time: {counts}"[:1000])
     rows = [
         {"where": name, unit: at, "trials": ended}
         for name, one in lines.items()
         for at, ended in zip(one.x, one.mean, strict=True)
     ]
-    colours = {name: on_paper(drawn.colour) for name, drawn in looks.items()}
-    files = table_files(f"{study}_throughput", pd.DataFrame(rows))
-    return files | printed_bands(f"{study}_throughput", lines, colours, axis, "trials", whole=True)
+    return table_files(f"{study}_throughput", pd.DataFrame(rows)) | figure_files(f"{study}_throughput", draw)
 
 
 def load_table(loads: tuple[WorkerLoad, ...]) -> pd.DataFrame:
@@ -193,7 +189,7 @@ def load_table(loads: tuple[WorkerLoad, ...]) -> pd.DataFrame:
                 "diverged": one.diverged,
                 "training": duration(one.seconds),
                 "tokens/s": one.tokens_per_second,
-                "arithmetic": f"{arithmetic(one.flops / one.seconds)}/s" if one.seconds else None,
+                "arithmetic": f"{scaled(one.flops / one.seconds)}FLOP/s" if one.seconds else None,
             }
             for one in loads
         ]

@@ -9,22 +9,21 @@ import pandas as pd
 import streamlit as st
 
 from ablate.analysis.comparison import Comparison, Field, read_comparison
-from ablate.analysis.curves import band, heights, line
+from ablate.analysis.curves import band, line
 from ablate.analysis.numbers import count
 from ablate.errors import NotFoundError
+from ablate.render.figures.curves import draw_bands
+from ablate.render.figures.style import Look, Palette, Spec
 from ablate.store import StudyRecord, TrialState
-from shared.bands import draw_band
-from shared.charts import chart, figure
-from shared.colours import Look, look, on_paper, variant_looks
-from shared.exports import Maker, export, table_files
-from shared.frame import STUDY, begin_page, link
-from shared.pictures import BlockPicture, block_files, block_pictures
-from shared.printed import printed_bands
-from shared.samples import can_write, sample_box
-from shared.store import every, location, settled_curves, stamp, store
-from shared.store import record as read_record
-from shared.text import escape, one_line, prose
-from shared.widths import LETTER, fitting, wrapping
+from dashboard.shared.charts import chart
+from dashboard.shared.exports import Maker, export, figure_files, table_files
+from dashboard.shared.frame import STUDY, begin_page, link
+from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
+from dashboard.shared.samples import can_write, sample_box
+from dashboard.shared.store import every, location, settled_curves, stamp, store
+from dashboard.shared.store import record as read_record
+from dashboard.shared.text import escape, one_line, prose
+from dashboard.shared.widths import LETTER, fitting, wrapping
 
 LEAST, MOST = 2, 6
 HIDDEN = ("parameters",)
@@ -57,7 +56,6 @@ def _live(study: str, sides: list[str]) -> None:
         st.error(prose(str(error)))
         return
     labels = _labels(comparison, study)
-    looks = _looks(comparison, read_record(study))
     spec = _fields(comparison.spec, labels)
     st.subheader("What differs in the spec", anchor=False)
     _show_fields(spec, "spec", "Nothing: these are one and the same variant.")
@@ -84,7 +82,7 @@ def _live(study: str, sides: list[str]) -> None:
                "The download has parameters, too.")  # fmt: skip
     _links(comparison, study)
     st.subheader("Curves", anchor=False)
-    drawn = _curves(comparison, labels, looks)
+    drawn = _curves(comparison, labels, read_record(study))
     st.subheader("Blocks", anchor=False)
     _pictures(comparison, labels)
     st.subheader("What differs in the environment", anchor=False)
@@ -124,11 +122,11 @@ def _labels(comparison: Comparison, study: str) -> list[str]:
     return labels
 
 
-def _looks(comparison: Comparison, record: StudyRecord) -> list[Look]:
+def _looks(comparison: Comparison, record: StudyRecord, palette: Palette) -> list[Look]:
     """Variants of the chosen study keep their look; other sides get the unused looks."""
-    own = variant_looks(record)
+    own = palette.variants(record)
     looks = [own.get(side.name.removeprefix(f"{record.name}/")) for side in comparison.sides]
-    spare = (look(index) for index in range(len(own), len(own) + MOST))
+    spare = (palette.look(index) for index in range(len(own), len(own) + MOST))
     return [drawn or next(spare) for drawn in looks]
 
 
@@ -182,31 +180,30 @@ def _links(comparison: Comparison, study: str) -> None:
                 link("trial", f"{variant}, seed {seed}", variant=variant, seed=str(seed), **{STUDY: inside})
 
 
-def _curves(comparison: Comparison, labels: list[str], looks: list[Look]) -> dict[str, Maker]:
+def _curves(comparison: Comparison, labels: list[str], record: StudyRecord) -> dict[str, Maker]:
     """Draw the curves, and return them as files."""
-    made, bands = figure(460), {}
-    for side, label, drawn in zip(comparison.sides, labels, looks, strict=True):
+    bands = {}
+    for side, label in zip(comparison.sides, labels, strict=True):
         over = [trial.key for trial in side.trials.values() if trial.state is TrialState.FINISHED]
         one = band([line(curve) for curve in settled_curves(tuple(over)).values()])
-        if not one.mean:
-            continue
-        bands[label] = one
-        draw_band(made, label, one, drawn)
+        if one.mean:
+            bands[label] = one
     if not bands:
         st.caption("No trial of these has finished yet.")
         return {}
-    made.update_xaxes(title="steps")
-    made.update_yaxes(title="validation loss", range=heights(bands.values()))
+
+    def draw(palette: Palette) -> Spec:
+        looks = dict(zip(labels, _looks(comparison, record, palette), strict=True))
+        return draw_bands(bands, looks, palette, ("steps", "validation loss"))
+
     ends = "; ".join(f"{label} ends at {one.mean[-1]:.4g}" for label, one in bands.items())
-    chart(made, "compared", f"Validation loss against steps: {ends}"[:1000])
+    chart(draw, "compared", f"Validation loss against steps: {ends}"[:1000])
     rows = [
         {"side": label, "step": x, "val_loss": mean, "low": low, "high": high}
         for label, one in bands.items()
         for x, mean, low, high in zip(one.x, one.mean, one.low, one.high, strict=True)
     ]
-    colours = {label: on_paper(drawn.colour) for label, drawn in zip(labels, looks, strict=True) if label in bands}
-    files = table_files("compare_curves", pd.DataFrame(rows))
-    return files | printed_bands("compare_curves", bands, colours, "steps", "validation loss")
+    return table_files("compare_curves", pd.DataFrame(rows)) | figure_files("compare_curves", draw)
 
 
 def _pictures(comparison: Comparison, labels: list[str]) -> None:

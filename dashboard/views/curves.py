@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import streamlit as st
 
-from ablate.analysis.curves import Axis, Band, Line, Loss, Spread, band, heights, line, share, versus
+from ablate.analysis.curves import Axis, Band, Line, Loss, Spread, band, line, share, versus
+from ablate.render.figures.curves import draw_bands
+from ablate.render.figures.style import Look, Palette, Spec
 from ablate.store import CurvePoint, PlannedTrial, StudyRecord, TrialRecord, TrialState
-from shared.bands import AXES, LOSSES, choose_axis_and_loss, draw_band
-from shared.charts import chart, figure, grey
-from shared.colours import Look, look, on_paper, variant_looks
-from shared.exports import Maker, export, table_files
-from shared.frame import begin_page, link, warn_of_unknown
-from shared.printed import printed_bands
-from shared.results import plans_ahead, runs
-from shared.store import every, moves, settled_curves, store
-from shared.store import record as read_record
-from shared.text import escape, for_plotly, in_lines
+from dashboard.shared.charts import AXES, LOSSES, chart, choose_axis_and_loss
+from dashboard.shared.exports import Maker, export, figure_files, table_files
+from dashboard.shared.frame import begin_page, link, warn_of_unknown
+from dashboard.shared.results import plans_ahead, runs
+from dashboard.shared.store import every, moves, settled_curves, store
+from dashboard.shared.store import record as read_record
+from dashboard.shared.text import escape
 
 SPREADS: dict[Spread, str] = {"range": "lowest to highest", "interval": "95 % interval"}
 ALIGNMENTS = {"none": "as trained", "baseline": "minus the baseline", "share": "share of training"}
+PRUNED = "pruned"
 ALL_BUT_SEED, SEED = "variant (all but seed)", "seed"
 FIRST = 7
 """Number of variants that are drawn by default."""
@@ -50,7 +50,6 @@ class Wish:
 class Group:
     """Trials that are drawn together: their band, and the line of each."""
 
-    look: Look
     band: Band
     lines: dict[tuple[str, int], Line]
     lost: Mapping[tuple[str, int], TrialState]
@@ -110,10 +109,10 @@ def _live(study: str, wish: Wish) -> None:
     if not any(group.lines for group in groups.values()):
         st.info("No trial of these has a curve yet.")
         return
-    picked = chart(_figure(groups, wish), "curves", _alt(groups, wish), picks=True)
-    _picked(picked)
+    draw = partial(_figure, record, groups, wish)
+    _picked(chart(draw, "curves", _alt(groups, wish), picks=True))
     _told(groups)
-    export(_files(study, groups, wish), "curves")
+    export(_files(study, groups, wish) | figure_files(f"{study}_curves", draw), "curves")
 
 
 def _points(planned: list[PlannedTrial], trials: dict[str, TrialRecord]) -> dict[str, tuple[CurvePoint, ...]]:
@@ -140,8 +139,7 @@ def _groups(
         if variant in wish.variants and one.steps:
             name = {ALL_BUT_SEED: variant, SEED: f"seed {seed}"}.get(wish.by) or settings[variant].get(wish.by, "-")
             members.setdefault(name, {})[variant, seed] = one
-    looks = variant_looks(record) if wish.by == ALL_BUT_SEED else {name: look(n) for n, name in enumerate(members)}
-    return {name: _group(looks[name], seeds, states, wish.spread) for name, seeds in members.items()}
+    return {name: _group(seeds, states, wish.spread) for name, seeds in members.items()}
 
 
 def _aligned(lines: dict[tuple[str, int], Line], baseline: str, wish: Wish) -> dict[tuple[str, int], Line]:
@@ -156,62 +154,55 @@ def _aligned(lines: dict[tuple[str, int], Line], baseline: str, wish: Wish) -> d
     return lines
 
 
-def _group(
-    drawn: Look, lines: dict[tuple[str, int], Line], states: dict[tuple[str, int], TrialState], spread: Spread
-) -> Group:
+def _group(lines: dict[tuple[str, int], Line], states: dict[tuple[str, int], TrialState], spread: Spread) -> Group:
     """The band of the finished trials; if none has finished, of the running ones."""
     finished = [one for which, one in lines.items() if states[which] is TrialState.FINISHED]
     running = [one for which, one in lines.items() if states[which] is TrialState.RUNNING]
     lost = {which: state for which, state in states.items() if which in lines and state is not TrialState.FINISHED}
-    return Group(drawn, band(finished or running, spread), lines, lost)
+    return Group(band(finished or running, spread), lines, lost)
 
 
-def _figure(groups: dict[str, Group], wish: Wish) -> go.Figure:
-    made = figure(560, hovermode="closest")
-    for name, group in groups.items():
-        draw_band(made, name, group.band, group.look, _which(group))
-        _draw_lines(made, name, group, wish.singles)
+def _figure(record: StudyRecord, groups: dict[str, Group], wish: Wish, palette: Palette) -> Spec:
     against = f"share of the training's {AXES[wish.axis]}" if wish.align == "share" else AXES[wish.axis]
     said = f"{LOSSES[wish.loss]} loss" + (", minus the baseline's" if wish.align == "baseline" else "")
-    made.update_xaxes(title=against, type="log" if wish.log_x else "linear")
-    made.update_yaxes(title=said, type="log" if wish.log_y and wish.align != "baseline" else "linear")
-    limits = heights(group.band for group in groups.values())
-    if limits and not wish.log_y and not wish.singles:
-        made.update_yaxes(range=limits)
-    made.update_layout(uirevision=str(wish))  # a zoom stays while the study runs
-    return made
+    return draw_bands(
+        {name: group.band for name, group in groups.items() if group.band.mean},
+        _looks(record, groups, wish, palette), palette, (against, said), height=420,
+        logs=(wish.log_x, wish.log_y and wish.align != "baseline"),
+        singles=_singles(groups, wish.singles),
+        picks={name: _trial_of(*next(iter(group.lines))) for name, group in groups.items()},
+    )  # fmt: skip
 
 
-def _draw_lines(made: go.Figure, name: str, group: Group, singles: bool) -> None:
-    """Draw a line for each trial if that is chosen, otherwise only for those that are not in the band.
+def _looks(record: StudyRecord, groups: dict[str, Group], wish: Wish, palette: Palette) -> dict[str, Look]:
+    if wish.by == ALL_BUT_SEED:
+        return palette.variants(record) | {PRUNED: Look(palette.grey, (1, 0), "circle")}
+    looks = {name: palette.look(number) for number, name in enumerate(groups)}
+    return looks | {PRUNED: Look(palette.grey, (1, 0), "circle")}
 
-    The legend has one entry for a group without a band, and one for all pruned trials together.
+
+def _trial_of(variant: str, seed: int) -> dict[str, Any]:
+    return {"variant": variant, "seed": seed}
+
+
+def _singles(groups: dict[str, Group], every_line: bool) -> list[dict[str, Any]]:
+    """Points of a line for each trial if that is chosen, otherwise only for those that are not in the band.
+
+    All pruned trials together have one entry in the legend.
     """
-    alone = not group.band.mean
-    named = {trace.name for trace in made.data if trace.showlegend}
-    for (variant, seed), one in group.lines.items():
-        state = group.lost.get((variant, seed), TrialState.FINISHED)
-        if not (singles or alone or state is not TrialState.FINISHED):
-            continue
-        pruned = state is TrialState.PRUNED
-        said = f"{for_plotly(variant, 160)}, seed {seed}, {state}"
-        entry = "pruned" if pruned else in_lines(name) + (f", {state}" if alone else "")
-        colour = grey() if pruned else group.look.colour
-        ends = ["x" if state in (TrialState.DIVERGED, TrialState.FAILED) else "circle"]
-        made.add_scatter(
-            x=one.x, y=one.y, mode="lines+markers", name=entry, legendgroup="pruned" if pruned else name,
-            showlegend=(alone or pruned) and entry not in named,
-            line={"color": colour, "width": 1, "dash": "dot" if state is TrialState.RUNNING else "solid"},
-            marker={"color": colour, "symbol": ["circle"] * (len(one.x) - 1) + ends,
-                    "size": [2] * (len(one.x) - 1) + [9 if state is not TrialState.FINISHED else 2]},
-            opacity=0.75, customdata=[[variant, seed]] * len(one.x),
-            hovertemplate=f"{said}<br>%{{x:,.6~g}}<br>%{{y:.4f}}<extra></extra>",
-        )  # fmt: skip
-        named.add(entry)
-
-
-def _which(group: Group) -> list[Any]:
-    return list(next(iter(group.lines)))
+    points = []
+    for name, group in groups.items():
+        for (variant, seed), one in group.lines.items():
+            state = group.lost.get((variant, seed), TrialState.FINISHED)
+            if not (every_line or not group.band.mean or state is not TrialState.FINISHED):
+                continue
+            ends = state in (TrialState.DIVERGED, TrialState.FAILED)
+            points += [
+                {"name": PRUNED if state is TrialState.PRUNED else name, "trial": f"{variant}, seed {seed}, {state}",
+                 "x": x, "mean": y, "end": ends and number == len(one.x), **_trial_of(variant, seed)}
+                for number, (x, y) in enumerate(zip(one.x, one.y, strict=True), 1)
+            ]  # fmt: skip
+    return points
 
 
 def _alt(groups: dict[str, Group], wish: Wish) -> str:
@@ -219,15 +210,14 @@ def _alt(groups: dict[str, Group], wish: Wish) -> str:
     return f"{LOSSES[wish.loss]} loss against {AXES[wish.axis]}: {ends}"[:1000]
 
 
-def _picked(picked: Any) -> None:
-    points = picked["selection"]["points"] if picked else []
-    found = {tuple(point["customdata"]) for point in points if point.get("customdata")}
+def _picked(picked: list[dict[str, Any]]) -> None:
+    found = {(str(point["variant"]), int(point["seed"])) for point in picked if "variant" in point}
     if not found:
-        st.caption("Drag to zoom, double-click to see all; pick a point to go to its trial.")
+        st.caption("Shift and the wheel zoom, double-click shows all; pick a point to go to its trial.")
         return
     with st.container(horizontal=True):
         for variant, seed in sorted(found)[:6]:
-            link("trial", f"{variant}, seed {seed}", variant=str(variant), seed=str(seed))
+            link("trial", f"{variant}, seed {seed}", variant=variant, seed=str(seed))
 
 
 def _told(groups: dict[str, Group]) -> None:
@@ -247,7 +237,4 @@ def _files(study: str, groups: dict[str, Group], wish: Wish) -> dict[str, Maker]
         for (variant, seed), one in group.lines.items()
         for step, x, y in zip(one.steps, one.x, one.y, strict=True)
     ]
-    files = table_files(f"{study}_curves", pd.DataFrame(rows))
-    bands = {name: group.band for name, group in groups.items()}
-    colours = {name: on_paper(group.look.colour) for name, group in groups.items()}
-    return files | printed_bands(f"{study}_curves", bands, colours, AXES[wish.axis], f"{LOSSES[wish.loss]} loss")
+    return dict(table_files(f"{study}_curves", pd.DataFrame(rows)))

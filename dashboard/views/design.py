@@ -7,16 +7,16 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from shared.charts import picture
-from shared.drafts import Draft, ask, packed, text_of, unpacked
-from shared.exports import Maker, export, table_files
-from shared.form import Form, edited
-from shared.numbers import arithmetic, duration
-from shared.onward import begin_study
-from shared.schema import Node, default_of, lean
-from shared.store import location, read_only
-from shared.switches import edit_switches
-from shared.text import escape, prose
+from ablate.analysis.numbers import duration, scaled
+from dashboard.shared.charts import picture
+from dashboard.shared.drafters import Draft, ask, packed, text_of, unpacked
+from dashboard.shared.exports import Maker, export, table_files
+from dashboard.shared.form import Form, edited
+from dashboard.shared.running import begin_study
+from dashboard.shared.schema import Node, default_of, lean
+from dashboard.shared.store import location, read_only
+from dashboard.shared.switches import edit_switches
+from dashboard.shared.text import escape, prose
 
 SPACE = "space"
 """The parameter of the address that holds the draft."""
@@ -199,7 +199,7 @@ def _time(draft: Draft, text: str) -> None:
     facts = st.container(horizontal=True)
     facts.metric("Trials", f"{estimate['trials'] + estimate['later']:,}", width="content")
     facts.metric("Done already", f"{estimate['done']:,}", width="content", help="In the store of this dashboard")
-    facts.metric("Arithmetic", arithmetic(estimate["flops"]), width="content")
+    facts.metric("Arithmetic", f"{scaled(estimate['flops'])}FLOP", width="content")
     facts.metric("Estimated time", duration(estimate["seconds"]), width="content")
     st.caption(prose(f"With {estimate['workers']} workers, by {estimate['basis']}."))
 

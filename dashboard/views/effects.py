@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from functools import partial
+
 import pandas as pd
 import streamlit as st
 
 from ablate.analysis.effects import StudyEffects
+from ablate.analysis.factors import place
+from ablate.analysis.numbers import count
+from ablate.analysis.runs import VariantRuns
+from ablate.render.figures.axes import MOST_LINES, Column, draw_parallel, draw_slice
+from ablate.render.figures.effects import MOST_CELLS, draw_effects, draw_importances, draw_pairs, side
+from ablate.render.figures.style import Palette, Spec
 from ablate.render.sections import effects as effects_words
 from ablate.render.sections import importances as importances_words
-from shared import results
-from shared.axis_figures import MOST_LINES, axes_told, draw_parallel, draw_slice, variant_table
-from shared.charts import chart
-from shared.effect_figures import MOST_CELLS, draw_effects, draw_importances, draw_pairs, side
-from shared.exports import export, table_files
-from shared.frame import begin_page
-from shared.printed import printed, printed_parallel
-from shared.results import any_ended, missing
-from shared.store import every, record
-from shared.text import escape, prose
-from shared.trials import MEMBERSHIP
-from shared.widths import fitting
+from ablate.store import StudyRecord
+from dashboard.shared import results
+from dashboard.shared.charts import chart
+from dashboard.shared.exports import export, figure_files, table_files
+from dashboard.shared.frame import begin_page
+from dashboard.shared.results import any_ended, missing
+from dashboard.shared.store import every, record
+from dashboard.shared.text import escape, prose
+from dashboard.shared.trials import MEMBERSHIP
+from dashboard.shared.widths import fitting
 
 VIEWS = ("Effects", "Interactions", "Importances", "Slices", "Parallel")
 
@@ -62,11 +70,12 @@ def _effects(study: str) -> None:
         return
     table = effects_table(effects)
     caption = "; ".join(f"{row.name} {row.estimate:+.3g}" for row in effects.main[:20])
-    chart(draw_effects(effects), "effects", f"Effects on {effects.metric} with 95 % intervals. Main effects: {caption}")
+    draw = partial(draw_effects, effects)
+    chart(draw, "effects", f"Effects on {effects.metric} with 95 % intervals. Main effects: {caption}")
     for said in (effects_words.how_to_read(effects), effects_words.what_is_left(effects, len(effects.interactions))):
         st.markdown(prose(said))
     _show_effects(table, effects)
-    export(table_files(f"{study}_effects", table) | printed(study, "effects"), "effects")
+    export(table_files(f"{study}_effects", table) | figure_files(f"{study}_effects", draw), "effects")
 
 
 def effects_table(effects: StudyEffects) -> pd.DataFrame:
@@ -108,8 +117,9 @@ def _interactions(study: str) -> None:
         st.info(f"{len(effects.main)} settings are too many for a heat map; the table of effects has all pairs.")
         return
     largest = max(effects.interactions, key=lambda row: abs(row.estimate))
+    draw = partial(draw_pairs, effects)
     chart(
-        draw_pairs(effects), "pairs",
+        draw, "pairs",
         f"Heat map of main effects (diagonal) and interactions (below it) on {effects.metric}; the largest "
         f"interaction is {largest.name} with {largest.estimate:+.3g}",
     )  # fmt: skip
@@ -121,7 +131,7 @@ def _interactions(study: str) -> None:
     table = effects_table(effects)
     table = table[table["sort"] == "interaction"].sort_values("change", key=abs, ascending=False)
     _show_effects(table, effects)
-    export(table_files(f"{study}_interactions", table) | printed(study, "interactions"), "interactions")
+    export(table_files(f"{study}_interactions", table) | figure_files(f"{study}_interactions", draw), "interactions")
 
 
 def _importances(study: str) -> None:
@@ -140,7 +150,8 @@ def _importances(study: str) -> None:
         + [{"factor": "interactions and noise", "share": importances.rest}]
     )
     caption = ", ".join(f"{one.factor} {100 * one.share:.0f} %" for one in importances.factors[:20])
-    chart(draw_importances(importances), "importances", f"Shares of the variance explained: {caption}")
+    draw = partial(draw_importances, importances, record(study).objective["metric"])
+    chart(draw, "importances", f"Shares of the variance explained: {caption}")
     st.markdown(prose(importances_words.how_to_read(importances, record(study).objective["metric"])))
     percent = st.column_config.NumberColumn(format="percent")
     st.dataframe(
@@ -148,7 +159,7 @@ def _importances(study: str) -> None:
         column_config={"share": percent, "low": percent, "high": percent},
         alt="Share of the variance that each switch or axis explains",
     )  # fmt: skip
-    export(table_files(f"{study}_importances", table) | printed(study, "importances"), "importances")
+    export(table_files(f"{study}_importances", table) | figure_files(f"{study}_importances", draw), "importances")
 
 
 def _slices(study: str) -> None:
@@ -182,7 +193,11 @@ def _slices(study: str) -> None:
     ]
     table = pd.DataFrame(rows).dropna(axis="columns", how="all")
     ends = "; ".join(f"{row['variant']} {row[chosen.metric]:.4g}" for row in rows[:20])
-    chart(draw_slice(chosen, record(study)), "slice", f"{chosen.metric} along {chosen.axis}: {ends}")
+
+    def draw(palette: Palette) -> Spec:
+        return draw_slice(chosen, palette.variants(record(study)), palette)
+
+    chart(draw, "slice", f"{chosen.metric} along {chosen.axis}: {ends}")
     if len(chosen.lines) > MOST_LINES and not chosen.scattered:
         st.caption(f"The first {MOST_LINES} of {len(chosen.lines)} lines; the table has all.")
     lost = sum(point.diverged for line in chosen.lines for point in line.points)
@@ -197,16 +212,68 @@ def _slices(study: str) -> None:
                        for name in ("line", "variant")},
         alt=f"{chosen.metric} along {chosen.axis}",
     )  # fmt: skip
-    export(table_files(f"{study}_slice", table) | printed(study, "slices"), "slice")
+    export(table_files(f"{study}_slice", table) | figure_files(f"{study}_slice", draw), "slice")
 
 
 def _parallel(study: str) -> None:
-    metric, table = record(study).objective["metric"], variant_table(record(study), results.runs(study))
-    caption = axes_told(table)
-    chart(draw_parallel(table, record(study)), "parallel", f"Parallel coordinates: {caption}")
-    st.caption(f"{escape(caption)} Drag along an axis to choose lines; drag its name to move it.")
+    table = variant_table(record(study), results.runs(study))
+    caption, draw = _parallel_caption(table), partial(parallel, table, record(study))
+    chart(draw, "parallel", f"Parallel coordinates: {caption}")
+    st.caption(escape(caption))
     st.dataframe(
         table, key="parallel-table", hide_index=True, placeholder="-", alt="Variants with their settings",
         column_config={"variant": st.column_config.TextColumn(width=fitting(table, "variant", 220))},
     )  # fmt: skip
-    export(table_files(f"{study}_variants", table) | printed_parallel(study, table, metric), "parallel")
+    export(table_files(f"{study}_variants", table) | figure_files(f"{study}_parallel", draw), "parallel")
+
+
+def parallel(table: pd.DataFrame, study_record: StudyRecord, palette: Palette) -> Spec:
+    """Parallel coordinates through the columns of `variant_table`: numbers where all settings are numbers."""
+    shown = table.drop(columns=["variant", "diverged"])
+    columns: dict[str, Column] = {}
+    for name in shown:
+        values = [None if pd.isna(value) else value for value in shown[name]]
+        numbers = [_number(value) for value in values]
+        are_numbers = all((value is None) == (number is None) for value, number in zip(values, numbers, strict=True))
+        columns[str(name)] = numbers if are_numbers else [None if value is None else str(value) for value in values]
+    return draw_parallel(columns, study_record.objective["metric"], palette, list(table["variant"]))
+
+
+def _number(value: object) -> float | None:
+    try:
+        number = float(str(value))
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def variant_table(study_record: StudyRecord, runs: Mapping[str, VariantRuns]) -> pd.DataFrame:
+    """A row for each variant with an ended trial: settings, parameters, and mean objective unless a seed diverged."""
+    metric = study_record.objective["metric"]
+    names = dict.fromkeys(name for variant in study_record.variants for name in variant.settings)
+    switches = [name for name in names if name != MEMBERSHIP]  # a place in a population is not an axis
+    rows = [
+        {
+            "variant": variant.name,
+            **dict.fromkeys(switches),
+            **{axis: place(variant, axis) for axis in switches if axis not in variant.settings},
+            **{name: setting for name, setting in variant.settings.items() if name != MEMBERSHIP},
+            "parameters": variant.parameters,
+            metric: None if runs[variant.name].diverged else _mean(runs[variant.name].values(metric)),
+            "diverged": len(runs[variant.name].diverged),
+        }
+        for variant in study_record.variants
+        if runs[variant.name].finished or runs[variant.name].diverged
+    ]
+    return pd.DataFrame(rows)
+
+
+def _mean(values: Mapping[int, float]) -> float | None:
+    return math.fsum(values.values()) / len(values) if values else None
+
+
+def _parallel_caption(table: pd.DataFrame) -> str:
+    """What the parallel axes show, in words."""
+    sizes, lost = table["parameters"], int((table["diverged"] > 0).sum())
+    said = f"{len(table)} variants, {count(int(sizes.min()))} to {count(int(sizes.max()))} parameters."
+    return said + (f" Diverged: {lost}, dashed." if lost else "")

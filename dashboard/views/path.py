@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
+from functools import partial
 
 import pandas as pd
-import plotly.graph_objects as go
 import streamlit as st
 
 from ablate.analysis.numbers import count
 from ablate.analysis.path import Removal, RemovalPath, VariantSummary
+from ablate.render.figures.path import draw_path
 from ablate.render.sections.path import outcome
 from ablate.stats import PairedDifference
 from ablate.store import StudyRecord
-from shared import results
-from shared.charts import chart, figure, ink
-from shared.colours import look, verdict_look
-from shared.exports import Maker, export, table_files
-from shared.frame import begin_page
-from shared.numbers import arithmetic
-from shared.pictures import BlockPicture, block_files, block_pictures
-from shared.printed import printed
-from shared.store import every
-from shared.store import record as read_record
-from shared.text import escape, for_plotly, prose
-from shared.widths import wrapping
+from dashboard.shared import results
+from dashboard.shared.charts import chart
+from dashboard.shared.exports import Maker, export, figure_files, table_files
+from dashboard.shared.frame import begin_page
+from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
+from dashboard.shared.store import every
+from dashboard.shared.store import record as read_record
+from dashboard.shared.text import escape, prose
+from dashboard.shared.widths import wrapping
 
 ABREAST = 3
 """Number of drawings in a row."""
@@ -65,8 +61,9 @@ def _live(study: str) -> None:
         )
     if any(one.relative_speed is None for one in _stations(removal_path)):
         st.caption("Speed is left out: no variant was timed. `ablate study FILE --time` does, after the trials.")
-    if removal_path.steps:
-        chart(_waterfall(removal_path), "waterfall", _alt(removal_path))
+    draw = partial(draw_path, removal_path)
+    if removal_path.rounds:
+        chart(draw, "path", _alt(removal_path))
     table = removals(removal_path)
     st.subheader("What was tried", anchor=False)
     number = st.column_config.NumberColumn
@@ -87,7 +84,7 @@ def _live(study: str) -> None:
                       "95 % interval; a part can be removed if with 95 % confidence it is at most "
                       f"{removal_path.margin:g} "
                       "worse."))  # fmt: skip
-    export(table_files(f"{study}_path", table) | printed(study, "path"), "path")
+    export(table_files(f"{study}_path", table) | figure_files(f"{study}_path", draw), "path")
 
 
 def _telling(table: pd.DataFrame) -> list[str]:
@@ -139,73 +136,8 @@ def _stations(removal_path: RemovalPath) -> list[VariantSummary]:
     return [removal_path.baseline, *(step.standing for step in removal_path.steps)]
 
 
-def _waterfall(removal_path: RemovalPath) -> go.Figure:
-    """A row each for loss, parameters, FLOPs and speed, with a bar for the change in each step."""
-    stations = _stations(removal_path)
-    names = ["baseline", *(f"− {step.switch}={step.setting}" for step in removal_path.steps), "end"]
-    quantities: dict[str, Sequence[float | None]] = {
-        f"{removal_path.metric}<br>from the baseline": [_difference(one) for one in stations],
-        "parameters": [float(one.parameters) for one in stations],
-        "FLOP of a trial": [one.flops for one in stations],
-        "tokens a second": [one.tokens_per_second.mean for one in stations],
-    }
-    shown = {title: values for title, values in quantities.items() if all(value is not None for value in values)}
-    made = figure(150 + 170 * len(shown), showlegend=False)
-    made.set_subplots(rows=len(shown), shared_xaxes=True, vertical_spacing=0.04)
-    up, down = verdict_look("worse").colour, verdict_look("not worse").colour
-    for row, (title, values) in enumerate(shown.items(), 1):
-        known = [value or 0.0 for value in values]
-        more_is_worse = not (title.startswith("tokens") or (row == 1 and removal_path.direction == "maximize"))
-        changes = [after - before for before, after in pairwise(known)]
-        made.add_waterfall(
-            x=list(range(len(names))), y=[known[0], *changes, known[-1]],
-            measure=["absolute", *["relative"] * len(changes), "total"], textposition="outside",
-            text=[_number(title, known[0]), *(_number(title, change, True) for change in changes),
-                  _number(title, known[-1], row == 1)],
-            increasing={"marker": {"color": up if more_is_worse else down}},
-            decreasing={"marker": {"color": down if more_is_worse else up}},
-            totals={"marker": {"color": look(0).colour}}, connector={"line": {"color": ink(), "width": 1}},
-            hovertemplate="%{text}<extra></extra>", cliponaxis=False, row=row, col=1,
-        )  # fmt: skip
-        low, high = min(0.0, *known), max(0.0, *known)
-        if row == 1:
-            low, high = _intervals(made, stations, removal_path, low, high)
-        room = 0.22 * (high - low or 1.0)
-        made.update_yaxes(title=for_plotly(title).replace("&lt;br&gt;", "<br>"), tickformat="~s" if row > 1 else None,
-                          range=[low - (room if low < 0 else 0), high + room], row=row, col=1)  # fmt: skip
-    made.update_xaxes(tickvals=list(range(len(names))), ticktext=[for_plotly(name, 30) for name in names])
-    return made
-
-
-def _intervals(
-    made: go.Figure, stations: list[VariantSummary], removal_path: RemovalPath, low: float, high: float
-) -> tuple[float, float]:
-    """Draw the intervals of the differences and the margin in the first row, and return their range."""
-    margin = removal_path.margin if removal_path.direction == "minimize" else -removal_path.margin
-    made.add_hline(margin, line={"color": ink(), "width": 1, "dash": "dash"}, row=1, col=1,
-                   annotation={"text": f"margin {removal_path.margin:g}"})  # fmt: skip
-    ends = [low, high, margin]
-    for place, standing in enumerate(stations):
-        paired = standing.difference
-        if paired is not None and paired.low is not None and paired.high is not None:
-            made.add_scatter(
-                x=[place + 0.34] * 2, y=[paired.low, paired.high], mode="lines+markers", hoverinfo="skip",
-                line={"color": ink(), "width": 1.5}, marker={"symbol": "line-ew-open", "size": 8, "color": ink()},
-                row=1, col=1,
-            )  # fmt: skip
-            ends += [paired.low, paired.high]
-    return min(ends), max(ends)
-
-
 def _difference(standing: VariantSummary) -> float | None:
     return 0.0 if standing.difference is None else standing.difference.difference
-
-
-def _number(title: str, value: float, signed: bool = False) -> str:
-    if title.endswith("baseline"):
-        return f"{value:+.3g}" if signed else f"{value:.3g}"
-    said = arithmetic(abs(value)) if title.startswith("FLOP") else count(round(abs(value)))
-    return ("+" if value > 0 else "−" if value < 0 else "") * signed + said
 
 
 def _alt(removal_path: RemovalPath) -> str:
@@ -214,7 +146,7 @@ def _alt(removal_path: RemovalPath) -> str:
         f"{_difference(step.standing) or 0.0:+.3g}"
         for step in removal_path.steps
     ]
-    return f"Waterfall of the path from {count(removal_path.baseline.parameters)} parameters: {'; '.join(steps)}"[:1000]
+    return f"The path from {count(removal_path.baseline.parameters)} parameters: {'; '.join(steps)}"[:1000]
 
 
 def _pictures(removal_path: RemovalPath, record: StudyRecord) -> None:

@@ -10,11 +10,20 @@ from ablate.analysis.continuing import deciding_seeds
 from ablate.analysis.study import StudyReport
 from ablate.errors import NotFoundError
 from ablate.spec.annotations import STUDY_NAME
-from shared.frame import STUDY, begin_page, link, unknown_study
-from shared.onward import arguments, button, show_command
-from shared.running import Run, known_runs, last_run, may_run, start, stop
-from shared.store import LIVE, complete, report, store, summary
-from shared.text import escape
+from dashboard.shared.frame import STUDY, begin_page, link, unknown_study
+from dashboard.shared.running import (
+    Run,
+    continuing_arguments,
+    known_runs,
+    last_run,
+    may_run,
+    show_command,
+    start,
+    start_button,
+    stop,
+)
+from dashboard.shared.store import LIVE, complete, report, store, summary
+from dashboard.shared.text import escape
 
 MORE = 4
 """Number of further seeds that the field suggests if the number that would decide is unknown."""
@@ -63,7 +72,7 @@ def _study(study: str) -> None:
         st.caption(f"{left:,} of {counts.planned:,} trials are left. Ended trials are not trained again.")
         show_command(study)
         if may_run():
-            button("Resume", "play_arrow", lambda: start(study, arguments(study)), "resume",
+            start_button("Resume", "play_arrow", lambda: start(study, continuing_arguments(study)), "resume",
                    disabled=busy or complete(counts) or not STUDY_NAME.fits(study))  # fmt: skip
     if seeds := _more_seeds(study_report):
         with st.container(border=True):
@@ -76,7 +85,7 @@ def _study(study: str) -> None:
             show_command(study, wanted)
             st.caption("`ablate plan` takes the same options and shows their cost before anything is trained.")
             if may_run():
-                button("Add seeds", "add", lambda: start(study, arguments(study, wanted)), "add-seeds",
+                start_button("Add seeds", "add", lambda: start(study, continuing_arguments(study, wanted)), "add-seeds",
                        disabled=busy or not STUDY_NAME.fits(study))  # fmt: skip
     if not may_run():
         st.caption(HERE_ONLY)

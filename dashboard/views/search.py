@@ -1,34 +1,47 @@
-"""Search: the course of a search in Optuna's plots: history, intermediate values, two parameters at a time."""
+"""Search: the course of a search: its history, the curves of its trials, and two parameters at a time."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
-import plotly.graph_objects as go
 import streamlit as st
 
-from ablate.portable_names import NameRule, portable_name
-from ablate.render.export import KEY, STATE, optuna_study
-from ablate.store import TrialState
-from shared.charts import chart
-from shared.colours import look
-from shared.frame import begin_page, link
-from shared.results import any_ended, missing, plans_ahead
-from shared.store import location, stamp, store
-from shared.store import record as read_record
-from shared.text import for_plotly
+from ablate.analysis.factors import is_logarithmic
+from ablate.analysis.varied import switch_settings, varied_values
+from ablate.render.figures.curves import draw_bands
+from ablate.render.figures.style import Look, Palette, Spec, by_look, layers, mark, number
+from ablate.store import StudyRecord, TrialRecord, TrialState
+from dashboard.shared.charts import chart
+from dashboard.shared.exports import export, figure_files
+from dashboard.shared.frame import begin_page, link
+from dashboard.shared.results import any_ended, missing, plans_ahead
+from dashboard.shared.store import location, settled_curves, stamp, store
+from dashboard.shared.store import record as read_record
 
-if TYPE_CHECKING:
-    import optuna
+MOST, MOST_CURVES = 2000, 200
+"""Trials that are drawn at most, the latest ones; and curves of trials."""
+ENDED = (TrialState.FINISHED, TrialState.PRUNED, TrialState.DIVERGED, TrialState.FAILED)
 
-MOST = 2000
-"""Maximum number of trials that are drawn, the latest ones."""
-MOST_CURVES = 200
-PLOTS = ("contour", "rank")
-_LABEL = NameRule(str.isprintable, 40)
-"""A name in a plot, which shows two names that it cannot tell apart as one."""
+
+@dataclass(frozen=True, slots=True)
+class SearchTrial:
+    """An ended trial of a search.
+
+    Attributes:
+        place: In the order of the design, from 0.
+        variant: Its variant.
+        record: The trial.
+        value: Its objective; None if it has not finished.
+        parameters: Settings of switches, and values of what was varied besides.
+    """
+
+    place: int
+    variant: str
+    record: TrialRecord
+    value: float | None
+    parameters: dict[str, Any]
 
 
 def show() -> None:
@@ -41,126 +54,144 @@ def show() -> None:
             study, "plans all its points before any result", "A `search`, `simplify` or `population` design does not."
         )
         return
-    searched = _study(location(), study, stamp(study))
-    metric = str(read_record(study).objective["metric"])
-    trials = searched.get_trials(deepcopy=False)
-    counts = {state: sum(trial.user_attrs[STATE] == state for trial in trials) for state in TrialState}
+    record, trials = read_record(study), _trials(location(), study, stamp(study))
+    counts = {state: sum(trial.record.state is state for trial in trials) for state in ENDED}
     st.caption(", ".join(f"{count:,} {state}" for state, count in counts.items() if count))
-    picked = [*_history(searched, metric), *_intermediate(searched, trials)]
-    if picked:
-        trial = trials[picked[0]]
-        with st.container(horizontal=True):
-            link("trial", f"Trial {picked[0]}: {trial.user_attrs['variant']}, seed {trial.user_attrs['seed']}",
-                 trial=str(trial.user_attrs[KEY]))  # fmt: skip
-    else:
+    picked = [*_history(record, trials), *_curves(study, trials)]
+    found = next((trial for trial in trials if any(point.get("key") == trial.record.key for point in picked)), None)
+    if found is None:
         st.caption("A click on a point gives a link to its trial.")
-    _pair(searched, trials, metric)
+    else:
+        label = f"Trial {found.place}: {found.variant}, seed {found.record.seed}"
+        link("trial", label, trial=found.record.key)
+    _pair(study, record, trials)
 
 
 @st.cache_resource(show_spinner="Reading the trials", max_entries=4)
-def _study(location: str, study: str, at: tuple[Any, ...]) -> optuna.Study:
-    return optuna_study(store(), study, MOST, lambda text: for_plotly(portable_name(text, _LABEL), 40))
+def _trials(location: str, study: str, at: tuple[Any, ...]) -> tuple[SearchTrial, ...]:
+    record = read_record(study)
+    known = store().trials([planned.key for planned in record.planned])
+    variants = {variant.name: variant for variant in record.variants}
+    parameters = {name: switch_settings(record, one) | varied_values(record, one) for name, one in variants.items()}
+    metric = record.objective["metric"]
+    ended = [
+        SearchTrial(
+            place, planned.variant, trial, trial.metrics.get(metric) if trial.state is TrialState.FINISHED else None,
+            parameters[planned.variant],
+        )
+        for place, planned in enumerate(record.planned)
+        if (trial := known.get(planned.key)) is not None and trial.state in ENDED
+    ]  # fmt: skip
+    return tuple(ended[-MOST:])
 
 
-def _drawn(draw: Callable[..., go.Figure], *arguments: Any, **named: Any) -> go.Figure:
-    """A figure by Optuna without its title and size; the page has a heading for it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # some of its plots warn that they are experimental
-        made = draw(*arguments, **named)
-    made.update_layout(title=None, height=420, margin={"l": 8, "r": 8, "t": 28, "b": 48},
-                       legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0})  # fmt: skip
-    return made
-
-
-def _history(searched: optuna.Study, metric: str) -> list[int]:
-    """Draw the value of each trial and the best so far, and return the numbers of selected trials."""
-    from optuna.visualization import plot_optimization_history
-
+def _history(record: StudyRecord, trials: tuple[SearchTrial, ...]) -> list[dict[str, Any]]:
+    """Draw the value of each trial and the best so far; what was picked."""
     st.subheader("Optimisation history", anchor=False)
-    made = _drawn(plot_optimization_history, searched, target_name=for_plotly(metric))
-    for trace, colours in zip(made.data, (look(0), look(1)), strict=False):
-        trace.update(marker={"color": colours.colour}, line={"color": colours.colour})
-    trials = searched.get_trials(deepcopy=False)
     done = [trial for trial in trials if trial.value is not None]
-    best = f", the best {searched.best_value:.5g}" if done else ""
-    alt = f"{metric} of {len(done)} finished trials in the order of the search{best}"
-    return [int(point["x"]) for point in _points(chart(made, "history", alt, picks=True)) if "x" in point]
+    draw = partial(draw_history, record, trials)
+    metric, better = record.objective["metric"], min if record.objective["direction"] == "minimize" else max
+    best = f", the best {better(trial.value for trial in done if trial.value is not None):.5g}" if done else ""
+    return chart(
+        draw, "history", f"{metric} of {len(done)} finished trials in the order of the search{best}", picks=True
+    )
 
 
-def _intermediate(searched: optuna.Study, trials: list[optuna.trial.FrozenTrial]) -> list[int]:
-    """Draw the curves of the trials, pruned ones in another colour, and return the numbers of selected trials."""
-    from optuna.visualization import plot_intermediate_values
-
-    shown = [trial for trial in trials if trial.intermediate_values and trial.state.name in ("COMPLETE", "PRUNED")]
-    if not shown:
-        return []
-    st.subheader("Intermediate values", anchor=False)
-    made = _drawn(plot_intermediate_values, searched)
-    finished, pruned = look(0), look(1)
-    lost = sum(trial.state.name == "PRUNED" for trial in shown)
-    for number, trace in enumerate(made.data):
-        trial = shown[number]
-        drawn = pruned if trial.state.name == "PRUNED" else finished
-        name = f"{trial.user_attrs['variant']}, seed {trial.user_attrs['seed']}, {trial.user_attrs[STATE]}"
-        trace.update(
-            name=name, opacity=0.75, line={"color": drawn.colour, "dash": drawn.dash, "width": 1.4},
-            marker={"color": drawn.colour, "symbol": drawn.mark, "size": 5, "maxdisplayed": 10},
-            customdata=[trial.number] * len(trace.x),
-            hovertemplate=f"{name}<br>step %{{x:,}}<br>%{{y:.5f}}<extra></extra>",
-        )  # fmt: skip
-    made.data = made.data[-MOST_CURVES:]
-    kept = (("finished", finished), ("pruned", pruned)) if lost else (("finished", finished),)
-    for label, drawn in kept:
-        made.add_scatter(x=[None], y=[None], mode="lines+markers", name=label, showlegend=True,
-                         line={"color": drawn.colour, "dash": drawn.dash}, marker={"symbol": drawn.mark})  # fmt: skip
-    for trace in made.data[: -len(kept)]:
-        trace.showlegend = False
-    made.update_layout(showlegend=True)
-    made.update_xaxes(title="steps")
-    made.update_yaxes(title="validation loss")
-    alt = f"Validation loss along the training of {len(shown)} trials, of which {lost} were pruned"
-    if len(shown) > MOST_CURVES:
-        st.caption(f"The latest {MOST_CURVES} of {len(shown):,} trials.")
-    return [int(point["customdata"]) for point in _points(chart(made, "intermediate", alt, picks=True)) if
-            isinstance(point.get("customdata"), int)]  # fmt: skip
-
-
-def _pair(searched: optuna.Study, trials: list[optuna.trial.FrozenTrial], metric: str) -> None:
-    """Two parameters against one another, coloured by the objective."""
-    values: dict[str, set[Any]] = {}
+def draw_history(record: StudyRecord, trials: tuple[SearchTrial, ...], palette: Palette) -> Spec:
+    """The value of each finished trial in the order of the search, and the best so far."""
+    metric, better = record.objective["metric"], min if record.objective["direction"] == "minimize" else max
+    rows: list[Spec] = []
     for trial in trials:
-        if trial.state.name == "COMPLETE":
-            for name, value in trial.params.items():
-                values.setdefault(name, set()).add(value)
+        if trial.value is not None:
+            best = better(trial.value, rows[-1]["best"]) if rows else trial.value
+            rows.append({"place": trial.place, "value": trial.value, "best": best, "variant": trial.variant,
+                         "seed": trial.record.seed, "key": trial.record.key, "name": "value of a trial"})  # fmt: skip
+    looks = {"value of a trial": palette.look(0), "best so far": Look(palette.look(1).colour, (1, 0), "stroke")}
+    x, y = number("place", "trial, in the order of the search"), number("value", metric)
+    tone = by_look("name", looks, "color")
+    points = mark(
+        "point", rows, {"x": x, "y": y, **tone, "tooltip": [{"field": "variant"}, {"field": "value"}]}, size=45
+    )
+    points["params"] = [{"name": "picked", "select": {"type": "point", "fields": ["key"], "nearest": True}}]
+    best_rows = [row | {"name": "best so far"} for row in rows]
+    return layers(
+        [mark("line", best_rows, {"x": x, "y": {**y, "field": "best"}, **tone}, interpolate="step-after"), points], 300
+    )
+
+
+def _curves(study: str, trials: tuple[SearchTrial, ...]) -> list[dict[str, Any]]:
+    """Draw the curves of the trials, pruned ones in another colour; what was picked."""
+    shown = [trial for trial in trials if trial.record.state in (TrialState.FINISHED, TrialState.PRUNED)][-MOST_CURVES:]
+    curves = settled_curves(tuple(trial.record.key for trial in shown))
+    points = [
+        {"name": trial.record.state.value, "trial": f"{trial.variant}, seed {trial.record.seed}, {trial.record.state}",
+         "x": point.step, "mean": point.val_loss, "key": trial.record.key}
+        for trial in shown for point in curves.get(trial.record.key, ()) if point.val_loss is not None
+    ]  # fmt: skip
+    if not points:
+        return []
+    st.subheader("Curves of the trials", anchor=False)
+
+    def draw(palette: Palette) -> Spec:
+        looks = {
+            state.value: palette.look(place) for place, state in enumerate((TrialState.FINISHED, TrialState.PRUNED))
+        }
+        return draw_bands({}, looks, palette, ("steps", "validation loss"), height=300, singles=points, picks={})
+
+    lost = sum(trial.record.state is TrialState.PRUNED for trial in shown)
+    picked = chart(draw, "intermediate", f"Validation loss along the training of {len(shown)} trials, of which {lost} "
+                   "were pruned", picks=True)  # fmt: skip
+    if len(trials) > len(shown) == MOST_CURVES:
+        st.caption(f"The latest {MOST_CURVES} of {len(trials):,} trials.")
+    export(figure_files(f"{study}_curves_of_trials", draw), "intermediate")
+    return picked
+
+
+def _pair(study: str, record: StudyRecord, trials: tuple[SearchTrial, ...]) -> None:
+    """Two parameters against one another, coloured by the objective."""
+    metric, done = record.objective["metric"], [trial for trial in trials if trial.value is not None]
+    values: dict[str, set[str]] = {}
+    for trial in done:
+        for name, value in trial.parameters.items():
+            values.setdefault(name, set()).add(str(value))
     varied = [name for name, seen in values.items() if len(seen) > 1]
-    named = {name for name in varied if any(isinstance(value, str) for value in values[name])}
-    varied.sort(key=named.__contains__)  # numeric parameters first
-    scaled = len(named) < len(varied)  # a contour needs numeric parameters
+    varied.sort(key=lambda name: not all(_is_number(trial.parameters.get(name)) for trial in done))  # numbers first
     if len(varied) < 2:
         st.caption("Fewer than two parameters vary among the finished trials, so there is no plot of two of them.")
         return
     st.subheader("Two parameters", anchor=False)
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        kind = st.segmented_control(
-            "Plot", list(PLOTS), default="contour" if scaled else "rank", key="plot", bind="query-params", required=True
-        )
-        # Optuna decides which of the two is horizontal.
         first = st.selectbox("Parameter", varied, key="one", bind="query-params", width=280)
-        rest = [name for name in varied if name != first]
-        second = st.selectbox("With", rest, key="other", bind="query-params", width=280)
-    from optuna.visualization import plot_contour, plot_rank
-
-    draw = {"contour": plot_contour, "rank": plot_rank}[str(kind)]
-    made = _drawn(draw, searched, params=[first, second], target_name=for_plotly(metric))
-    made.update_layout(height=520)
-    chart(made, "pair", f"{kind} plot of {metric} over {first} and {second}")
-    st.caption(
-        "The contour is interpolated between the points that were tried."
-        if kind == "contour"
-        else "Each point is a trial, coloured by its rank: the first is the best."
-    )
-    st.caption(f"By Optuna, over {len(trials):,} trials. `ablate export STUDY --optuna URL` writes them for Optuna.")
+        second = st.selectbox("With", [name for name in varied if name != first], key="other", bind="query-params",
+                              width=280)  # fmt: skip
+    draw = partial(draw_pair, done, (str(first), str(second)), metric)
+    chart(draw, "pair", f"{metric} over {first} and {second}")
+    st.caption(f"Each point is one of {len(done):,} trials. `ablate export STUDY --optuna URL` writes them for Optuna.")
+    export(figure_files(f"{study}_pair", draw), "pair")
 
 
-def _points(picked: Any) -> list[dict[str, Any]]:
-    return list(picked["selection"]["points"]) if picked else []
+def _is_number(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def draw_pair(trials: list[SearchTrial], names: tuple[str, str], metric: str, palette: Palette) -> Spec:
+    """Finished trials by the values of two parameters, coloured by their objective."""
+    rows = [
+        {"x": trial.parameters.get(names[0]), "y": trial.parameters.get(names[1]), "value": trial.value,
+         "variant": trial.variant}
+        for trial in trials
+    ]  # fmt: skip
+    scheme = {"scheme": {"name": "cividis", "extent": [0.35, 1] if palette.dark else [0, 0.85]}}
+    colour = {"field": "value", "type": "quantitative", "scale": scheme, "legend": {"title": metric}}
+    channels = {
+        axis: _parameter(axis, [row[axis] for row in rows], name) for axis, name in zip("xy", names, strict=True)
+    }
+    tip = [{"field": "variant", "title": "variant"}, {"field": "value", "title": metric}]
+    return layers([mark("point", rows, {**channels, "color": colour, "tooltip": tip}, size=90)], 380)
+
+
+def _parameter(field: str, values: list[Any], title: str) -> Spec:
+    if all(map(_is_number, values)):
+        known = tuple(sorted({float(value) for value in values if value is not None}))
+        return number(field, title, log=is_logarithmic(known))
+    return {"field": field, "type": "nominal", "title": title, "axis": {"labelAngle": 0}}

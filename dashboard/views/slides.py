@@ -10,13 +10,13 @@ import streamlit as st
 
 from ablate.errors import printable
 from ablate.render.formats.slides import shown_variant
-from shared.colours import dark
-from shared.drafters import drafter
-from shared.exports import export
-from shared.frame import begin_page
-from shared.results import any_ended
-from shared.store import location, report, stamp
-from shared.text import prose
+from dashboard.shared.charts import dark
+from dashboard.shared.drafters import drafter
+from dashboard.shared.exports import export
+from dashboard.shared.frame import begin_page
+from dashboard.shared.results import any_ended
+from dashboard.shared.store import location, report, stamp
+from dashboard.shared.text import prose
 
 HEIGHT = 720
 """Height of the frame on a narrow screen, in pixels; on others CSS makes it as high as three slides."""

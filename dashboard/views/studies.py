@@ -8,16 +8,28 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
+from ablate.analysis.numbers import count, duration, scaled
 from ablate.analysis.overview import Overview, read_overview
 from ablate.analysis.text import counted
 from ablate.errors import NotFoundError
 from ablate.store import Mark, StudySummary
-from shared.exports import export, table_files
-from shared.frame import STUDY, link, look_at, no_study_yet, unknown_study
-from shared.marks import edit_mark
-from shared.numbers import arithmetic, duration, parameters
-from shared.store import LIVE, STORE, complete, ended, location, looking_at, stamp, store, stores, studies, summary
-from shared.text import escape
+from dashboard.shared.exports import export, table_files
+from dashboard.shared.frame import STUDY, link, look_at, no_study_yet, unknown_study
+from dashboard.shared.marks import edit_mark
+from dashboard.shared.store import (
+    LIVE,
+    STORE,
+    complete,
+    ended,
+    location,
+    looking_at,
+    stamp,
+    store,
+    stores,
+    studies,
+    summary,
+)
+from dashboard.shared.text import escape
 
 PAGE = 15
 """Number of rows per page; their contents are read study by study."""
@@ -200,7 +212,7 @@ def _details(study: StudySummary) -> None:
         facts = st.container(horizontal=True)
         facts.metric("State", state_of(study), width="content")
         facts.metric("Trials ended", f"{ended(study)} of {study.planned}", width="content")
-        facts.metric("Training so far", duration(overview.seconds), arithmetic(overview.flops), delta_color="off",
+        facts.metric("Training so far", duration(overview.seconds), f"{scaled(overview.flops)}FLOP", delta_color="off",
                      delta_arrow="off", width="content")  # fmt: skip
         if overview.best is not None and overview.best_value is not None:
             facts.metric(
@@ -208,7 +220,7 @@ def _details(study: StudySummary) -> None:
                 delta_color="off", delta_arrow="off", width="content",
             )  # fmt: skip
         facts.metric(
-            "Simplest that will do", parameters(overview.simplest_parameters), escape(overview.simplest),
+            "Simplest that will do", count(overview.simplest_parameters), escape(overview.simplest),
             delta_color="off", delta_arrow="off", width="content",
         )  # fmt: skip
         if study.pruned:

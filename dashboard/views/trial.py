@@ -7,29 +7,28 @@ from collections.abc import Callable
 import pandas as pd
 import streamlit as st
 
-from ablate.analysis.curves import AXES, band, line
+from ablate.analysis.curves import AXES, Band, band, line
 from ablate.analysis.differences import differences
-from ablate.analysis.numbers import count
+from ablate.analysis.numbers import count, duration, scaled
 from ablate.analysis.workers import place_of
 from ablate.command_line import hide_passwords
 from ablate.devices import utilisation
 from ablate.errors import NotFoundError
+from ablate.render.figures.curves import draw_bands
+from ablate.render.figures.style import Look, Palette, Spec
 from ablate.store import CurvePoint, StudyRecord, TrialRecord, TrialState, VariantRecord
 from ablate.store.records import USAGE
-from shared.charts import chart, figure
-from shared.colours import Look, look, on_paper, variant_looks
-from shared.exports import Maker, export, table_files
-from shared.frame import begin_page, link, warn_of_unknown
-from shared.inside import show_inside
-from shared.marks import edit_mark
-from shared.numbers import arithmetic, duration
-from shared.pictures import BlockPicture, block_files, block_pictures
-from shared.printed import printed_bands
-from shared.samples import can_write, sample_box
-from shared.store import LIVE, location, moves, store
-from shared.store import record as read_record
-from shared.text import escape, prose
-from shared.yaml import to_yaml
+from dashboard.shared.charts import chart
+from dashboard.shared.exports import Maker, export, figure_files, table_files
+from dashboard.shared.frame import begin_page, link, warn_of_unknown
+from dashboard.shared.inside import show_inside
+from dashboard.shared.marks import edit_mark
+from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
+from dashboard.shared.samples import can_write, sample_box
+from dashboard.shared.store import LIVE, location, moves, store
+from dashboard.shared.store import record as read_record
+from dashboard.shared.text import escape, prose
+from dashboard.shared.yaml import to_yaml
 
 TIMED_FROM = 10.0
 """Seconds of training from which on a trial's clock tells its rate; how variants compare it does not tell."""
@@ -141,10 +140,8 @@ def _live(record: StudyRecord, variant: VariantRecord, key: str) -> None:
         st.session_state["moved"] = key
     _head(record, variant, trial)
     points = store().curves([key])[key]
-    drawn = variant_looks(record).get(variant.name, look(0))
     if points:
-        _curve(points, drawn, f"{variant.name}, seed {trial.seed}")
-        _log(points, key, drawn)
+        _curve(record, points, variant.name, trial)
     elif trial.state is not TrialState.FAILED:
         st.caption("No point of its curve has been recorded yet.")
 
@@ -170,13 +167,13 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord) -> No
     facts.metric("Parameters", count(variant.parameters), width="content")
     if not moves(trial):
         facts.metric("Steps", f"{trial.steps:,}", width="content")
-        facts.metric("Training", duration(trial.seconds), arithmetic(trial.flops), delta_color="off",
+        facts.metric("Training", duration(trial.seconds), f"{scaled(trial.flops)}FLOP", delta_color="off",
                      delta_arrow="off", width="content")  # fmt: skip
         timed = trial.seconds >= TIMED_FROM
         if timed:
             share = utilisation(trial.flops, trial.seconds, place_of(trial)[1], _precision(variant))
             used = f"{share:.1%} of the peak" if share is not None else None
-            facts.metric("Arithmetic", f"{arithmetic(trial.flops / trial.seconds)}/s", used, delta_color="off",
+            facts.metric("Arithmetic", f"{scaled(trial.flops / trial.seconds)}FLOP/s", used, delta_color="off",
                          delta_arrow="off", width="content", help="Model FLOP utilisation: without recomputation, "
                          "relative to the peak of the device.")  # fmt: skip
         speed = f"{trial.tokens / trial.seconds:,.0f} tokens/s" if timed else None
@@ -189,23 +186,20 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord) -> No
             link("curves", "Curves", variants=sides)
 
 
-def _curve(points: tuple[CurvePoint, ...], drawn: Look, name: str) -> None:
-    made = figure(400)
-    for loss, said, dash, width in (("train_loss", "training", "dot", 1.4), ("val_loss", "validation", "solid", 2.4)):
-        one = line(points, "steps", loss)  # type: ignore[arg-type]
-        made.add_scatter(
-            x=one.x, y=one.y, mode="lines+markers", name=said,
-            line={"color": drawn.colour, "dash": dash, "width": width}, marker={"size": 4},
-            hovertemplate=f"{said} loss<br>step %{{x:,}}<br>%{{y:.5f}}<extra></extra>",
-        )  # fmt: skip
-    made.update_xaxes(title="steps")
-    made.update_yaxes(title="loss")
+def _curve(record: StudyRecord, points: tuple[CurvePoint, ...], name: str, trial: TrialRecord) -> None:
+    """Draw both losses, and offer every recorded point."""
+    losses = {"validation": band([line(points)]), "training": band([line(points, loss="train_loss")])}
+    known: dict[str, Band] = {said: one for said, one in losses.items() if one.mean}
+
+    def draw(palette: Palette) -> Spec:
+        colour = palette.variants(record).get(name, palette.look(0)).colour
+        looks = {"validation": Look(colour, (1, 0), "circle"), "training": Look(colour, (2, 3), "square")}
+        return draw_bands(known, looks, palette, ("steps", "loss"), height=300)
+
     last = next((point for point in reversed(points) if point.val_loss is not None), points[-1])
     ends = f", {last.val_loss:.5g} at step {last.step:,}" if last.val_loss is not None else ""
-    chart(made, "trial-curve", f"Training and validation loss of {name} against steps{ends}")
-
-
-def _log(points: tuple[CurvePoint, ...], key: str, drawn: Look) -> None:
+    said = f"Training and validation loss of {name}, seed {trial.seed} against steps{ends}"
+    chart(draw, "trial-curve", said)
     table = pd.DataFrame(
         [
             {
@@ -218,10 +212,8 @@ def _log(points: tuple[CurvePoint, ...], key: str, drawn: Look) -> None:
     )
     with st.expander(f"Log: {len(table):,} points"):
         st.dataframe(table, hide_index=True, placeholder="-", alt="Every recorded point of the curve", key="log")
-    losses = {"validation": band([line(points)]), "training": band([line(points, loss="train_loss")])}
-    known = {said: one for said, one in losses.items() if one.mean}
-    files = printed_bands(f"trial_{key[:12]}", known, dict.fromkeys(known, on_paper(drawn.colour)), "steps", "loss")
-    export(table_files(f"trial_{key[:12]}", table) | files, "log")
+    files = table_files(f"trial_{trial.key[:12]}", table) | figure_files(f"trial_{trial.key[:12]}", draw)
+    export(files, "log")
 
 
 def _spec(record: StudyRecord, variant: VariantRecord) -> None:

@@ -18,7 +18,7 @@ from ablate.render.as_json import study_json
 from ablate.render.document import ablation_table
 from ablate.render.formats import Place, find_format
 from ablate.render.table import print_study
-from views.answer import ablation
+from dashboard.views.answer import ablation
 
 
 def made() -> FakeStore:
@@ -44,7 +44,7 @@ def one_more(monkeypatch: pytest.MonkeyPatch) -> None:
         columns_module,
         *(__import__(f"ablate.render.{name}", fromlist=["columns"]) for name in ("table", "document", "as_json")),
         __import__("ablate.render.formats.csv", fromlist=["columns"]),
-        __import__("views.answer", fromlist=["columns"]),
+        __import__("dashboard.views.answer", fromlist=["columns"]),
     ):
         monkeypatch.setattr(module, "columns", more)
 

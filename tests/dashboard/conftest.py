@@ -16,8 +16,6 @@ from pages import WIDE, Page, Serve, serving
 
 from benchmarks.browser import find_browser, launch
 
-sys.path.insert(0, str(Path(__file__).parent.parent.parent / "dashboard"))
-
 
 @pytest.fixture(scope="module", autouse=True)
 def _main_module() -> Iterator[None]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import streamlit
 from streamlit.testing.v1 import AppTest
+from vega import marks, series
 
 from ablate.serving import OPTIONS
 from ablate.store import (
@@ -46,8 +47,8 @@ def _store(path: Path) -> None:
 
 
 def _page() -> None:
-    from shared.frame import navigation
-    from views.across import show
+    from dashboard.shared.frame import navigation
+    from dashboard.views.across import show
 
     navigation()
     show()
@@ -63,11 +64,11 @@ def test_curves_of_several_studies(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     page.run()
     assert not page.exception, page.exception
     assert not page.warning
-    lines = [trace for trace in json.loads(page.get("plotly_chart")[0].proto.spec)["data"] if trace.get("name")]
-    drawn = {trace["name"]: trace for trace in lines}
+    drawn = series(marks(json.loads(page.get("vega_lite_chart")[0].proto.spec), "line")[0])
     assert set(drawn) == {"a / baseline", "b / baseline"}
-    assert drawn["b / baseline"]["x"] == [0, 40, 72]
-    assert drawn["b / baseline"]["y"] == pytest.approx([2.5, 2.5 - 5 / 9, 1.5])  # 4 - 1 - mean of seeds - step / 9
+    assert [point["x"] for point in drawn["b / baseline"]] == [0, 40, 72]
+    means = [point["mean"] for point in drawn["b / baseline"]]
+    assert means == pytest.approx([2.5, 2.5 - 5 / 9, 1.5])  # 4 - 1 - mean of seeds - step / 9
     page.multiselect(key="studies").set_value(["a", "c"]).run()
     page.multiselect(key="sides").set_value(["a / baseline", "c / baseline"]).run()
     assert not page.exception, page.exception

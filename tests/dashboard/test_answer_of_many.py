@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import streamlit
 from streamlit.testing.v1 import AppTest
+from vega import marks, series
 from written_stores import NOW
 
 from ablate.serving import OPTIONS
@@ -48,15 +49,19 @@ def _store(path: Path) -> None:
 
 
 def _page() -> None:
-    from shared.frame import navigation
-    from views.answer import _live
+    from dashboard.shared.frame import navigation
+    from dashboard.views.answer import _details
 
     navigation()
-    _live("s")
+    _details("s")
 
 
 def _figures(page: AppTest) -> list[dict[str, Any]]:
-    return [json.loads(one.proto.spec) for one in page.get("plotly_chart")]
+    return [json.loads(one.proto.spec) for one in page.get("vega_lite_chart")]
+
+
+def _rows_of(forest: dict[str, Any]) -> list[str]:
+    return list(marks(forest, "point")[1]["encoding"]["y"]["scale"]["domain"])
 
 
 def test_many_variants_are_drawn_page_by_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,17 +71,17 @@ def test_many_variants_are_drawn_page_by_page(tmp_path: Path, monkeypatch: pytes
     page = AppTest.from_function(_page, default_timeout=120).run()
     assert not page.exception, page.exception
     forest, course = _figures(page)
-    shown = forest["layout"]["yaxis"]["ticktext"]
+    shown = _rows_of(forest)
     assert len(shown) == 60
     assert any(f"of {VARIANTS} variants" in one.value for one in page.caption)
-    lines = {trace["name"] for trace in course["data"] if trace.get("name")}
+    lines = set(series(marks(course, "line")[0]))
     assert lines == set(page.multiselect(key="courses").value)
     assert lines == set(shown[:7]), "the course is that of the first variants of the forest plot"
     page.number_input(key="part").set_value(2).run()
     assert not page.exception, page.exception
-    assert set(_figures(page)[0]["layout"]["yaxis"]["ticktext"]).isdisjoint(shown)
-    assert len(_figures(page)[0]["layout"]["yaxis"]["ticktext"]) == VARIANTS - 60
+    assert set(_rows_of(_figures(page)[0])).isdisjoint(shown)
+    assert len(_rows_of(_figures(page)[0])) == VARIANTS - 60
     page.multiselect(key="courses").set_value(["a=v03"]).run()
     assert not page.exception, page.exception
-    assert {trace["name"] for trace in _figures(page)[1]["data"] if trace.get("name")} == {"a=v03"}
+    assert set(series(marks(_figures(page)[1], "line")[0])) == {"a=v03"}
     streamlit.cache_resource.clear()

@@ -57,7 +57,7 @@ def test_a_narrow_dark_screen(page: Page) -> None:
     assert sum(background[:3]) < 3 * 64
     page.check_contrast()
     page.open("/curves?study=tiny")
-    plot = page.tab.get_by_test_id("stPlotlyChart").first.bounding_box()
+    plot = page.tab.get_by_test_id("stVegaLiteChart").first.bounding_box()
     assert plot is not None
     assert plot["y"] < 500, "the plot comes before its controls"
     page.tab.emulate_media(color_scheme="light")

@@ -10,10 +10,10 @@ from urllib.parse import quote
 
 import pytest
 from cli_runs import Workplace
+from dashboard.shared.drafts import packed
 from pages import Page
 
 from ablate.spec.document import read_document
-from shared.drafts import packed
 
 CROSSED = "design: {kind: fractional, resolution: III, seeds: 2}"
 WILD = """
@@ -138,12 +138,10 @@ def test_the_front_is_that_of_the_report_and_a_point_shows_its_block(
         [point["values"]["val_loss"]["mean"] for point in found["points"]], rel=1e-9
     )
     front = [row for row in rows if row["stands"] == "on the front"]
-    named = page.main.locator(".legendtext").all_text_contents()
-    assert named[: len(front)] == [f"{row['number']} {row['variant']}" for row in front]
-    beside = page.main.locator(".scatterlayer .textpoint").all_text_contents()
+    beside = page.main.locator(".mark-text.role-mark text").all_text_contents()
     assert sorted(filter(None, beside)) == [row["number"] for row in front]
     box = page.tab.get_by_role("combobox", name="Variant")
-    mark = page.main.locator(".scatterlayer .trace path.point").last
+    mark = page.main.locator(".mark-symbol.role-mark path").last
     mark.click(force=True)
     page.tab.wait_for_url("**variant=*")
     page.settle()

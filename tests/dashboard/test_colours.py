@@ -9,12 +9,15 @@ import itertools
 import re
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from ablate.render.drawing import svg as drawing
-from shared import charts, colours, frame
+from ablate.render.figures import style
+from ablate.render.figures.style import Palette
+from dashboard.shared import frame
 
 MACHADO = {
     "usual": np.eye(3),
@@ -43,7 +46,7 @@ TO_LAB = np.array(
     ]
 )
 LEAST_CONTRAST, LEAST_DIFFERENCE = 4.5, 7.9
-THEME = tomllib.loads((Path(colours.__file__).parents[1] / ".streamlit" / "config.toml").read_text())["theme"]
+THEME = tomllib.loads((Path(frame.__file__).parents[1] / ".streamlit" / "config.toml").read_text())["theme"]
 GROUND = {False: "#ffffff", True: THEME["dark"]["backgroundColor"]}
 
 
@@ -62,17 +65,22 @@ def lab(colour: str, eye: str) -> np.ndarray:
     return 100 * TO_LAB @ np.cbrt(TO_CONES @ seen)
 
 
+def baseline_colour(palette: Palette) -> str:
+    record = SimpleNamespace(baseline="baseline", variants=())
+    return palette.variants(record)["baseline"].colour  # type: ignore[arg-type]
+
+
 @pytest.fixture(params=[False, True], ids=["light", "dark"])
 def dark(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    for module in (colours, charts, frame):
-        monkeypatch.setattr(module, "dark", lambda: request.param)
+    monkeypatch.setattr(frame, "dark", lambda: request.param)
     return bool(request.param)
 
 
 def test_every_colour_contrasts_with_the_page(dark: bool) -> None:
-    shown = [colours.look(number).colour for number in range(7)]
-    shown += [colours.verdict_look(word).colour for word in colours._VERDICTS]
-    shown += [charts.ink(), charts.grey(), colours._BASELINE[dark], *re.findall("#[0-9a-f]{6}", frame.style())]
+    palette = Palette(dark)
+    shown = [palette.look(number).colour for number in range(7)]
+    shown += [palette.verdict(word).colour for word in style._VERDICTS]
+    shown += [palette.ink, palette.grey, baseline_colour(palette), *re.findall("#[0-9a-f]{6}", frame.style())]
     shown += [THEME["dark" if dark else "light"]["linkColor"]]
     assert {colour: contrast(colour, GROUND[dark]) for colour in shown if contrast(colour, GROUND[dark]) < 4.5} == {}
     assert contrast("#ffffff", THEME["dark" if dark else "light"]["primaryColor"]) >= LEAST_CONTRAST
@@ -80,8 +88,9 @@ def test_every_colour_contrasts_with_the_page(dark: bool) -> None:
 
 @pytest.mark.parametrize("eye", MACHADO)
 def test_the_colours_of_variants_and_of_verdicts_can_be_distinguished(dark: bool, eye: str) -> None:
-    variants = [*(colours.look(number).colour for number in range(7)), colours._BASELINE[dark]]
-    for shown in (variants, [colours.verdict_look(word).colour for word in colours._VERDICTS]):
+    palette = Palette(dark)
+    variants = [*(palette.look(number).colour for number in range(7)), baseline_colour(palette)]
+    for shown in (variants, [palette.verdict(word).colour for word in style._VERDICTS]):
         apart = {
             pair: float(np.linalg.norm(lab(pair[0], eye) - lab(pair[1], eye)))
             for pair in itertools.combinations(shown, 2)
@@ -90,20 +99,19 @@ def test_the_colours_of_variants_and_of_verdicts_can_be_distinguished(dark: bool
 
 
 def test_looks_differ_where_colours_repeat() -> None:
-    looks = [(drawn.colour, drawn.dash) for drawn in map(colours.look, range(30))]
+    looks = [(drawn.colour, drawn.dash) for drawn in map(Palette().look, range(30))]
     assert len(set(looks)) == 30
+    assert len({Palette().verdict(word).mark for word in style._VERDICTS}) == len(style._VERDICTS)
 
 
 def test_text_in_drawings_of_blocks_contrasts_with_its_background() -> None:
     light, dark = drawing._STYLE.split("@media (prefers-color-scheme: dark)")
-    for style, ground in ((light, GROUND[False]), (dark, GROUND[True])):
-        word = re.search(r"text \{[^}]*fill: (#[0-9a-f]{6})", style)
+    for css, ground in ((light, GROUND[False]), (dark, GROUND[True])):
+        word = re.search(r"text \{[^}]*fill: (#[0-9a-f]{6})", css)
         assert word is not None
-        below = re.findall(
-            r"\.(?:box|mixer\.kept|mlp\.kept|norm\.kept|chip|chip, \.sum) \{ fill: (#[0-9a-f]{6})", style
-        )
+        below = re.findall(r"\.(?:box|mixer\.kept|mlp\.kept|norm\.kept|chip|chip, \.sum) \{ fill: (#[0-9a-f]{6})", css)
         assert len(below) >= 4
         assert all(contrast(word[1], colour) >= LEAST_CONTRAST for colour in [ground, *below])
-        came = re.search(r"text\.added \{ fill: (#[0-9a-f]{6})", style)
+        came = re.search(r"text\.added \{ fill: (#[0-9a-f]{6})", css)
         assert came is not None
         assert contrast(came[1], ground) >= LEAST_CONTRAST

@@ -26,9 +26,9 @@ from ablate.store import (
     VariantRecord,
     open_store,
 )
-from shared.samples import _write
-from shared.store import every
-from shared.store import store as opened_store
+from dashboard.shared.samples import _write
+from dashboard.shared.store import every
+from dashboard.shared.store import store as opened_store
 
 APP = Path(__file__).parent.parent.parent / "dashboard" / "app.py"
 
@@ -188,10 +188,10 @@ def test_a_dashboard_for_other_machines_has_a_token_and_is_read_only(
 
 ANSWER = """
 import streamlit as st
-from shared.frame import choose_study
+from dashboard.shared.frame import choose_study
 with st.sidebar:
     choose_study()
-from views.answer import show
+from dashboard.views.answer import show
 show()
 """
 

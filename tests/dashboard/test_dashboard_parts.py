@@ -13,7 +13,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
-import plotly.graph_objects as go
 import pytest
 from cli_runs import Workplace
 from fake_store import fake_store
@@ -21,30 +20,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from rich.console import Console
+from vega import at, marks, rows, series
 
 from ablate.analysis import read_study
 from ablate.analysis.curves import Line, band
 from ablate.analysis.effects import EffectRow
 from ablate.analysis.runs import read_runs
 from ablate.render.document import ablation_table
+from ablate.render.figures.curves import coursed, draw_bands, draw_course
+from ablate.render.figures.effects import side
+from ablate.render.figures.forest import telling
+from ablate.render.figures.style import PAPER, wrapped
 from ablate.render.table import print_study
 from ablate.spec.document import read_document
 from ablate.store import CurvePoint, TrialState
-from shared.axis_figures import draw_parallel, variant_table
-from shared.bands import draw_band
-from shared.charts import on_page, widened
-from shared.colours import look
-from shared.course import course_alt, course_figure, coursed
-from shared.effect_figures import side
-from shared.forest import telling
-from shared.marks import split_tags
-from shared.numbers import arithmetic, duration
-from shared.text import escape, for_plotly, in_lines, one_line, prose
-from shared.widths import fitting, wrapping
-from shared.yaml import to_yaml
-from views import PAGES
-from views.answer import LEAST, _word_widths, ablation
-from views.curves import Group, _draw_lines, _first
+from dashboard.shared.charts import on_page, widened
+from dashboard.shared.marks import split_tags
+from dashboard.shared.text import escape, one_line, prose
+from dashboard.shared.widths import fitting, wrapping
+from dashboard.shared.yaml import to_yaml
+from dashboard.views import PAGES
+from dashboard.views.answer import LEAST, _word_widths, ablation
+from dashboard.views.curves import PRUNED, Group, _first, _singles
+from dashboard.views.effects import parallel, variant_table
 
 FOLDER = Path(__file__).parent.parent.parent / "dashboard"
 FILES = sorted(FOLDER.rglob("*.py"))
@@ -78,11 +76,6 @@ def test_no_name_of_a_variant_becomes_a_mail_link() -> None:
         assert not GFM_MAIL.search("".join(token.content for token in shown))
 
 
-@given(st.text(alphabet="<>&abc/ ", max_size=80))
-def test_plotly_reads_no_tags(text: str) -> None:
-    assert "<" not in for_plotly(text)
-
-
 def test_a_long_text_is_cut() -> None:
     assert one_line("a" * 500) == "a" * 119 + "…"
     assert one_line("a\n\tb\u202ec") == "a b\ufffdc"
@@ -90,23 +83,16 @@ def test_a_long_text_is_cut() -> None:
 
 def test_a_name_in_a_figure_is_narrow_and_whole() -> None:
     name = "attention_skip=removed,values=identity,projection=identity@training.optimizer.lr=0.01"
-    lines = in_lines(name).split("<br>")
+    lines = wrapped(name, 34).split("\n")
     assert "".join(lines) == name
     assert max(map(len, lines)) <= 34
-    assert in_lines("norm=none") == "norm=none"
-    assert in_lines("a" * 99).strip("\u2068\u2069") == "a" * 33 + "…"
-    many = in_lines(",".join(["abcdefgh=off"] * 40)).split("<br>")
-    assert len(many) == 4
-    assert many[-1].endswith("…\u2069")
-    assert in_lines("<b>,</b>").count("<") == 0
+    assert wrapped("norm=none", 34) == "norm=none"
 
 
-def test_names_that_begin_alike_are_switched_on_and_off_by_themselves() -> None:
-    made = go.Figure()
-    lines = [Line((0, 1), (0.0, 1.0), (3.0, 2.0))]
-    for last in ("0.001", "0.002"):
-        draw_band(made, f"{'a' * 80}@lr={last}", band(lines), look(0))
-    assert len({trace.legendgroup for trace in made.data}) == len({trace.name for trace in made.data}) == 2
+def test_names_that_begin_alike_are_lines_by_themselves() -> None:
+    made = {f"{'a' * 80}@lr={last}": band([Line((0, 1), (0.0, 1.0), (3.0, 2.0))]) for last in ("0.001", "0.002")}
+    drawn = draw_bands(made, dict.fromkeys(made, PAPER.look(0)), PAPER, ("steps", "loss"))
+    assert len(series(marks(drawn, "line")[0])) == 2
 
 
 def test_words_of_a_table_that_do_not_fit_on_a_line_are_wrapped() -> None:
@@ -128,18 +114,11 @@ def test_of_a_search_those_variants_are_drawn_first_that_finished(monkeypatch: p
     for name in names:
         state = TrialState.PRUNED if name.startswith("pruned") else TrialState.FINISHED
         made.add(name, 0, {"val_loss": 1.0} if state is TrialState.FINISHED else {}, state=state)
-    monkeypatch.setattr("views.curves.runs", lambda study: read_runs(made, made.record, "val_loss"))
-    monkeypatch.setattr("views.curves.plans_ahead", lambda study: False)
+    monkeypatch.setattr("dashboard.views.curves.runs", lambda study: read_runs(made, made.record, "val_loss"))
+    monkeypatch.setattr("dashboard.views.curves.plans_ahead", lambda study: False)
     assert _first(made.record, names) == ["baseline", "found", *names[1:6]]
-    monkeypatch.setattr("views.curves.plans_ahead", lambda study: True)
+    monkeypatch.setattr("dashboard.views.curves.plans_ahead", lambda study: True)
     assert _first(made.record, names) == names[:7]
-
-
-def test_numbers_have_units() -> None:
-    times = {0.0: "0 s", 8.24: "8.2 s", 59.0: "59 s", 240.0: "4.0 min", 11_160.0: "3.1 h", None: "-"}
-    assert {seconds: duration(seconds) for seconds in times} == times
-    amounts = {812.0: "812 FLOP", 8.1e9: "8.1 GFLOP", 1e15: "1.0 PFLOP", 5e18: "5 EFLOP"}
-    assert {flops: arithmetic(flops) for flops in amounts} == amounts
 
 
 def test_tags_are_split_at_commas_without_duplicates() -> None:
@@ -170,10 +149,11 @@ def test_pages_use_neither_torch_nor_sql(file: Path) -> None:
 
 
 def test_the_shared_modules_do_not_load_torch() -> None:
-    modules = [f"shared.{path.stem}" for path in (FOLDER / "shared").glob("*.py")]
-    modules += [f"views.{path.stem}" for path in (FOLDER / "views").glob("*.py") if path.stem != "design"]
+    modules = [f"dashboard.shared.{path.stem}" for path in (FOLDER / "shared").glob("*.py")]
+    modules += [f"dashboard.views.{path.stem}" for path in (FOLDER / "views").glob("*.py") if path.stem != "design"]
     program = (
-        f"import sys; sys.path.insert(0, {str(FOLDER)!r})\nimport {', '.join(modules)}\nprint('torch' in sys.modules)"
+        f"import sys; sys.path.append({str(FOLDER.parent)!r})\n"
+        f"import {', '.join(modules)}\nprint('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
@@ -259,11 +239,12 @@ def test_the_axis_of_a_number_is_ordered_though_the_baseline_has_none() -> None:
     for name in ("baseline", "v1", "v2", "v3"):
         store.add(name, 0, {"val_loss": 3.0})
     record = store.study("a_study")
-    drawn = draw_parallel(variant_table(record, read_runs(store, record, "val_loss")), record).data[0].dimensions
-    (axis,) = [one for one in drawn if one.label == "rate"]
-    none, high, low, middle = axis.values
-    assert none < low < middle < high
-    assert list(axis.ticktext) == ["-", "0.001", "0.01", "0.03"]
+    drawn = parallel(variant_table(record, read_runs(store, record, "val_loss")), record, PAPER)
+    places = {row["line"]: row["at"] for line in marks(drawn, "line") for row in rows(line) if row["axis"] == "rate"}
+    assert 0 not in places, "the baseline has no rate"
+    high, low, middle = (places[line] for line in (1, 2, 3))
+    assert low < middle < high
+    assert [row["text"] for row in rows(marks(drawn, "text")[0]) if row["axis"] == "rate"] == ["0.001", "0.01", "0.03"]
 
 
 def test_an_interaction_is_better_or_worse_than_the_sum_only() -> None:
@@ -277,13 +258,13 @@ def test_an_interaction_is_better_or_worse_than_the_sum_only() -> None:
 
 
 def test_pruned_trials_have_one_entry_in_the_legend() -> None:
-    made = go.Figure()
+    groups = {}
     for name in ("a", "b"):
         lines = {(name, seed): Line((0, 1), (0.0, 1.0), (3.0, 2.0)) for seed in range(3)}
-        lost = dict.fromkeys(lines, TrialState.PRUNED)
-        _draw_lines(made, name, Group(look(0), band([]), lines, lost), singles=False)
-    assert [trace.name for trace in made.data if trace.showlegend] == ["pruned"]
-    assert len(made.data) == 6
+        groups[name] = Group(band([]), lines, dict.fromkeys(lines, TrialState.PRUNED))
+    points = _singles(groups, every_line=False)
+    assert {point["name"] for point in points} == {PRUNED}
+    assert len({point["trial"] for point in points}) == 6
 
 
 def test_of_many_variants_the_decided_come_first_then_those_nearest_to_a_decision() -> None:
@@ -351,10 +332,8 @@ def test_the_course_is_drawn_against_the_chosen_axis_with_the_margin() -> None:
     (row,) = coursed(report)
     assert row.course is not None
     for axis, unit in (("step", 1), ("tokens", 7), ("flops", 1e6)):
-        drawn = course_figure(report, axis, [row])  # type: ignore[arg-type]
-        (line,) = [trace for trace in drawn.data if trace.name == "a=off"]
-        assert list(line.x) == [unit * step for step in (25, 50, 75, 100)]
-        assert list(line.y) == pytest.approx([0.101 * share for share in (0.25, 0.5, 0.75, 1.0)])
-        heights = [shape.y0 for shape in drawn.layout.shapes]
-        assert heights == [0, 0.05], "zero and the margin"
-    assert "a=off growing" in course_alt(report, [row])
+        drawn = draw_course(report, [row], axis, axis, PAPER)
+        line = series(marks(drawn, "line")[0])["a=off"]
+        assert [point["x"] for point in line] == [unit * step for step in (25, 50, 75, 100)]
+        assert [point["mean"] for point in line] == pytest.approx([0.101 * share for share in (0.25, 0.5, 0.75, 1.0)])
+        assert at(drawn, "y") == [0, 0.05], "zero and the margin"

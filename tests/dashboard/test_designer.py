@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from cli_runs import Workplace
+from dashboard.shared.drafts import ask, packed, text_of, unpacked
+from drafter import _space
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
@@ -17,9 +19,7 @@ from ablate.spec.named import block_names, named_block
 from ablate.spec.reading import load_space
 from ablate.spec.space import SpaceSpec
 from ablate.spec.texts import without_texts
-from drafter import _space
-from shared.drafts import ask, packed, text_of, unpacked
-from shared.schema import lean, member
+from dashboard.shared.schema import lean, member
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def definitions() -> dict[str, Any]:
 
 
 def _page() -> None:
-    from views.design import show
+    from dashboard.views.design import show
 
     show()
 
@@ -251,7 +251,7 @@ def test_an_address_causes_no_file_to_be_read(monkeypatch: pytest.MonkeyPatch) -
         return ask(name, *arguments)
 
     plain = json.loads(json.dumps(load_space("recall").model_dump(mode="json")))
-    monkeypatch.setattr("views.design.ask", note)
+    monkeypatch.setattr("dashboard.views.design.ask", note)
     app = AppTest.from_function(_page, default_timeout=90)
     app.query_params["space"] = packed(plain | {"task": plain["task"]})
     app.query_params["estimate"] = "true"

@@ -6,7 +6,7 @@ import json
 
 import psutil
 
-from shared.drafters import Drafter
+from dashboard.shared.drafters import Drafter
 
 REQUEST = json.dumps(["block", "pre_ln"])
 

@@ -15,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 
 from ablate.serving import OPTIONS
 from ablate.store import open_store
-from shared.running import Run, RunError, _host_name, known_runs, last_run, may_run, start_space, stop
+from dashboard.shared.running import Run, RunError, _host_name, known_runs, last_run, may_run, start_space, stop
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ def planned(place: Workplace) -> int:
 def _page() -> None:
     import streamlit as st
 
-    from shared.frame import navigation
-    from views.runs import show
+    from dashboard.shared.frame import navigation
+    from dashboard.views.runs import show
 
     navigation()
     st.session_state["study"] = "tiny"
@@ -124,7 +124,7 @@ class _Visit:
 def test_visitors_that_may_run_studies(
     headers: dict[str, str], allowed: bool, place: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shared.running.st.context", _Visit(headers))
+    monkeypatch.setattr("dashboard.shared.running.st.context", _Visit(headers))
     assert may_run() is allowed
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,15 +10,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import optuna
 import pandas as pd
 import pytest
 import streamlit
 from fake_store import FakeStore, fake_store
-from sqlalchemy.pool import NullPool
 from streamlit.testing.v1 import AppTest
+from vega import marks, rows, series
 
-from ablate.render.export import ROLE, export_optuna, optuna_study
 from ablate.serving import OPTIONS
 from ablate.store import (
     CurvePoint,
@@ -30,7 +29,7 @@ from ablate.store import (
     open_store,
 )
 from ablate.store.records import DesignTraits
-from shared.trials import KEY, STATE, Filter, filtered, switches, trial_table
+from dashboard.shared.trials import KEY, STATE, Filter, filtered, switches, trial_table
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 LR = "training.optimizer.lr"
@@ -77,8 +76,8 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def _search() -> None:
     import streamlit as st
 
-    from shared.frame import navigation
-    from views.search import show
+    from dashboard.shared.frame import navigation
+    from dashboard.views.search import show
 
     navigation()
     st.session_state["study"] = "searched"
@@ -88,8 +87,8 @@ def _search() -> None:
 def _trials() -> None:
     import streamlit as st
 
-    from shared.frame import navigation
-    from views.trials import show
+    from dashboard.shared.frame import navigation
+    from dashboard.views.trials import show
 
     navigation()
     st.session_state["study"] = "searched"
@@ -97,24 +96,20 @@ def _trials() -> None:
 
 
 def figures(app: AppTest) -> list[dict[str, Any]]:
-    return [json.loads(one.proto.spec) for one in app.get("plotly_chart")]
+    return [json.loads(one.proto.spec) for one in app.get("vega_lite_chart")]
 
 
-def test_the_search_is_drawn_by_optuna(app: Path) -> None:
+def test_the_search_is_drawn_with_its_best_and_its_pruned_trials(app: Path) -> None:
     page = AppTest.from_function(_search, default_timeout=90).run()
     assert not page.exception, page.exception
-    history, curves, _ = figures(page)
-    best = next(trace for trace in history["data"] if trace["mode"] == "lines")
-    assert len(curves["data"]) == 12 + 2, "the curves, and the two lines of the legend"
-    pruned = [trace for trace in curves["data"][:12] if "pruned" in trace["name"]]
-    assert len(pruned) == 4
-    assert {trace["line"]["color"] for trace in pruned}.isdisjoint(
-        trace["line"]["color"] for trace in curves["data"][:12] if "pruned" not in trace["name"]
-    )
-    assert "<b>" not in json.dumps([history, curves]), "Plotly reads tags"
-    assert best["name"] == "Best Value"
-    page.segmented_control(key="plot").set_value("rank").run()
-    assert not page.exception, page.exception
+    history, curves, pair = figures(page)
+    (line,) = marks(history, "line")
+    values = [row["value"] for row in rows(line)]
+    assert [row["best"] for row in rows(line)] == list(itertools.accumulate(values, min))
+    lines = series(marks(curves, "point")[-1], "trial")
+    assert len(lines) == 12
+    assert sum({row["name"] for row in line} == {"pruned"} for line in lines.values()) == 4
+    assert len(rows(marks(pair, "point")[0])) == len(values)
 
 
 def test_the_table_is_filtered_from_the_address(app: Path) -> None:
@@ -139,26 +134,6 @@ def _searched() -> FakeStore:
     made.add("a", 0, {"val_loss": 1.25}, curve=[(10, 1.25)])
     made.add("b", 1, state=TrialState.PRUNED, curve=[(5, 2.5)])
     return made
-
-
-def test_optuna_sees_in_memory_what_it_is_given_on_disk(tmp_path: Path) -> None:
-    made = _searched()
-    made.record = replace(made.record, space=SPACE | {"switches": {"norm": {"rms": {}, "none": {}}}})
-    url = f"sqlite:///{tmp_path / 'o.db'}"
-    export_optuna(made, "a_study", url)
-    storage = optuna.storages.RDBStorage(url, engine_kwargs={"poolclass": NullPool})  # keeps no connection open
-    stored = optuna.load_study(study_name="a_study", storage=storage).trials
-    held = optuna_study(made, "a_study", 100).trials
-
-    def plain(trials: list[optuna.trial.FrozenTrial]) -> list[tuple[Any, ...]]:
-        params = [{name: value for name, value in one.params.items() if name != ROLE} for one in trials]
-        rest = [(one.values, one.state, one.intermediate_values) for one in trials]
-        return [*zip(params, rest, strict=True)]
-
-    assert plain(held) == plain(stored)
-    assert len(optuna_study(made, "a_study", 2).trials) == 2
-    spelled = optuna_study(made, "a_study", 100, str.upper).trials
-    assert spelled[1].params == {"NORM": "NONE", LR.upper(): 0.003}
 
 
 def _table() -> pd.DataFrame:

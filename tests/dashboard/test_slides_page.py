@@ -17,8 +17,8 @@ from ablate.serving import OPTIONS
 def _page() -> None:
     import streamlit as st
 
-    from shared.frame import navigation
-    from views.slides import show
+    from dashboard.shared.frame import navigation
+    from dashboard.views.slides import show
 
     navigation()
     st.session_state["study"] = "done"

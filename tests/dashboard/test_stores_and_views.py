@@ -14,9 +14,9 @@ from pages import Page, serving
 from written_stores import HOSTILE, SCRIPT, hostile_store, simple_store
 
 from ablate.store import Mark, open_store
-from shared.saved import PAGE, read_views, views_file, write_views
-from shared.store import named_stores
-from views import PAGES
+from dashboard.shared.saved import PAGE, read_views, views_file, write_views
+from dashboard.shared.store import named_stores
+from dashboard.views import PAGES
 
 ENTRIES = [entry for entries in PAGES.values() for entry in entries]
 GROUND = "link => getComputedStyle(link).backgroundColor"

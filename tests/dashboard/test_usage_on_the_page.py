@@ -25,7 +25,7 @@ from ablate.store import (
 
 
 def _page() -> None:
-    from views.trial import _usage
+    from dashboard.views.trial import _usage
 
     _usage("sampled")
     _usage("bare")

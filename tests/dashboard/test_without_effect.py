@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from drafter import check
 
 from ablate.planning.forecast import Forecast
 from ablate.planning.plan import make_plan
@@ -12,7 +13,6 @@ from ablate.planning.planner import Planner
 from ablate.render.terminal.plan import plan_json
 from ablate.render.terminal.validate import look_at, validate_json
 from ablate.spec.reading import load_space
-from drafter import check
 
 SPACE = """\
 name: t

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import io
-import math
 
-import matplotlib.image
 import numpy as np
 import pytest
+from PIL import Image
+from vega import marks, rows, series, units
 
 from ablate.analysis.curves import Band
 from ablate.analysis.inside import WHOLE, MixingMap, read_inside
 from ablate.render.figures import save
-from ablate.render.figures.bands import draw_bands
-from ablate.render.figures.maps import draw_maps
-from ablate.render.figures.parallel import draw_parallel
+from ablate.render.figures.axes import draw_parallel
+from ablate.render.figures.curves import draw_bands
+from ablate.render.figures.style import PAPER, themed
 from ablate.store.records import Recording
+from dashboard.shared.inside import draw_maps
 
 
 def norms(scale: float) -> dict[str, dict[str, float | None]]:
@@ -69,28 +70,36 @@ def test_a_map_in_numbers(rows: list[list[float | None]], own: float | None, rea
     assert one.highest == max(value for row in rows for value in row if value is not None)
 
 
-def test_maps_are_dark_where_they_are_large() -> None:
-    rows = tuple(tuple(1.0 if i == j else None for j in range(8)) for i in range(8))
-    figure = draw_maps([MixingMap(f"block {n} mixer", rows, 1.0, 0.0, 1.0) for n in range(5)])
-    assert [axes.get_title() for axes in figure.axes] == [f"block {n} mixer, to 1" for n in range(5)]
-    picture = matplotlib.image.imread(io.BytesIO(save(figure, "png")))[..., :3]
-    assert (picture.max(-1) < 0.1).mean() > 0.01
-    assert np.ptp(picture, -1).max() < 0.02, "black and white, for print"
+def test_maps_have_colour_where_they_are_large() -> None:
+    entries = tuple(tuple(1.0 if i == j else None for j in range(8)) for i in range(8))
+    figure = draw_maps([MixingMap(f"block {n} mixer", entries, 1.0, 0.0, 1.0) for n in range(5)], PAPER)
+    assert [panel["title"] for panel in figure["concat"]] == [f"block {n} mixer, to 1" for n in range(5)]
+    assert all([(row["output"], row["input"]) for row in rows(unit)] == [(i, i) for i in range(1, 9)]
+               for unit in units(figure))  # fmt: skip
+    picture = np.asarray(Image.open(io.BytesIO(save(themed(figure, PAPER), "png"))).convert("L"))
+    assert (picture < 245).mean() > 0.01
 
 
 def test_parallel_lines_stand_where_their_values_are() -> None:
     columns = {"norm": ["rms", "none", "rms"], "heads": [1, 4, 7], "val_loss": [2.0, 3.0, None]}
-    axes = draw_parallel(columns, "val_loss").axes[0]
-    lines = [line.get_ydata() for line in axes.lines if len(line.get_ydata()) == 3]
-    assert [list(line[:2]) for line in lines] == [[0.0, 0.0], [1.0, 0.5], [0.0, 1.0]]
-    assert [line[2] for line in lines[:2]] == [0.0, 1.0]
-    assert math.isnan(lines[2][2]), "one that diverged reaches no place on the axis of the objective"
-    assert {text.get_text() for text in axes.texts} >= {"rms", "none", "1", "4", "7", "2", "2.5", "3"}
+    figure = draw_parallel(columns, "val_loss", PAPER)
+    known, lost = marks(figure, "line")
+    places = [[row["at"] for row in line] for line in (*series(known, "line").values(), *series(lost, "line").values())]
+    assert places == [[0.0, 0.0, 0.0], [1.0, 0.5, 1.0], [0.0, 1.0]]
+    assert len(places[2]) == 2, "one that diverged reaches no place on the axis of the objective"
+    assert lost["mark"]["strokeDash"]
+    (ticks,) = marks(figure, "text")
+    assert {row["text"] for row in rows(ticks)} >= {"rms", "none", "1", "4", "7", "2", "3"}
+    assert save(themed(figure, PAPER), "svg")
 
 
 def test_curves_are_cut_at_the_top_unless_all_is_wanted() -> None:
     band = Band((0.0, 1.0, 2.0), (9.0, 2.0, 1.0), (9.0, 2.0, 1.0), (9.0, 2.0, 1.0), 1)
-    cut, whole = (draw_bands({"a": band}, {"a": "#000000"}, "steps", "x", whole=all_) for all_ in (False, True))
-    assert cut.axes[0].get_ylim()[1] < 3
-    assert whole.axes[0].get_ylim()[0] == 0.0
-    assert whole.axes[0].get_ylim()[1] > 9
+    cut, whole = (
+        marks(draw_bands({"a": band}, {"a": PAPER.look(0)}, PAPER, ("steps", "x"), whole=all_), "line")[0]
+        for all_ in (False, True)
+    )
+    assert cut["encoding"]["y"]["scale"]["domain"][1] < 3
+    low, high = whole["encoding"]["y"]["scale"]["domain"]
+    assert low == 0.0
+    assert high > 9

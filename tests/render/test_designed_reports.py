@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from designed_study import on_off, run
-from matplotlib.axes import Axes
+from vega import at, marks, rows, series
 
 from ablate.analysis.findings import Findings, read_findings
 from ablate.render.document import document
 from ablate.render.figures import draw, pictures, save
+from ablate.render.figures.style import Spec
 from ablate.render.writing import render_report, write_report
 
 SECTIONS = {"Path", "Along numeric axes", "Effects", "Importances", "Trade-offs"}
@@ -53,10 +52,10 @@ def findings(kind: str) -> Findings:
     return read_findings(made, "a_study")
 
 
-def axes_of(name: str, kind: str) -> list[Axes]:
-    figure = draw(name, findings(kind))
-    assert save(figure, "svg").startswith(b"<?xml")
-    return [axes for axes in figure.axes if axes.get_visible()]
+def figure(name: str, kind: str) -> Spec:
+    drawn = draw(name, findings(kind))
+    assert save(drawn, "svg").startswith(b"<svg")
+    return drawn
 
 
 @pytest.mark.parametrize(
@@ -110,77 +109,75 @@ def test_the_full_grid_is_priced_at_the_mean_cost_of_a_trial() -> None:
 
 
 def test_effects_are_drawn_with_their_intervals_main_effects_first() -> None:
-    (axes,) = axes_of("effects", "grid")
+    drawn = figure("effects", "grid")
     found = findings("grid").effects
     assert found is not None
-    rows = [*found.main, *sorted(found.interactions, key=lambda row: -abs(row.estimate))]
-    assert [label.get_text() for label in axes.get_yticklabels()] == [row.name for row in rows]
-    intervals = [tuple(line.get_xdata()) for line in axes.lines if len(line.get_xdata()) == 2]
-    assert [(row.low, row.high) for row in rows] == [each for each in intervals if each[0] != each[1]]
-    verticals = {each[0] for each in intervals if each[0] == each[1]}
-    assert verticals == {0, -found.margin, found.margin}
+    expected = [*found.main, *sorted(found.interactions, key=lambda row: -abs(row.estimate))]
+    (points,) = marks(drawn, "point")
+    assert [row["name"] for row in rows(points)] == [row.name for row in expected]
+    assert points["encoding"]["y"]["scale"]["domain"] == [row.name for row in expected]
+    intervals = rows(marks(drawn, "rule")[-1])
+    assert [(row["low"], row["high"]) for row in intervals] == [(row.low, row.high) for row in expected]
+    assert set(at(drawn, "x")) == {0, -found.margin, found.margin}
 
 
 def test_the_heat_map_leaves_out_what_the_trials_cannot_tell() -> None:
-    heat, _ = axes_of("interactions", "grid")
-    cells = np.ma.filled(heat.images[0].get_array(), math.nan)
+    (heat,) = marks(figure("interactions", "grid"), "rect")
     found = findings("grid").effects
     assert found is not None
-    assert list(np.diag(cells)) == [row.estimate for row in found.main]
-    assert cells[1, 0] == found.interactions[0].estimate
-    assert np.isnan(cells[np.triu_indices(3, 1)]).all()
+    cells = {(row["line"], row["column"]): row["change"] for row in rows(heat)}
+    names = ["=".join(row.settings[0]) for row in found.main]
+    assert [cells[name, name] for name in names] == [row.estimate for row in found.main]
+    assert cells[names[1], names[0]] == found.interactions[0].estimate
+    assert len(cells) == 6, "nothing above the diagonal"
     assert "interactions" not in {picture.name for picture in pictures(findings("fractional"))}
 
 
 def test_importances_are_bars_that_make_up_the_whole() -> None:
-    (axes,) = axes_of("importances", "grid")
-    widths = [bar.get_width() for bar in axes.patches]
-    assert sum(widths) == pytest.approx(100, abs=1)
-    assert widths[:-1] == sorted(widths[:-1], reverse=True)
-    assert axes.patches[-1].get_hatch(), "what is not explained looks different in grey too"
+    factors, rest = marks(figure("importances", "grid"), "bar")
+    shares = [row["share"] for row in rows(factors)]
+    assert sum(shares) + rows(rest)[0]["share"] == pytest.approx(100, abs=1)
+    assert shares == sorted(shares, reverse=True)
+    assert rest["mark"]["color"] == "transparent", "what is not explained looks different in grey too"
 
 
 def test_the_path_is_a_column_for_each_step() -> None:
-    loss, costs = axes_of("path", "simplify")
-    path = findings("simplify").path
+    drawn, path = figure("path", "simplify"), findings("simplify").path
     assert path is not None
-    labels = [label.get_text() for label in costs.get_xticklabels()]
-    assert [label.split("\n")[0] for label in labels[1 : 1 + len(path.steps)]] == [
-        f"- {one.switch}" for one in path.steps
+    steps = [row for row in rows(marks(drawn, "point")[0]) if row["word"] == "step of the path"]
+    assert [row["difference"] for row in steps[1:]] == [
+        one.standing.difference.difference  # type: ignore[union-attr]
+        for one in path.steps
     ]
-    steps = [(line.get_xdata()[0], line.get_ydata()[0]) for line in loss.lines if line.get_marker() == "s"]
-    assert steps[1:] == [
-        (number, one.standing.difference.difference)  # type: ignore[union-attr]
-        for number, one in enumerate(path.steps, 1)
-    ]
-    heights = [bar.get_height() for bar in costs.containers[0]]
-    assert heights == [
+    assert [row["at"] for row in steps] == ["baseline", *(f"− {one.switch}={one.setting}" for one in path.steps)]
+    (bars,) = marks(drawn, "bar")
+    assert [row["share"] for row in rows(bars) if row["quantity"] == "parameters"] == [
         pytest.approx(100 * one.parameters / path.baseline.parameters)
         for one in (path.baseline, *(step.standing for step in path.steps))
     ]
 
 
 def test_the_front_is_numbered_as_its_table() -> None:
-    (axes,) = axes_of("front", "grid")
+    (numbers,) = marks(figure("front", "grid"), "text")
     front = findings("grid").front
     assert front is not None
     on_front = [point for point in front.points if point.on_front]
-    places = {text.get_text(): text.xy for text in axes.texts}
-    assert places == {
+    assert {row["number"]: (row["x"], row["y"]) for row in rows(numbers)} == {
         str(number): (point.values["parameters"].mean, point.values["val_loss"].mean)
         for number, point in enumerate(on_front, 1)
     }
 
 
 def test_slices_are_lines_over_their_places() -> None:
-    (axes,) = axes_of("slices", "sweep")
+    drawn = figure("slices", "sweep")
     (found,) = findings("sweep").slices
-    lines = [container.lines[0] for container in axes.containers]
-    assert [container.get_label() for container in axes.containers] == [line.name for line in found.lines]
-    for drawn, line in zip(lines, found.lines, strict=True):
-        assert list(drawn.get_ydata()) == [point.objective.mean for point in line.points]
-        assert list(drawn.get_xdata()) == pytest.approx([point.at for point in line.points], rel=0.01)
-    assert len({line.get_marker() for line in lines}) == len(lines)
+    lines = series(marks(drawn, "line")[0])
+    assert list(lines) == [line.name for line in found.lines]
+    for line in found.lines:
+        points = [(row["at"], row["mean"]) for row in lines[line.name]]
+        assert points == [(point.at, point.objective.mean) for point in line.points]
+    shapes = marks(drawn, "point")[0]["encoding"]["shape"]["scale"]["range"]
+    assert len(set(shapes)) == len(lines)
 
 
 @pytest.mark.parametrize("most", [1, 3, 9])

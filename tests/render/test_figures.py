@@ -1,4 +1,4 @@
-"""The figures: positions of the drawn artists; readable without colour and safe with any name."""
+"""The figures: what their marks show; readable without colour and safe with any name."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from fake_store import FakeStore, fake_store
-from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
+from vega import at, marks, rows, series
 
 from ablate.analysis.findings import read_findings
-from ablate.render.figures import LOOKS, draw, pictures, save
+from ablate.render.figures import draw, pictures, save
+from ablate.render.figures.style import PAPER, Spec
 from ablate.store.records import CurvePoint, TrialState
 
 EFFECTS = {"baseline": 0.0, "skip=removed": 0.4, "norm=none": -0.1, "$x_1$ <&>": 0.02}
@@ -32,10 +32,10 @@ def store(direction: str = "minimize", seeds: int = 4) -> FakeStore:
     return made
 
 
-def axes_of(name: str, made: FakeStore) -> list[Axes]:
-    figure = draw(name, read_findings(made, "a_study"))
-    save(figure, "svg")  # lays it out
-    return [axes for axes in figure.axes if axes.get_visible()]
+def figure(name: str, made: FakeStore) -> Spec:
+    drawn = draw(name, read_findings(made, "a_study"))
+    save(drawn, "svg")  # Vega accepts it
+    return drawn
 
 
 def test_a_study_with_curves_has_four_figures_and_one_without_only_the_forest() -> None:
@@ -50,73 +50,66 @@ def test_a_study_with_curves_has_four_figures_and_one_without_only_the_forest() 
 def test_the_forest_shows_each_difference_its_interval_and_the_margin(direction: str) -> None:
     made = store(direction)
     findings = read_findings(made, "a_study")
-    (axes,) = axes_of("forest", made)
-    rows = {row.name: row for row in findings.report.variants if row.difference}
-    heights = dict(zip([label.get_text() for label in axes.get_yticklabels()], axes.get_yticks(), strict=True))
-    assert list(heights) == list(rows)
+    drawn = figure("forest", made)
+    variants = {row.name: row for row in findings.report.variants if row.difference}
+    _, thin, thick = (marks(drawn, "rule")[number] for number in (1, 2, 3))
+    seeds, points = marks(drawn, "point")
+    assert [row["variant"] for row in rows(points)] == list(variants)
     worse = 0.05 if direction == "minimize" else -0.05
-    assert [line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == "--"] == [worse]
-    for name, row in rows.items():
-        at = [line for line in axes.lines if set(np.atleast_1d(line.get_ydata())) == {heights[name]}]
-        thin, thick, point = at
+    assert at(drawn, "x") == [0, worse]
+    assert thin["mark"]["strokeWidth"] < thick["mark"]["strokeWidth"]
+    shapes = points["encoding"]["shape"]["scale"]
+    for name, row in variants.items():
         assert row.difference is not None
-        assert list(thin.get_xdata()) == [row.difference.low, row.difference.high]
-        assert thin.get_linewidth() < thick.get_linewidth()
-        # The thick bar is what decides: it keeps clear of the margin exactly if there is a verdict.
-        low, high = thick.get_xdata()
         assert row.verdict is not None
-        assert (low <= worse <= high) == (row.verdict.word == "undecided")
-        assert point.get_xdata() == [row.difference.difference]
-        assert (point.get_color(), point.get_marker()) == LOOKS[row.verdict.word]
+        (place,) = [one for one in rows(points) if one["variant"] == name]
+        assert (place["low"], place["high"]) == (row.difference.low, row.difference.high)
+        # The thick bar is what decides: it keeps clear of the margin exactly if there is a verdict.
+        assert (place["least"] <= worse <= place["most"]) == (row.verdict.word == "undecided")
+        assert place["difference"] == row.difference.difference
+        assert [one["seed"] for one in rows(seeds) if one["name"] == place["name"]] == [*row.difference.values]
+        look = PAPER.verdict(row.verdict.word)
+        assert dict(zip(shapes["domain"], shapes["range"], strict=True))[place["verdict"]] == look.mark
 
 
 def test_a_variant_that_diverged_has_no_interval_and_says_so() -> None:
     made = store()
     made.add("norm=none", 2, state=TrialState.DIVERGED, stopped_at=42)
-    (axes,) = axes_of("forest", made)
-    assert any("diverged: 1 of 4 seeds, first at step 42" in text.get_text() for text in axes.texts)
-    point = next(line for line in axes.lines if line.get_marker() == LOOKS["diverged"][1])
-    assert axes.transAxes.inverted().transform(point.get_transform().transform(point.get_xydata()))[0][0] > 0.9
-    titles = [panel.get_title() for panel in axes_of("loss_steps", made)]
+    drawn = figure("forest", made)
+    (place,) = [row for row in rows(marks(drawn, "point")[1]) if row["variant"] == "norm=none"]
+    assert "diverged: 1 of 4 seeds, first at step 42" in place["sentence"]
+    assert (place["low"], place["least"], place["seeds"]) == (None, None, [])
+    low, high = marks(drawn, "point")[1]["encoding"]["x"]["scale"]["domain"]
+    assert place["difference"] == high > low
+    assert rows(marks(drawn, "text")[1]) == [place], "its sentence stands beside it"
+    titles = set(series(marks(figure("loss_steps", made), "line")[0], "panel"))
     assert "norm=none\n1 of 4 seeds diverged" in titles
     for seed in range(4):
         made.add("norm=none", seed, state=TrialState.DIVERGED)
     curves = next(found for found in pictures(read_findings(made, "a_study")) if found.name == "loss_steps")
     assert "there is no curve, of norm=none." in curves.caption
-    assert "norm=none" not in " ".join(panel.get_title() for panel in axes_of("loss_steps", made))
+    assert "norm=none" not in " ".join(series(marks(figure("loss_steps", made), "line")[0], "panel"))
 
 
 @pytest.mark.parametrize(("name", "last"), [("loss_steps", 100), ("loss_flops", 100e9)])
 def test_curves_are_means_over_seeds_in_a_band_from_lowest_to_highest(name: str, last: float) -> None:
     made = store()
-    panel = axes_of(name, made)[0]
-    assert panel.get_title() == "skip=removed"
-    variant = panel.lines[1]
+    line = marks(figure(name, made), "line")[0]
+    first, *_ = series(line, "panel").items()
+    assert first[0] == "skip=removed"
+    end = [row for row in first[1] if row["name"] == "variant"][-1]
     finals = [made.trial_records[f"skip=removed/{seed}"].metrics["val_loss"] + 4 * math.exp(-5) for seed in range(4)]
-    assert variant.get_xdata()[-1] == pytest.approx(last)
-    assert variant.get_ydata()[-1] == pytest.approx(np.mean(finals))
-    ends = [y for path in panel.collections[1].get_paths() for x, y in path.vertices if x == pytest.approx(last)]
-    assert (min(ends), max(ends)) == (pytest.approx(min(finals)), pytest.approx(max(finals)))
-    bottom, top = panel.get_ylim()
+    assert end["x"] == pytest.approx(last)
+    assert end["mean"] == pytest.approx(np.mean(finals))
+    assert (end["low"], end["high"]) == (pytest.approx(min(finals)), pytest.approx(max(finals)))
+    bottom, top = line["encoding"]["y"]["scale"]["domain"]
     assert bottom < min(finals)
     assert top < 6.5, "the first fall from 7 would press all differences flat"
 
 
-def test_the_verdicts_differ_also_in_grey_and_to_the_colour_blind() -> None:
-    assert len({marker for _, marker in LOOKS.values()}) == len(LOOKS)
-    okabe_ito = {"#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#000000"}
-    assert {colour for colour, _ in LOOKS.values()} <= okabe_ito
-    # Machado, Oliveira, Fernandes (2009): deuteranopia, on linear RGB; needed and not needed stay far apart.
-    deuteranopia = [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]]
-    seen = [np.array(deuteranopia) @ np.array(to_rgb(LOOKS[word][0])) ** 2.2 for word in ("needed", "not needed")]
-    assert np.linalg.norm(seen[0] - seen[1]) > 0.15
-
-
 def test_names_are_drawn_as_they_are() -> None:
     made = store()
-    (axes,) = axes_of("forest", made)
-    label = axes.get_yticklabels()[-1]
-    assert (label.get_text(), label.get_parse_math()) == ("$x_1$ <&>", False)
+    assert b">$x_1$ &lt;&amp;&gt;<" in save(figure("forest", made), "svg")
     odd = fake_store({"baseline": ({}, 1), "漢字\x1b[31m\nb": ({}, 1)}, seeds=2)
     for seed in range(2):
         odd.add("baseline", seed, {"val_loss": 1.0})

@@ -1,63 +1,58 @@
-"""The figures of a report, drawn with matplotlib; each module of this package draws a kind of them.
+"""The figures of reports, pages and notebooks: each module of this package draws a kind of them.
 
-A module gives `pictures`, which names the figures that a study has data for, and `FIGURES`, the functions that draw
-them.
+A figure is a Vega-Lite specification, one for all outputs: Streamlit shows it on a page, `save` writes it as a file. A
+module gives `pictures`, which names the figures that a study has data for, and `FIGURES`, the functions that draw them.
 """
 
 from __future__ import annotations
 
-import io
-import logging
-import warnings
+import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ablate.analysis.findings import Findings
 from ablate.extras import missing_packages, require
 from ablate.render.blocks import Picture
-from ablate.render.figures import course, curves, effects, forest, front, importances, path, scaling, slices
-from ablate.render.figures.style import LOOKS, STYLE
+from ablate.render.figures import axes, curves, effects, forest, front, path
+from ablate.render.figures.style import PAPER, Palette, Spec, themed
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["LOOKS", "draw", "pictures", "save"]
-
-_KINDS = (forest, course, curves, scaling, path, slices, effects, importances, front)
+_KINDS = (forest, curves, axes, path, effects, front)
+_DOTS_PER_INCH = 210
+_ID, _REFERENCE = re.compile(r'(?<= )id="([^"]+)"'), re.compile(r"""(url\(|href=")#([^")]+)""")
 
 
 def pictures(findings: Findings) -> tuple[Picture, ...]:
-    """The figures that a study has data for, with their captions; none where matplotlib is missing."""
+    """The figures that a study has data for, with their captions; none where they cannot be drawn."""
     if missing_packages("figures"):
         return ()
     return tuple(picture for kind in _KINDS for picture in kind.pictures(findings))
 
 
-def draw(name: str, findings: Findings) -> Figure:
-    """The figure of this name, one of those that `pictures` gives.
-
-    Raises:
-        MissingPackageError: matplotlib is not installed.
-    """
-    require("figures", f"the figure `{name}`")
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # matplotlib reports when it builds its font cache
-    import matplotlib as mpl
-
-    drawing: dict[str, Callable[[Findings], Figure]] = {
+def draw(name: str, findings: Findings, palette: Palette = PAPER) -> Spec:
+    """The figure of this name, one of those that `pictures` gives, as a Vega-Lite specification."""
+    drawing: dict[str, Callable[[Findings, Palette], Spec]] = {
         name: figure for kind in _KINDS for name, figure in kind.FIGURES.items()
     }
-    with mpl.rc_context(STYLE):
-        return drawing[name](findings)
+    return themed(drawing[name](findings, palette), palette)
 
 
-def save(figure: Figure, kind: str) -> bytes:
-    """A figure as a file of this kind (`svg`, `png`, `pdf`); the same figure gives the same bytes."""
-    import matplotlib as mpl
+def save(figure: Spec, kind: str) -> bytes:
+    """A figure as a file of this kind (`svg`, `png`, `pdf`); the same figure gives the same bytes.
 
-    written = io.BytesIO()
-    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    with mpl.rc_context(STYLE), warnings.catch_warnings():
-        # Characters that the font lacks are drawn as boxes, without a warning.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        figure.savefig(written, format=kind, metadata=undated.get(kind))
-    return written.getvalue()
+    Raises:
+        MissingPackageError: vl-convert-python is not installed.
+    """
+    require("figures", "a figure")
+    import vl_convert
+
+    if kind == "png":
+        return bytes(vl_convert.vegalite_to_png(figure, scale=_DOTS_PER_INCH / 96))
+    if kind == "pdf":
+        return bytes(vl_convert.vegalite_to_pdf(figure))
+    return _numbered_ids(str(vl_convert.vegalite_to_svg(figure))).encode()
+
+
+def _numbered_ids(svg: str) -> str:
+    """The document with its ids numbered from 1: Vega goes on counting from one figure to the next."""
+    places = {name: str(number) for number, name in enumerate(dict.fromkeys(_ID.findall(svg)), 1)}
+    svg = _ID.sub(lambda found: f'id="part{places[found[1]]}"', svg)
+    return _REFERENCE.sub(lambda found: f"{found[1]}#part{places[found[2]]}", svg)

@@ -1,31 +1,41 @@
-"""Learning curves: validation loss against steps, FLOPs and, where variants were timed, seconds; a panel for each."""
+"""Curves: bands over seeds against the cost of training, chosen ones in one panel or each variant in its own."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ablate.analysis.columns import groups
+from ablate.analysis.course import course_cell, course_limits
 from ablate.analysis.curves import Axis, Band, band, heights, line
+from ablate.analysis.deciding import worst_margin
 from ablate.analysis.findings import Findings
-from ablate.analysis.rows import VariantRow
+from ablate.analysis.rows import Course, VariantRow
 from ablate.analysis.speed import seconds_at
+from ablate.analysis.study import StudyReport
 from ablate.analysis.text import plural
 from ablate.render.blocks import Picture
-from ablate.render.figures.style import BLUE, GREY, WIDTH, wrapped
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from ablate.render.figures.style import (
+    PANEL_NAME,
+    Look,
+    Palette,
+    Spec,
+    alike,
+    by_look,
+    layers,
+    margin_marks,
+    mark,
+    number,
+    panels,
+    wrapped,
+)
 
 MOST_PANELS = 40
-"""Curves of more variants than this are not drawn."""
-COLUMNS = 4
-NAME = 24
-"""Characters of a name on one line of the title of a panel."""
+"""Variants beyond this number are not drawn."""
+NAME = 34
+"""Characters of a name on one line of a legend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +56,11 @@ AXES = {
 
 
 def pictures(findings: Findings) -> tuple[Picture, ...]:
-    """The figures of a study whose baseline has a curve."""
-    figures = []
+    """The course of the comparisons, and the curves of a study whose baseline has one."""
+    return (*_course_picture(findings), *_curve_pictures(findings))
+
+
+def _curve_pictures(findings: Findings) -> Iterable[Picture]:
     shown, hidden = _panels(findings)
     rest = f" Left out: {plural(hidden, 'further variant')}." if hidden else ""
     if lost := [row.name for row in findings.report.variants if row.diverged and not row.finished]:
@@ -57,14 +70,11 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
         if axis.timed and not all(findings.runs[row.name].rates for row in drawn):
             continue
         if shown and max(x for row in shown for x in _mean_curve(findings, row.name, axis).x) > 0:
-            figures.append(
-                Picture(
-                    name,
-                    f"Validation loss against {axis.words}: the mean over the finished seeds, in a band from the "
-                    f"lowest to the highest; the baseline in grey, dashed.{rest}",
-                )
+            yield Picture(
+                name,
+                f"Validation loss against {axis.words}: the mean over the finished seeds, in a band from the "
+                f"lowest to the highest; the baseline in grey, dashed.{rest}",
             )
-    return tuple(figures)
 
 
 def _panels(findings: Findings) -> tuple[list[VariantRow], int]:
@@ -84,39 +94,198 @@ def _mean_curve(findings: Findings, variant: str, axis: _Axis) -> Band:
     return band([replace(one, x=seconds_at(one.x, runs.rates)) for one in lines] if axis.timed else lines)
 
 
-def _curves(findings: Findings, axis: _Axis) -> Figure:
-    from matplotlib.figure import Figure
-
+def loss_panels(findings: Findings, palette: Palette, axis: _Axis) -> Spec:
+    """A panel for each variant with its band and, in grey, that of the baseline; all with the same axes."""
     shown, _ = _panels(findings)
     baseline = _mean_curve(findings, findings.report.baseline.name, axis)
-    columns = min(COLUMNS, len(shown))
-    lines = math.ceil(len(shown) / columns)
-    titles = [wrapped(row.name, NAME) for row in shown]
-    tallest = [max(title.count("\n") for title in titles[at : at + columns]) for at in range(0, len(titles), columns)]
-    height = 0.5 + sum(1.55 + 0.13 * max(0, more - 1) for more in tallest)
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    panels: Any = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
     bands = [_mean_curve(findings, row.name, axis) for row in shown]
-    for panel, row, curve, title in zip(panels.flat, shown, bands, titles, strict=False):
-        _band(panel, baseline, GREY, "--")
-        _band(panel, curve, BLUE, "-")
+    looks = {"baseline": Look(palette.grey, (5, 3), "circle"), "variant": replace(palette.look(5), dash=(1, 0))}
+    x = number("x", axis.label, domain=(0, max((x for one in [baseline, *bands] for x in one.x), default=1.0)))
+    y = number("mean", "validation loss", domain=heights([baseline, *bands]) or (0, 1))
+    rows: list[Spec] = []
+    for row, one in zip(shown, bands, strict=True):
         diverged = f"\n{len(row.diverged)} of {plural(len(row.planned), 'seed')} diverged" if row.diverged else ""
-        panel.set_title(title + diverged, fontsize=7 if max(tallest) > 1 else 8)
-    for panel in panels.flat[len(shown) :]:
-        panel.set_visible(False)
-    for panel in panels.flat[max(0, len(shown) - columns) : len(shown)]:
-        panel.xaxis.set_tick_params(labelbottom=True)  # also above a place that is left empty
-    if limits := heights([baseline, *bands]):
-        panels[0, 0].set_ylim(*limits)
-    panels[0, 0].set_xlim(left=0)
-    figure.supxlabel(axis.label, fontsize=8)
-    figure.supylabel("validation loss", fontsize=8)
-    return figure
+        panel = wrapped(row.name, PANEL_NAME) + diverged
+        rows += [*_points("baseline", baseline, {"panel": panel}), *_points("variant", one, {"panel": panel})]
+    return panels(_band_marks(None, {"x": x, "y": y}, looks, legend=False), rows)
 
 
-def _band(panel: Axes, curve: Band, colour: str, dash: str) -> None:
-    panel.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.25, linewidth=0)
-    panel.plot(curve.x, curve.mean, color=colour, linestyle=dash, linewidth=1.2)
+def draw_bands(
+    bands: Mapping[str, Band],
+    looks: Mapping[str, Look],
+    palette: Palette,
+    titles: tuple[str, str],
+    *,
+    height: float = 380,
+    whole: bool = False,
+    limits: tuple[float, float] | None = None,
+    logs: tuple[bool, bool] = (False, False),
+    singles: Sequence[Mapping[str, Any]] = (),
+    picks: Mapping[str, Mapping[str, Any]] | None = None,
+    under: Sequence[Spec] = (),
+) -> Spec:
+    """Chosen bands in one panel, told apart by colour, dash and mark.
+
+    Args:
+        bands: By name.
+        looks: Of each name.
+        palette: Of the figure.
+        titles: What the horizontal and the vertical axis show.
+        height: Of the panel in pixels.
+        whole: Whether the vertical axis begins at zero and shows all; else the fall from an initial loss is cut off.
+        limits: Of the vertical axis, instead of these.
+        logs: Whether the two axes are logarithmic.
+        singles: Points of single trials: `name`, `trial` (one line through those of a trial), `x`, `mean`, `state` and
+            whatever a click is to give.
+        picks: By name of a band, what a click on a point of it is to give; None: a click does nothing.
+        under: Layers below the bands.
+    """
+    if whole:
+        limits = (0.0, 1.05 * max((high for one in bands.values() for high in one.high), default=1.0) or 1.0)
+    elif limits is None and not logs[1]:
+        limits = heights(bands.values())
+    named = {name: wrapped(name, NAME) for name in (*bands, *(str(row["name"]) for row in singles))}
+    shown = {named[name]: looks[name] for name in named}
+    x, y = number("x", titles[0], log=logs[0]), number("mean", titles[1], log=logs[1], domain=limits)
+    rows = [
+        row for name, one in bands.items() for row in _points(named[name], one, (picks or {}).get(name, {}), n=one.n)
+    ]
+    alone = [{**row, "name": named[str(row["name"])]} for row in singles]
+    parts = [*under, *_band_marks(rows, {"x": x, "y": y}, shown)]
+    target = len(parts) - 1
+    if alone:
+        tone = by_look("name", shown, "color")
+        tip = [{"field": key, "title": key} for key in ("trial", "x", "mean")]
+        ends = {"condition": {"test": "datum.end", "value": 70}, "value": 9}
+        parts.append(mark("line", alone, {"x": x, "y": y, "detail": {"field": "trial"}, **tone}, strokeWidth=1,
+                          opacity=0.75, clip=True))  # fmt: skip
+        cross = palette.verdict("diverged").mark
+        shape = {"condition": {"test": "datum.end", "value": cross}, "value": "circle"}
+        parts.append(
+            mark("point", alone, {"x": x, "y": y, **tone, "size": ends, "shape": shape, "tooltip": tip}, clip=True)
+        )
+        target = len(parts) - 1
+    if picks is not None:
+        fields = sorted({field for pick in (*picks.values(), *singles) for field in pick} & {"variant", "seed", "key"})
+        parts[target]["params"] = [{"name": "picked", "select": {"type": "point", "fields": fields}}]
+        zoom = {"type": "interval", "zoom": "wheel![event.shiftKey]"}
+        parts[len(under)]["params"] = [{"name": "zoom", "select": zoom, "bind": "scales"}]
+    return layers(parts, height)
 
 
-FIGURES: Mapping[str, Callable[[Findings], Figure]] = {name: partial(_curves, axis=axis) for name, axis in AXES.items()}
+def _points(name: str, one: Band, more: Mapping[str, Any], n: int | None = None) -> list[Spec]:
+    said = {} if n is None else {"trials": n}
+    values = zip(one.x, one.mean, one.low, one.high, strict=True)
+    return [
+        {"name": name, "x": x, "mean": mean, "low": low, "high": high, **said, **more} for x, mean, low, high in values
+    ]
+
+
+def _band_marks(rows: list[Spec] | None, channels: Spec, looks: Mapping[str, Look], legend: bool = True) -> list[Spec]:
+    """Layers that draw the rows of `_points`; of None, the data of the panel that they are in."""
+    tone = by_look("name", looks, "color", legend=legend)
+    dashed = by_look("name", looks, "color", "strokeDash", legend=legend)
+    marked = by_look("name", looks, "color", "shape", "strokeDash", legend=legend)
+    x, y = channels["x"], channels["y"]
+    tip = [{"field": key, "title": key} for key in ("name", "x", "mean", "trials")]
+    parts = [
+        mark(
+            "area", rows, {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, **tone}, opacity=0.2, clip=True
+        ),
+        mark("line", rows, {"x": x, "y": y, **dashed}, strokeWidth=1.8, clip=True),
+    ]
+    if rows is not None:
+        thin = max(1, len(rows) // (24 * len(looks) or 1))
+        parts.append(mark("point", rows[::thin], {"x": x, "y": y, **marked, "tooltip": tip}, size=34, clip=True))
+    return parts
+
+
+def coursed(report: StudyReport) -> list[VariantRow]:
+    """The variants whose comparison has a course, in the order of the table."""
+    return [row for group in groups(report) for row in group if row.course is not None]
+
+
+def course_bands(rows: Iterable[VariantRow], along: str) -> dict[str, Band]:
+    """The courses of these variants as bands; `along` is `step`, `tokens` or `flops`."""
+    return {row.name: _course_band(row.course, along) for row in rows if row.course is not None}
+
+
+def _course_band(course: Course, along: str) -> Band:
+    points = course.points
+    return Band(
+        x=tuple(float(getattr(point, along)) for point in points),
+        mean=tuple(point.difference for point in points),
+        low=tuple(point.difference if point.low is None else point.low for point in points),
+        high=tuple(point.difference if point.high is None else point.high for point in points),
+        n=points[-1].n,
+    )
+
+
+def draw_course(report: StudyReport, rows: Sequence[VariantRow], along: str, title: str, palette: Palette) -> Spec:
+    """A line with its 95 % band for each of these variants in one panel, and the margin."""
+    margin = worst_margin(report.margin, report.direction)
+    better = "lower" if report.direction == "minimize" else "higher"
+    limits = course_limits([row.course for row in rows if row.course is not None], margin)
+    return draw_bands(
+        course_bands(rows, along), palette.variants(report.record), palette,
+        (title, f"difference of {report.metric}\n({better} is better)"), limits=limits,
+        under=margin_marks(margin, "y"),
+    )  # fmt: skip
+
+
+def _course_picture(findings: Findings) -> tuple[Picture, ...]:
+    report, rows = findings.report, coursed(findings.report)
+    if not rows:
+        return ()
+    hidden = len(rows) - MOST_PANELS
+    worse = "up" if report.direction == "minimize" else "down"
+    rest = f" Left out: {plural(hidden, 'further variant')}." if hidden > 0 else ""
+    decayed = any(row.course is not None and row.course.comparable is False for row in rows)
+    caution = " The learning rate decays, so earlier points are no shorter trainings." if decayed else ""
+    return (
+        Picture(
+            "course",
+            f"Difference of {report.metric} from the baseline at each evaluation, paired by seed, with its 95 % "
+            f"interval ({worse} is worse; dashed: the margin {report.margin:g}). A mark is the verdict that the study "
+            f"would have had there; shaded is the last third, whose movement the title names.{caution}{rest}",
+        ),
+    )
+
+
+def course_panels(findings: Findings, palette: Palette) -> Spec:
+    """A panel for each variant with the verdicts that it would have had, all with the same axes."""
+    report, shown = findings.report, coursed(findings.report)[:MOST_PANELS]
+    margin = worst_margin(report.margin, report.direction)
+    courses = [row.course for row in shown if row.course is not None]
+    labels = alike(point.word for course in courses for point in course.points)
+    rows: list[Spec] = []
+    for row, course in zip(shown, courses, strict=True):
+        end = course.points[-1].step
+        for point in course.points:
+            rows.append(
+                {
+                    "panel": f"{wrapped(row.name, PANEL_NAME)}\n{course_cell(course)}",
+                    "step": point.step, "difference": point.difference, "word": labels[point.word],
+                    "low": point.difference if point.low is None else point.low,
+                    "high": point.difference if point.high is None else point.high,
+                    "third": end * 2 / 3 if point.step == end else None,
+                }
+            )  # fmt: skip
+    x = number("step", "steps", domain=(0, max((row["step"] for row in rows), default=1)))
+    y = number("difference", f"difference of {report.metric}", domain=course_limits(courses, margin))
+    blue, looks = palette.look(5).colour, by_look("word", palette.verdicts(labels), "color", "shape")
+    last = mark("rect", None, {"x": {**x, "field": "third"}, "x2": {"field": "step"}}, color=palette.faint)
+    return panels(
+        [
+            last | {"transform": [{"filter": "datum.third != null"}]},
+            *margin_marks(margin, "y")[:2],
+            mark("area", None, {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}}, color=blue, opacity=0.25,
+                 clip=True),
+            mark("line", None, {"x": x, "y": y}, color=blue, strokeWidth=1.4, clip=True),
+            mark("point", None, {"x": x, "y": y, **looks}, size=34, clip=True),
+        ],
+        rows,
+    )  # fmt: skip
+
+
+FIGURES = {"course": course_panels} | {name: partial(loss_panels, axis=axis) for name, axis in AXES.items()}

@@ -1,138 +1,205 @@
-"""Effects with their intervals, and main effects and interactions as a heat map."""
+"""Effects of switches with their intervals, pairs of settings as a heat map, and importances."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from dataclasses import replace
 
 from ablate.analysis.effects import EffectRow, StudyEffects
 from ablate.analysis.findings import Findings
+from ablate.analysis.importances import StudyImportances
 from ablate.analysis.numbers import decimals_for, fixed
 from ablate.render.blocks import Picture
-from ablate.render.figures.style import BLACK, BLUE, GREY, ORANGE, WIDTH, verbatim, wrapped
+from ablate.render.figures.style import Palette, Spec, by_look, layers, mark, names, number, wrapped
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
+MOST_ROWS = 40
+"""Main effects that are drawn at most, and interactions on a page, the largest first; the table has all."""
 MOST_INTERACTIONS = 12
-"""Interactions drawn with their intervals, the largest ones."""
-NAME = 48
+"""Interactions in a report."""
+NAME = 36
 """Characters of a name on one line."""
-MOST_CELLS = 16
-"""Settings on each side of the heat map; of more none is drawn."""
+MOST_CELLS = 40
+"""Settings on each side of the heat map on a page; of more none is drawn."""
+MOST_PRINTED = 16
+"""The same in a report."""
 
 
-def pictures(findings: Findings) -> tuple[Picture, ...]:
+def pictures(findings: Findings) -> Iterator[Picture]:
     """The figures of a study that crosses its switches."""
     fitted = findings.effects
-    if fitted is None:
-        return ()
-    worse = "right" if fitted.direction == "minimize" else "left"
-    left_out = len(fitted.interactions) - MOST_INTERACTIONS
-    rest = f" The {left_out} smallest interactions are left out." if left_out > 0 else ""
-    shown = [
-        Picture(
+    if fitted is not None:
+        worse = "right" if fitted.direction == "minimize" else "left"
+        left_out = len(fitted.interactions) - MOST_INTERACTIONS
+        rest = f" The {left_out} smallest interactions are left out." if left_out > 0 else ""
+        yield Picture(
             "effects",
-            f"Effects on {fitted.metric} with 95 % intervals: main effects (circles) and interactions (diamonds); "
-            f"further {worse} is worse. Dashed: the margin {fitted.margin:g} on either side.{rest}",
+            f"Effects on {fitted.metric} with 95 % intervals: main effects, then interactions; further {worse} is "
+            f"worse. Dashed: the margin {fitted.margin:g} on either side.{rest}",
         )
-    ]
-    if fitted.interactions and len(fitted.main) <= MOST_CELLS:
-        shown.append(
-            Picture(
+        if fitted.interactions and len(fitted.main) <= MOST_PRINTED:
+            yield Picture(
                 "interactions",
                 f"On the diagonal, how much each setting changes {fitted.metric} on average; below it, how much two "
                 "together change it beyond the sum. A hyphen: not estimable from these trials.",
             )
+    if findings.importances is not None:
+        yield Picture(
+            "importances",
+            f"Share of the variance of {findings.report.metric} that each switch or axis explains by itself (fANOVA), "
+            "with the interval of the share without noise; hollow: what they do together, and noise.",
         )
-    return tuple(shown)
 
 
-def effects(findings: Findings) -> Figure:
-    """A row for each main effect, then for the largest interactions."""
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-
-    fitted = findings.effects
-    assert fitted is not None
-    largest = sorted(fitted.interactions, key=lambda row: -abs(row.estimate))[:MOST_INTERACTIONS]
-    figure = Figure(figsize=(WIDTH, 1.1 + 0.24 * (len(fitted.main) + len(largest))), layout="constrained")
-    axes = figure.add_subplot()
-    heights, labels, marks = [], [], []
-    height = 0.0
-    for rows, colour, marker, word in (
-        (fitted.main, BLUE, "o", "main effect"),
-        (largest, ORANGE, "D", "interaction"),
-    ):
-        for row in rows:
-            _interval(axes, row, height, colour, marker)
-            heights.append(height)
-            labels.append(wrapped(row.name, NAME))
-            height += 1.0
-        height += 0.4
-        if rows:
-            marks.append(Line2D([], [], color=colour, marker=marker, markersize=5, linewidth=1.2, label=word))
-    axes.set_yticks(heights, labels)
-    axes.set_ylim(heights[-1] + 0.7, -0.7)
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
-    axes.axvline(0, color=BLACK, linewidth=0.8, zorder=0)
-    for margin in (-fitted.margin, fitted.margin):
-        axes.axvline(margin, color=GREY, linewidth=0.8, linestyle=(0, (4, 2)), zorder=0)
-    better = "lower" if fitted.direction == "minimize" else "higher"
-    axes.set_xlabel(verbatim(f"change of {fitted.metric} ({better} is better)"))
-    figure.legend(handles=marks, loc="outside upper right", ncols=len(marks))
-    return figure
+def with_aliases(row: EffectRow) -> str:
+    """The name of an effect with its aliases."""
+    return row.name if not row.aliases else f"{row.name} ≡ {', '.join(row.aliases)}"
 
 
-def _interval(axes: Axes, row: EffectRow, height: float, colour: str, marker: str) -> None:
-    if row.low is not None and row.high is not None:
-        axes.plot([row.low, row.high], [height, height], color=colour, linewidth=1.4, solid_capstyle="butt")
-    axes.plot(
-        row.estimate, height, marker=marker, color=colour, markersize=5, markeredgecolor="white", linestyle="none"
+def side(row: EffectRow, effects: StudyEffects) -> str:
+    """Where the 95 % interval of an effect lies: `worse` or `better` by more than the margin, `within` it, `unclear`.
+
+    For an interaction, `worse than the sum` or `better than the sum`: two settings that are better together than the
+    sum of their effects may still be worse than the baseline.
+    """
+    margin = effects.margin
+    if row.low is None or row.high is None or (row.low <= margin and row.high >= -margin):
+        inside = row.low is not None and row.high is not None and -margin < row.low and row.high < margin
+        return "within" if inside else "unclear"
+    word = "worse" if effects.is_worse(row.estimate) else "better"
+    return word if len(row.settings) == 1 else f"{word} than the sum"
+
+
+def draw_effects(effects: StudyEffects, palette: Palette, most: int = MOST_ROWS) -> Spec:
+    """A row for each main effect, then for each of the largest interactions; dashed lines are the margin."""
+    pairs = sorted(effects.interactions, key=lambda row: -abs(row.estimate))[:most]
+    looks = {
+        "worse": palette.verdict("worse"),
+        "better": palette.verdict("better"),
+        "worse than the sum": replace(palette.verdict("worse"), mark="triangle-right"),
+        "better than the sum": replace(palette.verdict("better"), mark="triangle-left"),
+        "within": palette.verdict("not worse"),
+        "unclear": palette.verdict("undecided"),
+    }
+    rows = [
+        {
+            "name": wrapped(row.name, NAME) + "".join(f"\n{wrapped(f'≡ {alias}', NAME)}" for alias in row.aliases),
+            "effect": with_aliases(row),
+            "estimate": row.estimate,
+            "low": row.low,
+            "high": row.high,
+            "side": side(row, effects),
+        }
+        for row in (*effects.main[:MOST_ROWS], *pairs)
+    ]
+    found = {word: look for word, look in looks.items() if any(row["side"] == word for row in rows)}
+    y, x = names("name", [str(row["name"]) for row in rows]), number("estimate", _title(effects))
+    known = [row for row in rows if row["low"] is not None]
+    tip = [{"field": key, "title": key} for key in ("effect", "estimate", "low", "high")]
+    split = min(len(effects.main), MOST_ROWS)
+    step = max(22, 13 * max((str(row["name"]).count("\n") + 1 for row in rows), default=1) + 4)
+    between = mark("rule", [{}], {"y": {"value": step * split}}, color=palette.faint, strokeWidth=2)
+    return layers(
+        [
+            mark("rule", [{}], {"x": {"datum": 0}}),
+            *(mark("rule", [{}], {"x": {"datum": at}}, strokeDash=[4, 3]) for at in (-effects.margin, effects.margin)),
+            between if 0 < split < len(rows) else None,
+            mark("rule", known, {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y,
+                                 **by_look("side", found, "color")}, strokeWidth=2),
+            mark("point", rows, {"x": x, "y": y, **by_look("side", found, "color", "shape"), "tooltip": tip}, size=75),
+        ],
+        step * len(rows),
+    )  # fmt: skip
+
+
+def _title(effects: StudyEffects) -> str:
+    better = "lower" if effects.direction == "minimize" else "higher"
+    return f"change of {effects.metric}\n({better} is better)"
+
+
+def draw_pairs(effects: StudyEffects, palette: Palette) -> Spec:
+    """The heat map: main effects on the diagonal, interactions below it; blue better, brown worse."""
+    settings = [row.settings[0] for row in effects.main]
+    labels = [f"{switch}={setting}" for switch, setting in settings]
+    found = {
+        tuple(sorted(settings.index(row.settings[at]) for at in (0, -1))): row
+        for row in (*effects.main, *effects.interactions)
+    }
+    most = max((abs(row.estimate) for row in found.values()), default=1.0) or 1.0
+    decimals = decimals_for(effects.margin, [])
+    cells = []
+    for line in range(len(labels)):
+        for column in range(line + 1):
+            row = found.get((column, line))
+            text = "-" if row is None else fixed(row.estimate, decimals, sign=True)
+            cells.append(
+                {
+                    "line": labels[line],
+                    "column": labels[column],
+                    "change": None if row is None else row.estimate,
+                    "text": text if len(labels) <= MOST_PRINTED else "",
+                    "effect": "not estimable" if row is None else with_aliases(row),
+                    "strong": row is not None and abs(row.estimate) > 0.55 * most,
+                }
+            )
+    light, (better, worse) = Palette(), (Palette().verdict(word).colour for word in ("better", "needed"))
+    middle, ends = light.faint if not palette.dark else "#1a222c", [better, worse]
+    if effects.direction == "maximize":
+        ends.reverse()
+    domain = {"domain": [-most, 0, most], "range": [ends[0], middle, ends[1]], "type": "linear"}
+    x = names("column", labels, axis={"orient": "bottom", "labelAngle": -35, "title": None, "grid": False})
+    y = names("line", labels)
+    legend = {"title": _title(effects), "orient": "bottom", "gradientLength": 200, "titleLimit": 400}
+    colour = {"field": "change", "type": "quantitative", "scale": domain, "legend": legend}
+    ink = {"condition": {"test": "datum.strong", "value": "#ffffff"}, "value": palette.ink}
+    tip = [{"field": key, "title": key} for key in ("effect", "change")]
+    return layers(
+        [
+            mark("rect", cells, {"x": x, "y": y, "color": colour, "tooltip": tip}, stroke=palette.faint),
+            mark("text", cells, {"x": x, "y": y, "text": {"field": "text"}, "color": ink}),
+        ],
+        30 * len(labels),
     )
 
 
-def interactions(findings: Findings) -> Figure:
-    """A cell for each pair of settings, coloured and numbered."""
-    import numpy as np
-    from matplotlib.figure import Figure
-
-    fitted = findings.effects
-    assert fitted is not None
-    names = [row.settings[0] for row in fitted.main]
-    values = np.full((len(names), len(names)), np.nan)
-    for row in (*fitted.main, *fitted.interactions):
-        first, last = (names.index(row.settings[at]) for at in (0, -1))
-        values[max(first, last), min(first, last)] = row.estimate
-    most = float(np.nanmax(np.abs(values))) or 1.0
-    size = min(WIDTH, 2.6 + 0.55 * len(names))
-    figure = Figure(figsize=(size, 0.62 * size), layout="constrained")
-    axes = figure.add_subplot()
-    # Purple to orange: distinguishable with colour blindness; grey is symmetric, and printed numbers have signs.
-    image = axes.imshow(values, cmap="PuOr_r", vmin=-most, vmax=most, aspect="auto")
-    labels = [verbatim(f"{switch}={setting}") for switch, setting in names]
-    axes.set_xticks(range(len(names)), labels, rotation=35, ha="right")
-    axes.set_yticks(range(len(names)), labels)
-    axes.tick_params(length=0)
-    axes.spines[["left", "bottom"]].set_visible(False)
-    _number(axes, values, most, fitted)
-    figure.colorbar(image, ax=axes, label=verbatim(f"change of {fitted.metric}"), shrink=0.8)
-    return figure
+def draw_importances(importances: StudyImportances, metric: str, palette: Palette) -> Spec:
+    """A bar for each switch and axis, the most important first, and a hollow one for the rest."""
+    rows: list[Spec] = [
+        {"name": one.factor, "share": 100 * one.share,
+         "low": None if one.low is None else 100 * one.low, "high": None if one.high is None else 100 * one.high}
+        for one in importances.factors
+    ]  # fmt: skip
+    rest = {"name": "together, and noise", "share": 100 * importances.rest}
+    x = number("share", f"share of the variance of {metric} (%)") | {"scale": {"zero": True}}
+    y = names("name", [str(row["name"]) for row in (*rows, rest)])
+    tip = [{"field": key, "title": key} for key in ("name", "share", "low", "high")]
+    known = [row for row in rows if row["low"] is not None and row["high"] is not None]
+    ends = {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y}
+    return layers(
+        [
+            mark("bar", rows, {"x": x, "y": y, "tooltip": tip}, color=palette.look(0).colour, height={"band": 0.6}),
+            mark("bar", [rest], {"x": x, "y": y, "tooltip": tip}, color="transparent", stroke=palette.ink,
+                 strokeDash=[3, 2], height={"band": 0.6}),
+            mark("rule", known, ends, strokeWidth=1.5),
+            *(mark("tick", known, {"x": {**x, "field": end}, "y": y}, size=8, thickness=1.5, color=palette.ink)
+              for end in ("low", "high")),
+        ],
+        26 * (len(rows) + 1),
+    )  # fmt: skip
 
 
-def _number(axes: Axes, values: object, most: float, fitted: StudyEffects) -> None:
-    import numpy as np
-
-    cells = np.asarray(values)
-    decimals = decimals_for(fitted.margin, [])
-    for (line, column), value in np.ndenumerate(cells):
-        if column <= line:
-            label = "-" if math.isnan(value) else fixed(float(value), decimals, sign=True)
-            dark = not math.isnan(value) and abs(value) > 0.6 * most
-            axes.text(column, line, label, ha="center", va="center", fontsize=7, color="white" if dark else BLACK)
+def _effects(findings: Findings, palette: Palette) -> Spec:
+    assert findings.effects is not None
+    return draw_effects(findings.effects, palette, MOST_INTERACTIONS)
 
 
-FIGURES: Mapping[str, Callable[[Findings], Figure]] = {"effects": effects, "interactions": interactions}
+def _pairs(findings: Findings, palette: Palette) -> Spec:
+    assert findings.effects is not None
+    return draw_pairs(findings.effects, palette)
+
+
+def _importances(findings: Findings, palette: Palette) -> Spec:
+    assert findings.importances is not None
+    return draw_importances(findings.importances, findings.report.metric, palette)
+
+
+FIGURES = {"effects": _effects, "interactions": _pairs, "importances": _importances}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Sequence
 
 from ablate.analysis.columns import groups
 from ablate.analysis.deciding import deciding_bounds, worst_margin
@@ -11,128 +11,127 @@ from ablate.analysis.findings import Findings
 from ablate.analysis.rows import SELECTED, VariantRow
 from ablate.analysis.study import StudyReport
 from ablate.render.blocks import Picture
-from ablate.render.figures.style import BLACK, GREY, WIDTH, legend_of, look_of, verbatim, wrapped
+from ablate.render.figures.style import (
+    Palette,
+    Spec,
+    alike,
+    by_look,
+    layers,
+    margin_marks,
+    mark,
+    names,
+    number,
+    wrapped,
+)
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-NAME = 40
+NAME = 36
 """Characters of a name on one line."""
+MOST = 60
+"""Rows of a page of the plot; of more, those come first that say most."""
 
 
 def pictures(findings: Findings) -> tuple[Picture, ...]:
     """The figure, if any variant was compared with the baseline."""
-    if not any(_compared(row) for row in findings.report.variants):
+    report = findings.report
+    if not compared(report):
         return ()
-    return (Picture("forest", _forest_caption(findings.report)),)
-
-
-def _forest_caption(report: StudyReport) -> str:
     worse = "right" if report.direction == "minimize" else "left"
-    return (
+    caption = (
         f"Difference of {report.metric} from the baseline, paired by {report.unit}; further {worse} is worse, and "
         f"shaded is worse by more than the margin {report.margin:g}. Thin: 95 % interval; thick: the one-sided 95 % "
         f"bounds that the verdict rests on; small dots: single {report.unit}s. Diverged variants are at the worse edge."
     )
+    return (Picture("forest", caption),)
 
 
-def _compared(row: VariantRow) -> bool:
-    return row.difference is not None and (row.difference.difference is not None or bool(row.diverged))
+def compared(report: StudyReport) -> list[VariantRow]:
+    """The variants with a difference to draw, in the order of the table; if they are many, in that of `telling`."""
+    rows = [row for group in groups(report) for row in group if row.difference is not None]
+    rows = [row for row in rows if row.diverged or (row.difference and row.difference.difference is not None)]
+    return telling(rows, report.direction) if len(rows) > MOST else rows
 
 
-def _word(row: VariantRow) -> str:
-    return row.verdict.word if row.verdict is not None else SELECTED
+def telling(rows: Sequence[VariantRow], direction: str) -> list[VariantRow]:
+    """The most informative first: the decided ones, best first; then those that need the fewest seeds for a decision.
+
+    Args:
+        rows: Compared variants.
+        direction: `minimize` or `maximize`, of the objective.
+    """
+
+    def place(row: VariantRow) -> tuple[bool, float, float]:
+        worse = row.difference.difference if row.difference else None
+        signed = math.inf if worse is None else worse if direction == "minimize" else -worse
+        if row.verdict is not None and row.verdict.word != "undecided":
+            return False, 0.0, signed
+        further = row.verdict.further_seeds if row.verdict is not None else None
+        return True, math.inf if further is None else further, signed
+
+    return sorted(rows, key=place)
 
 
-def forest(findings: Findings) -> Figure:
-    """A row for each variant that was compared."""
-    from matplotlib.figure import Figure
-
-    report = findings.report
-    grouped = [[row for row in group if _compared(row)] for group in groups(report)]
-    names = {row.name: wrapped(row.name, NAME) for group in grouped for row in group}
-    rows = sum(0.27 + 0.11 * name.count("\n") for name in names.values())
-    figure = Figure(figsize=(WIDTH, 1.1 + rows + 0.12 * len(grouped)), layout="constrained")
-    axes = figure.add_subplot()
-    heights, labels, height = [], [], 0.0
-    for group in grouped:
-        for row in group:
-            _compare(axes, row, report, height)
-            heights.append(height)
-            labels.append(names[row.name])
-            height += 1.0
-        height += 0.4 if group else 0.0
-    axes.set_yticks(heights, labels)
-    axes.set_ylim(heights[-1] + 0.7, -0.7)
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
-    _draw_margin(axes, report)
-    better = "lower" if report.direction == "minimize" else "higher"
-    axes.set_xlabel(verbatim(f"difference of {report.metric} from the baseline ({better} is better)"))
-    _explain(figure, report)
-    return figure
-
-
-def _compare(axes: Axes, row: VariantRow, report: StudyReport, height: float) -> None:
-    assert row.difference is not None
-    colour, marker = look_of(_word(row))
-    paired = row.difference
-    if row.diverged or paired.difference is None:  # the mean of the seeds that finished is biased
-        edge, inwards = (0.985, -8) if report.direction == "minimize" else (0.015, 8)
-        across = axes.get_yaxis_transform()
-        axes.plot(edge, height, transform=across, marker=marker, color=colour, markersize=6, linestyle="none")
-        axes.annotate(
-            verbatim(row.verdict_sentence or ""),
-            (edge, height),
-            xycoords=across,
-            xytext=(inwards, 0),
-            textcoords="offset points",
-            ha="right" if inwards < 0 else "left",
-            va="center",
-            fontsize=7,
-        )
-        return
-    if paired.low is not None and paired.high is not None:
-        axes.plot([paired.low, paired.high], [height, height], color=colour, linewidth=1.0, solid_capstyle="butt")
-    if bound := deciding_bounds(row.verdict, report.direction):
-        axes.plot([bound.low, bound.high], [height, height], color=colour, linewidth=3.2, solid_capstyle="butt")
-    seeds = [height + 0.28] * paired.n
-    axes.plot(paired.values, seeds, marker=".", color=GREY, markersize=3.5, markeredgewidth=0, linestyle="none")
-    axes.plot(
-        paired.difference, height, marker=marker, color=colour, markersize=6, markeredgecolor="white", linestyle="none"
-    )
-
-
-def _draw_margin(axes: Axes, report: StudyReport) -> None:
+def forest(report: StudyReport, rows: Sequence[VariantRow], palette: Palette) -> Spec:
+    """A row for each of these variants: thick the bounds behind the verdict, thin the 95 % interval, dots the seeds."""
     margin = worst_margin(report.margin, report.direction)
-    low, high = axes.get_xlim()
-    low, high = min(low, 1.5 * margin, 0.0), max(high, 1.5 * margin, 0.0)
-    axes.set_xlim(low, high)
-    axes.axvline(0, color=BLACK, linewidth=0.8, zorder=0)
-    axes.axvline(margin, color=BLACK, linewidth=0.8, linestyle=(0, (4, 2)), zorder=0)
-    axes.axvspan(margin, high if margin > 0 else low, color=GREY, alpha=0.13, linewidth=0, zorder=-1)
-    axes.annotate(
-        f"margin {report.margin:g}",
-        (margin, 1.0),
-        xycoords=("data", "axes fraction"),
-        xytext=(2 if margin > 0 else -2, 1),
-        textcoords="offset points",
-        ha="left" if margin > 0 else "right",
-        va="bottom",
-        fontsize=7,
-    )
+    better = "lower" if report.direction == "minimize" else "higher"
+    low, high = _reach(rows, margin)
+    edge = high if margin > 0 else low
+    drawn = [_row(row, report, edge) for row in rows]
+    title = f"difference of {report.metric}\n({better} is better)"
+    x = number("difference", title, domain=(low, high))
+    y = names("name", [row["name"] for row in drawn])
+    labels, looks = alike(row["verdict"] for row in drawn), palette.verdicts(row["verdict"] for row in drawn)
+    drawn = [row | {"verdict": labels[row["verdict"]]} for row in drawn]
+    tone, marks = by_look("verdict", looks, "color"), by_look("verdict", looks, "color", "shape")
+    ends = [row for row in drawn if row["low"] is not None]
+    dots = [{"name": row["name"], "seed": seed} for row in drawn for seed in row["seeds"]]
+    step = max(24, 13 * max(row["name"].count("\n") + 1 for row in drawn) + 4)
+    lost = [row for row in drawn if row["lost"]]
+    said = {"align": "right", "dx": -9} if edge > 0 else {"align": "left", "dx": 9}
+    tip = [{"field": key, "title": key} for key in ("variant", "sentence", "difference", "interval")]
+    return layers(
+        [
+            *margin_marks(margin, "x", edge, faint=palette.faint),
+            mark("rule", ends, {"x": x | {"field": "low"}, "x2": {"field": "high"}, "y": y, **tone}, strokeWidth=1.3),
+            mark("rule", [row for row in drawn if row["least"] is not None],
+                 {"x": x | {"field": "least"}, "x2": {"field": "most"}, "y": y, **tone}, strokeWidth=4.5),
+            mark("point", dots, {"x": x | {"field": "seed"}, "y": y}, yOffset=9, size=9, color=palette.grey),
+            mark("point", drawn, {"x": x, "y": y, **marks, "tooltip": tip}, size=80),
+            mark("text", lost, {"x": x, "y": y, "text": {"field": "sentence"}}, **said) if lost else None,
+        ],
+        step * len(rows),
+    )  # fmt: skip
 
 
-def _explain(figure: Figure, report: StudyReport) -> None:
-    from matplotlib.lines import Line2D
+def _row(row: VariantRow, report: StudyReport, edge: float) -> Spec:
+    paired, bound = row.difference, deciding_bounds(row.verdict, report.direction)
+    assert paired is not None
+    lost = bool(row.diverged) or paired.difference is None  # the mean of the seeds that finished is biased
+    known = not lost and paired.low is not None and paired.high is not None
+    return {
+        "variant": row.name,
+        "name": wrapped(row.name, NAME),
+        "verdict": row.verdict.word if row.verdict is not None else SELECTED,
+        "sentence": row.verdict_sentence or "",
+        "difference": edge if lost else paired.difference,
+        "low": paired.low if known else None,
+        "high": paired.high if known else None,
+        "interval": f"{paired.low:+.4g} to {paired.high:+.4g}, {paired.n} {report.unit}s" if known else "none",
+        "least": None if lost or bound is None else bound.low,
+        "most": None if lost or bound is None else bound.high,
+        "seeds": [] if lost else [*paired.values],
+        "lost": lost,
+    }
 
-    present = {_word(row) for row in report.variants if _compared(row)}
-    marks = [
-        Line2D([], [], color=colour, marker=marker, markersize=6, linewidth=2, label=word)
-        for word, colour, marker in legend_of(present)
-    ]
-    figure.legend(handles=marks, loc="outside upper right", ncols=len(marks))
+
+def _reach(rows: Sequence[VariantRow], margin: float) -> tuple[float, float]:
+    ends = [0.0, 1.5 * margin]
+    for row in rows:
+        if row.difference is not None and not row.diverged:
+            ends += [*row.difference.values]
+            ends += [end for end in (row.difference.low, row.difference.high) if end is not None]
+    room = 0.04 * (max(ends) - min(ends))
+    return min(ends) - room, max(ends) + room
 
 
-FIGURES: Mapping[str, Callable[[Findings], Figure]] = {"forest": forest}
+FIGURES = {"forest": lambda findings, palette: forest(findings.report, compared(findings.report), palette)}

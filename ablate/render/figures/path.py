@@ -1,29 +1,19 @@
-"""The path of `simplify` as a waterfall: what each step costs in loss, and what it saves."""
+"""The path of `simplify`: what each step costs in loss, what else was tried, and what it saves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import replace
 
 from ablate.analysis.findings import Findings
 from ablate.analysis.path import Removal, RemovalPath, VariantSummary
 from ablate.render.blocks import Picture
-from ablate.render.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION, WIDTH, verbatim
+from ablate.render.figures.style import WIDTH, Look, Palette, Spec, by_look, margin_marks, mark, names, number, wrapped
 from ablate.stats.verdict import removal_word
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-OTHERS = {
-    "better": (BLUE, "^", "white"),
-    "not needed": (GREEN, "o", "white"),
-    "undecided": (ORANGE, "x", ORANGE),
-    "needed": (VERMILLION, "+", VERMILLION),
-    "diverged": (PURPLE, "X", PURPLE),
-}
-"""Verdict on a removal that is no step of the path, to its colour, its marker and the colour within."""
+STEP = "step of the path"
 WORDS = {"not needed": "could go too", "better": "better without too"}
+"""Verdict on a removal that is not a step of the path, in other words."""
 
 
 def pictures(findings: Findings) -> tuple[Picture, ...]:
@@ -35,108 +25,95 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
     caption = (
         f"The path of removals. Top: {path.metric} against the baseline at each step, paired by seed with 95 % "
         f"intervals ({worse} is worse; dashed: the margin {path.margin:g}). The smaller marks beside each step are the "
-        "other removals of that round, by verdict. Bottom: parameters, "
-        "training FLOP and speed, in per cent of the baseline's."
+        "other removals of that round, by verdict. Bottom: parameters, training FLOP and speed, in per cent of the "
+        "baseline's."
     )
     return (Picture("path", caption),)
 
 
-def path(findings: Findings) -> Figure:
+def draw_path(path: RemovalPath, palette: Palette) -> Spec:
     """The differences above, the costs below, a column for each round."""
-    from matplotlib.figure import Figure
-
-    removal_path = findings.path
-    assert removal_path is not None
-    figure = Figure(figsize=(WIDTH, 4.2), layout="constrained")
-    loss, costs = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-    _losses(loss, removal_path)
-    _costs(costs, removal_path)
-    labels = ["baseline", *(f"- {verbatim(step.switch)}\n= {verbatim(step.setting)}" for step in removal_path.steps)]
-    more = "nothing\ncheaper" if any(one.kept for one in removal_path.rounds[-1]) else "nothing\nmore"
-    labels += [more] * (len(removal_path.rounds) - len(removal_path.steps))
-    costs.set_xticks(range(len(labels)), labels, rotation=0 if len(labels) < 7 else 30)
-    costs.set_xlim(-0.5, len(labels) - 0.5)
-    return figure
+    labels = ["baseline", *(wrapped(f"− {step.switch}={step.setting}", 16) for step in path.steps)]
+    more = "nothing cheaper" if path.rounds and any(one.kept for one in path.rounds[-1]) else "nothing more"
+    labels += [more] * (len(path.rounds) - len(path.steps))
+    wide = {"width": WIDTH - 70}
+    upper = {**wide, "height": 210, "layer": _losses(path, labels, palette)}
+    lower = {**wide, "height": 110, "layer": _costs(path, labels, palette)}
+    shared = {"scale": {"color": "independent", "shape": "independent"}}
+    return {"vconcat": [upper, lower], "resolve": shared, "autosize": {"type": "fit-x", "contains": "padding"}}
 
 
-def _losses(axes: Axes, path: RemovalPath) -> None:
-    sign = 1.0 if path.direction == "minimize" else -1.0
-    axes.axhline(0, color=BLACK, linewidth=0.8, zorder=0)
-    axes.axhline(sign * path.margin, color=BLACK, linewidth=0.8, linestyle=(0, (4, 2)), zorder=0)
-    axes.annotate(
-        f"margin {path.margin:g}",
-        (0.0, sign * path.margin),
-        xycoords=("axes fraction", "data"),
-        xytext=(3, 2),
-        textcoords="offset points",
-        fontsize=7,
-    )
-    axes.plot(0, 0, color=BLUE, marker="s", markersize=5, linestyle="none")
+def _losses(path: RemovalPath, labels: list[str], palette: Palette) -> list[Spec]:
+    margin = path.margin if path.direction == "minimize" else -path.margin
+    looks = {STEP: Look(palette.look(0).colour, (1, 0), "square")}
+    looks |= {
+        WORDS.get(word, word): palette.verdict(word) for word in ("better", "not needed", "undecided", "diverged")
+    }
+    looks["needed"] = replace(palette.verdict("needed"), mark="cross")
     steps = {step.standing.variant for step in path.steps}
-    for number, tried in enumerate(path.rounds, 1):
-        others = [one for one in tried if one.standing.variant not in steps]
-        for place, one in enumerate(others):
-            _other(axes, number + 0.12 + 0.3 * (place + 1) / (len(others) + 1), one)
-    for number, step in enumerate(path.steps, 1):
-        paired = step.standing.difference
-        if paired is not None and paired.difference is not None:
-            if paired.low is not None and paired.high is not None:
-                axes.plot([number, number], [paired.low, paired.high], color=BLUE, linewidth=1.4)
-            axes.plot(number, paired.difference, color=BLUE, marker="s", markersize=6, markeredgecolor="white")
-    axes.set_ylabel(verbatim(f"difference of {path.metric}"))
-    _explain(axes, path)
-
-
-def _other(axes: Axes, where: float, one: Removal) -> None:
-    paired = one.standing.difference
-    if one.verdict.word == "diverged":
-        colour, marker, _ = OTHERS["diverged"]
-        axes.plot(where, 0.96, color=colour, marker=marker, markersize=5, transform=axes.get_xaxis_transform())
-    elif paired is not None and paired.difference is not None:
-        colour, marker, face = OTHERS[removal_word(one.verdict.word)]
-        axes.plot(
-            where,
-            paired.difference,
-            color=colour,
-            marker=marker,
-            markerfacecolor=face,
-            markersize=4.5,
-            linestyle="none",
-        )
-
-
-def _explain(axes: Axes, path: RemovalPath) -> None:
-    from matplotlib.lines import Line2D
-
-    words = {removal_word(one.verdict.word) for tried in path.rounds for one in tried if not one.on_path}
-    marks = [("step of the path", BLUE, "s", BLUE)] if path.steps else []
-    marks += [(WORDS.get(word, word), *look) for word, look in OTHERS.items() if word in words]
-    handles = [
-        Line2D([], [], color=colour, marker=marker, markerfacecolor=face, linestyle="none", markersize=5, label=word)
-        for word, colour, marker, face in marks
+    rows: list[Spec] = [
+        {"name": "baseline", "at": labels[0], "shift": 0.5, "word": STEP, "difference": 0.0, "low": None, "high": None}
     ]
-    axes.legend(handles=handles, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(handles), borderaxespad=0)
+    for column, tried in enumerate(path.rounds, 1):
+        others = [one for one in tried if one.standing.variant not in steps]
+        for place, one in enumerate(others, 1):
+            word = WORDS.get(removal_word(one.verdict.word), removal_word(one.verdict.word))
+            rows.append(_row(one, labels[column], 0.55 + 0.4 * place / (len(others) + 1), word))
+    rows += [_row(step, labels[column], 0.5, STEP) for column, step in enumerate(path.steps, 1)]
+    lost = [row for row in rows if row["word"] == "diverged"]
+    rows = [row for row in rows if row["difference"] is not None and row not in lost]
+    found = {word: look for word, look in looks.items() if any(row["word"] == word for row in (*rows, *lost))}
+    size = {"condition": {"test": f"datum.word == '{STEP}'", "value": 90}, "value": 38}
+    x, y = names("at", labels), number("difference", f"difference of {path.metric}")
+    shifted = {"x": {**x, "axis": None, "scale": {"domain": labels, "type": "band"}},
+               "xOffset": {"field": "shift", "type": "quantitative", "scale": {"domain": [0, 1]}}}  # fmt: skip
+    tip = [{"field": key, "title": key} for key in ("name", "difference", "low", "high", "word")]
+    known = [row for row in rows if row["word"] == STEP and row["low"] is not None]
+    tone, marks = by_look("word", found, "color"), by_look("word", found, "color", "shape")
+    return [
+        *margin_marks(margin, "y"),
+        mark("rule", known, {**shifted, "y": {**y, "field": "low"}, "y2": {"field": "high"}, **tone}, strokeWidth=1.6),
+        mark("point", rows, {**shifted, "y": y, **marks, "size": size, "tooltip": tip}),
+        mark("point", lost, {**shifted, "y": {"value": 8}, **marks, "tooltip": tip}, size=45),
+    ]
 
 
-def _costs(axes: Axes, path: RemovalPath) -> None:
+def _row(one: Removal, label: str, shift: float, word: str) -> Spec:
+    paired = one.standing.difference
+    return {
+        "name": f"{one.switch}={one.setting}", "at": label, "shift": shift, "word": word,
+        "difference": paired.difference if paired else None, "low": paired.low if paired else None,
+        "high": paired.high if paired else None,
+    }  # fmt: skip
+
+
+def _costs(path: RemovalPath, labels: list[str], palette: Palette) -> list[Spec]:
     along = [path.baseline, *(step.standing for step in path.steps)]
-    quantities: tuple[tuple[str, Callable[[VariantSummary], float | None], str, str], ...] = (
-        ("parameters", lambda one: one.parameters, BLUE, ""),
-        ("FLOP", lambda one: one.flops, ORANGE, "///"),
-        ("tokens a second", lambda one: one.tokens_per_second.mean, "white", "..."),
-    )
-    known = [quantity for quantity in quantities if quantity[1](path.baseline) is not None]
-    for place, (label, of, colour, hatch) in enumerate(known):
-        first, shift = of(path.baseline), 0.25 * (place - (len(known) - 1) / 2)
-        values = [of(one) for one in along]
-        heights = [100 * value / first if value is not None and first else 0.0 for value in values]
-        places = [number + shift for number in range(len(along))]
-        bars = axes.bar(places, heights, 0.23, color=colour, edgecolor=BLACK, linewidth=0.5, hatch=hatch, label=label)
-        axes.bar_label(bars, [f"{height:.0f}" if height else "" for height in heights], fontsize=6, padding=1)
-    axes.axhline(100, color=GREY, linewidth=0.6, zorder=0)
-    axes.margins(y=0.15)
-    axes.set_ylabel("% of the baseline")
-    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, borderaxespad=0)
+    quantities: dict[str, Callable[[VariantSummary], float | None]] = {
+        "parameters": lambda one: one.parameters,
+        "FLOP": lambda one: one.flops,
+        "tokens a second": lambda one: one.tokens_per_second.mean,
+    }
+    known = {name: of for name, of in quantities.items() if all(of(one) for one in along)}
+    rows = [
+        {"at": label, "quantity": name, "share": 100 * (of(one) or 0.0) / (of(along[0]) or 1.0)}
+        for name, of in known.items()
+        for label, one in zip(labels, along, strict=False)
+    ]
+    looks = {name: palette.look(number) for number, name in enumerate(known)}
+    x = names("at", labels, axis={"labelAngle": 0 if len(labels) < 7 else -30, "title": None, "grid": False})
+    place = {"x": x, "xOffset": {"field": "quantity", "type": "nominal", "scale": {"domain": [*known]}}}
+    y = number("share", "% of the baseline") | {"scale": {"zero": True}}
+    return [
+        mark("bar", rows, {**place, "y": y, **by_look("quantity", looks, "color")}),
+        mark("text", rows, {**place, "y": y, "text": {"field": "share", "format": ".0f"}}, dy=-6, fontSize=9),
+        mark("rule", [{}], {"y": {"datum": 100}}, color=palette.grey, strokeWidth=0.8),
+    ]
 
 
-FIGURES: Mapping[str, Callable[[Findings], Figure]] = {"path": path}
+def _path(findings: Findings, palette: Palette) -> Spec:
+    assert findings.path is not None
+    return draw_path(findings.path, palette)
+
+
+FIGURES = {"path": _path}

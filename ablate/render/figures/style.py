@@ -1,60 +1,221 @@
-"""How figures look: for print, in Okabe and Ito's colours, with shapes that say the same as colours."""
+"""How figures look: colours for paper and for light and dark pages, shapes that say the same, and parts of their specs.
+
+A figure is a Vega-Lite specification, as plain data: https://vega.github.io/vega-lite/docs/. Text of users is only ever
+data or a title in it, which Vega-Lite does not interpret.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Set
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ablate.analysis.rows import SELECTED
 from ablate.stats.verdict import removal_word
+from ablate.store import StudyRecord
 
-BLACK, GREY, ORANGE, BLUE, GREEN, VERMILLION, PURPLE = (
-    "#000000", "#767676", "#E69F00", "#0072B2", "#009E73", "#D55E00", "#CC79A7",
-)  # fmt: skip
-LOOKS = {
-    "better": (BLUE, "^"),
-    "not needed": (GREEN, "o"),
-    "needed": (VERMILLION, "s"),
-    "undecided": (ORANGE, "D"),
-    "diverged": (PURPLE, "X"),
-    SELECTED: (BLACK, "v"),
+Spec = dict[str, Any]
+"""A Vega-Lite specification, or a part of one."""
+
+WIDTH = 672
+"""Pixels of a written figure: 7 inches, the text width of a page."""
+_CROSS = "M-1,-.6L-.6,-1L0,-.4L.6,-1L1,-.6L.4,0L1,.6L.6,1L0,.4L-.6,1L-1,.6L-.4,0Z"
+_LIGHT = ("#3f4ea4", "#94480e", "#257a62", "#9d5aa7", "#af6000", "#0e73e3", "#533d00")
+_DARK = ("#4791cb", "#ea7c33", "#0ebe81", "#f890b8", "#f2c342", "#a7d8ff", "#b8a2fd")
+_DASHES = ((1, 0), (6, 4), (2, 3), (6, 3, 2, 3), (10, 4), (10, 3, 2, 3))
+_MARKS = ("circle", "square", "diamond", "triangle-up", _CROSS, "cross", "triangle-down", "triangle-left", "stroke")
+_VERDICTS = {
+    "better": (("#0b2acb", "#7acfff"), "triangle-up"),
+    "not needed": (("#007a8c", "#0ebe81"), "circle"),
+    "needed": (("#8f2c00", "#ea7c33"), "square"),
+    "undecided": (("#8a6d00", "#f2c342"), "diamond"),
+    "diverged": (("#7a2f8f", "#d07ae0"), _CROSS),
+    SELECTED: (("#3c4148", "#7d8590"), "triangle-down"),
 }
-"""Verdict, or what stands in its place, to colour and marker; `worse` and `not worse` look as words on removals do."""
-
-STYLE: dict[Any, Any] = {
-    "font.size": 8.0,
-    "axes.titlesize": 8.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.6,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "legend.frameon": False,
-    "savefig.dpi": 200,
-    "svg.hashsalt": "ablate",
-    "pdf.fonttype": 42,
-    "axes.formatter.useoffset": False,
-    "text.parse_math": False,  # a `$` in a name is a dollar
-}
-WIDTH = 7.0
-"""Inches: the text width of a page."""
 
 
-def look_of(word: str) -> tuple[str, str]:
-    """Colour and marker of a verdict or of what stands in its place."""
-    return LOOKS[removal_word(word)]
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How something is drawn: colour as #rrggbb, lengths of strokes and gaps, Vega's name or the path of a mark."""
+
+    colour: str
+    dash: tuple[int, ...]
+    mark: str
 
 
-def legend_of(words: Set[str]) -> list[tuple[str, str, str]]:
-    """Label, colour and marker for each look that these words have."""
-    alike = {kept: [word for word in sorted(words) if removal_word(word) == kept] for kept in LOOKS}
-    return [(" or ".join(alike[kept]), *look) for kept, look in LOOKS.items() if alike[kept]]
+@dataclass(frozen=True, slots=True)
+class Palette:
+    """The colours of a figure.
+
+    One colour means one variant, chosen by its place in the study's design, with a dash and a mark. The colours are
+    near those of Okabe and Ito, each in a tone for light and one for dark pages. Their contrast to the page is at
+    least 4.5:1, and colour-blind people can distinguish them; `tests/dashboard/test_colours.py` measures both.
+
+    Attributes:
+        dark: Whether it is drawn on a dark page.
+        paper: The background; empty on a page, which has its own.
+    """
+
+    dark: bool = False
+    paper: str = ""
+
+    @property
+    def ink(self) -> str:
+        """The colour of text and lines."""
+        return "#d5dce5" if self.dark else "#33404f"
+
+    @property
+    def grey(self) -> str:
+        """The colour of less important marks."""
+        return "#8b97a8" if self.dark else "#667180"
+
+    @property
+    def faint(self) -> str:
+        """The colour of areas behind marks."""
+        return "#2a323d" if self.dark else "#e6e9ed"
+
+    def look(self, index: int) -> Look:
+        """The look with this number: seven colours, then the same with another dash; marks differ too."""
+        colours = _DARK if self.dark else _LIGHT
+        again, colour = divmod(index, len(colours))
+        return Look(colours[colour], _DASHES[again % len(_DASHES)], _MARKS[(index + 1) % len(_MARKS)])
+
+    def variants(self, record: StudyRecord) -> dict[str, Look]:
+        """Variant name to its look; the baseline's is black, or white on a dark page."""
+        others = [variant.name for variant in record.variants if variant.name != record.baseline]
+        looks = {record.baseline: Look("#e8edf3" if self.dark else "#1b2430", _DASHES[0], "circle")}
+        return looks | {name: self.look(index) for index, name in enumerate(others)}
+
+    def verdict(self, word: str) -> Look:
+        """The look of a verdict or of what stands in its place; `worse` looks as `needed`, a word on removals, does."""
+        colours, mark = _VERDICTS[removal_word(word)]
+        return Look(colours[self.dark], _DASHES[0], mark)
+
+    def verdicts(self, words: Iterable[str]) -> dict[str, Look]:
+        """The looks of these verdicts by their labels (`alike`), in the order of legends."""
+        labels = alike(words)
+        return {labels[word]: self.verdict(word) for kept in _VERDICTS for word in labels if removal_word(word) == kept}
 
 
-def verbatim(text: str) -> str:
-    """Text of a user's on one line, without control codes."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in " ".join(text.split()))
+def alike(words: Iterable[str]) -> dict[str, str]:
+    """Verdict to its label in a legend: `needed or worse` where both occur, which look the same."""
+    found = sorted(set(words))
+    return {word: " or ".join(one for one in found if removal_word(one) == removal_word(word)) for word in found}
+
+
+PAPER = Palette(paper="#ffffff")
+"""For files."""
+
+
+def themed(spec: Spec, palette: Palette) -> Spec:
+    """A figure with the fonts and colours of a palette."""
+    ink, size = palette.ink, 11
+    axis = {"labelColor": ink, "titleColor": ink, "domainColor": palette.grey, "tickColor": palette.grey,
+            "gridColor": palette.faint, "labelFontSize": size, "titleFontSize": size, "titleFontWeight": "normal",
+            "labelLimit": 400, "labelOverlap": True}  # fmt: skip
+    legend = {"labelColor": ink, "titleColor": ink, "labelFontSize": size, "labelLimit": 420, "symbolSize": 70,
+              "symbolOpacity": 1, "orient": "bottom", "title": None}  # fmt: skip
+    head = {"labelColor": ink, "titleColor": ink, "labelFontSize": size, "labelFontWeight": "bold"}
+    config = {
+        "font": "sans-serif", "lineBreak": "\n", "axis": axis, "legend": legend, "header": head,
+        "text": {"color": ink, "fontSize": size}, "rule": {"color": ink}, "view": {"stroke": None},
+        "title": {"color": ink, "fontSize": size}, "point": {"filled": True, "opacity": 1},
+        "axisY": {"titleLimit": 400}, "concat": {"spacing": 12}, "facet": {"spacing": 10},
+    }  # fmt: skip
+    schema = "https://vega.github.io/schema/vega-lite/v6.json"
+    return {"$schema": schema, "background": palette.paper or "transparent", "config": config, **_printable(spec)}
+
+
+def _printable(part: Any) -> Any:
+    """The same data with a replacement character for every control code in a text."""
+    if isinstance(part, str):
+        return part if part.isprintable() else "".join(map(_shown, part))
+    if isinstance(part, Mapping):
+        return {key: _printable(value) for key, value in part.items()}
+    return [*map(_printable, part)] if isinstance(part, list | tuple) else part
+
+
+def _shown(character: str) -> str:
+    return character if character.isprintable() or character == "\n" else "\N{REPLACEMENT CHARACTER}"
+
+
+def mark(kind: str, rows: Iterable[Mapping[str, Any]] | None, encoding: Spec, **look: Any) -> Spec:
+    """A layer: marks of one kind, one for each row (lines and areas: one through all rows of a series)."""
+    data = {} if rows is None else {"data": {"values": [*map(dict, rows)]}}
+    return {**data, "mark": {"type": kind, **look}, "encoding": encoding}
+
+
+def layers(parts: Iterable[Spec | None], height: float, **more: Any) -> Spec:
+    """Layers in one panel, as wide as a page."""
+    drawn = [part for part in parts if part is not None]
+    fit = {"type": "fit-x", "contains": "padding"}
+    return {"width": WIDTH, "height": height, "autosize": fit, "layer": drawn, **more}
+
+
+PANEL_NAME = 24
+"""Characters of a name on one line of the title of a panel."""
+
+
+def panels(parts: Iterable[Spec], rows: Sequence[Spec], columns: int = 4, height: float = 110) -> Spec:
+    """The same layers once for each `panel` of the rows, with the same axes; the title of a panel is its name."""
+    order = list(dict.fromkeys(str(row["panel"]) for row in rows))
+    columns = min(columns, len(order)) or 1
+    facet = {"field": "panel", "type": "nominal", "sort": order, "title": None, "header": {"labelPadding": 2}}
+    drawn = {"layer": [*parts], "width": (WIDTH - 60) / columns - 10, "height": height}
+    return {"data": {"values": [*rows]}, "facet": facet, "columns": columns, "spec": drawn}
+
+
+def number(field: str, title: str | None = None, **more: Any) -> Spec:
+    """A channel of numbers whose axis need not begin at zero; `more` may hold `domain`, `log`, `axis` and so on."""
+    scale: Spec = {"zero": False, "nice": "domain" not in more}
+    if (domain := more.pop("domain", None)) is not None:
+        scale["domain"] = [*domain]
+    if more.pop("log", False):
+        scale |= {"type": "log", "base": more.pop("base", 10)}
+        scale.pop("zero")
+    axis = {"tickCount": 8, **more.pop("axis", {})}
+    return {"field": field, "type": "quantitative", "title": title, "scale": scale, "axis": axis, **more}
+
+
+def names(field: str, order: Sequence[str], **more: Any) -> Spec:
+    """A channel of names, in this order from the top (or from the left)."""
+    axis = {"grid": False, "ticks": False, "domain": False, "title": None, "labelPadding": 8}
+    return {"field": field, "type": "nominal", "sort": None, "title": None, "scale": {"domain": [*order]}, "axis": axis,
+            **more}  # fmt: skip
+
+
+def by_look(field: str, looks: Mapping[str, Look], *channels: str, legend: bool = True) -> Spec:
+    """Channels (`color`, `shape`, `strokeDash`) that draw each name in its look, with one legend for all of them."""
+    of = {"color": lambda look: look.colour, "shape": lambda look: look.mark, "strokeDash": lambda look: [*look.dash]}
+    widest = max(map(len, looks), default=0)
+    shown = {"columns": max(1, min(4, 48 // (widest + 4)))} if legend else None
+    scales = {channel: {"domain": [*looks], "range": [*map(of[channel], looks.values())]} for channel in channels}
+    return {
+        channel: {"field": field, "type": "nominal", "scale": scale, "legend": shown, "title": None}
+        for channel, scale in scales.items()
+    }
+
+
+def margin_marks(margin: float, axis: str, edge: float | None = None, *, faint: str = "") -> list[Spec]:
+    """The line of no difference, the dashed margin with its name, and the area beyond it up to `edge`.
+
+    Args:
+        margin: With the sign of a worse difference.
+        axis: `x` or `y`, along which differences lie.
+        edge: The end of the axis on the worse side; None: no area.
+        faint: The colour of the area.
+    """
+    label: Spec = {"x": {"align": "left" if margin > 0 else "right", "baseline": "bottom", "y": 0, "dx": 3, "dy": -3},
+             "y": {"align": "left", "baseline": "bottom", "x": 3, "dy": -2}}[axis]  # fmt: skip
+    beyond = {axis: {"datum": margin}, f"{axis}2": {"datum": edge}}
+    named = {axis: {"datum": margin}, "text": {"field": "margin"}}
+    return [
+        *([] if edge is None else [mark("rect", [{}], beyond, color=faint)]),
+        mark("rule", [{}], {axis: {"datum": 0}}),
+        mark("rule", [{}], {axis: {"datum": margin}}, strokeDash=[4, 3]),
+        mark("text", [{"margin": f"margin {abs(margin):g}"}], named, **label),
+    ]
 
 
 def wrapped(text: str, width: int) -> str:
@@ -63,7 +224,7 @@ def wrapped(text: str, width: int) -> str:
     A part that is longer than a line is broken after its equals signs too.
     """
     lines = [""]
-    for part in re.split(r"(?<=[,:@])", verbatim(text)):
+    for part in re.split(r"(?<=[,:@])", " ".join(text.split())):
         for piece in re.split(r"(?<==)", part) if len(part) > width else [part]:
             if lines[-1] and len(lines[-1]) + len(piece) > width:
                 lines.append("")

@@ -21,6 +21,7 @@ from ablate.analysis.study import StudyReport
 from ablate.render.blocks import Items, Paragraph, Picture
 from ablate.render.document import document
 from ablate.render.figures import draw, pictures, save
+from ablate.render.figures.style import Palette
 from ablate.render.formats import Format, Place
 from ablate.render.formats.html import HEAD
 from ablate.render.formats.html import prose as html_prose
@@ -249,10 +250,7 @@ def _verdict(name: str, sentence: str, word: str) -> str:
 
 
 def _figure(picture: Picture, findings: Findings) -> str:
-    figure = draw(picture.name, findings)
-    for patch in (figure.patch, *(axes.patch for axes in figure.axes)):
-        patch.set_visible(False)  # the page shows through, also a dark one
-    svg = save(figure, "svg").decode()
+    svg = save(draw(picture.name, findings, Palette()), "svg").decode()  # the page shows through, also a dark one
     return (
         f'<figure class="plot"><img class="drawn" alt="{escape(picture.caption)}" src="{_data(svg)}">'
         f'<figcaption class="note">{prose(picture.caption)}</figcaption></figure>'

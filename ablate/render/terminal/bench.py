@@ -15,12 +15,12 @@ from rich.text import Text
 from ablate.analysis.numbers import scaled
 from ablate.analysis.text import plural
 from ablate.errors import AblateError
-from ablate.extras import require
+from ablate.render.figures import save
+from ablate.render.figures.style import PAPER, by_look, layers, mark, number, themed
 from ablate.timing.measure import Setting, Timing, growth, threads_used
 
 FIGURES = (".svg", ".png", ".pdf")
 """Endings of pictures that can be drawn."""
-_MARKERS = "os^Dv<>ph*XP"
 
 
 def parse_lengths(text: str) -> list[int]:
@@ -122,22 +122,19 @@ def draw_bench(rows: Sequence[Timing], file: Path) -> None:
     """Time a token against length, both logarithmic: flat is linear in L.
 
     Raises:
-        AblateError: matplotlib is not installed, or the file cannot be written.
+        AblateError: vl-convert-python is not installed, or the file cannot be written.
     """
-    require("figures", "a picture of the measurements", where=str(file))
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.add_subplot()
-    for index, name in enumerate(dict.fromkeys(row.block for row in rows)):
-        points = [(row.length, 1e6 / row.tokens) for row in rows if row.block == name and not row.why]
-        if points:
-            axes.plot(*zip(*points, strict=True), marker=_MARKERS[index % len(_MARKERS)], label=name)
-    axes.set(xscale="log", yscale="log", xlabel="tokens L", ylabel="µs a token, forward and backward")
-    axes.set_xscale("log", base=2)
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(frameon=False)
+    names = dict.fromkeys(row.block for row in rows)
+    points = [{"block": row.block, "tokens": row.length, "time": 1e6 / row.tokens} for row in rows if not row.why]
+    looks = {name: PAPER.look(index) for index, name in enumerate(names)}
+    channels = {
+        "x": number("tokens", "tokens L", log=True, base=2),
+        "y": number("time", "µs a token, forward and backward", log=True),
+    }
+    lines = mark("line", points, {**channels, **by_look("block", looks, "color", "strokeDash")})
+    marks = mark("point", points, {**channels, **by_look("block", looks, "color", "shape", "strokeDash")}, size=50)
+    drawn = save(themed(layers([lines, marks], 380), PAPER), file.suffix.lower().lstrip("."))
     try:
-        figure.savefig(file)
+        file.write_bytes(drawn)
     except OSError as error:
         raise AblateError(f"the picture cannot be written ({error.strerror})", where=str(file)) from error
