@@ -206,15 +206,17 @@ def margin_marks(margin: float, axis: str, edge: float | None = None, *, faint: 
         edge: The end of the axis on the worse side; None: no area.
         faint: The colour of the area.
     """
-    label: Spec = {"x": {"align": "left" if margin > 0 else "right", "baseline": "bottom", "y": 0, "dx": 3, "dy": -3},
-             "y": {"align": "left", "baseline": "bottom", "x": 3, "dy": -2}}[axis]  # fmt: skip
+    labels: dict[str, Spec] = {
+        "x": {"align": "left" if margin > 0 else "right", "baseline": "bottom", "y": 0, "dx": 3, "dy": -3},
+        "y": {"align": "left", "baseline": "bottom", "x": 3, "dy": -2},
+    }
     beyond = {axis: {"datum": margin}, f"{axis}2": {"datum": edge}}
     named = {axis: {"datum": margin}, "text": {"field": "margin"}}
     return [
         *([] if edge is None else [mark("rect", [{}], beyond, color=faint)]),
         mark("rule", [{}], {axis: {"datum": 0}}),
         mark("rule", [{}], {axis: {"datum": margin}}, strokeDash=[4, 3]),
-        mark("text", [{"margin": f"margin {abs(margin):g}"}], named, **label),
+        mark("text", [{"margin": f"margin {abs(margin):g}"}], named, **labels[axis]),
     ]
 
 
