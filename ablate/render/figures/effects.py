@@ -148,7 +148,7 @@ def draw_pairs(effects: StudyEffects, palette: Palette) -> Spec:
     domain = {"domain": [-most, 0, most], "range": [ends[0], middle, ends[1]], "type": "linear"}
     x = names("column", labels, axis={"orient": "bottom", "labelAngle": -35, "title": None, "grid": False})
     y = names("line", labels)
-    legend = {"title": _title(effects), "orient": "bottom", "gradientLength": 200, "titleLimit": 400}
+    legend = {"title": _title(effects).split("\n"), "orient": "bottom", "gradientLength": 200, "titleLimit": 400}
     colour = {"field": "change", "type": "quantitative", "scale": domain, "legend": legend}
     ink = {"condition": {"test": "datum.strong", "value": "#ffffff"}, "value": palette.ink}
     tip = [{"field": key, "title": key} for key in ("effect", "change")]

@@ -118,7 +118,7 @@ def themed(spec: Spec, palette: Palette) -> Spec:
               "symbolOpacity": 1, "orient": "bottom", "title": None}  # fmt: skip
     head = {"labelColor": ink, "titleColor": ink, "labelFontSize": size, "labelFontWeight": "bold"}
     config = {
-        "font": "sans-serif", "lineBreak": "\n", "axis": axis, "legend": legend, "header": head,
+        "aria": False, "font": "sans-serif", "lineBreak": "\n", "axis": axis, "legend": legend, "header": head,
         "text": {"color": ink, "fontSize": size}, "rule": {"color": ink}, "view": {"stroke": None},
         "title": {"color": ink, "fontSize": size}, "point": {"filled": True, "opacity": 1},
         "axisY": {"titleLimit": 400}, "concat": {"spacing": 12}, "facet": {"spacing": 10},
@@ -174,8 +174,8 @@ def number(field: str, title: str | None = None, **more: Any) -> Spec:
     if more.pop("log", False):
         scale |= {"type": "log", "base": more.pop("base", 10)}
         scale.pop("zero")
-    axis = {"tickCount": 8, **more.pop("axis", {})}
-    return {"field": field, "type": "quantitative", "title": title, "scale": scale, "axis": axis, **more}
+    axis, lines = {"tickCount": 8, **more.pop("axis", {})}, None if title is None else title.split("\n")
+    return {"field": field, "type": "quantitative", "title": lines, "scale": scale, "axis": axis, **more}
 
 
 def names(field: str, order: Sequence[str], **more: Any) -> Spec:
