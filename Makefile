@@ -67,8 +67,9 @@ types: .venv/ready
 docs: .venv/ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
+# What the first line of each shipped space names, for editors; a wheel that is built afterwards carries it.
 schema: .venv/ready
-	$(BIN)/python -m ablate.spec.schema > spaces/space.schema.json
+	$(BIN)/ablate schema > spaces/space.schema.json
 
 clean:
 	rm -rf .venv .venv-lowest .venv-newest build dist

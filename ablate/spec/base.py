@@ -32,7 +32,6 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
 
 from ablate.errors import PluginError
-from ablate.spec.described import descriptions
 
 EXACT = 2**53
 """Floats below this represent all integers exactly."""
@@ -57,7 +56,7 @@ class Spec(BaseModel):
 
     __slots__ = ("_form", "_graph", "_text")  # cached canonical form, structure and JSON; specs share nested specs
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     value_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields that affect only values, such as initial values and learning rates, but not the graph."""
@@ -77,14 +76,6 @@ class Spec(BaseModel):
                 errors = [*_unknown_keys(cls, value), *_booleans_for_numbers(cls, value)]
                 raise ValidationError.from_exception_data("spec", errors)
         return value
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        plain = handler(schema)
-        properties = handler.resolve_ref_schema(plain).get("properties", {})
-        for name, text in descriptions(cls).items():
-            properties[name].setdefault("description", text)
-        return plain
 
     def canonical(self) -> Any:
         """The canonical form: JSON without defaults, except `kind`. Equal for equal specs."""

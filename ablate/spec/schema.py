@@ -1,14 +1,12 @@
 """The JSON Schema of space files, for completion and validation in editors.
 
-`python -m ablate.spec.schema > spaces/space.schema.json` updates the schema of the shipped spaces. It covers the kinds,
-the named blocks and the paths that switches can set; rules on several values are checked by `ablate validate`.
+`ablate schema` prints it. It covers the kinds, the named blocks and the paths that switches can set; rules on several
+values are checked by `ablate validate`.
 """
 
 from __future__ import annotations
 
 import copy
-import json
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -204,8 +202,3 @@ def _collect(
 
 def _any_of(options: list[Any]) -> Any:
     return options[0] if len(options) == 1 else {"anyOf": options}
-
-
-if __name__ == "__main__":
-    text = json.dumps(space_schema(), indent=1, ensure_ascii=False)
-    sys.stdout.buffer.write(f"{text}\n".encode())

@@ -12,8 +12,8 @@ from cli_runs import Workplace
 from jsonschema import Draft7Validator
 
 from ablate.errors import SpaceError
-from ablate.spec.named import shipped_spaces
 from ablate.spec.reading import load_space
+from ablate.spec.schema import space_schema
 from ablate.store import (
     Environment,
     PlannedTrial,
@@ -183,7 +183,7 @@ def test_an_invalid_claim_is_reported_with_line_and_column(tmp_path: Path) -> No
 def test_the_json_schema_takes_the_claims_and_underlines_mistakes(tmp_path: Path) -> None:
     from ruamel.yaml import YAML
 
-    validator = Draft7Validator(json.loads((shipped_spaces() / "space.schema.json").read_text(encoding="utf-8")))
+    validator = Draft7Validator(space_schema())
     plain = YAML(typ="safe").load(SPACE.replace("SEEDS", "4"))
     assert list(validator.iter_errors(plain)) == []
     for key, value in (("expect", "bettr"), ("margn", 0.1), ("margin", "much")):

@@ -13,13 +13,13 @@ from plain_specs import SPACE
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 
-from ablate.spec.named import shipped_spaces
 from ablate.spec.reading import load_space
+from ablate.spec.schema import space_schema
 from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec
 from ablate.spec.texts import with_texts, without_texts
 
-VALIDATOR = Draft7Validator(json.loads((shipped_spaces() / "space.schema.json").read_text(encoding="utf-8")))
+VALIDATOR = Draft7Validator(space_schema())
 
 
 def told() -> dict[str, Any]:
