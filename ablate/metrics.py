@@ -1,7 +1,11 @@
-"""Names of metrics: the split that is measured, then what is measured, as in `val_loss` and `test_loss`."""
+"""Names of metrics and of costs.
+
+A metric is named by the split that is measured and by what is measured, as in `val_loss` and `test_loss`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, NamedTuple, Self
 
 Split = Literal["val", "test"]
@@ -35,3 +39,13 @@ class Metric(NamedTuple):
 
     def __str__(self) -> str:
         return self.name if self.split is None else f"{self.split}_{self.name}"
+
+
+Way = Literal["minimize", "maximize"]
+
+COUNTED: Mapping[str, Way] = {"parameters": "minimize", "flops": "minimize", "activation_bytes": "minimize"}
+"""Costs that follow from the spec: trainable parameters; arithmetic of training one trial; bytes that one sequence
+keeps for the backward pass."""
+TIMED: Mapping[str, Way] = {"seconds": "minimize", "tokens_per_second": "maximize"}
+"""Costs measured during training, without evaluation; they depend on the machine and its load."""
+COSTS: Mapping[str, Way] = {**COUNTED, **TIMED}

@@ -12,17 +12,14 @@ from ablate.errors import PluginError
 from ablate.locations import typed_path
 from ablate.render.formats import FORMATS
 from ablate.spec.base import Family, Kinded, Spec
+from ablate.spec.block import RESIDUALS
 from ablate.spec.code import specs_in
 from ablate.spec.design import DESIGNS
-from ablate.spec.initialiser import INITIALISERS
-from ablate.spec.mixer import MIXERS
-from ablate.spec.mlp import MLPS
-from ablate.spec.norm import NORMS
+from ablate.spec.layer import INITIALISERS, POSITIONS
 from ablate.spec.optimizer import OPTIMIZERS
-from ablate.spec.position import POSITIONS
-from ablate.spec.residual import RESIDUALS
 from ablate.spec.schedule import SCHEDULES
 from ablate.spec.source_code import ModuleCode, module_code, read_sources
+from ablate.spec.sublayers import MIXERS, MLPS, NORMS
 from ablate.spec.task import TASKS
 from ablate.tasks.sources import SOURCES
 from ablate.tasks.tokenizers import TOKENIZERS

@@ -21,7 +21,7 @@ from ablate.kinds.positions.rotary import RotarySpec
 from ablate.nn.pack.projection import DenseSpec, ProjectionSpec, ReparametrisedSpec
 from ablate.spec.block import BlockSpec, GainSpec
 from ablate.spec.model import ModelSpec
-from ablate.spec.norm import NormSpec
+from ablate.spec.sublayers import NormSpec
 from ablate.spec.training import TrainingSpec
 
 

@@ -61,6 +61,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "render": {
         *(
             "errors",
+            "metrics",
             "roles",
             "portable_names",
             "command_line",
@@ -77,6 +78,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "serving": {"errors", "extras", "launching", "store", "render.terminal.console"},
     "dashboard": {
         "errors",
+        "metrics",
         "launching",
         "streams",
         "portable_names",
@@ -167,8 +169,8 @@ LATE: dict[str, str] = {
 """Modules that may import others of ours inside a function, each with its reason."""
 
 MUTUAL = (
-    frozenset({"ablate.spec.layer", "ablate.spec.part", "ablate.spec.position", "ablate.spec.initialiser"}),
-    frozenset({"ablate.spec.block", "ablate.spec.residual"}),
+    frozenset({"ablate.spec.layer"}),
+    frozenset({"ablate.spec.block"}),
     frozenset({"ablate.spec.model", "ablate.spec.model_rules"}),
     frozenset({"ablate.spec.space", "ablate.spec.space_rules"}),
     frozenset(f"ablate.kinds.mixers.{name}" for name in ("attention", "attention_cost", "attention_module")),

@@ -20,7 +20,7 @@ from ablate.analysis.scaling import Scaling
 from ablate.analysis.study import StudyReport
 from ablate.analysis.text import listed, plural
 from ablate.analysis.warnings import StudyWarning, trust_lines
-from ablate.spec.budgets import BUDGET
+from ablate.spec.fairness import BUDGET
 
 GroupKey = Literal[
     "better", "can go", "as good", "must stay", "worse", "not known", "unproven", "running", "lost", "no answer"

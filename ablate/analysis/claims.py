@@ -25,8 +25,8 @@ from ablate.analysis.allowances import Allowances, read_allowances
 from ablate.analysis.results import Results
 from ablate.analysis.runs import VariantRuns, seed_schedule
 from ablate.analysis.text import plural
+from ablate.metrics import COSTS, COUNTED
 from ablate.spec.claims import ClaimSpec, ComparisonClaim, NumberClaim, OrderClaim, TrendClaim, position
-from ablate.spec.quantities import COSTS, COUNTED
 from ablate.stats import (
     Allowance,
     Bounds,

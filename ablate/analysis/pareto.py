@@ -18,7 +18,7 @@ from ablate.analysis.quantities import direction_of, values_of
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs, seed_schedule
 from ablate.analysis.scaling import at_own_length
 from ablate.errors import AblateError
-from ablate.spec.quantities import COSTS, COUNTED, TIMED
+from ablate.metrics import COSTS, COUNTED, TIMED
 from ablate.stats import Direction, Interval, SeedPlan, dominators, holm, mean_interval, summarise
 from ablate.stats.schedule import ERROR
 from ablate.store.records import StudyRecord
@@ -52,7 +52,7 @@ class Front:
     """The variants of a study, seen by some quantities.
 
     Attributes:
-        quantities: Names of metrics or figures of cost (`ablate.spec.quantities`), in the order asked for.
+        quantities: Names of metrics or figures of cost (`ablate.metrics`), in the order asked for.
         directions: Which way each is better.
         points: The variants that have all quantities and no diverged or pruned seed, sorted by the first quantity,
             best first.

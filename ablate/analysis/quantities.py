@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from ablate.analysis.runs import VariantRuns
-from ablate.spec.quantities import COSTS, TIMED
+from ablate.metrics import COSTS, TIMED
 from ablate.stats import Direction
 from ablate.store.records import StudyRecord, TrialRecord, VariantRecord
 

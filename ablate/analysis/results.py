@@ -12,7 +12,7 @@ from ablate.analysis.judging import awaited_seeds
 from ablate.analysis.quantities import values_of
 from ablate.analysis.runs import VariantRuns, pairs_windows
 from ablate.analysis.speed import UNTIMED
-from ablate.spec.quantities import COSTS, TIMED
+from ablate.metrics import COSTS, TIMED
 from ablate.stats import Allowance, Direction, SeedPlan
 from ablate.store.records import StudyRecord, VariantRecord
 

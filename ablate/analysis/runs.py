@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ablate.analysis.speed import rates_of
-from ablate.spec.start import stage_identity
+from ablate.spec.code import stage_identity
 from ablate.stats import SeedPlan, seeds_declared
 from ablate.store.records import (
     WINDOWS,

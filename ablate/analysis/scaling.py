@@ -16,8 +16,8 @@ from ablate.analysis.fairness import read_tuning
 from ablate.analysis.judging import judge_trials, missing_seeds
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs, seed_schedule
 from ablate.analysis.text import listed, shortened
-from ablate.spec.budgets import BUDGET, at_budget
 from ablate.spec.design import BASELINE
+from ablate.spec.fairness import BUDGET, at_budget
 from ablate.stats import PairedDifference, Verdict, over_looks, paired_difference, summarise
 from ablate.stats.schedule import ERROR
 from ablate.stats.trend import bends, slopes, steps

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ablate.spec.budgets import STEPS
-from ablate.spec.fairness import MatchSpec
+from ablate.spec.fairness import STEPS, MatchSpec
 from ablate.spec.paths import full_path, value_at
 from ablate.store.records import StudyRecord, VariantRecord
 

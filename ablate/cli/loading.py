@@ -34,7 +34,7 @@ def load_space(file: str, plugins: list[str] | None, data: str | None = None) ->
 def load_stored(study: str, store: str, plugins: list[str] | None) -> SpaceSpec:
     """The space that a store keeps of a study, with the plugins it needs."""
     load_plugins(plugins)
-    from ablate.spec.continued import stored_space
+    from ablate.spec.reading import stored_space
     from ablate.store import open_store
 
     with open_store(store, create=False) as opened:
@@ -57,7 +57,7 @@ def load_asked(
         SpaceError: The space is not valid, or a stored study is asked for with other data.
     """
     from ablate.errors import SpaceError
-    from ablate.spec.continued import with_design, with_seeds
+    from ablate.spec.reading import with_design, with_seeds
 
     if stored and data is not None:
         raise SpaceError(

@@ -16,9 +16,8 @@ from ablate.contracts.contract import Contract, Finding, by_name, round_trips_th
 from ablate.contracts.modules import TOLERANCE, VOCABULARY, ModuleRules, gap, given_shared, is_taken, noise
 from ablate.nn.model.block import build_part
 from ablate.nn.pack import State, step
-from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MIXERS, MixerSpec
-from ablate.spec.position import POSITIONS, PositionSpec
+from ablate.spec.layer import POSITIONS, LayerContext, PositionSpec
+from ablate.spec.sublayers import MIXERS, MixerSpec
 
 _SAME_SPREAD = 0.1
 """Share by which the standard deviations of two draws of a matrix may differ and count as those of one distribution."""

@@ -17,11 +17,8 @@ from ablate.analysis.text import plural
 from ablate.nn.pack import State, Stepping, initialise
 from ablate.nn.pack.initial import stream
 from ablate.spec.base import Kinded
-from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
-from ablate.spec.mlp import MLPSpec
-from ablate.spec.part import PartSpec
-from ablate.spec.position import PositionSpec
+from ablate.spec.layer import LayerContext, PartSpec, PositionSpec
+from ablate.spec.sublayers import MixerSpec, MLPSpec
 
 SpecT = TypeVar("SpecT", bound=Kinded)
 

@@ -29,12 +29,9 @@ from ablate.contracts.modules import (
 from ablate.nn.model.block import build_part
 from ablate.nn.pack import Residual, Sublayer
 from ablate.nn.pack.initial import stream
-from ablate.spec.initialiser import INITIALISERS, InitialiserSpec, Role
-from ablate.spec.layer import LayerContext
-from ablate.spec.mlp import MLPS, MLPSpec
-from ablate.spec.norm import NORMS, NormSpec
-from ablate.spec.position import POSITIONS, PositionSpec
-from ablate.spec.residual import RESIDUALS, ResidualSpec
+from ablate.spec.block import RESIDUALS, ResidualSpec
+from ablate.spec.layer import INITIALISERS, POSITIONS, InitialiserSpec, LayerContext, PositionSpec, Role
+from ablate.spec.sublayers import MLPS, NORMS, MLPSpec, NormSpec
 
 _LARGE = 1e12
 _OUTPUTS = 11

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ablate.designs.base import Design, Point, Proposal
 from ablate.roles import TrialRole
-from ablate.spec.budgets import STEPS, at_budget
+from ablate.spec.fairness import STEPS, at_budget
 
 
 class BudgetedDesign(Design):

@@ -11,7 +11,7 @@ from pydantic import Field
 from ablate.designs.base import BASELINE, Design, DesignContext, DesignSpec, Point
 from ablate.designs.fixed import FixedDesign
 from ablate.errors import SpaceError
-from ablate.spec.population import ExchangeSpec
+from ablate.spec.training import ExchangeSpec
 
 
 class PopulationDesignSpec(DesignSpec, ExchangeSpec):

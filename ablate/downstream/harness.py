@@ -22,8 +22,7 @@ import torch
 from ablate.downstream.scoring import Scored
 from ablate.errors import AblateError, DataError
 from ablate.extras import require
-from ablate.spec.downstream import metric_name
-from ablate.spec.task import Codec
+from ablate.spec.task import Codec, metric_name
 
 _RESAMPLES = 100
 """Bootstrap resamples of `lm-eval`, for the error of a metric that has no formula for it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ablate.spec.population import PopulationSpec
+from ablate.spec.training import PopulationSpec
 from ablate.store.records import WorkerRecord
 from ablate.training.events import Event
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ablate.errors import DataError, SpaceError
-from ablate.spec.start import stage_identity
+from ablate.spec.code import stage_identity
 from ablate.spec.task import DataShape
 from ablate.spec.variant import VariantSpec
 from ablate.tasks.base import Task

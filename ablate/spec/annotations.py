@@ -2,7 +2,7 @@
 
 `OneOf` (any member of a family), `ShortFor` (a bare value as short form of a mapping), `ByForm` (a bare value or a
 mapping), `Number` (integer or float), `Spelling` (the form of a name). `default_kind` is the default of a field that
-holds a kind.
+holds a kind. `without_settings` is for the kinds `none`, which have no settings.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, SchemaValidator, core_schema
 
-from ablate.spec.base import EXACT, Kinded, Spec
+from ablate.spec.base import EXACT, Kinded, Spec, refusal
 
 
 class OneOf:
@@ -151,3 +151,27 @@ STUDY_NAME = Spelling(
     "a name is letters (a-z, A-Z), digits, `.`, `_` and `-`, starts with a letter or digit, and is at most 100 long",
 )
 """Name of a space and of its study."""
+
+
+def without_settings(value: Any, name: str, stored: Mapping[str, Any]) -> Any:
+    """Remove settings with default values from the data of a kind `none`; earlier versions stored them.
+
+    Args:
+        value: The data to validate.
+        name: Name of the slot, for the message.
+        stored: The settings with their defaults.
+
+    Raises:
+        ValidationError: A setting is not at its default. Equal blocks would have different hashes.
+    """
+    if not isinstance(value, Mapping):
+        return value
+    for setting, default in stored.items():
+        if setting in value and value[setting] != default:
+            raise refusal(
+                (setting,),
+                value[setting],
+                f"kind `none` has no `{setting}`",
+                f"Write `{name}: none` without settings.",
+            )
+    return {key: item for key, item in value.items() if key not in stored}

@@ -1,4 +1,4 @@
-"""`BlockSpec`: a Transformer block and everything in it that can be switched.
+"""`BlockSpec`: a Transformer block and everything in it that can be switched; `ResidualSpec`: how its parts are joined.
 
 Symbols of "Simplifying Transformer Blocks" (arXiv:2311.01906): alpha are gains of skips, beta gains of branches.
 """
@@ -6,20 +6,60 @@ Symbols of "Simplifying Transformer Blocks" (arXiv:2311.01906): alpha are gains 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from ablate.spec.annotations import ShortFor, default_kind
-from ablate.spec.base import Spec, refusal
-from ablate.spec.initialiser import Initialiser, InitialiserSpec
-from ablate.spec.mixer import Mixer
-from ablate.spec.mlp import MLP, MLPSpec
-from ablate.spec.norm import Norm, NormSpec
-from ablate.spec.part import PartSpec, Sublayer
-from ablate.spec.position import Position
-from ablate.spec.residual import Residual, ResidualSpec
+from ablate.spec.annotations import OneOf, ShortFor, default_kind
+from ablate.spec.base import Family, Spec, refusal
+from ablate.spec.cost import Cost
+from ablate.spec.layer import Initialiser, InitialiserSpec, PartSpec, Position, Sublayer
+from ablate.spec.sublayers import MLP, Mixer, MLPSpec, Norm, NormSpec
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from ablate.spec.layer import LayerContext
+
+RESIDUALS = Family("residual", package="ablate.kinds.residuals", entry_points="ablate.residuals")
+
+
+class ResidualSpec(PartSpec):
+    """How the sub-layers of a layer read and write the residual stream.
+
+    A final subclass adds `kind`, its fields, `build` and `cost`.
+    """
+
+    family = RESIDUALS
+    default_kind = "plain"
+
+    def stream_sizes(self, context: LayerContext) -> tuple[int, ...]:
+        """Sizes of the stream after the token axis: (D,), unless a kind has several streams."""
+        return (context.width,)
+
+    def check_block(self, block: BlockSpec) -> None:
+        """Refuse a block that this kind does not support, such as one whose skips it replaces.
+
+        Raises:
+            ValidationError: From `refusal`, with the path inside the block.
+        """
+
+    @abstractmethod
+    def build(self, context: LayerContext) -> nn.Module:
+        """Build the module of one layer, an `ablate.nn.pack.Residual`."""
+
+    @abstractmethod
+    def cost(self, context: LayerContext, length: int, joins: int) -> Cost:
+        """Cost of one layer over one sequence of `length` tokens, with `joins` sums of a skip and a branch."""
+
+    def label(self) -> str:
+        """Label at the start of the block in drawings; empty by default."""
+        return ""
+
+
+Residual = Annotated[ResidualSpec, OneOf]
 
 
 class GainSpec(Spec):

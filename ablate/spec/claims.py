@@ -23,10 +23,10 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from ablate.metrics import COSTS, COUNTED
 from ablate.spec.annotations import Spelling
 from ablate.spec.base import Spec, below, refusal
-from ablate.spec.budgets import BUDGET
-from ablate.spec.quantities import COSTS, COUNTED
+from ablate.spec.fairness import BUDGET
 
 Points = Mapping[str, Mapping[str, str]]
 """Settings of each variant that the design trains, by name."""

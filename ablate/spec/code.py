@@ -196,3 +196,8 @@ def _homes(kind: type[Spec]) -> dict[str, type]:
             for home in (member.__module__, *made):
                 homes.setdefault(home, member)
     return homes
+
+
+def stage_identity(variant_hash: str, data_fingerprint: str) -> str:
+    """The identity of a stage: that of the variant that is trained before another, and of its data."""
+    return content_hash({"variant": variant_hash, "data": data_fingerprint})

@@ -1,12 +1,280 @@
-"""`LayerContext`: facts about the model that the parts of a layer (mixer, MLP, norms, residual) are built from."""
+"""What layers are built from: `LayerContext`, and the base classes of their parts, of positions and of initialisers.
+
+The kinds are in `ablate/kinds/`, one file each.
+"""
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from ablate.spec.initialiser import Initial, InitialiserSpec, Role
-from ablate.spec.part import EMBEDDING, SharedTensor, Sublayer
-from ablate.spec.position import PositionSpec
+from ablate.spec.annotations import OneOf
+from ablate.spec.base import Family, Kinded
+from ablate.spec.cost import Cost
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor, nn
+
+ParameterRole = Literal["matrix", "embedding", "head", "gain"]
+"""The role of a parameter. `matrix`: a weight matrix of a hidden layer, or a stack of them. `embedding`: the table of
+tokens or learned positions. `head`: a matrix between the last block and the outputs; a head tied to the embedding is
+`embedding`. `gain`: everything else, such as gains, norms, biases and the filters of depthwise convolutions."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterInfo:
+    """Facts about a parameter for optimizers.
+
+    Attributes:
+        name: Qualified name, as in `model.named_parameters()`.
+        shape: Shape for one member, without the pack axis.
+        role: ParameterRole in the model.
+        decays: Whether weight decay applies: to matrices, embeddings and filters, but not to gains, norms and biases.
+        layer: Index of its block, from 0; None outside the blocks.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    role: ParameterRole
+    decays: bool
+    layer: int | None = None
+
+
+Sublayer = Literal["mixer", "mlp"]
+"""A part of a block that joins the stream."""
+EMBEDDING = -1
+"""The layer index of the input of the first layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedTensor:
+    """A tensor [K, B, T, *sizes] that one layer publishes and later layers read.
+
+    The model itself publishes `stream`: the output of each layer, and at `EMBEDDING` the input of the first layer. A
+    decoder also publishes `tokens` at `EMBEDDING`: the token ids [K, B, T], whole numbers.
+
+    Attributes:
+        name: Name of the tensor.
+        layer: Index of the layer that publishes it.
+        sizes: Sizes of its axes after the token axis.
+    """
+
+    name: str
+    layer: int
+    sizes: tuple[int, ...]
+
+
+class PartSpec(Kinded):
+    """A part of a layer with a module. It may read tensors of earlier layers and publish tensors for later ones.
+
+    A part that reads is called with `shared`, the tensors in the order of `reads`: `forward(..., shared=(a, b))`, and
+    `step(..., shared=(a, b))` if it has a `step`. A part that publishes returns its tensors, in the order of
+    `publishes`, as a tuple after its result: `return y, (a, b)`; a step returns `y, state, (a, b)`. In cached decoding
+    a shared tensor holds only the current token, [K, B, 1, *sizes].
+    """
+
+    source: ClassVar[str]
+    """Paper and equation."""
+    pack_aware: ClassVar[bool] = True
+    """Whether its module handles the pack axis K. False: it is written for [B, T, D], wrapped, and never packed."""
+    differs_by_layer: ClassVar[bool] = False
+    """Whether its cost depends on the index of its layer, as that of a part that shares may."""
+    must_be_read: ClassVar[bool] = False
+    """Whether a layer whose tensors no later layer reads is refused, because its setting would have no effect."""
+
+    @property
+    def shares(self) -> bool:
+        """Whether it reads or publishes tensors in some layer; unless a kind says otherwise, if it has a method for it.
+
+        What a part costs may depend on its layer only if it shares.
+        """
+        return type(self).reads is not PartSpec.reads or type(self).publishes is not PartSpec.publishes
+
+    @classmethod
+    def facts(cls) -> dict[str, str | bool]:
+        """The source."""
+        return {"source": cls.source}
+
+    def check(self, context: LayerContext) -> None:
+        """Refuse a context that this part does not support.
+
+        Raises:
+            ValidationError: From `refusal`, with the path inside this spec.
+        """
+
+    def starts_at_zero(self, initialiser: InitialiserSpec) -> bool:
+        """Whether everything that it gives is 0 before the first step.
+
+        Args:
+            initialiser: How its maps start.
+        """
+        return False
+
+    def reads(self, context: LayerContext) -> tuple[SharedTensor, ...]:
+        """The tensors of earlier layers that it reads in the layer `context.layer`."""
+        return ()
+
+    def publishes(self, context: LayerContext) -> tuple[SharedTensor, ...]:
+        """The tensors that it publishes for later layers; see `LayerContext.shared`."""
+        return ()
+
+
+POSITIONS = Family("position", package="ablate.kinds.positions", entry_points="ablate.positions")
+
+Applied = Literal["embedding", "query_key", "logits", "nowhere"]
+"""Where positions are applied: `embedding` (added to the token embedding), `query_key` (transform queries and keys of a
+mixer), `logits` (added to the logits of a mixer), `nowhere`."""
+
+
+class PositionSpec(Kinded):
+    """A kind of position. A final subclass adds `kind`, its fields, `build` and `cost`."""
+
+    family = POSITIONS
+    default_kind = "learned"
+    source: ClassVar[str]
+    """Paper and equation."""
+    applied: ClassVar[Applied]
+    """Where they are applied."""
+    factor_path: ClassVar[tuple[str, ...]] = ()
+    """Path of the setting that `factor_of_logits` follows."""
+
+    @classmethod
+    def facts(cls) -> dict[str, str | bool]:
+        """The source."""
+        return {"source": cls.source}
+
+    @property
+    def in_layers(self) -> bool:
+        """Whether layers apply them instead of the embedding."""
+        return self.applied in ("query_key", "logits")
+
+    @property
+    def one_for_all_layers(self) -> bool:
+        """Whether all layers of a stack apply them by one module; its parameters count once."""
+        return False
+
+    @property
+    def factor_of_logits(self) -> float:
+        """The factor by which these positions multiply all logits of softmax attention."""
+        return 1.0
+
+    def check(self, context: LayerContext) -> None:
+        """Refuse a context that these positions do not support.
+
+        Raises:
+            ValidationError: From `refusal`, with the path inside this spec.
+        """
+
+    @abstractmethod
+    def build(self, context: LayerContext) -> nn.Module:
+        """Build the module. Its `forward` depends on `applied`; `first` is the position of the first token.
+
+        `embedding`: `forward(x, first=0)` maps [K, B, T, D] to the same. `query_key`: `forward(x, first=0)` maps
+        queries or keys [K, B, H, T, d_h] to the same. `logits`: `forward(q, length, first=0)` returns the bias for the
+        logits of queries q [K, B, H, T, d_h] and keys at the positions 0 to `length` - 1, broadcastable to [K, B, H, T,
+        length].
+        """
+
+    @abstractmethod
+    def cost(self, context: LayerContext, length: int, *, key_heads: int = 0, pairs: int = 0) -> Cost:
+        """Cost of the forward pass over one sequence.
+
+        Args:
+            context: Where they are applied; `embedding` positions have rows for `context.context` tokens.
+            length: Number of tokens.
+            key_heads: Number of heads of keys, for `query_key`; queries have `context.heads`.
+            pairs: Number of logits of each head, for `logits`.
+        """
+
+
+Position = Annotated[PositionSpec, OneOf]
+
+
+Initial = Callable[["Tensor", "Generator"], "Tensor"]
+"""Fills the values [...] of one member in place and returns them."""
+INITIALISERS = Family("initialiser", package="ablate.kinds.initialisers", entry_points="ablate.initialisers")
+
+Role = Literal["embedding", "hidden", "output", "head"]
+"""The role of a weight: `embedding` (of tokens or positions), `hidden` (inside a branch of a block), `output` (the last
+layer of a branch, whose result is added to the residual stream), `head` (from the stream to the logits)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RateScaling:
+    """Factors of the options of an optimizer for one parameter.
+
+    Attributes:
+        lr: The rate.
+        weight_decay: The decay.
+        eps: What is added to the root of the second moment.
+    """
+
+    lr: float = 1.0
+    weight_decay: float = 1.0
+    eps: float = 1.0
+
+
+def zeros(values: Tensor, generator: Generator) -> Tensor:
+    """All 0."""
+    return values.zero_()
+
+
+class InitialiserSpec(Kinded):
+    """A rule for initial weights. A final subclass adds `kind`, its fields and `initial`."""
+
+    family = INITIALISERS
+    default_kind = "normal"
+    source: ClassVar[str]
+    """Paper and equation."""
+    scales_rates: ClassVar[bool] = False
+    """Whether it is a parametrisation that scales the rates of an optimizer whose steps are as long as Adam's."""
+
+    @property
+    def zero_outputs(self) -> bool:
+        """Whether the maps that write to the residual stream start at 0."""
+        return False
+
+    @classmethod
+    def facts(cls) -> dict[str, str | bool]:
+        """The source."""
+        return {"source": cls.source}
+
+    @abstractmethod
+    def initial(self, role: Role, inputs: int, outputs: int, context: LayerContext) -> Initial:
+        """The function that initialises a weight [inputs, outputs] of one member.
+
+        Args:
+            role: Role of the weight.
+            inputs: Its fan-in; for an embedding the number of rows.
+            outputs: Its fan-out.
+            context: Its layer; `context.init_std` is the standard deviation of the model.
+        """
+
+    def initial_bias(self, inputs: int) -> Initial:
+        """The function that initialises the bias of a map with `inputs` inputs: 0 unless a kind says otherwise."""
+        return zeros
+
+    def scaling(self, parameter: ParameterInfo, context: LayerContext) -> RateScaling:
+        """Factors of the optimizer's options for a parameter; 1 by default.
+
+        Args:
+            parameter: The parameter.
+            context: The model around it; its layer is ignored.
+        """
+        return RateScaling()
+
+    def branch_scale(self, context: LayerContext) -> float:
+        """The factor of the output of each sub-layer."""
+        return 1.0
+
+    def logit_scale(self, context: LayerContext) -> float:
+        """The factor of the logits of tokens."""
+        return 1.0
+
+
+Initialiser = Annotated[InitialiserSpec, OneOf]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ from pydantic import ValidationError
 
 from ablate.errors import SpaceError
 from ablate.spec.block import BlockSpec
-from ablate.spec.mixer import MIXERS
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import NamedModel, block_names, is_model_file, model_names, named_block, named_model
 from ablate.spec.sentences import describe
+from ablate.spec.sublayers import MIXERS
 
 
 @dataclass(frozen=True, slots=True)

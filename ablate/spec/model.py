@@ -5,58 +5,36 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, ModelWrapValidatorHandler, ValidationError, ValidationInfo, model_validator
 
 from ablate.spec.annotations import default_kind
 from ablate.spec.base import Spec, below, cached_structure, refusal
 from ablate.spec.block import BlockSpec
-from ablate.spec.embedding import BigramSpec, HeadTransformSpec, MultiTokenSpec, SmearSpec
-from ablate.spec.initialiser import Initialiser, InitialiserSpec, RateScaling
-from ablate.spec.layer import LayerContext
-from ablate.spec.loop import LoopSpec
-from ablate.spec.mixer import Mixer
-from ablate.spec.model_layers import LayerPlace, Layers, layers_of
+from ablate.spec.layer import (
+    Initialiser,
+    InitialiserSpec,
+    LayerContext,
+    ParameterInfo,
+    PartSpec,
+    Position,
+    PositionSpec,
+    RateScaling,
+)
+from ablate.spec.model_fields import LayerPlace, Layers, layers_of
+from ablate.spec.model_parts import (
+    BigramSpec,
+    CrossSpec,
+    HeadSpec,
+    HeadTransformSpec,
+    LoopSpec,
+    MultiTokenSpec,
+    SmearSpec,
+)
 from ablate.spec.model_rules import check_model
 from ablate.spec.named import expand_block, expand_model
-from ablate.spec.norm import Norm, NormSpec
-from ablate.spec.parameter import ParameterInfo
-from ablate.spec.part import PartSpec
-from ablate.spec.position import Position, PositionSpec
-
-
-class HeadSpec(Spec):
-    """What an encoder's tokens become: one vector (pooling), then a small MLP to the classes."""
-
-    pooling: Literal["cls", "mean", "first"] = "cls"
-    """`cls`: a learnt token before the first, to which no position is added; `mean`: over the real tokens; `first`: the
-    first real token (what Long Range Arena's dual encoder reads)."""
-    start: Literal["zero", "normal"] = "zero"
-    """How the token of `cls` starts: at 0 (Long Range Arena's code), or as the model's initialiser says for embeddings
-    (BERT)."""
-    hidden: tuple[Annotated[int, Field(ge=1)], ...] = ()
-    """Widths of hidden layers between the pooled vector and the classes."""
-    activation: Literal["relu", "gelu", "silu"] = "gelu"
-    """Nonlinearity of the hidden layers."""
-    features: Literal["pair", "interaction"] = "pair"
-    """Of a dual encoder: `pair` gives [a, b] to the classifier, `interaction` [a, b, a∘b, a-b]."""
-
-    @model_validator(mode="after")
-    def _has_a_token_to_start(self) -> Self:
-        if self.start != "zero" and self.pooling != "cls":
-            rule = "only `pooling: cls` has a token of its own to start"
-            raise refusal(("start",), self.start, rule, "Leave `start` out, or set `pooling: cls`.")
-        return self
-
-
-class CrossSpec(Spec):
-    """The decoder of an encoder-decoder: its depth, and the attention that reads the encoder's output."""
-
-    depth: int = Field(ge=1, le=1000)
-    """Number of decoder blocks."""
-    mixer: Mixer
-    """The mixer that reads keys and values from the encoder's output."""
+from ablate.spec.sublayers import Norm, NormSpec
 
 
 class ModelSpec(Spec):

@@ -13,9 +13,9 @@ from pydantic import ValidationError
 
 from ablate.spec.base import below, refusal
 from ablate.spec.block import BlockSpec
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.layer import PositionSpec
 from ablate.spec.paths import lay_over, leaves, overlaps
-from ablate.spec.position import PositionSpec
+from ablate.spec.sublayers import MixerSpec
 
 _SELECTOR = re.compile(r"first|last|(?P<low>\d+)(?:-(?P<high>\d+))?")
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from ablate.spec.base import largest_divisor, refusal
-from ablate.spec.block import BlockSpec, GainsSpec, SkipsSpec
-from ablate.spec.model_layers import LayerPlace, Layers
-from ablate.spec.part import EMBEDDING, PartSpec, SharedTensor
-from ablate.spec.residual import ResidualSpec
+from ablate.spec.block import BlockSpec, GainsSpec, ResidualSpec, SkipsSpec
+from ablate.spec.layer import EMBEDDING, PartSpec, SharedTensor
+from ablate.spec.model_fields import LayerPlace, Layers
 
 if TYPE_CHECKING:
     from ablate.spec.model import ModelSpec

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from ablate.spec.base import Family, Kinded, Spec
-from ablate.spec.parameter import ParameterInfo
+from ablate.spec.layer import ParameterInfo
 
 if TYPE_CHECKING:
     import torch

@@ -24,10 +24,10 @@ from pydantic_core import PydanticCustomError
 from ablate.errors import SpaceError
 from ablate.spec.annotations import STUDY_NAME, ShortFor, Spelling
 from ablate.spec.base import Spec, refusal
-from ablate.spec.budgets import BudgetsField
 from ablate.spec.claims import ClaimField
 from ablate.spec.design import DesignContext, DesignField, Point, PointCost
 from ablate.spec.fairness import (
+    BudgetsField,
     MatchSpec,
     TunedValues,
     TuneSpec,
@@ -38,9 +38,8 @@ from ablate.spec.named import expand_setting
 from ablate.spec.paths import PathError, assign, full_path, overlaps
 from ablate.spec.resources import ResourcesSpec
 from ablate.spec.sentences import describe
-from ablate.spec.space_rules import check_settings, check_space
+from ablate.spec.space_rules import check_settings, check_space, check_texts
 from ablate.spec.task import TaskField
-from ablate.spec.text_rules import check_texts
 from ablate.spec.texts import WORDS, Place, with_texts, without_texts
 from ablate.spec.training import TrainingSpec
 from ablate.spec.variant import VariantSpec
@@ -334,6 +333,20 @@ class SpaceSpec(Spec):
         except ValidationError as error:
             return error
         return None
+
+    def warnings(self) -> Iterator[str]:
+        """Settings that are valid and probably not intended: one or two sentences each, with the key and a remedy."""
+        if self.design.seeds == 1 and self.training.steps:
+            yield (
+                "`design.seeds`: with one seed the noise is unknown, so every verdict will be `undecided`. "
+                "Set `seeds: 3` or more."
+            )
+        objective = self.objective
+        if objective.direction == "maximize" and objective.metric.endswith(("loss", "perplexity")):
+            yield (
+                f"`objective.direction`: smaller values of `{objective.metric}` are better, but it is maximised "
+                "here. Set `direction: minimize`."
+            )
 
     def points(self) -> dict[str, Point]:
         """The points of the design that are known before results, by name."""

@@ -1,19 +1,116 @@
-"""`TrainingSpec`: how long and how a trial is trained."""
+"""`TrainingSpec`: how a trial is trained; the weights that it starts from, and its population."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from ablate.spec.annotations import OneOf, ShortFor, default_kind
 from ablate.spec.average import Average
 from ablate.spec.base import Spec, below, largest_divisor, refusal
 from ablate.spec.growth import Growth, Phase, runs
+from ablate.spec.named import expand_setting
 from ablate.spec.optimizer import OptimizerSpec
-from ablate.spec.population import PopulationSpec
 from ablate.spec.schedule import ScheduleSpec
-from ablate.spec.start import InitFromSpec
+
+_MUTABLE_PATHS = ("training.optimizer.", "training.schedule.")
+
+Positive = Annotated[float, Field(gt=0)]
+
+
+class ExchangeSpec(Spec):
+    """Population based training (arXiv:1711.09846): at intervals the worst members copy weights, optimizer state and
+    values of the best ones, and continue with perturbed values."""
+
+    size: int = Field(default=8, ge=2, le=1000)
+    """Number of members."""
+    every: int = Field(ge=1)
+    """Steps between exchanges."""
+    ranges: dict[str, tuple[Positive, Positive]] = Field(min_length=1)
+    """Lower and upper bounds of paths below `training.optimizer` or `training.schedule`. Values are sampled uniformly
+    on a logarithmic scale, and perturbed by a fifth up or down."""
+    share: float = Field(default=0.25, gt=0, le=0.5)
+    """Share of members that copy from the same share of best members."""
+    redraw: float = Field(default=0.25, ge=0, le=1)
+    """Probability that a copied value is resampled instead of perturbed."""
+
+    @model_validator(mode="after")
+    def _can_exchange(self) -> Self:
+        for path, (low, high) in self.ranges.items():
+            if not path.startswith(_MUTABLE_PATHS):
+                rule = "only paths below `training.optimizer` or `training.schedule` can change during training"
+                raise refusal(("ranges", path), [low, high], rule, "Search over other paths with `kind: search`.")
+            if not low < high:
+                raise refusal(
+                    ("ranges", path), [low, high], "a range must be ascending", f"Write `[{high:g}, {low:g}]`."
+                )
+        return self
+
+    def clipped(self, path: str, value: float) -> float:
+        """A value clipped to its range and rounded to six digits."""
+        low, high = self.ranges[path]
+        return float(f"{min(max(value, low), high):.6g}")
+
+
+class PopulationSpec(ExchangeSpec):
+    """The population of a trial and its member number, set by the design."""
+
+    member: int = Field(ge=0)
+    """Number of this member."""
+    draws: int = Field(default=0, ge=0)
+    """Random seed of the initial values of members."""
+
+
+class InitFromSpec(Spec):
+    """The weights of a trained model, and how they are given to this one. A bare text is the `source`.
+
+    A trial is known by the content of its source: a file that moves gives the same trial, one that changes another.
+    """
+
+    source: str = ""
+    """The key of a trial whose weights the store keeps (`save_weights`), or its first characters; a file of weights
+    under our names (safetensors, or what torch loads with `weights_only=True`); the folder of a Hugging Face model; or
+    `hub:OWNER/NAME[@REVISION]`."""
+    stage: dict[str, Any] | None = None
+    """Instead of a source: a stage of training before this one. The values, by spec path, with which this variant is
+    trained first, without its own `init_from` and `freeze` unless they set one. Each seed starts from the stage's trial
+    of that seed, which is a trial as any other: it is trained once and reused."""
+    map: Literal["auto", "exact"] = "auto"
+    """`auto`: copies what agrees by meaning, and lists what is new and what has no place; `exact`: refuses a source
+    whose tensors have other names or shapes."""
+    layers: tuple[Annotated[int, Field(ge=0)], ...] | None = None
+    """For each layer of the model, the layer of the source that it starts from; unless set, layer i of d starts from
+    layer i·s/d of the s that the source has, rounded down."""
+    identity: str = ""
+    """Checksum of the source's weights, or of the stage's spec and data. It is filled in when the study is planned;
+    where it is written, another content is refused."""
+
+    @field_validator("stage", mode="before")
+    @classmethod
+    def _name_a_block(cls, stage: Any, info: ValidationInfo) -> Any:
+        return expand_setting(stage, (info.context or {}).get("folders", ())) if isinstance(stage, dict) else stage
+
+    @model_validator(mode="after")
+    def _has_one_source(self) -> Self:
+        if bool(self.source) == (self.stage is not None) and not (self.identity and self.stage is None):
+            raise refusal(
+                ("source",),
+                self.source,
+                "weights come from a `source` or from a `stage` of this study",
+                "Write `init_from: FILE`, or `init_from: {stage: {training.steps: 100}}`.",
+            )
+        return self
+
+    def canonical(self) -> Any:
+        """As any spec; of a source whose identity is known, the identity alone."""
+        plain = super().canonical()
+        return (
+            {name: value for name, value in plain.items() if name not in ("source", "stage")}
+            if self.identity
+            else plain
+        )
+
 
 _ASIDE = ("save_weights", "record_blocks")
 _BACKWARD = 2.0

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ablate.errors import DataError
 from ablate.extras import require
-from ablate.spec.downstream import DownstreamSpec
+from ablate.spec.task import DownstreamSpec
 from ablate.tasks import cache as prepared
 from ablate.tasks.base import Say
 from ablate.tasks.scores import nats

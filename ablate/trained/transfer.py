@@ -26,8 +26,8 @@ from ablate.nn.model.build import outline
 from ablate.nn.pack import Gain, HeadGain, IdentitySpec
 from ablate.spec.block import BlockSpec
 from ablate.spec.model import ModelSpec
-from ablate.spec.start import InitFromSpec
 from ablate.spec.task import DataShape
+from ablate.spec.training import InitFromSpec
 from ablate.trained.source import SourceWeights
 
 _LAYER = re.compile(r"(?P<stack>(?:decoder_)?blocks)\.(?P<index>\d+)\.(?P<part>.+)")

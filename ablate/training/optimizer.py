@@ -20,9 +20,8 @@ from torch import Tensor, nn
 from ablate.extras import require
 from ablate.nn.pack import Packed
 from ablate.spec.average import AverageSpec
-from ablate.spec.initialiser import RateScaling
+from ablate.spec.layer import ParameterInfo, ParameterRole, RateScaling
 from ablate.spec.optimizer import OptimizerSpec
-from ablate.spec.parameter import ParameterInfo, Role
 from ablate.spec.schedule import ScheduleSpec
 from ablate.spec.training import TrainingSpec
 from ablate.training.events import State
@@ -317,7 +316,7 @@ def _info(qualified: str, name: str, parameter: nn.Parameter, module: nn.Module)
     )
 
 
-def _role(qualified: str, name: str, shape: tuple[int, ...], module: nn.Module, decays: bool) -> Role:
+def _role(qualified: str, name: str, shape: tuple[int, ...], module: nn.Module, decays: bool) -> ParameterRole:
     if isinstance(module, Packed) and module.is_table:
         return "embedding"
     depthwise = isinstance(module, Packed) and name in module.depthwise

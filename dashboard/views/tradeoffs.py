@@ -12,10 +12,10 @@ import streamlit as st
 from ablate.analysis.numbers import count
 from ablate.analysis.pareto import Front
 from ablate.analysis.quantities import words_for
+from ablate.metrics import COSTS
 from ablate.render.figures.front import draw_front, draw_front_panel, half_width, numbered, stand
 from ablate.render.figures.style import Palette, Spec
 from ablate.render.sections.front import what_it_says
-from ablate.spec.quantities import COSTS
 from ablate.store import StudyRecord
 from dashboard.shared import results
 from dashboard.shared.charts import chart

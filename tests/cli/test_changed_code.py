@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 
 from ablate.spec.cost import Cost
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.sublayers import MixerSpec
 
 
 class EditedSpec(MixerSpec):

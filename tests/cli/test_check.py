@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.sublayers import MixerSpec
 
 class {name}Spec(MixerSpec):
     """A mean over the tokens so far, or something like it."""

@@ -192,7 +192,7 @@ def test_a_space_is_not_overwritten(call: Call, place: Workplace) -> None:
 
 PLUGIN = """
 from typing import Literal
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.sublayers import MixerSpec
 
 class Mixer(MixerSpec):
     kind: Literal["{kind}"] = "{kind}"

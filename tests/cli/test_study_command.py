@@ -22,7 +22,7 @@ from torch import nn
 
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.sublayers import MixerSpec
 
 
 class Mean(nn.Module):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ablate.nn.model.build import build_model
-from ablate.spec.initialiser import InitialiserSpec
+from ablate.spec.layer import InitialiserSpec
 from ablate.spec.model import ModelSpec
 
 D, DEPTH, STD = 96, 3, 0.05

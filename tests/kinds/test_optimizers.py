@@ -15,9 +15,9 @@ from ablate.errors import MissingPackageError
 from ablate.nn.model.build import build_model
 from ablate.nn.pack import Linear, initialise, normal
 from ablate.nn.pack.initial import stream
+from ablate.spec.layer import ParameterInfo
 from ablate.spec.model import ModelSpec
 from ablate.spec.optimizer import OPTIMIZERS, OptimizerSpec
-from ablate.spec.parameter import ParameterInfo
 from ablate.spec.training import TrainingSpec
 from ablate.spec.variant import VariantSpec
 from ablate.training.members import pack_key

@@ -12,7 +12,7 @@ from ablate import plugins
 from ablate.plugins import FAMILIES, load_plugin
 from ablate.spec import code
 from ablate.spec.code import CodeReader, code_changes
-from ablate.spec.mixer import MIXERS
+from ablate.spec.sublayers import MIXERS
 from ablate.spec.variant import VariantSpec
 
 MIXER = """
@@ -20,7 +20,7 @@ from typing import Literal
 import torch
 from ablate.kinds.mixers.fnet import FNetSpec
 from ablate.spec.cost import Cost
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.sublayers import MixerSpec
 
 class OwnMixer(MixerSpec):
     kind: Literal["own_mixer"] = "own_mixer"
@@ -86,7 +86,7 @@ def test_what_a_users_kind_inherits_from_counts(load: Callable[..., None], tmp_p
     heir = """
 import sys
 from typing import Literal
-from ablate.spec.mixer import MIXERS
+from ablate.spec.sublayers import MIXERS
 class Heir(MIXERS.members()["own_mixer"]):
     kind: Literal["own_heir"] = "own_heir"
 """

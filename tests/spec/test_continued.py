@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ablate.errors import SpaceError
-from ablate.spec.continued import stored_space, with_seeds
 from ablate.spec.design import SeedsSpec
-from ablate.spec.reading import load_space
+from ablate.spec.reading import load_space, stored_space, with_seeds
 
 
 @pytest.mark.parametrize(("text", "seeds"), [("5", 5), ("3:8", SeedsSpec(start=3, max=8))])

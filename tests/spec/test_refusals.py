@@ -12,11 +12,11 @@ from ablate.spec.base import Spec, refusal
 from ablate.spec.block import BlockSpec
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MIXERS, MixerSpec
 from ablate.spec.model import ModelSpec
 from ablate.spec.paths import assign
 from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec
+from ablate.spec.sublayers import MIXERS, MixerSpec
 from ablate.spec.variant import VariantSpec
 
 Case = tuple[dict[str, Any], str, str, str, dict[str, Any]]

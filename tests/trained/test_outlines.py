@@ -11,11 +11,11 @@ from families import without_dropout
 from ablate.errors import PluginError
 from ablate.kinds.mixers.fnet import FNetSpec
 from ablate.nn.model.build import build_model, model_cost, outline
-from ablate.spec.mixer import MIXERS
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import block_names
-from ablate.spec.start import InitFromSpec
+from ablate.spec.sublayers import MIXERS
 from ablate.spec.task import DataShape
+from ablate.spec.training import InitFromSpec
 from ablate.trained.source import SourceWeights
 from ablate.trained.transfer import outline_of, transfer
 from ablate.training.members import frozen_counts, part_names

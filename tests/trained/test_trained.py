@@ -16,8 +16,8 @@ from ablate.cli.app import app
 from ablate.decoding.search import Sampling
 from ablate.errors import AblateError, DataError, NotFoundError, PluginError, SpaceError
 from ablate.plugins import load_plugin
-from ablate.spec.mixer import MIXERS
 from ablate.spec.space import SpaceSpec
+from ablate.spec.sublayers import MIXERS
 from ablate.store import open_store
 from ablate.trained.decode import Reading, Trained, generate, load_trained, next_logits, translate
 from ablate.trained.weights import load_weights, save_weights, weights_folder
@@ -230,7 +230,7 @@ MEAN = '''
 from typing import Literal
 import torch
 from ablate.spec.cost import Cost
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.sublayers import MixerSpec
 
 class AwayMeanSpec(MixerSpec):
     """The mean of all tokens so far."""

@@ -15,9 +15,8 @@ from ablate.errors import DataError, NotFoundError, SpaceError
 from ablate.nn.model.build import build_model
 from ablate.nn.pack.initial import stream
 from ablate.spec.model import ModelSpec
-from ablate.spec.start import InitFromSpec
 from ablate.spec.task import DataShape
-from ablate.spec.training import TrainingSpec
+from ablate.spec.training import InitFromSpec, TrainingSpec
 from ablate.spec.variant import VariantSpec
 from ablate.trained.source import SourceWeights, read_source
 from ablate.trained.transfer import Transfer, transfer

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from ablate.nn.model.build import build_model
 from ablate.spec.block import BlockSpec
-from ablate.spec.mixer import MIXERS
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import block_names, named_block
+from ablate.spec.sublayers import MIXERS
 from ablate.training.inside import DIRECTIONS, mixing_maps, weight_norms
 from ablate.training.loop import train
 from ablate.training.members import Member

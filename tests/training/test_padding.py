@@ -15,9 +15,8 @@ from ablate.contracts.task import SAMPLE
 from ablate.nn.model.build import build_model
 from ablate.nn.pack import auxiliary_losses, counting
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MIXERS
-from ablate.spec.mlp import MLPS
 from ablate.spec.model import ModelSpec
+from ablate.spec.sublayers import MIXERS, MLPS
 from ablate.spec.training import TrainingSpec
 from ablate.tasks.base import TASKS, Task
 from ablate.tasks.probe import UNSCORED

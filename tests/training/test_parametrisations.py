@@ -11,9 +11,8 @@ from pydantic import ValidationError
 from random_tokens import CPU, RandomTokens, T, V, points, variant
 
 from ablate.nn.model.build import build_model
-from ablate.spec.initialiser import RateScaling
+from ablate.spec.layer import ParameterInfo, RateScaling
 from ablate.spec.model import ModelSpec
-from ablate.spec.parameter import ParameterInfo
 from ablate.spec.variant import VariantSpec
 from ablate.training.loop import train
 from ablate.training.members import Member

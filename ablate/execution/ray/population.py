@@ -17,7 +17,7 @@ from ray.tune.schedulers import PopulationBasedTraining
 from ablate.execution.protocol import Job
 from ablate.execution.ray.keys import JOB, LEFT, LOSS, SEAT, STEPS
 from ablate.spec.paths import assign, value_at
-from ablate.spec.population import PopulationSpec
+from ablate.spec.training import PopulationSpec
 from ablate.spec.variant import VariantSpec
 from ablate.training.events import State
 

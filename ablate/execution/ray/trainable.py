@@ -31,8 +31,8 @@ from ablate.execution.ray.seats import Seat
 from ablate.locations import temporary_folder
 from ablate.nn.kernels.processor import keep_freed_memory
 from ablate.plugins import load_plugin
-from ablate.spec.population import PopulationSpec
 from ablate.spec.resources import CheckpointInterval
+from ablate.spec.training import PopulationSpec
 from ablate.streams import keep_printing
 from ablate.training import events
 from ablate.training.events import Measurement, State, Tick

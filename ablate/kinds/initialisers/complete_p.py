@@ -18,9 +18,7 @@ from typing import Literal
 from pydantic import Field
 
 from ablate.kinds.initialisers.mup import WidthScaledSpec
-from ablate.spec.initialiser import RateScaling
-from ablate.spec.layer import LayerContext
-from ablate.spec.parameter import ParameterInfo
+from ablate.spec.layer import LayerContext, ParameterInfo, RateScaling
 
 
 class CompletePSpec(WidthScaledSpec):

@@ -13,8 +13,7 @@ import math
 from typing import Literal
 
 from ablate.nn.pack import normal
-from ablate.spec.initialiser import Initial, InitialiserSpec, Role
-from ablate.spec.layer import LayerContext
+from ablate.spec.layer import Initial, InitialiserSpec, LayerContext, Role
 
 
 class DepthScaledSpec(InitialiserSpec):

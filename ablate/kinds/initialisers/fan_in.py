@@ -15,8 +15,7 @@ from typing import Literal
 from pydantic import Field
 
 from ablate.nn.pack import normal, uniform, zeros
-from ablate.spec.initialiser import Initial, InitialiserSpec, Role
-from ablate.spec.layer import LayerContext
+from ablate.spec.layer import Initial, InitialiserSpec, LayerContext, Role
 
 
 class FanInSpec(InitialiserSpec):

@@ -19,9 +19,7 @@ from typing import Literal
 from pydantic import Field
 
 from ablate.nn.pack import normal
-from ablate.spec.initialiser import Initial, InitialiserSpec, RateScaling, Role
-from ablate.spec.layer import LayerContext
-from ablate.spec.parameter import ParameterInfo
+from ablate.spec.layer import Initial, InitialiserSpec, LayerContext, ParameterInfo, RateScaling, Role
 
 
 class WidthScaledSpec(InitialiserSpec, ABC):

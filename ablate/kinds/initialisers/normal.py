@@ -10,8 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from ablate.nn.pack import normal
-from ablate.spec.initialiser import Initial, InitialiserSpec, Role
-from ablate.spec.layer import LayerContext
+from ablate.spec.layer import Initial, InitialiserSpec, LayerContext, Role
 
 
 class NormalSpec(InitialiserSpec):

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 from ablate.nn.pack import normal, zeros
-from ablate.spec.initialiser import Initial, InitialiserSpec, Role
-from ablate.spec.layer import LayerContext
+from ablate.spec.layer import Initial, InitialiserSpec, LayerContext, Role
 
 
 class ZeroOutputSpec(InitialiserSpec):

@@ -32,10 +32,8 @@ from ablate.nn.pack import DenseSpec, IdentitySpec, Projection
 from ablate.spec.annotations import ShortFor
 from ablate.spec.base import below, refusal
 from ablate.spec.cost import Cost
-from ablate.spec.initialiser import InitialiserSpec
-from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec, check_groups
-from ablate.spec.part import SharedTensor
+from ablate.spec.layer import InitialiserSpec, LayerContext, SharedTensor
+from ablate.spec.sublayers import MixerSpec, check_groups
 
 
 class AttentionSpec(MixerSpec):

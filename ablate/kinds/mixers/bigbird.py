@@ -37,7 +37,7 @@ from ablate.nn.pack import AttentionMaps, maps_cost, normal
 from ablate.nn.pack.initial import Packed
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.sublayers import MixerSpec
 
 
 class BigBirdSpec(MixerSpec):

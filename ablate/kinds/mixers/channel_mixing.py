@@ -23,9 +23,8 @@ from torch import Tensor
 from ablate.kinds.mixers.rwkv7 import shares
 from ablate.nn.pack import Linear, Packed, State, linear, zeros
 from ablate.spec.cost import Cost, linear_cost
-from ablate.spec.initialiser import InitialiserSpec
-from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.layer import InitialiserSpec, LayerContext
+from ablate.spec.sublayers import MixerSpec
 
 
 class ChannelMixingSpec(MixerSpec):

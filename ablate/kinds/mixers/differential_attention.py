@@ -38,7 +38,7 @@ from ablate.nn.pack import (
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec, check_groups
+from ablate.spec.sublayers import MixerSpec, check_groups
 
 _LAMBDA_STD = 0.1
 

@@ -30,9 +30,8 @@ from ablate.nn.kernels import convolution
 from ablate.nn.pack import Linear, Packed, State, linear, normal
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost, linear_cost
-from ablate.spec.initialiser import Role
-from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.layer import LayerContext, Role
+from ablate.spec.sublayers import MixerSpec
 
 _CONVOLUTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "she": convolution.full,

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ablate.nn.kernels.fourier import fourier_cost
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.sublayers import MixerSpec
 
 
 class FNetSpec(MixerSpec):

@@ -41,7 +41,7 @@ from ablate.nn.pack import (
 )
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec, check_groups
+from ablate.spec.sublayers import MixerSpec, check_groups
 
 _UNIT_EPS = 1e-6
 """ε of the norm that gives queries and keys unit length, inside the root."""

@@ -27,7 +27,7 @@ from ablate.nn.kernels import linear_attention
 from ablate.nn.pack import LayerNorm, State, join_heads, linear, split_heads
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.sublayers import MixerSpec
 
 _EPSILON = 1e-5
 

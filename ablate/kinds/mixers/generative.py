@@ -32,7 +32,7 @@ from ablate.nn.pack import Linear, Packed, constant, normal, zeros
 from ablate.nn.pack.attention_maps import FeatureAttention, FeatureMap, feature_attention_cost, state_size
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.sublayers import MixerSpec
 
 _HIDDEN = 4
 _EPSILON = 1e-5

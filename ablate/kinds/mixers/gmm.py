@@ -27,7 +27,7 @@ from ablate.nn.pack import normal, uniform
 from ablate.nn.pack.attention_maps import FeatureAttention, FeatureMap, feature_attention_cost, state_size
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.sublayers import MixerSpec
 
 
 class GmmSpec(MixerSpec):

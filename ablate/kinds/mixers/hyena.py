@@ -29,9 +29,8 @@ from ablate.nn.kernels.fourier import fast_length, fourier_cost
 from ablate.nn.pack import Linear, Packed, constant, linear, normal, uniform
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost, linear_cost
-from ablate.spec.initialiser import Initial
-from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.layer import Initial, LayerContext
+from ablate.spec.sublayers import MixerSpec
 
 _SHORT = 3  # width of the short convolution
 _FAST, _SLOW, _TARGET = 0.3, 1.5, 0.01  # the window falls to 0.01 after 0.3 of L (fastest channel) to 1.5 (slowest)

@@ -36,7 +36,7 @@ from ablate.nn.pack import (
 )
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.sublayers import MixerSpec
 
 
 class KimiDeltaAttentionSpec(MixerSpec):

@@ -42,7 +42,7 @@ from ablate.nn.pack import (
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.sublayers import MixerSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from torch import Tensor
 from ablate.nn.pack.attention_maps import FeatureAttention, FeatureMap, feature_attention_cost, state_size
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.sublayers import MixerSpec
 
 
 class LinearSpec(MixerSpec):

@@ -25,7 +25,7 @@ from ablate.nn.pack import AttentionMaps, Packed, maps_cost, normal
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.sublayers import MixerSpec
 
 
 class LinformerSpec(MixerSpec):

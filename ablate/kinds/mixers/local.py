@@ -30,7 +30,7 @@ from ablate.nn.kernels.block_attention import (
 from ablate.nn.pack import AttentionMaps, maps_cost
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.sublayers import MixerSpec
 
 
 class LocalSpec(MixerSpec):

@@ -33,7 +33,7 @@ from ablate.nn.kernels.block_attention import (
 from ablate.nn.pack import AttentionMaps, linear, maps_cost, split_heads
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.sublayers import MixerSpec
 
 
 class LongformerSpec(MixerSpec):

@@ -27,7 +27,7 @@ from ablate.nn.pack import Packed, linear, normal, zeros
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.sublayers import MixerSpec
 
 
 class MLPMixerSpec(MixerSpec):

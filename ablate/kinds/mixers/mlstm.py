@@ -31,7 +31,7 @@ from ablate.nn.pack import Linear, Packed, State, constant, join_heads, linear, 
 from ablate.spec.base import largest_divisor, refusal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.sublayers import MixerSpec
 
 _DIVISION_EPS = 1e-6
 

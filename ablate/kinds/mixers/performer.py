@@ -28,7 +28,7 @@ from ablate.nn.kernels.random_features import log_positive, orthogonal_direction
 from ablate.nn.pack.attention_maps import FeatureAttention, FeatureMap, feature_attention_cost, state_size
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.sublayers import MixerSpec
 
 _RELU_EPSILON = 1e-3
 

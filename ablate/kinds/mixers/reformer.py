@@ -30,7 +30,7 @@ from ablate.nn.pack import Packed, join_heads, linear, maps_cost, normal, split_
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.sublayers import MixerSpec
 
 _LAST_RESORT = 1e5  # taken from the logit of a token with itself, as in the paper
 _EPS = 1e-6

@@ -33,7 +33,7 @@ from ablate.nn.kernels import linear_attention
 from ablate.nn.pack import State, join_heads, linear, split_heads
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.sublayers import MixerSpec
 
 _EPSILON = 1e-5
 _SINGLE_DECAY = math.log(127 / 128)

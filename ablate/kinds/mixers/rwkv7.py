@@ -32,10 +32,8 @@ from ablate.nn.kernels import delta_rule, flash_linear
 from ablate.nn.pack import Linear, Packed, State, constant, join_heads, linear, orthogonal, split_heads, zeros
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost, linear_cost
-from ablate.spec.initialiser import Initial
-from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
-from ablate.spec.part import SharedTensor
+from ablate.spec.layer import Initial, LayerContext, SharedTensor
+from ablate.spec.sublayers import MixerSpec
 
 _FASTEST = math.exp(-0.5)
 """Largest decay rate of a token: at least e^(-0.607) = 0.545 of a channel remains."""

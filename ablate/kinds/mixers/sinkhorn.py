@@ -27,7 +27,7 @@ from ablate.nn.kernels.block_attention import Keys, attend, attention_cost, bloc
 from ablate.nn.pack import AttentionMaps, linear, maps_cost, split_heads
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.sublayers import MixerSpec
 
 _NEVER = -1e9  # a finite logit whose weight rounds to 0 in single precision
 

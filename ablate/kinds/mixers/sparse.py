@@ -24,7 +24,7 @@ from ablate.nn.pack import AttentionMaps, maps_cost
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.sublayers import MixerSpec
 
 
 class SparseSpec(MixerSpec):

@@ -29,7 +29,7 @@ from ablate.nn.pack import Linear, Packed, join_heads, linear, normal, split_hea
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.sublayers import MixerSpec
 
 
 class SynthesizerSpec(MixerSpec):

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from ablate.kinds.mlps.hidden_layer import HiddenLayerSpec
 from ablate.nn.pack import ACTIVATIONS, dropout, linear
-from ablate.spec.activation import Activation
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
+from ablate.spec.sublayers import Activation
 
 
 class GatedMLPSpec(HiddenLayerSpec):

@@ -7,11 +7,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from ablate.spec.activation import KEPT, LABELS, Activation
 from ablate.spec.cost import Cost, linear_cost
-from ablate.spec.initialiser import InitialiserSpec
-from ablate.spec.layer import LayerContext
-from ablate.spec.mlp import MLPSpec
+from ablate.spec.layer import InitialiserSpec, LayerContext
+from ablate.spec.sublayers import KEPT, LABELS, Activation, MLPSpec
 
 
 class HiddenLayerSpec(MLPSpec, ABC):

@@ -40,12 +40,10 @@ from ablate.nn.pack import (
     sum_over_parts,
     zeros,
 )
-from ablate.spec.activation import KEPT, LABELS, Activation
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost, linear_cost
-from ablate.spec.initialiser import Initial, InitialiserSpec, Role
-from ablate.spec.layer import LayerContext
-from ablate.spec.mlp import MLPSpec
+from ablate.spec.layer import Initial, InitialiserSpec, LayerContext, Role
+from ablate.spec.sublayers import KEPT, LABELS, Activation, MLPSpec
 
 _GROUP_BEST = 2
 """Experts whose scores make the score of their group (DeepSeek-V3)."""

@@ -10,10 +10,10 @@ from typing import Any, Literal
 from pydantic import model_validator
 from torch import nn
 
-from ablate.spec.absent import without_settings
+from ablate.spec.annotations import without_settings
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mlp import MLPSpec
+from ablate.spec.sublayers import MLPSpec
 
 
 class NoMLPSpec(MLPSpec):

@@ -15,7 +15,7 @@ from torch import Tensor
 from ablate.nn.kernels.rms_norm import along
 from ablate.nn.pack import Packed, constant, zeros
 from ablate.spec.cost import Cost
-from ablate.spec.norm import NormSpec
+from ablate.spec.sublayers import NormSpec
 
 
 class DynamicTanhSpec(NormSpec):

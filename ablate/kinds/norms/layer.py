@@ -11,7 +11,7 @@ from pydantic import Field
 
 from ablate.nn.pack import LayerNorm
 from ablate.spec.cost import Cost
-from ablate.spec.norm import NormSpec
+from ablate.spec.sublayers import NormSpec
 
 
 class LayerNormSpec(NormSpec):

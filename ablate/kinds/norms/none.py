@@ -10,9 +10,9 @@ from typing import Any, Literal
 from pydantic import model_validator
 from torch import nn
 
-from ablate.spec.absent import without_settings
+from ablate.spec.annotations import without_settings
 from ablate.spec.cost import Cost
-from ablate.spec.norm import NormSpec
+from ablate.spec.sublayers import NormSpec
 
 
 class NoNormSpec(NormSpec):

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from ablate.nn.pack import RMSNorm
 from ablate.spec.cost import Cost
-from ablate.spec.norm import NormSpec
+from ablate.spec.sublayers import NormSpec
 
 
 class RMSNormSpec(NormSpec):

@@ -11,8 +11,8 @@ from pydantic import Field
 from torch import Tensor
 
 from ablate.kinds.optimizers.uncompiled import uncompiled
+from ablate.spec.layer import ParameterInfo
 from ablate.spec.optimizer import OptimizerSpec
-from ablate.spec.parameter import ParameterInfo
 
 Adam = uncompiled(torch.optim.Adam)
 

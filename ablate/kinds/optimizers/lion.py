@@ -10,8 +10,8 @@ from pydantic import Field
 from torch import Tensor
 
 from ablate.kinds.optimizers.uncompiled import uncompiled
+from ablate.spec.layer import ParameterInfo
 from ablate.spec.optimizer import OptimizerSpec
-from ablate.spec.parameter import ParameterInfo
 
 
 class LionSpec(OptimizerSpec):

@@ -19,8 +19,8 @@ from torch import Tensor
 from ablate.kinds.optimizers.adam import Beta, moments
 from ablate.kinds.optimizers.uncompiled import uncompiled
 from ablate.spec.base import Spec, refusal
+from ablate.spec.layer import ParameterInfo
 from ablate.spec.optimizer import OptimizerSpec
-from ablate.spec.parameter import ParameterInfo
 
 if TYPE_CHECKING:
     from ablate.spec.model import ModelSpec

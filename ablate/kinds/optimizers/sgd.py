@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ablate.kinds.optimizers.uncompiled import uncompiled
 from ablate.spec.base import refusal
+from ablate.spec.layer import ParameterInfo
 from ablate.spec.optimizer import OptimizerSpec
-from ablate.spec.parameter import ParameterInfo
 
 SGD = uncompiled(torch.optim.SGD)
 

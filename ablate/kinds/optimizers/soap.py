@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ablate.kinds.optimizers.adam import AdamBaseSpec, Beta, moments
-from ablate.spec.parameter import ParameterInfo
+from ablate.spec.layer import ParameterInfo
 
 _RATIO = 4
 """A side that is longer than this many times the product of the others is not preconditioned, which bounds the state:

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from ablate.nn.kernels.relative_positions import alibi_bias
 from ablate.spec.cost import Cost
-from ablate.spec.layer import LayerContext
-from ablate.spec.position import PositionSpec
+from ablate.spec.layer import LayerContext, PositionSpec
 
 
 class AlibiSpec(PositionSpec):

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from ablate.nn.pack import Packed, zeros
 from ablate.spec.cost import Cost
-from ablate.spec.layer import LayerContext
-from ablate.spec.position import PositionSpec
+from ablate.spec.layer import LayerContext, PositionSpec
 
 
 class LearnedSpec(PositionSpec):

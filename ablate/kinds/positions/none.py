@@ -10,8 +10,7 @@ from typing import Literal
 from torch import nn
 
 from ablate.spec.cost import Cost
-from ablate.spec.layer import LayerContext
-from ablate.spec.position import PositionSpec
+from ablate.spec.layer import LayerContext, PositionSpec
 
 
 class NoPositionsSpec(PositionSpec):

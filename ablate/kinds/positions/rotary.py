@@ -30,8 +30,7 @@ from ablate.nn.kernels.relative_positions import rotate
 from ablate.spec.annotations import OneOf
 from ablate.spec.base import Family, Kinded, refusal
 from ablate.spec.cost import Cost
-from ablate.spec.layer import LayerContext
-from ablate.spec.position import PositionSpec
+from ablate.spec.layer import LayerContext, PositionSpec
 
 SCALINGS = Family("rotary scaling")
 

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.spec.cost import Cost
-from ablate.spec.layer import LayerContext
-from ablate.spec.position import PositionSpec
+from ablate.spec.layer import LayerContext, PositionSpec
 
 
 class SinusoidalSpec(PositionSpec):

@@ -21,8 +21,7 @@ from ablate.nn.kernels.relative_positions import distance_buckets
 from ablate.nn.pack import Packed
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost
-from ablate.spec.layer import LayerContext
-from ablate.spec.position import PositionSpec
+from ablate.spec.layer import LayerContext, PositionSpec
 
 
 class T5BucketsSpec(PositionSpec):

@@ -15,11 +15,9 @@ from torch import Tensor
 
 from ablate.nn.pack import Gain, Residual
 from ablate.spec.block import Gain as GainField
-from ablate.spec.block import GainSpec
+from ablate.spec.block import GainSpec, ResidualSpec
 from ablate.spec.cost import Cost
-from ablate.spec.layer import LayerContext
-from ablate.spec.part import EMBEDDING, SharedTensor
-from ablate.spec.residual import ResidualSpec
+from ablate.spec.layer import EMBEDDING, LayerContext, SharedTensor
 
 
 class EmbeddingSkipSpec(ResidualSpec):

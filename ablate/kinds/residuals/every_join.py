@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ablate.spec.base import refusal
-from ablate.spec.block import BlockSpec, GainSpec
-from ablate.spec.residual import ResidualSpec
+from ablate.spec.block import BlockSpec, GainSpec, ResidualSpec
 
 
 def check_every_join(spec: ResidualSpec, block: BlockSpec, *, gains: bool = True, post: bool = True) -> None:

@@ -23,10 +23,9 @@ from torch import Generator, Tensor, nn
 
 from ablate.kinds.residuals.every_join import check_every_join
 from ablate.nn.pack import Packed, Residual, Sublayer, constant, identity, zeros
-from ablate.spec.block import BlockSpec
+from ablate.spec.block import BlockSpec, ResidualSpec
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.residual import ResidualSpec
 
 _EPS = 1e-6
 _SCALE = 0.01

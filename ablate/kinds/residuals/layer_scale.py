@@ -15,10 +15,9 @@ from torch import Tensor, nn
 
 from ablate.kinds.residuals.every_join import check_every_join
 from ablate.nn.pack import Packed, Residual, Sublayer, constant
-from ablate.spec.block import BlockSpec
+from ablate.spec.block import BlockSpec, ResidualSpec
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.residual import ResidualSpec
 
 _BY_DEPTH = ((18, 0.1), (24, 1e-5))
 _DEEPER = 1e-6

@@ -24,10 +24,9 @@ from torch import Tensor, nn
 
 from ablate.kinds.residuals.every_join import check_every_join
 from ablate.nn.pack import Packed, Residual, Sublayer, constant, normal, zeros
-from ablate.spec.block import BlockSpec
+from ablate.spec.block import BlockSpec, ResidualSpec
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.residual import ResidualSpec
 
 _NORM_EPS = 1e-6
 

@@ -23,10 +23,9 @@ from ablate.kinds.residuals.every_join import check_every_join
 from ablate.kinds.residuals.layer_scale import VectorGain
 from ablate.nn.pack import Residual, Sublayer
 from ablate.spec.base import refusal
-from ablate.spec.block import BlockSpec
+from ablate.spec.block import BlockSpec, ResidualSpec
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.residual import ResidualSpec
 
 
 class NormalisedSpec(ResidualSpec):

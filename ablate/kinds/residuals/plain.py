@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Literal
 
 from ablate.nn.pack import Residual
+from ablate.spec.block import ResidualSpec
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.residual import ResidualSpec
 
 
 class PlainResidualSpec(ResidualSpec):

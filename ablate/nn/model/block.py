@@ -22,12 +22,8 @@ from torch import Tensor, nn
 from ablate.nn.pack import Gain, Residual, Shared, Sharing, State, Unpacked, dropout, step
 from ablate.spec.block import NO_GAIN, BlockSpec
 from ablate.spec.cost import Cost, total_cost
-from ablate.spec.initialiser import InitialiserSpec
-from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
-from ablate.spec.mlp import MLPSpec
-from ablate.spec.norm import NormSpec
-from ablate.spec.part import SharedTensor
+from ablate.spec.layer import InitialiserSpec, LayerContext, SharedTensor
+from ablate.spec.sublayers import MixerSpec, MLPSpec, NormSpec
 
 
 def build_block(spec: BlockSpec, context: LayerContext) -> Block:

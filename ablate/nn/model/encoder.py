@@ -14,7 +14,8 @@ from ablate.nn.model.stack import Stack, TokenHead, stack_cost, token_head_cost
 from ablate.nn.pack import ACTIVATIONS, Packed, counting, linear, zeros
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.model import HeadSpec, ModelSpec
+from ablate.spec.model import ModelSpec
+from ablate.spec.model_parts import HeadSpec
 
 
 class Classifier(nn.Module):

@@ -29,8 +29,8 @@ from ablate.nn.pack import State, counting, dropout, recomputed, recomputes, ste
 from ablate.spec.block import BlockSpec
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
 from ablate.spec.model import ModelSpec
+from ablate.spec.sublayers import MixerSpec
 
 
 class EncoderDecoder(TokenHead):

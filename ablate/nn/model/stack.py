@@ -48,9 +48,8 @@ from ablate.nn.pack import (
 )
 from ablate.nn.pack.forward_pass import logit_chunk
 from ablate.spec.cost import Cost, linear_cost, total_cost
-from ablate.spec.layer import LayerContext
+from ablate.spec.layer import EMBEDDING, LayerContext
 from ablate.spec.model import ModelSpec
-from ablate.spec.part import EMBEDDING
 
 
 class Stack(nn.Module):

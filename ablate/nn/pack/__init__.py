@@ -69,8 +69,7 @@ from ablate.nn.pack.masks import (
     scoring,
 )
 from ablate.nn.pack.projection import DenseSpec, IdentitySpec, Projection, ProjectionSpec, ReparametrisedSpec
-from ablate.spec.initialiser import zeros
-from ablate.spec.part import Sublayer
+from ablate.spec.layer import Sublayer, zeros
 
 __all__ = [
     "ACTIVATIONS",

@@ -21,8 +21,7 @@ from ablate.nn.pack.layer_parts import State
 from ablate.nn.pack.layers import linear
 from ablate.nn.pack.masks import numbers_documents, same_document
 from ablate.spec.cost import Cost, linear_cost
-from ablate.spec.layer import LayerContext
-from ablate.spec.position import Applied
+from ablate.spec.layer import Applied, LayerContext
 
 
 class AttentionMaps(nn.Module):

@@ -15,7 +15,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ablate.spec.initialiser import Initial
+from ablate.spec.layer import Initial
 
 
 class Packed(nn.Module):

@@ -15,8 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from ablate.spec.layer import LayerContext
-from ablate.spec.part import PartSpec, SharedTensor, Sublayer
+from ablate.spec.layer import LayerContext, PartSpec, SharedTensor, Sublayer
 
 
 class Residual(nn.Module):
@@ -99,7 +98,7 @@ def step(mixer: nn.Module, x: Tensor, place: int, state: State, shared: State = 
     """The step of any causal mixer, with the arguments and results of `Stepping.step`.
 
     A mixer that reads tensors of earlier layers gets those of this token in `shared`; one that publishes tensors
-    returns them after its state (`ablate.spec.part.PartSpec`).
+    returns them after its state (`ablate.spec.layer.PartSpec`).
     """
     if isinstance(mixer, Stepping):
         return mixer.step(x, place, state, shared=shared) if shared else mixer.step(x, place, state)  # type: ignore[call-arg]

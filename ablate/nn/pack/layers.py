@@ -16,11 +16,10 @@ from torch import Tensor, arange
 from ablate.nn.kernels.product import product, summed_product
 from ablate.nn.kernels.rms_norm import along, rms_norm
 from ablate.nn.pack.initial import Packed, constant, uniform
-from ablate.spec.activation import Activation
 from ablate.spec.block import GainSpec
 from ablate.spec.cost import Cost
-from ablate.spec.initialiser import Initial, Role, zeros
-from ablate.spec.layer import LayerContext
+from ablate.spec.layer import Initial, LayerContext, Role, zeros
+from ablate.spec.sublayers import Activation
 
 
 class Linear(Packed):

@@ -15,8 +15,7 @@ from ablate.spec.base import Family, Kinded, refusal
 from ablate.spec.block import Gain as GainField
 from ablate.spec.block import GainSpec
 from ablate.spec.cost import Cost, linear_cost
-from ablate.spec.initialiser import Role, zeros
-from ablate.spec.layer import LayerContext
+from ablate.spec.layer import LayerContext, Role, zeros
 
 PROJECTIONS = Family("projection")
 

@@ -27,7 +27,7 @@ from ablate.render.figures.style import (
     panels,
     wrapped,
 )
-from ablate.spec.budgets import BUDGET
+from ablate.spec.fairness import BUDGET
 
 MOST_PANELS = 24
 """Variants beyond this number are not drawn along budgets or a sweep."""

@@ -9,9 +9,9 @@ from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import count
 from ablate.analysis.pareto import Front, FrontPoint
 from ablate.analysis.quantities import UNITS, words_for
+from ablate.metrics import COSTS
 from ablate.render.blocks import Picture
 from ablate.render.figures.style import WIDTH, Look, Palette, Spec, by_look, layers, mark, number
-from ablate.spec.quantities import COSTS
 from ablate.stats import Interval
 
 FRONT, MEANS, CONFIDENT = "on the front", "dominated in the means", "dominated (95 % confidence)"

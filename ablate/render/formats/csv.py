@@ -13,7 +13,7 @@ from ablate.analysis.findings import Findings
 from ablate.analysis.study import StudyReport
 from ablate.render.formats import Format, Place
 from ablate.roles import TrialRole
-from ablate.spec.budgets import at_budget
+from ablate.spec.fairness import at_budget
 from ablate.store.records import TrialState
 
 

@@ -10,8 +10,8 @@ from ablate.analysis.numbers import count, decimals_for, fixed, with_interval
 from ablate.analysis.pareto import Front, FrontPoint
 from ablate.analysis.quantities import words_for
 from ablate.analysis.text import listed, plural
+from ablate.metrics import COSTS, TIMED
 from ablate.render.blocks import Block, Grid, Paragraph, Picture, Section
-from ablate.spec.quantities import COSTS, TIMED
 from ablate.stats import Interval
 
 MOST_OTHERS = 20

@@ -9,7 +9,7 @@ from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import MISSING, decimals_for, fixed, with_interval
 from ablate.analysis.scaling import ScalePoint, Scaling, Scalings, slope_cell
 from ablate.render.blocks import Grid, Paragraph, Picture, Section
-from ablate.spec.budgets import BUDGET
+from ablate.spec.fairness import BUDGET
 
 OUTCOMES = {
     "holds": "holds",

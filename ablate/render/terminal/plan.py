@@ -20,7 +20,6 @@ from ablate.planning.planned import Trial
 from ablate.render.names import in_lines
 from ablate.render.terminal.validate import left_out, start_json, starts, without_effect
 from ablate.roles import TrialRole
-from ablate.spec.doubts import doubts
 from ablate.spec.paths import value_at
 
 _GIB = 2**30
@@ -80,7 +79,7 @@ def plan_json(
         "same_as": dict(plan.aliases),
         "without_effect": list(without_effect(plan.aliases, len(plan.variants))),
         "remarks": list(plan.remarks),
-        "doubts": list(doubts(plan.space)),
+        "doubts": list(plan.space.warnings()),
         "changed_code": [
             {"kind": one.change.kind, "what": one.change.what, "trials": one.trials, "accepted": one.accepted}
             for one in changed
@@ -172,7 +171,7 @@ def print_plan(
         *plan.remarks,
         *left_out(invalid.reason for invalid in plan.invalid),
         *starts({variant.name: variant.start for variant in plan.variants if variant.start is not None}),
-        *doubts(plan.space),
+        *plan.space.warnings(),
     )
     for line in remarks:
         _print(console, line)

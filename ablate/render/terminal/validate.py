@@ -14,7 +14,6 @@ from ablate.designs.base import Design, Point
 from ablate.nn.model.build import model_cost
 from ablate.planning.starting import Starting
 from ablate.spec.design import SeedsSpec
-from ablate.spec.doubts import doubts
 from ablate.spec.lookup import FoundModel
 from ablate.spec.resolver import Resolver
 from ablate.spec.space import SpaceSpec
@@ -79,7 +78,7 @@ def look_at(space: SpaceSpec, design: Design, resolver: Resolver, starting: Star
         digest = spec.content_hash()
         if names.setdefault(digest, point.name) != point.name:
             same_as[point.name] = names[digest]
-    missing, doubted = space.task.missing(), tuple(doubts(space))
+    missing, doubted = space.task.missing(), tuple(space.warnings())
     return Seen(len(points), design.further(), missing, doubted, reasons, same_as, len(names), begun)
 
 

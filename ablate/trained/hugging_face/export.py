@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from ablate.errors import AblateError, DataError, SpaceError
-from ablate.spec.initialiser import InitialiserSpec
+from ablate.spec.layer import InitialiserSpec
 from ablate.spec.model import ModelSpec
 from ablate.spec.task import Codec
 from ablate.tasks.tokenizers.bytes import ByteTokenizer

@@ -16,7 +16,7 @@ from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.nn.pack import initialise
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.sublayers import MixerSpec
 
 K, B, D, H = 2, 2, 15, 3
 LENGTHS = (1, 7, 13, 33)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.sublayers import MixerSpec
 
 K, B, D, H = 2, 2, 12, 3
 LENGTHS = [1, 7, 13, 33]

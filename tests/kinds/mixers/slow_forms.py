@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ablate.nn.pack import initialise
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.sublayers import MixerSpec
 
 Slow = Callable[[Any, int, Tensor, list[bool]], Tensor]
 """Mixer, member, one sequence [T, D] and which of its tokens are real, to [T, D]."""

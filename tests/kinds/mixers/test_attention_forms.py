@@ -22,8 +22,7 @@ from ablate.kinds.positions.alibi import AlibiSpec
 from ablate.kinds.positions.rotary import RotarySpec
 from ablate.nn.kernels.relative_positions import alibi_bias, rotate
 from ablate.nn.pack.initial import stream
-from ablate.spec.layer import LayerContext
-from ablate.spec.position import PositionSpec
+from ablate.spec.layer import LayerContext, PositionSpec
 
 K, B, T, S, D, H, EPS = 2, 2, 7, 5, 24, 6, 1e-6
 CONTEXT = LayerContext(K, D, H, depth=3, context=T, causal=False, init_std=0.5)

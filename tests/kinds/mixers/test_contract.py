@@ -24,7 +24,7 @@ from ablate.nn.pack import HeadGain, Linear, normal
 from ablate.spec.base import Family, refusal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MIXERS, MixerSpec
+from ablate.spec.sublayers import MIXERS, MixerSpec
 
 SILENCING = {"query_init", "shaping"}
 """Fields whose choices leave a part of a mixer without effect on the initial output. They join no other pair of

@@ -32,7 +32,7 @@ from ablate.nn.pack import initialise
 from ablate.spec.block import BlockSpec
 from ablate.spec.cost import Cost, total_cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MIXERS, MixerSpec
+from ablate.spec.sublayers import MIXERS, MixerSpec
 
 pytestmark = pytest.mark.usefixtures("countable_products")
 

@@ -8,7 +8,7 @@ from phi_attention import noise
 
 from ablate.nn.pack import initialise
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.sublayers import MixerSpec
 
 
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])

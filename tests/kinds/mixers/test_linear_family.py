@@ -16,8 +16,8 @@ from ablate.kinds.mixers.retention import RetentionSpec
 from ablate.nn.pack import initialise
 from ablate.spec.block import BlockSpec
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
 from ablate.spec.named import named_block
+from ablate.spec.sublayers import MixerSpec
 
 pytestmark = pytest.mark.usefixtures("countable_products")
 

@@ -18,7 +18,7 @@ from ablate.kinds.mixers.sparse import SparseSpec
 from ablate.kinds.mixers.synthesizer import SynthesizerSpec
 from ablate.nn.pack import initialise
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
+from ablate.spec.sublayers import MixerSpec
 
 pytestmark = pytest.mark.usefixtures("countable_products")
 

@@ -27,9 +27,9 @@ from ablate.nn.kernels.flash_linear import installed
 from ablate.nn.model.build import build_model
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
 from ablate.spec.model import ModelSpec
 from ablate.spec.sentences import describe
+from ablate.spec.sublayers import MixerSpec
 
 K, B, D, H = 2, 3, 12, 3
 CONTEXT = LayerContext(K, D, H, depth=5, context=64, causal=True, init_std=0.4)

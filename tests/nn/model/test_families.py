@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from ablate.nn.model.build import build_model, model_cost
 from ablate.nn.pack.initial import stream
-from ablate.spec.mixer import MIXERS, MixerSpec
 from ablate.spec.model import ModelSpec
+from ablate.spec.sublayers import MIXERS, MixerSpec
 
 V, D, H, T, S, C = 13, 12, 2, 7, 5, 3
 

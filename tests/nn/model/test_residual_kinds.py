@@ -19,11 +19,10 @@ from ablate.nn.model.decoder import Decoder
 from ablate.nn.model.pricing import price
 from ablate.nn.pack import initialise
 from ablate.nn.pack.initial import stream
-from ablate.spec.block import BlockSpec
+from ablate.spec.block import BlockSpec, ResidualSpec
 from ablate.spec.layer import LayerContext
 from ablate.spec.model import ModelSpec
-from ablate.spec.norm import NormSpec
-from ablate.spec.residual import ResidualSpec
+from ablate.spec.sublayers import NormSpec
 
 V, T, D, DEPTH = 11, 7, 12, 5
 IDS = torch.randint(V, (1, 2, T), generator=stream(0, "ids"))

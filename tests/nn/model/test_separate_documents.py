@@ -14,8 +14,8 @@ from torch import nn
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.nn.model.build import build_model
 from ablate.nn.pack import places_in_documents
-from ablate.spec.mixer import MIXERS
 from ablate.spec.model import ModelSpec
+from ablate.spec.sublayers import MIXERS
 from ablate.spec.variant import VariantSpec
 from ablate.tasks.language_model import LanguageModelSpec
 

@@ -13,14 +13,12 @@ from ablate.nn.model.build import build_model, model_cost
 from ablate.nn.model.decoder import Decoder
 from ablate.nn.pack import State, linear
 from ablate.nn.pack.initial import stream
+from ablate.spec.block import RESIDUALS
 from ablate.spec.cost import Cost, linear_cost
-from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MIXERS, MixerSpec
-from ablate.spec.mlp import MLPS, MLPSpec
+from ablate.spec.layer import LayerContext, SharedTensor
 from ablate.spec.model import ModelSpec
-from ablate.spec.part import SharedTensor
-from ablate.spec.residual import RESIDUALS
 from ablate.spec.sentences import describe
+from ablate.spec.sublayers import MIXERS, MLPS, MixerSpec, MLPSpec
 from ablate.training.inside import mixing_maps
 
 T, D = 7, 6

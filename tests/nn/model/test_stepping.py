@@ -14,8 +14,8 @@ from ablate.nn.model.encoder_decoder import EncoderDecoder
 from ablate.nn.pack import Stepping
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MIXERS, MixerSpec
 from ablate.spec.model import ModelSpec
+from ablate.spec.sublayers import MIXERS, MixerSpec
 
 LENGTH = 11
 KEEP = {"attention", "extractor", "fastfood", "gated_linear_attention", "generative", "gmm", "linear", "performer"}

@@ -13,8 +13,8 @@ from ablate.nn.pack import Unpacked
 from ablate.spec.base import Family
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.mixer import MixerSpec
 from ablate.spec.model import ModelSpec
+from ablate.spec.sublayers import MixerSpec
 
 
 class Recurrent(nn.Module):

@@ -8,7 +8,6 @@ import pytest
 
 from ablate.planning.planner import Planner
 from ablate.render.terminal.validate import lines, look_at, validate_json
-from ablate.spec.doubts import doubts
 from ablate.spec.reading import load_space
 
 SPACE = """\
@@ -81,7 +80,7 @@ def test_a_loss_is_not_to_be_large(metric: str, direction: str, doubted: bool, t
     task = data if metric == "val_perplexity" else "{kind: recall}"
     text = SPACE.replace("val_loss", f"{metric}, direction: {direction}").replace("{kind: recall}", task)
     (tmp_path / "s.yaml").write_text(text)
-    found = list(doubts(load_space(tmp_path / "s.yaml")))
+    found = list(load_space(tmp_path / "s.yaml").warnings())
     assert [doubt.partition(":")[0] for doubt in found] == ["`objective.direction`"] * doubted
 
 

@@ -1,15 +1,14 @@
-"""Specs of terms added to the token embedding, of layers before the logits, and of further predicted tokens."""
+"""Specs of what a model has around its blocks: terms of the embedding, loops, heads and further predicted tokens."""
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ablate.spec.activation import Activation
 from ablate.spec.annotations import default_kind
 from ablate.spec.base import Spec, refusal
-from ablate.spec.norm import Norm, NormSpec
+from ablate.spec.sublayers import Activation, Mixer, Norm, NormSpec
 
 
 class BigramSpec(Spec):
@@ -73,3 +72,51 @@ class MultiTokenSpec(Spec):
                 rule = "a token whose loss has no weight above 0 is not predicted"
                 raise refusal(("weights", index), weight, rule, "Set it above 0, or leave it out.")
         return self
+
+
+class HeadSpec(Spec):
+    """What an encoder's tokens become: one vector (pooling), then a small MLP to the classes."""
+
+    pooling: Literal["cls", "mean", "first"] = "cls"
+    """`cls`: a learnt token before the first, to which no position is added; `mean`: over the real tokens; `first`: the
+    first real token (what Long Range Arena's dual encoder reads)."""
+    start: Literal["zero", "normal"] = "zero"
+    """How the token of `cls` starts: at 0 (Long Range Arena's code), or as the model's initialiser says for embeddings
+    (BERT)."""
+    hidden: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    """Widths of hidden layers between the pooled vector and the classes."""
+    activation: Literal["relu", "gelu", "silu"] = "gelu"
+    """Nonlinearity of the hidden layers."""
+    features: Literal["pair", "interaction"] = "pair"
+    """Of a dual encoder: `pair` gives [a, b] to the classifier, `interaction` [a, b, a∘b, a-b]."""
+
+    @model_validator(mode="after")
+    def _has_a_token_to_start(self) -> Self:
+        if self.start != "zero" and self.pooling != "cls":
+            rule = "only `pooling: cls` has a token of its own to start"
+            raise refusal(("start",), self.start, rule, "Leave `start` out, or set `pooling: cls`.")
+        return self
+
+
+class CrossSpec(Spec):
+    """The decoder of an encoder-decoder: its depth, and the attention that reads the encoder's output."""
+
+    depth: int = Field(ge=1, le=1000)
+    """Number of decoder blocks."""
+    mixer: Mixer
+    """The mixer that reads keys and values from the encoder's output."""
+
+
+class LoopSpec(Spec):
+    """Layers `first` to `last`, passed through `times` times in a row with shared weights.
+
+    One layer in a loop is ALBERT's sharing (arXiv:1909.11942); a loop in the middle is the core of a recurrent-depth
+    model (arXiv:2502.05171).
+    """
+
+    first: int = Field(ge=0)
+    """Index of the first layer, from 0."""
+    last: int = Field(ge=0)
+    """Index of the last layer."""
+    times: int = Field(ge=2, le=1000)
+    """Passes."""

@@ -1,22 +1,144 @@
-"""`MixerSpec`: the base class of mixers. The kinds are in `ablate/kinds/mixers/`, one file each."""
+"""The base classes of mixers, MLPs and norms, and the nonlinearities of hidden layers.
+
+The kinds are in `ablate/kinds/mixers/`, `mlps/` and `norms/`, one file each.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from ablate.spec.annotations import OneOf
-from ablate.spec.base import Family, largest_divisor, refusal
+from ablate.spec.base import Family, Kinded, largest_divisor, refusal
 from ablate.spec.cost import Cost
+from ablate.spec.layer import Applied, PartSpec
 from ablate.spec.named import block_names
-from ablate.spec.part import PartSpec
-from ablate.spec.position import Applied
 
 if TYPE_CHECKING:
     from torch import nn
 
     from ablate.spec.layer import LayerContext
+
+Activation = Literal[
+    "relu",
+    "gelu",
+    "silu",
+    "gelu_tanh",
+    "relu_squared",
+    "quick_gelu",
+    "identity",
+    "celu",
+    "elu",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "leaky_relu",
+    "logsigmoid",
+    "mish",
+    "relu6",
+    "selu",
+    "sigmoid",
+    "softplus",
+    "softsign",
+    "tanh",
+    "tanhshrink",
+]
+"""Those of `torch.nn.functional` that need no settings, by its names; `gelu_tanh` is GPT-2's approximation of `gelu`,
+`relu_squared` max(0, x)², `quick_gelu` x·σ(1.702x), `identity` x."""
+
+LABELS: dict[Activation, str] = {
+    "relu": "ReLU",
+    "gelu": "GELU",
+    "silu": "SiLU",
+    "gelu_tanh": "GELU (tanh)",
+    "relu_squared": "ReLU²",
+    "quick_gelu": "x·σ(1.702x)",
+    "identity": "no nonlinearity",
+}
+"""How a picture names those that are not named as in torch."""
+
+KEPT: dict[Activation, int] = {"relu": 0, "identity": 0, "quick_gelu": 3}
+"""Tensors that an activation keeps for its backward pass besides its result; 1 for those not listed."""
+
+
+NORMS = Family("norm", package="ablate.kinds.norms", entry_points="ablate.norms")
+
+
+class NormSpec(Kinded):
+    """A norm over the last axis. A final subclass adds `kind`, its fields, `build`, `cost` and `label`."""
+
+    family = NORMS
+    default_kind = "rms"
+    source: ClassVar[str]
+    """Paper and equation."""
+    present: ClassVar[bool] = True
+    """Whether the part exists; False for `none`."""
+
+    @classmethod
+    def facts(cls) -> dict[str, str | bool]:
+        """The source."""
+        return {"source": cls.source}
+
+    place: Literal["pre", "post", "sandwich", "output"] = "pre"
+    """`pre`: before each sub-layer; `post`: after each residual sum (Transformer of 2017); `output`: on what each
+    sub-layer gives, before the sum (OLMo 2, arXiv:2501.00656); `sandwich`: before each sub-layer and on what it gives
+    (Peri-LN, arXiv:2502.02732; Gemma 2), by two norms."""
+
+    @property
+    def before(self) -> bool:
+        """Whether there is a norm before the sub-layer."""
+        return self.place in ("pre", "sandwich")
+
+    @property
+    def on_output(self) -> bool:
+        """Whether there is a norm on what the sub-layer gives."""
+        return self.place in ("output", "sandwich")
+
+    @abstractmethod
+    def build(self, pack: int, width: int) -> nn.Module:
+        """Build the module; `forward(x)` maps x [K, ..., width] to the same shape, each vector separately."""
+
+    @abstractmethod
+    def cost(self, width: int, length: int) -> Cost:
+        """Cost of the forward pass over `length` vectors."""
+
+    @abstractmethod
+    def label(self) -> str:
+        """Label in drawings."""
+
+
+Norm = Annotated[NormSpec, OneOf]
+
+
+MLPS = Family("MLP", package="ablate.kinds.mlps", entry_points="ablate.mlps")
+
+
+class MLPSpec(PartSpec):
+    """A sub-layer that maps each token separately. A final subclass adds `kind`, its fields, `build` and `cost`."""
+
+    family = MLPS
+    default_kind = "plain"
+    present: ClassVar[bool] = True
+    """Whether the part exists; False for `none`."""
+
+    @abstractmethod
+    def build(self, context: LayerContext) -> nn.Module:
+        """Build the module; `forward(x)` maps x [K, B, T, D] to the same shape, each token separately."""
+
+    @abstractmethod
+    def cost(self, context: LayerContext, length: int) -> Cost:
+        """Cost of the forward pass over one sequence of `length` tokens in training."""
+
+    def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
+        """Rows of (slot, label) that a drawing shows inside the MLP, in the order of the computation.
+
+        By default the settings that differ from their defaults.
+        """
+        return self.settings_as_parts()
+
+
+MLP = Annotated[MLPSpec, OneOf]
 
 
 def _is_a_block(name: str) -> str | None:
