@@ -183,7 +183,7 @@ def _cost(model: Any, space: SpaceSpec | None) -> Plain:
 def _variants(space: SpaceSpec) -> Plain:
     """Number of different models, invalid points, and settings without effect of a design, as in `ablate validate`."""
     planner = Planner(space, Path(), lambda line: None)
-    seen = look_at(space, planner.design(), planner.resolver)
+    seen = look_at(space, planner.design())
     return {
         "points": seen.points,
         "variants": seen.variants,

@@ -31,7 +31,7 @@ def validate(
 
     space = load_space(file, None, data)
     planner = Planner(space, Path(), lambda line: None)
-    seen = look_at(space, planner.design(), planner.resolver, planner.starting)
+    seen = look_at(space, planner.design(), planner.starting)
     if json_:
         print_json(validate_json(space, seen), indent=None)
     for line in lines(file, space, seen) if not json_ else ():

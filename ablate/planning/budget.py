@@ -13,7 +13,6 @@ from ablate.designs.timed import TIMING_STEPS, keeps_step_time, timing_point
 from ablate.planning.match import Step, UnmatchedError, equal_parameters, equal_steps
 from ablate.spec.cost import Cost
 from ablate.spec.paths import full_path, value_at
-from ablate.spec.resolver import Resolver
 from ablate.spec.space import SpaceSpec
 from ablate.spec.variant import VariantSpec
 
@@ -34,7 +33,6 @@ class Budget:
 
     Args:
         space: Its `match` names the equal quantity.
-        resolver: Of the space.
         spec_of: The variant of a point as the space writes it; None if it makes no model.
         measure: The cost of a variant, with its trained parameters alone, and the tokens and arithmetic of one of its
             steps, on average.
@@ -43,12 +41,11 @@ class Budget:
     def __init__(
         self,
         space: SpaceSpec,
-        resolver: Resolver,
         spec_of: Callable[[Point], VariantSpec | None],
         measure: Callable[[VariantSpec, Point], tuple[Cost, float, float]],
     ) -> None:
         self._match = space.match
-        self._resolver = resolver
+        self._composer = space.composer
         self._spec_of = spec_of
         self._measure = measure
         self._solved: dict[str, VariantSpec] = {}
@@ -109,7 +106,7 @@ class Budget:
         return spec
 
     def _with(self, point: Point, solved: Mapping[str, JsonValue]) -> VariantSpec:
-        return self._resolver.resolve(point.settings, {**point.values, **point.tuned, **solved})
+        return self._composer.compose(point.settings, {**point.values, **point.tuned, **solved})
 
     def _parameters(self, point: Point, values: Mapping[str, JsonValue]) -> int | None:
         try:

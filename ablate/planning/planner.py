@@ -24,7 +24,6 @@ from ablate.planning.starting import Starting
 from ablate.roles import TrialRole
 from ablate.spec.code import CodeReader
 from ablate.spec.cost import Cost
-from ablate.spec.resolver import Resolver
 from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec
 from ablate.spec.variant import VariantSpec, trial_key
@@ -68,14 +67,12 @@ class Planner:
     """Trials of the store that other code has trained."""
     reader: CodeReader = field(default_factory=CodeReader)
     """Reads the source of users' kinds."""
-    resolver: Resolver = field(init=False)
     budget: Budget = field(init=False)
     """The quantity that every variant matches with the baseline."""
 
     def __post_init__(self) -> None:
-        self.resolver = Resolver(self.space)
         self.starting = Starting(self.weights or weights_folder(DEFAULT_STORE))
-        self.budget = Budget(self.space, self.resolver, self._spec_of, self._measured)
+        self.budget = Budget(self.space, self._spec_of, self._measured)
 
     def design(self) -> Design:
         """A new design of the space.
@@ -161,9 +158,9 @@ class Planner:
         key = point.name, repr(point.tuned) if point.tuned else ""
         if key not in self.specs:
             try:
-                self.specs[key] = self.resolver.resolve(point.settings, {**point.values, **point.tuned})
+                self.specs[key] = self.space.composer.compose(point.settings, {**point.values, **point.tuned})
             except ValidationError as error:
-                self.specs[key] = InvalidPoint(point, self.resolver.reason(point.settings, error))
+                self.specs[key] = InvalidPoint(point, self.space.composer.reason(point.settings, error))
         return self.specs[key]
 
     def _spec_of(self, point: Point) -> VariantSpec | None:

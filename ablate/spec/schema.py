@@ -14,8 +14,9 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from ablate.spec.composer import ROOTS
 from ablate.spec.named import block_names, model_names
-from ablate.spec.space import ROOTS, SpaceSpec
+from ablate.spec.space import SpaceSpec
 from ablate.spec.texts import WORDS
 
 _DIALECT = "http://json-schema.org/draft-07/schema#"  # what editors know best

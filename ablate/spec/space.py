@@ -25,6 +25,7 @@ from ablate.errors import SpaceError
 from ablate.spec.annotations import STUDY_NAME, ShortFor, Spelling
 from ablate.spec.base import Spec, refusal
 from ablate.spec.claims import ClaimField
+from ablate.spec.composer import ROOTS, Composer, check_settings
 from ablate.spec.design import DesignContext, DesignField, Point, PointCost
 from ablate.spec.fairness import (
     BudgetsField,
@@ -35,10 +36,10 @@ from ablate.spec.fairness import (
 )
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import expand_setting
-from ablate.spec.paths import PathError, assign, full_path, overlaps
+from ablate.spec.paths import full_path
 from ablate.spec.resources import ResourcesSpec
 from ablate.spec.sentences import describe
-from ablate.spec.space_rules import check_settings, check_space, check_texts
+from ablate.spec.space_rules import check_space, check_texts
 from ablate.spec.task import TaskField
 from ablate.spec.texts import WORDS, Place, with_texts, without_texts
 from ablate.spec.training import TrainingSpec
@@ -63,8 +64,6 @@ Setting = Annotated[dict[str, JsonValue], BeforeValidator(_expanded)]
 
 Name = Annotated[str, Spelling(r"^[^\s,=]+$", "a name is one word without commas and equals signs")]
 """Name of a switch, setting or variant. Names of points combine these with commas and equals signs."""
-
-ROOTS = ("model", "task", "training")
 
 
 class ObjectiveSpec(Spec):
@@ -135,6 +134,7 @@ class SpaceSpec(Spec):
     _text: str = PrivateAttr(default="")
     _document: Document | None = PrivateAttr(default=None)
     _texts: dict[Place, dict[str, str]] = PrivateAttr(default_factory=dict)
+    _composer: Composer | None = PrivateAttr(default=None)
 
     @property
     def text(self) -> str:
@@ -195,9 +195,16 @@ class SpaceSpec(Spec):
         return self.task.metric_names | self.task.final_metric_names
 
     @property
+    def composer(self) -> Composer:
+        """Makes the variants of this space."""
+        if self._composer is None:
+            self._composer = Composer({root: getattr(self, root) for root in ROOTS}, self.switches)
+        return self._composer
+
+    @property
     def baseline_settings(self) -> dict[str, str]:
         """Every switch at its first setting."""
-        return {switch: next(iter(settings)) for switch, settings in self.switches.items()}
+        return self.composer.baseline_settings
 
     def single_settings(self) -> Iterator[tuple[str, str]]:
         """All (switch, setting) pairs except those of the baseline."""
@@ -219,83 +226,23 @@ class SpaceSpec(Spec):
         _expect_mapping(settings, here, "settings must be a mapping of switch to setting", '{"norm": "none"}')
         _expect_mapping(values, here, "values must be a mapping of spec path to value", '{"model.depth": 2}')
         try:
-            check_settings(self, (), settings)
+            check_settings(self.switches, (), settings)
         except ValidationError as error:
             (_, problem), *_ = describe(error)
             raise SpaceError(problem, where=here) from None
         try:
-            return self.compose(settings, values)
+            return self.composer.compose(settings, values)
         except ValidationError as error:
-            raise SpaceError(f"this makes no model: {self.reason(settings, error)}", where=here) from None
-
-    def compose(self, settings: Mapping[str, str], values: Mapping[str, JsonValue] | None = None) -> VariantSpec:
-        """As `resolve`, but errors have the path in the `VariantSpec`.
-
-        Raises:
-            ValidationError: There is no such switch, it has no such setting, or the settings make no model.
-        """
-        check_settings(self, (), settings)
-        return self.with_settings({**self.baseline_settings, **settings}, values or {})
+            raise SpaceError(f"this makes no model: {self.composer.reason(settings, error)}", where=here) from None
 
     def with_names(self, aliases: Mapping[str, str]) -> Self:
         """The same space with renamed variants in its claims: a study has one name for each variant."""
         return self.model_copy(update={"claims": tuple(claim.renamed(aliases) for claim in self.claims)})
 
-    def setter_of(self, settings: Mapping[str, str], path: str) -> tuple[str, str, str] | None:
-        """The last (switch, setting, path as written) among `settings` that sets this full path or a part of it."""
-        last = None
-        for switch, options in self.switches.items():
-            if switch in settings:
-                for written in options[settings[switch]]:
-                    if overlaps(full_path(written), path):
-                        last = (switch, settings[switch], written)
-        return last
-
-    def setters_below(self, root: str) -> tuple[str, ...]:
-        """The switches that set this root (`model`, `task`, `training`) or a path below it."""
-        return tuple(
-            switch
-            for switch, options in self.switches.items()
-            if any(overlaps(full_path(path), root) for setting in options.values() for path in setting)
-        )
-
-    def culprits(self, settings: Mapping[str, str]) -> dict[str, str]:
-        """A minimal set of settings that together make no model.
-
-        Empty if the settings make a model.
-        """
-        if self.error_with({}, settings) is None:
-            return {}
-        blamed = {switch: setting for switch, setting in settings.items() if setting != self.baseline_settings[switch]}
-        for switch in list(blamed):
-            without = {other: setting for other, setting in blamed.items() if other != switch}
-            if self.error_with({}, without) is not None:
-                blamed = without
-        return blamed
-
-    def reason(self, settings: Mapping[str, str], error: ValidationError) -> str:
-        """Why `resolve` refused settings: the settings that cause it, the path, the rule and a remedy."""
-        (loc, problem), *_ = describe(error)
-        blamed = ", ".join(f"{switch}={setting}" for switch, setting in self.culprits(settings).items())
-        path = f"`{'.'.join(str(part) for part in loc)}`: {problem}"
-        return f"{blamed}: {path}" if blamed else path
-
     def canonical(self) -> Any:
         """As for any spec, but with switches and settings as lists, because their order matters."""
         ordered = [[switch, [[*pair] for pair in settings.items()]] for switch, settings in self.switches.items()]
         return {**super().canonical(), "switches": ordered}
-
-    def with_settings(self, chosen: Mapping[str, str], values: Mapping[str, JsonValue] = {}) -> VariantSpec:
-        """The variant with only these settings and values; other switches set nothing."""
-        plain: dict[str, Any] = {root: getattr(self, root) for root in ROOTS}
-        settings = [options[chosen[switch]] for switch, options in self.switches.items() if switch in chosen]
-        for path, value in (item for assignments in (*settings, values) for item in assignments.items()):
-            try:
-                assign(plain, full_path(path), value)
-            except PathError as error:
-                loc = tuple(full_path(path).split("."))
-                raise refusal(loc, {}, str(error), error.remedy, kind="no_path") from None
-        return VariantSpec.model_validate(plain)
 
     def design_context(
         self, refusal: Callable[[Point], str | None], cost: Callable[[Point], PointCost]
@@ -325,14 +272,6 @@ class SpaceSpec(Spec):
                 yield path, f"the switch `{switch}`"
         for path in self.design.paths():
             yield path, f"the {self.design.kind_name()} design"
-
-    def error_with(self, values: Mapping[str, JsonValue], settings: Mapping[str, str] = {}) -> ValidationError | None:
-        """Why these settings make no model with these values; None if they make one."""
-        try:
-            self.compose(settings, values)
-        except ValidationError as error:
-            return error
-        return None
 
     def warnings(self) -> Iterator[str]:
         """Settings that are valid and probably not intended: one or two sentences each, with the key and a remedy."""

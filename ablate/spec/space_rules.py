@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 from ablate.metrics import Metric
 from ablate.spec.base import below, refusal
 from ablate.spec.claims import check_claims
+from ablate.spec.composer import check_settings, unknown_name
 from ablate.spec.design import BASELINE, Point
 from ablate.spec.fairness import BUDGET, at_budget, check_budgets, check_fairness, check_tuned
 from ablate.spec.paths import full_path
@@ -89,28 +90,14 @@ def check_space(space: SpaceSpec) -> None:
     if space.objective.metric not in space.metric_names:
         known = dict.fromkeys(sorted(space.metric_names))
         rule = f"the task {space.task.kind_name()} has no metric of this name"
-        raise _unknown(("objective", "metric"), rule, space.objective.metric, known)
+        raise unknown_name(("objective", "metric"), rule, space.objective.metric, known)
     for switch, setting in space.single_settings():
         _check_setting(space, switch, setting)
     _check_seeds(space)
-    check_fairness(space.tune, space.match, space.taken(), space.error_with)
+    check_fairness(space.tune, space.match, space.taken(), space.composer.error_with)
     _check_budgets(space)
     if space.tuned or space.claims:
         _check_trained(space, space.points())
-
-
-def check_settings(space: SpaceSpec, home: Loc, settings: Mapping[str, str]) -> None:
-    """Refuse unknown switches and settings; `home` is their path in the space.
-
-    Raises:
-        ValidationError: There is no such switch or setting.
-    """
-    for switch, setting in settings.items():
-        if switch not in space.switches:
-            raise _unknown((*home, switch), f"there is no switch `{switch}`", switch, space.switches)
-        if not isinstance(setting, str) or setting not in space.switches[switch]:
-            rule = f"`{switch}` has no setting `{setting}`"
-            raise _unknown((*home, switch), rule, setting, space.switches[switch])
 
 
 def _check_variant(space: SpaceSpec, name: str, settings: Mapping[str, str]) -> None:
@@ -118,19 +105,19 @@ def _check_variant(space: SpaceSpec, name: str, settings: Mapping[str, str]) -> 
         raise refusal(
             ("variants", name), name, f"`{BASELINE}` is the variant with all first settings", "Choose another name."
         )
-    check_settings(space, ("variants", name), settings)
+    check_settings(space.switches, ("variants", name), settings)
 
 
 def _check_baseline(space: SpaceSpec) -> None:
     """Refuse a baseline that makes no model, with the first switch that causes it."""
-    if space.error_with({}) is None:
+    if space.composer.error_with({}) is None:
         return
-    space.with_settings({})
+    space.composer.lay_over_baseline({})
     applied: dict[str, str] = {}
     for switch, setting in space.baseline_settings.items():
         applied[switch] = setting
         try:
-            space.with_settings(applied)
+            space.composer.lay_over_baseline(applied)
         except ValidationError as error:
             lines = error.errors(include_url=False)
             raise _at_switches(space, applied, lines, (switch, setting)) from None
@@ -139,7 +126,7 @@ def _check_baseline(space: SpaceSpec) -> None:
 def _check_setting(space: SpaceSpec, switch: str, setting: str) -> None:
     """Refuse paths that exist in no spec. A setting that is invalid alone may be valid together with others."""
     try:
-        space.compose({switch: setting})
+        space.composer.compose({switch: setting})
     except ValidationError as error:
         lines = [line for line in error.errors(include_url=False) if line["type"] != "impossible"]
         if lines:
@@ -154,7 +141,7 @@ def _at_switches(
     details: list[InitErrorDetails] = []
     for line in lines:
         path, problem = ".".join(str(part) for part in where(line)), sentence(line)
-        switch, setting, written = space.setter_of(settings, path) or (*changed, "")
+        switch, setting, written = space.composer.setter_of(settings, path) or (*changed, "")
         loc: Loc = ("switches", switch, setting, *([written] if written else ()))
         if written and f"{path}.".startswith(f"{full_path(written)}."):
             loc += where(line)[len(full_path(written).split(".")) :]
@@ -198,14 +185,14 @@ def _check_trained(space: SpaceSpec, points: Mapping[str, Point]) -> None:
 
     def refused(name: str) -> str | None:
         point = points[name.partition(f"@{BUDGET}=")[0]]
-        error = space.error_with({**point.values, **point.tuned}, point.settings)
-        return None if error is None else space.reason(point.settings, error)
+        error = space.composer.error_with({**point.values, **point.tuned}, point.settings)
+        return None if error is None else space.composer.reason(point.settings, error)
 
     taken = [*space.taken(), *((path, "`tune`") for path in (space.tune.grid if space.tune is not None else ()))]
     if space.match.path is not None:
         taken.append((space.match.path, f"`match: {space.match.equal}`"))
     try:
-        check_tuned(space.tuned, points, taken, space.error_with)
+        check_tuned(space.tuned, points, taken, space.composer.error_with)
     except ValidationError as error:
         raise below(("tuned",), error) from None
     settings = {
@@ -221,9 +208,3 @@ def _check_trained(space: SpaceSpec, points: Mapping[str, Point]) -> None:
         )
     except ValidationError as error:
         raise below(("claims",), error) from None
-
-
-def _unknown(loc: Loc, rule: str, name: str, known: Mapping[str, Any]) -> ValidationError:
-    near = difflib.get_close_matches(str(name), known, n=1)
-    remedy = f"Did you mean `{near[0]}`?" if near else f"Known names: {', '.join(known)}."
-    return refusal(loc, name, rule, remedy)

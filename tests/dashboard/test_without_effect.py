@@ -34,7 +34,7 @@ def test_the_same_sentences(heads: int, sentences: int, tmp_path: Path) -> None:
     (tmp_path / "t.yaml").write_text(text, encoding="utf-8")
     space = load_space(tmp_path / "t.yaml")
     planner = Planner(space, tmp_path / "cache", lambda line: None)
-    validated = validate_json(space, look_at(space, planner.design(), planner.resolver))["without_effect"]
+    validated = validate_json(space, look_at(space, planner.design()))["without_effect"]
     planned = plan_json(make_plan(planner), Forecast(frozenset(), 1.0, "a test", 1))["without_effect"]
     designed = check(space.model_dump(mode="json"), text, None)["without_effect"]
     assert validated == planned == designed

@@ -10,9 +10,10 @@ from pydantic import ValidationError
 
 from ablate.errors import SpaceError
 from ablate.spec.base import Spec
+from ablate.spec.composer import ROOTS
 from ablate.spec.paths import assign
 from ablate.spec.reading import load_space
-from ablate.spec.space import ROOTS, SpaceSpec
+from ablate.spec.space import SpaceSpec
 from ablate.spec.variant import VariantSpec
 
 

@@ -259,11 +259,11 @@ def test_the_settings_to_blame_are_the_fewest_that_are_refused(
     settings: dict[str, str], culprits: dict[str, str]
 ) -> None:
     space = space_of(COMBINED)
-    assert space.culprits(settings) == culprits
+    assert space.composer.culprits(settings) == culprits
     if culprits:
         with pytest.raises(ValidationError) as caught:
-            space.compose(settings)
-        reason = space.reason(settings, caught.value)
+            space.composer.compose(settings)
+        reason = space.composer.reason(settings, caught.value)
         blamed = ", ".join(f"{switch}={setting}" for switch, setting in culprits.items())
         assert reason.startswith(f"{blamed}: `model.block.mixer.")
         assert "softmax" in reason
@@ -278,13 +278,13 @@ def test_the_setter_of_a_path_is_the_last_that_sets_it_or_a_part_of_it() -> None
         }
     )
     both = {"values": "identity", "mixer": "b"}
-    assert space.setter_of({"values": "identity"}, "model.block.mixer.value.kind") == (
+    assert space.composer.setter_of({"values": "identity"}, "model.block.mixer.value.kind") == (
         "values",
         "identity",
         "block.mixer.value",
     )
-    assert space.setter_of(both, "model.block.mixer.value") == ("mixer", "b", "block.mixer")
-    assert space.setter_of(both, "model.block.mlp") is None
+    assert space.composer.setter_of(both, "model.block.mixer.value") == ("mixer", "b", "block.mixer")
+    assert space.composer.setter_of(both, "model.block.mlp") is None
 
 
 def test_an_objective_names_a_metric_of_its_task() -> None:

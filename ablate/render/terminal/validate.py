@@ -15,7 +15,6 @@ from ablate.nn.model.build import model_cost
 from ablate.planning.starting import Starting
 from ablate.spec.design import SeedsSpec
 from ablate.spec.lookup import FoundModel
-from ablate.spec.resolver import Resolver
 from ablate.spec.space import SpaceSpec
 from ablate.spec.variant import VariantSpec
 from ablate.trained.transfer import Transfer
@@ -54,13 +53,12 @@ class Seen:
         return tuple(without_effect(self.same_as, self.variants if self.points <= MOST_LOOKED_AT else None))
 
 
-def look_at(space: SpaceSpec, design: Design, resolver: Resolver, starting: Starting | None = None) -> Seen:
+def look_at(space: SpaceSpec, design: Design, starting: Starting | None = None) -> Seen:
     """Look at the points of a space's design, at the first `MOST_LOOKED_AT` of them one by one.
 
     Args:
         space: The space.
         design: Its design.
-        resolver: Of the space.
         starting: Reads the weights that variants start from; None: they are not looked at.
 
     Raises:
@@ -70,7 +68,7 @@ def look_at(space: SpaceSpec, design: Design, resolver: Resolver, starting: Star
     reasons, names, same_as = dict[str, str](), dict[str, str](), dict[str, str]()
     begun: dict[str, Transfer] = {}
     for point in points[:MOST_LOOKED_AT]:
-        spec = _spec_or_reason(point, resolver, reasons)
+        spec = _spec_or_reason(space, point, reasons)
         if spec is None:
             continue
         if starting is not None and (made := starting.foreseen(spec)) is not None:
@@ -96,12 +94,12 @@ def start_json(made: Transfer) -> dict[str, Any]:
     return {"source": made.where, "copied": made.copied, "new": made.new, "unused": made.unused}
 
 
-def _spec_or_reason(point: Point, resolver: Resolver, reasons: dict[str, str]) -> VariantSpec | None:
+def _spec_or_reason(space: SpaceSpec, point: Point, reasons: dict[str, str]) -> VariantSpec | None:
     """The spec of a point's variant; None, and a line in `reasons`, if it makes no model."""
     try:
-        return resolver.resolve(point.settings, {**point.values, **point.tuned})
+        return space.composer.compose(point.settings, {**point.values, **point.tuned})
     except ValidationError as error:
-        reasons[point.name] = resolver.reason(point.settings, error)
+        reasons[point.name] = space.composer.reason(point.settings, error)
         return None
 
 

@@ -32,7 +32,7 @@ def told(text: str, folder: Path) -> list[str]:
     (folder / "s.yaml").write_text(text)
     space = load_space(folder / "s.yaml")
     planner = Planner(space, folder, lambda line: None)
-    seen = look_at(space, planner.design(), planner.resolver)
+    seen = look_at(space, planner.design())
     assert validate_json(space, seen)["points"] == seen.points
     return list(lines("s.yaml", space, seen))
 
