@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -134,7 +135,6 @@ class SpaceSpec(Spec):
     _text: str = PrivateAttr(default="")
     _document: Document | None = PrivateAttr(default=None)
     _texts: dict[Place, dict[str, str]] = PrivateAttr(default_factory=dict)
-    _composer: Composer | None = PrivateAttr(default=None)
 
     @property
     def text(self) -> str:
@@ -194,12 +194,10 @@ class SpaceSpec(Spec):
         """Names of all metrics of the task."""
         return self.task.metric_names | self.task.final_metric_names
 
-    @property
+    @functools.cached_property
     def composer(self) -> Composer:
         """Makes the variants of this space."""
-        if self._composer is None:
-            self._composer = Composer({root: getattr(self, root) for root in ROOTS}, self.switches)
-        return self._composer
+        return Composer({root: getattr(self, root) for root in ROOTS}, self.switches)
 
     @property
     def baseline_settings(self) -> dict[str, str]:
