@@ -171,8 +171,6 @@ LATE: dict[str, str] = {
 MUTUAL = (
     frozenset({"ablate.spec.layer"}),
     frozenset({"ablate.spec.block"}),
-    frozenset({"ablate.spec.model", "ablate.spec.model_rules"}),
-    frozenset({"ablate.spec.space", "ablate.spec.space_rules"}),
     frozenset(f"ablate.kinds.mixers.{name}" for name in ("attention", "attention_cost", "attention_module")),
 )
 """Modules whose types mention one another: one imports the other for annotations alone, under `TYPE_CHECKING`."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ablate.spec.paths import full_path
 from ablate.store.records import StudyRecord, VariantRecord
 
 
@@ -66,7 +67,7 @@ def crosses(variants: Sequence[VariantRecord], switches: Mapping[str, tuple[str,
 
 def _of_spec(variant: VariantRecord, path: str) -> Any:
     value: Any = variant.spec
-    for key in (f"model.{path}" if path.startswith("block.") else path).split("."):
+    for key in full_path(path).split("."):
         value = value.get(key) if isinstance(value, dict) else None
     return value
 

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from ablate.spec.base import largest_divisor, refusal
 from ablate.spec.block import BlockSpec, GainsSpec, ResidualSpec, SkipsSpec
 from ablate.spec.layer import EMBEDDING, PartSpec, SharedTensor
-from ablate.spec.model_fields import LayerPlace, Layers
-
-if TYPE_CHECKING:
-    from ablate.spec.model import ModelSpec
+from ablate.spec.model_fields import LayerPlace, Layers, ModelFields
 
 
-def check_model(model: ModelSpec, layers: Layers, places: Iterable[LayerPlace]) -> None:
+def check_model(model: ModelFields) -> None:
     """Refuse a model whose parts do not fit together.
-
-    Args:
-        model: The model.
-        layers: Its layers.
-        places: All its mixers, with their places.
 
     Raises:
         ValidationError: With the path inside the model, the rule and a remedy.
@@ -31,7 +21,7 @@ def check_model(model: ModelSpec, layers: Layers, places: Iterable[LayerPlace]) 
     _check_family(model)
     _check_norms(model)
     checked: set[tuple[int, bool, bool]] = set()
-    for place in places:
+    for place in model.places():
         like = (id(place.block), place.causal, place.cross)
         if like not in checked:  # layers without an exception share one block
             checked.add(like)
@@ -40,14 +30,14 @@ def check_model(model: ModelSpec, layers: Layers, places: Iterable[LayerPlace]) 
     if model.decoder is not None:
         _check_decoder_block(model.block)
         _check_alone_in_layer(("decoder", "mixer"), model.decoder.mixer)
-    _check_streams(model, layers)
-    _check_shared(model, layers)
+    _check_streams(model, model.layers)
+    _check_shared(model, model.layers)
     _check_ends(model)
     _check_loops(model)
-    _check_starts(model, layers)
+    _check_starts(model, model.layers)
 
 
-def _check_norms(model: ModelSpec) -> None:
+def _check_norms(model: ModelFields) -> None:
     transform = None if model.head_transform is None else model.head_transform.norm
     for home, norm, where in (
         (("final_norm",), model.final_norm, "the final norm has one place: after the last block"),
@@ -58,7 +48,7 @@ def _check_norms(model: ModelSpec) -> None:
             raise refusal((*home, "place"), norm.place, where, "Leave `place` out.")
 
 
-def _check_family(model: ModelSpec) -> None:
+def _check_family(model: ModelFields) -> None:
     heads = {"decoder": (False,), "encoder": (False, True), "dual_encoder": (True,), "encoder_decoder": (False,)}
     has_head = model.head is not None
     if has_head not in heads[model.family]:
@@ -82,7 +72,7 @@ def _check_family(model: ModelSpec) -> None:
         )
 
 
-def _check_forms(model: ModelSpec, place: LayerPlace) -> None:
+def _check_forms(model: ModelFields, place: LayerPlace) -> None:
     """Refuse a mixer that has no form for its place."""
     home, mixer, causal, cross = (*place.mixer_home, "kind"), place.mixer, place.causal, place.cross
     if causal and not mixer.causal_form:
@@ -108,7 +98,7 @@ def _check_forms(model: ModelSpec, place: LayerPlace) -> None:
         )
 
 
-def _check_settings(model: ModelSpec, place: LayerPlace) -> None:
+def _check_settings(model: ModelFields, place: LayerPlace) -> None:
     """Refuse positions, a window or a head width that the mixer of a layer does not support."""
     block, mixer, kind = place.block, place.mixer, place.mixer.kind_name()
     positions, heads_home = place.positions(model.positions)
@@ -136,7 +126,7 @@ def _check_settings(model: ModelSpec, place: LayerPlace) -> None:
     _check_heads(model, place)
 
 
-def _check_heads(model: ModelSpec, place: LayerPlace) -> None:
+def _check_heads(model: ModelFields, place: LayerPlace) -> None:
     block, mixer, kind = place.block, place.mixer, place.mixer.kind_name()
     set_by_block = block.head_width is not None
     head_width, home = block.head_width or model.head_width, (*place.home, "head_width")
@@ -199,7 +189,7 @@ def _check_decoder_block(block: BlockSpec) -> None:
         _check_alone_in_layer(("block", name), part)
 
 
-def _check_streams(model: ModelSpec, layers: Layers) -> None:
+def _check_streams(model: ModelFields, layers: Layers) -> None:
     """Refuse a layer whose stream has other sizes than that of the layer before it."""
     if all(block is model.block or block.residual == model.block.residual for _, block in layers):
         return
@@ -216,7 +206,7 @@ def _check_streams(model: ModelSpec, layers: Layers) -> None:
         before = sizes
 
 
-def _check_starts(model: ModelSpec, layers: Layers) -> None:
+def _check_starts(model: ModelFields, layers: Layers) -> None:
     """Refuse two sub-layers that start at 0 without a skip round them.
 
     The first gives 0 to the second, whose last map then has no gradient, and the second passes none to the first.
@@ -242,7 +232,7 @@ def _check_starts(model: ModelSpec, layers: Layers) -> None:
         )
 
 
-def _check_shared(model: ModelSpec, layers: Layers) -> None:
+def _check_shared(model: ModelFields, layers: Layers) -> None:
     """Refuse a layer that reads what no earlier layer publishes, and one whose tensors no later layer reads."""
     blocks = {id(block): block for _, block in layers}
     if not any(block.shares for block in blocks.values()):
@@ -300,7 +290,7 @@ def _unpublished(
     )
 
 
-def _check_ends(model: ModelSpec) -> None:
+def _check_ends(model: ModelFields) -> None:
     """Refuse what this family's embedding or head cannot do."""
     for name in ("bigram", "smear"):
         if getattr(model, name) is not None and model.family == "encoder_decoder":
@@ -332,7 +322,7 @@ def _check_ends(model: ModelSpec) -> None:
         )
 
 
-def _check_loops(model: ModelSpec) -> None:
+def _check_loops(model: ModelFields) -> None:
     """Refuse loops over layers that are not there, and loops that overlap."""
     end = -1
     for index, loop in enumerate(model.loops):
@@ -345,5 +335,5 @@ def _check_loops(model: ModelSpec) -> None:
         end = loop.last
 
 
-def _a_family(model: ModelSpec) -> str:
+def _a_family(model: ModelFields) -> str:
     return f"{'an' if model.family.startswith('e') else 'a'} {model.family}"

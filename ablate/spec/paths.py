@@ -51,12 +51,20 @@ def assign(plain: dict[str, Any], path: str, value: Any) -> None:
     here[last] = copy.deepcopy(value)
 
 
-def lay_over(plain: dict[str, Any], patch: Mapping[str, Any]) -> None:
-    """Merge `patch` into nested mappings, in place, key by key; a mapping with a `kind` replaces."""
+def lay_over(plain: dict[str, Any], patch: Mapping[str, Any], *, null_removes: bool = False) -> None:
+    """Merge `patch` into nested mappings, in place, key by key; a mapping with a `kind` replaces.
+
+    Args:
+        plain: The mappings.
+        patch: What is laid over them.
+        null_removes: Whether null removes a key, instead of being its value.
+    """
     for key, value in patch.items():
         below = plain.get(key)
-        if isinstance(value, Mapping) and isinstance(below, dict) and "kind" not in value:
-            lay_over(below, value)
+        if value is None and null_removes:
+            plain.pop(key, None)
+        elif isinstance(value, Mapping) and isinstance(below, dict) and "kind" not in value:
+            lay_over(below, value, null_removes=null_removes)
         else:
             plain[key] = copy.deepcopy(value)
 

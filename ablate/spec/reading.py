@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import difflib
 import re
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from ablate.errors import SpaceError, check_argument
 from ablate.locations import typed_path
 from ablate.spec.document import Document, read_document
 from ablate.spec.named import block_document, block_names, is_model_file, shipped_spaces
+from ablate.spec.paths import lay_over
 from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec
 
@@ -109,7 +109,7 @@ def _read(path: Path, seen: tuple[Path, ...]) -> tuple[Document, list[Path]]:
     if parent is not None:
         seen = (*seen, path.resolve())
         base, folders = _read(_parent(document, parent, seen), seen)
-    _lay_over(base.plain, document.plain)
+    lay_over(base.plain, document.plain, null_removes=True)
     return Document(path, base.plain, {**base.positions, **document.positions}), [path.parent, *folders]
 
 
@@ -148,20 +148,6 @@ def _graft_block(document: Document, folders: list[Path]) -> None:
         for loc, position in grafted.items():
             document.positions.setdefault(("model", *loc), position)
         document.positions["model", "block"] = grafted.get(("block",), document.position(("model", "block")))
-
-
-def _lay_over(base: dict[str, Any], child: Mapping[str, Any]) -> None:
-    """Merge `child` over `base`, in place.
-
-    Mappings merge key by key, except that a mapping with a `kind` replaces, as other values do. Null removes a key.
-    """
-    for key, value in child.items():
-        if value is None:
-            base.pop(key, None)
-        elif isinstance(value, Mapping) and isinstance(base.get(key), dict) and "kind" not in value:
-            _lay_over(base[key], value)
-        else:
-            base[key] = copy.deepcopy(value)
 
 
 _SEEDS = re.compile(r"([0-9]{1,6})(?::([0-9]{1,6}))?")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
@@ -17,10 +17,8 @@ from ablate.spec.design import BASELINE, Point
 from ablate.spec.fairness import BUDGET, at_budget, check_budgets, check_fairness, check_tuned
 from ablate.spec.paths import full_path
 from ablate.spec.sentences import Loc, sentence, where
+from ablate.spec.space_fields import SpaceFields
 from ablate.spec.texts import WORDS, Place, name_of
-
-if TYPE_CHECKING:
-    from ablate.spec.space import SpaceSpec
 
 
 def check_texts(plain: Mapping[str, Any], texts: Mapping[Place, Mapping[str, Any]]) -> None:
@@ -71,7 +69,7 @@ def _check_words(plain: Mapping[str, Any], kind: str, name: str, holder: Mapping
             raise refusal((kind, name, str(key)), value, f"there is no key `{key}` here", f"Did you mean `{near[0]}`?")
 
 
-def check_space(space: SpaceSpec) -> None:
+def check_space(space: SpaceFields) -> None:
     """Refuse a space whose parts do not fit together.
 
     Raises:
@@ -100,7 +98,7 @@ def check_space(space: SpaceSpec) -> None:
         _check_trained(space, space.points())
 
 
-def _check_variant(space: SpaceSpec, name: str, settings: Mapping[str, str]) -> None:
+def _check_variant(space: SpaceFields, name: str, settings: Mapping[str, str]) -> None:
     if name == BASELINE:
         raise refusal(
             ("variants", name), name, f"`{BASELINE}` is the variant with all first settings", "Choose another name."
@@ -108,7 +106,7 @@ def _check_variant(space: SpaceSpec, name: str, settings: Mapping[str, str]) -> 
     check_settings(space.switches, ("variants", name), settings)
 
 
-def _check_baseline(space: SpaceSpec) -> None:
+def _check_baseline(space: SpaceFields) -> None:
     """Refuse a baseline that makes no model, with the first switch that causes it."""
     if space.composer.error_with({}) is None:
         return
@@ -123,7 +121,7 @@ def _check_baseline(space: SpaceSpec) -> None:
             raise _at_switches(space, applied, lines, (switch, setting)) from None
 
 
-def _check_setting(space: SpaceSpec, switch: str, setting: str) -> None:
+def _check_setting(space: SpaceFields, switch: str, setting: str) -> None:
     """Refuse paths that exist in no spec. A setting that is invalid alone may be valid together with others."""
     try:
         space.composer.compose({switch: setting})
@@ -135,7 +133,7 @@ def _check_setting(space: SpaceSpec, switch: str, setting: str) -> None:
 
 
 def _at_switches(
-    space: SpaceSpec, settings: Mapping[str, str], lines: Iterable[ErrorDetails], changed: tuple[str, str]
+    space: SpaceFields, settings: Mapping[str, str], lines: Iterable[ErrorDetails], changed: tuple[str, str]
 ) -> ValidationError:
     """Attribute errors of a variant to the settings that set the paths, or else to the changed setting."""
     details: list[InitErrorDetails] = []
@@ -155,7 +153,7 @@ def _at_switches(
     return ValidationError.from_exception_data("spec", details)
 
 
-def _check_seeds(space: SpaceSpec) -> None:
+def _check_seeds(space: SpaceFields) -> None:
     """Refuse several seeds where they would give the same number."""
     start = space.training.init_from
     if space.training.steps == 0 and start is not None and start.stage is None and space.design.seeds != 1:
@@ -167,7 +165,7 @@ def _check_seeds(space: SpaceSpec) -> None:
         )
 
 
-def _check_budgets(space: SpaceSpec) -> None:
+def _check_budgets(space: SpaceFields) -> None:
     """Refuse budgets that multiply a path that something else sets, or that the design cannot train."""
     taken = {full_path(path): who for path, who in space.taken()}
     if space.match.path is not None:
@@ -180,7 +178,7 @@ def _check_budgets(space: SpaceSpec) -> None:
         raise below(("budgets",), error) from None
 
 
-def _check_trained(space: SpaceSpec, points: Mapping[str, Point]) -> None:
+def _check_trained(space: SpaceFields, points: Mapping[str, Point]) -> None:
     """Refuse tuned values and claims that do not fit what the design trains."""
 
     def refused(name: str) -> str | None:

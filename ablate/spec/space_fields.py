@@ -1,0 +1,178 @@
+"""`SpaceFields`: baseline model, task, training, switches, design, objective and claims of a space."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    JsonValue,
+    PrivateAttr,
+    ValidationInfo,
+)
+from pydantic_core import PydanticCustomError
+
+from ablate.spec.annotations import STUDY_NAME, ShortFor, Spelling
+from ablate.spec.base import Spec
+from ablate.spec.claims import ClaimField
+from ablate.spec.composer import ROOTS, Composer
+from ablate.spec.design import DesignContext, DesignField, Point, PointCost
+from ablate.spec.fairness import (
+    BudgetsField,
+    MatchSpec,
+    TunedValues,
+    TuneSpec,
+    tuned_by_variant,
+)
+from ablate.spec.model import ModelSpec
+from ablate.spec.named import expand_setting
+from ablate.spec.resources import ResourcesSpec
+from ablate.spec.task import TaskField
+from ablate.spec.training import TrainingSpec
+
+if TYPE_CHECKING:
+    from ablate.spec.document import Document
+
+
+def _expanded(value: Any, info: ValidationInfo) -> Any:
+    if value is None:
+        remedy = "Write `{}` for the setting that changes nothing."
+        raise PydanticCustomError("no_setting", "a setting is a mapping of paths to values", {"remedy": remedy})
+    if isinstance(value, str):
+        remedy = "Write a mapping; a text for the whole switch is written as `removes:` or `replaces:`."
+        raise PydanticCustomError("no_setting", "a setting is a mapping of paths to values", {"remedy": remedy})
+    return expand_setting(value, (info.context or {}).get("folders", ())) if isinstance(value, dict) else value
+
+
+Setting = Annotated[dict[str, JsonValue], BeforeValidator(_expanded)]
+"""Values of spec paths that a setting of a switch sets."""
+
+Name = Annotated[str, Spelling(r"^[^\s,=]+$", "a name is one word without commas and equals signs")]
+"""Name of a switch, setting or variant. Names of points combine these with commas and equals signs."""
+
+
+class ObjectiveSpec(Spec):
+    """The metric that is compared, and the smallest difference that matters."""
+
+    metric: str = "val_loss"
+    """Name of a metric of the task."""
+    direction: Literal["minimize", "maximize"] = "minimize"
+    """Whether smaller or larger values are better."""
+    margin: float = Field(gt=0)
+    """The smallest difference that matters, in units of the metric, declared before the study runs: one beyond it gives
+    the verdict `needed` or `worse`, one below it `not needed` or `not worse`, an improvement beyond it `better`."""
+
+
+class SpaceFields(Spec):
+    """The fields of a space, and what follows from them; `SpaceSpec` is a space whose parts fit together."""
+
+    name: Annotated[str, STUDY_NAME]
+    """Name of the study: letters, digits, `.`, `_` and `-`."""
+    question: str
+    """The question that the study answers, as a sentence."""
+    source: str = ""
+    """The paper that the question comes from."""
+    departs: str = ""
+    """How data or evaluation differ from that paper; `ablate data` shows it."""
+    task: TaskField
+    """The task."""
+    model: ModelSpec
+    """The baseline model."""
+    training: TrainingSpec
+    """The training of a trial."""
+    switches: dict[Name, dict[Name, Setting]] = Field(min_length=1)
+    """Settings of each switch; the first setting is the baseline's. A setting assigns values to spec paths. A path
+    starts at `model`, `task` or `training`; `block` is short for `model.block`. Switches are applied in the order in
+    which they are written: if two set the same path, the later one wins. A value replaces the previous one without
+    merging. A `block` that is set to the name of a block replaces the exceptions of the model by those of the block. A
+    switch or a setting may have a text on what it removes, `removes: the skip around attention`, or replaces,
+    `replaces: attention by a mean`, which answers use."""
+    variants: dict[Name, dict[Name, Name]] = Field(default_factory=dict)
+    """Settings of named variants; other switches are at the baseline's setting. They may have a text, `removes` or
+    `replaces`, as switches may."""
+    design: DesignField
+    """Which variants are trained, with how many seeds."""
+    objective: ObjectiveSpec
+    """The objective."""
+    claims: tuple[ClaimField, ...] = ()
+    """Hypotheses; each gets a verdict."""
+    resources: ResourcesSpec = ResourcesSpec()
+    """Resources of a trial on a cluster; they do not affect results."""
+    tune: TuneSpec | None = Field(default=None, exclude_if=lambda tune: tune is None)
+    """A grid that is trained for each variant before the comparison, to choose its best values: paths with lists of
+    values, and `seeds`, the number of trials of each combination."""
+    tuned: TunedValues = Field(default_factory=dict, exclude_if=lambda tuned: not tuned)
+    """Values that were tuned for each variant before this study, by spec path and variant. Every variant that the
+    design trains must be listed."""
+    match: Annotated[MatchSpec, ShortFor("equal")] = Field(
+        default=MatchSpec(), exclude_if=lambda match: match == MatchSpec()
+    )
+    """The quantity that is equal for all variants: `steps`, `tokens`, `seconds`, `flops` or `parameters`."""
+    budgets: BudgetsField = Field(default=(), exclude_if=lambda budgets: not budgets)
+    """Lengths at which every variant is trained and compared, as multiples of `training.steps`, 1 among them: `[1, 2,
+    4]`. Each has a whole schedule of its own. The report tells whether each verdict holds over them."""
+
+    timing: bool = Field(default=False, exclude_if=lambda timing: not timing)
+    """Whether to time the variants after the trials: steps of each in turns with the baseline, some seconds each.
+    Without, no report says how fast a variant trains."""
+
+    _document: Document | None = PrivateAttr(default=None)
+
+    @property
+    def metric_names(self) -> frozenset[str]:
+        """Names of all metrics of the task."""
+        return self.task.metric_names | self.task.final_metric_names
+
+    @functools.cached_property
+    def composer(self) -> Composer:
+        """Makes the variants of this space."""
+        return Composer({root: getattr(self, root) for root in ROOTS}, self.switches)
+
+    @property
+    def baseline_settings(self) -> dict[str, str]:
+        """Every switch at its first setting."""
+        return self.composer.baseline_settings
+
+    def single_settings(self) -> Iterator[tuple[str, str]]:
+        """All (switch, setting) pairs except those of the baseline."""
+        for switch, settings in self.switches.items():
+            for setting in list(settings)[1:]:
+                yield switch, setting
+
+    def design_context(
+        self, refusal: Callable[[Point], str | None], cost: Callable[[Point], PointCost]
+    ) -> DesignContext:
+        """The context of the design of this space; see `DesignContext` for the two callables."""
+        return DesignContext(
+            switches={switch: tuple(settings) for switch, settings in self.switches.items()},
+            variants=self.variants,
+            direction=self.objective.direction,
+            margin=self.objective.margin,
+            refusal=refusal,
+            cost=cost,
+            where=self._design_position,
+            tuned=tuned_by_variant(self.tuned),
+        )
+
+    def _design_position(self, *keys: str) -> str:
+        """As `DesignContext.where`."""
+        loc = ("design", *keys)
+        path = ".".join(loc)
+        return path if self._document is None else f"{self._document.position(loc)}: `{path}`"
+
+    def taken(self) -> Iterator[tuple[str, str]]:
+        """All paths that a switch or the design sets, with what sets them."""
+        for switch, options in self.switches.items():
+            for path in (path for setting in options.values() for path in setting):
+                yield path, f"the switch `{switch}`"
+        for path in self.design.paths():
+            yield path, f"the {self.design.kind_name()} design"
+
+    def points(self) -> dict[str, Point]:
+        """The points of the design that are known before results, by name."""
+        # The names of points do not depend on their cost, which needs a model.
+        context = self.design_context(lambda point: None, lambda point: PointCost(parameters=0, flops=0.0))
+        return {point.name: point for point in self.design.build(context).points()}
