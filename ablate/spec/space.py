@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from pydantic import (
     JsonValue,
@@ -27,9 +27,6 @@ from ablate.spec.space_fields import Setting, SpaceFields
 from ablate.spec.space_rules import check_space, check_texts
 from ablate.spec.texts import WORDS, Place, with_texts, without_texts
 from ablate.spec.variant import VariantSpec
-
-if TYPE_CHECKING:
-    pass
 
 
 class SpaceSpec(SpaceFields):
