@@ -171,7 +171,6 @@ LATE: dict[str, str] = {
 MUTUAL = (
     frozenset({"ablate.spec.layer"}),
     frozenset({"ablate.spec.block"}),
-    frozenset(f"ablate.kinds.mixers.{name}" for name in ("attention", "attention_cost", "attention_module")),
 )
 """Modules whose types mention one another: one imports the other for annotations alone, under `TYPE_CHECKING`."""
 

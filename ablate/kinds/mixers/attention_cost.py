@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from ablate.kinds.mixers.attention_settings import AttentionSettings
 from ablate.nn.kernels import linear_attention
 from ablate.nn.pack import IdentitySpec, visible_pairs
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
 
-if TYPE_CHECKING:
-    from ablate.kinds.mixers.attention import AttentionSpec
 
-
-def attention_cost(spec: AttentionSpec, context: LayerContext, length: int) -> Cost:
+def attention_cost(spec: AttentionSettings, context: LayerContext, length: int) -> Cost:
     """The cost over one sequence; with softmax and dense maps this is Table 3 of arXiv:2308.07661.
 
     Args:
@@ -62,7 +59,7 @@ def attention_cost(spec: AttentionSpec, context: LayerContext, length: int) -> C
     return total
 
 
-def _paths(spec: AttentionSpec, context: LayerContext, length: int) -> Cost:
+def _paths(spec: AttentionSettings, context: LayerContext, length: int) -> Cost:
     """Cost of the gate, of the terms added to the values, and of `exclusive`."""
     d_kv, elements = context.head_width * (spec.kv_heads or context.heads), length * context.inner_width
     total = spec.gate.cost(context, length)
@@ -81,7 +78,7 @@ def _paths(spec: AttentionSpec, context: LayerContext, length: int) -> Cost:
     return total
 
 
-def _kept(spec: AttentionSpec, context: LayerContext, length: int) -> int:
+def _kept(spec: AttentionSettings, context: LayerContext, length: int) -> int:
     """Number of scalars that autograd keeps: the input that all maps share, heads, products and terms of shaping."""
     elements, d_h = length * context.inner_width, context.head_width
     square = context.heads * length * length

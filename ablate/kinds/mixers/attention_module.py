@@ -6,15 +6,15 @@ Shapes: K pack, B batch, T tokens, S tokens of keys and values, D width, H heads
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.kinds.mixers.output_gate import OutputGate
+from ablate.kinds.mixers.attention_parts import OutputGate, ValueEmbedding, ValueResidual
+from ablate.kinds.mixers.attention_settings import AttentionSettings
 from ablate.kinds.mixers.query_key_norm import QueryKeyNorm
-from ablate.kinds.mixers.value_paths import ValueEmbedding, ValueResidual
 from ablate.nn.kernels import linear_attention
 from ablate.nn.kernels.softmax_attention import attend
 from ablate.nn.pack import (
@@ -36,14 +36,11 @@ from ablate.nn.pack import (
 )
 from ablate.spec.layer import LayerContext
 
-if TYPE_CHECKING:
-    from ablate.kinds.mixers.attention import AttentionSpec
-
 
 class Attention(nn.Module):
     """The module of `AttentionSpec`; it uses fused kernels where its settings allow, and materialises A otherwise."""
 
-    def __init__(self, spec: AttentionSpec, context: LayerContext) -> None:
+    def __init__(self, spec: AttentionSettings, context: LayerContext) -> None:
         super().__init__()
         d, inner, pack = context.width, context.inner_width, context.pack
         self.spec = spec
