@@ -5,6 +5,7 @@ MkDocs calls `on_files` at each build (`hooks` in `mkdocs.yml`), so the pages ca
 
 from __future__ import annotations
 
+import ast
 import functools
 import json
 import re
@@ -13,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from ruamel.yaml import YAML
 
 from ablate.cli.app import PANELS, app
 from ablate.plugins import FAMILIES
@@ -136,9 +136,25 @@ def kinds_page() -> str:
 
 
 def independent_checks() -> dict[str, dict[str, dict[str, str]]]:
-    """What `docs/checks.yaml` says: by family (or `models`), by kind (or name), tests and what they compare with."""
-    found: dict[str, dict[str, dict[str, str]]] = YAML(typ="safe").load(Path(__file__).parent / "checks.yaml")
-    return found
+    """What the tests are marked with: by family (or `models`), by kind (or name), tests and what they compare with.
+
+    A test of `tests/` is marked by `@pytest.mark.independent_check(FAMILY, "KIND KIND ...", against=WHAT)`.
+    """
+    found: dict[str, dict[str, dict[str, str]]] = {name: {} for name in (*FAMILIES, "growths", "averages", "models")}
+    tests = Path(__file__).parents[1] / "tests"
+    for file in sorted(tests.rglob("test_*.py")):
+        text = file.read_text(encoding="utf-8")
+        if "@pytest.mark.independent_check(" not in text:  # no need to parse it
+            continue
+        for test in (node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)):
+            for mark in (call for call in test.decorator_list if isinstance(call, ast.Call)):
+                if ast.unparse(mark.func) == "pytest.mark.independent_check":
+                    family, kinds = (ast.literal_eval(argument) for argument in mark.args)
+                    (against,) = (ast.literal_eval(keyword.value) for keyword in mark.keywords)
+                    name = f"{file.relative_to(tests).as_posix()}::{test.name}"
+                    for kind in kinds.split():
+                        found[family].setdefault(kind, {})[name] = against
+    return {family: dict(sorted(kinds.items())) for family, kinds in found.items() if kinds}
 
 
 def checks_page() -> str:

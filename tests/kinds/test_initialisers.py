@@ -25,6 +25,9 @@ def spreads(kind: Any) -> dict[str, float]:
     return {name: tensor.std().item() for name, tensor in model.named_parameters() if tensor.dim() == 3}
 
 
+@pytest.mark.independent_check("initialisers", "depth_scaled", against="the rule of GPT-2")
+@pytest.mark.independent_check("initialisers", "normal", against="its standard deviation")
+@pytest.mark.independent_check("initialisers", "zero_output", against="zeros in the maps that end a sub-layer")
 @pytest.mark.parametrize(
     ("kind", "hidden", "output", "down", "embedding", "head"),
     [
@@ -51,6 +54,7 @@ def test_spread(kind: Any, hidden: float, output: float, down: float, embedding:
     assert found["head.weight"] == pytest.approx(head, rel=0.05)
 
 
+@pytest.mark.independent_check("initialisers", "fan_in", against="torch `nn.Linear`")
 def test_fan_in_is_the_default_of_torch() -> None:
     torch.manual_seed(0)
     theirs = torch.nn.Linear(D, 4 * D).weight

@@ -43,6 +43,7 @@ def noise(name: str, *shape: int) -> Tensor:
     return torch.randn(shape, generator=stream(0, name), dtype=torch.float64)
 
 
+@pytest.mark.independent_check("mlps", "plain", against="torch's activations")
 @pytest.mark.parametrize("name", get_args(Activation))
 def test_activations_are_torchs(name: Activation) -> None:
     ours = {
@@ -58,6 +59,7 @@ def test_activations_are_torchs(name: Activation) -> None:
     torch.testing.assert_close(*(torch.autograd.grad(y.sin().sum(), x)[0] for y in results))
 
 
+@pytest.mark.independent_check("mlps", "gated", against="arXiv:2002.05202 eqs 5 and 6, with torch's activations")
 @pytest.mark.parametrize(
     ("activation", "theirs"),
     [("silu", F.silu), ("gelu", F.gelu), ("relu", F.relu), ("sigmoid", torch.sigmoid), ("identity", lambda g: g)],
@@ -103,6 +105,7 @@ def put_shared(module: ExpertMixture, theirs: Any) -> None:
         getattr(theirs, name).weight.copy_(one.weight[0].T)
 
 
+@pytest.mark.independent_check("mlps", "mixture", against="experts of Qwen3-MoE in `transformers`")
 @pytest.mark.parametrize("normalise", [True, False])
 def test_a_mixture_is_that_of_qwen3(normalise: bool) -> None:
     from transformers.models.qwen3_moe.configuration_qwen3_moe import Qwen3MoeConfig
@@ -137,6 +140,7 @@ def test_a_gated_shared_expert_is_that_of_qwen3_next() -> None:
     both(module, theirs, [(module.shared_gate.weight, theirs.shared_expert_gate.weight)])
 
 
+@pytest.mark.independent_check("mlps", "mixture", against="experts of DeepSeek-V3 in `transformers`")
 def test_groups_and_the_bias_of_the_choice_are_those_of_deepseek_v3() -> None:
     from transformers.models.deepseek_v3.configuration_deepseek_v3 import DeepseekV3Config
     from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3MoE
@@ -159,6 +163,7 @@ def test_groups_and_the_bias_of_the_choice_are_those_of_deepseek_v3() -> None:
     both(module, theirs, [(module.router.weight, theirs.gate.weight)])
 
 
+@pytest.mark.independent_check("mlps", "mixture", against="experts of gpt-oss in `transformers`")
 def test_biases_limit_and_shift_are_those_of_gpt_oss() -> None:
     from transformers.models.gpt_oss.configuration_gpt_oss import GptOssConfig
     from transformers.models.gpt_oss.modeling_gpt_oss import GptOssMLP

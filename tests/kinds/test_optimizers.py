@@ -202,6 +202,14 @@ def alone(kind: str, member: int, values: dict[str, Any], steps: int = STEPS) ->
     return weight.detach(), bias.detach()
 
 
+@pytest.mark.independent_check("optimizers", "adam", against="torch `optim.Adam`")
+@pytest.mark.independent_check("optimizers", "adamw", against="torch `optim.AdamW`")
+@pytest.mark.independent_check("optimizers", "lion", against="arXiv:2302.06675, Algorithm 2, line by line")
+@pytest.mark.independent_check("optimizers", "muon", against="torch `optim.Muon`")
+@pytest.mark.independent_check("optimizers", "sgd", against="torch `optim.SGD`")
+@pytest.mark.independent_check(
+    "optimizers", "soap", against="arXiv:2409.11321, Algorithm 3, line by line; the code is the package's"
+)
 @pytest.mark.parametrize("kind", sorted(MEMBERS))
 def test_every_member_is_updated_as_if_alone(kind: str) -> None:
     members = MEMBERS[kind]

@@ -60,6 +60,7 @@ SCALINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.independent_check("positions", "rotary", against="rotary embeddings of `transformers` with all scalings")
 @pytest.mark.parametrize("fraction", [1.0, 0.5, 0.3])
 @pytest.mark.parametrize("name", SCALINGS)
 def test_rotary_is_that_of_transformers(name: str, fraction: float, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,6 +107,7 @@ def test_the_logits_grow_with_the_temperature_of_all_channels() -> None:
         torch.testing.assert_close(y, grown(x)[:, :, place : place + 1])
 
 
+@pytest.mark.independent_check("positions", "alibi", against="Bloom of `transformers`")
 @pytest.mark.parametrize("heads", [1, 2, 3, 4, 5, 6, 7, 8, 12, 13, 71])
 def test_slopes_are_those_of_bloom(heads: int) -> None:
     """Bloom's bias is m_h·j; a row of it less its diagonal is -m_h·(i - j)."""
@@ -120,6 +122,7 @@ def test_slopes_are_those_of_bloom(heads: int) -> None:
     assert (alibi_slopes(heads) == alibi_slopes(heads, bloom=True)) is same
 
 
+@pytest.mark.independent_check("positions", "t5_buckets", against="T5 of `transformers`")
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
 @pytest.mark.parametrize(("buckets", "longest"), [(32, 128), (7, 11), (9, 20), (4, 3)])
 def test_buckets_are_those_of_t5(buckets: int, longest: int, causal: bool) -> None:

@@ -36,6 +36,7 @@ def test_it_rises_then_falls_and_never_stands_still_at_zero(steps: int, warmup: 
     assert all(factor >= floor - 1e-12 for factor in falling)
 
 
+@pytest.mark.independent_check("schedules", "constant cosine", against="values computed by hand")
 def test_by_hand() -> None:
     linear = LinearScheduleSpec(warmup=0.2)
     assert [linear.factor(step, 10) for step in range(1, 11)] == pytest.approx(
@@ -86,6 +87,7 @@ def of_transformers(make: Callable[..., LambdaLR], steps: int, **settings: Any) 
     return [float(scheduler.lr_lambdas[0](step)) for step in range(1, steps + 1)]
 
 
+@pytest.mark.independent_check("schedules", "warmup_stable_decay", against="the schedule of `transformers`")
 @pytest.mark.parametrize(("shape", "theirs"), [("linear", "linear"), ("sqrt", "1-sqrt"), ("cosine", "cosine")])
 @pytest.mark.parametrize("floor", [0.0, 0.1])
 def test_warmup_stable_decay_is_that_of_transformers(shape: str, theirs: str, floor: float) -> None:
@@ -106,6 +108,7 @@ def test_a_decay_is_no_longer_than_what_the_warmup_leaves() -> None:
     assert [schedule.factor(step, 4) for step in (1, 2, 3, 4)] == pytest.approx([1 / 2, 1, 2 / 3, 1 / 3])
 
 
+@pytest.mark.independent_check("schedules", "inverse_sqrt", against="the schedule of `transformers`")
 def test_inverse_sqrt_is_that_of_transformers() -> None:
     expected = of_transformers(transformers.get_inverse_sqrt_schedule, 50, num_warmup_steps=7, timescale=7)
     schedule = ScheduleSpec.parse({"kind": "inverse_sqrt", "warmup_steps": 7})
@@ -126,6 +129,7 @@ def test_a_width_belongs_to_the_form_of_the_transformer(given: dict[str, Any]) -
         ScheduleSpec.parse({"kind": "inverse_sqrt", **given})
 
 
+@pytest.mark.independent_check("schedules", "slanted_triangular", against="arXiv:1801.06146 eq. 3")
 def test_slanted_triangular_is_equation_3() -> None:
     schedule, steps = ScheduleSpec.parse({"kind": "slanted_triangular", "cut": 0.2, "ratio": 16}), 50
     cut = math.floor(steps * 0.2)
@@ -143,6 +147,7 @@ def test_a_constant_rate_has_no_floor() -> None:
         ScheduleSpec.parse({"kind": "constant", "floor": 0.1})
 
 
+@pytest.mark.independent_check("schedules", "linear", against="the schedule of `transformers`")
 @pytest.mark.parametrize(("steps", "warmup"), [(1, 0), (7, 0), (40, 2), (40, 39), (40, 40)])
 def test_linear_from_zero_is_that_of_transformers(steps: int, warmup: int) -> None:
     """The schedule of the released code of arXiv:2311.01906: the first step has rate 0."""

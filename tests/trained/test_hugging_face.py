@@ -109,6 +109,16 @@ def logits_of_ours(both: Both, real: Tensor | None) -> Tensor:
     return both.ours(tokens().flip(0, 1)[None], tokens()[None], seen, masks)[0]
 
 
+@pytest.mark.independent_check("mlps", "none", against="Mamba-2 of `transformers`, which has no MLP")
+@pytest.mark.independent_check("mlps", "plain", against="GPT-2 and BERT of `transformers`")
+@pytest.mark.independent_check("positions", "learned", against="GPT-2 and BERT of `transformers`")
+@pytest.mark.independent_check("positions", "none", against="Mamba-2 and Kimi Linear of `transformers`")
+@pytest.mark.independent_check("residuals", "plain", against="GPT-2 of `transformers`")
+@pytest.mark.independent_check(
+    "models",
+    "bert modernbert gpt2 t5 llama3 qwen3 qwen3_next gemma3 olmo2 smollm3 gpt_oss deepseek_v3 kimi_linear mamba2",
+    against="`transformers`: logits and gradients of a small random model, with padding",
+)
 @pytest.mark.parametrize("padding", REAL)
 def test_logits_and_gradients_are_theirs(both: Both, padding: str, tmp_path: Path) -> None:
     real = REAL["whole" if both.imported.architecture.sees_padding else padding]
@@ -149,6 +159,11 @@ def written(both: Both, folder: Path, value: Any) -> dict[str, Tensor]:
     return read_tensors(folder, both.imported, torch.float64)
 
 
+@pytest.mark.independent_check(
+    "models",
+    "gpt2 t5 llama3 qwen3 qwen3_next gemma3 olmo2 smollm3 gpt_oss deepseek_v3 kimi_linear mamba2",
+    against="`transformers`: logits in cached decoding",
+)
 def test_cached_decoding_gives_the_same_logits(both: Both) -> None:
     ours: Any = both.ours
     states, logits = cast(States, ()), []
@@ -181,6 +196,11 @@ def test_weights_go_back_as_they_came(both: Both, tmp_path: Path) -> None:
     assert to_ours(back, both.imported, torch.float64).keys() >= dict(both.ours.named_parameters()).keys()
 
 
+@pytest.mark.independent_check(
+    "models",
+    "bert modernbert gpt2 t5 llama3 qwen3 qwen3_next gemma3 olmo2 smollm3 gpt_oss deepseek_v3 kimi_linear mamba2",
+    against="`transformers`: parameters at the published size",
+)
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_named_model_is_the_published_one(name: str, tmp_path: Path) -> None:
     """`transformers` counts as many parameters, and its configuration makes the same model here."""

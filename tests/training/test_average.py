@@ -42,6 +42,7 @@ def averaged(spec: dict[str, Any], steps: int = STEPS) -> tuple[list[Tensor], li
     return averages, weights
 
 
+@pytest.mark.independent_check("averages", "ema", against="torch `swa_utils.AveragedModel`")
 def test_ema_is_that_of_torch() -> None:
     ours, _ = averaged({"kind": "ema", "decay": 0.7, "corrected": False})
     model = nn.Linear(3, 1, bias=False)
@@ -59,6 +60,7 @@ def test_a_corrected_ema_weighs_steps_by_their_age_alone() -> None:
     torch.testing.assert_close(ours[-1], expected)
 
 
+@pytest.mark.independent_check("averages", "last", against="means of the weights of shorter runs")
 def test_last_is_the_mean_of_the_last_checkpoints() -> None:
     ours, weights = averaged({"kind": "last", "count": 3, "share": 0.6}, steps=10)
     assert LastSpec(count=3, share=0.6).checkpoints(10) == [6, 8, 10]

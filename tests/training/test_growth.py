@@ -79,6 +79,7 @@ def by_hand(spec: VariantSpec, seed: int) -> list[list[float]]:
     return curve
 
 
+@pytest.mark.independent_check("growths", "linear stages", against="a loop over torch's AdamW, sizes by hand")
 def test_a_growing_trial_is_that_of_a_loop_written_by_hand() -> None:
     plain = {"optimizer": {"weight_decay": 0, "betas": [0.9, 0.95]}, "schedule": {"kind": "constant", "warmup": 0}}
     spec, task = growing(**plain), Shortened()

@@ -37,6 +37,7 @@ def best_exponent(width: int, depth: int, initialiser: Any) -> int:
     return EXPONENTS[int(losses.view(-1, len(SEEDS)).mean(1).argmin())]
 
 
+@pytest.mark.independent_check("initialisers", "mup", against="the best rate at other widths")
 def test_the_best_rate_stays_as_a_model_grows_wider() -> None:
     """At four times the width it stays within a factor of 2, the grid's; initial values of 1/√inputs alone do not."""
     mup = {"kind": "mup", "base_width": 16}
@@ -45,6 +46,7 @@ def test_the_best_rate_stays_as_a_model_grows_wider() -> None:
     assert best_exponent(64, 2, standard) <= best_exponent(16, 2, standard) - 2
 
 
+@pytest.mark.independent_check("initialisers", "complete_p", against="the best rate at other depths")
 def test_the_best_rate_stays_as_a_model_grows_deeper() -> None:
     assert abs(best_exponent(16, 8, COMPLETE) - best_exponent(16, 2, COMPLETE)) <= 1
 
@@ -64,6 +66,8 @@ def test_initial_values_are_those_of_the_table() -> None:
         assert spread[f"{name}.weight"] == pytest.approx(0.1, rel=0.05)
 
 
+@pytest.mark.independent_check("initialisers", "complete_p", against="the table of arXiv:2505.01618")
+@pytest.mark.independent_check("initialisers", "mup", against="the table of arXiv:2203.03466")
 @pytest.mark.parametrize(
     ("initialiser", "matrix", "gain", "around"),
     [

@@ -123,6 +123,7 @@ def test_fast_path_equals_the_matrix(name: str, causal: bool, padded: bool) -> N
     torch.testing.assert_close(mixer(x, padding)[real], by_matrix[real], rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.independent_check("mixers", "attention", against="torch `nn.MultiheadAttention`")
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
 @pytest.mark.parametrize("bias", [True, False])
 def test_softmax_attention_is_torch_multihead_attention(bias: bool, causal: bool) -> None:

@@ -115,6 +115,9 @@ def pairs_of(model: Model, ours: Any, theirs: Any) -> list[Pair]:
     return found
 
 
+@pytest.mark.independent_check(
+    "mixers", "attention", against="attention of Gemma 2, gpt-oss, Qwen3-Next and OLMo 2 in `transformers`"
+)
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize("name", MODELS)
 def test_attention_is_that_of_transformers(name: str, padded: bool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,7 @@ def causal(width: int, heads: int, length: int) -> LayerContext:
     return LayerContext(1, width, heads, depth=1, context=length, causal=True)
 
 
+@pytest.mark.independent_check("mixers", "extractor", against="costs of arXiv:2308.07661, Table 7")
 @pytest.mark.parametrize(
     ("name", "heads", "operations", "parameters"),
     [

@@ -65,6 +65,7 @@ FORMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.independent_check("mixers", "differential_attention", against="the authors' code written again")
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize("name", FORMS)
 def test_it_is_its_equations(name: str, padded: bool) -> None:
@@ -76,6 +77,7 @@ def test_it_is_its_equations(name: str, padded: bool) -> None:
     assert_equal_forms(mixer, slow, x, real, padded=padded)
 
 
+@pytest.mark.independent_check("mixers", "differential_attention", against="DiffLlama of `transformers`")
 @pytest.mark.parametrize("groups", [1, 3])
 def test_it_is_that_of_transformers(groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """DiffLlama: queries h and h + H/2 are a pair, as are the halves of the values; the norm has no gain."""

@@ -50,6 +50,7 @@ def noise(length: int, name: str = "x") -> Tensor:
     return torch.randn(K, B, length, D, generator=stream(1, name), dtype=torch.float64)
 
 
+@pytest.mark.independent_check("mixers", "extractor", against="arXiv:2308.07661 eqs 23 to 29, one lag at a time")
 @pytest.mark.parametrize("length", [1, 7, 13, 33])
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ def phi(mixer: nn.Module, member: int, form: str) -> Phi:
     return {"rks": rks, "prf": prf}[form]
 
 
+@pytest.mark.independent_check("mixers", "fastfood", against="the equations, every matrix made")
 @pytest.mark.parametrize("form", ["rks", "prf"])
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])

@@ -35,6 +35,7 @@ def test_mixing_is_that_of_transformers(theirs: Any) -> None:
     torch.testing.assert_close(mine, his)
 
 
+@pytest.mark.independent_check("mixers", "fnet", against="FNet of `transformers`")
 def test_post_ln_layer_is_that_of_transformers(theirs: Any) -> None:
     config = theirs.FNetConfig(
         hidden_size=D, intermediate_size=4 * D, hidden_act="gelu", hidden_dropout_prob=0.0, layer_norm_eps=1e-12

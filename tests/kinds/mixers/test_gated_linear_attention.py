@@ -42,6 +42,7 @@ def gated(mixer: nn.Module, member: int, x: Tensor, real: list[bool]) -> Tensor:
     return (r * torch.sigmoid(r) * torch.cat(heads, 1)) @ weight("output")
 
 
+@pytest.mark.independent_check("mixers", "gated_linear_attention", against="the recurrence, token by token")
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("name", SETTINGS)

@@ -40,6 +40,7 @@ def phi(mixer: nn.Module, member: int, form: str) -> Phi:
     return {"rks": rks, "prf": prf}[form]
 
 
+@pytest.mark.independent_check("mixers", "generative", against="the equations, with torch's own layers")
 @pytest.mark.parametrize("form", ["rks", "prf"])
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])

@@ -82,6 +82,7 @@ def definition(mixer: Hyena, k: int, x: Tensor, real: Tensor) -> Tensor:
     return (streams[0] * v) @ mixer.output.weight[k] + mixer.output.bias[k]
 
 
+@pytest.mark.independent_check("mixers", "hyena", against="arXiv:2302.10866 def. 3.1, every convolution a plain sum")
 @pytest.mark.parametrize("length", [1, 7, 13, 33])
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize("settings", SETTINGS, ids=["order2", "order3", "order4"])

@@ -42,6 +42,7 @@ def turned_rows(matrix: Tensor, before: int) -> Tensor:
     return torch.cat([heads[:, :before], heads[:, before:][:, order]], 1).reshape(matrix.shape)
 
 
+@pytest.mark.independent_check("mixers", "latent_attention", against="DeepSeek-V3 of `transformers`")
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize("yarn", [False, True], ids=["plain", "yarn"])
 @pytest.mark.parametrize("rank", [None, 7])

@@ -14,6 +14,7 @@ def phi(x: Tensor, head: int) -> Tensor:
     return torch.where(x > 0, x + 1, torch.exp(torch.clamp(x, max=0)))
 
 
+@pytest.mark.independent_check("mixers", "linear", against="the whole matrix")
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
 @pytest.mark.parametrize("length", LENGTHS)
@@ -22,6 +23,7 @@ def test_linear_is_its_equation(length: int, causal: bool, padded: bool) -> None
     assert_same(mixer, lambda m, k, x, real: attend(m, k, phi, causal, x, real), length, padded)
 
 
+@pytest.mark.independent_check("mixers", "linear", against="arXiv:2006.16236 eqs 16 to 20, token by token")
 def test_causal_linear_is_its_recurrence() -> None:
     """Eqs 16 to 20: s_t = s_{t-1} + φ(k_t)·v_tᵀ, z_t = z_{t-1} + φ(k_t), y_t = φ(q_t)ᵀ·s_t / φ(q_t)ᵀ·z_t."""
     length = 33

@@ -31,6 +31,7 @@ def reference(mixer: nn.Module) -> Slow:
     return slow
 
 
+@pytest.mark.independent_check("mixers", "linformer", against="arXiv:2006.04768 eq. 7")
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("rank", [1, 5, 40])
@@ -40,6 +41,7 @@ def test_linformer_is_its_equation(sharing: str, rank: int, length: int, padded:
     assert_is(mixer, reference(mixer), length, padded)
 
 
+@pytest.mark.independent_check("mixers", "linformer", against="full attention, where the maps are the identity")
 @pytest.mark.parametrize("sharing", ["none", "headwise", "key_value"])
 def test_identity_maps_are_full_attention(sharing: str) -> None:
     mixer = mixer_of(LinformerSpec.model_validate({"rank": 13, "sharing": sharing}), 13)

@@ -53,6 +53,7 @@ def equation(mixer: MLPMixer, k: int, x: Tensor, real: Tensor) -> Tensor:
     return torch.stack(columns, 1)[: len(x)]
 
 
+@pytest.mark.independent_check("mixers", "mlp_mixer", against="arXiv:2105.01601 eq. 1, with dense triangular matrices")
 @pytest.mark.parametrize("length", [1, 7, 13])
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])

@@ -62,6 +62,7 @@ def assert_same(ours: Tensor, theirs: Tensor, x: Tensor, real: Tensor, tolerance
     torch.testing.assert_close(*gradients, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.independent_check("mixers", "longformer", against="Longformer of `transformers`")
 @pytest.mark.parametrize("g", [0, 1, 3])
 @pytest.mark.parametrize("window", [4, 6])
 def test_longformer(longformer: Any, window: int, g: int) -> None:
@@ -86,6 +87,7 @@ def test_longformer(longformer: Any, window: int, g: int) -> None:
     )  # their softmax is in single precision
 
 
+@pytest.mark.independent_check("mixers", "bigbird", against="BigBird of `transformers`")
 @pytest.mark.parametrize("r", [1, 2])
 def test_bigbird(big_bird: Any, r: int, monkeypatch: pytest.MonkeyPatch) -> None:
     block, n = 4, 12
@@ -142,6 +144,7 @@ def test_reformer_chunks_of_one_bucket(reformer: Any) -> None:
     assert_same(mixer(x[None], real[None])[0], expected, x, real)
 
 
+@pytest.mark.independent_check("mixers", "reformer", against="Reformer of `transformers`")
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
 def test_reformer_sorts_and_joins_hashes(reformer: Any, causal: bool) -> None:
     """Two hashes whose buckets fill a chunk each; no two tokens share both, since theirs would count them twice."""
@@ -162,6 +165,7 @@ def test_reformer_sorts_and_joins_hashes(reformer: Any, causal: bool) -> None:
     assert_same(found, expected, x, torch.ones(B, length, dtype=torch.bool))
 
 
+@pytest.mark.independent_check("mixers", "local", against="local attention of Reformer in `transformers`")
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
 def test_local_blocks(reformer: Any, causal: bool) -> None:
     chunk, length = 5, 30

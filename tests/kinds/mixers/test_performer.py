@@ -30,6 +30,7 @@ def phi(mixer: nn.Module, member: int, kernel: str) -> Phi:
     return {"softmax": softmax, "relu": relu}[kernel]
 
 
+@pytest.mark.independent_check("mixers", "performer", against="arXiv:2009.14794, the whole matrix")
 @pytest.mark.parametrize("kernel", ["softmax", "relu"])
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
@@ -39,6 +40,7 @@ def test_performer_is_its_equation(length: int, causal: bool, padded: bool, kern
     assert_same(mixer, lambda m, k, x, real: attend(m, k, phi(m, k, kernel), causal, x, real), length, padded)
 
 
+@pytest.mark.independent_check("mixers", "performer", against="softmax attention, which it approaches")
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
 def test_performer_with_many_features_is_softmax_attention(causal: bool) -> None:
     """With one seed, both kinds start with the same maps, since these have the same names and shapes."""

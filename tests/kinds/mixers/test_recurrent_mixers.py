@@ -230,6 +230,11 @@ def call(mixer: Any, x: Tensor, padding: Tensor | None, shared: tuple[Tensor, ..
     return made if isinstance(made, Tensor) else made[0]
 
 
+@pytest.mark.independent_check(
+    "mixers", "gated_deltanet kimi_delta_attention mamba2 mlstm", against="the recurrence, token by token"
+)
+@pytest.mark.independent_check("mixers", "rwkv7", against="arXiv:2503.14456 eqs 3 to 18, token by token")
+@pytest.mark.independent_check("models", "rwkv7", against="arXiv:2503.14456 eqs 3 to 18, token by token")
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize("length", [1, 7, 37])
 @pytest.mark.parametrize("name", FORMS)
@@ -345,6 +350,8 @@ def test_the_library_of_kernels_is_no_dependency() -> None:
     assert not installed()
 
 
+@pytest.mark.independent_check("mixers", "channel_mixing", against="arXiv:2503.14456 eqs 22 and 23, token by token")
+@pytest.mark.independent_check("models", "rwkv7", against="arXiv:2503.14456 eqs 22 and 23, token by token")
 def test_channel_mixing_is_its_equation() -> None:
     """Equations 22 and 23 of arXiv:2503.14456, token by token, with padding; and step by step."""
     mixer = perturbed(ChannelMixingSpec(ratio=1.5), CONTEXT)

@@ -44,6 +44,7 @@ def taps(*weights: Tensor) -> Tensor:
     return torch.cat(weights).unsqueeze(1)
 
 
+@pytest.mark.independent_check("mixers", "gated_deltanet", against="Qwen3-Next of `transformers`")
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 def test_gated_deltanet_is_that_of_qwen3_next(padded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     from transformers.models.qwen3_next import modeling_qwen3_next as module
@@ -81,6 +82,7 @@ def test_gated_deltanet_is_that_of_qwen3_next(padded: bool, monkeypatch: pytest.
     compare(pairs, ours(x[None], real[None] if padded else None), reference, real, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.independent_check("mixers", "kimi_delta_attention", against="Kimi Linear of `transformers`")
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 def test_kimi_delta_attention_is_that_of_kimi_linear(padded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     from transformers.models.kimi_linear import modeling_kimi_linear as module
@@ -119,6 +121,7 @@ def test_kimi_delta_attention_is_that_of_kimi_linear(padded: bool, monkeypatch: 
     compare(pairs, ours(x[None], real[None] if padded else None), reference, real, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.independent_check("mixers", "mamba2", against="Mamba-2 of `transformers`")
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize("groups", [1, 2])
 def test_mamba2_is_that_of_transformers(groups: int, padded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,6 +152,7 @@ def test_mamba2_is_that_of_transformers(groups: int, padded: bool, monkeypatch: 
     compare(pairs, ours(x[None], real[None] if padded else None), reference, real, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.independent_check("mixers", "mlstm", against="xLSTM of `transformers`")
 def test_mlstm_is_that_of_xlstm(monkeypatch: pytest.MonkeyPatch) -> None:
     from transformers.models.xlstm import modeling_xlstm as module
 

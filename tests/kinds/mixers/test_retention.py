@@ -63,6 +63,7 @@ def retention(mixer: nn.Module, member: int, x: Tensor, real: list[bool]) -> Ten
     return y @ mixer.output.weight[member]
 
 
+@pytest.mark.independent_check("mixers", "retention", against="arXiv:2307.08621, with complex numbers")
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize("length", LENGTHS[:3])
 @pytest.mark.parametrize("name", SETTINGS)

@@ -56,6 +56,7 @@ def reference(mixer: nn.Module, b: int) -> Slow:
     return slow
 
 
+@pytest.mark.independent_check("mixers", "sinkhorn", against="arXiv:2002.11296 sec. 3")
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize(("block", "temperature", "iterations"), [(4, 0.75, 7), (5, 20.0, 1), (50, 0.75, 3)])

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from ablate.kinds.mixers.sparse import SparseSpec
 
 
+@pytest.mark.independent_check("mixers", "sparse", against="arXiv:1904.10509 sec. 4.3, the whole matrix")
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
 @pytest.mark.parametrize("length", LENGTHS)

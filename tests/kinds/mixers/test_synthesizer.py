@@ -56,6 +56,7 @@ def reference(mixer: nn.Module, type_: str, causal: bool) -> Slow:
     return slow
 
 
+@pytest.mark.independent_check("mixers", "synthesizer", against="arXiv:2005.00743 sec. 3")
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
 @pytest.mark.parametrize("length", LENGTHS)

@@ -52,6 +52,7 @@ def test_final_norm_stands_before_the_head() -> None:
     torch.testing.assert_close(with_norm(tokens()), without.embedding.logits(norm(seen[0])))
 
 
+@pytest.mark.independent_check("positions", "sinusoidal", against="arXiv:1706.03762 sec. 3.5")
 @pytest.mark.parametrize("width", [10, 7])
 def test_sinusoidal_positions_are_their_equation(width: int) -> None:
     table = build(positions="sinusoidal", width=width, heads=1).positions.table

@@ -91,6 +91,10 @@ def scattered(name: str, vocabulary: int, context: int, **parts: Any) -> Decoder
     return cast(Decoder, model)
 
 
+@pytest.mark.independent_check(
+    "residuals", "embedding_skip unet_skip", against="the record of modded-nanogpt written again"
+)
+@pytest.mark.independent_check("models", "speedrun", against="the record of modded-nanogpt written again")
 def test_the_speedrun_is_its_record() -> None:
     """records/111024_UNetDoubleLr of modded-nanogpt, written again in its own symbols."""
     V, T, L, D, H = 13, 9, 5, 12, 2
@@ -135,6 +139,7 @@ def test_the_speedrun_is_its_record() -> None:
     assert sum(one.numel() for one in parameters.values()) == 2 * V * D + L * 12 * D * D + scalars
 
 
+@pytest.mark.independent_check("models", "rwkv7", against="BlinkDL/RWKV-LM, the whole model token by token")
 def test_rwkv7_is_its_public_code() -> None:
     """The whole model as BlinkDL/RWKV-LM's inference code computes it token by token, written again in its symbols."""
     V, T, L, D, H = 13, 7, 6, 12, 3  # three layers of time mixing, each followed by one of channel mixing
@@ -192,6 +197,7 @@ def test_rwkv7_is_its_public_code() -> None:
     torch.testing.assert_close(ours(tokens[None])[0].flatten(0, 1), torch.stack(logits), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.independent_check("models", "rwkv7", against="arXiv:2503.14456 appendix E, parameters")
 @pytest.mark.parametrize(("V", "D", "L"), [(65536, 768, 12), (512, 128, 4)])
 def test_rwkv7_has_the_parameters_that_its_paper_counts(V: int, D: int, L: int) -> None:
     """Appendix E of arXiv:2503.14456: 2DV + 4D + LD(12D + 2(d_w + d_a + d_v + d_g) + 19) - (2D·d_v + D)."""

@@ -106,6 +106,8 @@ def test_some_layers_may_have_no_mlp() -> None:
     check({}, layer, pattern=[{"mlp": "none", "skips": {"mlp": 0}}, {}])
 
 
+@pytest.mark.independent_check("norms", "layer", against="torch `nn.LayerNorm`")
+@pytest.mark.independent_check("norms", "rms", against="torch `nn.RMSNorm`")
 @pytest.mark.parametrize(
     ("norm", "theirs"),
     [
@@ -123,6 +125,7 @@ def test_norms_without_gain_or_bias_are_torchs(norm: dict[str, Any], theirs: nn.
     assert sum(p.numel() for p in theirs.parameters()) == NormSpec.parse(norm).cost(D, 3).parameters
 
 
+@pytest.mark.independent_check("norms", "dynamic_tanh", against="arXiv:2503.10622 eq. 1")
 def test_dynamic_tanh_is_equation_1() -> None:
     def layer(one: Any, x: Tensor, *_: Any) -> Tensor:
         def dyt(norm: Any, x: Tensor) -> Tensor:
@@ -138,6 +141,7 @@ def test_dynamic_tanh_is_equation_1() -> None:
     torch.testing.assert_close(fresh(x), (0.8 * x).tanh())
 
 
+@pytest.mark.independent_check("residuals", "layer_scale", against="arXiv:2103.17239 eq. 4")
 def test_layer_scale_is_equation_4() -> None:
     def layer(one: Any, x: Tensor, *_: Any) -> Tensor:
         x = x + one.residual.scales["mixer"].value[0] * one.mixer(one.norm_mixer(x))
@@ -159,6 +163,7 @@ def test_layer_scale_of_a_parallel_block_and_of_one_without_mlp_has_one_vector()
     check({"residual": "layer_scale", "mlp": "none", "skips": {"mlp": 0}}, mixer)
 
 
+@pytest.mark.independent_check("residuals", "unet_skip", against="its equation")
 @pytest.mark.parametrize("embedding", [False, True])
 def test_unet_skips_push_and_pop(embedding: bool) -> None:
     """The record of 2024-11-10: outputs of the first half are pushed, and popped by the layers of the second half."""
@@ -181,6 +186,7 @@ def test_unet_skips_push_and_pop(embedding: bool) -> None:
     assert not pushed
 
 
+@pytest.mark.independent_check("residuals", "hyper_connections", against="arXiv:2409.19606 eqs 1 to 14")
 @pytest.mark.parametrize("dynamic", [True, False])
 def test_hyper_connections_are_equations_1_to_14(dynamic: bool) -> None:
     n = 3
@@ -233,6 +239,7 @@ def put(theirs: Any, ours: Any, names: list[str], prefix: str) -> None:
         getattr(theirs, f"{prefix}scale").copy_(torch.cat([getattr(ours, f"{name}_scale")[0] for name in names]))
 
 
+@pytest.mark.independent_check("residuals", "manifold_hyper_connections", against="DeepSeek-V4 of `transformers`")
 def test_manifold_hyper_connections_are_those_of_deepseek_v4() -> None:
     """Theirs compute in float32."""
     from transformers.models.deepseek_v4.modeling_deepseek_v4 import DeepseekV4HyperConnection, DeepseekV4HyperHead
@@ -273,6 +280,8 @@ def test_a_model_counts_the_parameters_of_each_layer(kind: str) -> None:
     assert priced == model_cost(spec, vocabulary=V, context=T).parameters == sum(p.numel() for p in model.parameters())
 
 
+@pytest.mark.independent_check("norms", "none", against="arXiv:2410.01131, a block without norms")
+@pytest.mark.independent_check("residuals", "normalised", against="arXiv:2410.01131 eqs 10 and 11")
 def test_the_normalised_residual_is_equations_10_and_11() -> None:
     def turn(h: Tensor, y: Tensor, rate: Tensor) -> Tensor:
         return F.normalize(h + rate.abs() * 0.05 * math.sqrt(D) * (F.normalize(y, dim=-1) - h), dim=-1)

@@ -160,6 +160,7 @@ def test_gradients_reach_the_layer_that_publishes() -> None:
     assert torch.autograd.grad(seen[0].sum(), kept[0])[0].abs().min() > 0
 
 
+@pytest.mark.independent_check("residuals", "embedding_skip", against="its equation")
 def test_an_embedding_skip_is_its_equation() -> None:
     model: Any = model_of(block={"mixer": "attention", "residual": "embedding_skip"})
     x = begun = model.embed(IDS)

@@ -61,6 +61,8 @@ def test_embedding_and_its_tied_head(pack: int) -> None:
         torch.testing.assert_close(embedding.logits(x)[k], x[k] @ embedding.weight[k].mT)
 
 
+@pytest.mark.independent_check("norms", "layer", against="torch `F.layer_norm`, member by member")
+@pytest.mark.independent_check("norms", "rms", against="arXiv:1910.07467 eq. 4, member by member")
 @pytest.mark.parametrize("pack", [1, K])
 @pytest.mark.parametrize("eps", [1e-8, 0.1])
 def test_norms(pack: int, eps: float) -> None:
