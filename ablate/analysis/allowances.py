@@ -10,8 +10,8 @@ from ablate.analysis.fairness import Tuned, Tuning
 from ablate.analysis.runs import VariantRuns, pairs_windows, seed_schedule
 from ablate.analysis.text import plural
 from ablate.stats import Allowance, Tails, tails_at_looks, tails_of
-from ablate.stats.choice import regret_bound, tuning_noise
-from ablate.stats.rounding import at_most
+from ablate.stats.bounds import at_most
+from ablate.stats.hidden_noise import regret_bound, tuning_noise
 from ablate.store.records import StudyRecord
 
 

@@ -263,7 +263,7 @@ def _row(row: VariantRow, words: str, report: StudyReport) -> AnswerRow:
     if verdict is not None and verdict.bound is not None and verdict.is_decided:
         upper = verdict.is_acceptable
         bound = worse * (verdict.bound.high if upper else verdict.bound.low)
-        text = bound_text(bound, at_most=upper == (worse > 0), margin=report.margin)
+        text = bound_text(bound, upper=upper == (worse > 0), margin=report.margin)
     elif verdict is not None and _is_running(row):
         text = f"{len(row.finished)}/{len(row.planned)} {report.unit}s"
     elif verdict is not None and verdict.word == "undecided":

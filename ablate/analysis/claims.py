@@ -38,11 +38,10 @@ from ablate.stats import (
     sign_flip,
     summarise,
 )
-from ablate.stats.bounds import NO_ALLOWANCE
-from ablate.stats.rounding import at_least, at_most
+from ablate.stats.bounds import NO_ALLOWANCE, at_least, at_most
+from ablate.stats.further import further_pairs
 from ablate.stats.schedule import ERROR
 from ablate.stats.trend import bends, slopes, steps
-from ablate.stats.verdict import further_pairs
 from ablate.store.records import StudyRecord
 
 ClaimWord = Literal["supported", "refuted", "undecided"]

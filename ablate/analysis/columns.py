@@ -17,11 +17,10 @@ from ablate.analysis.study import StudyReport
 from ablate.analysis.text import plural
 from ablate.analysis.varied import varied_values
 from ablate.stats import Interval, PairedDifference, sign_flip
-from ablate.stats.bootstrap import MANY
-from ablate.stats.bounds import LEAST_PAIRS
-from ablate.stats.course import NEGLIGIBLE
-from ablate.stats.rounding import at_least, at_most
-from ablate.stats.verdict import in_percent
+from ablate.stats.bounds import LEAST_PAIRS, at_least, at_most
+from ablate.stats.further import in_percent
+from ablate.stats.paired import MANY
+from ablate.stats.trend import NEGLIGIBLE
 from ablate.store.records import SETTLED, TrialState, VariantRecord
 
 Value = str | int | float | bool | None

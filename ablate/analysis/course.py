@@ -18,7 +18,7 @@ from ablate.analysis.text import listed, shortened
 from ablate.spec.schedule import ScheduleSpec
 from ablate.stats import Allowance, Direction, PairedDifference, SeedPlan, over_looks, summarise
 from ablate.stats.bounds import bounds
-from ablate.stats.course import MOVING, CourseWord, course_word, movements
+from ablate.stats.trend import MOVING, CourseWord, course_word, movements
 from ablate.stats.verdict import Word, decision, replacement_word
 from ablate.store.records import VariantRecord
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-from ablate.stats import Interval, rounding
+from ablate.stats import Interval
+from ablate.stats.bounds import at_least, at_most
 
 MISSING = "-"
 
@@ -25,16 +26,16 @@ def fixed(value: float | None, decimals: int, sign: bool = False) -> str:
     return f"{rounded:+.{decimals}f}" if sign else f"{rounded:.{decimals}f}"
 
 
-def bound_text(bound: float, *, at_most: bool, margin: float) -> str:
+def bound_text(bound: float, *, upper: bool, margin: float) -> str:
     """A bound as `≤ +0.11` or `≥ -0.02`: rounded outward, and never onto the margin.
 
     Args:
         bound: With its sign.
-        at_most: Whether it is an upper bound.
+        upper: Whether it is an upper bound.
         margin: A bound on one side of it, or of its negative, is written with as many digits as show on which.
     """
-    text = (rounding.at_most if at_most else rounding.at_least)(bound, math.copysign(margin, bound))
-    return f"{'≤' if at_most else '≥'} {'+' if bound > 0 else ''}{text}"
+    text = (at_most if upper else at_least)(bound, math.copysign(margin, bound))
+    return f"{'≤' if upper else '≥'} {'+' if bound > 0 else ''}{text}"
 
 
 def with_interval(

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ablate.analysis.runs import Curve, VariantRuns
-from ablate.stats.monotone import falling
+from ablate.stats.trend import falling
 
 _ROUNDING = 1e-12
 """Of a mean, as a share of it."""

@@ -10,7 +10,7 @@ from ablate.analysis.changes import Change
 from ablate.analysis.failures import Failure
 from ablate.analysis.reaching import StepsToBaseline
 from ablate.stats import Interval, PairedDifference, Verdict, Word
-from ablate.stats.course import CourseWord
+from ablate.stats.trend import CourseWord
 from ablate.store.records import TrialState
 
 SELECTED = "selected, not confirmed"
@@ -60,7 +60,7 @@ class Course:
             of a thousand variants shows none of them.
         end: The difference at the last evaluation of both.
         movement: By how much the difference moved over the last third of training, with a 95 % interval over seeds.
-        word: Whether it still moves (`ablate.stats.course.course_word`).
+        word: Whether it still moves (`ablate.stats.trend.course_word`).
         comparable: Whether earlier points show where shorter trainings would end; None if that is not known.
         own_schedule: Whether the variant's learning rate follows another schedule than the baseline's, which moves the
             difference too.

@@ -12,9 +12,8 @@ from ablate.analysis.numbers import decimals_for, fixed
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.text import listed, plural, shortened
 from ablate.stats import Direction, SeedPlan, SeedSchedule
-from ablate.stats.bounds import LEAST_PAIRS
-from ablate.stats.rounding import at_least, at_most
-from ablate.stats.verdict import MOST_FURTHER_SEEDS, advised_schedule, in_percent
+from ablate.stats.bounds import LEAST_PAIRS, at_least, at_most
+from ablate.stats.further import MOST_FURTHER_SEEDS, advised_schedule, in_percent
 
 MOST_COMBINED = 3
 """Variants that change several things, and are described in one sentence; of more only the names are given."""

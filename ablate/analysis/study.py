@@ -108,7 +108,7 @@ class StudyReport:
         warnings: What supports the answer and what limits it: the evidence, then what the answer begins with.
         answer: The answer to the study's question, as sentences; its caveats first.
         schedule: How the study adds seeds; None if their number is fixed.
-        together: Names of the variants whose verdicts hold together (`ablate.stats.family`).
+        together: Names of the variants whose verdicts hold together (`ablate.stats.joint`).
         claims: The verdicts on the claims of its space, in their order.
         matching: The budgets of the variants, and the quantity that is equal.
         tuning: What was tuned for each variant; None if nothing was.

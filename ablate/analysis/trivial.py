@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from ablate.analysis.text import few, listed, plural
 from ablate.analysis.warnings import StudyWarning
 from ablate.stats import Direction, SeedPlan, bounds, summarise
-from ablate.stats.bounds import LEAST_PAIRS
-from ablate.stats.rounding import at_least
+from ablate.stats.bounds import LEAST_PAIRS, at_least
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from ablate.analysis.runs import VariantRuns
 from ablate.analysis.text import few, listed, plural
 from ablate.spec.paths import value_at
 from ablate.stats import Tails
-from ablate.stats.windows import draw_variance
+from ablate.stats.hidden_noise import draw_variance
 from ablate.store.records import StudyRecord, TrialRecord, TrialState
 
 Level = Literal["ok", "weak", "void"]

@@ -2,21 +2,20 @@
 
 from ablate.stats.bounds import Allowance, Bounds, bounds, over_looks
 from ablate.stats.effects import Effect, Effects, Observation, Term, estimate_effects
-from ablate.stats.family import hold_together, holm
-from ablate.stats.front import dominators
+from ablate.stats.hidden_noise import Tails, tails_at_looks, tails_of
 from ablate.stats.importance import Configuration, Factor, Importance, importances
+from ablate.stats.joint import dominators, hold_together, holm, need_more_seeds
 from ablate.stats.paired import (
     Interval,
     PairedDifference,
+    SignFlip,
     mean_interval,
     paired_difference,
+    sign_flip,
     summarise,
     unpaired_difference,
 )
 from ablate.stats.schedule import ExtendedSeeds, SeedPlan, SeedSchedule, seeds_declared
-from ablate.stats.sequential import need_more_seeds
-from ablate.stats.signs import SignFlip, sign_flip
-from ablate.stats.tails import Tails, tails_at_looks, tails_of
 from ablate.stats.verdict import Direction, Verdict, Word, judge
 
 __all__ = [

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaincinv, nctdtr, stdtrit
 
+from ablate.stats.further import POWER
 from ablate.stats.paired import PairedDifference
 from ablate.stats.schedule import ERROR, SeedPlan
 from ablate.stats.simulate import Rate, decide, rate
-from ablate.stats.verdict import POWER
 
 _QUANTILES = 50
 """Of the distribution of an estimated standard deviation, over which a power is averaged."""

@@ -9,7 +9,7 @@ variant that replaces a part, or adds one, the words are `worse` and `not worse`
 
 With a schedule of seeds the bounds are those of its looks, and the first look that decides is the verdict; `not needed`
 becomes `better` if that look or a later one shows it, but no seeds are added to find out. From
-`bootstrap.MANY` seeds on the bootstrap's bounds must agree with t's. An allowance widens the bounds for what the spread
+`paired.MANY` seeds on the bootstrap's bounds must agree with t's. An allowance widens the bounds for what the spread
 between the compared seeds does not show: trials that failed, a long tail of the noise, a value that was tuned.
 """
 
@@ -20,29 +20,30 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-import numpy as np
-
-from ablate.stats import special
-from ablate.stats.bounds import LEAST_PAIRS, NO_ALLOWANCE, Allowance, Bounds, bounds, p_above, p_below, unpaired_bounds
-from ablate.stats.chance import chance_of_decision
+from ablate.stats.bounds import (
+    LEAST_PAIRS,
+    NO_ALLOWANCE,
+    Allowance,
+    Bounds,
+    at_least,
+    at_most,
+    bounds,
+    p_above,
+    p_below,
+    unpaired_bounds,
+)
+from ablate.stats.further import Further, further_pairs
 from ablate.stats.paired import PairedDifference, paired_difference, summarise, unpaired_difference
-from ablate.stats.rounding import at_least, at_most
-from ablate.stats.schedule import LAST, LATEST_START, ExtendedSeeds, SeedPlan, SeedSchedule
+from ablate.stats.schedule import SeedPlan
 
 Word = Literal["needed", "not needed", "worse", "not worse", "better", "undecided", "diverged"]
 Direction = Literal["minimize", "maximize"]
 
-POWER = 0.8
-"""Chance of a decision that the estimate of further seeds asks for."""
-ROOM = 1.4
-"""Seeds of an advised schedule beyond those seen, over those that one further look would need for the same power."""
-MOST_FURTHER_SEEDS = 100
 WORSE: frozenset[Word] = frozenset({"needed", "worse"})
 """Words of a variant that is shown to be worse by more than the margin."""
 ACCEPTABLE: frozenset[Word] = frozenset({"not needed", "not worse", "better"})
 """Words of a variant that is shown not to be."""
 _OF_REPLACEMENT: Mapping[Word, Word] = {"needed": "worse", "not needed": "not worse"}
-_WHY_FLAT = "is the metric too coarse, or the variant the same?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class Verdict:
         bound: Bounds of how much worse the variant is, of the look that decides, else of the last; None if there are
             none.
         p_better: As `p_needed`, of the test whose rejection is `better`.
-        chance: The chance that `further_seeds` decide (`ablate.stats.chance`); None where it is not known.
+        chance: The chance that `further_seeds` decide (`ablate.stats.further`); None where it is not known.
     """
 
     word: Word
@@ -232,20 +233,6 @@ def _of_worst(worse: PairedDifference, worst: Sequence[float], schedule: SeedPla
     return Allowance(high=math.inf, why_high=(reason,))
 
 
-class Further(NamedTuple):
-    """Seeds that would decide.
-
-    Attributes:
-        seeds: About how many more; None if more than 100, or than the schedule has left, or if none are wanted.
-        reason: The same in words.
-        chance: That this many decide; None where it is not known.
-    """
-
-    seeds: int | None = None
-    reason: str = ""
-    chance: float | None = None
-
-
 class _Compared(NamedTuple):
     word: Word
     reason: str
@@ -288,90 +275,12 @@ def _reason(bound: Bounds, margin: float) -> str:
     return f"at most {at_most(bound.high, margin)} worse, margin {margin:g}"
 
 
-def further_pairs(
-    paired: PairedDifference,
-    tested: float,
-    schedule: SeedPlan | None = None,
-    unit: str = "seed",
-    sense: float = 1.0,
-) -> Further:
-    """About how many more paired seeds would tell on which side of `tested` the difference lies, with their chance.
-
-    `sense`, 1 or -1, turns the difference into variant minus baseline, as all outputs write it.
-    """
-    least = schedule.start if schedule else LEAST_PAIRS
-    if paired.n < least or paired.difference is None or paired.sd is None:
-        how = "paired " if paired.is_paired else ""
-        of_each = "" if paired.is_paired else " of each"
-        return Further(least - paired.n, f"at least {least} {how}{unit}s{of_each} are required, {paired.n} finished")
-    if paired.is_flat:
-        difference = f"{sense * paired.difference + 0.0:g}"  # no -0
-        same = (
-            f"all {paired.n} differences are {difference}"
-            if paired.is_paired
-            else f"no {unit} differs from the others of its variant, the difference is {difference}"
-        )
-        return Further(reason=f"{same}, and without any spread no test is possible: {_WHY_FLAT}")
-    if schedule and paired.n >= schedule.max:
-        return Further(reason=f"{paired.n} seeds, the maximum of this study, do not decide")
-    most = schedule.max - paired.n if schedule else MOST_FURTHER_SEEDS
-    distance = paired.difference - tested
-    further = further_seeds(distance, paired.sd, paired.n, schedule)
-    if further is None:
-        return Further(reason=f"more than {most} more {unit}s would be required")
-    chance = chance_of_decision(distance, paired.sd, paired.n, further, schedule)
-    more = f"about {further} more {_plural(further, unit)}"
-    return Further(further, f"{more} would decide with a chance of {in_percent(chance)}", chance)
-
-
-def in_percent(chance: float) -> str:
-    """A chance to the nearest 5 %: it is no more exact than that."""
-    return f"{5 * round(20 * chance)} %"
-
-
 def _p_over_looks(
     worse: PairedDifference, schedule: SeedPlan | None, p_of: Callable[[PairedDifference], float]
 ) -> float:
     if schedule is None:
         return p_of(worse)
     return schedule.overall({n: p_of(summarise(worse.values[:n])) for n in schedule.looks(worse.n)})
-
-
-def further_seeds(distance: float, sd: float, n: int, schedule: SeedPlan | None = None) -> int | None:
-    """How many seeds beyond `n` give a one-sided t test the power to decide, were the observed values the truth.
-
-    With N seeds in all, the test decides with the probability that a noncentral t variable of N - 1 degrees of freedom
-    and noncentrality `|distance| sqrt(N) / sd` exceeds the critical value of the central t. With a schedule this is
-    its look at N alone, so the estimate is on the safe side. A fixed number of seeds that was looked at has spent its
-    error rate; what is added is then tested at the level of the first change of `ExtendedSeeds`.
-
-    Args:
-        distance: Observed mean difference minus the margin.
-        sd: Observed standard deviation of the differences.
-        n: Paired seeds so far, at least 2.
-        schedule: How seeds are added; None if their number was fixed beforehand.
-
-    Returns:
-        At least 1; None if more than 100, or than the schedule has, would be required.
-    """
-    most = schedule.max - n if schedule else MOST_FURTHER_SEEDS
-    if sd == 0 or distance == 0 or most < 1:
-        return None  # undecided without any spread, or exactly at the margin: more of the same cannot decide
-    total = np.arange(n + 1, n + most + 1)
-    levels = ExtendedSeeds((n, n + most)) if schedule is None else schedule
-    error = np.array([levels.level(int(seeds)) for seeds in total])
-    power = 1 - special.nctdtr(total - 1, abs(distance) / sd * np.sqrt(total), -special.stdtrit(total - 1, error))
-    enough = np.flatnonzero(power >= POWER)
-    return int(enough[0]) + 1 if enough.size else None
-
-
-def advised_schedule(n: int, further: int) -> SeedSchedule | None:
-    """The schedule to continue with after `n` seeds if `further` would decide; None if no schedule is that long.
-
-    It may use more seeds than one look at the end would, and uses fewer on average.
-    """
-    last = n + math.ceil(ROOM * further)
-    return SeedSchedule(min(n, LATEST_START), last) if last <= LAST and n >= LEAST_PAIRS else None
 
 
 def _seeds(seeds: list[int]) -> str:

@@ -18,7 +18,7 @@ from ablate.analysis import read_study
 from ablate.analysis.claims import ClaimVerdict
 from ablate.render.as_json import study_json, to_text
 from ablate.render.table import print_study
-from ablate.stats.verdict import in_percent
+from ablate.stats.further import in_percent
 from ablate.store.records import TrialState
 
 MARGIN = 0.05

@@ -11,7 +11,7 @@ from fake_store import FakeStore, fake_store
 from ablate.analysis import StudyReport, VariantRow, read_study
 from ablate.analysis.reaching import first_step_at
 from ablate.errors import NotFoundError
-from ablate.stats.verdict import in_percent
+from ablate.stats.further import in_percent
 from ablate.store.records import CurvePoint, TrialState
 
 VARIANTS = {"baseline": ({"norm": "rms"}, 1000), "norm=none": ({"norm": "none"}, 900)}

@@ -99,7 +99,7 @@ def test_the_headline_names_what_can_go_and_what_must_stay() -> None:
     st.floats(0.01, 2).map(lambda x: round(x, 3)),
 )
 def test_a_bound_is_rounded_outward_and_never_onto_the_margin(bound: float, at_most: bool, margin: float) -> None:
-    text = bound_text(bound, at_most=at_most, margin=margin)
+    text = bound_text(bound, upper=at_most, margin=margin)
     shown = float(text[2:])
     assert text[0] == ("≤" if at_most else "≥")
     assert shown >= bound - 1e-9 if at_most else shown <= bound + 1e-9

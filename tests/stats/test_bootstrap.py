@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ablate.stats.bootstrap import MANY, RESAMPLES, bca_interval, bca_quantiles, resampled_means
-from ablate.stats.paired import mean_interval, summarise
+from ablate.stats.paired import MANY, RESAMPLES, bca_interval, bca_quantiles, mean_interval, resampled_means, summarise
 from ablate.stats.simulate import rate
 
 

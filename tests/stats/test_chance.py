@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ablate.stats import ExtendedSeeds, SeedSchedule, judge
-from ablate.stats.chance import chance_of_decision
+from ablate.stats.further import chance_of_decision
 
 MARGIN, SD = 0.05, 0.02
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ablate.stats import Allowance, judge
-from ablate.stats.choice import regret_bound, tuning_noise
+from ablate.stats.hidden_noise import regret_bound, tuning_noise
 from ablate.stats.simulate import rate
 
 MARGIN, SD, STUDIES = 1.0, 0.1, 1_500

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from ablate.stats import summarise
-from ablate.stats.course import MOVING, course_word, movements
-from ablate.stats.monotone import falling
+from ablate.stats.trend import MOVING, course_word, falling, movements
 
 STEPS = [100.0 * n for n in range(1, 13)]
 

@@ -20,9 +20,8 @@ from ablate.stats import (
     paired_difference,
     tails_at_looks,
 )
-from ablate.stats.choice import regret_bound, tuning_noise
-from ablate.stats.course import movements
-from ablate.stats.trend import bends, slopes, steps
+from ablate.stats.hidden_noise import regret_bound, tuning_noise
+from ablate.stats.trend import bends, movements, slopes, steps
 
 BySeed = Mapping[int, float]
 SCHEDULE, RULE = SeedSchedule(3, 20), {"margin": 0.05, "direction": "minimize"}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ablate.analysis import read_study
 from ablate.stats import judge
-from ablate.stats.rounding import at_least, at_most
+from ablate.stats.bounds import at_least, at_most
 from ablate.stats.verdict import Verdict
 
 SIZES = st.floats(1e-6, 1e6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ablate.stats.windows import draw_variance
+from ablate.stats.hidden_noise import draw_variance
 
 
 @pytest.mark.parametrize(("of_draw", "of_seeds", "within"), [(0.02, 0.05, 0.01), (0.02, 0.0, 0.05), (0.0, 0.05, 0.05)])
