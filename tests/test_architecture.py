@@ -157,7 +157,6 @@ PLACES = {*MAY_IMPORT, *ANYTHING}
 
 LATE: dict[str, str] = {
     "cli": "a command line imports the command that is called, and what it needs",
-    "designs.search": "Optuna is an extra",
     "downstream.harness": "lm-eval is an extra",
     "execution.choose": "Ray is an extra",
     "execution.worker": "torch is imported after the process is bound to its cores",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ablate.designs.base import Design, DesignContext, DesignSpec, Point, named_points, settings_key
-from ablate.designs.seeding import over_seeds
+from ablate.designs.base import Design, DesignContext, DesignSpec, Point, named_points, over_seeds, settings_key
 from ablate.errors import SpaceError
 
 PLAINEST = "plainest"

@@ -1,20 +1,25 @@
-"""What a file in this folder, or a plugin, imports to define a design, and functions for naming points."""
+"""What a file in this folder, or a plugin, imports to define a design: names of points, and trials over seeds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
-from ablate.spec.design import BASELINE, Design, DesignContext, DesignSpec, Point, PointCost, Proposal
+from ablate.spec.design import BASELINE, Design, DesignContext, DesignSpec, Point, PointCost, Proposal, SeedsSpec
+from ablate.stats import SeedPlan, need_more_seeds, seeds_declared
 
 __all__ = [
     "BASELINE",
     "Design",
     "DesignContext",
     "DesignSpec",
+    "FixedDesign",
     "Point",
     "PointCost",
     "Proposal",
+    "SequentialDesign",
     "named_points",
+    "over_seeds",
     "setting_name",
     "settings_key",
 ]
@@ -35,3 +40,104 @@ def named_points(context: DesignContext) -> list[Point]:
     """The baseline and the named variants of a space."""
     points = [Point(BASELINE, context.baseline)]
     return points + [Point(name, {**context.baseline, **settings}) for name, settings in context.variants.items()]
+
+
+class FixedDesign(Design):
+    """Every valid point with every seed, ordered by seed, so that paired comparisons are available early.
+
+    Args:
+        points: The points in the order of the design, the baseline first.
+        seeds: The seeds in the order of training.
+        refusal: Returns why a point makes no model, or None if it makes one.
+    """
+
+    def __init__(self, points: Sequence[Point], seeds: Sequence[int], refusal: Callable[[Point], str | None]) -> None:
+        self._points = list(points)
+        self._seeds = seeds
+        self._refusal = refusal
+        self._asked = False
+
+    def points(self) -> list[Point]:
+        """All points, including those that make no model."""
+        return list(self._points)
+
+    def ask(self) -> list[Proposal]:
+        """Propose everything at the first call."""
+        if self._asked:
+            return []
+        self._asked = True
+        possible = [point for point in self._points if self._refusal(point) is None]
+        return [Proposal(point, seed) for seed in self._seeds for point in possible]
+
+    def tell(self, point: Point, seed: int, value: float | None) -> None:
+        """Ignore the result."""
+
+
+def over_seeds(points: Sequence[Point], spec: DesignSpec, context: DesignContext) -> Design:
+    """The design that trains these points with the seeds of `spec` and with the values that were tuned for them.
+
+    The first point is the baseline.
+    """
+    seeds, first = spec.seeds, spec.first_seed
+    points = [replace(point, tuned=context.tuned.get(point.name, {})) for point in points]
+    if isinstance(seeds, SeedsSpec):
+        plan = seeds_declared([*context.seeds_before, seeds.model_dump()])
+        assert plan is not None, "the last seeds are a schedule"
+        return SequentialDesign(points, seeds.start, plan, context, first)
+    return FixedDesign(points, range(first, first + seeds), context.refusal)
+
+
+class SequentialDesign(FixedDesign):
+    """A group-sequential design: all points with the first seeds, then one more seed for undecided comparisons.
+
+    A look is taken when all trials so far have ended. The baseline gets every seed that any other point gets.
+
+    Args:
+        points: The points in the order of the design, the baseline first.
+        start: Number of seeds before the first look.
+        schedule: The schedule of looks.
+        context: Gives margin and direction.
+        first: The first seed.
+    """
+
+    def __init__(
+        self, points: Sequence[Point], start: int, schedule: SeedPlan, context: DesignContext, first: int = 0
+    ) -> None:
+        super().__init__(points, range(first, first + start), context.refusal)
+        self._schedule = schedule
+        self._context = context
+        self._next = first + start
+        self._end = first + schedule.max
+        self._open: set[tuple[str, int]] = set()
+        self._values: dict[str, dict[int, float]] = {point.name: {} for point in points}
+        self._diverged: dict[str, dict[int, int | None]] = {}
+
+    def ask(self) -> list[Proposal]:
+        """Propose the next seed for undecided points when all previous trials have ended."""
+        proposals = super().ask() if not self._asked else self._look()
+        self._open |= {(proposal.point.name, proposal.seed) for proposal in proposals}
+        return proposals
+
+    def tell(self, point: Point, seed: int, value: float | None) -> None:
+        self._open.discard((point.name, seed))
+        if value is None:
+            self._diverged.setdefault(point.name, {})[seed] = None
+        else:
+            self._values[point.name][seed] = value
+
+    def _look(self) -> list[Proposal]:
+        if self._open or self._next >= self._end:
+            return []
+        baseline, *others = (point for point in self._points if self._refusal(point) is None)
+        undecided = need_more_seeds(
+            {point.name: self._values[point.name] for point in others},
+            self._values[baseline.name],
+            margin=self._context.margin,
+            direction=self._context.direction,
+            schedule=self._schedule,
+            diverged=self._diverged,
+        )
+        if not undecided:
+            return []
+        seed, self._next = self._next, self._next + 1
+        return [Proposal(point, seed) for point in (baseline, *others) if point is baseline or point.name in undecided]

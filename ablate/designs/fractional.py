@@ -2,7 +2,7 @@
 
 If every switch has two settings, the runs are a regular fraction (`ablate.designs.factorial`). With more settings,
 invalid combinations, or a number of runs that is not a power of two, they are a D-optimal subset of the valid
-combinations (`ablate.designs.optimal`). `ablate.stats.effects` estimates the effects from the results.
+combinations (`ablate.designs.factorial`). `ablate.stats.effects` estimates the effects from the results.
 """
 
 from __future__ import annotations
@@ -16,11 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from ablate.designs.base import DesignContext, DesignSpec, Point, setting_name
-from ablate.designs.factorial import Fraction, largest_resolution, smallest_fraction
-from ablate.designs.fixed import FixedDesign
+from ablate.designs.base import DesignContext, DesignSpec, FixedDesign, Point, setting_name
+from ablate.designs.factorial import Fraction, d_optimal, largest_resolution, smallest_fraction
 from ablate.designs.grid import combinations
-from ablate.designs.optimal import d_optimal
 from ablate.errors import SpaceError
 from ablate.spec.base import refusal
 from ablate.stats.effects import independent_columns, model_matrix, terms_of

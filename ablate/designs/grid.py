@@ -8,8 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from ablate.designs.base import Design, DesignContext, DesignSpec, Point, setting_name
-from ablate.designs.seeding import over_seeds
+from ablate.designs.base import Design, DesignContext, DesignSpec, Point, over_seeds, setting_name
 from ablate.errors import SpaceError
 
 

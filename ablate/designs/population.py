@@ -8,8 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from ablate.designs.base import BASELINE, Design, DesignContext, DesignSpec, Point
-from ablate.designs.fixed import FixedDesign
+from ablate.designs.base import BASELINE, Design, DesignContext, DesignSpec, FixedDesign, Point
 from ablate.errors import SpaceError
 from ablate.spec.training import ExchangeSpec
 

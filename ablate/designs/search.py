@@ -27,19 +27,18 @@ from ablate.designs.base import (
     setting_name,
     settings_key,
 )
-from ablate.designs.confirming import ConfirmField, ConfirmingDesign
-from ablate.designs.pruners import Pruner
+from ablate.designs.pruners import Pruner, Pruning
+from ablate.designs.wrappers import ConfirmField, ConfirmingDesign
 from ablate.errors import SpaceError
 from ablate.extras import require
 from ablate.spec.annotations import Number
 from ablate.spec.base import Spec, refusal
+from ablate.stats import dominators
 
 if TYPE_CHECKING:
     import optuna
     from optuna.distributions import BaseDistribution
     from optuna.samplers import BaseSampler
-
-    from ablate.designs.bridges.optuna_pruning import Pruning
 
 SamplerName = Literal["tpe", "gp", "nsga2", "nsga3", "cmaes", "random"]
 Aim = Literal["objective", "parameters", "flops", "tokens_per_second"]
@@ -121,11 +120,7 @@ class SearchDesign(Design):
         self._batch: list[_Drawn] = []
         self._results: dict[str, dict[int, float | None]] = {}
         self._speeds: dict[str, dict[int, float]] = {}
-        self._pruning: Pruning | None = None
-        if spec.pruning is not None:
-            from ablate.designs.bridges.optuna_pruning import Pruning
-
-            self._pruning = Pruning(spec.pruning)
+        self._pruning = Pruning(spec.pruning) if spec.pruning is not None else None
         self._worst: list[float] | None = None
         self._begun = False
 
@@ -160,8 +155,6 @@ class SearchDesign(Design):
 
     def chosen(self) -> list[Point]:
         """The best point but the baseline, of those that finished at all seeds; of several objectives, of the front."""
-        from ablate.stats import dominators
-
         baseline = self.points()[0].name
         values = {
             name: objectives

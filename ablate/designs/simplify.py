@@ -26,7 +26,7 @@ from ablate.designs.base import (
     Proposal,
     setting_name,
 )
-from ablate.designs.confirming import ConfirmField, ConfirmingDesign
+from ablate.designs.wrappers import ConfirmField, ConfirmingDesign
 from ablate.errors import SpaceError
 from ablate.spec.base import refusal
 from ablate.stats import Verdict, judge

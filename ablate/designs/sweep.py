@@ -7,8 +7,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from ablate.designs.base import Design, DesignContext, DesignSpec, Point, named_points
-from ablate.designs.seeding import over_seeds
+from ablate.designs.base import Design, DesignContext, DesignSpec, Point, named_points, over_seeds
 from ablate.errors import SpaceError
 from ablate.spec.annotations import Number
 from ablate.spec.base import refusal

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pydantic import JsonValue, ValidationError
 
 from ablate.designs.base import BASELINE, Point
-from ablate.designs.timed import TIMING_STEPS, keeps_step_time, timing_point
+from ablate.designs.wrappers import TIMING_STEPS, keeps_step_time, timing_point
 from ablate.planning.match import Step, UnmatchedError, equal_parameters, equal_steps
 from ablate.spec.cost import Cost
 from ablate.spec.paths import full_path, value_at

@@ -11,9 +11,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from ablate.designs.base import BASELINE, Design, Point, PointCost, Proposal
-from ablate.designs.budgeted import BudgetedDesign
-from ablate.designs.timed import TimedDesign
-from ablate.designs.tuned import TunedDesign
+from ablate.designs.wrappers import BudgetedDesign, TimedDesign, TunedDesign
 from ablate.errors import PluginError, SpaceError
 from ablate.nn.model.build import model_cost
 from ablate.planning.budget import Budget

@@ -8,7 +8,7 @@ import pytest
 from design_contexts import a_context, drive
 
 from ablate.designs.base import Design, Point
-from ablate.designs.budgeted import BudgetedDesign
+from ablate.designs.wrappers import BudgetedDesign
 from ablate.spec.design import DesignSpec
 
 SWITCHES = {"a": ("on", "off"), "b": ("on", "off")}

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from ablate.designs.optimal import d_optimal, log_determinant
+from ablate.designs.factorial import d_optimal, log_determinant
 from ablate.stats.effects import model_matrix, terms_of
 
 

@@ -13,8 +13,7 @@ import pytest
 from design_contexts import a_context, drive
 
 from ablate.designs.base import BASELINE, Design, Point, Proposal
-from ablate.designs.timed import TIMING_STEPS, TimedDesign
-from ablate.designs.tuned import TunedDesign, tuning_rank
+from ablate.designs.wrappers import TIMING_STEPS, TimedDesign, TunedDesign, tuning_rank
 from ablate.roles import TIMING_SEEDS, TUNING_SEEDS, TrialRole
 from ablate.spec.design import DesignSpec
 from ablate.spec.fairness import TuneSpec

@@ -10,8 +10,7 @@ import pytest
 from engine_samples import ENVIRONMENT, ScriptedEngine, measured, planner
 
 from ablate.analysis.study import read_study
-from ablate.designs.base import BASELINE, DesignContext, Point, Proposal
-from ablate.designs.fixed import FixedDesign
+from ablate.designs.base import BASELINE, DesignContext, FixedDesign, Point, Proposal
 from ablate.designs.leave_one_out import LeaveOneOutSpec
 from ablate.errors import SpaceError
 from ablate.execution.driver import run_study

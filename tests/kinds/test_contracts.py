@@ -14,7 +14,7 @@ from ablate.contracts import design, format, source, task, tokenizer, tracker, t
 from ablate.contracts.contract import Contract
 from ablate.contracts.families import CONTRACTS
 from ablate.contracts.settings import settings
-from ablate.designs.fixed import FixedDesign
+from ablate.designs.base import FixedDesign
 from ablate.designs.leave_one_out import LeaveOneOutSpec
 from ablate.errors import AblateError
 from ablate.kinds.optimizers.lion import Lion, LionSpec
