@@ -1,0 +1,56 @@
+"""The faults that `python -m benchmarks mutants` makes."""
+
+from __future__ import annotations
+
+import tomllib
+
+from benchmarks.mutants import ROOT, draw, places
+
+CODE = """def f(values: dict[str, int] | None = None, *, low: float = 1.0) -> list[int] | None:
+    if low < 2 and values:
+        return sorted(values, reverse=True)
+    return [min(a + b, 3) for a, b in {"x": 1, "y": 2}.items()]
+"""
+
+
+def made(code: str) -> set[tuple[str, str]]:
+    mutants = [mutant for make in places("ablate/stats/some.py", code) if (mutant := make()) is not None]
+    assert all(mutant.group == "stats" and mutant.code != code for mutant in mutants)
+    return {(mutant.before, mutant.after) for mutant in mutants}
+
+
+def test_each_fault_is_made_and_nothing_in_annotations() -> None:
+    found = {"".join(after.split()) for _, after in made(CODE)}
+    expected = {
+        "if low <= 2 and values:",
+        "if low > 2 and values:",
+        "if low < 2 or values:",
+        "if low < 3 and values:",
+        "return list(values, reverse=True)",
+        "return sorted(values, reverse=False)",
+        "return sorted(values, **{})",
+        'return [max(a + b, 3) for a, b in {"x": 1, "y": 2}.items()]',
+        'return [min(a - b, 3) for a, b in {"x": 1, "y": 2}.items()]',
+        'return [min(a + b, 3) for a, b in {**{}, "y": 2}.items()]',
+    }
+    assert not {"".join(after.split()) for after in expected} - found
+    assert not [after for after in found if "&None" in after]
+    assert made("@dataclass(frozen=True)\nclass A:\n    b: int | None\n") == set()
+
+
+def test_a_sample_has_as_many_of_each_package_and_none_that_is_accepted() -> None:
+    files = ["ablate/stats/family.py", "ablate/store/marks.py"]
+    drawn = draw(files, 10, 3, set())
+    assert [mutant.group for mutant in drawn] == ["stats"] * 5 + ["store"] * 5
+    assert draw(files, 10, 3, set()) == drawn
+    accepted = {(mutant.file, mutant.before, mutant.after) for mutant in drawn}
+    others = draw(files, 10, 3, accepted)
+    assert len(others) == 10
+    assert not accepted & {(mutant.file, mutant.before, mutant.after) for mutant in others}
+
+
+def test_accepted_mutants_are_of_lines_that_are_there() -> None:
+    for one in tomllib.loads((ROOT / "benchmarks" / "mutants.toml").read_text())["mutant"]:
+        lines = [line.strip() for line in (ROOT / one["file"]).read_text().splitlines()]
+        assert one["before"] in lines, one
+        assert one["why"], one
