@@ -119,6 +119,15 @@ def test_a_number_may_be_a_figure_of_cost() -> None:
     assert verdicts(old)[0].sentence == "undecided: an older version of ablate stored small, without activation_bytes"
 
 
+@pytest.mark.parametrize("flops", [0.0, 2e12])
+def test_a_ratio_to_nothing_is_undecided(flops: float) -> None:
+    subject = {"variant": "small", "quantity": "flops", "over": "baseline"}
+    store = store_with({"expect": 1.0, "subject": subject, "tolerance": 0.1})
+    store.add("small", 0, {"val_loss": 3.0}, flops=2e12)
+    store.add("baseline", 0, {"val_loss": 3.0}, flops=flops)
+    assert verdicts(store)[0].verdict == ("supported" if flops else "undecided")
+
+
 def test_a_number_may_be_a_ratio() -> None:
     """Counted exactly; measured seed by seed, so that what both share at a seed cancels."""
 

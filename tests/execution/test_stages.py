@@ -264,10 +264,19 @@ def test_a_knock_out_pairs_the_validation_windows(here: Path) -> None:
         assert any(sentence.startswith("Nothing was trained: each comparison pairs") for sentence in report.answer)
 
 
-def test_seeds_that_would_all_be_the_same_are_refused() -> None:
-    training = {**SPACE["training"], "steps": 0, "init_from": "abcd1234"}
-    with pytest.raises(ValidationError, match="the same number at every seed"):
-        space(training=training)
-    assert space(training=training, design={"kind": "leave_one_out", "seeds": 1}).design.seeds == 1
+@pytest.mark.parametrize("seeds", [1, 2, {"start": 3, "max": 5}])
+@pytest.mark.parametrize("start", ["abcd1234", {"stage": {"training.steps": 2}}], ids=["one model", "a stage"])
+@pytest.mark.parametrize("steps", [0, 2])
+def test_only_seeds_that_would_all_be_the_same_are_refused(steps: int, start: object, seeds: object) -> None:
+    changes = {"training": {**SPACE["training"], "steps": steps, "init_from": start}}
+    design = {"kind": "leave_one_out", "seeds": seeds}
+    if steps == 0 and isinstance(start, str) and seeds != 1:
+        with pytest.raises(ValidationError, match="the same number at every seed"):
+            space(**changes, design=design)
+    else:
+        assert space(**changes, design=design).training.steps == steps
+
+
+def test_nothing_is_measured_of_random_weights() -> None:
     with pytest.raises(ValidationError, match="starts from random weights"):
         space(training={**SPACE["training"], "steps": 0})

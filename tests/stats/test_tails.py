@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ablate.stats import Allowance, judge, over_looks, summarise, tails_of
+from ablate.stats import Allowance, Tails, bounds, judge, over_looks, summarise, tails_of
+from ablate.stats.bounds import p_above, p_below
 from ablate.stats.simulate import rate
 
 MARGIN, STUDIES = 0.05, 250
@@ -57,13 +59,41 @@ def test_normal_noise_loses_little_power() -> None:
     assert plain - kept <= 0.03
 
 
-def test_normal_noise_is_seldom_taken_for_a_tail() -> None:
+@pytest.mark.parametrize("shared", [0.0, 0.5, 0.95])
+def test_normal_noise_is_taken_for_a_tail_as_often_as_is_said(shared: float) -> None:
+    """However much of the noise comparisons share: the baseline's is in all, and variants may hardly add to it."""
     rng = np.random.default_rng(3)
-    shared = [normal(rng, (8, 6)) + normal(rng, (1, 6)) for _ in range(STUDIES)]  # the baseline's noise is in all
-    seen = np.array([tails_of(study.tolist()) is not None for study in shared])
-    assert rate(seen).low <= 0.15
-    alone = np.array([tails_of(normal(rng, (1, 10)).tolist()) is not None for _ in range(STUDIES)])
-    assert rate(alone).low <= 0.05
+    studies = [
+        math.sqrt(1 - shared) * normal(rng, (8, 6)) + math.sqrt(shared) * normal(rng, (1, 6)) for _ in range(STUDIES)
+    ]
+    seen = rate(np.array([tails_of(study.tolist()) is not None for study in studies]))
+    assert seen.low <= 0.1 <= seen.high
+    alone = rate(np.array([tails_of(normal(rng, (1, 10)).tolist()) is not None for _ in range(STUDIES)]))
+    assert alone.low <= 0.05 <= alone.high
+
+
+UP = Tails(1.0, 0.05, 8, low=False, high=True)
+
+
+@pytest.mark.parametrize("tails", [None, UP, UP.turned(), UP.both(), dataclasses.replace(UP, comparisons=1)])
+@pytest.mark.parametrize("pairs", range(7))
+def test_p_values_reject_where_bounds_decide_for_any_number_of_pairs(pairs: int, tails: Tails | None) -> None:
+    rng = np.random.default_rng(pairs)
+    for _ in range(10):
+        values = rng.normal(0.03, 0.02, pairs).tolist()
+        summary, allowance = summarise(values), Allowance(low=0.01, high=0.02, tails=tails)
+        found = list(bounds(values, None, 0.05, allowance))
+        assert len(found) == (pairs > 1)
+        for tested in np.linspace(-0.1, 0.2, 13):
+            above, below = p_above(summary, tested, allowance), p_below(summary, tested, allowance)
+            assert 0.0 <= min(above, below) <= max(above, below) <= 1.0
+            assert (above < 0.05) == any(one.low > tested for one in found)
+            assert (below < 0.05) == any(one.high < tested for one in found)
+        zeros = dict.fromkeys(range(pairs), 0.0)
+        verdict = judge(
+            dict(enumerate(values)), zeros, margin=MARGIN, direction="minimize", allowance=Allowance(tails=tails)
+        )
+        assert pairs > 1 or (verdict.word, verdict.p_needed, verdict.p_not_needed) == ("undecided", 1.0, 1.0)
 
 
 def test_from_few_comparisons_the_endangered_word_is_withheld_with_the_reason() -> None:
