@@ -41,6 +41,8 @@ os.environ["PATH"] = os.pathsep.join(one for one in os.environ["PATH"].split(os.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+_SURROUNDINGS = ("ABLATE_", "HOME", "OMP_", "PATH", "PYTHONPATH", "TMPDIR", "XDG_")
+
 LONGEST = (
     "execution/test_ray_faults.py",
     "execution/test_ray_partition.py",
@@ -97,6 +99,34 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start with the files that take longest, so that no process of the test run is left with one at the end."""
     order = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path, len(order)))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def own_kinds(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Kinds that a test module defines are known in that module alone, whatever else is collected."""
+    base = sys.modules.get("ablate.spec.base")
+    ours = [module for name, module in list(sys.modules.items()) if base is not None and name.startswith("ablate.")]
+    families = {id(one): one for module in ours for one in vars(module).values() if isinstance(one, base.Family)}
+    before = {key: dict(family._members) for key, family in families.items()}
+    for family in families.values():
+        for kind, member in list(family._members.items()):
+            if member.__module__.startswith("test_") and member.__module__ != request.module.__name__:
+                del family._members[kind]
+    yield
+    for key, family in families.items():
+        now = {kind: one for kind, one in family._members.items() if not one.__module__.startswith("test_")}
+        family._members = before[key] | now
+
+
+@pytest.fixture(autouse=True)
+def own_surroundings() -> Iterator[None]:
+    """A test leaves the current folder and the variables that ablate and its processes read as it found them."""
+    folder, kept = Path.cwd(), {name: value for name, value in os.environ.items() if name.startswith(_SURROUNDINGS)}
+    yield
+    os.chdir(folder)
+    for name in [name for name in os.environ if name.startswith(_SURROUNDINGS) and name not in kept]:
+        del os.environ[name]
+    os.environ.update(kept)
 
 
 @pytest.fixture(scope="session")

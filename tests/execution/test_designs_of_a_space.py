@@ -21,11 +21,7 @@ from ablate.roles import TrialRole
 from ablate.spec.variant import VariantSpec
 from ablate.store import open_store
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 ADAPTIVE: list[dict[str, Any]] = [

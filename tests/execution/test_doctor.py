@@ -15,11 +15,7 @@ from ablate.errors import EngineError
 from ablate.execution import doctor as checks
 from ablate.execution.doctor import DoctorFinding, examine
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def test_all_ways_of_this_machine_agree(monkeypatch: pytest.MonkeyPatch) -> None:

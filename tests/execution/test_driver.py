@@ -43,20 +43,10 @@ from ablate.store import Store, open_store
 from ablate.store.records import TrialOutcome, TrialState, WorkerRecord
 from ablate.tasks.language_model import LanguageModel, LanguageModelSpec
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 Run = Callable[..., StudyResult]
 UseRounds = Callable[[list[list[Proposal]]], list[Rounds]]
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def store(folder: Path) -> Store:
-    with open_store(folder / "store.db") as opened:
-        yield opened
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

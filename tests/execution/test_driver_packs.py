@@ -19,9 +19,11 @@ from ablate.planning.planned import Trial
 from ablate.planning.planner import Planner
 from ablate.roles import TIMING_SEEDS
 from ablate.spec.variant import VariantSpec
-from ablate.store import Store, open_store
+from ablate.store import Store
 from ablate.store.records import TrialState
 from ablate.training.events import Diverged, Remark
+
+pytestmark = pytest.mark.usefixtures("folder")
 
 RATES = {
     "switches": {"rate": {f"r{i}": {"training.optimizer.lr": 10.0**-i} for i in (1, 2, 3, 4)}},
@@ -30,18 +32,6 @@ RATES = {
 """Eight trials of one structure."""
 
 Run = Callable[..., StudyResult]
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def store(folder: Path) -> Store:
-    with open_store(folder / "store.db") as opened:
-        yield opened
 
 
 @pytest.fixture

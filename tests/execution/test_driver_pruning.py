@@ -20,6 +20,8 @@ from ablate.spec.variant import VariantSpec
 from ablate.store import Store, open_store
 from ablate.store.records import TrialState
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 STEPS = 10
 SEARCH = {
     "kind": "search",
@@ -38,18 +40,6 @@ def curves(job: Job, attempt: int) -> Sequence[Message]:
     rates = [VariantSpec.model_validate_json(member.variant).training.optimizer.lr for member in job.members]
     points = [measured(step, *(3.0 - step * rate * 20 for rate in rates)) for step in range(STEPS + 1)]
     return [*(Happened(job.number, point) for point in points), Done(job.number)]
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def store(folder: Path) -> Store:
-    with open_store(folder / "store.db") as opened:
-        yield opened
 
 
 def run(

@@ -32,23 +32,13 @@ from ablate.store import Store, open_store
 from ablate.store.records import VariantRecord
 from ablate.training.events import Measurement
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 LR = "training.optimizer.lr"
 TUNE = {LR: [1e-3, 3e-3, 1e-2], "seeds": 2}
 BEST = {"usual": 1e-3, "identity": 3e-3, "none": 1e-2}
 STEP_SECONDS = {"usual": 0.1, "identity": 0.05, "none": 0.16}
 """Of a variant, of the first half of a trial twice as much."""
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def store(folder: Path) -> Store:
-    with open_store(folder / "store.db") as opened:
-        yield opened
 
 
 def spec_of(job: Job) -> VariantSpec:
@@ -250,7 +240,7 @@ def test_the_table_says_what_was_chosen_what_is_at_an_edge_and_how_near_the_budg
     print_study(report, console)
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     (head,) = [line for line in lines if line.startswith("variant")]
-    assert head.split() == ["variant", "parameters", "lr", "val_loss", "difference", "verdict", "FLOP"]
+    assert head.split() == ["variant", "parameters", "change", "lr", "val_loss", "difference", "verdict", "FLOP"]
     named = [line for line in lines if line.split() and line.split()[0] in report.matching.of]
     cells = {line.split()[0]: line for line in reversed(named)}  # sentences below the table begin with names too
     assert " 0.001* " in cells["baseline"]

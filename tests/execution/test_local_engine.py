@@ -24,11 +24,7 @@ from ablate.planning.plan import make_plan
 from ablate.planning.planned import Trial
 from ablate.training.events import Measurement
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def job(number: int, trial: Trial) -> Job:
