@@ -20,8 +20,8 @@ from ruamel.yaml import YAML
 from run_pages import run_page
 
 from ablate.cli.app import PANEL_OF, app
+from ablate.cli.new import write_space
 from ablate.plugins import FAMILIES
-from ablate.render.terminal.template import write_template
 from ablate.spec.design import DESIGNS
 from ablate.spec.reading import load_space
 from docs.reference import commands_page, kinds_page, space_page
@@ -190,7 +190,7 @@ def test_a_package_brings_its_task_by_an_entry_point(tmp_path: Path, cache: Path
 
 
 def test_my_question_is_one_file_everywhere(tmp_path: Path) -> None:
-    text = write_template("my_question", tmp_path).read_text(encoding="utf-8")
+    text = write_space("my_question", tmp_path).read_text(encoding="utf-8")
     shown = {page: block.text for page in TEXTS for block in blocks(TEXTS[page]) if block.title == "my_question.yaml"}
     assert {"README.md", "docs/concepts/spaces.md"} <= shown.keys()
     assert {page: one.strip() for page, one in shown.items()} == dict.fromkeys(shown, text.strip())
@@ -221,7 +221,7 @@ def test_what_readme_says_of_longer_training_and_other_rates_is_what_the_results
 
 
 def test_what_the_template_suggests_is_valid(tmp_path: Path) -> None:
-    file = write_template("question", tmp_path)
+    file = write_space("question", tmp_path)
     text = file.read_text(encoding="utf-8").replace("# tune:", "tune:").replace("# match:", "match:")
     file.write_text(text, encoding="utf-8")
     space = load_space(file)
