@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ablate.analysis.findings import read_findings
+from ablate.cli.new import write_space
 from ablate.errors import AblateError
 from ablate.launching import adopt_modules
 from ablate.locations import cache_folder, temporary_folder
@@ -27,7 +28,6 @@ from ablate.plugins import load_plugin
 from ablate.render.drawing.stored import stored_svg
 from ablate.render.formats.slides import slides
 from ablate.render.terminal.cost import Priced, cost_json
-from ablate.render.terminal.template import TEMPLATE as SPACE
 from ablate.render.terminal.validate import look_at
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import block_names, named_block, shipped_spaces
@@ -62,9 +62,7 @@ def start(name: str) -> Plain:
     if name != TEMPLATE:
         return load_space(name).model_dump(mode="json")
     with tempfile.TemporaryDirectory(dir=temporary_folder()) as folder:
-        file = Path(folder, "my_question.yaml")
-        file.write_text(SPACE.format(name=file.stem), encoding="utf-8")
-        return load_space(file).model_dump(mode="json")
+        return load_space(write_space("my_question", Path(folder))).model_dump(mode="json")
 
 
 def block(name: str) -> Plain:
