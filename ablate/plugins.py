@@ -8,9 +8,9 @@ import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+from ablate.analysis.report_format import FORMATS
 from ablate.errors import PluginError
 from ablate.locations import typed_path
-from ablate.render.formats import FORMATS
 from ablate.spec.base import Family, Kinded, Spec
 from ablate.spec.block import RESIDUALS
 from ablate.spec.code import specs_in

@@ -24,11 +24,11 @@ from ablate.nn.model.pricing import price
 from ablate.planning.forecast import forecast
 from ablate.planning.plan import make_plan
 from ablate.planning.planner import Planner
+from ablate.planning.points import check_points
 from ablate.plugins import load_plugin
 from ablate.render.drawing.stored import stored_svg
 from ablate.render.formats.slides import slides
 from ablate.render.terminal.cost import Priced, cost_json
-from ablate.render.terminal.validate import look_at
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import block_names, named_block, shipped_spaces
 from ablate.spec.reading import load_space
@@ -181,7 +181,7 @@ def _cost(model: Any, space: SpaceSpec | None) -> Plain:
 def _variants(space: SpaceSpec) -> Plain:
     """Number of different models, invalid points, and settings without effect of a design, as in `ablate validate`."""
     planner = Planner(space, Path(), lambda line: None)
-    seen = look_at(space, planner.design())
+    seen = check_points(space, planner.design())
     return {
         "points": seen.points,
         "variants": seen.variants,

@@ -50,6 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "metrics",
         "errors",
         "devices",
+        "portable_names",
         "extras",
         "late",
         "collector",
@@ -92,7 +93,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "serving",
     },
     "trackers": {"errors", "portable_names", "extras", "locations", "spec"},
-    "plugins": {"errors", "locations", "spec", "tasks", "render", "trackers"},
+    "plugins": {"errors", "locations", "spec", "tasks", "analysis", "trackers"},
     "planning": {
         "collector",
         "roles",

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from ablate.analysis.optuna_export import PARAMETER
 from ablate.portable_names import FILE, NameRule, portable_name
-from ablate.render.export import PARAMETER
 from ablate.trackers import mlflow, tensorboard, wandb
 
 RULES: dict[str, NameRule] = {

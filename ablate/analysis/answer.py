@@ -336,7 +336,20 @@ def _headline(groups: Sequence[AnswerGroup], trust: Sequence[StudyWarning], repo
         proven = f", confirmed on {fresh} fresh seeds" if fresh else "" if smaller.jointly else " (*)"
         fewer = f"{change.replace('%', ' %')} fewer parameters"
         sentences.append(f"Smallest: {what}, {fewer}, {_cost_of(smaller, report)}{proven}.")
+    sentences += _selected(rows.get("unproven", ()), report)
     return tuple(sentences)
+
+
+def _selected(unproven: Sequence[AnswerRow], report: StudyReport) -> Iterator[str]:
+    """The smallest block that results have selected, where a design looks for one and no fresh seeds confirm it yet."""
+    if report.record.traits.finds_best:
+        return
+    worse = 1 if report.direction == "minimize" else -1
+    fine = [row for row in unproven if row.difference is not None and worse * row.difference < report.margin]
+    smallest = min(fine, key=lambda row: row.parameter_change or 0.0, default=None)
+    if smallest is not None and (smallest.parameter_change or 0.0) <= -SMALLER:
+        change = percent(abs(smallest.parameter_change or 0.0)).lstrip("+").replace("%", " %")
+        yield f"Smallest selected, not confirmed: {smallest.words}, {change} fewer parameters."
 
 
 def _best(report: StudyReport) -> Iterator[str]:

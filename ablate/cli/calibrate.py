@@ -12,7 +12,8 @@ def calibrate(
     json_: JsonOption = False,
 ) -> None:
     """Show the smallest difference that each number of seeds can detect, at the noise of a study's own trials."""
-    from ablate.render.calibration import calibration_json, print_calibration, read_calibration
+    from ablate.analysis.calibration import read_calibration
+    from ablate.render.terminal.calibration import calibration_json, print_calibration
     from ablate.store import open_store
 
     with open_store(store, create=False) as opened:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
 
@@ -44,7 +46,8 @@ def check(
             remedy="Write `ablate check KIND` or `ablate check --all`.",
         )
     load_plugins(plugin)
-    from ablate.render.terminal.check import UntriedKind, check_all, check_json, check_kind, parsed_values, print_check
+    from ablate.contracts.checking import UntriedKind, check_all, check_kind
+    from ablate.render.terminal.kinds import check_json, print_check
 
     values = parsed_values(set_ or ())
     console, kept, reports = make_console(), True, []
@@ -57,3 +60,21 @@ def check(
     if json_:
         print_json(reports if kind is None else reports[0])
     return 0 if kept else 1
+
+
+def parsed_values(texts: Sequence[str]) -> dict[str, Any]:
+    """The values of `--set NAME=VALUE`; a value is JSON, or else text.
+
+    Raises:
+        AblateError: One has no equals sign.
+    """
+    values: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise AblateError("this sets nothing", where="--set", expected="NAME=VALUE", got=repr(text))
+        try:
+            values[name] = json.loads(value)
+        except ValueError:
+            values[name] = value
+    return values

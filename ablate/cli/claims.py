@@ -19,8 +19,7 @@ def claims(
 ) -> int:
     """Show the verdicts on the claims of a study: supported, refuted or undecided."""
     from ablate.render.as_json import claims_json
-    from ablate.render.claim_lines import print_claims
-    from ablate.render.table import print_caveats
+    from ablate.render.table import print_caveats, print_claims
 
     report = read(store, study)
     judged = report.claims

@@ -34,7 +34,7 @@ def doctor(
         raise EngineError("this is a folder", where=f"--out {out}", expected="a file", remedy="Name a file in it.")
     from ablate.execution.doctor import examine
     from ablate.execution.environment import choose_device
-    from ablate.render.terminal.doctor import print_findings
+    from ablate.render.terminal.status import print_findings
 
     chosen, progress = choose_device(device), make_console(stderr=True)
     findings = []

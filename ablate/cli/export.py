@@ -53,7 +53,7 @@ def export(
 
 
 def _to_optuna(study: str, storage: str, store: str) -> None:
-    from ablate.render.export import export_optuna
+    from ablate.analysis.optuna_export import export_optuna
     from ablate.store import open_store
 
     with open_store(store, create=False) as opened:

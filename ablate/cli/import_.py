@@ -35,7 +35,7 @@ def import_(
         raise AblateError("this file already exists", where=f"--out {out}", remedy="Name another one.")
     if out is not None and not out.parent.is_dir():
         raise AblateError("its folder does not exist", where=f"--out {out}", remedy="Create the folder first.")
-    from ablate.render.terminal.imported import compared_line, imported_json, model_file, summary
+    from ablate.render.terminal.models import compared_line, imported_json, model_file, summary
     from ablate.trained.hugging_face.check import compare
     from ablate.trained.hugging_face.checkpoint import read_config, read_tensors
 

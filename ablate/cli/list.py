@@ -9,7 +9,7 @@ from ablate.render.terminal.console import make_console, print_json, say
 
 def list_(store: StoreOption = DEFAULT_STORE, json_: JsonOption = False) -> None:
     """List the studies of the store."""
-    from ablate.render.listing import studies_json, studies_table
+    from ablate.render.terminal.listing import studies_json, studies_table
     from ablate.store import open_store
 
     with open_store(store, create=False) as opened:

@@ -13,8 +13,7 @@ from ruamel.yaml import YAML
 from ablate.cli.options import JsonOption
 from ablate.command_line import command
 from ablate.errors import ArgumentError, SpaceError
-from ablate.render.terminal.console import make_console, print_json
-from ablate.render.terminal.next_steps import print_next_steps
+from ablate.render.terminal.console import make_console, print_json, print_next_steps
 from ablate.spec.annotations import STUDY_NAME
 from ablate.spec.named import shipped_spaces
 

@@ -64,7 +64,8 @@ def show(
 
 def show_trials(store: str, study: str, *, json_: bool) -> None:
     """Print the trials of a study instead of its table."""
-    from ablate.render.trials import list_trials, trials_json, trials_table
+    from ablate.analysis.trials import list_trials
+    from ablate.render.terminal.listing import trials_json, trials_table
     from ablate.store import open_store
 
     with open_store(store, create=False) as opened:

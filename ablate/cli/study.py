@@ -141,7 +141,7 @@ def study(
 def _print_ending(result: StudyResult, console: Console) -> None:
     """The command that continues, while something is left to do."""
     from ablate.analysis.text import plural
-    from ablate.render.terminal.next_steps import print_next_steps
+    from ablate.render.terminal.console import print_next_steps
 
     again, all_of = {command(*sys.argv[1:]): ""}, plural(result.trials, "trial")
     if result.interrupted:

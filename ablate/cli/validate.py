@@ -18,7 +18,7 @@ def validate(
     from ablate.spec.named import is_model_file
 
     if is_model_file(file) or (is_model(file) and not is_space(file)):
-        from ablate.render.terminal.validate import model_json, model_line
+        from ablate.render.terminal.models import model_json, model_line
 
         model = find_model(file)
         if json_:
@@ -27,11 +27,12 @@ def validate(
             say(make_console(), model_line(model))
         return
     from ablate.planning.planner import Planner
-    from ablate.render.terminal.validate import lines, look_at, validate_json
+    from ablate.planning.points import check_points
+    from ablate.render.terminal.validate import lines, validate_json
 
     space = load_space(file, None, data)
     planner = Planner(space, Path(), lambda line: None)
-    seen = look_at(space, planner.design(), planner.starting)
+    seen = check_points(space, planner.design(), planner.starting)
     if json_:
         print_json(validate_json(space, seen), indent=None)
     for line in lines(file, space, seen) if not json_ else ():

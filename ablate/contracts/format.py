@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ablate.analysis.findings import Findings, read_findings
+from ablate.analysis.report_format import FORMATS, Format, Place
 from ablate.contracts.contract import Contract, by_name, round_trips_through_json
 from ablate.errors import NotFoundError
-from ablate.render.formats import FORMATS, Format, Place
 from ablate.store.records import (
     CurvePoint,
     PlannedTrial,

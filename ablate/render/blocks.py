@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ablate.analysis.report_format import Picture
+
+__all__ = ["Block", "Grid", "Items", "Listing", "Paragraph", "Picture", "ReportDocument", "Section"]
+
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
@@ -39,14 +43,6 @@ class Listing:
     """Lines to be shown exactly as they are."""
 
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """The place of a figure of this name, with its caption."""
-
-    name: str
-    caption: str
 
 
 Block = Paragraph | Items | Grid | Listing | Picture

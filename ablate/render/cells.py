@@ -1,7 +1,8 @@
-"""Cells and tables of a terminal: text of a user as it is, but harmless."""
+"""Cells and tables of a terminal: text of a user as it is, but harmless; names whole, broken where they may be."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from rich import box
@@ -26,3 +27,26 @@ def joined(lines: Iterable[Text]) -> Text:
 def plain_table(gap: int) -> Table:
     """An empty table with a rule below its headings and `gap` blanks between columns."""
     return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0), header_style="bold")
+
+
+_PART = re.compile(r"[@(]?[^,@(]+,?")
+_HALF = re.compile(r"[^=]+=?")
+
+
+def in_lines(name: str, width: int) -> str:
+    """A name in lines of at most `width` characters, broken after commas and before what is swept or tuned.
+
+    A part that is longer is broken after its `=`, and otherwise stays in one piece.
+    """
+    lines = [""]
+    parts = [half for part in _PART.findall(name) for half in (_HALF.findall(part) if len(part) > width else [part])]
+    for part in parts:
+        if lines[-1] and len(lines[-1]) + len(part.rstrip()) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(line.strip() for line in lines)
+
+
+def named(name: str, width: int) -> Text:
+    """The same as a cell."""
+    return joined(plain(line) for line in in_lines(name, width).splitlines())

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ablate.analysis.claims import ClaimVerdict
 from ablate.analysis.columns import Column, columns, groups, legend, shared_decimals
 from ablate.analysis.failures import MOST_SHOWN, Failure
 from ablate.analysis.fairness import fairness_lines
@@ -17,9 +19,7 @@ from ablate.analysis.numbers import MISSING
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.study import StudyReport
 from ablate.analysis.text import counted, plural
-from ablate.render.cells import NARROW, joined, plain, plain_table
-from ablate.render.claim_lines import print_claims
-from ablate.render.names import in_lines, named
+from ablate.render.cells import NARROW, in_lines, joined, named, plain, plain_table
 from ablate.stats.verdict import ACCEPTABLE, WORSE
 from ablate.store.records import TrialState
 
@@ -206,3 +206,23 @@ def _progress(report: StudyReport) -> str:
     ended = f"{report.progress[TrialState.FINISHED]} of {plural(report.planned, 'trial')} finished"
     others = counted((state.value, n) for state, n in report.progress.items() if state is not TrialState.FINISHED)
     return ", ".join([ended, *others])
+
+
+CLAIM_COLOURS = {"supported": "green", "refuted": "red", "undecided": "yellow"}
+
+
+def print_claims(claims: Sequence[ClaimVerdict], console: Console) -> None:
+    """Print each claim with its source, and below it the verdict."""
+    console.print(plain(f"Claims: {_counted(claims)}", "bold"))
+    for claim in claims:
+        head = [plain(claim.id, "bold"), *([plain(claim.says)] if claim.says else [])]
+        head += [plain(f"({claim.source})", "dim")] if claim.source else []
+        verdict = plain(claim.sentence)
+        verdict.stylize(CLAIM_COLOURS[claim.verdict], 0, len(claim.verdict))
+        console.print(Text("  ").join(head))
+        console.print(Padding(verdict, (0, 0, 0, 4), expand=False))
+
+
+def _counted(claims: Sequence[ClaimVerdict]) -> str:
+    verdicts = [claim.verdict for claim in claims]
+    return ", ".join(f"{verdicts.count(word)} {word}" for word in CLAIM_COLOURS if word in verdicts)

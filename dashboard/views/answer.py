@@ -23,7 +23,7 @@ from ablate.render.figures.curves import coursed, draw_course
 from ablate.render.figures.forest import MOST, compared, forest, telling
 from ablate.render.formats import find_format, format_names
 from ablate.render.formats.slides import shown_variant
-from ablate.render.sections.scaling import scaling_table, scaling_title
+from ablate.render.sections.axes import scaling_table, scaling_title
 from ablate.render.writing import render_report
 from ablate.store import TrialState
 from dashboard.shared.charts import AXES, chart

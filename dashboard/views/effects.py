@@ -17,7 +17,6 @@ from ablate.render.figures.axes import MOST_LINES, Column, draw_parallel, draw_s
 from ablate.render.figures.effects import MOST_CELLS, draw_effects, draw_importances, draw_pairs, side
 from ablate.render.figures.style import Palette, Spec
 from ablate.render.sections import effects as effects_words
-from ablate.render.sections import importances as importances_words
 from ablate.store import StudyRecord
 from dashboard.shared import results
 from dashboard.shared.charts import chart
@@ -152,7 +151,7 @@ def _importances(study: str) -> None:
     caption = ", ".join(f"{one.factor} {100 * one.share:.0f} %" for one in importances.factors[:20])
     draw = partial(draw_importances, importances, record(study).objective["metric"])
     chart(draw, "importances", f"Shares of the variance explained: {caption}")
-    st.markdown(prose(importances_words.how_to_read(importances, record(study).objective["metric"])))
+    st.markdown(prose(effects_words.how_to_read_importances(importances, record(study).objective["metric"])))
     percent = st.column_config.NumberColumn(format="percent")
     st.dataframe(
         table, key="importances-table", hide_index=True, placeholder="-",

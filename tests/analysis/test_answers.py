@@ -7,14 +7,14 @@ import dataclasses
 import pytest
 from fake_store import FakeStore, fake_store
 
+from ablate.analysis.calibration import read_calibration
 from ablate.analysis.fairness import Tuned, Tuning
 from ablate.analysis.importances import StudyImportances
 from ablate.analysis.study import read_study
 from ablate.analysis.text import listed
 from ablate.analysis.warnings import tuning_edges
 from ablate.errors import NotFoundError
-from ablate.render.calibration import read_calibration
-from ablate.render.sections.importances import how_to_read
+from ablate.render.sections.effects import how_to_read_importances
 from ablate.spec.design import DesignSpec
 from ablate.stats import Importance
 from ablate.store.records import DesignTraits
@@ -75,7 +75,7 @@ def test_a_calibration_without_noise_says_which_is_missing_the_seeds_or_their_sp
 def test_importances_mention_intervals_only_if_there_are_any() -> None:
     def said(low: float | None, seeds: int) -> str:
         shares = (Importance("a", 0.5, low, low), Importance("b", 0.1, low, low))
-        return how_to_read(StudyImportances(shares, 0.4, 8, seeds, 1, 1), "val_loss")
+        return how_to_read_importances(StudyImportances(shares, 0.4, 8, seeds, 1, 1), "val_loss")
 
     assert "no intervals" in said(None, 1)
     assert "1 seeds" not in said(None, 1)

@@ -15,8 +15,8 @@ from ablate.analysis.changes import Change, changes_of
 from ablate.analysis.findings import read_findings
 from ablate.analysis.study import StudyReport, read_study
 from ablate.render.as_json import study_json
+from ablate.render.cells import in_lines
 from ablate.render.formats import Place, find_format
-from ablate.render.names import in_lines
 from ablate.render.table import print_study
 from ablate.store.records import TrialState, VariantRecord
 

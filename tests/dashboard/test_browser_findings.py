@@ -10,10 +10,10 @@ from urllib.parse import quote
 
 import pytest
 from cli_runs import Workplace
-from dashboard.shared.drafts import packed
 from pages import Page
 
 from ablate.spec.document import read_document
+from dashboard.shared.drafters import packed
 
 CROSSED = "design: {kind: fractional, resolution: III, seeds: 2}"
 WILD = """

@@ -8,10 +8,10 @@ from pathlib import Path
 import psutil
 import pytest
 from cli_runs import Workplace, eventually
-from dashboard.shared.drafts import packed
 from pages import Page, serving
 
 from ablate.spec.document import read_document
+from dashboard.shared.drafters import packed
 
 
 @pytest.fixture(scope="module")

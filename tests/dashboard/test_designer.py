@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 from cli_runs import Workplace
-from dashboard.shared.drafts import ask, packed, text_of, unpacked
-from drafter import _space
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
@@ -19,6 +17,8 @@ from ablate.spec.named import block_names, named_block
 from ablate.spec.reading import load_space
 from ablate.spec.space import SpaceSpec
 from ablate.spec.texts import without_texts
+from dashboard.drafter import _space
+from dashboard.shared.drafters import ask, packed, text_of, unpacked
 from dashboard.shared.schema import lean, member
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from drafter import check
 
 from ablate.planning.forecast import Forecast
 from ablate.planning.plan import make_plan
 from ablate.planning.planner import Planner
+from ablate.planning.points import check_points
 from ablate.render.terminal.plan import plan_json
-from ablate.render.terminal.validate import look_at, validate_json
+from ablate.render.terminal.validate import validate_json
 from ablate.spec.reading import load_space
+from dashboard.drafter import check
 
 SPACE = """\
 name: t
@@ -34,7 +35,7 @@ def test_the_same_sentences(heads: int, sentences: int, tmp_path: Path) -> None:
     (tmp_path / "t.yaml").write_text(text, encoding="utf-8")
     space = load_space(tmp_path / "t.yaml")
     planner = Planner(space, tmp_path / "cache", lambda line: None)
-    validated = validate_json(space, look_at(space, planner.design()))["without_effect"]
+    validated = validate_json(space, check_points(space, planner.design()))["without_effect"]
     planned = plan_json(make_plan(planner), Forecast(frozenset(), 1.0, "a test", 1))["without_effect"]
     designed = check(space.model_dump(mode="json"), text, None)["without_effect"]
     assert validated == planned == designed

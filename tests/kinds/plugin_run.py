@@ -10,14 +10,14 @@ import torch
 from plugin_kinds import OF_THE_REST
 
 from ablate.api import load_space
+from ablate.contracts.checking import check_kind
 from ablate.designs.base import BASELINE
 from ablate.errors import AblateError
 from ablate.planning.plan import make_plan
 from ablate.planning.planner import Planner
 from ablate.plugins import load_plugin
 from ablate.render.formats import find_format
-from ablate.render.terminal.check import check_json, check_kind
-from ablate.render.terminal.kinds import kinds_json
+from ablate.render.terminal.kinds import check_json, kinds_json
 from ablate.spec.schema import space_schema
 from ablate.training.events import Measurement
 from ablate.training.loop import train
@@ -28,8 +28,8 @@ def main(folder: Path, space: str) -> None:
     torch.set_num_threads(1)
     for file in sorted(folder.glob("my_*.py")):
         load_plugin(str(file))
-    sys.path.insert(0, str(Path(__file__).parent.parent.parent / "dashboard"))
-    from drafter import schema as designer_schema
+    sys.path.insert(0, str(Path(__file__).parent.parent.parent))
+    from dashboard.drafter import schema as designer_schema
 
     read = load_space(space)
     planner = Planner(read, folder / "cache", lambda line: None)

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from ablate.contracts import design, format, source, task, tokenizer, tracker, training
+from ablate.cli.check import parsed_values
+from ablate.contracts import checking, design, format, source, task, tokenizer, tracker, training
+from ablate.contracts.checking import CheckedKind, UntriedKind, check_all, check_kind
 from ablate.contracts.contract import Contract
 from ablate.contracts.families import CONTRACTS
 from ablate.contracts.settings import settings
@@ -21,8 +23,6 @@ from ablate.kinds.optimizers.lion import Lion, LionSpec
 from ablate.kinds.schedules.constant import ConstantScheduleSpec
 from ablate.plugins import FAMILIES
 from ablate.render.formats.csv import CsvFormat
-from ablate.render.terminal import check as checking
-from ablate.render.terminal.check import CheckedKind, UntriedKind, check_all, check_kind, parsed_values
 from ablate.spec.base import Kinded
 from ablate.spec.design import Point, Proposal
 from ablate.spec.optimizer import OPTIMIZERS

@@ -11,13 +11,13 @@ import torch
 from plugin_kinds import OF_MODELS, write_plugin
 
 from ablate import plugins
+from ablate.contracts.checking import check_kind
 from ablate.errors import PluginError
 from ablate.nn.model.build import build_model, model_cost
 from ablate.nn.model.decoder import Decoder
 from ablate.nn.pack.initial import stream
 from ablate.plugins import FAMILIES, load_plugin
 from ablate.render.drawing import layout, to_text
-from ablate.render.terminal.check import check_kind
 from ablate.render.terminal.kinds import kinds_json
 from ablate.spec.model import ModelSpec
 from ablate.spec.space import SpaceSpec

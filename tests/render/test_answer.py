@@ -6,10 +6,12 @@ import dataclasses
 import io
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from designed_study import on_off, run
 from fake_store import FakeStore, fake_store
 from hypothesis import given
 from hypothesis import strategies as st
@@ -130,6 +132,34 @@ def test_twelve_variants_fit_a_terminal_of_24_lines_and_80_columns(ascii_only: b
         assert name in text
     labels = [line[:10].strip() for line in lines]
     assert [label for label in labels if label] == list(dict.fromkeys(label for label in labels if label))
+
+
+DESIGNS: dict[str, dict[str, Any]] = {
+    "leave_one_out": {"kind": "leave_one_out", "seeds": 3},
+    "fractional": {"kind": "fractional", "resolution": "III", "seeds": 3},
+    "grid": {"kind": "grid", "seeds": 3},
+    "simplify": {"kind": "simplify", "seeds": 3},
+    "sweep": {"kind": "sweep", "path": "model.heads", "values": [1, 2, 4], "seeds": 3},
+    "search": {"kind": "search", "sampler": "random", "points": 9, "seeds": 2},
+    "confirmed search": {"kind": "search", "sampler": "random", "points": 9, "seeds": 2, "confirm": 4},
+}
+
+
+@pytest.mark.parametrize("kind", DESIGNS)
+def test_the_answer_of_every_design_fits_a_terminal_and_holds_every_variant(kind: str) -> None:
+    def landscape(settings: Mapping[str, str], values: Mapping[str, Any]) -> float:
+        off = {name for name, setting in settings.items() if setting == "off"}
+        return 3.0 + 0.5 * ("a" in off) + 0.02 * ("b" in off) - values.get("model.heads", 0) / 10
+
+    switches = on_off("a", "b", "c") if kind == "grid" else on_off("a", "b", "c", "d")
+    named = {"plain": {"a": "off"}} if kind == "sweep" else {}
+    answer = answered(run(DESIGNS[kind], switches, landscape, noise=0.01, variants=named))
+    lines = printed(answer).splitlines()
+    assert len(answer.rows) <= 12
+    assert len(lines) <= 24
+    assert all(len(line) <= 80 for line in lines)
+    assert all(any(row.words in line for line in lines) for row in answer.rows)
+    assert any("not confirmed" in said for said in answer.headline) == (kind in ("simplify", "search"))
 
 
 def drawn(answer: Answer, row: AnswerRow) -> str:

@@ -16,10 +16,10 @@ from engine_samples import ENVIRONMENT, SPACE, Log, ScriptedEngine, planner
 from sqlalchemy.pool import NullPool
 
 from ablate.analysis.findings import read_findings
+from ablate.analysis.optuna_export import ROLE, export_optuna
 from ablate.execution.driver import run_study
 from ablate.execution.observer import ObserverGroup
 from ablate.execution.tracking import TrackingObserver
-from ablate.render.export import ROLE, export_optuna
 from ablate.render.formats import Place, find_format
 from ablate.spec.base import Family
 from ablate.spec.design import DESIGNS

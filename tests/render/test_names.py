@@ -6,8 +6,8 @@ import pytest
 from rich.console import Console
 
 from ablate.render.blocks import Grid
+from ablate.render.cells import in_lines
 from ablate.render.formats.terminal import _print
-from ablate.render.names import in_lines
 
 
 @pytest.mark.parametrize(

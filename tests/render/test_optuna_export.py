@@ -11,8 +11,8 @@ import pytest
 from fake_store import NOON, FakeStore, fake_store
 from sqlalchemy.pool import NullPool
 
+from ablate.analysis.optuna_export import export_optuna
 from ablate.errors import AblateError, ArgumentError, StoreError
-from ablate.render.export import export_optuna
 from ablate.roles import TrialRole
 from ablate.store import open_store
 from ablate.store.records import PlannedTrial, TrialState

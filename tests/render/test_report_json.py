@@ -14,7 +14,7 @@ from fake_store import NOON, FakeStore, fake_store
 
 from ablate.analysis import read_study
 from ablate.render.as_json import designed_json, study_json, to_text
-from ablate.render.listing import studies_json
+from ablate.render.terminal.listing import studies_json
 from ablate.stats import Allowance, Word, judge
 from ablate.store.records import StudySummary, TrialState
 

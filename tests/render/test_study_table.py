@@ -10,8 +10,8 @@ from fake_store import NOON, FakeStore, fake_store
 from rich.console import Console
 
 from ablate.analysis import read_study
-from ablate.render.listing import studies_table
 from ablate.render.table import print_study, study_table
+from ablate.render.terminal.listing import studies_table
 from ablate.store.records import StudySummary, TrialState
 
 EFFECTS = {

@@ -2,62 +2,18 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from pydantic_core import PydanticCustomError
 
+from ablate.analysis.report_format import FORMATS, Format, Place
 from ablate.errors import AblateError
 from ablate.portable_names import FILE, portable_name
-from ablate.spec.base import Family, Kinded
 
 if TYPE_CHECKING:
     from ablate.analysis.findings import Findings
-    from ablate.render.blocks import Picture
 
-FORMATS = Family("report format", package="ablate.render.formats", entry_points="ablate.formats")
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a report goes.
-
-    Attributes:
-        pictures: The figures that it may show.
-        folder: Where their files lie beside the report; None if it is printed.
-    """
-
-    pictures: tuple[Picture, ...] = ()
-    folder: Path | None = None
-
-
-class Format(Kinded):
-    """A way to write a report. A final subclass adds `kind`, `suffix` and `render`."""
-
-    family = FORMATS
-    suffix: ClassVar[str]
-    """Of its file, without the dot."""
-    ending: ClassVar[str] = ""
-    """Between the study's name and the dot of its file, where another format has the same suffix."""
-    figures: ClassVar[tuple[str, ...]] = ()
-    """The kinds of picture files (`svg`, `png`, `pdf`) that go with it; none if it shows no figures."""
-    inlined: ClassVar[bool] = False
-    """Whether the text holds its figures itself, also when it is printed."""
-    draws_blocks: ClassVar[bool] = False
-    """Whether it draws blocks, for which kinds of mixers are imported, and torch."""
-    coloured: ClassVar[bool] = False
-    """Whether its text may hold the control codes of a terminal; they are removed from all others."""
-
-    @classmethod
-    def facts(cls) -> dict[str, str | bool]:
-        """The suffix of its file."""
-        return {"suffix": cls.suffix}
-
-    @abstractmethod
-    def render(self, findings: Findings, place: Place) -> str | bytes:
-        """What was found as text, or as bytes if the format is binary."""
+__all__ = ["FORMATS", "Format", "Place", "file_stem", "find_format", "format_names"]
 
 
 def file_stem(findings: Findings) -> str:

@@ -12,10 +12,9 @@ from ablate.analysis.answer import answer_of
 from ablate.analysis.findings import Findings
 from ablate.render.answer import print_answer
 from ablate.render.blocks import Grid, Items, Listing, Paragraph, Picture
-from ablate.render.cells import plain, plain_table
+from ablate.render.cells import named, plain, plain_table
 from ablate.render.document import document
 from ablate.render.formats import Format, Place
-from ablate.render.names import named
 from ablate.render.table import print_study
 
 SHOWN = ("Answer", "Checks", "Ablation table", "Failed trials", "Claims")

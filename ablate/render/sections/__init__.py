@@ -1,4 +1,4 @@
-"""The sections of a report that only some designs give: each module of this package is one.
+"""The sections of a report that only some designs give: the modules of this package hold them.
 
 Each takes what was found, and by name the pictures that may be shown; it gives None where there is nothing to say.
 """
@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping
 
 from ablate.analysis.findings import Findings
 from ablate.render.blocks import Picture, Section
-from ablate.render.sections import effects, front, importances, path, scaling, slices
+from ablate.render.sections import axes, effects, front, path
 
 OF_DESIGNS: tuple[Callable[[Findings, Mapping[str, Picture]], Section | None], ...] = (
-    scaling.section,
+    axes.scaling_section,
     path.section,
-    slices.section,
+    axes.slices_section,
     effects.section,
-    importances.section,
+    effects.importances_section,
     front.section,
 )
 """In the order in which a report has them."""

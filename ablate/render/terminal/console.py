@@ -65,3 +65,16 @@ def print_json(plain: Any, *, indent: int | None = 2) -> None:
 def lost_printing() -> OSError | None:
     """Why a part of what a command printed on standard output is lost; None if nothing is."""
     return lost_output(_json_output) or lost_output(sys.stdout)
+
+
+def print_next_steps(console: Console, title: str, steps: dict[str, str]) -> None:
+    """Print a title and, below it, a line for each command (to its purpose, which may be empty)."""
+    from rich.text import Text
+
+    console.print(Text(title), soft_wrap=True)
+    width = max(len(command) for command in steps)
+    for command, purpose in steps.items():
+        line = Text(f"  {command}", style="bold cyan")
+        if purpose:
+            line.append(" " * (width - len(command)) + f"   # {purpose}", style="not bold default dim")
+        console.print(line, soft_wrap=True)

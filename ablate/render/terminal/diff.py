@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from typing import Any
+
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
@@ -10,7 +14,6 @@ from ablate.analysis.diff import Diff, Measure, Side
 from ablate.analysis.differences import Difference
 from ablate.analysis.numbers import MISSING
 from ablate.render.cells import plain, plain_table
-from ablate.render.terminal.differences import differences_table
 from ablate.stats import Interval
 
 
@@ -84,3 +87,21 @@ def _difference(measure: Measure) -> str:
         else ""
     )
     return f"{difference.difference:+.3g}{bounds}"
+
+
+def differences_table(differences: Sequence[Difference], left: str, right: str) -> Table:
+    """A row for each path; `left` and `right` are the headings of its values."""
+    table = plain_table(gap=2)
+    for title in ("path", left, right):
+        table.add_column(plain(title), overflow="fold")
+    for difference in differences:
+        values = difference.values
+        table.add_row(plain(difference.path), *(plain(_written(values, side), "cyan") for side in ("left", "right")))
+    return table
+
+
+def _written(values: dict[str, Any], side: str) -> str:
+    if side not in values:
+        return MISSING
+    value = values[side]
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -21,7 +21,7 @@ from ablate.analysis.text import plural
 from ablate.execution.observer import Observer
 from ablate.planning.plan import Plan
 from ablate.planning.planned import Trial
-from ablate.render.names import in_lines
+from ablate.render.cells import in_lines
 from ablate.store.records import TrialOutcome, TrialState
 from ablate.training.events import Measurement
 

@@ -17,8 +17,9 @@ from ablate.planning.elsewhere import MachineForecast
 from ablate.planning.forecast import Estimate
 from ablate.planning.plan import Plan
 from ablate.planning.planned import Trial
-from ablate.render.names import in_lines
-from ablate.render.terminal.validate import left_out, start_json, starts, without_effect
+from ablate.planning.points import without_effect
+from ablate.render.cells import in_lines
+from ablate.render.terminal.validate import left_out, start_json, starts
 from ablate.roles import TrialRole
 from ablate.spec.paths import value_at
 

@@ -11,7 +11,7 @@ from ablate.analysis.differences import Difference, environment_differences
 from ablate.analysis.numbers import MISSING
 from ablate.execution.reproduce import TOLERANCE, Reproduction
 from ablate.render.cells import plain, plain_table
-from ablate.render.terminal.differences import differences_table
+from ablate.render.terminal.diff import differences_table
 
 COLOURS = {"identical": "green", "equal": "green", "different": "red"}
 

@@ -1,6 +1,9 @@
-"""The status of a store on a terminal."""
+"""The status of a store (`ablate status`), and of a machine (`ablate doctor`), on a terminal."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -11,6 +14,9 @@ from ablate.analysis.status import Status, StudyStatus, utilisation_of
 from ablate.analysis.text import counted, plural
 from ablate.render.cells import plain, plain_table
 from ablate.store.activity import RunningTrial
+
+if TYPE_CHECKING:
+    from ablate.execution.doctor import DoctorFinding
 
 
 def print_status(status: Status, console: Console) -> None:
@@ -88,3 +94,14 @@ def _where(trial: RunningTrial) -> str:
     if trial.worker is None:
         return f"waits for a worker{again}"
     return f"{trial.worker.host}, process {trial.worker.pid}, {trial.worker.device}{again}"
+
+
+def print_findings(findings: Sequence[DoctorFinding], console: Console) -> None:
+    """A row for each check."""
+    table = plain_table(2)
+    table.add_column(plain("check"), no_wrap=True)
+    table.add_column(plain("state"), no_wrap=True)
+    table.add_column(plain("found"), overflow="fold")
+    for finding in findings:
+        table.add_row(plain(finding.name), plain(finding.state), plain(finding.says))
+    console.print(table)

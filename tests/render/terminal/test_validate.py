@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from ablate.planning.planner import Planner
-from ablate.render.terminal.validate import lines, look_at, validate_json
+from ablate.planning.points import check_points
+from ablate.render.terminal.validate import lines, validate_json
 from ablate.spec.reading import load_space
 
 SPACE = """\
@@ -32,7 +33,7 @@ def told(text: str, folder: Path) -> list[str]:
     (folder / "s.yaml").write_text(text)
     space = load_space(folder / "s.yaml")
     planner = Planner(space, folder, lambda line: None)
-    seen = look_at(space, planner.design())
+    seen = check_points(space, planner.design())
     assert validate_json(space, seen)["points"] == seen.points
     return list(lines("s.yaml", space, seen))
 

@@ -1,23 +1,19 @@
-"""`ablate check`: run the contract of a family on a kind."""
+"""Tries kinds by the contracts of their families: one, or all of them."""
 
 from __future__ import annotations
 
 import difflib
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
-from rich.console import Console
-from rich.text import Text
 
-from ablate.analysis.text import plural
 from ablate.contracts.contract import Contract, Finding
 from ablate.contracts.families import CONTRACTS
 from ablate.contracts.settings import settings
 from ablate.errors import AblateError, PluginError
-from ablate.spec.base import Kinded, Spec
+from ablate.spec.base import Kinded
 from ablate.spec.sentences import describe
 
 
@@ -125,24 +121,6 @@ def _checked(contract: Contract[Any, Any], spec: Kinded) -> CheckedSpec:
     return CheckedSpec(spec, contract.check(spec), tuple(contract.warnings(spec)))
 
 
-def parsed_values(texts: Sequence[str]) -> dict[str, Any]:
-    """The values of `--set NAME=VALUE`; a value is JSON, or else text.
-
-    Raises:
-        AblateError: One has no equals sign.
-    """
-    values: dict[str, Any] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise AblateError("this sets nothing", where="--set", expected="NAME=VALUE", got=repr(text))
-        try:
-            values[name] = json.loads(value)
-        except ValueError:
-            values[name] = value
-    return values
-
-
 def _is_required(member: type[Kinded], name: str) -> bool:
     return name in member.model_fields and member.model_fields[name].is_required()
 
@@ -175,63 +153,3 @@ def _refusal(kind: str, error: ValidationError) -> PluginError:
         )
     path, said = next(iter(describe(error)))
     return PluginError(said, where=".".join(map(str, (kind, *path))))
-
-
-def check_json(checked: CheckedKind | UntriedKind) -> dict[str, Any]:
-    """What was found as plain data."""
-    if isinstance(checked, UntriedKind):
-        return {"kind": checked.kind, "family": checked.family, "settings": 0, "missing": list(checked.missing)}
-    return {
-        "kind": checked.kind,
-        "family": checked.family,
-        "settings": len(checked.specs),
-        "rules": list(checked.contract.rules),
-        "warnings": _warnings(checked),
-        "findings": [
-            {
-                "rule": finding.rule,
-                "spec": one.spec.canonical(),
-                "context": _plain(finding.context),
-                "detail": finding.detail,
-            }
-            for one in checked.specs
-            for finding in one.findings
-        ],
-    }
-
-
-def _plain(context: Any) -> dict[str, Any]:
-    values = {field.name: getattr(context, field.name) for field in fields(context)}
-    return {name: value.canonical() if isinstance(value, Spec) else value for name, value in values.items()}
-
-
-def print_check(checked: CheckedKind | UntriedKind, console: Console) -> None:
-    """Print each broken rule with where it was broken first, and a last line that sums up."""
-    if isinstance(checked, UntriedKind):
-        needed = " ".join(f"--set {name}=VALUE" for name in checked.missing)
-        console.print(Text(f"{checked.kind} was not tried: `ablate check {checked.kind} {needed}` tries it."))
-        return
-    rules = checked.contract.rules
-    broken: dict[str, list[tuple[CheckedSpec, Finding[Any]]]] = {}
-    for one in checked.specs:
-        for finding in one.findings:
-            broken.setdefault(finding.rule, []).append((one, finding))
-    for rule, reasons in broken.items():
-        one, finding = reasons[0]
-        console.print(Text.assemble((rule, "bold red"), f"  {(rules[rule].__doc__ or '').strip()}"), soft_wrap=True)
-        console.print(Text(f"  {finding.detail}"), soft_wrap=True)
-        where = checked.contract.describe(finding.context)
-        console.print(Text(f"  {one.spec.canonical_json()} at {where}", style="dim"), soft_wrap=True)
-        if len(reasons) > 1:
-            console.print(
-                Text(f"  and {len(reasons) - 1} more {'time' if len(reasons) == 2 else 'times'}", style="dim")
-            )
-    for warning in _warnings(checked):
-        console.print(Text.assemble(("Warning: ", "bold yellow"), warning), soft_wrap=True)
-    verdict = f"breaks {len(broken)} of {len(rules)} rules" if broken else f"keeps all {len(rules)} rules"
-    console.print(Text(f"{checked.kind} {verdict}, in {plural(len(checked.specs), 'setting')}."))
-
-
-def _warnings(checked: CheckedKind) -> list[str]:
-    """Each warning once."""
-    return list(dict.fromkeys(warning for one in checked.specs for warning in one.warnings))

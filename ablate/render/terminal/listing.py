@@ -1,4 +1,7 @@
-"""The list of studies, as a table and as JSON. Imports no statistics: it is read many times a day."""
+"""Lists of studies (`ablate list`) and of trials (`ablate show STUDY --trials`), as tables and as JSON.
+
+Imports no statistics: the list of studies is read many times a day.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,15 @@ from rich.console import Console
 from rich.table import Table
 
 from ablate.analysis.text import counted
-from ablate.render.cells import NARROW, joined, plain, plain_table
+from ablate.render.cells import NARROW, joined, named, plain, plain_table
 
 if TYPE_CHECKING:
+    from ablate.analysis.trials import TrialLine
     from ablate.store.records import StudySummary
+
+SHORT = 12
+_ROOM = 30
+"""Characters of a key that a person is shown; all of them go into the JSON."""
 
 
 def studies_table(summaries: Sequence[StudySummary], console: Console) -> Table:
@@ -54,3 +62,34 @@ def studies_json(summaries: Iterable[StudySummary]) -> list[dict[str, Any]]:
         }
         for summary in summaries
     ]
+
+
+def trials_json(trials: Iterable[TrialLine]) -> list[dict[str, Any]]:
+    """The trials as plain JSON data; what `ablate show STUDY --trials --json` prints."""
+    return [
+        {
+            "key": trial.key,
+            "variant": trial.variant,
+            "seed": trial.seed,
+            "state": trial.state.value,
+            "metrics": trial.metrics,
+        }
+        for trial in trials
+    ]
+
+
+def trials_table(trials: Iterable[TrialLine]) -> Table:
+    """The trials for a terminal, one line each."""
+    lines = list(trials)
+    table = plain_table(gap=2)
+    table.add_column(plain("trial"), no_wrap=True)
+    table.add_column(plain("variant"), overflow="fold")
+    table.add_column(plain("seed"), justify="right", no_wrap=True)
+    table.add_column(plain("state"), no_wrap=True)
+    table.add_column(plain(lines[0].objective if lines else ""), justify="right", no_wrap=True)
+    for trial in lines:
+        value = trial.metrics.get(trial.objective)
+        seed, state = plain(str(trial.seed)), plain(trial.state.value)
+        name = named(trial.variant, _ROOM)
+        table.add_row(plain(trial.key[:SHORT]), name, seed, state, plain("-" if value is None else f"{value:.4f}"))
+    return table

@@ -1,4 +1,4 @@
-"""`ablate import`: a model of `transformers` as text: what it is, how it compares, and a model file."""
+"""Models as text: those that `ablate import` reads from `transformers`, and named ones, which `validate` checks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ruamel.yaml import YAML
 
 from ablate.analysis.text import plural
 from ablate.nn.model.build import model_cost
+from ablate.spec.lookup import FoundModel
 from ablate.trained.hugging_face.check import Compared
 from ablate.trained.hugging_face.checkpoint import CONFIG, Imported
 
@@ -75,4 +76,39 @@ def model_file(imported: Imported, folder: Path, *, weights: bool) -> str:
     return (
         f"# Written by `ablate import`: {summary(imported)}\n"
         f"# A space that starts from it names this file: `extends: FILE`.\n{text.getvalue()}"
+    )
+
+
+def model_json(model: FoundModel) -> dict[str, Any]:
+    """What is known of a named model, as plain data."""
+    spec, named = model.spec, model.named
+    cost = model_cost(spec, vocabulary=named.vocabulary, context=named.context, length=1)
+    return {
+        "model": model.name,
+        "description": named.description,
+        "source": named.source,
+        "family": spec.family,
+        "depth": spec.depth,
+        "width": spec.width,
+        "vocabulary": named.vocabulary,
+        "context": named.context,
+        "parameters": cost.parameters,
+        "published_parameters": named.parameters,
+    }
+
+
+def model_line(model: FoundModel) -> str:
+    """What is known of a named model, in one line."""
+    facts = model_json(model)
+    published = facts["published_parameters"]
+    also = (
+        ""
+        if published is None
+        else ", as published"
+        if published == facts["parameters"]
+        else f", {published:,} published"
+    )
+    return (
+        f"{model.name} is a valid model: {facts['family']}, {plural(facts['depth'], 'layer')} of width "
+        f"{facts['width']}, {facts['parameters']:,} parameters{also}. {model.named.description}."
     )

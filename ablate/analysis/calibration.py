@@ -1,0 +1,73 @@
+"""Minimum detectable differences by number of seeds, at the noise of a study's own trials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ablate.analysis.runs import StudyReader, seed_schedule
+from ablate.analysis.study import StudyReport, read_study
+from ablate.analysis.text import plural
+from ablate.errors import NotFoundError
+from ablate.stats import SeedPlan
+from ablate.stats.bounds import LEAST_PAIRS
+from ablate.stats.calibrate import Noise, Power, calibrate, pooled_noise
+
+SEEDS = (2, 3, 4, 5, 7, 10, 15, 20)
+
+
+@dataclass(frozen=True, slots=True)
+class StudyCalibration:
+    """A study's noise, and the power of numbers of seeds at that noise.
+
+    Attributes:
+        study: Name of the study.
+        metric: Of its objective.
+        margin: Of its objective, in the unit of the metric.
+        noise: Of its paired differences.
+        fixed: A row for each number of seeds.
+        adaptive: The same for its schedule of seeds; None if its seeds are fixed.
+        schedule: That schedule.
+    """
+
+    study: str
+    metric: str
+    margin: float
+    noise: Noise
+    fixed: tuple[Power, ...]
+    adaptive: Power | None
+    schedule: SeedPlan | None
+
+
+def read_calibration(store: StudyReader, name: str, seeds: Sequence[int] = SEEDS) -> StudyCalibration:
+    """Measure a study's noise, and compute the power of numbers of seeds at that noise.
+
+    Raises:
+        NotFoundError: There is no such study, or it has no two paired seeds that differ.
+    """
+    report = read_study(store, name)
+    noise = pooled_noise(row.difference for row in report.variants if row.difference is not None and not row.diverged)
+    if noise is None:
+        raise _no_noise(report)
+    schedule = seed_schedule(report.record)
+    powers = calibrate(noise, report.margin, seeds, schedule)
+    rows, adaptive = (powers[:-1], powers[-1]) if schedule else (powers, None)
+    return StudyCalibration(name, report.metric, report.margin, noise, rows, adaptive, schedule)
+
+
+def _no_noise(report: StudyReport) -> NotFoundError:
+    """The error if the noise cannot be estimated: too few pairs, or differences that are all the same."""
+    most = max((row.difference.n for row in report.variants if row.difference is not None), default=0)
+    if most < LEAST_PAIRS:
+        return NotFoundError(
+            f"study {report.record.name!r} shows no noise yet",
+            expected="a variant and the baseline with two finished seeds",
+            got=f"at most {plural(most, 'paired seed')}",
+            remedy="Run it with at least 2 seeds.",
+        )
+    return NotFoundError(
+        f"study {report.record.name!r} shows no noise: the differences of each variant are the same at every seed",
+        expected="some spread between seeds",
+        got=f"none over up to {plural(most, 'paired seed')}",
+        remedy=f"See whether {report.metric} is too coarse: more rows of validation tell smaller differences.",
+    )
