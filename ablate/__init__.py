@@ -14,7 +14,7 @@ if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:  # `python -m ablate` loo
 
 from typing import TYPE_CHECKING
 
-from ablate.late import late
+from ablate.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from ablate.api import build, load_space, plan, run
@@ -25,7 +25,7 @@ __all__ = ["Study", "build", "load_space", "open_store", "plan", "run"]
 
 
 # Imported at first use: code that only reads the store does not import torch.
-__getattr__, __dir__ = late(
+__getattr__, __dir__ = lazy_names(
     __name__,
     {
         "Study": "ablate.notebook",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ablate.cli import main
-from ablate.launching import adopt_modules
+from ablate.processes import adopt_modules
 
 if __name__ == "__main__":
     adopt_modules()

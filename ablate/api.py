@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from pydantic import ValidationError
@@ -12,26 +14,28 @@ from torch import nn
 
 from ablate.analysis.findings import read_findings
 from ablate.analysis.study import StudyReport
-from ablate.errors import ArgumentError, EngineError, SpaceError, check_argument, check_count, check_texts
+from ablate.errors import ArgumentError, EngineError, SpaceError, check_argument, check_count
+from ablate.execution.base import Engine
 from ablate.execution.checkpoint import checkpoints_folder
-from ablate.execution.choose import EngineOptions, make_engine
 from ablate.execution.driver import run_study
 from ablate.execution.environment import describe_environment
+from ablate.execution.local import LocalEngine
 from ablate.execution.observer import Observer, ObserverGroup
+from ablate.execution.options import RunOptions, plugin_files, with_run_options
 from ablate.execution.timing import Bench
 from ablate.execution.tracking import TrackingObserver
-from ablate.locations import cache_folder
+from ablate.extras import require
+from ablate.locations import DEFAULT_STORE, cache_folder
 from ablate.nn.model.build import build_model
-from ablate.notebook import DEFAULT_STORE, Study
+from ablate.notebook import Study
 from ablate.planning.earlier import EarlierTrials
 from ablate.planning.packing import Packing
-from ablate.planning.plan import Plan, make_plan
-from ablate.planning.planner import Planner
+from ablate.planning.plan import Plan
+from ablate.planning.planner import Planner, make_plan
 from ablate.plugins import load_plugin
 from ablate.render.formats import Place, find_format
 from ablate.spec import reading
 from ablate.spec.model import ModelSpec
-from ablate.spec.resources import ResourcesSpec
 from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec
 from ablate.spec.variant import VariantSpec
@@ -73,23 +77,13 @@ def plan(space: SpaceSpec | str | Path, *, cache: Path | None = None, plugins: P
     return make_plan(Planner(_read(space, plugins), _folder(cache), lambda line: None))
 
 
+@with_run_options
 def run(
     space: SpaceSpec | str | Path,
     *,
     store: Store | str | Path = DEFAULT_STORE,
-    device: str = "auto",
-    workers: int | None = None,
-    threads: int = 1,
-    cache: Path | None = None,
-    plugins: Plugins = (),
     observer: Observer | None = None,
-    engine: str = "local",
-    address: str | None = None,
-    resources: ResourcesSpec | None = None,
-    pack: int | None = None,
-    log_to: Sequence[str] = (),
-    accept_changed_code: bool = False,
-    time: bool = False,
+    **options: Any,
 ) -> Study:
     """Run or resume a space; finished trials of the store are not trained again.
 
@@ -99,87 +93,81 @@ def run(
     Args:
         space: What to find out, or its file or name.
         store: An open store, or where it is.
-        device: `auto`, `cpu` or `cuda`.
-        workers: Processes; None: one for each core, or for each GPU.
-        threads: Threads of each process.
-        cache: Folder of prepared data; None: the user's cache folder.
-        plugins: Files that define further kinds; they are imported into this process and into the workers.
         observer: Receives all events.
-        engine: `local`, or `ray` for a cluster.
-        address: Of the cluster: `auto`, HOST:PORT or `local`; None: $RAY_ADDRESS if it is set, else `local`.
-        resources: What each job gets, in place of the space's `resources`.
-        pack: The most trials of one structure that are trained together as one program; None: as many as pay.
-        log_to: Addresses of trackers to which the trials are copied, such as `tensorboard:DIR`.
-        accept_changed_code: Whether stored trials that another version of a kind of yours trained are reused.
-        time: Whether to time the variants after the trials, also those that were timed before; a space with `timing`
-            has those timed that were not.
+        options: The fields of `RunOptions`, such as `workers=2` or `device="cpu"`. Plugins are imported into this
+            process and into the workers.
 
     Raises:
         AblateError: The space, its data, the device, the engine or the store cannot be used.
     """
-    for name, number in (("workers", workers), ("threads", threads), ("pack", pack)):
-        if number is not None:
-            check_argument(name, number, int, "a whole number of at least 1")
-        if number is not None and number < 1:
-            raise EngineError("so few there cannot be", where=name, expected="at least 1", got=str(number))
     check_argument("store", store, (Store, str, Path), "an open store, a path or a URL")
-    check_argument("device", device, str, "auto, cpu or cuda")
-    check_argument("engine", engine, str, "local or ray")
-    space, folder = _read(space, plugins), _folder(cache)
+    chosen = RunOptions(**options)
+    space = _read(space, chosen.plugins)
+    resources = chosen.resources_of_job(space.resources)
+    chosen = replace(chosen, cache=chosen.folder, resources=resources)
     observer = observer or Observer()
-    trackers = [find_tracker(address) for address in check_texts("log_to", log_to, "a list of addresses of trackers")]
-    options = EngineOptions(
-        folder,
-        device,
-        workers,
-        threads,
-        _paths(plugins),
-        address,
-        resources or space.resources,
-        space.name,
-        checkpoints_folder(store.where if isinstance(store, Store) else str(store)),
-        pack,
-    )
-    if options.resources.shard and pack is not None and pack > 1:
+    trackers = [find_tracker(address) for address in chosen.log_to]
+    if resources.shard and chosen.pack is not None and chosen.pack > 1:
         raise EngineError(
             "the members of a pack share a program, and their weights cannot be divided among GPUs",
             where="--pack",
             expected="1, as `resources.shard` is true",
-            got=str(pack),
+            got=str(chosen.pack),
             remedy="Leave one of them out.",
         )
+    checkpoints = checkpoints_folder(store.where if isinstance(store, Store) else str(store))
     # The engine first: a mistake in what was asked of it leaves no empty store behind.
     with (
-        make_engine(engine, options) as trainer,
+        make_engine(chosen, space.name, Path(resources.storage or checkpoints)) as trainer,
         nullcontext(store) if isinstance(store, Store) else open_store(store) as opened,
     ):
         observer.say(f"store: {opened.where}")
         if opened.caution:
             observer.say(opened.caution)
-        earlier = EarlierTrials(opened, accept=accept_changed_code)
-        planner = Planner(space, folder, observer.say, weights=weights_folder(opened.where), earlier=earlier)
+        earlier = EarlierTrials(opened, accept=chosen.accept_changed_code)
+        planner = Planner(space, chosen.folder, observer.say, weights=weights_folder(opened.where), earlier=earlier)
         environment = describe_environment(trainer.device)
-        packing = Packing(1 if options.resources.shard else pack, trainer.device)
+        packing = Packing(1 if resources.shard else chosen.pack, trainer.device)
         with _tracking(trackers, space.name, opened, observer) as watching:
-            bench = _bench(space, time, engine, options, trainer.device, environment.device, observer)
+            bench = _bench(space, chosen, trainer.device, environment.device, observer)
             result = run_study(planner, opened, trainer, environment, watching, packing, bench)
     return Study(space.name, store, result=result)
 
 
-def _bench(
-    space: SpaceSpec, anew: bool, engine: str, options: EngineOptions, device: str, description: str, observer: Observer
-) -> Bench | None:
+def make_engine(options: RunOptions, study: str = "ablate", checkpoints: Path = Path("checkpoints")) -> Engine:
+    """The engine that the options name.
+
+    Args:
+        options: The options of the run.
+        study: The name of the study.
+        checkpoints: The folder of checkpoints of all studies (local).
+
+    Raises:
+        EngineError: There is no such engine, its packages are missing, or its device or cluster is not available.
+    """
+    if options.engine == "local":
+        return LocalEngine(options, checkpoints / study)
+    if options.engine == "ray":
+        require("ray", "the engine `ray`", where="--engine ray")
+        from ablate.execution.ray.engine import RayEngine
+
+        return RayEngine(options, study)
+    raise EngineError("there is no such engine", where="--engine", expected="local or ray", got=repr(options.engine))
+
+
+def _bench(space: SpaceSpec, options: RunOptions, device: str, description: str, observer: Observer) -> Bench | None:
     """Where to time the variants; None if nobody asked, or if this process cannot train as the trials did."""
-    if not (anew or space.timing):
+    resources = options.resources_of_job()
+    if not (options.time or space.timing):
         return None
-    if engine != "local" or options.resources.shard or (options.resources.gpus or 1) > 1:
-        where = "on a cluster" if engine != "local" else "on several GPUs"
+    if options.engine != "local" or resources.shard or (resources.gpus or 1) > 1:
+        where = "on a cluster" if options.engine != "local" else "on several GPUs"
         refused = f"variants are timed in one process on one device, and these train {where}"
-        if anew:
+        if options.time:
             raise EngineError(refused, where="--time", remedy="Leave it out; run it on one device with smaller models.")
         observer.say(f"{refused}: they are not timed")
         return None
-    return Bench(torch.device(device), options.threads, description, anew)
+    return Bench(torch.device(device), options.threads, description, options.time)
 
 
 @contextmanager
@@ -223,17 +211,8 @@ def _read(space: SpaceSpec | str | Path, plugins: Plugins) -> SpaceSpec:
 
 
 def _load(plugins: Plugins) -> None:
-    for plugin in _paths(plugins):
+    for plugin in plugin_files(plugins):
         load_plugin(plugin)
-
-
-def _paths(plugins: Plugins) -> tuple[str, ...]:
-    if isinstance(plugins, str | Path):
-        return (str(plugins),)
-    texts = (
-        [str(one) if isinstance(one, Path) else one for one in plugins] if isinstance(plugins, Iterable) else plugins
-    )
-    return tuple(check_texts("plugins", texts, "a file or a list of files"))
 
 
 def build(

@@ -21,8 +21,8 @@ class Device:
     Attributes:
         name: The name by which `--on` takes it.
         title: The name by which its driver reports it, as a pattern.
-        fp32: Peak FLOP/s of products in float32, without TF32.
-        bf16: Peak FLOP/s of dense products in bfloat16 with sums in float32; that of float32 if it has no units for it.
+        fp32: Peak FLOP/s of matmuls in float32, without TF32.
+        bf16: Peak FLOP/s of dense matmuls in bfloat16 with sums in float32; that of float32 if it has no units for it.
         memory: Bytes.
         bandwidth: Bytes a second between its memory and its processors.
     """
@@ -35,7 +35,7 @@ class Device:
     bandwidth: float
 
     def peak(self, precision: str) -> float:
-        """Peak FLOP/s of products in a precision of `training.precision`.
+        """Peak FLOP/s of matmuls in a precision of `training.precision`.
 
         Units for TF32 are half as fast as those for bfloat16, on all devices that have both.
         """

@@ -145,10 +145,10 @@ def check_argument(where: str, value: object, kinds: type | tuple[type, ...], ex
 
 
 def check_count(where: str, value: object) -> None:
-    """Refuse an argument that is no whole number from 1 on.
+    """Refuse an argument that is not a whole number from 1 on.
 
     Raises:
-        ArgumentError: It is none.
+        ArgumentError: It is not.
     """
     check_argument(where, value, int, "a whole number of at least 1")
     if value < 1:  # type: ignore[operator]  # an int, by the line above
@@ -159,7 +159,7 @@ def check_texts(where: str, values: object, expected: str, remedy: str = "") -> 
     """The texts of an argument that takes several, as a list; a single text is refused, being read letter by letter.
 
     Raises:
-        ArgumentError: It is a single text, no collection, or holds something that is no text.
+        ArgumentError: It is a single text, not a collection, or holds something that is not a text.
     """
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise _wrong_kind(where, values, expected, remedy)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from ablate.errors import AblateError
 
+DEFAULT_STORE = "studies/ablate.db"
+"""The store of a command that names none."""
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.EBADF, errno.ELOOP}
 """What a file system says of a path that is merely not there."""
 

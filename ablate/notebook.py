@@ -13,6 +13,7 @@ from ablate.analysis.answer import answer_of
 from ablate.analysis.findings import Findings, read_findings
 from ablate.errors import AblateError, NotFoundError
 from ablate.extras import require
+from ablate.locations import DEFAULT_STORE
 from ablate.render.answer import answer_text
 from ablate.render.figures import draw, pictures, save
 from ablate.render.figures.style import Spec
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ablate.execution.driver import StudyResult
-
-DEFAULT_STORE = Path("studies/ablate.db")
 
 
 @dataclass(frozen=True, slots=True)

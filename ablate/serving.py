@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ablate.errors import AblateError, NotFoundError, PluginError
 from ablate.extras import require
-from ablate.launching import child_environment, python_command
+from ablate.processes import child_environment, python_command
 from ablate.render.terminal.console import make_console, say
 from ablate.store import open_store
 

@@ -17,8 +17,7 @@ from ablate.execution.base import Engine
 from ablate.execution.driver import run_study
 from ablate.execution.observer import Observer
 from ablate.execution.protocol import Done, Happened, Job, Message
-from ablate.planning.plan import Plan
-from ablate.planning.planned import Trial
+from ablate.planning.plan import Plan, Trial
 from ablate.planning.planner import Planner
 from ablate.spec.space import SpaceSpec
 from ablate.store import Environment, TrialOutcome, open_store

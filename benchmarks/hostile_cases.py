@@ -17,7 +17,7 @@ from typing import Any
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from ablate.cli.app import PANEL_OF
+from ablate.cli.app import COMMAND_NAMES
 from ablate.spec.named import shipped_spaces
 
 
@@ -344,7 +344,7 @@ def _line_case(draw: st.DrawFn, store: bytes) -> Case:
                 line[at] += draw(odd)
     # A process is given bytes without NUL; and what trains or serves is not called.
     arguments = tuple(part.replace("\0", "").encode(errors="replace").decode() for part in line)
-    if arguments[0] in PANEL_OF and arguments[0] not in {one[0] for one in LINES}:
+    if arguments[0] in COMMAND_NAMES and arguments[0] not in {one[0] for one in LINES}:
         arguments = ("list", *arguments[1:])
     files = around(store)
     files["plugin.py"] = draw(st.sampled_from([b"raise BaseException('no')", b"x = (", b"import nothing", b"\xff\xfe"]))

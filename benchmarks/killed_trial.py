@@ -23,9 +23,9 @@ from ablate.execution.driver import run_study
 from ablate.execution.environment import describe_environment
 from ablate.execution.local import LocalEngine
 from ablate.execution.observer import Observer
-from ablate.planning.plan import make_plan
-from ablate.planning.planned import Trial
-from ablate.planning.planner import Planner
+from ablate.execution.options import RunOptions
+from ablate.planning.plan import Trial
+from ablate.planning.planner import Planner, make_plan
 from ablate.spec.resources import ResourcesSpec
 from ablate.spec.space import SpaceSpec
 from ablate.store import open_store
@@ -99,9 +99,17 @@ def _engine(name: str, folder: Path, ranks: int) -> Engine:
         from ablate.execution.ray.engine import RayEngine  # Ray is an extra
 
         resources = ResourcesSpec(checkpoint_every=_EVERY, storage=str(storage), cpus=1 / ranks, memory=1.0)
-        return RayEngine(folder / "cache", "cpu", resources, "local", workers=1, name="killed", ranks=ranks)
+        return RayEngine(
+            RunOptions(cache=folder / "cache", device="cpu", resources=resources, address="local", workers=1),
+            name="killed",
+            ranks=ranks,
+        )
     resources = ResourcesSpec(checkpoint_every=_EVERY)
-    return LocalEngine(folder / "cache", workers=1, resources=resources, checkpoints=storage / "killed", ranks=ranks)
+    return LocalEngine(
+        RunOptions(cache=folder / "cache", device="cpu", workers=1, resources=resources),
+        checkpoints=storage / "killed",
+        ranks=ranks,
+    )
 
 
 def _run(

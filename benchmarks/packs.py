@@ -28,12 +28,12 @@ from ablate.execution.driver import run_study
 from ablate.execution.environment import describe_environment
 from ablate.execution.local import LocalEngine
 from ablate.execution.observer import Observer
+from ablate.execution.options import RunOptions
 from ablate.machine import available_cores
 from ablate.nn.kernels.processor import keep_freed_memory
 from ablate.planning.packing import Packing
-from ablate.planning.plan import make_plan
-from ablate.planning.planned import Trial
-from ablate.planning.planner import Planner
+from ablate.planning.plan import Trial
+from ablate.planning.planner import Planner, make_plan
 from ablate.spec.space import SpaceSpec
 from ablate.spec.variant import VariantSpec
 from ablate.store import open_store
@@ -242,7 +242,10 @@ def engines(cache: Path) -> None:
         os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # the new output ignores verbose=0
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         ray.init("local", num_cpus=available_cores(), include_dashboard=False, **quiet)
-    with LocalEngine(cache) as pinned, LocalEngine(cache, pinned=False) as free:
+    with (
+        LocalEngine(RunOptions(cache=cache, device="cpu")) as pinned,
+        LocalEngine(RunOptions(cache=cache, device="cpu"), pinned=False) as free,
+    ):
         for name, (model, context, steps) in SIZES.items():
             study_space = space(model, context, steps, SEEDS)
             trials = make_plan(Planner(study_space, cache, lambda line: None)).trials
@@ -270,7 +273,7 @@ def small(cache: Path) -> None:
     """Compare ways without Ray, in one process each, on the smallest study."""
     study_space = space({"depth": 1, "width": 16, "heads": 2}, 16, 2, 1, OWN_SOURCE)
     trials = make_plan(Planner(study_space, cache, lambda line: None)).trials
-    with LocalEngine(cache, workers=1) as engine:
+    with LocalEngine(RunOptions(cache=cache, device="cpu", workers=1)) as engine:
         rows: dict[str, Callable[[], Losses]] = {
             SERIAL: partial(serial, trials, cache),
             OURS: partial(local, engine, study_space, cache, None),

@@ -16,10 +16,11 @@ from pathlib import Path
 
 from ablate.execution.base import Engine
 from ablate.execution.local import LocalEngine
+from ablate.execution.options import RunOptions
 from ablate.execution.protocol import Broken, Done, Happened, Job, JobMember
 from ablate.machine import available_cores
-from ablate.planning.plan import Plan, make_plan
-from ablate.planning.planner import Planner
+from ablate.planning.plan import Plan
+from ablate.planning.planner import Planner, make_plan
 from ablate.spec.resources import ResourcesSpec
 from ablate.spec.space import SpaceSpec
 from ablate.training.events import Measurement
@@ -48,14 +49,14 @@ def main(smoke: bool = False) -> None:
     plan = make_plan(Planner(SpaceSpec.model_validate(SPACE), cache, lambda line: None))
     import ray
 
-    from ablate.execution.ray.connect import connect
+    from ablate.execution.ray.cluster import connect
     from ablate.execution.ray.engine import RayEngine
 
     size = 1 if smoke else available_cores()
-    with LocalEngine(cache, workers=size) as local:
+    with LocalEngine(RunOptions(cache=cache, device="cpu", workers=size)) as local:
         trained, losses = through(local, plan, trials)
     resources = ResourcesSpec(memory=0.1)
-    with RayEngine(cache, "cpu", resources, address="local") as ray_engine:
+    with RayEngine(RunOptions(cache=cache, device="cpu", resources=resources, address="local")) as ray_engine:
         ours, same = through(ray_engine, plan, trials)
         empty = nothing(ray_engine, trials)
     assert same == losses, "the engines must give the same losses"

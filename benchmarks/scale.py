@@ -20,7 +20,7 @@ import psutil
 from ablate.execution.driver import run_study
 from ablate.execution.observer import Observer
 from ablate.execution.protocol import Done, Happened, Message
-from ablate.planning.planned import Trial
+from ablate.planning.plan import Trial
 from ablate.planning.planner import Planner
 from ablate.store import Environment, TrialOutcome, open_store
 from ablate.training.events import Measurement

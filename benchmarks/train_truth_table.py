@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from ablate.locations import cache_folder
-from ablate.planning.planned import Variant
+from ablate.planning.plan import Variant
 from ablate.planning.planner import Planner
 from ablate.spec.reading import load_space
 from ablate.spec.space import SpaceSpec

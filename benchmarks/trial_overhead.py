@@ -21,8 +21,7 @@ import torch
 from ablate.execution.attempt import Attempt
 from ablate.execution.environment import describe_environment
 from ablate.execution.ledger import Ledger
-from ablate.planning.plan import make_plan
-from ablate.planning.planner import Planner
+from ablate.planning.planner import Planner, make_plan
 from ablate.spec.reading import load_space
 from ablate.spec.variant import VariantSpec
 from ablate.store import open_store
@@ -67,7 +66,7 @@ def _measure(folder: Path, data: str | None, steps: int, repeats: int) -> None:
     plan = make_plan(planner)
     trial = plan.trials[0]
     spec = trial.variant.spec
-    task = planner.prepare(spec)
+    task = planner.costs.prepare(spec)
     with (
         Pack([Member(spec, trial.seed)], task, torch.device("cpu")) as pack,
         open_store(folder / "store.db") as store,
@@ -75,7 +74,7 @@ def _measure(folder: Path, data: str | None, steps: int, repeats: int) -> None:
     ):
         ledger = Ledger(store, lease, describe_environment("cpu"))
         ledger.begin(plan, {})
-        ledger.start(trial, 1)
+        ledger.mark_running(trial, 1)
         attempt = Attempt(trial, 1, 0, 1, datetime.now(UTC))
         numbers = iter(range(1, 10**6))
         pack.step(next(numbers))

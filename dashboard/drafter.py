@@ -16,16 +16,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from ablate.analysis.findings import read_findings
-from ablate.cli.new import write_space
+from ablate.cli.starting_points import write_space
 from ablate.errors import AblateError
-from ablate.launching import adopt_modules
 from ablate.locations import cache_folder, temporary_folder
 from ablate.nn.model.pricing import price
 from ablate.planning.forecast import forecast
-from ablate.planning.plan import make_plan
-from ablate.planning.planner import Planner
+from ablate.planning.planner import Planner, make_plan
 from ablate.planning.points import check_points
 from ablate.plugins import load_plugin
+from ablate.processes import adopt_modules, keep_printing
 from ablate.render.drawing.stored import stored_svg
 from ablate.render.formats.slides import slides
 from ablate.render.terminal.cost import Priced, cost_json
@@ -37,7 +36,6 @@ from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec
 from ablate.spec.texts import WORDS
 from ablate.store import open_store
-from ablate.streams import keep_printing
 
 Plain = dict[str, Any]
 TEMPLATE = "the template"
@@ -107,7 +105,7 @@ def plan(draft: Plain, text: str, store: str) -> Plain:
     try:
         planner = Planner(space, cache_folder(), lambda line: None)
         made = make_plan(planner)
-        estimate = forecast(made, store, tasks=planner.prepare)
+        estimate = forecast(made, store, tasks=planner.costs.prepare)
     except AblateError as error:
         return {"problem": str(error)}
     return {

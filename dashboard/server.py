@@ -10,7 +10,7 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit.starlette import App
 
-from ablate.streams import keep_printing
+from ablate.processes import keep_printing
 
 _ADDRESS = b'<head><script>window.__streamlit = {BACKEND_BASE_URL: new URL(".", window.location.href).href}</script>'
 _FILES = ("/_stcore/", "/media/", "/component/", "/static/", "/app/")

@@ -51,7 +51,7 @@ def commands_page() -> str:
         "With `--json`, standard output carries the JSON alone.\n",
         _EXIT_CODES,
     ]
-    for panel, names in PANELS.items():
+    for panel, (_, names) in PANELS.items():
         lines.append(f"## {panel}\n")
         for name in names:
             lines.extend(_command(name, commands[name]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import io
 import json
 import os
@@ -170,7 +169,7 @@ class Workplace:
         The same holds for the workers of a study; that they start as programs is seen where `run` and `start` are used.
         """
         out, err = io.StringIO(), io.StringIO()
-        interrupt, threshold = signal.getsignal(signal.SIGINT), gc.get_threshold()
+        interrupt = signal.getsignal(signal.SIGINT)
         environment = self.environment | ({} if columns is None else {"COLUMNS": str(columns)})
         try:
             with (
@@ -185,7 +184,6 @@ class Workplace:
                 main()
         finally:
             signal.signal(signal.SIGINT, interrupt)
-            gc.set_threshold(*threshold)
         return Finished(int(end.value.code or 0), out.getvalue(), err.getvalue())
 
     def shell(self, command: str) -> Finished:

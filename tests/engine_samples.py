@@ -10,8 +10,7 @@ from ablate.designs.base import Design, Point, Proposal
 from ablate.execution.base import Engine
 from ablate.execution.observer import Observer
 from ablate.execution.protocol import Broken, Done, Happened, Job, Message
-from ablate.planning.plan import Plan
-from ablate.planning.planned import Trial
+from ablate.planning.plan import Plan, Trial
 from ablate.planning.planner import Planner
 from ablate.spec.space import SpaceSpec
 from ablate.spec.variant import VariantSpec

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
 
-import ablate.execution.carry
+import ablate.execution.job_runner
 import ablate.training.loop  # noqa: F401 - what a study imports before it trains
 from ablate.cli import main
 from benchmarks.forked_process import ForkedProcess

@@ -35,7 +35,7 @@ _PROGRAMS = (_RANKS, _SETUP, "ray/dashboard/agent.py", "ray/_private/runtime_env
 _IMPORTED = (
     *("torch.distributed.fsdp", "pandas", "pyarrow.fs", "pyarrow.dataset", "pyarrow.json", "requests", "jsonschema"),
     *("rich.live", "rich.layout", "fsspec", "yaml", "google.protobuf.json_format", "pdb", "filelock", "msgpack"),
-    *("pydantic.v1", "starlette.concurrency", "tqdm.auto", "ablate.execution.carry", _RANKS, "torch._dynamo"),
+    *("pydantic.v1", "starlette.concurrency", "tqdm.auto", "ablate.execution.job_runner", _RANKS, "torch._dynamo"),
 )
 _NO_THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from ablate.errors import AblateError
-from ablate.launching import child_environment, python_command
 from ablate.locations import cache_folder, temporary_folder, typed_path
+from ablate.processes import child_environment, python_command
 
 SPACE = Path(__file__).parent.parent / "spaces" / "simplify_block.yaml"
 HOMELESS = """
@@ -90,7 +90,7 @@ def test_a_path_that_the_locale_cannot_hold_is_told_from_one_with_a_nul(tmp_path
 
 
 def test_a_long_path_for_sockets_is_told_from_a_cluster_that_is_not_there() -> None:
-    from ablate.execution.ray.connect import _cannot_start
+    from ablate.execution.ray.cluster import _cannot_start
 
     long = _cannot_start("validate_socket_filename failed: AF_UNIX path length cannot exceed 107 bytes: /a/ray/plasma")
     assert "set TMPDIR" in str(long)

@@ -14,7 +14,7 @@ import ablate
 
 PRINTS = """
 import os, subprocess, sys
-from ablate.streams import keep_printing, lost_output
+from ablate.processes import keep_printing, lost_output
 keep_printing()
 keep_printing()  # again changes nothing
 for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
@@ -86,7 +86,7 @@ def test_a_full_pipe_that_does_not_block_is_waited_for() -> None:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     root = str(Path(ablate.__file__).parents[1])
-    code = "from ablate.streams import keep_printing\nkeep_printing()\nprint('n' * 300_000)"
+    code = "from ablate.processes import keep_printing\nkeep_printing()\nprint('n' * 300_000)"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=writing, stderr=subprocess.PIPE, env=os.environ | {"PYTHONPATH": root}
     ) as printing:

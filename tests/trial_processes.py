@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 from engine_samples import Log
 
-from ablate.planning.planned import Trial
+from ablate.planning.plan import Trial
 from ablate.training.events import Measurement
 from benchmarks.forked_workers import FORKED, FORKED_RANK
 

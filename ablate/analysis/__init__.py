@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ablate.late import late
+from ablate.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from ablate.analysis.effects import read_effects
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 # Looked up late: a list of studies needs no statistics.
-__getattr__, __dir__ = late(
+__getattr__, __dir__ = lazy_names(
     __name__,
     {
         "StudyReader": "ablate.analysis.runs",

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from ablate.store.records import PlannedTrial, StudyRecord, TrialRecord, TrialState
+from ablate.store.records import ENDED, PlannedTrial, StudyRecord, TrialRecord, TrialState
 
-_ENDED = (TrialState.FINISHED, TrialState.DIVERGED, TrialState.PRUNED, TrialState.FAILED)
 _TROUBLED = (TrialState.FAILED, TrialState.DIVERGED)
 
 
@@ -91,7 +90,7 @@ def read_workers(store: TrialReader, name: str) -> tuple[tuple[WorkerLoad, ...],
     trials = store.trials([trial.key for trial in planned])
     places: dict[tuple[str, str], list[TrialRecord]] = {}
     for trial in trials.values():
-        if trial.state in _ENDED:
+        if trial.state in (*ENDED, TrialState.FAILED):
             places.setdefault(place_of(trial), []).append(trial)
     loads = [_load(*place, ended) for place, ended in places.items()]
     return tuple(sorted(loads, key=lambda one: -one.trials)), _failures(planned, trials)

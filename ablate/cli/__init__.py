@@ -1,7 +1,7 @@
-"""The command line: one file a command; `app.py` parses and calls them, `options.py` holds what they share."""
+"""The command line: a module for each heading of `ablate --help`; `app.py` calls the commands."""
 
 from __future__ import annotations
 
-from ablate.late import late
+from ablate.cli.app import main
 
-__getattr__, __dir__ = late(__name__, {"main": "ablate.cli.app"})
+__all__ = ["main"]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from ablate.errors import AblateError, EngineError
+from ablate.errors import AblateError
+from ablate.execution.options import RunOptions, shown_options
+from ablate.execution.options import with_run_options as show_options
+from ablate.locations import DEFAULT_STORE
 
 # Exit codes besides 0 (fine) and 2 (a mistake of the user).
 REFUTED = 1
@@ -15,7 +19,12 @@ DIFFERENT = 1
 FAILED = 3
 INTERRUPTED = 130
 
-DEFAULT_STORE = "studies/ablate.db"
+
+def _option_of_a_run(name: str) -> Any:
+    """What the command line shows of a field of `RunOptions`, for other commands that take it too."""
+    (names, shown), *_ = ((names, shown) for field, names, shown in shown_options() if field == name)
+    return typer.Option(*(names or (f"--{name.replace('_', '-')}",)), **shown)
+
 
 SpaceArgument = Annotated[
     str, typer.Argument(metavar="FILE", help="A space file, or the name of a ready space such as simplify_block.")
@@ -27,32 +36,10 @@ SideArgument = Annotated[
 ]
 StoreOption = Annotated[str, typer.Option("--store", help="Where studies are kept: a file, or an SQLAlchemy URL.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for a program.")]
-PluginOption = Annotated[
-    list[str] | None,
-    typer.Option("--plugin", metavar="FILE.py", help="A file with kinds of your own; may be given several times."),
-]
-CacheOption = Annotated[
-    Path | None,
-    typer.Option("--cache", help="Folder of prepared data.", show_default="$ABLATE_CACHE, or the user's cache"),
-]
-DeviceOption = Annotated[str, typer.Option("--device", help="Where to train: auto, cpu or cuda.")]
-WorkersOption = Annotated[
-    int | None,
-    typer.Option("--workers", min=1, help="Processes that train.", show_default="one for each core, or each GPU"),
-]
-ThreadsOption = Annotated[int, typer.Option("--threads", min=1, help="Threads of each process.")]
-TimeOption = Annotated[
-    bool,
-    typer.Option("--time", help="After the trials, time each variant in turns with the baseline."),
-]
-PackOption = Annotated[
-    str,
-    typer.Option(
-        "--pack",
-        metavar="N|auto",
-        help="Most trials trained as one program; auto: as many as pay off and fit.",
-    ),
-]
+PluginOption = Annotated[list[str] | None, _option_of_a_run("plugins")]
+CacheOption = Annotated[Path | None, _option_of_a_run("cache")]
+DeviceOption = Annotated[str, _option_of_a_run("device")]
+ThreadsOption = Annotated[int, _option_of_a_run("threads")]
 DataOption = Annotated[
     str | None,
     typer.Option("--data", metavar="SOURCE", help="Data in place of the space's: file:PATH, hub:NAME or builtin:NAME."),
@@ -77,33 +64,15 @@ DesignOption = Annotated[
         help="Use another design, as a study NAME_KIND that shares trials with the first.",
     ),
 ]
-AcceptCodeOption = Annotated[
-    bool,
-    typer.Option("--accept-changed-code", help="Use trials of another version of your kinds as if nothing changed."),
-]
-LogToOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--log-to",
-        metavar="TRACKER",
-        help="Copy curves and answer: tensorboard:DIR, wandb:PROJECT or mlflow:URI; may be given several times.",
-    ),
-]
+AcceptCodeOption = Annotated[bool, _option_of_a_run("accept_changed_code")]
 
 
-def pack_size(text: str) -> int | None:
-    """The most trials of a pack; None for `auto`.
-
-    Raises:
-        AblateError: It is neither `auto` nor a number from 1.
-    """
-    if text == "auto":
-        return None
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise EngineError(
-            "this is no size of a pack", where="--pack", expected="auto, or a number of trials from 1", got=repr(text)
-        )
-    return int(text)
+def with_run_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command an option for each option of a run, which it takes as `**options`."""
+    hints = get_type_hints(RunOptions)
+    return show_options(
+        command, {name: Annotated[hints[name], typer.Option(*names, **shown)] for name, names, shown in shown_options()}
+    )
 
 
 def store_flag(store: str) -> list[str]:
@@ -120,12 +89,12 @@ def picture_file(option: str, file: Path, endings: tuple[str, ...] = (".svg",)) 
         endings: Of the kinds of picture that can be drawn.
 
     Raises:
-        AblateError: It is no such picture, or its folder is not there.
+        AblateError: It is of another kind, or its folder is not there.
     """
     where = f"{option} {file}"
     if file.suffix.lower() not in endings:
         raise AblateError(
-            "this is no kind of picture that can be drawn",
+            "pictures of this kind cannot be drawn",
             where=where,
             expected=", ".join(endings),
             got=file.suffix or "no ending",

@@ -129,7 +129,7 @@ def measure(scored: Scored, codec: Codec, request: Request, where: str) -> list[
                     f"`lm-eval` cannot measure this ({text.strip()})",
                     where=where,
                     got=", ".join(request.tasks),
-                    remedy="See that the data of these tasks can be read here; `--debug` shows where it failed.",
+                    remedy="Check that the data of these tasks can be read here; `--debug` shows where it failed.",
                 ) from error
             scores.append(_scores(evaluated["results"]))
     return scores

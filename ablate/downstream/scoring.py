@@ -110,7 +110,7 @@ class Scored:
             last = len(rows[row]) - 1
             part = slice(last - count, last)
             sums, whole = nats[:, row, part].sum(-1).tolist(), right[:, row, part].all(-1).tolist()
-            likelihoods[place] = [Likelihood(*one) for one in zip(sums, whole, strict=True)]
+            likelihoods[place] = [Likelihood(*pair) for pair in zip(sums, whole, strict=True)]
 
     def of_text(self, ids: Sequence[int], first: int) -> list[list[Likelihood]]:
         """The likelihoods of a text of any length, in windows of the context.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from ablate.planning.planned import Trial
+from ablate.planning.plan import Trial
 from ablate.store.records import (
     COMPILATION,
     TRANSFER,
@@ -70,7 +70,7 @@ class Attempt:
         self.recordings.clear()
         self.worker = None
 
-    def take(self, values: Sequence[tuple[int, Mapping[str, float]]]) -> None:
+    def restart_with(self, values: Sequence[tuple[int, Mapping[str, float]]]) -> None:
         """Continue from another state with this history of hyperparameters; the job sends its whole curve again."""
         self.curve.clear()
         self.recordings.clear()
@@ -78,8 +78,8 @@ class Attempt:
 
     def add(self, point: Measurement) -> CurvePoint:
         """Append a point to the curve and return it."""
-        taken = curve_point(point, self.member)
-        self.curve.append(taken)
+        added = curve_point(point, self.member)
+        self.curve.append(added)
         self.metrics = {name: values[self.member] for name, values in point.metrics.items()}
         self.parts = {name: tuple(part[self.member] for part in sums) for name, sums in point.parts.items()}
         own: dict[str, dict[str, Any]] = {}
@@ -99,9 +99,9 @@ class Attempt:
             own["values"] = dict(before[-1])
         if own:
             self._record(point.step, own)
-        return taken
+        return added
 
-    def start(self, started: Started) -> None:
+    def record_transfer(self, started: Started) -> None:
         """Record what the trial has taken from trained weights."""
         transfer = {"source": started.source, "copied": started.copied, "new": started.new, "unused": started.unused}
         self._record(0, {TRANSFER: transfer})

@@ -9,8 +9,7 @@ from typing import Self
 
 from ablate.execution.protocol import Job, Message
 from ablate.planning.packing import JobPlace, ResumablePack
-from ablate.planning.plan import Plan
-from ablate.planning.planned import Trial
+from ablate.planning.plan import Plan, Trial
 
 
 class Engine(ABC):

@@ -118,7 +118,7 @@ def read_pack(description: str | bytes) -> ResumablePack:
         pack = json.loads(description)
         return ResumablePack(tuple(pack["members"]), frozenset(pack["alive"]))
     except (KeyError, TypeError) as error:
-        raise ValueError("this describes no pack") from error
+        raise ValueError("this does not describe a pack") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,13 +164,13 @@ class JobCheckpoints:
     Attributes:
         folder: The folder of the job; it need not exist.
         keys: The keys of the trials of the job.
-        remarks: What went wrong since the last look, for the user.
+        warnings: What went wrong since the last look, for the user.
         newest_file: The checkpoint that `newest` has read; empty before, or if there is none.
     """
 
     folder: Path
     keys: tuple[str, ...]
-    remarks: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     newest_file: str = ""
 
     def newest_step(self) -> int:
@@ -185,13 +185,13 @@ class JobCheckpoints:
                 self.newest_file = str(checkpoint)
                 return state
             except UnreadableCheckpointError as error:
-                self.remarks.append(
+                self.warnings.append(
                     f"the checkpoint {checkpoint} cannot be read ({error}); an older one is used, or training restarts"
                 )
         return None
 
     def write(self, step: int, state: State) -> None:
-        """Write a checkpoint and remove all older ones but one. If writing fails, there is a remark and nothing else.
+        """Write a checkpoint and remove all older ones but one. If writing fails, there is a warning and nothing else.
 
         Args:
             step: The optimizer steps done.
@@ -210,7 +210,7 @@ class JobCheckpoints:
         except (OSError, RuntimeError) as error:
             said = _reason(error, self.folder)
             shutil.rmtree(partial, ignore_errors=True)
-            self.remarks.append(
+            self.warnings.append(
                 f"the checkpoint of step {step} could not be written to {self.folder} ({said}); training continues,"
                 " and earlier checkpoints are kept"
             )
@@ -224,9 +224,9 @@ class JobCheckpoints:
         """Remove the checkpoints of the job."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def take_remarks(self) -> list[str]:
-        """The remarks since the last call."""
-        taken, self.remarks = self.remarks, []
+    def take_warnings(self) -> list[str]:
+        """The warnings since the last call."""
+        taken, self.warnings = self.warnings, []
         return taken
 
 
@@ -290,8 +290,8 @@ def _take_divided(state: State) -> tuple[Any, dict[str, Tensor]]:
             divided[place] = value
             return {_DIVIDED: place}
         if isinstance(value, Mapping):
-            return {key: taken(one, f"{place}/{key}") for key, one in value.items()}
-        return [taken(one, f"{place}/{index}") for index, one in enumerate(value)] if type(value) is list else value
+            return {key: taken(entry, f"{place}/{key}") for key, entry in value.items()}
+        return [taken(entry, f"{place}/{index}") for index, entry in enumerate(value)] if type(value) is list else value
 
     return taken(state, ""), divided
 
@@ -300,8 +300,8 @@ def _put_back(value: Any, divided: Mapping[str, Tensor]) -> Any:
     if isinstance(value, Mapping):
         if value.keys() == {_DIVIDED}:
             return divided[value[_DIVIDED]]
-        return {key: _put_back(one, divided) for key, one in value.items()}
-    return [_put_back(one, divided) for one in value] if type(value) is list else value
+        return {key: _put_back(entry, divided) for key, entry in value.items()}
+    return [_put_back(entry, divided) for entry in value] if type(value) is list else value
 
 
 def _write_divided(tensors: dict[str, Tensor], folder: Path | None = None) -> None:
@@ -330,9 +330,9 @@ def _read_divided(folder: Path) -> dict[str, Tensor]:
     reader = HuggingFaceStorageReader(str(folder))
     described = reader.read_metadata().state_dict_metadata
     tensors = {
-        name: torch.empty(one.size, dtype=one.properties.dtype)
-        for name, one in described.items()
-        if isinstance(one, TensorStorageMetadata)
+        name: torch.empty(tensor.size, dtype=tensor.properties.dtype)
+        for name, tensor in described.items()
+        if isinstance(tensor, TensorStorageMetadata)
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that one process reads alone, which is what is wanted

@@ -20,12 +20,12 @@ from torch import distributed
 
 from ablate.devices import known_device
 from ablate.errors import EngineError
-from ablate.execution.abilities import check_compiler
-from ablate.execution.environment import describe_environment
+from ablate.execution.environment import check_compiler, describe_environment
 from ablate.locations import temporary_folder
 from ablate.nn.model.build import model_cost
+from ablate.planning.forecast import wait_for
 from ablate.planning.memory import free_bytes, trial_bytes
-from ablate.planning.planned import Variant
+from ablate.planning.plan import Variant
 from ablate.spec.variant import VariantSpec
 from ablate.timing.measure import peak_bytes
 from ablate.training.members import Member
@@ -74,7 +74,7 @@ class _Run:
     losses: list[list[float]]
     seconds: float
     flops: float
-    remark: str = ""
+    warning: str = ""
 
 
 def examine(device: str) -> Iterator[DoctorFinding]:
@@ -121,18 +121,13 @@ def _run(
             losses = []
             for step in range(1, _STEPS + 1):
                 if step == _STEPS - _TIMED + 1:
-                    _wait(device)
+                    wait_for(device)
                     begin = time.perf_counter()
                 pack.step(step)
                 losses.append(pack.last_loss())
-            _wait(device)
+            wait_for(device)
             flops = pack.totals.phases[-1].flops
             return _Run(losses, (time.perf_counter() - begin) / _TIMED, flops, pack.eager_remark)
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def _speed(run: _Run, description: str, precision: str) -> DoctorFinding:
@@ -158,8 +153,8 @@ def _compiled(device: torch.device, plain: _Run) -> DoctorFinding:
     except EngineError as error:
         return DoctorFinding("compiled blocks", "skipped", str(error).splitlines()[0])
     run = _run(device, _spec(compile="blocks"), program=_eager)
-    if run.remark:
-        return DoctorFinding("compiled blocks", "differs", run.remark)
+    if run.warning:
+        return DoctorFinding("compiled blocks", "differs", run.warning)
     return _compared("compiled blocks", plain, run, _EQUAL)
 
 

@@ -10,15 +10,14 @@ import time
 from dataclasses import dataclass
 
 from ablate.execution.base import Engine
-from ablate.execution.interrupt import stop_on_signal
 from ablate.execution.ledger import Ledger
 from ablate.execution.observer import Observer
 from ablate.execution.study_run import StudyRun
 from ablate.execution.timing import Bench, time_study
 from ablate.planning.memory import largest_blocks
 from ablate.planning.packing import Packing
-from ablate.planning.plan import make_plan
-from ablate.planning.planner import Planner
+from ablate.planning.planner import Planner, make_plan
+from ablate.processes import stop_on_signal
 from ablate.store import Store
 from ablate.store.records import Environment
 

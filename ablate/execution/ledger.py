@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ablate.planning.plan import Plan
-from ablate.planning.planned import Trial, Variant
+from ablate.planning.plan import Plan, Trial, Variant
 from ablate.store import Store
 from ablate.store.leases import Lease
 from ablate.store.records import (
@@ -90,10 +89,12 @@ class Ledger:
         )
         for start in range(_AT_ONCE, len(variants), _AT_ONCE):
             self._lease.renew()
-            self._store.add_variants(self._study, [self._variant(each) for each in variants[start : start + _AT_ONCE]])
+            self._store.add_variants(
+                self._study, [self._variant(variant) for variant in variants[start : start + _AT_ONCE]]
+            )
         for start in () if whole else range(0, len(planned), _AT_ONCE):
             self._lease.renew()
-            self._store.plan_trials(self._study, [_planned(each) for each in planned[start : start + _AT_ONCE]])
+            self._store.plan_trials(self._study, [_planned(trial) for trial in planned[start : start + _AT_ONCE]])
         self._lease.renew()
 
     def extend(self, trials: Iterable[Trial]) -> None:
@@ -128,7 +129,7 @@ class Ledger:
         """The learning curves of trials, by key."""
         return self._store.curves(keys)
 
-    def start(self, trial: Trial, attempts: int) -> bool:
+    def mark_running(self, trial: Trial, attempts: int) -> bool:
         """Mark a trial as running.
 
         Returns:
@@ -146,7 +147,7 @@ class Ledger:
             trial.code.identity,
         )
 
-    def place(self, trial: Trial, worker: WorkerRecord | None, attempts: int) -> None:
+    def record_worker(self, trial: Trial, worker: WorkerRecord | None, attempts: int) -> None:
         """Write the worker of a running trial (None between two workers) and the number of its attempt."""
         if worker is None:
             self._points.pop(trial.key, None)  # they belong to an attempt that was lost
@@ -185,7 +186,7 @@ class Ledger:
     def timed(self, trials: Sequence[Trial], baseline: Variant) -> set[str]:
         """The keys of the trials whose variants were timed beside a baseline."""
         timings = self._store.timings([trial.key for trial in trials])
-        return {key for key, known in timings.items() if any(one.baseline == baseline.hash for one in known)}
+        return {key for key, known in timings.items() if any(timing.baseline == baseline.hash for timing in known)}
 
     def record_timing(self, trial: Trial, timing: SpeedTiming) -> None:
         """Write how fast the variant of a finished trial trains."""

@@ -9,25 +9,25 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import IO
 
 from ablate.errors import EngineError
-from ablate.execution.abilities import check_abilities, check_shard, check_shares
 from ablate.execution.base import Engine
 from ablate.execution.checkpoint import Checkpoints, JobCheckpoints
+from ablate.execution.environment import check_abilities, check_shard, check_shares, choose_device
+from ablate.execution.options import RunOptions, WorkerSettings
 from ablate.execution.protocol import Broken, Done, Job, Message, Ready, Stop
 from ablate.execution.worker import worker_environment
-from ablate.launching import child_environment, python_command
 from ablate.locations import temporary_folder
 from ablate.machine import available_cores, places_for
 from ablate.planning.memory import check_fits, check_memory, free_bytes
 from ablate.planning.packing import ResumablePack
 from ablate.planning.plan import Plan
-from ablate.spec.resources import ResourcesSpec
+from ablate.processes import child_environment, python_command
 
 _CLOSE_SECONDS = 2.0
 _GIB = 2**30
@@ -40,7 +40,7 @@ _LOG_BYTES = 4000
 class _Worker:
     process: subprocess.Popen[bytes]
     pipe: Connection
-    device: str
+    devices: tuple[str, ...]
     slot: int
     log: IO[bytes]
     ready: bool = False
@@ -51,12 +51,7 @@ class LocalEngine(Engine):
     """Runs jobs in worker processes on this machine; each process runs many jobs.
 
     Args:
-        cache: The folder of prepared data.
-        device: `cpu` or `cuda`.
-        workers: The number of processes; None: one for each `threads` cores, or one for each GPU.
-        threads: The threads of each worker.
-        plugins: The files that every worker imports.
-        resources: What each job gets.
+        options: The options of the run.
         checkpoints: The folder of the checkpoints of the study; None: in the cache.
         ranks: The processes that train each job together, on a device each; more than `resources.gpus` on a CPU only.
         pinned: Whether workers are pinned to cores when together they use all cores of the CPU.
@@ -64,26 +59,23 @@ class LocalEngine(Engine):
 
     def __init__(
         self,
-        cache: Path,
-        device: str = "cpu",
-        workers: int | None = None,
-        threads: int = 1,
-        plugins: tuple[str, ...] = (),
-        resources: ResourcesSpec = ResourcesSpec(),  # noqa: B008 - frozen
+        options: RunOptions,
         checkpoints: Path | None = None,
         ranks: int = 1,
         pinned: bool = True,
     ) -> None:
-        _check_resources(resources, device)
-        threads = max(threads, int(resources.cpus))
-        self._cache = cache
+        resources = options.resources_of_job()
+        device = choose_device("cpu" if options.device == "auto" and resources.gpus == 0 else options.device)
+        _check_options(options, device)
+        threads = max(options.threads, int(resources.cpus))
+        self._options = replace(options, cache=options.folder, threads=threads)
         self.device = device
         self._threads = threads
         self._memory = int((resources.memory or 0) * _GIB)
-        self._checkpoints = Checkpoints(checkpoints or cache / "checkpoints", resources.checkpoint_interval)
+        folder = checkpoints or options.folder / "checkpoints"
+        self._checkpoints = Checkpoints(folder.absolute(), resources.checkpoint_interval)
         self._finished: list[JobCheckpoints] = []
         """The checkpoints of jobs whose end was reported; they are removed when the driver has stored the results."""
-        self._plugins = plugins
         self._pinned = pinned and device == "cpu"
         devices = [device]
         if device == "cuda":
@@ -91,9 +83,9 @@ class LocalEngine(Engine):
         self._ranks = max(ranks, int(resources.gpus or 1))
         self._shard = resources.shard
         there = len(devices) / (resources.gpus or 1) if device == "cuda" else available_cores() / threads / self._ranks
-        count = workers or max(1, min(int(there), self._fit() if self._memory else sys.maxsize))
+        count = options.workers or max(1, min(int(there), self._fit() if self._memory else sys.maxsize))
         first = [i * self._ranks for i in range(count)]
-        self._devices = [",".join(devices[(i + j) % len(devices)] for j in range(self._ranks)) for i in first]
+        self._devices = [tuple(devices[(i + j) % len(devices)] for j in range(self._ranks)) for i in first]
         self._workers: list[_Worker] = []
         self._killed_for_memory = _killed_for_memory()
 
@@ -198,22 +190,15 @@ class LocalEngine(Engine):
 
     def _start(self) -> _Worker:
         if sys.platform == "win32":
-            raise NotImplementedError  # `_check_resources` has refused it
-        used = [worker.device for worker in self._workers]
-        device = min(self._devices, key=lambda name: used.count(name) / self._devices.count(name))
+            raise NotImplementedError  # `_check_options` has refused it
+        used = [worker.devices for worker in self._workers]
+        devices = min(self._devices, key=lambda names: used.count(names) / self._devices.count(names))
         slot = min(set(range(self.size)) - {worker.slot for worker in self._workers})
         cores = places_for(slot, self.size, self._threads) if self._pinned else []
-        interval = self._checkpoints.interval
         ours, theirs = Pipe()
         log = tempfile.TemporaryFile(dir=temporary_folder())  # noqa: SIM115 - closed when the worker is
         process = subprocess.Popen(
-            python_command(
-                *("-m", "ablate.execution.worker", str(theirs.fileno()), str(self._cache), device, str(self._threads)),
-                ",".join(map(str, cores)),
-                *(str(self._checkpoints.folder), str(interval.steps), str(interval.seconds)),
-                "shard" if self._shard else "",
-                *self._plugins,
-            ),
+            python_command("-m", "ablate.execution.worker", str(theirs.fileno())),
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -221,7 +206,9 @@ class LocalEngine(Engine):
             env=child_environment(worker_environment(self._threads)),
         )
         theirs.close()
-        worker = _Worker(process, ours, device, slot, log)
+        with suppress(BrokenPipeError, ConnectionResetError):  # the worker died; `poll` reports it
+            ours.send(WorkerSettings(self._options, devices, tuple(cores), self._checkpoints.folder))
+        worker = _Worker(process, ours, devices, slot, log)
         self._workers.append(worker)
         return worker
 
@@ -249,25 +236,31 @@ class LocalEngine(Engine):
         return [Broken(worker.job.number, f"its worker {how}", "", log, saved)]
 
 
-def _check_resources(resources: ResourcesSpec, device: str) -> None:
+def _check_options(options: RunOptions, device: str) -> None:
     """Refuse what only a cluster can give to a job, and GPUs that are not there.
 
     Raises:
-        EngineError: This engine cannot give what the resources ask for, or does not run on this system.
+        EngineError: This engine cannot give what the options ask for, or does not run on this system.
     """
+    resources = options.resources_of_job()
     if sys.platform == "win32":
         raise EngineError(
             "the local engine does not run on Windows, where a worker cannot inherit a pipe by its file descriptor",
             where="--engine local",
             remedy="Use Linux or macOS; on Windows that is WSL.",
         )
-    for name in ("custom", "labels"):
-        if asked := getattr(resources, name):
+    needing_cluster = {
+        "--address": options.address,
+        "resources.custom or --resource": resources.custom,
+        "resources.labels or --label": resources.labels,
+    }
+    for where, value in needing_cluster.items():
+        if value:
             raise EngineError(
-                "the local engine has no such resources, and this needs `--engine ray`",
-                where=f"resources.{name}",
-                got=", ".join(f"{key}: {value}" for key, value in asked.items()),
-                remedy=f"Add `--engine ray`, or leave `{name}` out.",
+                "the local engine trains on this machine alone, and this needs `--engine ray`",
+                where=where,
+                got=value if isinstance(value, str) else ", ".join(f"{key}: {each}" for key, each in value.items()),
+                remedy="Add `--engine ray`, or leave it out.",
             )
     if "://" in resources.storage:
         raise EngineError(

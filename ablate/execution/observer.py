@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ablate.planning.plan import Plan
-from ablate.planning.planned import Trial
+from ablate.planning.plan import Plan, Trial
 from ablate.store.records import TrialOutcome
 from ablate.training.events import Measurement
 
@@ -16,8 +15,9 @@ class Observer:
     def say(self, line: str) -> None:
         """Print one line of progress before trials run."""
 
-    def planned(self, plan: Plan, settled: Collection[str], elsewhere: int, workers: int) -> None:
-        """The plan is made. Trials with a `settled` key are in the store; other studies trained `elsewhere` of them."""
+    def planned(self, plan: Plan, settled: Collection[str], from_other_studies: int, workers: int) -> None:
+        """The plan is made. Trials with a `settled` key are in the store; other studies trained
+        `from_other_studies` of them."""
 
     def extended(self, trials: Collection[Trial], settled: Collection[str]) -> None:
         """The design has proposed further trials; those with a `settled` key are in the store."""
@@ -57,9 +57,9 @@ class ObserverGroup(Observer):
         """To the first alone."""
         self._observers[0].say(line)
 
-    def planned(self, plan: Plan, settled: Collection[str], elsewhere: int, workers: int) -> None:
+    def planned(self, plan: Plan, settled: Collection[str], from_other_studies: int, workers: int) -> None:
         for observer in self._observers:
-            observer.planned(plan, settled, elsewhere, workers)
+            observer.planned(plan, settled, from_other_studies, workers)
 
     def extended(self, trials: Collection[Trial], settled: Collection[str]) -> None:
         for observer in self._observers:

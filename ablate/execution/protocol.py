@@ -19,7 +19,7 @@ class JobMember:
         weights: The file for the final weights; empty if they are not kept.
         key: The key of the trial in the store; empty if it is in none.
         population: The population that it belongs to, as its variant says; None if it belongs to none.
-        start: The file or folder of the weights that it starts from; empty if it starts from random ones.
+        initial_weights: The file or folder of the weights that it starts from; empty if it starts from random ones.
         code: Identity of the code of its kinds, which the worker must have too; empty if that is not checked.
     """
 
@@ -28,7 +28,7 @@ class JobMember:
     weights: str = ""
     key: str = ""
     population: PopulationSpec | None = None
-    start: str = ""
+    initial_weights: str = ""
     code: str = ""
 
 

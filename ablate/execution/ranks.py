@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,14 +17,13 @@ from pathlib import Path
 import torch
 from torch import distributed
 
-from ablate.execution.carry import Carrier
 from ablate.execution.checkpoint import help_to_write, read_checkpoint
+from ablate.execution.job_runner import JobRunner
+from ablate.execution.options import WorkerSettings
 from ablate.execution.protocol import Broken, Happened, Job
-from ablate.launching import adopt_modules, child_environment, python_command
 from ablate.locations import temporary_folder
 from ablate.plugins import load_plugin
-from ablate.spec.resources import CheckpointInterval
-from ablate.streams import keep_printing
+from ablate.processes import adopt_modules, child_environment, keep_printing, python_command
 from ablate.training.events import Checkpoint
 from ablate.training.ranks import RankLostError, Ranks
 
@@ -34,86 +33,57 @@ SILENT_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class _Orders:
-    """The job description that each rank but the first reads from its standard input.
+    """What each rank but the first reads from its standard input.
 
     Attributes:
         job: The job.
-        cache: The folder of prepared data.
-        devices: The devices of the ranks.
+        settings: Of its worker.
         index: The index of this rank.
-        threads: Threads of each rank.
-        plugins: Plugin files to import.
         start: The folder of the checkpoint to resume from; empty to start at step 0.
-        interval: When checkpoints are written.
         meeting: The file through which the ranks connect (torch's `FileStore`).
         silent_seconds: See `SILENT_SECONDS`.
-        shard: Whether the ranks divide the model among them.
     """
 
     job: Job
-    cache: str
-    devices: tuple[str, ...]
+    settings: WorkerSettings
     index: int
-    threads: int
-    plugins: tuple[str, ...]
     start: str
-    interval: CheckpointInterval
     meeting: str
     silent_seconds: float
-    shard: bool
 
 
 @contextmanager
 def rank_group(
-    job: Job,
-    cache: Path,
-    devices: Sequence[str],
-    threads: int,
-    plugins: tuple[str, ...],
-    start: str,
-    interval: CheckpointInterval,
-    silent_seconds: float = SILENT_SECONDS,
-    *,
-    shard: bool = False,
+    job: Job, settings: WorkerSettings, start: str, silent_seconds: float = SILENT_SECONDS
 ) -> Iterator[Ranks]:
     """Start the further ranks of a job while the context lasts; nothing is started for a single device.
 
     Raises:
         RankLostError: They could not be reached.
     """
+    devices = settings.devices
     if len(devices) == 1:
         yield Ranks()
         return
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ablate-ranks-", dir=temporary_folder()))
-        closing = threading.Event()
+        meeting, closing = f"file://{folder}/meeting", threading.Event()
         for index in range(1, len(devices)):
             command = python_command("-m", "ablate.execution.ranks")
             process = subprocess.Popen(command, stdin=subprocess.PIPE, env=child_environment())
             stack.callback(_end, process)
-            orders = _Orders(
-                job,
-                str(cache),
-                tuple(devices),
-                index,
-                threads,
-                plugins,
-                start,
-                interval,
-                f"file://{folder}/meeting",
-                silent_seconds,
-                shard,
-            )
+            orders = _Orders(job, settings, index, start, meeting, silent_seconds)
             assert process.stdin is not None, "it has a pipe"
             pickle.dump(orders, process.stdin)
             process.stdin.flush()  # the pipe stays open: when it breaks, the rank ends
             threading.Thread(target=_watch, args=(process, closing), daemon=True).start()
         stack.callback(closing.set)
-        yield stack.enter_context(_joined(f"file://{folder}/meeting", devices, 0, silent_seconds, shard))
+        yield stack.enter_context(_joined(meeting, settings, 0, silent_seconds))
 
 
 @contextmanager
-def _joined(meeting: str, devices: Sequence[str], index: int, silent_seconds: float, shard: bool) -> Iterator[Ranks]:
+def _joined(meeting: str, settings: WorkerSettings, index: int, silent_seconds: float) -> Iterator[Ranks]:
+    devices = settings.devices
     device = torch.device(devices[index])
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -126,9 +96,9 @@ def _joined(meeting: str, devices: Sequence[str], index: int, silent_seconds: fl
             timeout=timedelta(seconds=silent_seconds),
         )
     except (RuntimeError, ValueError) as error:
-        raise RankLostError(f"the processes of a trial did not meet: {error}") from error
+        raise RankLostError(f"the processes of a trial could not connect to each other: {error}") from error
     try:
-        yield Ranks(index, len(devices), shard)
+        yield Ranks(index, len(devices), settings.options.resources_of_job().shard)
     finally:
         distributed.destroy_process_group()
 
@@ -155,13 +125,14 @@ def _end_with_parent() -> None:
 
 def _work(orders: _Orders) -> None:
     """The main function of a further rank: train and help to write checkpoints, but send no messages."""
-    torch.set_num_threads(orders.threads)
-    for plugin in orders.plugins:
+    settings, options = orders.settings, orders.settings.options
+    torch.set_num_threads(options.threads)
+    for plugin in options.plugins:
         load_plugin(plugin)
-    carrier = Carrier(Path(orders.cache), torch.device(orders.devices[orders.index]))
+    runner = JobRunner(options.folder, torch.device(settings.devices[orders.index]))
     start = read_checkpoint(Path(orders.start)) if orders.start else None
-    with _joined(orders.meeting, orders.devices, orders.index, orders.silent_seconds, orders.shard) as ranks:
-        for message in carrier.carry_out(orders.job, lambda: (), start, orders.interval, ranks):
+    with _joined(orders.meeting, settings, orders.index, orders.silent_seconds) as ranks:
+        for message in runner.run_job(orders.job, lambda: (), start, options.checkpoint_interval, ranks):
             if isinstance(message, Broken):
                 sys.stderr.write(message.trace)
                 sys.stderr.flush()

@@ -160,23 +160,27 @@ class _Retraining:
         reader = CodeReader()
         trained_by = stored_code(self.store.codes([trial.code]), trial.code)
         check_code(variant.code(reader), trained_by, name, self.say, accept=self.accept)
-        start = self.start(trial, variant, name)
+        weights_before = self.initial_weights(trial, variant, name)
         self.jobs += 1
         member = JobMember(
-            variant.model_dump_json(), trial.seed, weights, start=start, code=reader.of(variant).identity
+            variant.model_dump_json(),
+            trial.seed,
+            weights,
+            initial_weights=weights_before,
+            code=reader.of(variant).identity,
         )
         job = Job(self.jobs, (member,), trial.data_fingerprint)
         return _train(job, self.engine, name, lambda step: self.moved(step, variant.training.steps))
 
-    def start(self, trial: TrialRecord, variant: VariantSpec, name: str) -> str:
+    def initial_weights(self, trial: TrialRecord, variant: VariantSpec, name: str) -> str:
         """The file or folder of the weights that a trial started from; empty if it started from random ones."""
         start = variant.training.init_from
         if start is None:
             return ""
         if start.stage is None:
             return start.source
-        recorded = (one.values[TRANSFER] for one in self.store.recordings(trial.key) if TRANSFER in one.values)
-        source = next(recorded, None)
+        recordings = self.store.recordings(trial.key)
+        source = next((recording.values[TRANSFER] for recording in recordings if TRANSFER in recording.values), None)
         if source is None:
             raise SpaceError(
                 "it started from the weights of another trial, which its record does not name",
@@ -216,7 +220,7 @@ def _find_data(task: TaskSpec, cache: Path, fingerprint: str, name: str, say: Ca
                 where=name,
                 expected=f"the data fingerprint {fingerprint[:12]}",
                 got=f"{prepared[:12]}, which is what the same source gives now",
-                remedy="Bring back the text (and, for the standard library, the Python) that the trial saw.",
+                remedy="Restore the text (and, for the standard library, the Python) that the trial saw.",
             ) from None
 
 

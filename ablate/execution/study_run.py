@@ -15,7 +15,6 @@ from ablate.errors import SpaceError, StoreError, StudyBusyError
 from ablate.execution.attempt import Attempt
 from ablate.execution.base import Engine
 from ablate.execution.dialogue import Dialogue
-from ablate.execution.interrupt import StopRequest
 from ablate.execution.ledger import Ledger
 from ablate.execution.observer import Observer
 from ablate.execution.protocol import (
@@ -30,9 +29,9 @@ from ablate.execution.protocol import (
     StateReplaced,
 )
 from ablate.planning.packing import NextPack, Packing, Queue, WaitingTrial
-from ablate.planning.plan import Plan
-from ablate.planning.planned import Trial, stages_of
+from ablate.planning.plan import Plan, Trial, stages_of
 from ablate.planning.planner import Planner
+from ablate.processes import StopRequest
 from ablate.roles import TrialRole
 from ablate.store.leases import Lease
 from ablate.store.records import TrialOutcome, TrialRecord, TrialState
@@ -75,7 +74,7 @@ class StudyRun:
         self.sources: set[str] = set()
         self.queued: set[str] = set()
         self.saved: dict[str, int] = {}  # by key of a trial that lost its worker: the step of its checkpoint
-        self.elsewhere: list[WaitingTrial] = []
+        self.run_by_another_driver: list[WaitingTrial] = []
         self.counts: Counter[str] = Counter()
         self.jobs = 0
         self.renewed = time.monotonic()
@@ -84,11 +83,11 @@ class StudyRun:
     @property
     def busy(self) -> bool:
         """Whether there are trials left to train."""
-        return bool(self.waiting or self.attempts or self.elsewhere or self.held)
+        return bool(self.waiting or self.attempts or self.run_by_another_driver or self.held)
 
     def begin(self, plan: Plan, trivial: Mapping[str, Mapping[str, float]]) -> None:
         """Write the study and its plan, and reuse the trials that the store already holds."""
-        elsewhere = self.ledger.begin(plan, trivial)
+        from_other_studies = self.ledger.begin(plan, trivial)
         if self.ledger.replaced:
             self.observer.say(
                 f"a study {self.planner.space.name!r} planned {self.ledger.replaced} other trials until now; this one"
@@ -101,7 +100,7 @@ class StudyRun:
         settled = self.ledger.settled(plan.trials, pruned=self.design.prunes)
         self.renew()
         self.tell_changed(plan.trials)
-        self.observer.planned(plan, settled.keys(), elsewhere, self.engine.size)
+        self.observer.planned(plan, settled.keys(), from_other_studies, self.engine.size)
         for record in settled.values():
             self.reuse(record)
         self.propose()
@@ -112,11 +111,11 @@ class StudyRun:
         try:
             while self.busy and not stop.asked:
                 while self.waiting and self.engine.room() > 0:
-                    self.start(self.waiting.take(sum(map(len, self.attempts.values())), self.engine.next_place()))
+                    self.submit_pack(self.waiting.take(sum(map(len, self.attempts.values())), self.engine.next_place()))
                 self.listen(_POLL_SECONDS)
                 self.observer.beat()
                 self.renew()
-                self.look_elsewhere()
+                self.queue_again()
             self.listen(0.0)  # keep a trial that ended while the stop was requested
         except StudyBusyError:
             self.attempts.clear()  # another driver has taken over the study and runs its trials
@@ -171,7 +170,7 @@ class StudyRun:
                 "a trial that others start from has ended, and its weights were not kept",
                 where=f"trial {stage.key[:12]}",
                 expected=weights_file(stage.key, self.ledger.where),
-                remedy="Bring the file back, or run the study into a new store in another folder.",
+                remedy="Restore the file, or run the study into a new store in another folder.",
             )
 
     def release(self, key: str, state: TrialState) -> None:
@@ -182,7 +181,7 @@ class StudyRun:
                 continue
             failed = Attempt(trial, 1, 0, 1, datetime.now(UTC))
             failure = f"it starts from the weights of trial {key[:12]}, which {_ENDED[state]}"
-            if self.ledger.start(trial, 1):
+            if self.ledger.mark_running(trial, 1):
                 outcome = failed.outcome(failure=failure)
                 self.ledger.end(outcome, None)
                 self.notify(failed, outcome)
@@ -211,9 +210,9 @@ class StudyRun:
         self.trials |= promoted
         self.ledger.promote(list(promoted.values()))
 
-    def start(self, pack: NextPack) -> None:
+    def submit_pack(self, pack: NextPack) -> None:
         """Submit trials to the engine as one job, without those that another study trains or has trained."""
-        begun = {waiting.trial.key: waiting for waiting in pack.waiting if self.begin_trial(waiting)}
+        begun = {waiting.trial.key: waiting for waiting in pack.waiting if self.mark_running(waiting)}
         if not begun:
             return
         self.jobs += 1
@@ -234,22 +233,24 @@ class StudyRun:
             elif trial.key not in self.diverged:  # a diverged member leaves at the same step again
                 unwanted.append(i)
             member = JobMember(spec.model_dump_json(), trial.seed, weights, trial.key, spec.training.population)
-            members.append(replace(member, start=self.start_of(trial), code=trial.variant.code.identity))
+            members.append(
+                replace(member, initial_weights=self.initial_weights(trial), code=trial.variant.code.identity)
+            )
         self.attempts[self.jobs], self.members[self.jobs] = attempts, tuple(trials)
         self.engine.submit(Job(self.jobs, tuple(members), trials[0].variant.fingerprint))
         for i in unwanted:
             self.engine.stop(self.jobs, i)
 
-    def start_of(self, trial: Trial) -> str:
+    def initial_weights(self, trial: Trial) -> str:
         """The file or folder of the weights that a trial starts from; empty if it starts from random ones."""
         begin = trial.variant.spec.training.init_from
         if begin is None:
             return ""
         return begin.source if trial.stage is None else weights_file(trial.stage.key, self.ledger.where)
 
-    def begin_trial(self, waiting: WaitingTrial) -> bool:
+    def mark_running(self, waiting: WaitingTrial) -> bool:
         """Mark a trial as running, unless another study has settled it or is running it."""
-        if self.ledger.start(waiting.trial, waiting.attempt):
+        if self.ledger.mark_running(waiting.trial, waiting.attempt):
             return True
         settled = self.ledger.settled([waiting.trial])
         if settled:
@@ -257,7 +258,7 @@ class StudyRun:
             self.observer.reused(waiting.trial)
             self.propose()
         else:
-            self.elsewhere.append(waiting)
+            self.run_by_another_driver.append(waiting)
         return False
 
     def listen(self, timeout: float) -> None:
@@ -273,12 +274,12 @@ class StudyRun:
         match message:
             case Began() | JobRestarted():
                 for attempt in attempts:
-                    self.place(attempt, message)
+                    self.record_worker(attempt, message)
             case Happened(number, event):
                 self.hear(number, attempts, event)
             case StateReplaced(_, values):
                 for attempt in attempts:
-                    attempt.take(values)
+                    attempt.restart_with(values)
             case Done(number):
                 for attempt in attempts:
                     if attempt.is_whole:
@@ -297,7 +298,7 @@ class StudyRun:
             case Started(member):
                 for attempt in attempts:
                     if attempt.member == member:
-                        attempt.start(event)
+                        attempt.record_transfer(event)
             case Measurement():
                 self.measure(number, attempts, event)
             case Diverged(member):
@@ -320,7 +321,7 @@ class StudyRun:
                 self.engine.stop(number, attempt.member)
                 self.end(number, attempt, attempt.outcome())
 
-    def place(self, attempt: Attempt, message: Began | JobRestarted) -> None:
+    def record_worker(self, attempt: Attempt, message: Began | JobRestarted) -> None:
         """Record that a trial has started on a worker, or has lost it and is restarted by the engine."""
         if isinstance(message, JobRestarted):
             attempt.begin_again()
@@ -328,7 +329,7 @@ class StudyRun:
             self.observer.started(attempt.trial)
         else:
             attempt.worker = message.worker
-        self.ledger.place(attempt.trial, attempt.worker, attempt.number)
+        self.ledger.record_worker(attempt.trial, attempt.worker, attempt.number)
 
     def break_(self, attempts: list[Attempt], broken: Broken) -> None:
         """Handle a job that broke.
@@ -356,7 +357,7 @@ class StudyRun:
             self.waiting.put_back(again, () if alone else whole)
         else:
             self.observer.split([attempt.trial for attempt in attempts], broken.reason)
-            # An exception is told of the trial that raises it alone, not of those that shared a pack with it.
+            # An exception is reported for the trial that raises it alone, not of those that shared a pack with it.
             why = "training it raised an exception" if broken.trace else broken.reason
             parted = f"its pack of {together} trials was split: {why}"
             self.waiting.split([WaitingTrial(attempt.trial, parted=parted) for attempt in attempts], together)
@@ -408,11 +409,11 @@ class StudyRun:
         if trial.role is TrialRole.TIMING and (seconds := self.ledger.seconds_of_step(trial)) is not None:
             self.planner.budget.time(trial.variant.hash, trial.seed, seconds)
 
-    def look_elsewhere(self) -> None:
+    def queue_again(self) -> None:
         """Queue trials again at intervals that the driver of another study ran: it may have finished them or died."""
-        if self.elsewhere and time.monotonic() - self.looked > _LOOK_SECONDS:
-            self.waiting.extend(self.elsewhere)
-            self.elsewhere.clear()
+        if self.run_by_another_driver and time.monotonic() - self.looked > _LOOK_SECONDS:
+            self.waiting.extend(self.run_by_another_driver)
+            self.run_by_another_driver.clear()
             self.looked = time.monotonic()
 
     def renew(self) -> None:

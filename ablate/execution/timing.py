@@ -1,6 +1,6 @@
 """How fast variants train beside the baseline: steps of both in turns, in this process, after the trials.
 
-The clocks of trials do not tell: each ran beside other work, at another time. Here rounds of a few steps alternate
+The clocks of trials cannot show it: each ran next to other work, at another time. Here rounds of a few steps alternate
 between a variant and the baseline, so that whatever else the machine does meets both, and each round gives one ratio.
 """
 
@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
 
 from ablate.execution.study_run import StudyRun
-from ablate.planning.planned import Trial, Variant
+from ablate.planning.forecast import timed_spec, torch_threads, wait_for
+from ablate.planning.plan import Trial, Variant
 from ablate.roles import TrialRole
 from ablate.spec.variant import VariantSpec
 from ablate.store.records import SpeedTiming, TrialState
@@ -41,14 +42,14 @@ class Bench:
         device: Of the trials: `cpu` or `cuda`.
         threads: Of torch.
         description: Of the device, as the environment of trials names it.
-        anew: Whether to time variants that were timed before.
+        again: Whether to time variants that were timed before.
         seconds: Of training for each side of a comparison, at least.
     """
 
     device: torch.device
     threads: int
     description: str
-    anew: bool = False
+    again: bool = False
     seconds: float = SECONDS
 
 
@@ -57,7 +58,7 @@ def time_side_by_side(
     baseline: Variant,
     open_task: Callable[[VariantSpec], Task],
     bench: Bench,
-    goes_on: Callable[[], bool] = lambda: True,
+    continues: Callable[[], bool] = lambda: True,
 ) -> SpeedTiming | None:
     """The training rates of a variant and of the baseline, from rounds of steps that alternate between them.
 
@@ -66,15 +67,15 @@ def time_side_by_side(
         baseline: The baseline.
         open_task: Gives the task of a spec.
         bench: Where to time them.
-        goes_on: Asked before each round; where it says no, nothing comes out.
+        continues: Asked before each round; where it says no, nothing comes out.
     """
     with ExitStack() as stack:
-        stack.enter_context(_threads(bench.threads))
-        sides = [_Side.opened(stack, one.spec, open_task(one.spec), bench.device) for one in (variant, baseline)]
+        stack.enter_context(torch_threads(bench.threads))
+        sides = [_Side.opened(stack, side.spec, open_task(side.spec), bench.device) for side in (variant, baseline)]
         rates: tuple[list[float], list[float]] = ([], [])
         spent, rounds = 0.0, 0
         while rounds < LEAST_ROUNDS or spent < 2 * bench.seconds:
-            if not goes_on():
+            if not continues():
                 return None
             order = (0, 1) if rounds % 2 else (1, 0)  # neither always runs on what the other left in the caches
             for place in order:
@@ -85,20 +86,20 @@ def time_side_by_side(
     return SpeedTiming(baseline.hash, tuple(rates[0]), tuple(rates[1]), bench.description)
 
 
-def time_study(run: StudyRun, baseline: Variant, bench: Bench, goes_on: Callable[[], bool]) -> None:
+def time_study(run: StudyRun, baseline: Variant, bench: Bench, continues: Callable[[], bool]) -> None:
     """Time every variant of a study with a finished trial beside the baseline, and store what was measured.
 
     Args:
         run: The run of the study, whose trials have ended.
         baseline: That of the study.
         bench: Where to time them.
-        goes_on: Whether no stop was requested.
+        continues: Whether no stop was requested.
     """
 
     def alive() -> bool:
         run.renew()
         run.observer.beat()
-        return goes_on()
+        return continues()
 
     first: dict[str, Trial] = {}
     finished = run.ledger.settled(run.trials.values())
@@ -107,7 +108,7 @@ def time_study(run: StudyRun, baseline: Variant, bench: Bench, goes_on: Callable
         compared = trial.role in (TrialRole.COMPARISON, TrialRole.CONFIRMATION) and trial.variant.hash != baseline.hash
         if ended and compared and trial.variant.spec.training.steps:
             first.setdefault(trial.variant.hash, trial)
-    known = set() if bench.anew else run.ledger.timed(list(first.values()), baseline)
+    known = set() if bench.again else run.ledger.timed(list(first.values()), baseline)
     left = [trial for trial in first.values() if trial.key not in known]
     if left:
         seconds = 2 * bench.seconds * len(left)
@@ -116,7 +117,7 @@ def time_study(run: StudyRun, baseline: Variant, bench: Bench, goes_on: Callable
         )
     for trial in left:
         try:
-            timing = time_side_by_side(trial.variant, baseline, run.planner.prepare, bench, alive)
+            timing = time_side_by_side(trial.variant, baseline, run.planner.costs.prepare, bench, alive)
         except Exception as error:  # memory may be short beside the workers, and kinds of users may raise anything
             run.observer.say(f"{trial.variant.name} could not be timed: {type(error).__name__}: {error}")
             continue
@@ -137,47 +138,29 @@ class _Side:
         self._step = 0
         for _ in range(_WARM_UP_STEPS):
             self._next()
-        self._wait()
+        wait_for(self._pack.device)
         begin = time.perf_counter()
         self._next()
-        self._wait()
+        wait_for(self._pack.device)
         self._steps = max(1, math.ceil(_ROUND_SECONDS / (time.perf_counter() - begin)))
         self.tokens = self._steps * tokens_of_a_step
 
     @classmethod
     def opened(cls, stack: ExitStack, spec: VariantSpec, task: Task, device: torch.device) -> _Side:
         """A variant as one trial trains it, at its largest batch and context, from random weights."""
-        plain = {"steps": _STEPS, "init_from": None, "record_blocks": False, "batch_growth": None,
-                 "context_growth": None, "population": None}  # fmt: skip
-        timed = spec.model_copy(update={"training": spec.training.model_copy(update=plain)})
+        timed = timed_spec(spec, _STEPS, population=None)
         pack = stack.enter_context(Pack([Member(timed, 0)], task, device))
         return cls(pack, pack.totals.phases[-1].tokens)
 
     def run(self) -> float:
         """The seconds of one round."""
-        self._wait()
+        wait_for(self._pack.device)
         begin = time.perf_counter()
         for _ in range(self._steps):
             self._next()
-        self._wait()
+        wait_for(self._pack.device)
         return time.perf_counter() - begin
 
     def _next(self) -> None:
         self._step += 1
         self._pack.step(self._step)
-
-    def _wait(self) -> None:
-        if self._pack.device.type == "cuda":
-            torch.cuda.synchronize(self._pack.device)
-
-
-@contextmanager
-def _threads(number: int) -> Iterator[None]:
-    """Let torch use so many threads, and leave its random state as it was."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        with torch.random.fork_rng():
-            yield
-    finally:
-        torch.set_num_threads(before)

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 from ablate.command_line import hide_passwords
 from ablate.execution.attempt import curve_point
 from ablate.execution.observer import Observer
-from ablate.planning.planned import Trial
+from ablate.planning.plan import Trial
 from ablate.store import Store
-from ablate.store.records import CurvePoint, TrialOutcome, TrialState
+from ablate.store.records import ENDED, CurvePoint, TrialOutcome
 from ablate.trackers import RunWriter, TrackedRun, Tracker, TrackerSession
 from ablate.training.events import Measurement
 
@@ -31,7 +31,6 @@ _CLOSE_SECONDS = 120.0
 """The seconds that a tracker has, after the last trial, to take what waits for it."""
 _MOST_LOST = 3
 """The runs that a tracker may fail to take before it is left alone."""
-_ENDED = (TrialState.FINISHED, TrialState.DIVERGED, TrialState.PRUNED)
 
 
 class _Action(NamedTuple):
@@ -63,7 +62,7 @@ class TrackingObserver(Observer):
     Args:
         study: The name of the study.
         trackers: Where to copy.
-        say: Prints a remark; called from the thread of the driver only.
+        say: Prints a warning; called from the thread of the driver only.
     """
 
     def __init__(self, study: str, trackers: Sequence[Tracker], say: Callable[[str], None]) -> None:
@@ -105,8 +104,8 @@ class TrackingObserver(Observer):
     def beat(self) -> None:
         """Report trackers that have failed."""
         for thread in self._threads:
-            if remark := thread.new_remark():
-                self._say(remark)
+            if warning := thread.new_warning():
+                self._say(warning)
 
     def catch_up(self, store: Store) -> None:
         """Send from the store every trial of the study that has ended and that a tracker does not hold."""
@@ -114,7 +113,7 @@ class TrackingObserver(Observer):
         variants = {variant.name: variant for variant in (*study.variants, *study.scout_variants)}
         for planned in (*study.planned, *study.scout_trials, *study.confirm_trials):
             record = store.trials([planned.key]).get(planned.key)
-            if record is None or record.state not in _ENDED:
+            if record is None or record.state not in ENDED:
                 continue
             variant = variants[planned.variant]
             run = _trial_run(
@@ -202,7 +201,7 @@ class _TrackerThread:
             except queue.Full:
                 self._leave_alone(f"it took nothing for {_CLOSE_SECONDS:.0f} s")
 
-    def new_remark(self) -> str:
+    def new_warning(self) -> str:
         """Why the tracker failed, once; empty if it works or the failure was reported."""
         if not self._failure or self._reported:
             return ""
@@ -222,7 +221,7 @@ class _TrackerThread:
             self._failure = f"it was still busy {_CLOSE_SECONDS:.0f} s after the last trial"
 
     def _work(self) -> None:
-        """Never raises: whatever a tracker raises becomes a remark."""
+        """Never raises: whatever a tracker raises becomes a warning."""
         try:
             session = self._tracker.connect()
             self._send_all(session)

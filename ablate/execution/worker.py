@@ -9,17 +9,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Sequence
 from functools import partial
 from multiprocessing.connection import Connection
-from pathlib import Path
 
+from ablate.execution.options import WorkerSettings
 from ablate.execution.protocol import Began, Happened, Job, Ready, Stop
-from ablate.launching import adopt_modules
 from ablate.machine import pin
 from ablate.nn.kernels.processor import keep_freed_memory
-from ablate.spec.resources import CheckpointInterval
-from ablate.streams import keep_printing
+from ablate.processes import adopt_modules, keep_printing
 
 
 def worker_environment(threads: int) -> dict[str, str]:
@@ -31,38 +28,32 @@ def worker_environment(threads: int) -> dict[str, str]:
     }
 
 
-def work(
-    pipe: Connection,
-    cache: str,
-    device: str,
-    threads: int,
-    cores: Sequence[int],
-    checkpoints: tuple[str, CheckpointInterval],
-    plugins: tuple[str, ...],
-    *,
-    shard: bool,
-) -> None:
-    """The main function of a worker: run jobs until the pipe closes, on the given cores or on all if none are given."""
+def work(pipe: Connection) -> None:
+    """The main function of a worker: read its settings, then run jobs until the pipe closes."""
     adopt_modules()
-    pin(cores)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C
+    try:
+        settings: WorkerSettings = pipe.recv()
+    except (EOFError, ConnectionResetError):
+        os._exit(0)
+    pin(settings.cores)
     keep_freed_memory()
     import torch
 
-    from ablate.execution.carry import Carrier
     from ablate.execution.checkpoint import Checkpoints
     from ablate.execution.environment import this_worker
+    from ablate.execution.job_runner import JobRunner
     from ablate.execution.ranks import rank_group
     from ablate.plugins import load_plugin
     from ablate.training.events import Checkpoint, Remark
     from ablate.training.ranks import RankLostError
 
-    torch.set_num_threads(threads)
-    for plugin in plugins:
+    options, devices = settings.options, settings.devices
+    torch.set_num_threads(options.threads)
+    for plugin in options.plugins:
         load_plugin(plugin)
-    devices = device.split(",")  # the first is its own; the others are of further ranks
-    carrier = Carrier(Path(cache), torch.device(devices[0]))
-    saved = Checkpoints(Path(checkpoints[0]), checkpoints[1])
+    runner = JobRunner(options.folder, torch.device(devices[0]))
+    saved = Checkpoints(settings.checkpoints, options.checkpoint_interval)
     here = this_worker(devices[0], len(devices))
     pipe.send(Ready())
     try:
@@ -74,18 +65,15 @@ def work(
             kept = saved.of(job)
             start = kept.newest()
             stopped = partial(_stopped, pipe, job.number)
-            group = rank_group(
-                job, Path(cache), devices, threads, plugins, kept.newest_file, saved.interval, shard=shard
-            )
-            with group as ranks:
-                for message in carrier.carry_out(job, stopped, start, saved.interval, ranks):
+            with rank_group(job, settings, kept.newest_file) as ranks:
+                for message in runner.run_job(job, stopped, start, saved.interval, ranks):
                     match message:
                         case Happened(event=Checkpoint(step, state)):
                             kept.write(step, state)
                         case _:
                             pipe.send(message)
-                    for remark in kept.take_remarks():
-                        pipe.send(Happened(job.number, Remark(remark)))
+                    for warning in kept.take_warnings():
+                        pipe.send(Happened(job.number, Remark(warning)))
     except RankLostError as lost:
         sys.exit(f"another process of a trial on several devices was lost: {lost}")  # the job resumes in another worker
     except (EOFError, BrokenPipeError, ConnectionResetError):
@@ -104,18 +92,4 @@ def _stopped(pipe: Connection, number: int) -> list[int]:
 
 if __name__ == "__main__":
     keep_printing()
-    descriptor, cache_folder, device_name, thread_count, places, *more = sys.argv[1:]
-    folder, steps, seconds, sharded, *plugin_files = more
-    own_cores = [int(place) for place in places.split(",") if place]
-    end = Connection(int(descriptor))
-    written = folder, CheckpointInterval(int(steps), float(seconds))
-    work(
-        end,
-        cache_folder,
-        device_name,
-        int(thread_count),
-        own_cores,
-        written,
-        tuple(plugin_files),
-        shard=sharded == "shard",
-    )
+    work(Connection(int(sys.argv[1])))

@@ -1,17 +1,18 @@
-"""The budget of a study: the quantity in which each variant matches the baseline."""
+"""The budget of a study: the steps or the size at which each variant matches the baseline in a quantity."""
 
 from __future__ import annotations
 
 import functools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from pydantic import JsonValue, ValidationError
 
 from ablate.designs.base import BASELINE, Point
 from ablate.designs.wrappers import TIMING_STEPS, keeps_step_time, timing_point
-from ablate.planning.match import Step, UnmatchedError, equal_parameters, equal_steps
-from ablate.spec.cost import Cost
+from ablate.planning.costs import PointCosts
+from ablate.spec.fairness import MatchSpec
 from ablate.spec.paths import full_path, value_at
 from ablate.spec.space import SpaceSpec
 from ablate.spec.variant import VariantSpec
@@ -26,6 +27,13 @@ _REMARKS = {
         "that runs it; until then they are estimated from the arithmetic. Another machine gives other steps.",
     ),
 }
+_USUAL_RATIO = 4
+"""Hidden width of an MLP over the width of its model, where the search for one begins."""
+_NEAR = 0.005
+"""A size that is further off than this share of the target is compared with all sizes up to a quarter away: some kinds,
+such as Mamba-2 with its own head width, do not grow steadily."""
+_MOST_TIMES = 8
+"""How much larger than it was written a size may become."""
 
 
 class Budget:
@@ -33,21 +41,12 @@ class Budget:
 
     Args:
         space: Its `match` names the equal quantity.
-        spec_of: The variant of a point as the space writes it; None if it makes no model.
-        measure: The cost of a variant, with its trained parameters alone, and the tokens and arithmetic of one of its
-            steps, on average.
+        costs: Of its points.
     """
 
-    def __init__(
-        self,
-        space: SpaceSpec,
-        spec_of: Callable[[Point], VariantSpec | None],
-        measure: Callable[[VariantSpec, Point], tuple[Cost, float, float]],
-    ) -> None:
+    def __init__(self, space: SpaceSpec, costs: PointCosts) -> None:
         self._match = space.match
-        self._composer = space.composer
-        self._spec_of = spec_of
-        self._measure = measure
+        self._costs = costs
         self._solved: dict[str, VariantSpec] = {}
         self._timed: dict[str, dict[int, float]] = {}
         self._tuned_paths = (*(space.tune.grid if space.tune is not None else ()), *space.tuned)
@@ -86,7 +85,7 @@ class Budget:
         if digest in self._solved:
             return self._solved[digest]
         if self._match.equal == "parameters":
-            target = self._measure(self._baseline_spec, self.baseline)[0].parameters
+            target = self._costs.step_cost(self._baseline_spec, self.baseline)[0].parameters
             solved = equal_parameters(self._match, target, spec, functools.partial(self._parameters, point))
         else:
             # Estimated or measured: both sides alike.
@@ -101,28 +100,28 @@ class Budget:
 
     @functools.cached_property
     def _baseline_spec(self) -> VariantSpec:
-        spec = self._spec_of(self.baseline)
+        spec = self._costs.valid_spec(self.baseline)
         assert spec is not None, "a space whose baseline makes no model is refused"
         return spec
 
     def _with(self, point: Point, solved: Mapping[str, JsonValue]) -> VariantSpec:
-        return self._composer.compose(point.settings, {**point.values, **point.tuned, **solved})
+        return self._costs.space.composer.compose(point.settings, {**point.values, **point.tuned, **solved})
 
     def _parameters(self, point: Point, values: Mapping[str, JsonValue]) -> int | None:
         try:
-            return self._measure(self._with(point, values), point)[0].parameters
+            return self._costs.step_cost(self._with(point, values), point)[0].parameters
         except ValidationError:
             return None
 
     def _step(self, spec: VariantSpec, point: Point, seconds: float | None) -> Step:
-        _, tokens, flops = self._measure(spec, point)
+        _, tokens, flops = self._costs.step_cost(spec, point)
         return Step(tokens, flops, flops if seconds is None else seconds)
 
     def _seconds(self, point: Point) -> float | None:
         """Seconds of a step, the median over the timing trials; None before they have ended."""
         if self._match.equal != "seconds":
             return None
-        spec = self._spec_of(timing_point(point, self.written))
+        spec = self._costs.valid_spec(timing_point(point, self.written))
         if spec is None:
             raise UnmatchedError(
                 f"its steps cannot be timed: with `training.steps: {TIMING_STEPS}` its settings make no model; use "
@@ -130,3 +129,169 @@ class Budget:
             )
         timed = self._timed.get(spec.content_hash(), {})
         return statistics.median(timed.values()) if timed else None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one training step of a variant takes.
+
+    Attributes:
+        tokens: Seen by the model.
+        flops: Arithmetic: forward, backward and optimizer.
+        seconds: Measured, or estimated before anything is.
+    """
+
+    tokens: float
+    flops: float
+    seconds: float
+
+
+class UnmatchedError(Exception):
+    """No value of the adjusted path is within the tolerance; the message gives the nearest one."""
+
+
+def equal_steps(match: MatchSpec, baseline: Step, steps: int, variant: Step) -> int:
+    """The whole number of steps at which the budget of a variant is nearest to the baseline's.
+
+    Args:
+        match: What is equal: `tokens`, `flops` or `seconds`.
+        baseline: One step of the baseline.
+        steps: Of the baseline.
+        variant: One step of the variant.
+
+    Raises:
+        UnmatchedError: One step of the variant alone exceeds 1.5 times the budget, or the baseline takes no step.
+    """
+    each: float = getattr(variant, match.equal)
+    budget: float = getattr(baseline, match.equal) * steps
+    if steps == 0:
+        raise UnmatchedError(
+            f"the baseline takes no step, so there are no {match.equal} to match; set `training.steps`"
+        )
+    if each <= 0:
+        return steps
+    if budget / each < 2 / 3:
+        raise UnmatchedError(
+            f"one step alone is {each / budget:.3g} times the {match.equal} of the baseline's {steps} steps; "
+            "raise `training.steps`"
+        )
+    return max(1, round(budget / each))
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A whole number that was solved for, and the parameters that it gives."""
+
+    number: int
+    parameters: int
+
+    def off(self, target: int) -> float:
+        """How far from the target, as a share of it."""
+        return abs(self.parameters - target) / target
+
+
+def nearest_size(parameters: Callable[[int], int | None], target: int, start: int) -> Size | None:
+    """The size whose parameters are nearest to a target; parameters grow almost monotonically with the size.
+
+    Args:
+        parameters: Of a size; None where it makes no model, as when heads do not divide a width.
+        target: What is wanted.
+        start: Where to begin.
+
+    Returns:
+        The size; of two that are as near the smaller one. None if no size up to 8 times the start makes a model.
+    """
+    known: dict[int, int | None] = {}
+
+    def at(number: int) -> int | None:
+        if number not in known:
+            known[number] = parameters(number)
+        return known[number]
+
+    def first(numbers: range) -> Size | None:
+        return next((Size(number, count) for number in numbers if (count := at(number)) is not None), None)
+
+    # A bracket: below it too few parameters (or no size at all), above it enough.
+    low, high, most = 0, start, _MOST_TIMES * start
+    above = first(range(high, most + 1))
+    while above is not None and above.parameters < target:
+        low = above.number
+        above = first(range(max(low + 1, min(2 * low, most)), most + 1))
+    high = above.number if above is not None else most + 1
+    while high - low > 1:
+        # From the middle upwards, then downwards, to a size that makes a model; none between: the bracket is tight.
+        middle = (low + high) // 2
+        size = first(range(middle, high)) or first(range(middle - 1, low, -1))
+        if size is None:
+            break
+        low, high = (size.number, high) if size.parameters < target else (low, size.number)
+    ends = [Size(number, count) for number in (low, high) if 0 < number <= most and (count := at(number)) is not None]
+    nearest = min(ends, key=lambda size: abs(size.parameters - target), default=None)
+    if nearest is None or nearest.off(target) <= _NEAR:
+        return nearest
+    around = range(max(1, nearest.number * 3 // 4), min(most, nearest.number * 5 // 4) + 1)
+    sizes = [Size(number, count) for number in around if (count := at(number)) is not None]
+    return min(sizes, key=lambda size: abs(size.parameters - target))
+
+
+def equal_parameters(
+    match: MatchSpec,
+    target: int,
+    spec: VariantSpec,
+    parameters: Callable[[Mapping[str, JsonValue]], int | None],
+) -> dict[str, JsonValue]:
+    """The value of the solved path with which a variant has the parameters of the baseline.
+
+    Args:
+        match: What is adjusted, and the tolerance.
+        target: Parameters of the baseline.
+        spec: The variant as the space writes it.
+        parameters: Of the variant with these values besides; None if it makes no model with them.
+
+    Raises:
+        UnmatchedError: Nothing comes within the tolerance.
+    """
+    assert match.path is not None
+    width, path = spec.model.width, match.path
+    start = width if match.by == "width" else _USUAL_RATIO * width
+
+    def values(number: int) -> dict[str, JsonValue]:
+        # The hidden width of an MLP is written as a share of the model's; a whole number is solved for either way.
+        return {path: number if match.by == "width" else number / width}
+
+    size = nearest_size(lambda number: parameters(values(number)), target, start)
+    if size is None:
+        raise UnmatchedError(f"no `{path}` makes a model")
+    if size.off(target) > match.within:
+        (value,) = values(size.number).values()
+        raise UnmatchedError(
+            f"the nearest that can be is `{path}: {value:.6g}` with {size.parameters:,} parameters, "
+            f"{100 * size.off(target):.2g} % off {target:,}, and {100 * match.within:g} % is asked for; "
+            f"{_way_out(match, size, target, spec, parameters)}"
+        )
+    return values(size.number)
+
+
+def _way_out(
+    match: MatchSpec,
+    size: Size,
+    target: int,
+    spec: VariantSpec,
+    parameters: Callable[[Mapping[str, JsonValue]], int | None],
+) -> str:
+    raise_within = f"set `within: {_rounded_up(size.off(target)):g}`"
+    if match.by == "mlp":
+        return f"{raise_within}, or solve `by: width`"
+    ways = [raise_within]
+    width, ratio = spec.model.width, "model.block.mlp.ratio"
+    by_mlp = nearest_size(lambda number: parameters({ratio: number / width}), target, _USUAL_RATIO * width)
+    if by_mlp is not None and by_mlp.off(target) <= match.within:
+        ways.append("solve `by: mlp`")
+    if spec.model.heads > 1:
+        ways.append("take fewer heads, which must divide the width")
+    return ", or ".join(ways)
+
+
+def _rounded_up(share: float) -> float:
+    """To two digits, and never below the share."""
+    return next(value for value in (float(f"{share * (1 + k / 100):.2g}") for k in range(20)) if value >= share)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ablate.planning.planned import Trial
+from ablate.planning.plan import Trial
 from ablate.roles import TrialRole
 from ablate.spec.code import Code, CodeChange, code_changes
 from ablate.store import Store
@@ -84,24 +84,24 @@ class EarlierTrials:
                 before = self._code(found)
             if before is not None:
                 counts.update(
-                    (one, trial.accepted is not None) for one in code_changes(before.content, trial.code.content)
+                    (change, trial.accepted is not None) for change in code_changes(before.content, trial.code.content)
                 )
         return tuple(ChangedKind(change, trials, accepted) for (change, accepted), trials in counts.items())
 
     def _before(self, trial: Trial) -> SettledTrial | None:
         """The last trial that other code trained; None if there is none, or one of this code too."""
         same = self._of(trial)
-        if any(one.key == trial.key for one in same):
+        if any(before.key == trial.key for before in same):
             return None
-        return next((one for one in reversed(same) if one.code != trial.code.identity), None)
+        return next((before for before in reversed(same) if before.code != trial.code.identity), None)
 
     def _of(self, trial: Trial) -> Sequence[SettledTrial]:
         if self._store is None:
             return ()
         if self._settled is None:
             self._settled = defaultdict(list)
-            for one in self._store.settled_trials():
-                self._settled[one.variant_hash, one.seed].append(one)
+            for settled in self._store.settled_trials():
+                self._settled[settled.variant_hash, settled.seed].append(settled)
         return self._settled.get((trial.variant.hash, trial.seed), ())
 
     def _code(self, trial: SettledTrial) -> Code:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,15 +19,28 @@ from ablate.errors import NotFoundError
 from ablate.machine import available_cores
 from ablate.planning.memory import free_bytes
 from ablate.planning.packing import JobPlace, Packing
-from ablate.planning.plan import Plan
-from ablate.planning.planned import Trial
-from ablate.planning.speed import Speed, measure_product, measure_speed
+from ablate.planning.plan import Plan, Trial, Variant
 from ablate.spec.resources import ResourcesSpec
 from ablate.spec.variant import VariantSpec
 from ablate.store import open_store
 from ablate.store.records import SETTLED, TrialRecord
 from ablate.tasks.base import Task
-from ablate.training.members import pack_key
+from ablate.training.members import Member, pack_key
+from ablate.training.pack import Pack
+from ablate.training.program import EagerProgram
+
+_MATMUL_SIZE = 512
+"""The size of the square matrices of a matmul."""
+_MATMUL_SECONDS = 0.2
+_UTILISATION = 0.55
+"""The rate of a training step of a small model on one CPU thread, relative to a matmul."""
+_WARM_UP_STEPS = 2
+_STEPS = 20
+"""The most steps that are measured."""
+_SECONDS = 0.6
+"""No further step is measured after this time."""
+_LONGEST_STEP = 1.0
+"""Seconds of a step, as a matmul predicts it, above which none is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +122,11 @@ def forecast(
         store: Where trials may already be.
         workers: The number of trials at once; None: as many as the local engine runs.
         device: `cpu` or `cuda`, on which the engine trains.
-        tasks: Opens the task of a variant; None: steps are not run, and a matrix product is measured.
+        tasks: Opens the task of a variant; None: steps are not run, and a matmul is measured.
 
     Raises:
         EngineError: The machine has too few GPUs for a trial.
-        StoreError: There is something at `store`, and it is no store.
+        StoreError: There is something at `store`, and it is not a store.
     """
     resources = plan.space.resources
     workers = workers or usual_workers(resources, device)
@@ -126,7 +142,7 @@ def forecast(
     basis = f"{len(rates)} trials of this plan in the store"
     if not trials or (rates and not left):  # nothing is left to estimate
         return Forecast(done, statistics.median(rates) if rates else 1.0, basis, workers)
-    measured = _measured(left or trials, device, workers, tasks)
+    measured = _middle_speed(left or trials, device, workers, tasks)
     if rates:
         return Forecast(done, statistics.median(rates), basis, workers, measured.evaluation)
     ranks = max(1, int(resources.gpus or 1)) if device == "cuda" else 1
@@ -137,7 +153,7 @@ def settled_trials(plan: Plan, store: str) -> list[TrialRecord]:
     """The trials of a plan that need not be trained again, as the store holds them.
 
     Raises:
-        StoreError: There is something at `store`, and it is no store.
+        StoreError: There is something at `store`, and it is not a store.
     """
     try:
         with open_store(store, create=False) as opened:
@@ -160,12 +176,14 @@ def usual_workers(resources: ResourcesSpec, device: str) -> int:
     return devices_at_once(torch.cuda.device_count(), resources.gpus)
 
 
-def _measured(left: Sequence[Trial], device: str, workers: int, tasks: Callable[[VariantSpec], Task] | None) -> Speed:
+def _middle_speed(
+    left: Sequence[Trial], device: str, workers: int, tasks: Callable[[VariantSpec], Task] | None
+) -> Speed:
     """The speed of the trial whose arithmetic is in the middle of those left, in a pack as the engine would make."""
     ordered = sorted(left, key=lambda trial: trial.variant.flops)
     variant = ordered[len(ordered) // 2].variant
     if tasks is None:
-        return measure_product(device)
+        return measure_matmul(device)
     key = pack_key(variant.spec, variant.fingerprint)
     place = JobPlace(device, free_bytes(device) / (workers if device == "cpu" else 1))
     most = Packing(device=device).size(variant, place)
@@ -175,3 +193,126 @@ def _measured(left: Sequence[Trial], device: str, workers: int, tasks: Callable[
     together = max(1, min(most, math.ceil(alike / workers)))
     others = min(workers, math.ceil(len(left) / together)) - 1
     return measure_speed(variant, tasks(variant.spec), device, together, others)
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """What was measured.
+
+    Attributes:
+        rate: The arithmetic of training a second of one worker.
+        evaluation: The seconds of an evaluation of one trial, over the arithmetic of one forward pass of its model; 0
+            if none was measured.
+        source: A description of what was measured.
+    """
+
+    rate: float
+    evaluation: float
+    source: str
+
+
+def measure_speed(variant: Variant, task: Task, device: str, together: int, others: int) -> Speed:
+    """The speed of a worker on this machine.
+
+    Steps of a model of whose size a step would take long are not run; then a matmul is measured.
+
+    Args:
+        variant: The trial to measure.
+        task: Its opened task.
+        device: `cpu` or `cuda`.
+        together: The trials that one pack of the engine holds.
+        others: The further workers that are busy at the same time: threads of a CPU that multiply matrices.
+    """
+    where = torch.device(device)
+    with torch_threads(1), _busy(others if device == "cpu" else 0):
+        by_matmul = measure_matmul(device)
+        usual = by_matmul.rate
+        training = variant.spec.training
+        if training.steps == 0 or variant.flops / training.steps * together / usual > _LONGEST_STEP:
+            return by_matmul
+        steps = max(training.steps, _WARM_UP_STEPS + _STEPS + 1)  # so that none of those measured is the last
+        spec = timed_spec(variant.spec, steps, compile="none")
+        members = [Member(spec, seed) for seed in range(together)]
+        with Pack(members, task, where, lambda compute, _: EagerProgram(compute)) as pack:
+            for step in range(1, _WARM_UP_STEPS + 1):
+                pack.step(step)
+            wait_for(where)
+            measured, begin = 0, time.perf_counter()
+            while measured < _STEPS and (measured == 0 or time.perf_counter() - begin < _SECONDS):
+                measured += 1
+                pack.step(_WARM_UP_STEPS + measured)
+            wait_for(where)
+            seconds = (time.perf_counter() - begin) / measured / together
+            begin = time.perf_counter()
+            pack.point()
+            evaluation = (time.perf_counter() - begin) / together
+            flops = pack.totals.phases[-1].flops
+    source = f"{measured} steps and an evaluation of {variant.name} on this machine"
+    return Speed(flops / seconds, evaluation / max(variant.cost.flops, 1.0), source)
+
+
+def measure_matmul(device: str) -> Speed:
+    """The usual share of the speed of a square matmul, on one thread or on a GPU."""
+    with torch_threads(1):
+        return Speed(_UTILISATION * _matmul_rate(torch.device(device)), 0.0, "a matmul measured on this machine")
+
+
+def _matmul_rate(device: torch.device) -> float:
+    a = torch.randn(_MATMUL_SIZE, _MATMUL_SIZE, device=device)
+    a @ a
+    wait_for(device)
+    matmuls, begin = 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - begin) < _MATMUL_SECONDS:
+        a @ a
+        wait_for(device)
+        matmuls += 1
+    return 2.0 * _MATMUL_SIZE**3 * matmuls / elapsed
+
+
+def wait_for(device: torch.device) -> None:
+    """Wait until a GPU has done what it was given; a CPU has."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+@contextmanager
+def torch_threads(number: int) -> Iterator[None]:
+    """Let torch use so many threads, and leave its random state as it was."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def timed_spec(spec: VariantSpec, steps: int, **changes: object) -> VariantSpec:
+    """A variant for timing: from random weights, at its largest batch and context, for so many steps."""
+    plain = {"init_from": None, "record_blocks": False, "batch_growth": None, "context_growth": None}
+    training = spec.training.model_copy(update={"steps": steps, **plain, **changes})
+    return spec.model_copy(update={"training": training})
+
+
+@contextmanager
+def _busy(count: int) -> Iterator[None]:
+    """Keep further cores busy while it lasts: cores share caches, memory, and often their arithmetic units."""
+    ended = threading.Event()
+    threads = [threading.Thread(target=_multiply, args=(ended.is_set,), daemon=True) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+
+
+def _multiply(ended: Callable[[], bool]) -> None:
+    torch.set_num_threads(1)
+    a = torch.randn(_MATMUL_SIZE, _MATMUL_SIZE)
+    out = torch.empty_like(a)
+    with torch.inference_mode():
+        while not ended():
+            torch.mm(a, a, out=out)

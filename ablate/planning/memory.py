@@ -11,9 +11,9 @@ from typing import Literal
 from ablate.errors import EngineError
 from ablate.machine import available_memory
 from ablate.nn.model.pricing import logit_activations, price, recomputed_activations
-from ablate.planning.plan import Plan
-from ablate.planning.planned import Variant
-from ablate.planning.planner import Planner, cost_of_a_plugin
+from ablate.planning.costs import cost_of_a_plugin
+from ablate.planning.plan import Plan, Variant
+from ablate.planning.planner import Planner
 from ablate.spec.base import largest_divisor
 from ablate.spec.cost import BYTES, Cost
 from ablate.spec.training import TrainingSpec
@@ -142,7 +142,7 @@ def check_memory(plan: Plan, workers: int, device: str, ranks: int = 1, *, shard
     if plan.trials:
         parts, processes = ranks if shard else 1, workers * ranks
         variants = {trial.variant.hash: trial.variant for trial in plan.trials}.values()
-        needed = [(trial_bytes(part, parts), part) for part in (part_of_rank(each, ranks) for each in variants)]
+        needed = [(trial_bytes(part, parts), part) for part in (part_of_rank(variant, ranks) for variant in variants)]
         most, largest = max(needed, key=itemgetter(0))
         here = free_bytes(device) / (1 if device == "cuda" else processes)
         check_fits(largest.name, most, processes, device, _remedy(largest, here, parts))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ablate.planning.memory import free_bytes, trial_bytes
-from ablate.planning.planned import Trial, Variant
+from ablate.planning.plan import Trial, Variant
 from ablate.roles import TrialRole
 from ablate.training.members import pack_key
 
@@ -161,7 +161,7 @@ class Queue:
         """
         first = self._waiting.popleft()
         key = self._key(first.trial)
-        if earlier := next((each for each in self._left if first.trial.key in each[0].alive), None):
+        if earlier := next((left for left in self._left if first.trial.key in left[0].alive), None):
             self._left.remove(earlier)
             left, whole = earlier
             return NextPack([first, *self._pick(lambda waiting: waiting.trial.key in left.alive)], whole)

@@ -1,17 +1,88 @@
-"""`Plan`: every variant and trial that the design of a study asks for, and the points that make no model."""
+"""What a study would train: variants, trials, points that make no model, and the `Plan` that holds them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ablate.collector import paused_collector
-from ablate.designs.base import BASELINE
-from ablate.errors import SpaceError
-from ablate.planning.planned import InvalidPoint, Trial, Variant, stages_of
-from ablate.planning.planner import Planner
+from ablate.designs.base import Point
 from ablate.roles import TrialRole
+from ablate.spec.code import Code
+from ablate.spec.cost import Cost
 from ablate.spec.space import SpaceSpec
+from ablate.spec.variant import VariantSpec
+from ablate.trained.transfer import Transfer
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A variant of the plan.
+
+    Attributes:
+        name: The name of the first point that gave it.
+        settings: The settings of that point.
+        spec: The full spec.
+        hash: Its content hash.
+        cost: Forward pass over one sequence of the longest, and the trainable parameters.
+        flops: Arithmetic of one whole trial.
+        fingerprint: Content hash of its prepared data.
+        frozen: Parameters that are not trained.
+        transfer: What it takes from its source; None if it starts from random weights.
+        stage: The variant that is trained before it and whose weights it starts from; None if there is none.
+        vocabulary: Number of token ids of its data.
+        context: Number of tokens in one input.
+        code: The code of its kinds, without that of its stage.
+    """
+
+    name: str
+    settings: Mapping[str, str]
+    spec: VariantSpec
+    hash: str
+    cost: Cost
+    flops: float
+    fingerprint: str
+    frozen: int = 0
+    transfer: Transfer | None = None
+    stage: Variant | None = None
+    vocabulary: int = 0
+    context: int = 0
+    code: Code = Code.unknown
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidPoint:
+    """A point that makes no model, and why."""
+
+    point: Point
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A trial of the plan.
+
+    Attributes:
+        key: Identifies it in the store.
+        variant: What is trained.
+        seed: Of its initial values and batches.
+        role: What it is for.
+        stage: The trial of the same seed whose weights it starts from; None if there is none.
+        code: The code that would train it now, with that of its stage.
+        accepted: The other code that trained it, if the store holds it and the user accepts that; None if not.
+    """
+
+    key: str
+    variant: Variant
+    seed: int
+    role: TrialRole = TrialRole.COMPARISON
+    stage: Trial | None = None
+    code: Code = Code.unknown
+    accepted: Code | None = None
+
+    @property
+    def trained_by(self) -> Code:
+        """The code that trained it, or will."""
+        return self.code if self.accepted is None else self.accepted
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,89 +111,9 @@ class Plan:
         return sum(trial.variant.flops for trial in (*self.trials, *self.later))
 
 
-@paused_collector()
-def make_plan(planner: Planner) -> Plan:
-    """Ask a fresh design of the planner's space for its trials, without training any.
-
-    Raises:
-        AblateError: The baseline makes no model, or a variant's data or cost is not available.
-    """
-    design = planner.design()
-    points = design.points()
-    planner.resolve_specs(points)
-    declared = frozenset(variant.name for point in points if (variant := planner.resolve(point)) is not None)
-    _refuse_unmatched(planner)
-    if BASELINE in planner.invalid:
-        raise SpaceError(
-            f"the baseline makes no model: {planner.invalid[BASELINE].reason}",
-            where=f"space {planner.space.name}",
-            remedy="The first setting of each switch is the baseline's; choose first settings that fit together.",
-        )
-    trials: dict[str, Trial] = {}
-    for proposal in design.ask():
-        trial = planner.trial(proposal)
-        if trial is not None:
-            trials.setdefault(trial.key, trial)
-    for trial in [*trials.values()]:
-        for before in stages_of(trial):
-            trials.setdefault(before.key, before)
-    trained = {trial.variant.hash for trial in trials.values()}
-    later = [planner.trial(proposal) for proposal in design.waiting()]
-    aliases = {
-        name: planner.variants[digest].name
-        for name, digest in planner.names.items()
-        if planner.variants[digest].name != name
-    }
-    return Plan(
-        space=planner.space,
-        variants=tuple(planner.variants.values()),
-        trials=tuple(trials.values()),
-        invalid=tuple(planner.invalid.values()),
-        aliases=aliases,
-        remarks=(*design.remarks(), *planner.budget.remarks(), *_too_few_tokens(planner)),
-        scouts=(
-            *(variant for digest, variant in planner.scouts.items() if digest in trained),
-            *_variants_of(trial for trial in trials.values() if trial.role is TrialRole.STAGE),
-        ),
-        declared=declared,
-        later=tuple({trial.key: trial for trial in later if trial is not None}.values()),
-    )
-
-
-def _too_few_tokens(planner: Planner) -> Iterator[str]:
-    """A remark if no trial sees enough of its data to beat a trivial baseline: then the study has no answer."""
-    rules: dict[str, tuple[int, str]] = {}
-    most: dict[str, int] = {}
-    for variant in planner.variants.values():
-        task, training = planner.prepare(variant.spec), variant.spec.training
-        if training.init_from is not None or not training.steps:
-            return  # a trained model knows more than this data has taught it
-        if task.fingerprint not in rules:
-            if (rule := task.least_tokens()) is None:
-                return
-            rules[task.fingerprint] = rule
-        seen = training.steps * task.tokens_per_batch(training.batch_size)
-        if seen >= rules[task.fingerprint][0]:
-            return
-        most[task.fingerprint] = max(seen, most.get(task.fingerprint, 0))
-    for fingerprint, seen in most.items():
-        least, why = rules[fingerprint]
-        yield (
-            f"A trial sees at most {seen:,} tokens. No model is likely to beat a trivial baseline with fewer than "
-            f"{least:,} ({why}), and if none does, the study has no answer. Raise `training.steps`."
-        )
-
-
-def _variants_of(trials: Iterable[Trial]) -> list[Variant]:
-    return list({trial.variant.hash: trial.variant for trial in trials}.values())
-
-
-def _refuse_unmatched(planner: Planner) -> None:
-    """Refuse a space with a variant that cannot match the baseline's budget."""
-    for name, reason in planner.unmatched.items():
-        others = f" (and {len(planner.unmatched) - 1} more)" if len(planner.unmatched) > 1 else ""
-        raise SpaceError(
-            f"it cannot match the {planner.space.match.equal} of the baseline{others}: {reason}",
-            where=f"variant {name}, `match`",
-            remedy="Or match another quantity: steps, tokens, seconds, flops or parameters.",
-        )
+def stages_of(trial: Trial) -> Iterator[Trial]:
+    """The trials that come before one, the last of them first."""
+    before = trial.stage
+    while before is not None:
+        yield before
+        before = before.stage

@@ -1,33 +1,31 @@
-"""`Planner`: turns the points of a design into variants and trials with their cost, and prepares their data."""
+"""`Planner` turns the points of a design into variants and trials with their cost; `make_plan` asks for all of them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from ablate.collector import paused_collector
 from ablate.designs.base import BASELINE, Design, Point, PointCost, Proposal
 from ablate.designs.wrappers import BudgetedDesign, TimedDesign, TunedDesign
 from ablate.errors import PluginError, SpaceError
-from ablate.nn.model.build import model_cost
-from ablate.planning.budget import Budget
+from ablate.locations import DEFAULT_STORE
+from ablate.planning.budget import Budget, UnmatchedError
+from ablate.planning.costs import PointCosts
 from ablate.planning.earlier import EarlierTrials
-from ablate.planning.match import UnmatchedError
-from ablate.planning.planned import InvalidPoint, Trial, Variant
+from ablate.planning.plan import InvalidPoint, Plan, Trial, Variant, stages_of
 from ablate.planning.starting import Starting
 from ablate.roles import TrialRole
 from ablate.spec.code import CodeReader
-from ablate.spec.cost import Cost
 from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec
 from ablate.spec.variant import VariantSpec, trial_key
-from ablate.tasks.base import Task
-from ablate.trained.weights import DEFAULT_STORE, weights_folder
-from ablate.training.totals import Totals, totals
+from ablate.trained.weights import weights_folder
 
 
 @dataclass(slots=True)
@@ -47,16 +45,10 @@ class Planner:
     """By content hash: variants that are trained to tune or time others."""
     unmatched: dict[str, str] = field(default_factory=dict)
     """Points that cannot match the budget of the baseline, by name, with the reason."""
-    tasks: dict[str, Task] = field(default_factory=dict)
-    """By canonical JSON of the task."""
-    specs: dict[tuple[str, str], VariantSpec | InvalidPoint] = field(default_factory=dict)
-    """By name of the point (and its tuned values): every resolved point, planned or not."""
     stages: dict[str, Variant] = field(default_factory=dict)
     """The variant that is trained before another one, by the content hash of that one's spec without matching."""
-    costs: dict[tuple[str, str, int], tuple[Cost, float]] = field(default_factory=dict)
-    """By canonical JSON of the model and of the task: of the longest input, and the arithmetic of a usual one."""
-    starting: Starting = field(init=False)
-    """Where variants start from trained weights."""
+    costs: PointCosts = field(init=False)
+    """Specs, data and costs of points."""
     weights: Path | None = None
     """Folder of the weights of the store's trials; unless set, that of the default store."""
     seeds_before: Sequence[int | Mapping[str, int]] = ()
@@ -69,8 +61,9 @@ class Planner:
     """The quantity that every variant matches with the baseline."""
 
     def __post_init__(self) -> None:
-        self.starting = Starting(self.weights or weights_folder(DEFAULT_STORE))
-        self.budget = Budget(self.space, self._spec_of, self._measured)
+        starting = Starting(self.weights or weights_folder(DEFAULT_STORE))
+        self.costs = PointCosts(self.space, self.cache, self.say, starting)
+        self.budget = Budget(self.space, self.costs)
 
     def design(self) -> Design:
         """A new design of the space.
@@ -88,16 +81,6 @@ class Planner:
             design = BudgetedDesign(design, self.space.budgets, self.space.training.steps)
         return design
 
-    def resolve_specs(self, points: Iterable[Point]) -> None:
-        """Resolve and serialise the specs of many points, which `resolve` would do one by one.
-
-        One kind of work at a time takes a quarter less: its code stays in the processor's caches.
-        """
-        specs = [self._spec_of(point) for point in points]
-        for spec in specs:
-            if spec is not None:
-                spec.canonical_json()
-
     def resolve(self, point: Point) -> Variant | None:
         """The variant of a point; None, and a line in `invalid`, if its settings make no model.
 
@@ -105,7 +88,7 @@ class Planner:
             DataError: The data of its task cannot be prepared.
             PluginError: Its mixer does not know its own cost.
         """
-        spec = self._spec(point)
+        spec = self.costs.spec(point)
         if isinstance(spec, VariantSpec):
             try:
                 spec = self.budget.matched(point, spec)
@@ -116,7 +99,7 @@ class Planner:
             self.invalid[point.name] = spec
             return None
         stage = self._stage(point, spec)
-        spec = self.starting.identified(spec, _identity(stage))
+        spec = self.costs.starting.identified(spec, _identity(stage))
         digest = spec.content_hash()
         if not point.role.scouts:
             self.names[point.name] = digest
@@ -140,7 +123,7 @@ class Planner:
                 return None
             named = replace(point, name=f"stage of {point.name}")
             earlier = self._stage(named, before)
-            before = self.starting.identified(before, _identity(earlier))
+            before = self.costs.starting.identified(before, _identity(earlier))
             digest = before.content_hash()
             self.stages[key] = self.variants.get(digest) or self._variant(named, before, digest, earlier)
         return self.stages[key]
@@ -148,59 +131,13 @@ class Planner:
     def specs_before_data(self) -> Iterator[tuple[str, VariantSpec]]:
         """Name and spec of each point that its design begins with, as far as the data and `match` cannot change it."""
         for point in self.design().points():
-            spec = self._spec_of(point)
+            spec = self.costs.valid_spec(point)
             if spec is not None and (point.name == BASELINE or self.space.match.equal != "parameters"):
                 yield point.name, spec
 
-    def _spec(self, point: Point) -> VariantSpec | InvalidPoint:
-        key = point.name, repr(point.tuned) if point.tuned else ""
-        if key not in self.specs:
-            try:
-                self.specs[key] = self.space.composer.compose(point.settings, {**point.values, **point.tuned})
-            except ValidationError as error:
-                self.specs[key] = InvalidPoint(point, self.space.composer.reason(point.settings, error))
-        return self.specs[key]
-
-    def _spec_of(self, point: Point) -> VariantSpec | None:
-        spec = self._spec(point)
-        return spec if isinstance(spec, VariantSpec) else None
-
-    def _priced(self, spec: VariantSpec, point: Point, length: int = 0) -> tuple[Cost, float]:
-        """The cost of a variant, and the arithmetic of a forward pass: the mean, or that of inputs of this length."""
-        task = self.prepare(spec)
-        read = spec.model.canonical_json(), spec.task.canonical_json(), length
-        if read not in self.costs:
-            self.costs[read] = _cost(spec, task, point, (length,) if length else task.input_lengths())
-        return self.costs[read]
-
-    def _totals(self, spec: VariantSpec, point: Point, task: Task, trainable: int, undone: float) -> Totals:
-        """Tokens and arithmetic of a trial; `undone` is the arithmetic of frozen gradients for a token."""
-        context, lengths = task.shape.context, task.input_lengths()
-
-        def forward(length: int) -> float:
-            return self._priced(spec, point, 0 if length == context else length)[1]
-
-        def frozen(length: int) -> float:
-            return undone * (sum(lengths) / len(lengths) if length == context else length)
-
-        return totals(spec, task, trainable, forward, frozen)
-
-    def _trained(self, spec: VariantSpec, point: Point) -> tuple[Cost, int, tuple[float, float]]:
-        """The cost with trained parameters, how many are frozen, and tokens and arithmetic of a trial."""
-        cost, _ = self._priced(spec, point)
-        task = self.prepare(spec)
-        frozen, undone = self.starting.frozen(spec, task)
-        cost = replace(cost, parameters=cost.parameters - frozen)
-        return cost, frozen, self._totals(spec, point, task, cost.parameters, undone).whole
-
-    def _measured(self, spec: VariantSpec, point: Point) -> tuple[Cost, float, float]:
-        """The cost of a variant, and the tokens and arithmetic of one of its steps, on average if its batches grow."""
-        cost, _, (tokens, flops) = self._trained(spec, point)
-        return cost, tokens / max(1, spec.training.steps), flops / max(1, spec.training.steps)
-
     def _variant(self, point: Point, spec: VariantSpec, digest: str, stage: Variant | None = None) -> Variant:
-        cost, frozen, (_, flops) = self._trained(spec, point)
-        task = self.prepare(spec)
+        cost, frozen, (_, flops) = self.costs.trial_cost(spec, point)
+        task = self.costs.prepare(spec)
         return Variant(
             name=point.name,
             settings={**point.settings, **{path: str(value) for path, value in point.values.items()}},
@@ -210,7 +147,9 @@ class Planner:
             flops=flops,
             fingerprint=task.fingerprint,
             frozen=frozen,
-            start=self.starting.transfer(spec, task, None if stage is None else (stage.spec, self.prepare(stage.spec))),
+            transfer=self.costs.starting.transfer(
+                spec, task, None if stage is None else (stage.spec, self.costs.prepare(stage.spec))
+            ),
             stage=stage,
             vocabulary=task.shape.vocabulary,
             context=task.shape.context,
@@ -218,11 +157,11 @@ class Planner:
         )
 
     def _refusal(self, point: Point) -> str | None:
-        spec = self._spec(point)
+        spec = self.costs.spec(point)
         return spec.reason if isinstance(spec, InvalidPoint) else None
 
     def _cost(self, point: Point) -> PointCost:
-        spec = self._spec(point)
+        spec = self.costs.spec(point)
         assert isinstance(spec, VariantSpec), f"{point.name} makes no model"
         with suppress(UnmatchedError):  # it is not trained; its cost is that of its spec
             spec = self.budget.matched(point, spec)
@@ -231,7 +170,7 @@ class Planner:
         variant = self.variants.get(digest)
         if variant is None:
             stage = self._stage(point, spec)
-            variant = self._variant(point, self.starting.identified(spec, _identity(stage)), digest, stage)
+            variant = self._variant(point, self.costs.starting.identified(spec, _identity(stage)), digest, stage)
         return PointCost(variant.cost.parameters, variant.flops)
 
     def trial(self, proposal: Proposal) -> Trial | None:
@@ -249,17 +188,6 @@ class Planner:
         key = trial_key(variant.hash, variant.fingerprint, seed, code)
         return self.earlier.accepted(Trial(key, variant, seed, role, stage, code))
 
-    def prepare(self, spec: VariantSpec) -> Task:
-        """The task of a variant, its data made ready.
-
-        Raises:
-            DataError: Its data cannot be prepared.
-        """
-        key = spec.task.canonical_json()
-        if key not in self.tasks:
-            self.tasks[key] = spec.task.open(self.cache, spec.task.prepare(self.cache, self.say))
-        return self.tasks[key]
-
     def trivial(self, variant: Variant) -> dict[str, dict[str, float]]:
         """The metrics of trivial baselines on a variant's data, by name, without numbers that are not finite.
 
@@ -267,7 +195,7 @@ class Planner:
             DataError: Its data cannot be prepared.
             PluginError: Its task cannot say.
         """
-        task = self.prepare(variant.spec)
+        task = self.costs.prepare(variant.spec)
         try:
             baselines = task.baselines()
         except Exception as error:  # a user's task may raise anything
@@ -282,29 +210,91 @@ class Planner:
         }
 
 
-def _cost(spec: VariantSpec, task: Task, point: Point, lengths: tuple[int, ...]) -> tuple[Cost, float]:
-    """The cost of a whole input, and the mean arithmetic of the forward pass over inputs of these lengths."""
-    shape = {"vocabulary": task.shape.vocabulary, "context": task.shape.context, "classes": task.shape.classes}
-    with cost_of_a_plugin(point.name):
-        costs = {at: model_cost(spec.model, **shape, length=at) for at in {task.shape.context, *lengths}}
-        return costs[task.shape.context], sum(costs[at].flops for at in lengths) / len(lengths)
-
-
-@contextmanager
-def cost_of_a_plugin(variant: str) -> Iterator[None]:
-    """Convert an exception in the `cost` of a user's mixer to an error that names the variant.
+@paused_collector()
+def make_plan(planner: Planner) -> Plan:
+    """Ask a fresh design of the planner's space for its trials, without training any.
 
     Raises:
-        PluginError: It raised.
+        AblateError: The baseline makes no model, or a variant's data or cost is not available.
     """
-    try:
-        yield
-    except Exception as error:
-        raise PluginError(
-            f"working out its cost raised {type(error).__name__}: {error}",
-            where=f"variant {variant}",
-            remedy="If the mixer is your own, correct its `cost`; `--debug` shows where it was raised.",
-        ) from error
+    design = planner.design()
+    points = design.points()
+    declared = frozenset(variant.name for point in points if (variant := planner.resolve(point)) is not None)
+    _refuse_unmatched(planner)
+    if BASELINE in planner.invalid:
+        raise SpaceError(
+            f"the baseline is not a valid model: {planner.invalid[BASELINE].reason}",
+            where=f"space {planner.space.name}",
+            remedy="The first setting of each switch is the baseline's; choose first settings that fit together.",
+        )
+    trials: dict[str, Trial] = {}
+    for proposal in design.ask():
+        trial = planner.trial(proposal)
+        if trial is not None:
+            trials.setdefault(trial.key, trial)
+    for trial in [*trials.values()]:
+        for before in stages_of(trial):
+            trials.setdefault(before.key, before)
+    trained = {trial.variant.hash for trial in trials.values()}
+    later = [planner.trial(proposal) for proposal in design.waiting()]
+    aliases = {
+        name: planner.variants[digest].name
+        for name, digest in planner.names.items()
+        if planner.variants[digest].name != name
+    }
+    return Plan(
+        space=planner.space,
+        variants=tuple(planner.variants.values()),
+        trials=tuple(trials.values()),
+        invalid=tuple(planner.invalid.values()),
+        aliases=aliases,
+        remarks=(*design.remarks(), *planner.budget.remarks(), *_too_few_tokens(planner)),
+        scouts=(
+            *(variant for digest, variant in planner.scouts.items() if digest in trained),
+            *_variants_of(trial for trial in trials.values() if trial.role is TrialRole.STAGE),
+        ),
+        declared=declared,
+        later=tuple({trial.key: trial for trial in later if trial is not None}.values()),
+    )
+
+
+def _too_few_tokens(planner: Planner) -> Iterator[str]:
+    """A remark if no trial sees enough of its data to beat a trivial baseline: then the study has no answer."""
+    rules: dict[str, tuple[int, str]] = {}
+    most: dict[str, int] = {}
+    for variant in planner.variants.values():
+        task, training = planner.costs.prepare(variant.spec), variant.spec.training
+        if training.init_from is not None or not training.steps:
+            return  # a trained model knows more than this data has taught it
+        if task.fingerprint not in rules:
+            if (rule := task.least_tokens()) is None:
+                return
+            rules[task.fingerprint] = rule
+        seen = training.steps * task.tokens_per_batch(training.batch_size)
+        if seen >= rules[task.fingerprint][0]:
+            return
+        most[task.fingerprint] = max(seen, most.get(task.fingerprint, 0))
+    for fingerprint, seen in most.items():
+        least, why = rules[fingerprint]
+        yield (
+            f"A trial sees at most {seen:,} tokens. No model is likely to beat a trivial baseline with fewer than "
+            f"{least:,} ({why}), and if none does, the study has no answer. Raise `training.steps`."
+        )
+
+
+def _variants_of(trials: Iterable[Trial]) -> list[Variant]:
+    return list({trial.variant.hash: trial.variant for trial in trials}.values())
+
+
+def _refuse_unmatched(planner: Planner) -> None:
+    """Refuse a space with a variant that cannot match the baseline's budget."""
+    for name, reason in planner.unmatched.items():
+        others = f" (and {len(planner.unmatched) - 1} more)" if len(planner.unmatched) > 1 else ""
+        raise SpaceError(
+            f"it cannot match the {planner.space.match.equal} of the baseline{others}: {reason}",
+            where=f"variant {name}, `match`",
+            remedy="Or match another quantity: steps, tokens, seconds, flops or parameters.",
+        )
 
 
 def _identity(stage: Variant | None) -> tuple[str, str] | None:

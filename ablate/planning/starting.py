@@ -54,7 +54,7 @@ class Starting:
                     where=f"training.init_from, {start.source or 'stage'}",
                     expected=f"the identity {identity[:12]}",
                     got=identity_now[:12],
-                    remedy="Bring back the weights, or leave `identity` out.",
+                    remedy="Restore the weights, or leave `identity` out.",
                 )
             known = start.model_copy(update={"source": where, "identity": identity_now})
             training = spec.training.model_copy(update={"init_from": known})
@@ -82,7 +82,7 @@ class Starting:
         refuse_untrained(spec, made)
         return made
 
-    def foreseen(self, spec: VariantSpec) -> Transfer | None:
+    def transfer_without_data(self, spec: VariantSpec) -> Transfer | None:
         """The weights that a variant takes from its source, as far as known without the data; None without a source.
 
         The vocabulary is taken to be that of the source. Of a stage nothing can be said.

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ablate.late import late
+from ablate.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from scipy.special import nctdtr, ndtr, ndtri, stdtr, stdtrit
 
 __all__ = ["nctdtr", "ndtr", "ndtri", "stdtr", "stdtrit"]
 
-__getattr__, __dir__ = late(__name__, dict.fromkeys(__all__, "scipy.special"))
+__getattr__, __dir__ = lazy_names(__name__, dict.fromkeys(__all__, "scipy.special"))

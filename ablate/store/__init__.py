@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ablate.late import late
+from ablate.lazy_imports import lazy_names
 from ablate.store.records import (
     CurvePoint,
     Environment,
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 # Imported on first use: what only names records needs no SQLAlchemy.
-__getattr__, __dir__ = late(
+__getattr__, __dir__ = lazy_names(
     __name__,
     {"Lease": "ablate.store.leases", "Store": "ablate.store.store", "open_store": "ablate.store.store"},
 )

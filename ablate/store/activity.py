@@ -9,12 +9,11 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, case, func, select
 
 from ablate.store.leases import abandoned, clock
-from ablate.store.records import TrialState, WorkerRecord
+from ablate.store.records import ENDED, TrialState, WorkerRecord
 from ablate.store.tables import curves, leases, studies, study_trials, trials, variants
 
 WINDOW = timedelta(minutes=10)
 """Time window in which throughput is measured."""
-_SETTLED = (TrialState.FINISHED, TrialState.DIVERGED, TrialState.PRUNED)
 
 
 _MOST_FAILURES = 5
@@ -121,11 +120,11 @@ def activity(connection: Connection) -> Activity:
 
 def _driver(connection: Connection, lease: Row[Any], at: datetime) -> DriverRecord:
     begin = max(lease.acquired_at, at - WINDOW)
-    ended = study_trials.c.state.in_(_SETTLED) & (trials.c.finished_at >= begin)
+    ended = study_trials.c.state.in_(ENDED) & (trials.c.finished_at >= begin)
     counts = connection.execute(
         select(
             func.count().label("planned"),
-            _count(study_trials.c.state.in_(_SETTLED)).label("settled"),
+            _count(study_trials.c.state.in_(ENDED)).label("settled"),
             _count(study_trials.c.state == TrialState.FAILED).label("failed"),
             _count(study_trials.c.state == TrialState.RUNNING).label("running"),
             func.coalesce(func.sum(trials.c.attempts - 1), 0).label("retries"),

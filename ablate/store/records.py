@@ -30,6 +30,8 @@ class TrialState(StrEnum):
 
 SETTLED = (TrialState.FINISHED, TrialState.DIVERGED)
 """The states in which a trial is not trained again."""
+ENDED = (*SETTLED, TrialState.PRUNED)
+"""The states of trials that have ended as planned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,8 +261,8 @@ class Recording:
             paths with which it was trained up to this step. For a trial that starts from trained weights also
             `transfer`: `source` and the names of tensors that are `copied`, `new` and `unused`; and, at its end,
             `windows`: each validation metric of each window by itself. For a trial with compiled blocks also
-    `compilation`: its `seconds`, which are no training. At evaluations that are ten seconds apart or more also
-            `usage`: `cores`, `memory`, on a GPU `gpu_memory` and `gpu` (`ablate.execution.usage`), of the process, and
+            `compilation`: its `seconds`, which are no training. At evaluations that are ten seconds apart or more also
+            `usage`: `cores`, `memory`, on a GPU `gpu_memory` and `gpu` of the process, and
             so the same for all trials of a pack.
     """
 

@@ -129,7 +129,7 @@ def find_tracker(address: str) -> Tracker:
         forms = {name: f"`{tracker.form()}`" for name, tracker in trackers.items()}
         near = difflib.get_close_matches(kind, forms, n=1)
         raise ArgumentError(
-            "this is no address of a tracker",
+            "this is not the address of a tracker",
             where="--log-to",
             expected=f"one of {', '.join(forms.values())}",
             got=repr(address),

@@ -25,8 +25,6 @@ from ablate.spec.code import Code
 from ablate.spec.variant import VariantSpec
 from ablate.trained.stored import stored_variant
 
-DEFAULT_STORE = "studies/ablate.db"
-"""The store unless another is named."""
 SUFFIX = ".safetensors"
 _SHORTEST = 4
 _CHECKSUM = "sha256"

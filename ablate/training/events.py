@@ -36,7 +36,7 @@ class Measurement:
             start from trained weights.
         compile_seconds: Seconds of compilation so far in this process, which `seconds` does not count.
         usage: What the process has used of its machine since the last such sample, by name
-            (`ablate.execution.usage`); empty at most points.
+            (`ablate.execution.job_runner`); empty at most points.
     """
 
     step: int

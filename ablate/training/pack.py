@@ -327,18 +327,13 @@ class Pack:
         whole = sum(parameter.numel() for parameter in self.model.parameters()) // len(self.members)
         frozen, frozen_maps = frozen_counts(self.model, self.training.freeze)
 
-        def lengths(length: int) -> tuple[int, ...]:
-            return self.task.input_lengths() if length == shape.context else (length,)
-
         def forward(length: int) -> float:
+            lengths = self.task.input_lengths() if length == shape.context else (length,)
             return mean_flops(
-                first.model, lengths(length), vocabulary=shape.vocabulary, context=shape.context, classes=shape.classes
+                first.model, lengths, vocabulary=shape.vocabulary, context=shape.context, classes=shape.classes
             )
 
-        def undone(length: int) -> float:
-            return 2.0 * frozen_maps * sum(lengths(length)) / len(lengths(length))
-
-        return totals(first, self.task, whole - frozen, forward, undone)
+        return totals(first, self.task, whole - frozen, forward, 2.0 * frozen_maps)
 
     def _placed(self) -> list[Member]:
         return [self.members[member] for member in self.positions]

@@ -50,9 +50,7 @@ class Totals:
         return self.until(self.phases[-1].phase.last if self.phases else 0)
 
 
-def totals(
-    variant: VariantSpec, task: Task, trainable: int, forward: Callable[[int], float], frozen: Callable[[int], float]
-) -> Totals:
+def totals(variant: VariantSpec, task: Task, trainable: int, forward: Callable[[int], float], frozen: float) -> Totals:
     """The cost of the steps of a trial.
 
     Args:
@@ -61,14 +59,16 @@ def totals(
         trainable: Number of trainable parameters.
         forward: Arithmetic of the forward pass over an example with inputs of this length; for the context of the task
             the mean over its examples.
-        frozen: The part of it that frozen maps do.
+        frozen: The part of it that frozen projections do, for a token.
     """
     training, context = variant.training, task.shape.context
+    lengths = task.input_lengths()
     costs = []
     for phase in training.phases(context):
         whole = task.tokens_per_batch(phase.batch_size)
         rows = task.mean_rows(phase.batch_size)
-        flops = training.step_flops(forward(phase.context), trainable, variant.model.width, frozen(phase.context), rows)
+        undone = frozen * (sum(lengths) / len(lengths) if phase.context == context else phase.context)
+        flops = training.step_flops(forward(phase.context), trainable, variant.model.width, undone, rows)
         # Tasks whose inputs shorten have inputs of one length.
         tokens = whole if phase.context == context else phase.batch_size * phase.context
         costs.append(PhaseCost(phase, tokens, flops))

@@ -16,7 +16,7 @@ from weakref import finalize
 
 import streamlit as st
 
-from ablate.launching import child_environment, python_command
+from ablate.processes import child_environment, python_command
 from ablate.spec.texts import WORDS
 from dashboard.shared.store import options
 from dashboard.shared.yaml import to_yaml

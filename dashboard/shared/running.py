@@ -27,7 +27,7 @@ from ablate.analysis.continuing import NextStep, study_arguments
 from ablate.analysis.numbers import duration
 from ablate.command_line import command, hide_passwords
 from ablate.errors import AblateError
-from ablate.launching import child_environment, python_command
+from ablate.processes import child_environment, python_command
 from ablate.serving import LOOPBACK, OPTIONS
 from ablate.spec.annotations import STUDY_NAME
 from dashboard.shared.frame import STUDY, link

@@ -7,7 +7,7 @@ import subprocess
 
 import streamlit as st
 
-from ablate.launching import python_command
+from ablate.processes import python_command
 from ablate.store import StudyRecord, VariantRecord
 from dashboard.shared.store import location, options, read_only
 

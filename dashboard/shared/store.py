@@ -20,6 +20,7 @@ import streamlit as st
 from ablate.analysis import StudyReport, read_study
 from ablate.analysis.findings import Findings, read_findings
 from ablate.command_line import hide_passwords
+from ablate.locations import DEFAULT_STORE
 from ablate.serving import OPTIONS
 from ablate.store import CurvePoint, Store, StudyRecord, StudySummary, TrialRecord, TrialState, open_store
 
@@ -38,7 +39,7 @@ def options() -> dict[str, Any]:
     `stores` and `plugins`; `token` and `read_only` if the dashboard is open to others; `may_run` if it is not.
     """
     given: dict[str, Any] = json.loads(os.environ.get(OPTIONS, "{}"))
-    usual = {"stores": ["studies/ablate.db"], "plugins": [], "token": "", "read_only": False, "may_run": False}
+    usual = {"stores": [DEFAULT_STORE], "plugins": [], "token": "", "read_only": False, "may_run": False}
     return usual | given
 
 

@@ -14,6 +14,7 @@ from ablate.analysis.workers import place_of
 from ablate.command_line import hide_passwords
 from ablate.devices import utilisation
 from ablate.errors import NotFoundError
+from ablate.locations import DEFAULT_STORE
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Look, Palette, Spec
 from ablate.store import CurvePoint, StudyRecord, TrialRecord, TrialState, VariantRecord
@@ -49,7 +50,6 @@ USED: dict[str, tuple[str, Callable[[float], str], str]] = {
     "gpu_memory": ("GPU memory", lambda used: f"{used / GIB:.2f} GiB", "max"),
 }
 """Samples: label, format of a number, and the summary of all samples."""
-DEFAULT_STORE = "studies/ablate.db"
 
 
 def show() -> None:

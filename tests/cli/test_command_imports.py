@@ -31,7 +31,3 @@ def called(done: tuple[Workplace, Finished]) -> dict[str, Finished]:
 def test_torch_is_not_imported(called: dict[str, Finished], command: str) -> None:
     finished = called[command]
     assert (finished.code, finished.err, HEAVY & set(finished.imported)) == (0, "", set())
-
-
-def test_a_list_of_studies_does_not_wait_for_typers_validation_either(called: dict[str, Finished]) -> None:
-    assert "pydantic" not in called["list"].imported

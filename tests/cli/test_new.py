@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ablate.cli.new import DEFAULT, starts, write_space
+from ablate.cli.starting_points import DEFAULT, starts, write_space
 from ablate.errors import ArgumentError, SpaceError
 from ablate.spec.reading import load_space
 

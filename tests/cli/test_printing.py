@@ -14,7 +14,7 @@ import optuna  # noqa: F401 - once for all commands, which are forked from this 
 import pytest
 from cli_runs import Workplace
 
-from ablate.cli.app import PANEL_OF, main
+from ablate.cli.app import COMMAND_NAMES, main
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a command is a forked process")
 
@@ -122,7 +122,7 @@ def ends_of(
 
 
 def test_every_command_is_tried() -> None:
-    assert {command[0] for command in COMMANDS} == {*PANEL_OF, "--help"}
+    assert {command[0] for command in COMMANDS} == {*COMMAND_NAMES, "--help"}
 
 
 def test_characters_that_the_stream_cannot_hold_are_replaced(place: Workplace) -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from ablate.planning.forecast import Forecast
-from ablate.planning.plan import make_plan
-from ablate.planning.planner import Planner
+from ablate.planning.planner import Planner, make_plan
 from ablate.planning.points import check_points
 from ablate.render.terminal.plan import plan_json
 from ablate.render.terminal.validate import validate_json

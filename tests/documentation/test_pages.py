@@ -19,8 +19,8 @@ from forked_command import ForkedCommand
 from ruamel.yaml import YAML
 from run_pages import run_page
 
-from ablate.cli.app import PANEL_OF, app
-from ablate.cli.new import write_space
+from ablate.cli.app import COMMAND_NAMES, app
+from ablate.cli.starting_points import write_space
 from ablate.plugins import FAMILIES
 from ablate.spec.design import DESIGNS
 from ablate.spec.reading import load_space
@@ -71,7 +71,7 @@ def test_the_commands_of_a_page_exist(page: str) -> None:
         name, *arguments = shlex.split(call.partition(" | ")[0].partition(" > ")[0].replace(" ...", ""))[1:]
         if name == "COMMAND":
             continue
-        assert name in PANEL_OF, call
+        assert name in COMMAND_NAMES, call
         command = group.commands[name]
         options = {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
         given = {argument.partition("=")[0] for argument in arguments if argument.startswith("--")}
@@ -151,7 +151,7 @@ def test_the_glossary_is_sorted_and_has_each_term_once() -> None:
 
 def test_the_reference_names_every_command_and_option() -> None:
     page = commands_page()
-    assert set(re.findall(r"^### ablate ([\w-]+)", page, re.MULTILINE)) == set(PANEL_OF)
+    assert set(re.findall(r"^### ablate ([\w-]+)", page, re.MULTILINE)) == set(COMMAND_NAMES)
     study = page.partition("### ablate study\n")[2].partition("\n### ")[0]
     assert re.search(r"^\| `--pack N\|auto` \| `auto` \| Most trials", study, re.MULTILINE)
     assert re.search(r"^\| `FILE` \| required \|", study, re.MULTILINE)

@@ -42,9 +42,9 @@ def ray_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def trainer(cluster: Cluster, ray_folder: Path) -> Iterator[Listening]:
     """Two halves of a core, with checkpoints."""
-    from ray_engines import two_seats
+    from ray_engines import two_placements
 
-    with two_seats(cluster, ray_folder) as made:
+    with two_placements(cluster, ray_folder) as made:
         yield made
 
 

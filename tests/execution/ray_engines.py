@@ -17,9 +17,10 @@ from ray_samples import (
 
 from ablate.execution.driver import StudyResult, run_study
 from ablate.execution.local import LocalEngine
+from ablate.execution.options import RunOptions
 from ablate.execution.protocol import Began, Message
 from ablate.execution.ray.engine import RayEngine
-from ablate.planning.plan import make_plan
+from ablate.planning.planner import make_plan
 from ablate.spec.resources import ResourcesSpec
 from ablate.store import Store
 
@@ -61,12 +62,14 @@ class Listening(RayEngine):
 
 
 @contextmanager
-def two_seats(cluster: Cluster, folder: Path) -> Iterator[Listening]:
+def two_placements(cluster: Cluster, folder: Path) -> Iterator[Listening]:
     """Two halves of a core, and checkpoints on a file system that only fsspec knows by this name."""
     storage = f"local://{folder}/storage"
     resources = ResourcesSpec(cpus=0.5, memory=0.1, custom={"slice": 0.5}, checkpoint_every=20, storage=storage)
-    files = (plugin(folder, "travels", HOLD.format(file=str(folder / HOLDING), but=0, step=60)),)
-    with Listening(folder / "cache", "cpu", resources, address=cluster.address, plugins=files) as made:
+    files = [plugin(folder, "travels", HOLD.format(file=str(folder / HOLDING), but=0, step=60))]
+    with Listening(
+        RunOptions(cache=folder / "cache", device="cpu", resources=resources, address=cluster.address, plugins=files)
+    ) as made:
         made.heard = []
         made.admit(make_plan(planner(folder, **POPULATION)))  # one of the studies to come
         Path(files[0]).unlink()  # as on a machine that does not see the driver's files

@@ -13,8 +13,8 @@ from ray.cluster_utils import Cluster
 
 from ablate.execution.base import Engine
 from ablate.execution.protocol import Broken, Done, Happened, Job, JobMember, Message
-from ablate.planning.plan import make_plan
-from ablate.planning.planned import Trial
+from ablate.planning.plan import Trial
+from ablate.planning.planner import make_plan
 from ablate.spec.resources import ResourcesSpec
 from ablate.store import Store
 from ablate.store.records import USAGE
@@ -26,6 +26,7 @@ from pathlib import Path
 sys.path[:0] = [sys.argv[1], str(Path(sys.argv[1]).parent)]
 from engine_samples import ENVIRONMENT, Log, planner
 from ray_samples import ANYWHERE, LONG
+from ablate.execution.options import RunOptions
 from ablate.execution.ray.engine import RayEngine
 from ablate.execution.driver import run_study
 from ablate.store import open_store
@@ -33,7 +34,9 @@ here = Path.cwd()
 store, address, *plugins = sys.argv[2:]
 with (
     open_store(store) as opened,
-    RayEngine(here / "cache", "cpu", ANYWHERE, address, plugins=plugins, name="sample") as engine,
+    RayEngine(
+        RunOptions(cache=here / "cache", device="cpu", resources=ANYWHERE, address=address, plugins=plugins), "sample"
+    ) as engine,
 ):
     run_study(planner(here, **LONG), opened, engine, ENVIRONMENT, Log())
 """

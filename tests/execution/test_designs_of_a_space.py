@@ -16,7 +16,7 @@ from ablate.errors import SpaceError
 from ablate.execution.driver import run_study
 from ablate.execution.observer import Observer
 from ablate.execution.protocol import Done, Happened, Job, Message
-from ablate.planning.plan import make_plan
+from ablate.planning.planner import make_plan
 from ablate.roles import TrialRole
 from ablate.spec.variant import VariantSpec
 from ablate.store import open_store

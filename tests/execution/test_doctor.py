@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ablate.cli.doctor import doctor
+from ablate.cli.spaces_and_blocks import doctor
 from ablate.errors import EngineError
 from ablate.execution import doctor as checks
 from ablate.execution.doctor import DoctorFinding, examine

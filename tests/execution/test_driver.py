@@ -35,9 +35,8 @@ from ablate.execution.driver import StudyResult, run_study
 from ablate.execution.ledger import Ledger
 from ablate.execution.observer import Observer
 from ablate.execution.protocol import Began, Happened, Job, JobRestarted, Message
-from ablate.planning.plan import make_plan
-from ablate.planning.planned import Trial
-from ablate.planning.planner import Planner
+from ablate.planning.plan import Trial
+from ablate.planning.planner import Planner, make_plan
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store, open_store
 from ablate.store.records import TrialOutcome, TrialState, WorkerRecord
@@ -245,9 +244,9 @@ def test_a_trial_that_another_study_finishes_meanwhile_is_taken_as_it_is(run: Ru
     def another_study_is_quicker(job: Job, attempt: int) -> Sequence[Message]:
         with store.lease("other") as lease:
             ledger = Ledger(store, lease, ENVIRONMENT)
-            assert not ledger.start(first, 1), "it is being trained here"
+            assert not ledger.mark_running(first, 1), "it is being trained here"
             for trial in others:
-                assert ledger.start(trial, 1)
+                assert ledger.mark_running(trial, 1)
                 ledger.end(outcome_of(trial), None)
         return finish(job, attempt)
 
@@ -269,7 +268,7 @@ def test_a_trial_that_another_study_trains_is_waited_for_while_others_train(
         lease = stack.enter_context(store.lease("other"))
         ledger = Ledger(store, lease, ENVIRONMENT)
         ledger.begin(make_plan(planner(folder, name="other")), {})
-        assert ledger.start(first, 1)
+        assert ledger.mark_running(first, 1)
 
         def finish_five(job: Job, attempt: int) -> Sequence[Message]:
             jobs.append(job)
@@ -431,7 +430,7 @@ def test_the_driver_never_spins(run: Run) -> None:
 def test_the_trivial_baselines_of_the_data_are_stored(run: Run, store: Store, folder: Path) -> None:
     run()
     made = planner(folder)
-    task = made.prepare(made.space.resolve({}))
+    task = made.costs.prepare(made.space.resolve({}))
     assert store.study("sample").trivial == task.baselines()
     assert store.study("sample").trivial["bigram"]["val_loss"] < store.study("sample").trivial["unigram"]["val_loss"]
 

@@ -14,9 +14,8 @@ from ablate.execution.driver import StudyResult, run_study
 from ablate.execution.observer import Observer
 from ablate.execution.protocol import Broken, Done, Happened, Job, JobMember, JobRestarted, Message
 from ablate.planning.packing import Packing, Queue, ResumablePack, WaitingTrial
-from ablate.planning.plan import make_plan
-from ablate.planning.planned import Trial
-from ablate.planning.planner import Planner
+from ablate.planning.plan import Trial
+from ablate.planning.planner import Planner, make_plan
 from ablate.roles import TIMING_SEEDS
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store

@@ -16,12 +16,12 @@ from rich.console import Console
 from ablate.analysis import read_study
 from ablate.analysis.findings import read_findings
 from ablate.analysis.reaching import StepsToBaseline
-from ablate.cli.validate import validate
+from ablate.cli.spaces_and_blocks import validate
 from ablate.execution.driver import StudyResult, run_study
 from ablate.execution.observer import Observer
 from ablate.execution.protocol import Broken, Done, Happened, Job, Message
 from ablate.planning.forecast import forecast
-from ablate.planning.plan import make_plan
+from ablate.planning.planner import make_plan
 from ablate.render.as_json import study_json, to_text
 from ablate.render.document import document
 from ablate.render.table import print_study

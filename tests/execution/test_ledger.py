@@ -12,7 +12,7 @@ from ablate.errors import StudyBusyError
 from ablate.execution import ledger
 from ablate.execution.attempt import Attempt
 from ablate.execution.ledger import Ledger
-from ablate.planning.plan import make_plan
+from ablate.planning.planner import make_plan
 from ablate.store import CurvePoint, TrialOutcome, open_store
 from ablate.store.leases import Lease
 from ablate.store.records import TrialState
@@ -49,14 +49,14 @@ def test_a_driver_that_lost_the_study_notices_when_a_trial_ends(
     with open_store(tmp_path / "store.db") as store, store.lease("sample") as lease:
         lost, taker = Ledger(store, lease, ENVIRONMENT), store.lease("sample")
         lost.begin(plan, {})
-        assert lost.start(trial, 1)
+        assert lost.mark_running(trial, 1)
         with store._database.writing() as connection:
             silent = {"processes": "others", "heartbeat": datetime(2020, 1, 1, tzinfo=UTC)}
             connection.execute(leases.update().values(silent))
         with taker:
             other = Ledger(store, taker, ENVIRONMENT)
             other.begin(plan, {})
-            assert other.start(trial, 1)
+            assert other.mark_running(trial, 1)
             outcome = Attempt(trial, 1, 0, 1, datetime.now(UTC)).outcome()
             with pytest.raises(StudyBusyError):
                 lost.end(outcome, None)
@@ -75,8 +75,8 @@ def test_points_of_all_running_trials_are_written_together_and_those_of_an_ended
     with open_store(tmp_path / "store.db") as store, store.lease("sample") as lease:
         ledger = Ledger(store, lease, ENVIRONMENT)
         ledger.begin(plan, {})
-        assert ledger.start(one, 1)
-        assert ledger.start(two, 1)
+        assert ledger.mark_running(one, 1)
+        assert ledger.mark_running(two, 1)
         for point in points:
             ledger.add_point(one, point)
             ledger.add_point(two, point)

@@ -15,15 +15,15 @@ from engine_samples import ENVIRONMENT, Log, planner
 from trial_processes import is_worker
 
 from ablate.errors import EngineError
-from ablate.execution.carry import Carrier
 from ablate.execution.checkpoint import Checkpoints, JobCheckpoints
-from ablate.execution.choose import EngineOptions, make_engine
 from ablate.execution.driver import run_study
+from ablate.execution.job_runner import JobRunner
 from ablate.execution.local import LocalEngine
+from ablate.execution.options import RunOptions
 from ablate.execution.protocol import Happened, Job, JobMember
 from ablate.planning.packing import Packing
-from ablate.planning.plan import make_plan
-from ablate.planning.planned import Trial
+from ablate.planning.plan import Trial
+from ablate.planning.planner import make_plan
 from ablate.spec.resources import CheckpointInterval, ResourcesSpec
 from ablate.store import Store
 from ablate.store.records import CurvePoint
@@ -53,7 +53,7 @@ def told(event: Measurement) -> tuple[Any, ...]:
 def run(folder: Path, job: Job, saved: JobCheckpoints, until: int = STEPS) -> tuple[list[Measurement], list[str]]:
     """What a worker does with a job until it is killed after the events of step `until`."""
     points, remarks = [], []
-    for message in Carrier(folder / "cache", CPU).carry_out(
+    for message in JobRunner(folder / "cache", CPU).run_job(
         job, lambda: (), saved.newest(), CheckpointInterval(steps=4)
     ):
         match message:
@@ -65,7 +65,7 @@ def run(folder: Path, job: Job, saved: JobCheckpoints, until: int = STEPS) -> tu
                 remarks.append(text)
         if isinstance(message, Happened) and getattr(message.event, "step", 0) > until:
             break
-    return points, remarks + saved.take_remarks()
+    return points, remarks + saved.take_warnings()
 
 
 def test_killed_after_any_step_the_curve_is_that_of_an_uninterrupted_run(folder: Path) -> None:
@@ -97,7 +97,7 @@ def test_the_newest_readable_checkpoint_is_used(folder: Path) -> None:
     state = saved.newest()
     assert state is not None
     assert state["counters"]["steps"] == STEPS - 8
-    (remark,) = saved.take_remarks()
+    (remark,) = saved.take_warnings()
     assert "cannot be read" in remark
     assert str(newest) in remark
     again, _ = run(folder, job, saved)
@@ -171,7 +171,10 @@ def test_workers_and_driver_killed_with_signal_9(folder: Path, store: Store) -> 
 
     def study(log: Log) -> None:
         made = planner(folder, training=LONG, switches=RATES, design={"kind": "leave_one_out", "seeds": 1})
-        engine = LocalEngine(folder / "cache", workers=1, resources=resources, checkpoints=folder / "kept" / "s")
+        engine = LocalEngine(
+            RunOptions(cache=folder / "cache", device="cpu", workers=1, resources=resources),
+            checkpoints=folder / "kept" / "s",
+        )
         with quick_workers(), engine:
             run_study(made, store, engine, ENVIRONMENT, log, Packing(most=2))
 
@@ -185,7 +188,7 @@ def test_workers_and_driver_killed_with_signal_9(folder: Path, store: Store) -> 
     job = job_of(list(plan.trials))
     whole = [
         message.event
-        for message in Carrier(folder / "cache", CPU).carry_out(job, lambda: ())
+        for message in JobRunner(folder / "cache", CPU).run_job(job, lambda: ())
         if isinstance(message, Happened) and isinstance(message.event, Measurement)
     ]
     for member, curve in enumerate(curves(store, folder)):
@@ -194,8 +197,8 @@ def test_workers_and_driver_killed_with_signal_9(folder: Path, store: Store) -> 
     assert not (folder / "kept").exists()
 
 
-def options(folder: Path, **given: object) -> EngineOptions:
-    return EngineOptions(folder, "cpu", resources=ResourcesSpec.model_validate(given))
+def options(folder: Path, **given: object) -> RunOptions:
+    return RunOptions(cache=folder, device="cpu", resources=ResourcesSpec.model_validate(given))
 
 
 @pytest.mark.parametrize(
@@ -209,16 +212,16 @@ def options(folder: Path, **given: object) -> EngineOptions:
 )
 def test_resources_that_this_machine_lacks_are_refused(folder: Path, given: dict[str, object], said: str) -> None:
     with pytest.raises(EngineError, match=said):
-        make_engine("local", options(folder, **given))
+        LocalEngine(options(folder, **given))
 
 
 def test_cores_and_memory_of_a_job_limit_the_workers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ablate.execution.local.available_cores", lambda: 8)
     monkeypatch.setattr("ablate.execution.local.free_bytes", lambda device: 10 * 2**30)
-    assert make_engine("local", options(folder, cpus=4)).size == 2
-    assert make_engine("local", options(folder, memory=3)).size == 3
+    assert LocalEngine(options(folder, cpus=4)).size == 2
+    assert LocalEngine(options(folder, memory=3)).size == 3
     with (
-        LocalEngine(folder, workers=4, resources=ResourcesSpec(memory=3)) as engine,
+        LocalEngine(RunOptions(cache=folder, device="cpu", workers=4, resources=ResourcesSpec(memory=3))) as engine,
         pytest.raises(EngineError, match="do not have the memory of a job each"),
     ):
         engine.admit(make_plan(planner(folder)))

@@ -19,9 +19,10 @@ from trial_processes import is_worker
 from ablate.errors import EngineError
 from ablate.execution.environment import this_worker
 from ablate.execution.local import LocalEngine
+from ablate.execution.options import RunOptions
 from ablate.execution.protocol import Began, Broken, Done, Happened, Job, JobMember, Message
-from ablate.planning.plan import make_plan
-from ablate.planning.planned import Trial
+from ablate.planning.plan import Trial
+from ablate.planning.planner import make_plan
 from ablate.training.events import Measurement
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -55,7 +56,7 @@ def test_windows_is_refused_before_anything_is_started(folder: Path, monkeypatch
         with pytest.raises(
             EngineError, match=r"--engine local: .* does not run on Windows, .*Use Linux or macOS"
         ) as no:
-            LocalEngine(folder / "cache", workers=1)
+            LocalEngine(RunOptions(cache=folder / "cache", device="cpu", workers=1))
     assert "WSL" in str(no.value)
     assert workers() == []
     assert list(folder.iterdir()) == []
@@ -63,7 +64,7 @@ def test_windows_is_refused_before_anything_is_started(folder: Path, monkeypatch
 
 def test_a_worker_stays_warm_survives_what_a_trial_raises_and_is_replaced_when_it_dies(folder: Path) -> None:
     trial = make_plan(planner(folder)).trials[0]
-    with LocalEngine(folder / "cache", workers=1) as engine:
+    with LocalEngine(RunOptions(cache=folder / "cache", device="cpu", workers=1)) as engine:
         assert (engine.size, engine.room(), workers()) == (1, 1, [])
         engine.submit(job(1, trial))
         assert engine.room() == 0
@@ -126,7 +127,7 @@ def test_a_worker_that_the_kernel_kills_for_its_memory_is_reported(folder: Path,
     trial = make_plan(planner(folder)).trials[0]
     model = {"family": "decoder", "depth": 4, "width": 1024, "heads": 2, "block": {"mixer": "attention"}}
     large = make_plan(planner(folder, model=model)).trials[0]
-    with quick_workers(), LocalEngine(folder / "cache", workers=1) as engine:
+    with quick_workers(), LocalEngine(RunOptions(cache=folder / "cache", device="cpu", workers=1)) as engine:
         engine.submit(job(1, trial))
         listen(engine, ended(1))
         (worker,) = workers()
@@ -142,7 +143,10 @@ def test_a_worker_that_the_kernel_kills_for_its_memory_is_reported(folder: Path,
 def test_a_worker_that_cannot_start_stops_everything(folder: Path) -> None:
     trial = make_plan(planner(folder)).trials[0]
     (folder / "mine.py").write_text("raise RuntimeError('not here')")
-    with quick_workers(), LocalEngine(folder / "cache", workers=2, plugins=("mine.py",)) as engine:
+    with (
+        quick_workers(),
+        LocalEngine(RunOptions(cache=folder / "cache", device="cpu", workers=2, plugins=["mine.py"])) as engine,
+    ):
         engine.submit(job(1, trial))
         with pytest.raises(EngineError, match=r"before it could train.*not here") as caught:
             listen(engine, ended(1))
@@ -153,17 +157,17 @@ def test_a_worker_that_cannot_start_stops_everything(folder: Path) -> None:
 
 def test_as_many_workers_as_cores_and_threads_allow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ablate.execution.local.available_cores", lambda: 7)
-    assert LocalEngine(folder).size == 7
-    assert LocalEngine(folder, threads=2).size == 3
-    assert LocalEngine(folder, threads=9).size == 1
-    assert LocalEngine(folder, workers=4, threads=9).size == 4
+    assert LocalEngine(RunOptions(cache=folder, device="cpu")).size == 7
+    assert LocalEngine(RunOptions(cache=folder, device="cpu", threads=2)).size == 3
+    assert LocalEngine(RunOptions(cache=folder, device="cpu", threads=9)).size == 1
+    assert LocalEngine(RunOptions(cache=folder, device="cpu", workers=4, threads=9)).size == 4
 
 
 def test_a_member_that_is_stopped_leaves_its_job(folder: Path) -> None:
     training = {"steps": 4000, "batch_size": 2, "optimizer": {"lr": 1e-3}, "evaluations": 4000}
     trials = make_plan(planner(folder, training=training)).trials[:1] * 2
     members = tuple(JobMember(trial.variant.spec.model_dump_json(), seed) for seed, trial in enumerate(trials))
-    with quick_workers(), LocalEngine(folder / "cache", workers=1) as engine:
+    with quick_workers(), LocalEngine(RunOptions(cache=folder / "cache", device="cpu", workers=1)) as engine:
         engine.submit(Job(1, members, trials[0].variant.fingerprint))
         listen(engine, lambda heard: len(heard) > 3)
         engine.stop(7, 0)  # no such job

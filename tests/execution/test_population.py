@@ -12,9 +12,20 @@ from ray_samples import POPULATION, job
 
 from ablate.errors import EngineError
 from ablate.execution.local import LocalEngine
-from ablate.execution.ray.keys import JOB, LEFT, SEAT
-from ablate.execution.ray.population import first_values, history, population_key, population_of, values_in, with_values
-from ablate.planning.plan import Plan, make_plan
+from ablate.execution.options import RunOptions
+from ablate.execution.ray.scheduling import (
+    JOB,
+    LEFT,
+    PLACEMENT,
+    first_values,
+    history,
+    population_key,
+    population_of,
+    values_in,
+    with_values,
+)
+from ablate.planning.plan import Plan
+from ablate.planning.planner import make_plan
 from ablate.training.members import pack_key
 
 RATE = "training.optimizer.lr"
@@ -69,7 +80,10 @@ def test_members_that_exchange_before_they_are_measured_make_no_population(tmp_p
 
 
 def test_the_local_engine_says_which_engine_can(plan: Plan, tmp_path: Path) -> None:
-    with LocalEngine(tmp_path / "cache", workers=1) as local, pytest.raises(EngineError, match=r"--engine ray"):
+    with (
+        LocalEngine(RunOptions(cache=tmp_path / "cache", device="cpu", workers=1)) as local,
+        pytest.raises(EngineError, match=r"--engine ray"),
+    ):
         local.admit(plan)
 
 
@@ -80,7 +94,7 @@ def test_a_member_is_trained_with_the_values_that_tune_gives_it(plan: Plan) -> N
     assert population_of(job(1, plan.trials[0])) is None
     begins = first_values(member, population)
     assert begins == {RATE: plan.trials[2].variant.spec.training.optimizer.lr}
-    given = values_in({JOB: member, SEAT: None, LEFT: (), RATE: 0.05})
+    given = values_in({JOB: member, PLACEMENT: None, LEFT: (), RATE: 0.05})
     moved = with_values(member, given)
     assert first_values(moved, population) == {RATE: 0.05}
     assert (moved.number, population_of(moved)) == (7, population)

@@ -12,13 +12,14 @@ from engine_samples import ENVIRONMENT, planner
 from trial_processes import KillsARank, is_rank
 
 from ablate.errors import EngineError
-from ablate.execution.carry import Carrier
 from ablate.execution.driver import run_study
+from ablate.execution.job_runner import JobRunner
 from ablate.execution.local import LocalEngine
+from ablate.execution.options import RunOptions, WorkerSettings
 from ablate.execution.protocol import Happened, Job, JobMember
 from ablate.execution.ranks import rank_group
-from ablate.planning.plan import make_plan
-from ablate.spec.resources import CheckpointInterval, ResourcesSpec
+from ablate.planning.planner import make_plan
+from ablate.spec.resources import ResourcesSpec
 from ablate.store import Store
 from ablate.training.events import Measurement
 from ablate.training.ranks import RankLostError, Ranks
@@ -49,8 +50,12 @@ def test_two_processes_give_the_losses_of_one_and_a_killed_one_resumes(folder: P
     resources = ResourcesSpec(checkpoint_every=10)
     log = KillsARank(26, folder)
     plan = make_plan(planner(folder, **CHANGES))
-    kept, plugins = folder / "kept" / "s", (str(log.plugin),)
-    engine = LocalEngine(folder / "cache", workers=1, resources=resources, checkpoints=kept, plugins=plugins, ranks=2)
+    kept, plugins = folder / "kept" / "s", [str(log.plugin)]
+    engine = LocalEngine(
+        RunOptions(cache=folder / "cache", device="cpu", workers=1, resources=resources, plugins=plugins),
+        checkpoints=kept,
+        ranks=2,
+    )
     with quick_workers(), engine:
         run_study(planner(folder, **CHANGES), store, engine, ENVIRONMENT, log)
     assert log.killed == 1
@@ -60,7 +65,7 @@ def test_two_processes_give_the_losses_of_one_and_a_killed_one_resumes(folder: P
         job = Job(1, (JobMember(trial.variant.spec.model_dump_json(), trial.seed),), trial.variant.fingerprint)
         alone = [
             message.event
-            for message in Carrier(folder / "cache", CPU).carry_out(job, lambda: ())
+            for message in JobRunner(folder / "cache", CPU).run_job(job, lambda: ())
             if isinstance(message, Happened) and isinstance(message.event, Measurement)
         ]
         curve = store.curves([trial.key])[trial.key]
@@ -81,7 +86,7 @@ def test_no_row_is_read_twice_in_a_step() -> None:
 def test_a_batch_that_cannot_be_divided_is_refused(folder: Path, batch: int, micro: int | None) -> None:
     training = {**CHANGES["training"], "batch_size": batch, "micro_batch": micro}
     plan = make_plan(planner(folder, **{**CHANGES, "training": training}))
-    with LocalEngine(folder / "cache", workers=1, ranks=2) as engine:
+    with LocalEngine(RunOptions(cache=folder / "cache", device="cpu", workers=1), ranks=2) as engine:
         if (batch, micro) == (8, 8):  # more at once than the share of a process
             engine.admit(plan)
             return
@@ -95,10 +100,11 @@ def test_a_process_that_hangs_is_abandoned(folder: Path, shard: bool) -> None:
     source = planner(folder, **CHANGES)
     trial = make_plan(source).trials[0]
     job = Job(1, (JobMember(trial.variant.spec.model_dump_json(), trial.seed),), trial.variant.fingerprint)
-    never, suspended = CheckpointInterval(), False
-    group = rank_group(job, folder / "cache", ["cpu", "cpu"], 1, (), "", never, silent_seconds=2.0, shard=shard)
+    suspended = False
+    options = RunOptions(cache=folder / "cache", resources=ResourcesSpec(shard=shard))
+    group = rank_group(job, WorkerSettings(options, ("cpu", "cpu")), "", silent_seconds=2.0)
     with quick_workers(), pytest.raises(RankLostError), group as ranks:  # noqa: PT012
-        for message in Carrier(folder / "cache", CPU).carry_out(job, lambda: (), ranks=ranks):
+        for message in JobRunner(folder / "cache", CPU).run_job(job, lambda: (), ranks=ranks):
             if isinstance(message, Happened) and getattr(message.event, "step", 0) > 25:
                 for process in psutil.Process().children():
                     if is_rank(process):

@@ -24,9 +24,10 @@ from ray_samples import (
 
 from ablate.errors import EngineError
 from ablate.execution.local import LocalEngine
+from ablate.execution.options import RunOptions
 from ablate.execution.protocol import Began, Broken, Done, Happened, Job, JobMember
 from ablate.execution.ray.engine import RayEngine
-from ablate.planning.plan import make_plan
+from ablate.planning.planner import make_plan
 from ablate.spec.resources import ResourcesSpec
 from ablate.store import Store, open_store
 from ablate.store.records import TrialState
@@ -65,7 +66,9 @@ def test_resources_that_no_machine_has_are_refused_with_those_there_are(
 ) -> None:
     wanted = ResourcesSpec(custom={"slice": 5}, memory=0.1)
     with (
-        RayEngine(ray_folder / "cache", "cpu", wanted, address=cluster.address) as small,
+        RayEngine(
+            RunOptions(cache=ray_folder / "cache", device="cpu", resources=wanted, address=cluster.address)
+        ) as small,
         pytest.raises(EngineError, match=r"no machine .* slice 5; got .*slice 1"),
     ):
         small.admit(make_plan(planner(ray_folder)))
@@ -75,7 +78,7 @@ def test_the_same_space_gives_the_same_variants_trials_and_numbers(
     trainer: Listening, ray_folder: Path, store: Store, tmp_path: Path
 ) -> None:
     recording = {**SPACE["training"], "record_blocks": True}
-    with LocalEngine(ray_folder / "cache", workers=1) as local:
+    with LocalEngine(RunOptions(cache=ray_folder / "cache", device="cpu", workers=1)) as local:
         drive(local, store, ray_folder, training=recording)
     assert all(found[-1] for found in numbers(store).values())
     with open_store(tmp_path / "ray.db") as other:
@@ -114,7 +117,7 @@ def test_what_a_search_prunes_is_ended_by_rays_scheduler(trainer: Listening, ray
 
 
 def test_a_population_exchanges_weights_and_values(trainer: Listening, ray_folder: Path, store: Store) -> None:
-    """Four members on two seats take turns.
+    """Four members on two placements take turns.
 
     Which members exchange depends on who reports first: the best has a checkpoint for others only if it was among the
     best when it reported. With four exchanges somebody always finds one.

@@ -14,8 +14,8 @@ from engine_samples import planner
 
 from ablate.errors import PluginError
 from ablate.execution.ray import courier
-from ablate.execution.ray.courier import Courier, bring, pack, place_plugin, read_plugin, unpack
-from ablate.planning.plan import make_plan
+from ablate.execution.ray.courier import Courier, local_cache, pack, place_plugin, read_plugin, unpack
+from ablate.planning.planner import make_plan
 from ablate.tasks.cache import folder_of
 
 
@@ -44,11 +44,11 @@ def test_prepared_data_is_copied_once_to_a_node_that_does_not_see_it(tmp_path: P
     trial = make_plan(planner(tmp_path)).trials[0]
     fingerprint, spec = trial.variant.fingerprint, trial.variant.spec.task
     handle = Handle(tmp_path / "cache")
-    assert bring(tmp_path / "cache", fingerprint, handle) == tmp_path / "cache"
+    assert local_cache(tmp_path / "cache", fingerprint, handle) == tmp_path / "cache"
     assert handle.fetched == 0, "what is seen is not copied"
     unseen = tmp_path / "not here"
-    copies = bring(unseen, fingerprint, handle)
-    assert bring(unseen, fingerprint, handle) == copies
+    copies = local_cache(unseen, fingerprint, handle)
+    assert local_cache(unseen, fingerprint, handle) == copies
     assert handle.fetched == 1
     ours, theirs = spec.open(tmp_path / "cache", fingerprint), spec.open(copies, fingerprint)
     for name, values in ours.train_batch(0, 1, 4).items():
@@ -56,7 +56,7 @@ def test_prepared_data_is_copied_once_to_a_node_that_does_not_see_it(tmp_path: P
 
 
 def test_a_task_without_files_is_left_alone(tmp_path: Path) -> None:
-    assert bring(tmp_path / "cache", "ab" * 32, Handle(tmp_path / "cache")) == tmp_path / "cache"
+    assert local_cache(tmp_path / "cache", "ab" * 32, Handle(tmp_path / "cache")) == tmp_path / "cache"
 
 
 def test_workers_of_one_node_may_unpack_at_once(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_each_stop_is_reported_once(tmp_path: Path) -> None:
 def test_choosing_an_engine_imports_no_other() -> None:
     """The local engine needs no Ray."""
     code = (
-        "import sys; from pathlib import Path; from ablate.execution.choose import EngineOptions, make_engine;"
-        "make_engine('local', EngineOptions(Path('c'), device='cpu')); assert 'ray' not in sys.modules"
+        "import sys; from ablate.api import make_engine; from ablate.execution.options import RunOptions;"
+        "make_engine(RunOptions(cache='c', device='cpu')); assert 'ray' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

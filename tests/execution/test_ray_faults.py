@@ -38,15 +38,16 @@ from ray_samples import (
 )
 from trial_processes import is_rank
 
-from ablate.execution.carry import Carrier
 from ablate.execution.checkpoint import job_key
+from ablate.execution.job_runner import JobRunner
+from ablate.execution.options import RunOptions
 from ablate.execution.protocol import Done, JobRestarted
 from ablate.execution.ray import engine as ray_engine
+from ablate.execution.ray.cluster import Gpus
 from ablate.execution.ray.engine import RayEngine
-from ablate.execution.ray.gpus import Gpus
 from ablate.planning.packing import ResumablePack
-from ablate.planning.plan import make_plan
-from ablate.planning.planned import Trial
+from ablate.planning.plan import Trial
+from ablate.planning.planner import make_plan
 from ablate.spec.resources import ResourcesSpec
 from ablate.store import Store
 from ablate.store.records import CurvePoint, TrialState
@@ -104,24 +105,28 @@ def test_a_job_given_to_a_worker_that_died_while_it_was_idle_restarts_once(
     assert second.worker.pid != first.worker.pid
 
 
-@pytest.mark.parametrize("shard", [False, True], ids=["whole", "divided"])
 def test_a_trial_in_two_processes_resumes_when_one_dies_and_has_the_losses_of_one_process(
-    cluster: Cluster, ray_folder: Path, tmp_path: Path, shard: bool
+    cluster: Cluster, ray_folder: Path, tmp_path: Path
 ) -> None:
-    """The processes have the whole model each, or divide it among them, and a checkpoint with it."""
+    """The processes divide the model among them, and a checkpoint with it."""
     every = 20
     wanted = trial(ray_folder, steps=10 * every, evaluations=10, batch_size=4)
     held = tmp_path / HOLDING
     held.touch()
     hold = HOLD.format(file=str(held), but=0, step=3 * every)  # until one has been killed
-    files = (plugin(tmp_path, "pair", hold),)
-    storage, pair = str(ray_folder / f"pair-{shard}"), f"pair-{shard}"  # a node that left may be listed for a while
+    files = [plugin(tmp_path, "pair", hold)]
+    storage, pair = str(ray_folder / "pair"), "pair"
     resources = ResourcesSpec(
-        cpus=0.5, memory=0.1, custom={pair: 1}, checkpoint_every=every, storage=storage, shard=shard
+        cpus=0.5, memory=0.1, custom={pair: 1}, checkpoint_every=every, storage=storage, shard=True
     )
     with (
         joined(cluster, 1, resources={pair: 1}),
-        RayEngine(ray_folder / "cache", "cpu", resources, cluster.address, plugins=files, ranks=2) as engine,
+        RayEngine(
+            RunOptions(
+                cache=ray_folder / "cache", device="cpu", resources=resources, address=cluster.address, plugins=files
+            ),
+            ranks=2,
+        ) as engine,
     ):
         assert engine.size == 1, "two halves of a core"
         engine.submit(job(311, wanted))
@@ -133,7 +138,7 @@ def test_a_trial_in_two_processes_resumes_when_one_dies_and_has_the_losses_of_on
         after = listen(engine, ended(311))
     again = [isinstance(message, JobRestarted) for message in after].index(True)
     curve = points(after[again:])
-    alone = points(list(Carrier(ray_folder / "cache", torch.device("cpu")).carry_out(job(312, wanted), lambda: ())))
+    alone = points(list(JobRunner(ray_folder / "cache", torch.device("cpu")).run_job(job(312, wanted), lambda: ())))
     assert [point.step for point in curve] == [point.step for point in alone]
     for ours, theirs in zip(curve, alone, strict=True):
         assert ours.metrics["val_loss"] == pytest.approx(theirs.metrics["val_loss"], abs=2e-4)  # sums of other order
@@ -208,8 +213,13 @@ def test_a_killed_driver_continues_where_it_was_from_checkpoints_and_brings_plug
         broken = left / "checkpoint_999999"  # as if the driver had died while a node wrote
         broken.mkdir()
         (broken / "state.pt").write_bytes(saved({"step": torch.zeros(1000)})[:1000])
-        files = (plugin(ray_folder, "follows"),)
-        with RayEngine(ray_folder / "cache", "cpu", ANYWHERE, cluster.address, plugins=files, name="sample") as again:
+        files = [plugin(ray_folder, "follows")]
+        with RayEngine(
+            RunOptions(
+                cache=ray_folder / "cache", device="cpu", resources=ANYWHERE, address=cluster.address, plugins=files
+            ),
+            name="sample",
+        ) as again:
             Path(files[0]).unlink()
             result = drive(again, store, ray_folder, **LONG)
     finished = [key for key, (state, _) in before.items() if state is TrialState.FINISHED]
@@ -234,11 +244,17 @@ def test_a_pack_of_a_dead_driver_continues_and_completed_members_leave_it(
     storage = str(ray_folder / "packs")
     resources = ResourcesSpec(cpus=0.5, memory=0.1, custom={"packs": 1}, checkpoint_every=100, storage=storage)
     with joined(cluster, 1, resources={"packs": 1}):
-        with RayEngine(ray_folder / "cache", "cpu", resources, cluster.address, name="packed") as first:
+        with RayEngine(
+            RunOptions(cache=ray_folder / "cache", device="cpu", resources=resources, address=cluster.address),
+            name="packed",
+        ) as first:
             assert first.resumable_packs() == []
             first.submit(pack)
             before = points(listen(first, lambda heard: len(points(heard)) > 0 and points(heard)[-1].step >= 300))
-        with RayEngine(ray_folder / "cache", "cpu", resources, cluster.address, name="packed") as second:
+        with RayEngine(
+            RunOptions(cache=ray_folder / "cache", device="cpu", resources=resources, address=cluster.address),
+            name="packed",
+        ) as second:
             assert second.resumable_packs() == [ResumablePack(("k0", "k1", "k2"), frozenset({"k0", "k1", "k2"}))]
             second.submit(pack)
             second.stop(1, 1)
@@ -268,21 +284,30 @@ def test_packs_go_to_the_machine_with_a_gpu_and_others_train_too(
     cluster: Cluster, trainer: Listening, ray_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ray places by what machines say they have; here what is placed on a GPU trains on a processor."""
-    found = ray_engine.seats
+    found = ray_engine.find_placements
 
     def on_processors(*arguments: Any, **more: Any) -> dict[Any, int]:
-        return {replace(seat, device="cpu"): count for seat, count in found(*arguments, **more).items()}
+        return {replace(placement, device="cpu"): count for placement, count in found(*arguments, **more).items()}
 
-    monkeypatch.setattr(ray_engine, "seats", on_processors)
+    monkeypatch.setattr(ray_engine, "find_placements", on_processors)
     monkeypatch.setattr(Gpus, "smallest", lambda *_: 2**34)
     (tmp_path / HOLDING).touch()
-    waiting = (plugin(tmp_path, "waiting", HOLD.format(file=str(tmp_path / HOLDING), but=0, step=0)),)
+    waiting = [plugin(tmp_path, "waiting", HOLD.format(file=str(tmp_path / HOLDING), but=0, step=0))]
     storage = str(ray_folder / "mixed")
     resources = ResourcesSpec(cpus=0.5, gpus=0.5, memory=0.1, custom={"mixed": 1}, checkpoint_every=10, storage=storage)
     with (
         joined(cluster, 2, num_gpus=1, resources={"mixed": 3}) as gpu,
         joined(cluster, 1, resources={"mixed": 1}) as plain,
-        RayEngine(ray_folder / "cache", "auto", resources, cluster.address, plugins=waiting) as mixed,
+        RayEngine(
+            RunOptions(
+                cache=ray_folder / "cache",
+                device="auto",
+                pack=1,
+                resources=resources,
+                address=cluster.address,
+                plugins=waiting,
+            )
+        ) as mixed,
     ):
         assert mixed.size == 3, "two halves of the GPU, whatever cores are beside it, and one on the other machine"
         for_gpu = set()

@@ -14,13 +14,14 @@ from trial_processes import KillsARank
 
 from ablate import api
 from ablate.errors import EngineError
-from ablate.execution.carry import Carrier
 from ablate.execution.checkpoint import Checkpoints, read_checkpoint
 from ablate.execution.driver import run_study
+from ablate.execution.job_runner import JobRunner
 from ablate.execution.local import LocalEngine
+from ablate.execution.options import RunOptions, WorkerSettings
 from ablate.execution.protocol import Happened, Job, JobMember, Message
 from ablate.execution.ranks import rank_group
-from ablate.planning.plan import make_plan
+from ablate.planning.planner import make_plan
 from ablate.spec.resources import CheckpointInterval, ResourcesSpec
 from ablate.store import Store
 from ablate.training.events import Checkpoint, Measurement
@@ -73,9 +74,11 @@ def in_processes(job: Job, folder: Path, count: int, start: str = "") -> Iterato
     """Events of the first of several processes that divide the weights, with a checkpoint in the middle."""
     middle = CheckpointInterval(steps=STEPS // 2)
     state = read_checkpoint(Path(start)) if start else None
-    group = rank_group(job, folder / "cache", ["cpu"] * count, 1, (), start, middle, 60.0, shard=True)
+    resources = ResourcesSpec(shard=True, checkpoint_every=STEPS // 2)
+    settings = WorkerSettings(RunOptions(cache=folder / "cache", resources=resources), ("cpu",) * count)
+    group = rank_group(job, settings, start, 60.0)
     with quick_workers(), group as ranks:
-        yield from Carrier(folder / "cache", CPU).carry_out(job, lambda: (), state, middle, ranks)
+        yield from JobRunner(folder / "cache", CPU).run_job(job, lambda: (), state, middle, ranks)
 
 
 def losses(messages: Iterator[Message]) -> dict[int, float]:
@@ -88,8 +91,12 @@ def test_a_divided_trial_has_the_losses_of_one_process_and_a_killed_process_resu
     resources = ResourcesSpec(checkpoint_every=5, shard=True)
     log = KillsARank(10, folder)
     plan = make_plan(planner(folder, **CHANGES))
-    kept, plugins = folder / "kept" / "s", (str(log.plugin),)
-    engine = LocalEngine(folder / "cache", workers=1, resources=resources, checkpoints=kept, plugins=plugins, ranks=2)
+    kept, plugins = folder / "kept" / "s", [str(log.plugin)]
+    engine = LocalEngine(
+        RunOptions(cache=folder / "cache", device="cpu", workers=1, resources=resources, plugins=plugins),
+        checkpoints=kept,
+        ranks=2,
+    )
     with quick_workers(), engine:
         run_study(planner(folder, **CHANGES), store, engine, ENVIRONMENT, log)
     assert log.killed == 1
@@ -97,7 +104,7 @@ def test_a_divided_trial_has_the_losses_of_one_process_and_a_killed_process_resu
     assert [told for told, *_ in log.told].count("lost") == 1
     for trial in plan.trials:
         job = Job(1, (JobMember(trial.variant.spec.model_dump_json(), trial.seed),), trial.variant.fingerprint)
-        alone = losses(Carrier(folder / "cache", CPU).carry_out(job, lambda: ()))
+        alone = losses(JobRunner(folder / "cache", CPU).run_job(job, lambda: ()))
         found = {point.step: point.val_loss for point in store.curves([trial.key])[trial.key]}
         assert found == pytest.approx(alone, abs=TOLERANCE)
         assert alone[0] - alone[STEPS] > 0.05  # so that equal losses are those of training
@@ -111,13 +118,13 @@ def test_a_checkpoint_of_two_processes_is_resumed_by_one_and_by_four(folder: Pat
         if isinstance(message, Happened) and isinstance(message.event, Checkpoint):
             kept.write(message.event.step, message.event.state)
             break
-    assert kept.take_remarks() == []
+    assert kept.take_warnings() == []
     state = kept.newest()
     assert state is not None, kept.remarks
     assert len(list(Path(kept.newest_file, "divided").glob("*.safetensors"))) == 2, "each process has written its part"
-    uninterrupted = losses(Carrier(folder / "cache", CPU).carry_out(job, lambda: ()))
+    uninterrupted = losses(JobRunner(folder / "cache", CPU).run_job(job, lambda: ()))
     weights = load_file(folder / WEIGHTS)
-    by_one = losses(Carrier(folder / "cache", CPU).carry_out(job, lambda: (), state))
+    by_one = losses(JobRunner(folder / "cache", CPU).run_job(job, lambda: (), state))
     assert by_one == pytest.approx(uninterrupted, abs=TOLERANCE)
     by_four = losses(in_processes(job, folder, 4, kept.newest_file))
     assert by_four == pytest.approx(uninterrupted, abs=TOLERANCE)
@@ -126,7 +133,7 @@ def test_a_checkpoint_of_two_processes_is_resumed_by_one_and_by_four(folder: Pat
     part = next(Path(kept.newest_file, "divided").glob("*.safetensors"))
     part.write_bytes(part.read_bytes()[:-9])
     assert kept.newest() is None
-    assert "checksum" in kept.take_remarks()[0]
+    assert "checksum" in kept.take_warnings()[0]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +151,9 @@ def test_what_cannot_be_divided_is_refused(
     plan = make_plan(planner(folder, **{**CHANGES, "training": {**CHANGES["training"], **changes}}))
     resources = ResourcesSpec(shard=True)
     with (
-        LocalEngine(folder / "cache", workers=1, resources=resources, ranks=ranks) as engine,
+        LocalEngine(
+            RunOptions(cache=folder / "cache", device="cpu", workers=1, resources=resources), ranks=ranks
+        ) as engine,
         pytest.raises(EngineError, match=rf"(?s){path}:.*{got}"),
     ):
         engine.admit(plan)

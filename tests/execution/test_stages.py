@@ -19,12 +19,11 @@ from ablate.analysis.quantities import values_of
 from ablate.analysis.runs import read_runs
 from ablate.designs.base import Point, Proposal
 from ablate.errors import SpaceError, StoreError
-from ablate.execution.carry import Carrier
 from ablate.execution.driver import StudyResult, run_study
+from ablate.execution.job_runner import JobRunner
 from ablate.execution.protocol import Job, Message
 from ablate.execution.reproduce import reproduce
-from ablate.planning.plan import make_plan
-from ablate.planning.planner import Planner
+from ablate.planning.planner import Planner, make_plan
 from ablate.roles import TrialRole
 from ablate.store import Store, open_store
 from ablate.store.records import TRANSFER, WINDOWS, TrialState
@@ -40,12 +39,12 @@ def switches(**starts: dict[str, Any]) -> dict[str, Any]:
 def study(store: Store, folder: Path, engine: ScriptedEngine | None = None, **changes: Any) -> StudyResult:
     engine = engine or ScriptedEngine(lambda job, attempt: carried_out(job, folder), size=1)
     made = planner(folder, **changes)
-    made.starting._weights = weights_folder(store.where)
+    made.costs.starting._weights = weights_folder(store.where)
     return run_study(made, store, engine, ENVIRONMENT, Log())
 
 
 def carried_out(job: Job, folder: Path) -> Sequence[Message]:
-    return list(Carrier(folder / "cache", torch.device("cpu")).carry_out(job, list))
+    return list(JobRunner(folder / "cache", torch.device("cpu")).run_job(job, list))
 
 
 @pytest.fixture
@@ -200,7 +199,7 @@ def test_a_trial_that_others_start_from_is_compared_too_once_the_design_asks_for
     with open_store(here / "a.db") as store:
         lr = {"training.optimizer.lr": 1e-3}
         made = planner(here, **switches(warm={"training.init_from": {"stage": lr}, "training.optimizer.lr": 3e-3}))
-        made.starting._weights = weights_folder(store.where)
+        made.costs.starting._weights = weights_folder(store.where)
         monkeypatch.setattr(Planner, "design", lambda planner: Rounds(rounds))
         engine = ScriptedEngine(lambda job, attempt: carried_out(job, here), size=1)
         result = run_study(made, store, engine, ENVIRONMENT, Log())

@@ -12,7 +12,7 @@ from engine_samples import ENVIRONMENT, Log, ScriptedEngine, finish, planner
 from ablate.analysis import read_study
 from ablate.execution.driver import run_study
 from ablate.execution.timing import LEAST_ROUNDS, Bench, time_side_by_side
-from ablate.planning.plan import make_plan
+from ablate.planning.planner import make_plan
 from ablate.store import Store, open_store
 from ablate.store.records import SpeedTiming
 from ablate.training.pack import Pack
@@ -41,13 +41,13 @@ def test_steps_in_turns_give_the_ratio_whatever_else_the_machine_does(
     monkeypatch.chdir(tmp_path)
     made = planner(tmp_path, switches={"lr": {"low": {}, "high": {"training.optimizer.lr": 0.5}}})
     baseline, variant = make_plan(made).variants
-    timing = time_side_by_side(variant, baseline, made.prepare, BENCH)
+    timing = time_side_by_side(variant, baseline, made.costs.prepare, BENCH)
     assert timing is not None
     assert len(timing.rates) == len(timing.baseline_rates) == LEAST_ROUNDS
     ratios = [ours / theirs for ours, theirs in zip(timing.rates, timing.baseline_rates, strict=True)]
     assert max(timing.baseline_rates) > 2 * min(timing.baseline_rates), "the load moved"
     assert sorted(ratios)[len(ratios) // 2] == pytest.approx(1 / 3, rel=0.5)
-    assert time_side_by_side(variant, baseline, made.prepare, BENCH, lambda: False) is None
+    assert time_side_by_side(variant, baseline, made.costs.prepare, BENCH, lambda: False) is None
 
 
 def test_a_study_times_its_variants_after_its_trials_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ def test_a_study_times_its_variants_after_its_trials_and_once(tmp_path: Path, mo
         first = store.timings(keys)
         study(store, BENCH)
         assert store.timings(keys) == first, "what was timed is not timed again"
-        study(store, Bench(torch.device("cpu"), 1, "cpu", anew=True, seconds=0.0))
+        study(store, Bench(torch.device("cpu"), 1, "cpu", again=True, seconds=0.0))
         assert store.timings(keys) != first
         others = [row for row in report.variants if row.name != report.record.baseline]
         assert all(row.relative_speed is not None and row.relative_speed.low is not None for row in others)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from ablate.execution.attempt import Attempt
-from ablate.execution.usage import EVERY, UsageMeter
+from ablate.execution.job_runner import EVERY, UsageMeter
 from ablate.training.events import Measurement
 
 

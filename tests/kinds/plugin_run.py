@@ -13,8 +13,7 @@ from ablate.api import load_space
 from ablate.contracts.checking import check_kind
 from ablate.designs.base import BASELINE
 from ablate.errors import AblateError
-from ablate.planning.plan import make_plan
-from ablate.planning.planner import Planner
+from ablate.planning.planner import Planner, make_plan
 from ablate.plugins import load_plugin
 from ablate.render.formats import find_format
 from ablate.render.terminal.kinds import check_json, kinds_json
@@ -35,7 +34,7 @@ def main(folder: Path, space: str) -> None:
     planner = Planner(read, folder / "cache", lambda line: None)
     plan = make_plan(planner)
     baseline = next(variant for variant in plan.variants if variant.name == BASELINE)
-    task = planner.prepare(baseline.spec)
+    task = planner.costs.prepare(baseline.spec)
     events = list(train([Member(baseline.spec, 0)], task, torch.device("cpu")))
     checked = {}
     for family, kind in OF_THE_REST.items():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from ablate.cli.check import parsed_values
+from ablate.cli.spaces_and_blocks import parsed_values
 from ablate.contracts import checking, design, format, source, task, tokenizer, tracker, training
 from ablate.contracts.checking import CheckedKind, UntriedKind, check_all, check_kind
 from ablate.contracts.contract import Contract

@@ -12,8 +12,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from ablate.nn.model.build import build_model
-from ablate.planning.plan import make_plan
-from ablate.planning.planned import Variant
+from ablate.planning.plan import Variant
+from ablate.planning.planner import make_plan
 from ablate.spec.task import Task
 from ablate.training.members import freeze
 
@@ -77,7 +77,7 @@ def test_plans_tell_the_arithmetic_of_real_batches_and_what_frozen_parts_save(
     told, counts = [], []
     for variant in (usual, frozen):
         told.append(variant.flops / STEPS - variant.spec.training.optimizer.step_flops(variant.cost.parameters, 64))
-        counts.append(counted(variant, made.prepare(variant.spec)))
+        counts.append(counted(variant, made.costs.prepare(variant.spec)))
     assert told == pytest.approx(counts, rel=0.1)
     assert told[0] - told[1] == pytest.approx(counts[0] - counts[1], rel=0.1)
     assert usual.cost.parameters - frozen.cost.parameters == frozen.frozen > 0

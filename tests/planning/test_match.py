@@ -10,9 +10,9 @@ import pytest
 
 from ablate.errors import SpaceError
 from ablate.nn.model.build import build_model
-from ablate.planning.match import Step, UnmatchedError, equal_steps, nearest_size
-from ablate.planning.plan import Plan, make_plan
-from ablate.planning.planner import Planner
+from ablate.planning.budget import Step, UnmatchedError, equal_steps, nearest_size
+from ablate.planning.plan import Plan
+from ablate.planning.planner import Planner, make_plan
 from ablate.roles import TrialRole
 from ablate.spec.fairness import MatchSpec
 from ablate.spec.named import block_names

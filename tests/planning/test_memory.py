@@ -14,10 +14,11 @@ from ablate.execution.driver import run_study
 from ablate.execution.environment import describe_environment
 from ablate.execution.local import LocalEngine
 from ablate.execution.observer import Observer
+from ablate.execution.options import RunOptions
 from ablate.nn.model.build import model_cost
 from ablate.planning.memory import check_memory, largest_blocks, part_of_rank, trial_bytes
-from ablate.planning.plan import make_plan
-from ablate.planning.planned import Variant
+from ablate.planning.plan import Variant
+from ablate.planning.planner import make_plan
 from ablate.spec.variant import VariantSpec
 from ablate.store import open_store
 
@@ -56,7 +57,7 @@ def test_a_model_far_too_large_is_refused_before_its_data_is_prepared(folder: Pa
     too_large.say = lambda line: pytest.fail(f"prepared data: {line}")
     with (
         open_store(tmp_path / "s.db") as store,
-        LocalEngine(folder / "cache", workers=1) as local,
+        LocalEngine(RunOptions(cache=folder / "cache", device="cpu", workers=1)) as local,
         pytest.raises(EngineError, match="variant baseline: its trials do not fit into memory"),
     ):
         run_study(too_large, store, local, describe_environment("cpu"), Observer())

@@ -16,7 +16,7 @@ from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.nn.model.build import build_model, model_cost
 from ablate.planning.forecast import forecast
 from ablate.planning.memory import largest_micro_batch, trial_bytes
-from ablate.planning.plan import make_plan
+from ablate.planning.planner import make_plan
 from ablate.store import open_store
 from ablate.training.events import Measurement
 from ablate.training.loop import train
@@ -48,7 +48,7 @@ def test_a_plan_warns_if_no_trial_sees_enough_tokens_for_an_answer(folder: Path,
         return [one for one in plan.remarks if "no answer" in one]
 
     made = planner(folder, task={**SPACE["task"], "tokenizer": kind})  # type: ignore[dict-item]
-    task = made.prepare(make_plan(made).variants[0].spec)
+    task = made.costs.prepare(make_plan(made).variants[0].spec)
     text = [int(token) for run in task.counted_runs() for token in run]  # type: ignore[attr-defined]
     pairs = len(set(itertools.pairwise(text)))
     enough = -(-8 * pairs // (2 * 8))  # two sequences of eight tokens a step
@@ -74,7 +74,7 @@ def test_a_plan_of_growing_batches_costs_what_its_steps_cost(folder: Path) -> No
         short, whole = (model_cost(variant.spec.model, vocabulary=257, context=8, length=length) for length in (4, 8))
         passes = 3 * ((1 + 1 + 2 + 2) * short.flops + 4 * 4 * whole.flops)
         assert variant.flops == pytest.approx(passes + 8 * 14 * variant.cost.parameters)
-        task = planner(folder, training=training).prepare(variant.spec)
+        task = planner(folder, training=training).costs.prepare(variant.spec)
         (last,) = list(train([Member(variant.spec, 0)], task, torch.device("cpu")))[-1:]
         assert isinstance(last, Measurement)
         assert last.flops == pytest.approx(variant.flops)
@@ -151,7 +151,7 @@ def test_a_forecast_runs_steps_and_an_evaluation_on_the_device_of_the_engine(fol
     source = planner(folder, training={"steps": 30, "batch_size": 2, "optimizer": {"kind": "adamw", "lr": 1e-3}})
     plan = make_plan(source)
     state = torch.get_rng_state()
-    found = forecast(plan, str(folder / "store.db"), 2, tasks=source.prepare)
+    found = forecast(plan, str(folder / "store.db"), 2, tasks=source.costs.prepare)
     assert torch.equal(torch.get_rng_state(), state)
     assert "steps and an evaluation of" in found.basis
     # Eleven evaluations of each trial: one before training and ten in it.

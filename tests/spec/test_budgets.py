@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from ablate.errors import SpaceError
-from ablate.planning.plan import make_plan
-from ablate.planning.planner import Planner
+from ablate.planning.planner import Planner, make_plan
 from ablate.spec.reading import load_space
 
 TEXT = """

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from cli_runs import quick_workers
 from engine_samples import (
     ENVIRONMENT,
     Log,
@@ -26,11 +27,12 @@ from ablate.errors import ArgumentError, MissingPackageError
 from ablate.execution import tracking
 from ablate.execution.base import Engine
 from ablate.execution.driver import run_study
+from ablate.execution.local import LocalEngine
 from ablate.execution.observer import Observer, ObserverGroup
+from ablate.execution.options import RunOptions
 from ablate.execution.protocol import Broken, Happened, Job, Message
 from ablate.execution.tracking import TrackingObserver
 from ablate.spec.base import Family
-from ablate.spec.resources import ResourcesSpec
 from ablate.store import Store, open_store
 from ablate.trackers import RunWriter, TrackedRun, Tracker, TrackerSession, find_tracker
 from ablate.trackers.mlflow import Mlflow
@@ -234,19 +236,13 @@ def test_a_tracker_holds_the_curves_and_results_of_the_store(folder: Path, store
     assert read(folder / "tracked") == first, "what it held was sent again"
 
 
-@pytest.mark.ray
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning:ray.*")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Ray's own: it closes sockets late
-def test_trackers_hold_a_study_that_ray_trained(folder: Path, store: Store, forked: None) -> None:
-    """All of them at once, over trials of other processes."""
-    from ablate.execution.ray.engine import RayEngine
-
+def test_trackers_hold_a_study_that_workers_trained(folder: Path, store: Store) -> None:
+    """All of them at once, over trials of other processes; the driver does not know which engine started these."""
     places = {tracker: folder / "tracked" / tracker.kind_name() for tracker in READERS}
     for place in places.values():
         place.mkdir()
     trackers = [tracker.offline(place) for tracker, place in places.items()]
-    resources = ResourcesSpec(cpus=0.5, memory=0.1)
-    with RayEngine(folder / "cache", "cpu", resources, "local", workers=2) as engine:
+    with quick_workers(), LocalEngine(RunOptions(cache=folder / "cache", device="cpu", workers=2)) as engine:
         assert study(folder, store, trackers, engine, design={"kind": "leave_one_out", "seeds": 1}) == []
     expected = stored(store)
     assert {state for _, _, state in expected.values()} == {"finished"}

@@ -11,9 +11,10 @@ from engine_samples import planner
 from random_tokens import CPU, RandomTokens, variant
 
 from ablate.errors import EngineError
-from ablate.execution.abilities import check_compiler
+from ablate.execution.environment import check_compiler
 from ablate.execution.local import LocalEngine
-from ablate.planning.plan import make_plan
+from ablate.execution.options import RunOptions
+from ablate.planning.planner import make_plan
 from ablate.spec.training import TrainingSpec
 from ablate.training.events import Remark
 from ablate.training.loop import train
@@ -82,13 +83,19 @@ def test_without_a_compiler_a_study_is_refused(tmp_path: Path, monkeypatch: pyte
     training = {"steps": 2, "batch_size": 2, "optimizer": {"kind": "adamw", "lr": 1e-3}}
     plan = make_plan(planner(tmp_path, training={**training, "compile": "blocks"}))
     monkeypatch.setenv("PATH", "")
-    with LocalEngine(tmp_path / "cache", workers=1) as engine, pytest.raises(EngineError, match=r"C\+\+ compiler"):
+    with (
+        LocalEngine(RunOptions(cache=tmp_path / "cache", device="cpu", workers=1)) as engine,
+        pytest.raises(EngineError, match=r"C\+\+ compiler"),
+    ):
         engine.admit(plan)
     if not torch.cuda.is_available():
         with pytest.raises(EngineError, match="Triton"):
             check_compiler("cuda")
         tf32 = make_plan(planner(tmp_path, training={**training, "precision": "tf32"}))
-        with LocalEngine(tmp_path / "cache", workers=1) as engine, pytest.raises(EngineError, match="no TF32"):
+        with (
+            LocalEngine(RunOptions(cache=tmp_path / "cache", device="cpu", workers=1)) as engine,
+            pytest.raises(EngineError, match="no TF32"),
+        ):
             engine.admit(tf32)
 
 

@@ -16,7 +16,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from ablate.nn.model.build import build_model, model_cost
 from ablate.planning.memory import largest_micro_batch, trial_bytes
-from ablate.planning.planned import Variant
+from ablate.planning.plan import Variant
 from ablate.spec.model import ModelSpec
 from ablate.spec.training import TrainingSpec
 from ablate.spec.variant import VariantSpec

@@ -101,5 +101,5 @@ def test_a_divided_checkpoint_that_cannot_be_written_costs_a_remark_and_keeps_th
         block = JobCheckpoints(tmp_path / "file" / "job", ("key",))
         (tmp_path / "file").write_text("no folder can be here")
         block.write(2, state_of(trained))
-    assert "the checkpoint of step 2 could not be written" in block.take_remarks()[0]
-    assert (kept.take_remarks(), kept.newest_step()) == ([], 1)
+    assert "the checkpoint of step 2 could not be written" in block.take_warnings()[0]
+    assert (kept.take_warnings(), kept.newest_step()) == ([], 1)

@@ -61,7 +61,7 @@ class Courier:
         return self._stops.pop(number, [])
 
 
-def bring(cache: Path, fingerprint: str, courier: Any) -> Path:
+def local_cache(cache: Path, fingerprint: str, courier: Any) -> Path:
     """The cache folder to use on this node: the driver's if this node can see the data there, else one with a copy.
 
     Args:

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import replace
 from queue import Empty
 from typing import Any
 
@@ -15,23 +15,21 @@ import ray
 from ray import tune
 
 from ablate.errors import EngineError
-from ablate.execution.abilities import check_abilities, check_shard, check_shares
 from ablate.execution.base import Engine
+from ablate.execution.environment import check_abilities, check_shard, check_shares
+from ablate.execution.options import RunOptions
 from ablate.execution.protocol import Broken, Done, Job, Message
-from ablate.execution.ray.connect import Node, connect, nodes, on_node
+from ablate.execution.ray.cluster import Gpus, Node, connect, nodes, on_node
 from ablate.execution.ray.courier import Courier, read_plugin
-from ablate.execution.ray.gpus import Gpus
-from ablate.execution.ray.population import population_key, population_of
-from ablate.execution.ray.seats import GIB, Seat, describe, seats
+from ablate.execution.ray.placement import GIB, Placement, describe, find_placements
+from ablate.execution.ray.scheduling import population_key, population_of
 from ablate.execution.ray.storage import open_storage
 from ablate.execution.ray.trainable import JobTrainable
 from ablate.execution.ray.tuning import TuneRun
 from ablate.locations import temporary_folder
 from ablate.planning.memory import part_of_rank, trial_bytes
-from ablate.planning.packing import JobPlace, ResumablePack
-from ablate.planning.plan import Plan
-from ablate.planning.planned import Trial
-from ablate.spec.resources import ResourcesSpec
+from ablate.planning.packing import MOST, JobPlace, ResumablePack
+from ablate.planning.plan import Plan, Trial
 
 _CLOSE_SECONDS = 10.0
 _LOOK_SECONDS = 2.0
@@ -48,67 +46,51 @@ class RayEngine(Engine):
     It accepts twice as many jobs as can run, so that an actor that ends a job can start a waiting one.
 
     Args:
-        cache: The folder of prepared data on this machine.
-        device: `auto`, `cpu` or `cuda`.
-        resources: The resources of each job.
-        address: The address of the cluster, see `connect`.
-        workers: The number of jobs that run at once; None: as many as fit.
-        plugins: The files that every worker imports.
+        options: The options of the run.
         name: The name of the run in Ray's dashboard.
-        pack: The most trials that are trained together on a GPU.
         ranks: The processes that train each job together on a CPU; on GPUs there is one for each GPU of a job.
     """
 
-    def __init__(
-        self,
-        cache: Path,
-        device: str,
-        resources: ResourcesSpec,
-        address: str | None = None,
-        workers: int | None = None,
-        plugins: tuple[str, ...] = (),
-        name: str = "ablate",
-        pack: int = 1,
-        ranks: int = 1,
-    ) -> None:
+    def __init__(self, options: RunOptions, name: str = "ablate", ranks: int = 1) -> None:
+        resources = options.resources_of_job()
         if resources.checkpoint_every and not resources.storage:
             raise EngineError(
                 "checkpoints need storage that outlives the machine that wrote them",
                 where="resources.storage or --storage",
                 remedy="Name a folder that all machines share, or a URL.",
             )
-        self._cache = cache
-        self._device = device
+        self._options = replace(options, cache=options.folder.absolute(), resources=resources)
+        self._device = options.device
         self._resources = resources
-        self._workers = workers
-        self._pack = pack
+        self._workers = options.workers
+        self._pack = options.pack or MOST["cuda"]
         self._ranks = ranks
         self._parts = max(ranks, int(resources.gpus or 1)) if resources.shard else 1
         """The processes among which a trial is divided."""
-        self._plugins = [read_plugin(plugin) for plugin in plugins]
+        self._plugins = [read_plugin(plugin) for plugin in options.plugins]
         self._name = name
         self._tuning: TuneRun | None = None
-        self._placed: dict[int, Seat] = {}
+        self._placed: dict[int, Placement] = {}
         self._missing: dict[str, int] = {}
         """The number of members of each population that are not submitted yet; room is made for all of them."""
         self._populations = False
         self._needed = 0
         self._looked = 0.0
         shared = open_storage(resources.storage) if resources.storage else None
-        self._connected = connect(address, max(1, int(resources.cpus)))
+        self._connected = connect(options.address, max(1, int(resources.cpus)))
         self._scratch = tempfile.TemporaryDirectory(
             prefix="ablate-ray-", dir=temporary_folder(), ignore_cleanup_errors=True
         )
         self._storage = shared or open_storage(self._scratch.name)
-        self._gpus = Gpus() if device != "cpu" and resources.gpus != 0 else None
+        self._gpus = Gpus() if self._device != "cpu" and resources.gpus != 0 else None
         self._gpu_bytes = self._gpus.smallest(_GPU_SECONDS) if self._gpus else 0
-        self._seats: dict[Seat, int] = {}
+        self._placements: dict[Placement, int] = {}
 
     @property
     def size(self) -> int:
         """The number of jobs that the cluster can run at once now; at least one, since a cluster may grow."""
         self._look()
-        fit = max(1, sum(self._seats.values()))
+        fit = max(1, sum(self._placements.values()))
         return fit if self._workers is None else min(fit, self._workers)
 
     def room(self) -> int:
@@ -120,24 +102,24 @@ class RayEngine(Engine):
         self._populations = any(trial.variant.spec.training.population for trial in plan.trials)
         self._needed = 0
         self.expect(plan.trials)
-        for seat in self._find_seats(nodes()):
-            check_abilities(plan.trials, seat.device, here=False)
-            check_shares(plan.trials, seat.ranks)
+        for placement in self._find_placements(nodes()):
+            check_abilities(plan.trials, placement.device, here=False)
+            check_shares(plan.trials, placement.ranks)
             if self._resources.shard:
-                check_shard(plan.trials, seat.ranks)
+                check_shard(plan.trials, placement.ranks)
         if plan.trials:
-            self._check_seats()
+            self._check_placements()
 
     def admit_blocks(self, variant: str, needed: int) -> None:
         self._needed = needed // self._parts
-        self._check_seats()
+        self._check_placements()
 
-    def _check_seats(self) -> None:
+    def _check_placements(self) -> None:
         """Refuse to continue if no node has the resources of a job."""
         there = nodes()
-        seats = self._find_seats(there)
-        if not any(seats.values()):
-            wanted = {name: amount for seat in seats for name, amount in seat.needs}
+        placements = self._find_placements(there)
+        if not any(placements.values()):
+            wanted = {name: amount for placement in placements for name, amount in placement.needs}
             shown = [
                 f"{name} {amount / GIB:.1f} GiB" if name == "memory" else f"{name} {amount:g}"
                 for name, amount in wanted.items()
@@ -153,7 +135,7 @@ class RayEngine(Engine):
             )
 
     def expect(self, trials: Iterable[Trial]) -> None:
-        """Give further jobs seats with enough memory for the largest of these trials."""
+        """Give further jobs placements with enough memory for the largest of these trials."""
         parts = self._parts
         needed = (trial_bytes(part_of_rank(trial.variant, parts), parts) for trial in trials)
         self._needed = max(self._needed, *needed, 0)
@@ -173,12 +155,12 @@ class RayEngine(Engine):
     def submit(self, job: Job) -> None:
         if self._tuning is None:
             self._tuning = self._tune()
-        seat = self._next_seat()
-        self._placed[job.number] = seat
+        placement = self._next_placement()
+        self._placed[job.number] = placement
         if population := population_of(job):
             key = population_key(job, population)
             self._missing[key] = self._missing.get(key, population.size) - 1
-        self._tuning.submit(job, seat)
+        self._tuning.submit(job, placement)
 
     def stop(self, number: int, member: int) -> None:
         """Ask a member to leave its job; it does so within about a second."""
@@ -215,8 +197,8 @@ class RayEngine(Engine):
 
     def next_place(self) -> JobPlace:
         """The place of the next job: on a GPU as long as one is free."""
-        seat = self._next_seat()
-        return JobPlace(seat.device, seat.memory)
+        placement = self._next_placement()
+        return JobPlace(placement.device, placement.memory)
 
     def _look(self) -> None:
         """Read the list of nodes if it is old."""
@@ -224,29 +206,29 @@ class RayEngine(Engine):
             self._looked = time.monotonic()
             if self._gpus:
                 self._gpu_bytes = self._gpus.smallest()
-            self._seats = self._find_seats(nodes())
+            self._placements = self._find_placements(nodes())
 
-    def _next_seat(self) -> Seat:
-        """The kind of seat with the largest free share; a GPU if several are equal."""
+    def _next_placement(self) -> Placement:
+        """The kind of placement with the largest free share; a GPU if several are equal."""
         self._look()
         taken = Counter(self._placed.values())
-        return max(self._seats, key=lambda seat: 1 - taken[seat] / max(1, self._seats[seat]))
+        return max(self._placements, key=lambda placement: 1 - taken[placement] / max(1, self._placements[placement]))
 
-    def _find_seats(self, there: list[Node]) -> dict[Seat, int]:
-        return seats(self._resources, self._device, there, self._needed, self._gpu_bytes, self._pack, self._ranks)
+    def _find_placements(self, there: list[Node]) -> dict[Placement, int]:
+        return find_placements(
+            self._resources, self._device, there, self._needed, self._gpu_bytes, self._pack, self._ranks
+        )
 
     def _tune(self) -> TuneRun:
         here = on_node(ray.get_runtime_context().get_node_id())
         remote: Any = ray.remote(Courier)
-        options = remote.options(num_cpus=0, max_restarts=-1, scheduling_strategy=here)
-        self._courier = options.remote(str(self._cache.absolute()))
+        placed = remote.options(num_cpus=0, max_restarts=-1, scheduling_strategy=here)
+        self._courier = placed.remote(str(self._options.folder))
         trainable = tune.with_parameters(
             JobTrainable,
-            cache=str(self._cache.absolute()),
+            options=self._options,
             courier=self._courier,
             plugins=self._plugins,
-            every=self._resources.checkpoint_interval,
-            shard=self._resources.shard,
         )
         trainable.__qualname__ = JobTrainable.__qualname__  # the name of the actors in Ray's dashboard
         return TuneRun(trainable, self._storage, self._name, _RETRIES, populations=self._populations)

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +20,32 @@ import torch
 from ray.tune import Checkpoint, PlacementGroupFactory, Trainable
 from ray.tune.result import DONE, SHOULD_CHECKPOINT
 
-from ablate.execution.carry import Carrier
 from ablate.execution.checkpoint import UnreadableCheckpointError, read_checkpoint, write_checkpoint
 from ablate.execution.environment import this_worker
+from ablate.execution.job_runner import JobRunner
+from ablate.execution.options import RunOptions, WorkerSettings
 from ablate.execution.protocol import Began, Broken, Done, Happened, Job, Message, StateReplaced
 from ablate.execution.ranks import rank_group
-from ablate.execution.ray.courier import bring, place_plugin
-from ablate.execution.ray.keys import JOB, LEFT, LOSS, MESSAGES, SEAT, STEPS
-from ablate.execution.ray.population import VALUES, history, population_of, values_in, with_values
-from ablate.execution.ray.seats import Seat
+from ablate.execution.ray.courier import local_cache, place_plugin
+from ablate.execution.ray.placement import Placement
+from ablate.execution.ray.scheduling import (
+    JOB,
+    LEFT,
+    LOSS,
+    MESSAGES,
+    PLACEMENT,
+    STEPS,
+    VALUES,
+    history,
+    population_of,
+    values_in,
+    with_values,
+)
 from ablate.locations import temporary_folder
 from ablate.nn.kernels.processor import keep_freed_memory
 from ablate.plugins import load_plugin
-from ablate.spec.resources import CheckpointInterval
+from ablate.processes import keep_printing
 from ablate.spec.training import PopulationSpec
-from ablate.streams import keep_printing
 from ablate.training import events
 from ablate.training.events import Measurement, State, Tick
 
@@ -56,34 +68,31 @@ class JobTrainable(Trainable):
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> PlacementGroupFactory:
-        """The resources that Ray reserves: the seat that the engine chose for the job."""
-        seat: Seat = config[SEAT]
-        return seat.request()
+        """The resources that Ray reserves: the placement that the engine chose for the job."""
+        placement: Placement = config[PLACEMENT]
+        return placement.request()
 
     def setup(self, config: dict[str, Any], **brought: Any) -> None:
         """Set up the actor and its first job; `reset_config` brings further jobs.
 
         Args:
-            config: The job, its seat, and its checkpoints from an earlier driver.
-            brought: `cache` (the driver's folder of prepared data), `courier` (the handle of the `Courier`), `plugins`
-                (paths and files), `every` (the interval of checkpoints) and `shard` (whether the processes of a
-                job divide the model among them).
+            config: The job, its placement, and its checkpoints from an earlier driver.
+            brought: `options` (of the run), `courier` (the handle of the `Courier`) and `plugins` (paths and files).
         """
-        seat: Seat = config[SEAT]
+        placement: Placement = config[PLACEMENT]
         keep_printing()
         keep_freed_memory()
-        torch.set_num_threads(seat.threads)
-        self._plugins = tuple(place_plugin(path, files) for path, files in brought["plugins"])
-        for plugin in self._plugins:
+        torch.set_num_threads(placement.threads)
+        plugins = [place_plugin(path, files) for path, files in brought["plugins"]]
+        for plugin in plugins:
             load_plugin(plugin)
-        self._cache = Path(brought["cache"])
+        options: RunOptions = brought["options"]
+        self._options = replace(options, threads=placement.threads, plugins=plugins)
         self._courier = brought["courier"]
-        self._shard: bool = brought["shard"]
-        self._every: CheckpointInterval = brought["every"]
-        self._devices = seat.devices
+        self._devices = placement.devices
         self._device = torch.device(self._devices[0])
-        self._carriers: dict[Path, Carrier] = {}
-        self._remarks: list[str] = []
+        self._runners: dict[Path, JobRunner] = {}
+        self._warnings: list[str] = []
         self._take(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -162,36 +171,34 @@ class JobTrainable(Trainable):
         return None
 
     def _unreadable(self, error: UnreadableCheckpointError) -> None:
-        self._remarks.append(f"a checkpoint cannot be used ({error}): an older one is, or training begins again")
+        self._warnings.append(f"a checkpoint cannot be used ({error}): an older one is, or training begins again")
 
     def _begin(self, start: State | None) -> None:
         self._fresh = True
         self._state = {}
         self._loss = math.nan
         self._asked_to_stop = []
-        self._messages = self._carry_out(start)
+        self._messages = self._run_job(start)
 
-    def _carry_out(self, start: State | None) -> Iterator[Message]:
+    def _run_job(self, start: State | None) -> Iterator[Message]:
         yield Began(self._job.number, this_worker(self._device.type, len(self._devices)))
-        remarks, self._remarks = self._remarks, []
-        for text in remarks:
+        warnings, self._warnings = self._warnings, []
+        for text in warnings:
             yield Happened(self._job.number, events.Remark(text))
-        every = self._every
+        cache = local_cache(self._options.folder, self._job.fingerprint, self._courier)
+        options = replace(self._options, cache=cache)
         if self._population:
-            every = CheckpointInterval(steps=self._population.every)
+            options = replace(options, checkpoint_every=str(self._population.every))
             self._history = history(start, self._values)
             yield StateReplaced(self._job.number, tuple((step, values) for step, values in self._history))
-        cache = bring(self._cache, self._job.fingerprint, self._courier)
-        carrier = self._carriers.setdefault(cache, Carrier(cache, self._device))
+        runner = self._runners.setdefault(cache, JobRunner(cache, self._device))
         with ExitStack() as stack:
             place = ""
             if start is not None and len(self._devices) > 1:  # what Tune gave is gone when the other processes start
                 place = stack.enter_context(tempfile.TemporaryDirectory(prefix="ablate-start-", dir=temporary_folder()))
                 write_checkpoint(Path(place), start, [member.key for member in self._job.members])
-            threads = torch.get_num_threads()
-            group = rank_group(self._job, cache, self._devices, threads, self._plugins, place, every, shard=self._shard)
-            with group as ranks:
-                yield from carrier.carry_out(self._job, self._stopped, start, every, ranks)
+            with rank_group(self._job, WorkerSettings(options, tuple(self._devices)), place) as ranks:
+                yield from runner.run_job(self._job, self._stopped, start, options.checkpoint_interval, ranks)
 
     def _stopped(self) -> list[int]:
         asked, self._asked_to_stop = self._asked_to_stop, []

@@ -14,7 +14,7 @@ from queue import Queue
 from typing import Any
 
 from ray import tune
-from ray.exceptions import RayError
+from ray.exceptions import OutOfMemoryError, RayActorError, RayError
 from ray.tune import Callback, CheckpointConfig, Stopper
 from ray.tune.experiment import Trial
 from ray.tune.search import Searcher
@@ -22,12 +22,9 @@ from ray.tune.search import Searcher
 from ablate.errors import EngineError
 from ablate.execution.checkpoint import job_key
 from ablate.execution.protocol import Broken, Done, Job, JobRestarted, Message
-from ablate.execution.ray.connect import give_up_lost_places
-from ablate.execution.ray.keys import JOB, LEFT, MESSAGES, SEAT
-from ablate.execution.ray.killed import survive_killed_workers
-from ablate.execution.ray.population import first_values, population_of
-from ablate.execution.ray.scheduler import DesignScheduler
-from ablate.execution.ray.seats import Seat
+from ablate.execution.ray.cluster import give_up_lost_places
+from ablate.execution.ray.placement import Placement
+from ablate.execution.ray.scheduling import JOB, LEFT, MESSAGES, PLACEMENT, DesignScheduler, first_values, population_of
 from ablate.execution.ray.storage import Storage
 
 _IDLE_SECONDS = 30.0
@@ -56,11 +53,13 @@ class JobQueue(Searcher):
         self._closed = False
         self._changed = threading.Condition()
 
-    def put(self, job: Job, seat: Seat, left: Sequence[str] = ()) -> None:
+    def put(self, job: Job, placement: Placement, left: Sequence[str] = ()) -> None:
         """Submit a job; `left` holds the checkpoints that it can resume from, the newest first."""
         member = population_of(job)
         with self._changed:
-            self._jobs.append({JOB: job, SEAT: seat, LEFT: left} | (first_values(job, member) if member else {}))
+            self._jobs.append(
+                {JOB: job, PLACEMENT: placement, LEFT: left} | (first_values(job, member) if member else {})
+            )
             self._changed.notify()
 
     def close(self) -> None:
@@ -216,12 +215,12 @@ class TuneRun:
         self._watch = threading.Thread(target=self._give_up_lost_places, name="ray-places", daemon=True)
         self._watch.start()
 
-    def submit(self, job: Job, seat: Seat) -> None:
-        """Run a job in a seat; it resumes from the checkpoints that an earlier driver of the study left."""
+    def submit(self, job: Job, placement: Placement) -> None:
+        """Run a job in a placement; it resumes from the checkpoints that an earlier driver of the study left."""
         self._scheduler.expect(job.number, len(job.members))
         # A population restarts: the scheduler would not know the hyperparameters of a member at its checkpoint.
         left = () if population_of(job) else self._left.pop(job_key(job), ())
-        self._jobs.put(job, seat, left)
+        self._jobs.put(job, placement, left)
 
     def stop(self, number: int, member: int) -> bool:
         """Remove a member from its job, and end the job if none remains; returns whether the actor must drop it."""
@@ -298,3 +297,49 @@ def _error(trial: Trial) -> str:
         return Path(trial.error_file).read_text(errors="replace").rpartition("Failure #")[2]
     except (OSError, TypeError):
         return ""
+
+
+def survive_killed_workers() -> None:
+    """Let Ray Tune (2.60) in this process survive workers that die in two ways that it handles wrongly.
+
+    - Ray kills a worker because its node runs out of memory. Tune detects dead actors by `RayActorError`. The
+      `OutOfMemoryError` of the memory monitor is not one, and Tune ends the whole run over it. Converted to
+      `RayActorError`, it costs one attempt of one job.
+    - An idle worker dies, and Tune gives it a job before it knows. Tune then handles the failure twice: it restarts the
+      job for the death of the actor, and gives it up for the call that failed with it. It also remembers that the job
+      is being reset, and would never start it on another worker. Handled once, it costs one attempt.
+    """
+    try:
+        from ray.air.execution._internal.actor_manager import RayActorManager
+        from ray.tune import tune
+        from ray.tune.execution import tune_controller
+    except ImportError:  # another version of Ray has moved these classes; it runs without the fixes
+        return
+
+    class ActorManager(RayActorManager):
+        """Ray Tune's class, which also treats an out-of-memory error as the death of an actor."""
+
+        def _actor_task_failed(self, tracked_actor_task: Any, exception: Exception) -> None:
+            super()._actor_task_failed(tracked_actor_task, _as_death(exception))
+
+        def _actor_start_failed(self, tracked_actor: Any, exception: Exception) -> None:
+            super()._actor_start_failed(tracked_actor, _as_death(exception))
+
+    class TuneController(tune_controller.TuneController):
+        """Ray Tune's class, which handles the death of an actor once if the actor has not started its trial yet."""
+
+        def _actor_failed(self, tracked_actor: Any, exception: Exception) -> None:
+            self._resetting_trials.discard(self._actor_to_trial[tracked_actor])
+            super()._actor_failed(tracked_actor, exception)
+
+        def _trial_task_failure(self, trial: Any, exception: Exception) -> None:
+            restarted = trial.status == trial.PENDING and trial not in self._trial_to_actor
+            if not restarted:
+                super()._trial_task_failure(trial, exception)
+
+    tune_controller.RayActorManager = ActorManager  # type: ignore[attr-defined]
+    tune.TuneController = TuneController  # type: ignore[attr-defined]
+
+
+def _as_death(exception: Exception) -> Exception:
+    return RayActorError(error_msg=str(exception)) if isinstance(exception, OutOfMemoryError) else exception

@@ -14,7 +14,7 @@ from ablate.analysis.study import StudyReport
 from ablate.render.formats import Format, Place
 from ablate.roles import TrialRole
 from ablate.spec.fairness import at_budget
-from ablate.store.records import TrialState
+from ablate.store.records import ENDED
 
 
 def harmless(cell: object) -> object:
@@ -67,10 +67,7 @@ def _other_budgets(report: StudyReport) -> Iterator[dict[str, Value]]:
             "margin": report.margin,
             "parameters": one.record.parameters,
             "planned": len(states),
-            **{
-                state.value: states.count(state)
-                for state in (TrialState.FINISHED, TrialState.DIVERGED, TrialState.PRUNED)
-            },
+            **{state.value: states.count(state) for state in ENDED},
             **{name: getattr(mean, name, None) for name in ("mean", "low", "high")},
             "difference": point.difference.difference if point else None,
             "difference_low": point.difference.low if point else None,

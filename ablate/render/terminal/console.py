@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ablate.errors import printable
-from ablate.streams import lost_output, open_json_output
+from ablate.processes import lost_output, open_json_output
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -13,8 +13,7 @@ from rich.text import Text
 
 from ablate.analysis.text import plural
 from ablate.nn.model.pricing import PARTS, Layers, Price, price
-from ablate.planning.plan import make_plan
-from ablate.planning.planner import Planner
+from ablate.planning.planner import Planner, make_plan
 from ablate.spec.cost import BYTES, Cost
 from ablate.spec.lookup import find_block, find_model, refused
 from ablate.spec.space import SpaceSpec
@@ -95,7 +94,7 @@ def price_space(space: SpaceSpec, cache: Path, say: Say, *, inference: bool) -> 
     planner = Planner(space, cache, say)
     priced = []
     for variant in make_plan(planner).variants:
-        model, shape = variant.spec.model, planner.prepare(variant.spec).shape
+        model, shape = variant.spec.model, planner.costs.prepare(variant.spec).shape
         cost = price(
             model, context=shape.context, vocabulary=shape.vocabulary, classes=shape.classes, inference=inference
         )

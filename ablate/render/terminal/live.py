@@ -19,8 +19,7 @@ from rich.text import Text
 from ablate.analysis.numbers import duration, scaled
 from ablate.analysis.text import plural
 from ablate.execution.observer import Observer
-from ablate.planning.plan import Plan
-from ablate.planning.planned import Trial
+from ablate.planning.plan import Plan, Trial
 from ablate.render.cells import in_lines
 from ablate.store.records import TrialOutcome, TrialState
 from ablate.training.events import Measurement
@@ -92,7 +91,7 @@ class Display(Observer):
     def say(self, line: str) -> None:
         self._print(Text(line, style="dim"))
 
-    def planned(self, plan: Plan, settled: Collection[str], elsewhere: int, workers: int) -> None:
+    def planned(self, plan: Plan, settled: Collection[str], from_other_studies: int, workers: int) -> None:
         left = [trial for trial in plan.trials if trial.key not in settled]
         self._count(plan.trials, settled)
         self._metric = plan.space.objective.metric
@@ -109,7 +108,7 @@ class Display(Observer):
         if plan.invalid:
             self.say(f"{plural(len(plan.invalid), 'point')} left out that make no model; `ablate plan` says why")
         if settled:
-            others = f", {elsewhere} of them from other studies" if elsewhere else ""
+            others = f", {from_other_studies} of them from other studies" if from_other_studies else ""
             self.say(f"{plural(len(settled), 'trial')} reused from the store{others}")
         if left and self._console.is_terminal and not self._console.is_dumb_terminal:
             # Refreshed by `beat`: a thread that does it would end with a traceback when the terminal closes.

@@ -13,10 +13,9 @@ from rich.text import Text
 from ablate.analysis.numbers import duration, scaled
 from ablate.analysis.text import plural
 from ablate.planning.earlier import ChangedKind
-from ablate.planning.elsewhere import MachineForecast
 from ablate.planning.forecast import Estimate
-from ablate.planning.plan import Plan
-from ablate.planning.planned import Trial
+from ablate.planning.other_machine import MachineForecast
+from ablate.planning.plan import Plan, Trial
 from ablate.planning.points import without_effect
 from ablate.render.cells import in_lines
 from ablate.render.terminal.validate import left_out, start_json, starts
@@ -32,7 +31,7 @@ _MOST_ROWS = 200
 def plan_json(
     plan: Plan,
     forecast: Estimate,
-    elsewhere: MachineForecast | None = None,
+    on_machine: MachineForecast | None = None,
     changed: Sequence[ChangedKind] = (),
 ) -> dict[str, Any]:
     """The plan as plain data; with another machine, what the plan needs there; with the kinds whose code changed."""
@@ -48,7 +47,7 @@ def plan_json(
                 "steps": variant.spec.training.steps,
                 "width": variant.spec.model.width,
                 "frozen": variant.frozen,
-                "start": None if variant.start is None else start_json(variant.start),
+                "start": None if variant.transfer is None else start_json(variant.transfer),
             }
             for variant in plan.variants
         ],
@@ -87,7 +86,7 @@ def plan_json(
         ],
         "seconds": round(forecast.total(plan), 3),
         "basis": forecast.basis,
-        **({} if elsewhere is None else {"machine": _machine_json(plan, elsewhere)}),
+        **({} if on_machine is None else {"machine": _machine_json(plan, on_machine)}),
     }
 
 
@@ -118,7 +117,7 @@ def print_plan(
     plan: Plan,
     forecast: Estimate,
     console: Console,
-    elsewhere: MachineForecast | None = None,
+    on_machine: MachineForecast | None = None,
     changed: Sequence[ChangedKind] = (),
 ) -> None:
     """Print a row for each variant with its trials, then the excluded points, then the totals.
@@ -127,7 +126,7 @@ def print_plan(
         plan: The plan.
         forecast: How long it takes.
         console: Where to print.
-        elsewhere: The same forecast if it is of another machine.
+        on_machine: The same forecast if it is of another machine.
         changed: Kinds of which the store holds trials of another version.
     """
     console.print(Text(plan.space.question, style="bold"))
@@ -142,7 +141,7 @@ def print_plan(
         "seeds",
         "done",
         "time/trial",
-        *(["GiB"] if elsewhere is not None else []),
+        *(["GiB"] if on_machine is not None else []),
     ]
     for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
@@ -160,7 +159,7 @@ def print_plan(
             _seeds([trial.seed for trial in trials]),
             str(sum(trial.key in forecast.done for trial in trials)),
             duration(forecast.seconds(trials[0])) if trials else "-",
-            *([f"{elsewhere.machine.needed(variant) / _GIB:.1f}"] if elsewhere is not None else []),
+            *([f"{on_machine.machine.needed(variant) / _GIB:.1f}"] if on_machine is not None else []),
         )
     console.print(table)
     if len(plan.variants) > _MOST_ROWS:
@@ -171,7 +170,7 @@ def print_plan(
         *without_effect(plan.aliases, len(plan.variants)),
         *plan.remarks,
         *left_out(invalid.reason for invalid in plan.invalid),
-        *starts({variant.name: variant.start for variant in plan.variants if variant.start is not None}),
+        *starts({variant.name: variant.transfer for variant in plan.variants if variant.transfer is not None}),
         *plan.space.warnings(),
     )
     for line in remarks:
@@ -192,7 +191,7 @@ def print_plan(
         + ("starting" if forecast.counts_evaluations else "evaluations and starting")
         + f" workers come{'s' * forecast.counts_evaluations} on top.",
     )
-    for line in _on_machine(plan, elsewhere) if elsewhere is not None else ():
+    for line in _on_machine(plan, on_machine) if on_machine is not None else ():
         _print(console, line)
 
 

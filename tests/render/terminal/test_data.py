@@ -33,7 +33,6 @@ def folder(tmp_path: Path) -> Path:
 def ablate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ablate:
     """The command, run in this process below `tmp_path`: exit code, stdout, stderr."""
     monkeypatch.setattr("ablate.cli.app.handle_early_interrupts", lambda: None)
-    monkeypatch.setattr("ablate.cli.app.gc.set_threshold", lambda threshold: None)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "100")

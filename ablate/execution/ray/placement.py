@@ -1,4 +1,4 @@
-"""Seats: the resources that are reserved for one job on a CPU or a GPU, and how many of them fit on the nodes."""
+"""Placements: the resources that are reserved for one job on a CPU or a GPU, and how many of them fit on the nodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from ray.tune import PlacementGroupFactory
 
-from ablate.execution.ray.connect import Node
+from ablate.execution.ray.cluster import Node
 from ablate.spec.resources import ResourcesSpec
 
 GIB = 2**30
@@ -20,7 +20,7 @@ _CUDA_BYTES = 3 * GIB // 4
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class Placement:
     """The resources that are reserved for one job.
 
     Attributes:
@@ -47,12 +47,12 @@ class Seat:
         return [self.device] * self.ranks
 
     def request(self) -> PlacementGroupFactory:
-        """The placement group of the seat for Ray Tune."""
+        """The placement group of the placement for Ray Tune."""
         selector: dict[str, Any] = {"bundle_label_selector": [dict(self.labels)]} if self.labels else {}
         return PlacementGroupFactory([dict(self.needs)], **selector)
 
     def count(self, node: Node) -> int:
-        """The number of such seats on an empty node."""
+        """The number of such placements on an empty node."""
         if any(node.labels.get(key) != value for key, value in self.labels):
             return 0
         fits = [_floor(node.resources.get(name, 0.0) / amount) for name, amount in self.needs if amount > 0]
@@ -62,7 +62,7 @@ class Seat:
         return min(fits, default=0)
 
 
-def seats(
+def find_placements(
     spec: ResourcesSpec,
     device: str,
     nodes: Iterable[Node],
@@ -70,8 +70,8 @@ def seats(
     gpu_bytes: int,
     pack: int = 1,
     ranks: int = 1,
-) -> dict[Seat, int]:
-    """The kinds of seat that the nodes offer and the number of each; seats on GPUs come first.
+) -> dict[Placement, int]:
+    """The kinds of placement that the nodes offer and the number of each; placements on GPUs come first.
 
     Args:
         spec: The requested resources of a job.
@@ -92,7 +92,7 @@ def seats(
         return {"CPU": processes * spec.cpus, "memory": rounded, **spec.custom}
 
     on_cpu = common(ranks)
-    plain = Seat("cpu", threads, tuple(on_cpu.items()), int(on_cpu["memory"]), labels, ranks)
+    plain = Placement("cpu", threads, tuple(on_cpu.items()), int(on_cpu["memory"]), labels, ranks)
     with_gpu = [node for node in nodes if node.gpus > 0]
     if device == "cpu" or spec.gpus == 0 or (device == "auto" and not with_gpu):
         return {plain: sum(plain.count(node) for node in nodes)}

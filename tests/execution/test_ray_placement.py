@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablate.execution.ray.connect import Node
-from ablate.execution.ray.seats import GIB, Seat, seats
+from ablate.execution.ray.cluster import Node
+from ablate.execution.ray.placement import GIB, Placement, find_placements
 from ablate.spec.resources import ResourcesSpec
 
 CPU_NODE = Node({"CPU": 16.0, "memory": 64.0 * GIB})
@@ -19,14 +19,16 @@ H200 = 139 * GIB
 
 
 def found(nodes: list[Node], needed: int = GIB, device: str = "auto", pack: int = 1, **spec: Any) -> dict[str, int]:
-    """Device to number of seats."""
-    made = seats(ResourcesSpec(**spec), device, nodes, needed, H200 if any(n.gpus for n in nodes) else 0, pack)
-    return {seat.device: count for seat, count in made.items()}
+    """Device to number of placements."""
+    made = find_placements(
+        ResourcesSpec(**spec), device, nodes, needed, H200 if any(n.gpus for n in nodes) else 0, pack
+    )
+    return {placement.device: count for placement, count in made.items()}
 
 
 def share(needed: int, **spec: Any) -> float:
-    seat = next(iter(seats(ResourcesSpec(**spec), "cuda", [GPU_NODE], needed, H200)))
-    return dict(seat.needs)["GPU"]
+    placement = next(iter(find_placements(ResourcesSpec(**spec), "cuda", [GPU_NODE], needed, H200)))
+    return dict(placement.needs)["GPU"]
 
 
 def test_processors_hold_as_many_as_their_cores_and_memory() -> None:
@@ -49,9 +51,9 @@ def test_predicted_memory_decides_how_many_share_a_gpu() -> None:
 
 
 def test_a_trial_on_several_gpus_has_a_core_and_memory_for_each_of_its_processes_on_one_machine() -> None:
-    (seat,) = seats(ResourcesSpec(gpus=2), "cuda", [GPU_NODE], GIB, H200)
-    assert dict(seat.needs) == {"CPU": 2.0, "memory": 3.0 * GIB, "GPU": 2.0}
-    assert seat.devices == ["cuda:0", "cuda:1"]
+    (placement,) = find_placements(ResourcesSpec(gpus=2), "cuda", [GPU_NODE], GIB, H200)
+    assert dict(placement.needs) == {"CPU": 2.0, "memory": 3.0 * GIB, "GPU": 2.0}
+    assert placement.devices == ["cuda:0", "cuda:1"]
     assert found([GPU_NODE, GPU_NODE], device="cuda", gpus=2) == {"cuda": 2}
     assert found([GPU_NODE, GPU_NODE], device="cuda", gpus=4) == {"cuda": 0}, "no trial is spread over two machines"
     assert found([GPU_NODE, CPU_NODE], gpus=2) == {"cuda": 1, "cpu": 16}, "one process on a machine without GPUs"
@@ -60,12 +62,12 @@ def test_a_trial_on_several_gpus_has_a_core_and_memory_for_each_of_its_processes
 @given(needed=st.integers(2**20, 200 * GIB), gpus=st.integers(1, 8))
 def test_those_that_share_a_gpu_fit_into_it(needed: int, gpus: int) -> None:
     node = Node({"CPU": 1e6, "memory": 1e18, "GPU": float(gpus)})
-    ((seat, count),) = seats(ResourcesSpec(memory=1), "cuda", [node], needed, H200).items()
+    ((placement, count),) = find_placements(ResourcesSpec(memory=1), "cuda", [node], needed, H200).items()
     together = round(count / gpus)
     assert count == together * gpus, "no job is spread over two"
     assert together == 1 or together * needed <= H200
     assert (together + 1) * (needed + GIB) > H200, "one more would not fit"
-    assert dict(seat.needs)["GPU"] * together <= 1.0
+    assert dict(placement.needs)["GPU"] * together <= 1.0
 
 
 def test_a_fraction_is_of_one_gpu() -> None:
@@ -83,8 +85,8 @@ def test_nodes_with_gpus_and_nodes_without_are_both_used() -> None:
 
 
 def test_a_gpu_of_unknown_size_is_for_one_trial_at_a_time() -> None:
-    (seat, count), *_ = seats(ResourcesSpec(), "cuda", [GPU_NODE], GIB, 0, pack=16).items()
-    assert (dict(seat.needs)["GPU"], seat.memory, count) == (1.0, 0, 2)
+    (placement, count), *_ = find_placements(ResourcesSpec(), "cuda", [GPU_NODE], GIB, 0, pack=16).items()
+    assert (dict(placement.needs)["GPU"], placement.memory, count) == (1.0, 0, 2)
 
 
 def test_custom_labels_and_resources_choose_nodes() -> None:
@@ -94,15 +96,15 @@ def test_custom_labels_and_resources_choose_nodes() -> None:
     assert found([fast, slow], labels={"zone": "b"}) == {"cpu": 8}
     assert found([fast, slow], labels={"zone": "c"}) == {"cpu": 0}
     assert found([fast, slow], custom={"disk": 1}) == {"cpu": 2}
-    (seat,) = seats(ResourcesSpec(labels={"zone": "b"}), "cpu", [slow], GIB, 0)
-    assert seat.request()._bound.kwargs["bundle_label_selector"] == [{"zone": "b"}]
+    (placement,) = find_placements(ResourcesSpec(labels={"zone": "b"}), "cpu", [slow], GIB, 0)
+    assert placement.request()._bound.kwargs["bundle_label_selector"] == [{"zone": "b"}]
 
 
 def test_memory_is_reserved_in_few_sizes() -> None:
     """Actors are used again by jobs that ask for the same: a byte more must not be another request."""
 
-    def seat(needed: int) -> Seat:
-        return next(iter(seats(ResourcesSpec(), "cpu", [CPU_NODE], needed, 0)))
+    def placement(needed: int) -> Placement:
+        return next(iter(find_placements(ResourcesSpec(), "cpu", [CPU_NODE], needed, 0)))
 
-    assert seat(GIB + 1) == seat(GIB + 1000)
-    assert math.isclose(dict(seat(GIB).needs)["memory"], 1.5 * GIB)
+    assert placement(GIB + 1) == placement(GIB + 1000)
+    assert math.isclose(dict(placement(GIB).needs)["memory"], 1.5 * GIB)

@@ -1,4 +1,8 @@
-"""Standard streams on which printing never fails, for every process of ours.
+"""The processes of a command: how further ones are started, how each of them prints, and how it is interrupted.
+
+A process that `python -m` starts looks for modules in the working folder first, where a `copy.py` or a folder `wandb`
+of the user's would stand in for what it needs. So every process is started without that (`-P`). What only this process
+finds, because it runs a script or a notebook, is found there too, but after everything that is installed.
 
 Training must not depend on who reads what is printed. So characters that a stream cannot encode are replaced, a stream
 that was closed before the process started is the null device, and a stream that can no longer be written (its reader
@@ -11,8 +15,42 @@ import errno
 import io
 import os
 import select
+import signal
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
 from typing import Any, TextIO
+
+_MODULES = "ABLATE_MODULE_PATH"
+
+
+def python_command(*arguments: str) -> list[str]:
+    """The command that runs this Python with these arguments, without the working folder in its module path."""
+    return [sys.executable, "-P", *arguments]
+
+
+def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a process that finds the modules of this one, once it has called `adopt_modules`.
+
+    Args:
+        more: Variables besides those of this process.
+    """
+    folders = dict.fromkeys(str(Path(folder).absolute()) for folder in sys.path)
+    environment = {**os.environ, _MODULES: os.pathsep.join(folders), **(more or {})}
+    home = str(Path(__file__).absolute().parents[1])
+    if home in (str(Path(folder).absolute()) for folder in ("", *sys.path[:1])):  # found through the working folder
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), home)))
+    return environment
+
+
+def adopt_modules() -> None:
+    """Find what the process that started this one finds, after what this one finds by itself."""
+    known = {str(Path(folder).absolute()) for folder in sys.path}
+    sys.path += [folder for folder in os.environ.get(_MODULES, "").split(os.pathsep) if folder and folder not in known]
+
 
 _RAISING = ("strict", "surrogateescape")
 """The handlers of encoding errors that Python chooses for standard streams and that may raise."""
@@ -115,3 +153,56 @@ def _raw(stream: TextIO | None) -> _Descriptor | None:
 
 def _lossy(errors: str | None) -> str:
     return "replace" if errors is None or errors in _RAISING else errors
+
+
+_STOPPING = [signal.SIGINT, signal.SIGTERM]
+if sys.platform != "win32":
+    _STOPPING.append(signal.SIGHUP)
+_early = False
+
+
+def handle_early_interrupts() -> None:
+    """Record a SIGINT that arrives before a study runs, besides raising KeyboardInterrupt.
+
+    Some libraries swallow the exception while they are imported. The study then stops as soon as it begins.
+    """
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        global _early
+        _early = True
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, remember)
+
+
+@dataclass(slots=True)
+class StopRequest:
+    """Whether a stop was requested."""
+
+    asked: bool = False
+
+
+@contextmanager
+def stop_on_signal() -> Iterator[StopRequest]:
+    """Record the first SIGINT, SIGTERM or SIGHUP as a request to stop; a second SIGINT raises KeyboardInterrupt.
+
+    SIGHUP means that the terminal has closed; under `nohup` it is ignored, and stays so.
+    """
+    stop = StopRequest(asked=_early)
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if stop.asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.asked = True
+
+    numbers = [number for number in _STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
+    try:
+        before = {number: signal.signal(number, ask) for number in numbers}
+    except ValueError:  # not the main thread, as in some notebooks: only the main thread can handle signals
+        yield stop
+        return
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

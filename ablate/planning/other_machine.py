@@ -6,18 +6,24 @@ bandwidth, whichever is longer (Williams et al., Roofline, doi:10.1145/1498765.1
 
 from __future__ import annotations
 
+import json
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from ablate.devices import Device, devices_at_once
+from ablate.devices import Device, devices_at_once, find_device, known_device, stated_device, with_peak
+from ablate.errors import EngineError
 from ablate.planning.memory import largest_micro_batch, part_of_rank, trial_bytes
-from ablate.planning.plan import Plan
-from ablate.planning.planned import Trial, Variant
+from ablate.planning.plan import Plan, Trial, Variant
 from ablate.spec.cost import BYTES
+from ablate.spec.resources import ResourcesSpec
 from ablate.spec.training import TrainingSpec
 
 EFFICIENCY = {"fp32": 0.5, "tf32": 0.35, "bf16": 0.25}
-"""The share of the peak that an eager training step reaches, if none is stated: matrix products in bfloat16 are so fast
+"""The share of the peak that an eager training step reaches, if none is stated: matmuls in bfloat16 are so fast
 that the rest of a step takes most of the time. He and Hofmann's run (10 h on an A5000 for 659 PFLOP) reached 0.16."""
 _BANDWIDTH = 0.8
 """The share of the stated bandwidth that large transfers reach."""
@@ -30,6 +36,8 @@ _RECOMPUTED = 4 / 3
 """The arithmetic of a step whose forward pass runs twice, over that of one whose forward pass runs once."""
 _SHARE_OF_MEMORY = 0.95
 """The share of a device's memory that its driver and libraries leave."""
+_TRIAL, _BF16, _MACHINE = "a small trial", "bf16", "machine"
+"""Names of findings of `ablate.execution.doctor`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +62,16 @@ class Machine:
     measured: Mapping[str, float] = field(default_factory=dict)
     shard: bool = False
 
-    @property
-    def at_once(self) -> int:
-        """The number of trials that are trained at once.
+    at_once: int = field(init=False)
+    """The number of trials that are trained at once."""
+
+    def __post_init__(self) -> None:
+        """Work out how many trials are trained at once.
 
         Raises:
             EngineError: There are fewer devices than a trial asks for.
         """
-        return devices_at_once(self.count, self.each)
+        object.__setattr__(self, "at_once", devices_at_once(self.count, self.each))
 
     def share(self, training: TrainingSpec) -> float:
         """The share of the peak that a step reaches."""
@@ -162,3 +172,99 @@ class MachineForecast:
 
     def _left(self, plan: Plan) -> list[float]:
         return [self.seconds(trial) for trial in (*plan.trials, *plan.later) if trial.key not in self.done]
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorReport:
+    """A machine that `ablate doctor` has examined.
+
+    Attributes:
+        device: One of its devices. One that is not in the table has the measured FLOP/s as its peak.
+        count: The number of its devices.
+        known: Whether the device is in the table.
+        shares: By precision, the share of the peak that a small trial has reached.
+    """
+
+    device: Device
+    count: int
+    known: bool
+    shares: Mapping[str, float]
+
+
+def read_doctor_report(file: Path) -> DoctorReport:
+    """Read what `ablate doctor` has written.
+
+    Raises:
+        EngineError: The file cannot be read, or `ablate doctor` did not write it.
+    """
+    try:
+        findings: dict[str, dict[str, Any]] = {
+            finding["name"]: finding for finding in json.loads(file.read_text())["findings"]
+        }
+        description = str(findings[_MACHINE]["says"]).partition(";")[0]
+        rate = float(findings[_TRIAL]["values"]["flops_per_second"])
+        in_bf16 = rate * float(findings[_BF16]["values"]["speed"])
+        if not rate > 0 < in_bf16:
+            raise ValueError("its rate is not above 0")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise EngineError(
+            "this file was not written by `ablate doctor`",
+            where=f"--doctor {file}",
+            got=f"{type(error).__name__}: {error}",
+            remedy="Write one on that machine: `ablate doctor --out FILE`.",
+        ) from error
+    known = known_device(description)
+    device = known or stated_device(rate)
+    numbered = re.search(r"\b(\d+) x ", description)
+    rates = {"fp32": rate, "bf16": in_bf16}
+    shares = {precision: value / device.peak(precision) for precision, value in rates.items()}
+    return DoctorReport(device, int(numbered[1]) if numbered else 1, known is not None, shares)
+
+
+def find_machine(
+    on: str | None,
+    flops: float | None,
+    efficiency: float | None,
+    doctor: Path | None,
+    workers: int | None,
+    resources: ResourcesSpec,
+) -> Machine | None:
+    """The machine that the options name; None if they name none.
+
+    Raises:
+        EngineError: The device is not known, a share of its peak is stated without a device, options contradict, or a
+            trial asks for more devices than there are.
+    """
+    each, shard = resources.gpus or 1.0, resources.shard
+    if doctor is not None and (efficiency is not None or flops is not None):
+        raise EngineError(
+            "the file says what this machine has reached",
+            where="--doctor",
+            remedy=f"Leave out {'--efficiency' if efficiency is not None else '--flops'}, or --doctor.",
+        )
+    report = None if doctor is None else read_doctor_report(doctor)
+    if report is not None and on is None:
+        count = max(report.count, int(each * (workers or 1)))
+        return Machine(report.device, count, each=each, measured=report.shares, shard=shard)
+    if on is None and flops is None:
+        if efficiency is not None:
+            raise EngineError(
+                "this is a share of the peak of a device, and none is named",
+                where="--efficiency",
+                remedy="Name one with --on, or state its peak with --flops.",
+            )
+        return None
+    if on is None:
+        assert flops is not None, "one of them is given"
+        return Machine(stated_device(flops), max(1, math.ceil((workers or 1) * each)), efficiency, each, shard=shard)
+    if report is not None and not report.known:
+        raise EngineError(
+            "no peak FLOP/s is known for the machine in this file",
+            where=f"--doctor {doctor}",
+            remedy="Leave out --on to plan for that machine, or state a share with --efficiency.",
+        )
+    device, count = find_device(on)
+    if workers is not None:
+        count = max(1, math.ceil(workers * each))
+    shares = {} if report is None else report.shares
+    return Machine(device if flops is None else with_peak(device, flops), count, efficiency, each, shares, shard)

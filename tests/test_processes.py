@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import ablate
-from ablate.launching import child_environment, python_command
+from ablate.processes import child_environment, python_command
 
 ROOT = Path(ablate.__file__).parents[1]
 SHADOWS = ("copy", "queue", "numpy", "torch", "typing", "json", "pydantic", "ablate")
@@ -19,7 +19,7 @@ SHADOWS = ("copy", "queue", "numpy", "torch", "typing", "json", "pydantic", "abl
 
 def run_child(folder: Path, code: str) -> str:
     done = subprocess.run(
-        python_command("-c", f"from ablate.launching import adopt_modules; adopt_modules(); {code}"),
+        python_command("-c", f"from ablate.processes import adopt_modules; adopt_modules(); {code}"),
         cwd=folder, env=child_environment(), capture_output=True, text=True, check=True,
     )  # fmt: skip
     return done.stdout.strip()
@@ -97,4 +97,4 @@ def test_every_python_process_is_started_by_one_function() -> None:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.executable":
                 found.append(file.relative_to(ROOT).as_posix())
-    assert set(found) == {"ablate/launching.py", "ablate/serving.py"}, "the latter replaces its own process"
+    assert set(found) == {"ablate/processes.py", "ablate/serving.py"}, "the latter replaces its own process"

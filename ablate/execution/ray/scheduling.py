@@ -1,4 +1,4 @@
-"""Population based training by Ray Tune: the scheduler for the members of a population, and their hyperparameters.
+"""Schedules jobs for Ray Tune: ends those whose members the design has pruned, and trains populations.
 
 A configuration of Tune holds the job and, by path, the hyperparameters that may change.
 """
@@ -15,7 +15,6 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import PopulationBasedTraining
 
 from ablate.execution.protocol import Job
-from ablate.execution.ray.keys import JOB, LEFT, LOSS, SEAT, STEPS
 from ablate.spec.paths import assign, value_at
 from ablate.spec.training import PopulationSpec
 from ablate.spec.variant import VariantSpec
@@ -23,6 +22,27 @@ from ablate.training.events import State
 
 if TYPE_CHECKING:
     from ray.tune.execution.tune_controller import TuneController
+import threading
+from typing import TYPE_CHECKING
+
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+
+if TYPE_CHECKING:
+    from ray.tune.execution.tune_controller import TuneController
+
+JOB = "job"
+"""Key of a configuration: the job."""
+PLACEMENT = "placement"
+"""Key of a configuration: the placement of the job."""
+LEFT = "left"
+"""Key of a configuration: the checkpoints of the job from an earlier driver."""
+MESSAGES = "messages"
+"""Key of a result: the messages for the driver."""
+STEPS = "steps"
+"""In a result with a checkpoint: optimizer steps done."""
+LOSS = "loss"
+"""In a result with a checkpoint: the last validation loss."""
+
 
 VALUES = "values"
 """The key in a checkpoint of a member for its history: a list of [first step, hyperparameters]."""
@@ -46,7 +66,7 @@ def first_values(job: Job, population: PopulationSpec) -> dict[str, float]:
 
 def values_in(config: Mapping[str, Any]) -> dict[str, float]:
     """The hyperparameters in a configuration of Tune."""
-    return {name: value for name, value in config.items() if name not in (JOB, SEAT, LEFT)}
+    return {name: value for name, value in config.items() if name not in (JOB, PLACEMENT, LEFT)}
 
 
 def with_values(job: Job, values: Mapping[str, float]) -> Job:
@@ -95,7 +115,7 @@ class Population(PopulationBasedTraining):
         """The perturbed hyperparameters of the better member, with the trial's own job."""
         taken = values_in(trial_to_clone.config)
         changed, operations = super()._get_new_config(trial, cast(Trial, SimpleNamespace(config=taken)))
-        kept = {name: trial.config[name] for name in (JOB, SEAT, LEFT)}
+        kept = {name: trial.config[name] for name in (JOB, PLACEMENT, LEFT)}
         return kept | {path: self._spec.clipped(path, changed[path]) for path in taken}, operations
 
 
@@ -115,3 +135,61 @@ class _Members:
         """The members among Tune's trials."""
         every: list[Trial] = self._controller.get_trials()  # type: ignore[no-untyped-call]
         return [trial for trial in every if trial in self._members]
+
+
+class DesignScheduler(FIFOScheduler):
+    """Runs jobs in the order of submission, and ends a job when all its members were asked to leave.
+
+    The design decides which trials to prune (ASHA, Hyperband, the median or the Wilcoxon rule of `search`), by the same
+    rule on every engine: Tune can end only jobs, and a pruned trial is one member of a job. Tune's population based
+    training schedules the members of a population.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._wanted: dict[int, set[int]] = {}
+        self._populations: dict[str, Population] = {}
+        self._population_of: dict[Trial, Population] = {}
+        self._lock = threading.Lock()
+
+    def expect(self, number: int, members: int) -> None:
+        """Register a job with this number of members."""
+        with self._lock:
+            self._wanted[number] = set(range(members))
+
+    def stop(self, number: int, member: int) -> bool:
+        """Ask a member to leave its job; whether other members remain."""
+        with self._lock:
+            wanted = self._wanted.get(number, set())
+            wanted.discard(member)
+            return bool(wanted)
+
+    def on_trial_result(self, tune_controller: TuneController, trial: Trial, result: dict[str, Any]) -> str:
+        """Continue the job, or stop it if no member remains."""
+        with self._lock:
+            wanted = self._wanted.get(trial.config[JOB].number)
+        if not wanted:
+            return TrialScheduler.STOP
+        if population := self._population_of.get(trial):
+            return population.on_trial_result(population.members(tune_controller), trial, result)
+        return TrialScheduler.CONTINUE
+
+    def on_trial_add(self, tune_controller: TuneController, trial: Trial) -> None:
+        """Add a member to its population."""
+        job = trial.config[JOB]
+        if spec := population_of(job):
+            population = self._populations.setdefault(population_key(job, spec), Population(spec))
+            self._population_of[trial] = population
+            population.on_trial_add(population.members(tune_controller), trial)
+
+    def choose_trial_to_run(self, tune_controller: TuneController) -> Trial | None:
+        """The first waiting job; of a population with paused members, the one with the fewest steps."""
+        chosen = super().choose_trial_to_run(tune_controller)
+        if chosen is not None and chosen.status == Trial.PAUSED and (population := self._population_of.get(chosen)):
+            return population.choose_trial_to_run(population.members(tune_controller))
+        return chosen
+
+    def forget(self, number: int) -> None:
+        """Remove a job that has ended."""
+        with self._lock:
+            self._wanted.pop(number, None)

@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 from engine_samples import planner, space
 
-from ablate.cli.plan import plan
+from ablate.cli.studies import plan
 from ablate.devices import DEVICES, find_device, known_device, stated_device, utilisation
 from ablate.errors import EngineError
 from ablate.nn.model.build import model_cost
-from ablate.planning.elsewhere import EFFICIENCY, Machine, MachineForecast
-from ablate.planning.examined import read_doctor
 from ablate.planning.memory import trial_bytes
-from ablate.planning.plan import make_plan
-from ablate.planning.planned import Variant
+from ablate.planning.other_machine import EFFICIENCY, Machine, MachineForecast, read_doctor_report
+from ablate.planning.plan import Variant
+from ablate.planning.planner import make_plan
 from ablate.spec.reading import load_space
 
 SPACES = Path(__file__).parents[2] / "spaces"
@@ -159,7 +158,7 @@ def doctor_file(folder: Path, device: str, rate: float) -> Path:
 
 
 def test_the_share_that_doctor_measured(tmp_path: Path) -> None:
-    examined = read_doctor(doctor_file(tmp_path, "cuda: 4 x NVIDIA H100 80GB HBM3", 6.7e12))
+    examined = read_doctor_report(doctor_file(tmp_path, "cuda: 4 x NVIDIA H100 80GB HBM3", 6.7e12))
     assert (examined.device, examined.count) == (DEVICES["h100"], 4)
     assert examined.shares == pytest.approx({"fp32": 0.1, "bf16": 13.4 / 989})
     machine = Machine(examined.device, examined.count, measured=examined.shares)
@@ -168,7 +167,7 @@ def test_the_share_that_doctor_measured(tmp_path: Path) -> None:
 
 
 def test_a_machine_that_is_not_in_the_table_has_the_speed_that_was_measured(tmp_path: Path) -> None:
-    examined = read_doctor(doctor_file(tmp_path, "cpu: AMD EPYC 9B14, 2 cores", 3e10))
+    examined = read_doctor_report(doctor_file(tmp_path, "cpu: AMD EPYC 9B14, 2 cores", 3e10))
     assert not examined.known
     machine = Machine(examined.device, 1, measured=examined.shares)
     assert machine.seconds(simplify()) == pytest.approx(simplify().flops / 3e10)
@@ -178,10 +177,10 @@ def test_a_machine_that_is_not_in_the_table_has_the_speed_that_was_measured(tmp_
 @pytest.mark.parametrize("text", ["{", "{}", '{"findings": [{"name": "machine"}]}', "[]"])
 def test_another_file_than_that_of_doctor_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "other.json").write_text(text)
-    with pytest.raises(EngineError, match="no file of `ablate doctor`"):
-        read_doctor(tmp_path / "other.json")
-    with pytest.raises(EngineError, match="no file of `ablate doctor`"):
-        read_doctor(tmp_path / "nowhere.json")
+    with pytest.raises(EngineError, match="was not written by `ablate doctor`"):
+        read_doctor_report(tmp_path / "other.json")
+    with pytest.raises(EngineError, match="was not written by `ablate doctor`"):
+        read_doctor_report(tmp_path / "nowhere.json")
 
 
 def test_the_command_counts_the_gpus_of_a_trial(
@@ -189,7 +188,7 @@ def test_the_command_counts_the_gpus_of_a_trial(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     planner(tmp_path)  # writes the text
-    monkeypatch.setattr("ablate.cli.plan.load_asked", lambda *given, stored: space(resources={"gpus": 4}))
+    monkeypatch.setattr("ablate.cli.studies.load_asked", lambda *given, stored: space(resources={"gpus": 4}))
     given: dict[str, Any] = {"store": str(tmp_path / "store.db"), "cache": tmp_path / "cache"}
     plan("sample", on="h100x8", json_=True, **given)
     machine = json.loads(capsys.readouterr().out)["machine"]

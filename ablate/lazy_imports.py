@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 
-def late(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """The `__getattr__` and the `__dir__` of a package, so that a notebook completes these names too.
 
     Args:

@@ -1,18 +1,20 @@
-"""Runs a job in the worker of any engine: takes a job and yields messages."""
+"""Runs a job in the worker of any engine: takes a job, yields messages, and samples what the worker uses."""
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import torch
 from torch import nn
 
 from ablate.errors import DataError, PluginError
 from ablate.execution.protocol import Broken, Done, Happened, Job, Message
-from ablate.execution.usage import UsageMeter
 from ablate.spec.code import CodeReader
 from ablate.spec.resources import CheckpointInterval
 from ablate.spec.variant import VariantSpec
@@ -25,8 +27,52 @@ from ablate.training.loop import train
 from ablate.training.members import Member
 from ablate.training.ranks import RankLostError, Ranks
 
+EVERY = 10.0
+"""Seconds between two samples at least: shorter trials have none, and long ones few."""
 
-class Carrier:
+
+class UsageMeter:
+    """Measures this process and its device, at most once in `EVERY` seconds.
+
+    Args:
+        device: The device that the process trains on.
+        clock: Seconds that pass.
+    """
+
+    def __init__(self, device: torch.device, clock: Callable[[], float] = time.monotonic) -> None:
+        self._device = device
+        self._clock = clock
+        self._process = psutil.Process()
+        self._at, self._busy = clock(), self._processor_seconds()
+
+    def sample(self) -> dict[str, float]:
+        """What was used since the last sample.
+
+        Returns:
+            `cores`: processor seconds of this process in a second, on average; `memory`: bytes that it holds in main
+            memory. On a GPU also `gpu_memory`, the most bytes that its tensors have had, and `gpu`, the share of time
+            in which the GPU worked of late, if the driver's Python library is installed. Empty if the last sample is
+            too recent.
+        """
+        now = self._clock()
+        passed = now - self._at
+        if passed < EVERY:
+            return {}
+        busy = self._processor_seconds()
+        used = {"cores": (busy - self._busy) / passed, "memory": float(self._process.memory_info().rss)}
+        self._at, self._busy = now, busy
+        if self._device.type == "cuda":
+            used["gpu_memory"] = float(torch.cuda.max_memory_allocated(self._device))
+            with suppress(Exception):  # the library is not there, or the driver refuses: no reason to end a trial
+                used["gpu"] = torch.cuda.utilization(self._device) / 100
+        return used
+
+    def _processor_seconds(self) -> float:
+        times = self._process.cpu_times()
+        return float(times.user + times.system)
+
+
+class JobRunner:
     """Trains jobs on one device, and keeps their data open for the next job.
 
     Args:
@@ -40,7 +86,7 @@ class Carrier:
         self._tasks: dict[tuple[str, str], Task] = {}
         self._reader = CodeReader()
 
-    def carry_out(
+    def run_job(
         self,
         job: Job,
         stopped: Callable[[], Sequence[int]],
@@ -93,15 +139,17 @@ class Carrier:
     def _starts(self, job: Job, members: Sequence[Member], task: Task) -> Iterator[tuple[int, Transfer]]:
         """What members that start from trained weights take from them, with their numbers."""
         sources: dict[str, SourceWeights] = {}
-        for number, (started, member) in enumerate(zip(job.members, members, strict=True)):
-            begin = member.variant.training.init_from
-            if begin is None:
+        for number, (job_member, member) in enumerate(zip(job.members, members, strict=True)):
+            init_from = member.variant.training.init_from
+            if init_from is None:
                 continue
-            if started.start not in sources:
-                sources[started.start] = read_source(started.start, Path())
-            if begin.stage is None and sources[started.start].identity() != begin.identity:
-                raise DataError("the weights have changed since the study was planned", where=started.start)
-            yield number, transfer(member.variant.model, task.shape, sources[started.start], begin)
+            if job_member.initial_weights not in sources:
+                sources[job_member.initial_weights] = read_source(job_member.initial_weights, Path())
+            if init_from.stage is None and sources[job_member.initial_weights].identity() != init_from.identity:
+                raise DataError(
+                    "the weights have changed since the study was planned", where=job_member.initial_weights
+                )
+            yield number, transfer(member.variant.model, task.shape, sources[job_member.initial_weights], init_from)
 
     def _check_code(self, planned: str, variant: VariantSpec) -> None:
         """Refuse to train with other code than that under whose key the trial is stored.

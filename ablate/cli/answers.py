@@ -1,0 +1,329 @@
+"""Commands for answers: what a study found, on the terminal, in files and in a browser."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ablate.analysis.text import plural
+from ablate.cli.loading import load_plugins, load_trial, read
+from ablate.cli.options import (
+    REFUTED,
+    CacheOption,
+    JsonOption,
+    PluginOption,
+    SideArgument,
+    StoreOption,
+    StudyArgument,
+    picture_file,
+    store_flag,
+)
+from ablate.command_line import hide_passwords
+from ablate.errors import AblateError
+from ablate.extras import missing_packages
+from ablate.locations import DEFAULT_STORE
+from ablate.render.terminal.console import make_console, print_json, say
+
+if TYPE_CHECKING:
+    from ablate.store import Store
+
+
+def show(
+    study: StudyArgument,
+    store: StoreOption = DEFAULT_STORE,
+    why: Annotated[
+        str | None, typer.Option("--why", metavar="VARIANT", help="Explain the verdict on one variant, seed by seed.")
+    ] = None,
+    table: Annotated[bool, typer.Option("--table", help="Show the ablation table and how to read it.")] = False,
+    checks: Annotated[bool, typer.Option("--checks", help="Show all that supports or limits the verdicts.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show answer, table, checks and claims.")] = False,
+    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write the answer as a picture.")] = None,
+    trials: Annotated[
+        bool, typer.Option("--trials", help="List the trials with the keys that `evaluate` and `reproduce` accept.")
+    ] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Show every row of a long answer or table.")] = False,
+    json_: JsonOption = False,
+) -> None:
+    """Show the answer of a study, finished or not: what can go, what must stay, how sure that is, what to do next."""
+    from ablate.analysis.answer import answer_of
+    from ablate.analysis.why import why as why_of
+    from ablate.render.answer import answer_svg, print_answer, print_why
+    from ablate.render.as_json import study_json, why_json
+    from ablate.render.table import MOST_ROWS, print_checks, print_study, print_table
+
+    if trials:
+        show_trials(store, study, json_=json_)
+        return
+    picture = None if svg is None else picture_file("--svg", svg)
+    report, most = read(store, study), None if all_ else MOST_ROWS
+    if picture is not None:
+        from ablate.render.drawing.svg import write_svg
+
+        write_svg(picture, answer_svg(answer_of(report)))
+    console = make_console()
+    if why is not None:
+        explained = why_of(report, why)
+        print_json(why_json(explained)) if json_ else print_why(explained, console)
+    elif json_:
+        print_json(study_json(report))
+    elif full:
+        print_answer(answer_of(report), console, store=store_flag(store), everything=all_)
+        console.print()
+        print_study(report, console, most)
+    elif table:
+        print_table(report, console, most)
+    elif checks:
+        print_checks(report, console)
+    elif svg is None:
+        print_answer(answer_of(report), console, store=store_flag(store), everything=all_)
+
+
+def show_trials(store: str, study: str, *, json_: bool) -> None:
+    """Print the trials of a study instead of its table."""
+    from ablate.analysis.trials import list_trials
+    from ablate.render.terminal.listing import trials_json, trials_table
+    from ablate.store import open_store
+
+    with open_store(store, create=False) as opened:
+        trials = list_trials(opened, study)
+    if json_:
+        print_json(trials_json(trials))
+    else:
+        make_console().print(trials_table(trials))
+
+
+def report(
+    study: StudyArgument,
+    store: StoreOption = DEFAULT_STORE,
+    format_: Annotated[
+        str,
+        typer.Option(
+            "--format", metavar="FORMAT", help="terminal, md, html, slides, latex, csv, parquet, json, or your own."
+        ),
+    ] = "terminal",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Folder for the report and its figures.", show_default="printed"),
+    ] = None,
+    plugin: PluginOption = None,
+) -> None:
+    """Report a study: answer, table, figures, claims, environment, cost, and how to reproduce it."""
+    from ablate.analysis.findings import read_findings
+    from ablate.render.formats import find_format
+    from ablate.render.writing import render_report, write_report
+    from ablate.store import open_store
+
+    load_plugins(plugin)
+    find_format(format_)  # report a mistake in the command line before the store is read
+    with open_store(store, create=False) as opened:
+        findings = read_findings(opened, study)
+    if out is None:
+        _print(render_report(findings, format_))
+        return
+    for path in write_report(findings, format_, out):
+        say(make_console(), str(path))
+    if find_format(format_).figures and missing_packages("figures"):
+        say(make_console(stderr=True), "Without figures: run `pip install 'ablate-blocks[figures]'`.")
+
+
+def _print(rendered: str | bytes) -> None:
+    if isinstance(rendered, str):
+        sys.stdout.write(rendered)
+        return
+    if sys.stdout.isatty():
+        raise AblateError(
+            "this format is binary and cannot be shown on a terminal",
+            where="--format",
+            remedy="Give `--out DIR`, or send the output into a file.",
+        )
+    sys.stdout.buffer.write(rendered)
+
+
+def claims(
+    study: StudyArgument,
+    store: StoreOption = DEFAULT_STORE,
+    check: Annotated[bool, typer.Option("--check", help="Exit with 1 if a claim is refuted.")] = False,
+    json_: JsonOption = False,
+) -> int:
+    """Show the verdicts on the claims of a study: supported, refuted or undecided."""
+    from ablate.render.as_json import claims_json
+    from ablate.render.table import print_caveats, print_claims
+
+    report = read(store, study)
+    judged = report.claims
+    if json_:
+        print_json(claims_json(judged))
+    elif judged:
+        console = make_console()
+        print_caveats(report, console)
+        print_claims(judged, console)
+    else:
+        say(make_console(), f"{study} has no claims. Add them under `claims:` in its space file.")
+    return REFUTED if check and any(claim.verdict == "refuted" for claim in judged) else 0
+
+
+def calibrate(
+    study: StudyArgument,
+    store: StoreOption = DEFAULT_STORE,
+    json_: JsonOption = False,
+) -> None:
+    """Show the smallest difference that each number of seeds can detect, at the noise of a study's own trials."""
+    from ablate.analysis.calibration import read_calibration
+    from ablate.render.terminal.calibration import calibration_json, print_calibration
+    from ablate.store import open_store
+
+    with open_store(store, create=False) as opened:
+        calibration = read_calibration(opened, study)
+    if json_:
+        print_json(calibration_json(calibration))
+    else:
+        print_calibration(calibration, make_console())
+
+
+def diff(
+    left: SideArgument,
+    right: SideArgument,
+    store: StoreOption = DEFAULT_STORE,
+    plugin: PluginOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Show what differs between two variants, trials or space files: in spec, environment and result."""
+    from ablate.analysis.diff import diff_json, read_diff
+    from ablate.render.terminal.diff import print_diff
+
+    load_plugins(plugin)
+    difference = read_diff(left, right, store)
+    if json_:
+        print_json(diff_json(difference))
+    else:
+        print_diff(difference, make_console())
+
+
+def export(
+    name: Annotated[
+        str, typer.Argument(metavar="STUDY|TRIAL", help="A study (--optuna), or the key of a trial (--hf).")
+    ],
+    optuna: Annotated[
+        str | None, typer.Option("--optuna", metavar="URL", help="Optuna's storage, for instance sqlite:///optuna.db.")
+    ] = None,
+    hf: Annotated[
+        Path | None, typer.Option("--hf", metavar="DIR", help="A new folder for the model, as transformers opens it.")
+    ] = None,
+    store: StoreOption = DEFAULT_STORE,
+    cache: CacheOption = None,
+    plugin: PluginOption = None,
+) -> None:
+    """Write the trials of a study for Optuna, or the model of a trial for Hugging Face.
+
+    With --optuna the trials are added to Optuna's storage, for `optuna-dashboard` and Optuna's plots; run it again to
+    add what has ended since. With --hf a trial that kept its weights becomes a folder for
+    `AutoModelForCausalLM.from_pretrained`, with tokenizer and card: in the format of `transformers` where it has this
+    model, else with a modelling file that needs `trust_remote_code=True` and `ablate`.
+    """
+    if (optuna is None) == (hf is None):
+        raise AblateError(
+            "one of --optuna and --hf says what is written",
+            where="ablate export",
+            got="neither" if hf is None else "both",
+            remedy="`ablate export STUDY --optuna URL`, or `ablate export TRIAL --hf DIR`.",
+        )
+    if optuna is not None:
+        _to_optuna(name, optuna, store)
+    elif hf is not None:
+        _to_hugging_face(name, hf, store, cache, plugin)
+
+
+def _to_optuna(study: str, storage: str, store: str) -> None:
+    from ablate.analysis.optuna_export import export_optuna
+    from ablate.store import open_store
+
+    with open_store(store, create=False) as opened:
+        written, there = export_optuna(opened, study, storage)
+    before = f", {there} were there already" if there else ""
+    say(make_console(), f"{plural(written, 'trial')} of {study} written to {hide_passwords(storage)}{before}.")
+
+
+def _to_hugging_face(trial: str, folder: Path, store: str, cache: Path | None, plugin: list[str] | None) -> None:
+    from ablate.nn.model.build import model_cost
+    from ablate.render.card import PICTURE, ModelFacts, card
+    from ablate.render.drawing import layout, to_svg
+    from ablate.store import open_store
+    from ablate.trained.hugging_face.export import write_folder
+
+    trained = load_trial(trial, store, cache, plugin, accept_changed_code=None)
+    shape, spec = trained.task.shape, trained.variant.model
+    sizes = {"vocabulary": shape.vocabulary, "context": shape.context}
+    written = write_folder(folder, spec, trained.model, trained.task.codec(), **sizes)
+    with open_store(store, create=False) as opened:
+        record = opened.trial(trained.key)
+        verdicts = _verdicts(opened, trained.key)
+    facts = ModelFacts(
+        key=trained.key,
+        seed=record.seed,
+        cost=model_cost(spec, **sizes),
+        metrics=dict(record.metrics),
+        verdicts=verdicts,
+        native=written.native,
+        tokenizer=written.tokenizer,
+        data=str(getattr(trained.variant.task, "data", trained.variant.task.kind_name())),
+    )
+    (folder / "README.md").write_text(card(trained.variant, facts), encoding="utf-8")
+    (folder / PICTURE).write_text(to_svg(layout("block", spec.block, bool(spec.exceptions))), encoding="utf-8")
+    how = f"as a {written.model_type} model" if written.native else "with a modelling file (trust_remote_code=True)"
+    say(make_console(), f"Wrote trial {trained.key[:12]} to {folder}, {how}.")
+
+
+def _verdicts(store: Store, key: str) -> list[str]:
+    """What the studies that planned a trial say of its variant."""
+    from ablate.analysis import read_study
+
+    verdicts = []
+    for study in store.studies():
+        report = read_study(store, study.name)
+        variant = next((planned.variant for planned in report.record.planned if planned.key == key), None)
+        row = next((row for row in report.variants if row.name == variant), None)
+        if row is None:
+            continue
+        said = "the baseline of the study" if row.name == report.baseline.name else row.verdict_sentence
+        verdicts.append(f"{study.name}, {row.name}: {said or 'no verdict'} ({report.metric}, margin {report.margin:g})")
+    return verdicts
+
+
+def dashboard(
+    stores: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="STORE",
+            help="Stores to look at together: files, or SQLAlchemy URLs.",
+            show_default="the one of --store",
+        ),
+    ] = None,
+    store: StoreOption = DEFAULT_STORE,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", min=1, max=65535, help="Where to listen.", show_default="8501, or the next free one"),
+    ] = None,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0 lets other machines in.")] = (
+        "127.0.0.1"
+    ),
+    token: Annotated[
+        str | None,
+        typer.Option(
+            "--token",
+            metavar="TEXT",
+            help="The token that the dashboard asks each visitor for.",
+            show_default="none here; generated and printed with --host",
+        ),
+    ] = None,
+    plugin: PluginOption = None,
+) -> None:
+    """Look at studies in a browser: answers, curves, trials, comparisons; also while a study runs.
+
+    With --host it asks for a token, and only reads the store.
+    """
+    from ablate.serving import serve
+
+    serve(stores or [store], port, host, tuple(plugin or ()), token)

@@ -1,0 +1,134 @@
+"""The options of a run: what they change in a space, the messages for wrong ones, and what a further option takes."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+import ablate
+from ablate import extras
+from ablate.api import make_engine
+from ablate.cli.app import app
+from ablate.errors import ArgumentError, EngineError, MissingPackageError
+from ablate.execution import options as options_module
+from ablate.execution.local import LocalEngine
+from ablate.execution.options import RunOptions
+from ablate.spec.resources import ResourcesSpec
+
+
+def test_options_override_the_space() -> None:
+    space = ResourcesSpec(cpus=2, gpus=0.5, custom={"disk": 1, "net": 2}, labels={"zone": "a"})
+    assert RunOptions().resources_of_job(space) == space
+    given = RunOptions(resource=["disk=3"], label=["arch=x"], cpus=4.0, storage="s3://b", checkpoint_every="100")
+    assert given.resources_of_job(space) == ResourcesSpec(
+        cpus=4,
+        gpus=0.5,
+        custom={"disk": 3, "net": 2},
+        labels={"zone": "a", "arch": "x"},
+        storage="s3://b",
+        checkpoint_every=100,
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"resource": ["disk"]}, "--resource: .*expected NAME=AMOUNT; got 'disk'"),
+        ({"resource": ["disk=much"]}, "--resource: "),
+        ({"label": ["=a"]}, "--label: .*KEY=VALUE"),
+        ({"cpus": -1.0}, "--cpus: "),
+        ({"gpus": 1.5}, "--gpus: .*whole GPUs"),
+        ({"checkpoint_every": "soon"}, "--checkpoint-every: .*`10 min`"),
+        ({"checkpoint_every": "0 min"}, "--checkpoint-every: "),
+    ],
+)
+def test_impossible_values_are_reported_with_their_option(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(EngineError, match=said):
+        RunOptions(**options).resources_of_job()
+
+
+@pytest.mark.parametrize(
+    ("given", "option"),
+    [
+        ({"address": "auto"}, "--address"),
+        ({"resource": ["disk=1"]}, "--resource"),
+        ({"label": ["zone=a"]}, "--label"),
+    ],
+)
+def test_options_for_clusters_need_a_cluster(given: dict[str, Any], option: str, tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match=f"{option}: the local engine .* needs `--engine ray`"):
+        LocalEngine(RunOptions(cache=tmp_path, device="cpu", **given))
+
+
+def test_every_option_of_a_run_is_one_of_study_and_of_the_function() -> None:
+    command = typer.main.get_command(app).commands["study"]  # type: ignore[attr-defined]
+    shown = {parameter.name for parameter in command.params}
+    assert {each.name for each in fields(RunOptions)} - shown == {"resources"}
+    assert {each.name for each in fields(RunOptions)} <= set(inspect.signature(ablate.run).parameters)
+
+
+def test_a_further_option_is_a_field_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command line and `ablate.run` take a field that only `RunOptions` knows."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class More(RunOptions):
+        rehearse: bool = field(default=False, metadata={"option": ((), {"help": "Do not train."})})
+
+    def study(**options: Any) -> int:
+        return int(More(**options).rehearse)
+
+    monkeypatch.setattr(options_module, "RunOptions", More)
+    monkeypatch.setattr("ablate.cli.options.RunOptions", More)
+    from ablate.cli.options import with_run_options
+
+    alone = typer.Typer()
+    alone.command()(with_run_options(study))
+    command = typer.main.get_command(alone)
+    assert [command.main(words, standalone_mode=False) for words in (["--rehearse"], [])] == [1, 0]
+
+
+@pytest.mark.parametrize("options", [{"workers": 2.5}, {"plugins": [3]}, {"log_to": "tensorboard:x"}, {"cache": 3}])
+def test_an_option_of_the_wrong_type_is_named(options: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match=next(iter(options))):
+        RunOptions(**options)
+
+
+def test_an_unknown_engine(tmp_path: Any) -> None:
+    with pytest.raises(EngineError, match=r"--engine: there is no such engine; expected local or ray; got 'slurm'"):
+        make_engine(RunOptions(engine="slurm", cache=tmp_path))
+
+
+def test_without_ray_the_option_says_how_to_install_it(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = extras.find_spec
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "ray" else found(name))
+    with pytest.raises(MissingPackageError, match=r"not installed.*pip install 'ablate-blocks\[ray\]'"):
+        make_engine(RunOptions(engine="ray", cache=tmp_path))
+
+
+def test_checkpoints_on_a_cluster_without_storage(tmp_path: Any) -> None:
+    pytest.importorskip("ray")
+    with pytest.raises(EngineError, match="--storage: checkpoints need storage that outlives the machine"):
+        make_engine(RunOptions(engine="ray", cache=tmp_path, resources=ResourcesSpec(checkpoint_every=5)))
+
+
+def test_an_unreachable_cluster(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+
+    def init(**options: Any) -> None:
+        raise ConnectionError("Could not find any running Ray instance.\nMore.")
+
+    monkeypatch.setattr("ray.init", init)
+    with pytest.raises(
+        EngineError, match=r"--address auto: .*got Could not find.* instance\. Start .*ray start --head"
+    ):
+        make_engine(RunOptions(engine="ray", cache=tmp_path, address="auto"))
+    with pytest.raises(EngineError, match="has to run on a machine of the cluster"):
+        make_engine(RunOptions(engine="ray", cache=tmp_path, address="ray://head:10001"))
+    with pytest.raises(EngineError, match=r"--address 127.0.0.1:1: .*got .*refused"):
+        make_engine(RunOptions(engine="ray", cache=tmp_path, address="127.0.0.1:1"))
+    with pytest.raises(EngineError, match=r"--address somewhere: .*got invalid literal"):
+        make_engine(RunOptions(engine="ray", cache=tmp_path, address="somewhere"))
