@@ -203,5 +203,5 @@ def test_the_command_counts_the_gpus_of_a_trial(
     assert (machine["device"], machine["variants"][0]["efficiency"]) == ("a100", pytest.approx(0.1))
     with pytest.raises(EngineError, match="Leave out --efficiency"):
         plan("sample", doctor=file, efficiency=0.3, **given)
-    with pytest.raises(EngineError, match="no device of the table"):
+    with pytest.raises(EngineError, match="no peak FLOP/s is known"):
         plan("sample", on="h100", doctor=doctor_file(tmp_path, "cpu: AMD EPYC 9B14", 3e10), **given)
