@@ -347,7 +347,7 @@ def parsed_values(texts: Sequence[str]) -> dict[str, Any]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise AblateError("this is not of the form NAME=VALUE", where="--set", got=repr(text))
+            raise AblateError("this gives no field a value", where="--set", expected="NAME=VALUE", got=repr(text))
         try:
             values[name] = json.loads(value)
         except ValueError:
