@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from ablate.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
-    from ablate.analysis.effects import read_effects
-    from ablate.analysis.importances import read_importances
+    from ablate.analysis.effects import read_effects, read_importances
     from ablate.analysis.pareto import read_front
     from ablate.analysis.path import read_path
     from ablate.analysis.rows import VariantRow
@@ -37,7 +36,7 @@ __getattr__, __dir__ = lazy_names(
         "VariantRow": "ablate.analysis.rows",
         "read_effects": "ablate.analysis.effects",
         "read_front": "ablate.analysis.pareto",
-        "read_importances": "ablate.analysis.importances",
+        "read_importances": "ablate.analysis.effects",
         "read_path": "ablate.analysis.path",
         "read_slices": "ablate.analysis.slices",
         "read_study": "ablate.analysis.study",

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-from ablate.analysis.allowances import Allowances, read_allowances
+from ablate.analysis.judging import Allowances, read_allowances
 from ablate.analysis.results import Results
 from ablate.analysis.runs import VariantRuns, seed_schedule
 from ablate.analysis.text import plural

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from ablate.analysis.course import course_cell
+from ablate.analysis.factors import varied_values
 from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, percent, times_within, with_interval
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.study import StudyReport
 from ablate.analysis.text import plural
-from ablate.analysis.varied import varied_values
 from ablate.stats import Interval, PairedDifference, sign_flip
 from ablate.stats.bounds import LEAST_PAIRS, at_least, at_most
 from ablate.stats.further import in_percent

@@ -1,4 +1,9 @@
-"""The course of a comparison: its difference and verdict at each evaluation, and whether it still moves at the end."""
+"""The course of a comparison: its difference and verdict at each evaluation, and whether it still moves.
+
+Steps, tokens, seconds or FLOP to the baseline's loss: both curves are smoothed to the nearest falling curve. A raw
+curve reaches a target by the first noise that dips below it, so that a variant equal to the baseline would seem to get
+there before the end.
+"""
 
 from __future__ import annotations
 
@@ -6,46 +11,94 @@ import functools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
 from ablate.analysis.curves import Line, share, versus
-from ablate.analysis.rows import Course, CoursePoint, VariantRow
+from ablate.analysis.rows import Course, CourseRule, MeasuredCourse, StepsToBaseline, VariantRow
 from ablate.analysis.runs import Curve, VariantRuns
 from ablate.analysis.text import listed, shortened
 from ablate.spec.schedule import ScheduleSpec
-from ablate.stats import Allowance, Direction, PairedDifference, SeedPlan, over_looks, summarise
-from ablate.stats.bounds import bounds
-from ablate.stats.trend import MOVING, CourseWord, course_word, movements
-from ablate.stats.verdict import Word, decision, replacement_word
+from ablate.stats import Allowance, PairedDifference, over_looks
+from ablate.stats.trend import MOVING, CourseWord, course_word, falling, movements
 from ablate.store.records import VariantRecord
+
+_ROUNDING = 1e-12
+"""Of a mean, as a share of it."""
+
+
+def read_goals(baseline: VariantRuns, evaluated: Mapping[str, Curve]) -> dict[int, float]:
+    """Seed to the final validation loss of the baseline, where it finished with a curve.
+
+    It is read off the smoothed curve and not the metrics, so that like is compared with like.
+
+    Args:
+        baseline: Its trials.
+        evaluated: Key of a trial to its points with a validation loss.
+    """
+    curves = {seed: evaluated.get(trial.key, ()) for seed, trial in baseline.finished.items()}
+    return {seed: falling(_losses(curve))[-1][1] for seed, curve in curves.items() if curve}
+
+
+def to_baseline(
+    runs: VariantRuns, goals: Mapping[int, float], axis: str, evaluated: Mapping[str, Curve]
+) -> StepsToBaseline:
+    """When a variant reached the final loss of the baseline.
+
+    Args:
+        runs: Its trials.
+        goals: By seed.
+        axis: `step`, `tokens`, `seconds` or `flops`.
+        evaluated: Key of a trial to its points with a validation loss.
+    """
+    compared = [seed for seed in goals if seed in runs.finished or seed in runs.diverged]
+    finished = [seed for seed in compared if seed in runs.finished]
+    steps = [first_step_at(evaluated.get(runs.finished[seed].key, ()), goals[seed], axis) for seed in finished]
+    reached = sorted(where for where in steps if where is not None)
+    middle, last = (len(compared) - 1) // 2, len(compared) // 2
+    median = (reached[middle] + reached[last]) / 2 if compared and last < len(reached) else None
+    return StepsToBaseline(median, len(reached), len(compared))
+
+
+def first_step_at(curve: Curve, target: float, axis: str = "step") -> float | None:
+    """The first step at which the smoothed validation loss is at or below `target`.
+
+    Between the points it is a straight line; where neighbours were pooled, it is their mean at the last of them.
+
+    Args:
+        curve: A learning curve; points without a finite validation loss are passed over.
+        target: A validation loss.
+        axis: `step`, or `tokens`, `seconds` or `flops` in its place.
+
+    Returns:
+        A step, in general not whole; None if the curve stays above the target.
+    """
+    evaluated = [point for point in curve if point.val_loss is not None and math.isfinite(point.val_loss)]
+    losses = _losses(evaluated)
+    if not losses or min(losses) > target + _ROUNDING * abs(target):
+        return None  # no mean of pooled losses is below all of them
+    smoothed = [(float(getattr(evaluated[last], axis)), loss) for last, loss in falling(losses)]
+    before: tuple[float, float] | None = None
+    for place, loss in smoothed:
+        if loss <= target:
+            if before is None:
+                return place
+            start, height = before
+            return start + (place - start) * (height - target) / (height - loss)
+        before = place, loss
+    return None
+
+
+def _losses(curve: Curve) -> list[float]:
+    return [point.val_loss for point in curve if point.val_loss is not None]
+
 
 METRIC = "val_loss"
 """The metric that curves have at every evaluation."""
 NEAR = 0.1
 """Tolerance, as a share, between a learning rate and that at the end of a shorter training of the same schedule."""
 _LONGER = " To see whether it holds, set `budgets: [1, 2, 4]` in the space, which also trains for longer."
-
-
-@dataclass(frozen=True, slots=True)
-class CourseRule:
-    """The rule by which a course is judged.
-
-    Attributes:
-        metric: Name of the objective's metric; where it is another than `val_loss`, curves do not hold it.
-        direction: Whether a smaller or a larger one is better.
-        margin: How much worse matters.
-        schedule: How seeds are added.
-        axis: What is equal between variants before their end: `steps`, `tokens`, `seconds` or `flops`.
-    """
-
-    metric: str
-    direction: Direction
-    margin: float
-    schedule: SeedPlan | None
-    axis: Any
 
 
 def course_of(
@@ -62,8 +115,8 @@ def course_of(
 ) -> Course | None:
     """The course of a variant against the baseline, over the seeds that finished on both sides.
 
-    Trainings of other lengths are compared at the same share of each, so that the last point is the difference at the
-    end of both.
+    Training runs of other lengths are compared at the same share of each, so that the last point is the difference at
+    the end of both.
 
     Args:
         runs: Trials of the variant.
@@ -72,7 +125,7 @@ def course_of(
         lines: Key of a trial to these as a line on the axis of the rule.
         rule: By what it is judged.
         allowance: By how much the bounds of the verdict are widened.
-        comparable: Whether earlier points show where shorter trainings would end; None if that is not known.
+        comparable: Whether earlier points show where shorter training runs would end; None if that is not known.
         own_schedule: Whether the variant has another schedule of the learning rate than the baseline.
         replaces: Whether the variant replaces a part or adds one, rather than removing it.
 
@@ -102,48 +155,13 @@ def course_of(
     differences = list(zip(*at.values(), strict=True))
     end = math.fsum(differences[-1]) / len(at)
     return Course(
-        functools.partial(_points, shared, differences, spent, rule, allowance, replaces),
+        MeasuredCourse(shared, differences, spent, rule, allowance, replaces),
         end,
         movement,
         course_word(movement, end, rule.margin),
         comparable,
         own_schedule,
     )
-
-
-def _points(
-    steps: Sequence[int],
-    differences: Sequence[Sequence[float]],
-    spent: Sequence[Mapping[int, tuple[float, float]]],
-    rule: CourseRule,
-    allowance: Allowance,
-    replaces: bool,
-) -> tuple[CoursePoint, ...]:
-    """The comparison at each step, from the differences there and the tokens and FLOP until then, for each seed."""
-    points = []
-    for step, values in zip(steps, differences, strict=True):
-        word = _word(values, rule, allowance)
-        summary = over_looks(summarise(values), rule.schedule, allowance=allowance.of_change(rule.direction))
-        points.append(
-            CoursePoint(
-                step=step,
-                tokens=math.fsum(at[step][0] for at in spent) / len(spent),
-                flops=math.fsum(at[step][1] for at in spent) / len(spent),
-                difference=math.fsum(values) / len(values),
-                low=summary.low,
-                high=summary.high,
-                n=summary.n,
-                word=replacement_word(word) if replaces else word,
-            )
-        )
-    return tuple(points)
-
-
-def _word(differences: Sequence[float], rule: CourseRule, allowance: Allowance) -> Word:
-    """The verdict on differences, as that on the final ones: by the first look that decides."""
-    sign = 1.0 if rule.direction == "minimize" else -1.0
-    worse = [sign * value for value in differences]
-    return decision(bounds(worse, rule.schedule, allowance=allowance), rule.margin)[0]
 
 
 def _kept(gap: Line, steps: Sequence[int]) -> Sequence[float]:

@@ -1,4 +1,4 @@
-"""Two variants, trials or space files side by side: what differs in spec, environment and result."""
+"""Variants, trials or space files side by side: what differs in spec, environment and result."""
 
 from __future__ import annotations
 
@@ -6,22 +6,68 @@ import difflib
 import math
 import re
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ablate.analysis.differences import Difference, differences, environment_differences
 from ablate.errors import NotFoundError
+from ablate.spec.paths import leaves
 from ablate.spec.reading import load_space
 from ablate.stats import Interval, PairedDifference, mean_interval, paired_difference
 from ablate.store import Store, TrialRecord, TrialState, open_store
+from ablate.store.records import Environment
 
 _SPACE_SUFFIXES = (".yaml", ".yml")
+_TWO_SIDES = ("left", "right")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A dotted path whose value is not the same on all sides.
+
+    Attributes:
+        path: Where.
+        values: Number of a side, from 0 on, to its value; a side that has no such path is left out.
+    """
+
+    path: str
+    values: dict[int, Any]
+
+
+def differences(*sides: Mapping[str, Any]) -> tuple[Difference, ...]:
+    """Where nested mappings differ, in the order of the first, then of the second, and so on."""
+    flat = [leaves(side) for side in sides]
+    differing = []
+    for path in dict.fromkeys(path for side in flat for path in side):
+        values = {number: side[path] for number, side in enumerate(flat) if path in side}
+        first = next(iter(values.values()))
+        if len(values) < len(flat) or any(value != first for value in values.values()):
+            differing.append(Difference(path, values))
+    return tuple(differing)
+
+
+def environment_differences(*sides: Iterable[Environment]) -> tuple[Difference, ...]:
+    """What differs between the places where the trials of each side ran, whatever command ran them.
+
+    A side whose own places differ has all its values in a list.
+    """
+    return differences(*map(_merged, sides))
+
+
+def _merged(environments: Iterable[Environment]) -> dict[str, Any]:
+    """Path to value of some places, the command left out; to a list of values where they differ."""
+    values: dict[str, list[Any]] = {}
+    for environment in environments:
+        for path, value in leaves(asdict(environment)).items():
+            if path != "command" and value not in values.setdefault(path, []):
+                values[path].append(value)
+    return {path: found[0] if len(found) == 1 else sorted(found, key=str) for path, found in values.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two things that are compared.
+    """One of the things that are compared.
 
     Attributes:
         name: As the user named it.
@@ -58,119 +104,112 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
-    """A metric on both sides.
+class Comparison:
+    """Sides, in the order in which they were named."""
 
-    Attributes:
-        left: Mean over all seeds of the left side.
-        right: The same of the right side.
-        difference: Right minus left, paired over the seeds that both have.
-    """
-
-    left: Interval
-    right: Interval
-    difference: PairedDifference
-
-
-@dataclass(frozen=True, slots=True)
-class Diff:
-    """Two sides and what differs."""
-
-    left: Side
-    right: Side
+    sides: tuple[Side, ...]
 
     @property
     def spec(self) -> tuple[Difference, ...]:
-        """Two spaces are compared whole, anything else by the specs of its variant."""
-        if self.left.space is not None and self.right.space is not None:
-            return differences(self.left.space, self.right.space)
-        return differences(self.left.spec, self.right.spec)
+        """Spaces are compared whole, anything else by the specs of its variant."""
+        spaces = [side.space for side in self.sides if side.space is not None]
+        return differences(*(spaces if len(spaces) == len(self.sides) else [side.spec for side in self.sides]))
 
     @property
     def ran(self) -> bool:
-        """Whether both sides have trials, so that there is an environment and a result to compare."""
-        return bool(self.left.trials and self.right.trials)
+        """Whether all sides have trials, so that there is an environment and a result to compare."""
+        return all(side.trials for side in self.sides)
 
     @property
     def environment(self) -> tuple[Difference, ...]:
-        """What differs between the places where the trials ran; nothing unless both sides ran."""
-        if not self.ran:
-            return ()
-        places = [
-            [trial.environment for trial in side.trials.values() if trial.environment is not None]
-            for side in (self.left, self.right)
-        ]
-        return environment_differences(*places)
+        """What differs between the places where the trials ran."""
+        return environment_differences(
+            *([trial.environment for trial in side.trials.values() if trial.environment] for side in self.sides)
+        )
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Seeds whose trials finished on both sides."""
+        """Seeds whose trials finished on all sides."""
         finished = [
-            {seed for seed, trial in side.trials.items() if trial.state is TrialState.FINISHED}
-            for side in (self.left, self.right)
+            {seed for seed, trial in side.trials.items() if trial.state is TrialState.FINISHED} for side in self.sides
         ]
-        return tuple(sorted(finished[0] & finished[1]))
+        return tuple(sorted(set.intersection(*finished)))
 
     @property
-    def result(self) -> dict[str, Measure]:
-        """The metrics that both sides have."""
-        left, right = self.left.measures(), self.right.measures()
-        return {
-            name: Measure(
-                mean_interval(left[name].values()),
-                mean_interval(right[name].values()),
-                paired_difference(right[name], left[name]),
-            )
-            for name in left
-            if name in right
-        }
+    def metrics(self) -> tuple[str, ...]:
+        """What has been measured on any side."""
+        return tuple(dict.fromkeys(metric for side in self.sides for metric in side.measures()))
+
+    @property
+    def shared_metrics(self) -> tuple[str, ...]:
+        """What has been measured on all sides."""
+        measures = [side.measures() for side in self.sides]
+        return tuple(metric for metric in self.metrics if all(metric in by_name for by_name in measures))
+
+    def interval(self, side: Side, metric: str) -> Interval:
+        """Mean of a metric over the finished trials of a side."""
+        return mean_interval(side.measures().get(metric, {}).values())
+
+    def difference(self, side: Side, metric: str) -> PairedDifference:
+        """A side minus the first one, paired over the seeds that both have."""
+        return paired_difference(side.measures().get(metric, {}), self.sides[0].measures().get(metric, {}))
 
 
-def read_diff(left: str, right: str, location: str | Path) -> Diff:
+def read_comparison(store: Store, names: Sequence[str]) -> Comparison:
+    """Read sides, each `STUDY/VARIANT` or the beginning of a trial's key.
+
+    Raises:
+        NotFoundError: The store holds nothing of that name, or more than one; the message names the nearest.
+    """
+    return Comparison(tuple(_stored_side(name, store) for name in names))
+
+
+def read_diff(left: str, right: str, location: str | Path) -> Comparison:
     """Read two sides, each `STUDY/VARIANT`, the beginning of a trial's key, or a space file.
 
     Args:
         left: The one.
         right: The other.
-        location: The store; opened only if one of them is no file.
+        location: The store; opened only if one of them is not a file.
 
     Raises:
         NotFoundError: The store holds nothing of that name, or more than one; the message names the nearest.
         SpaceError: A space file is missing or broken.
     """
-    if _is_file(left) and _is_file(right):
-        return Diff(_space(left), _space(right))
+    names = (left, right)
+    if all(map(_is_file, names)):
+        return Comparison(tuple(map(_space, names)))
     with open_store(location, create=False) as store:
-        return Diff(_side(left, store), _side(right, store))
+        return Comparison(tuple(_space(name) if _is_file(name) else _stored_side(name, store) for name in names))
 
 
-def diff_json(diff: Diff) -> dict[str, Any]:
-    """A diff as plain JSON data; what `ablate diff A B --json` prints."""
+def diff_json(diff: Comparison) -> dict[str, Any]:
+    """A comparison of two sides as plain JSON data; what `ablate diff A B --json` prints."""
+    left, right = diff.sides
+    result = {}
+    for metric in diff.shared_metrics if diff.ran else ():
+        difference = diff.difference(right, metric)
+        result[metric] = {
+            "left": asdict(diff.interval(left, metric)),
+            "right": asdict(diff.interval(right, metric)),
+            "difference": {name: getattr(difference, name) for name in ("difference", "low", "high", "n")},
+        }
     return {
-        "left": _side_json(diff.left),
-        "right": _side_json(diff.right),
+        "left": _side_json(left),
+        "right": _side_json(right),
         "spec": differences_json(diff.spec),
         "environment": differences_json(diff.environment) if diff.ran else None,
         "seeds": list(diff.seeds),
-        "result": {
-            name: {
-                "left": asdict(measure.left),
-                "right": asdict(measure.right),
-                "difference": {
-                    "difference": measure.difference.difference,
-                    "low": measure.difference.low,
-                    "high": measure.difference.high,
-                    "n": measure.difference.n,
-                },
-            }
-            for name, measure in diff.result.items()
-        },
+        "result": result,
     }
 
 
-def differences_json(changed: tuple[Difference, ...]) -> list[dict[str, Any]]:
-    """Differences as plain JSON data: `path`, and `left` and `right` where there is one."""
-    return [{"path": difference.path, **difference.values} for difference in changed]
+def differences_json(changed: Iterable[Difference]) -> list[dict[str, Any]]:
+    """Differences of two sides as plain JSON data: `path`, and `left` and `right` where there is one."""
+    return [
+        {"path": difference.path, **{_TWO_SIDES[side]: value for side, value in difference.values.items()}}
+        for difference in changed
+    ]
 
 
 def _side_json(side: Side) -> dict[str, Any]:
@@ -187,7 +226,7 @@ def _is_file(name: str) -> bool:
     return name.endswith(_SPACE_SUFFIXES) or Path(name).is_file()
 
 
-def stored_side(name: str, store: Store) -> Side:
+def _stored_side(name: str, store: Store) -> Side:
     """The variant or trial of a store named by `STUDY/VARIANT`, or by the beginning of a trial's key.
 
     Raises:
@@ -200,10 +239,6 @@ def stored_side(name: str, store: Store) -> Side:
     if name not in studies and re.fullmatch(r"[0-9a-f]+", name):
         return _trial(name, store)
     raise _unknown(name, studies, store)
-
-
-def _side(name: str, store: Store) -> Side:
-    return _space(name) if _is_file(name) else stored_side(name, store)
 
 
 def _space(name: str) -> Side:

@@ -6,11 +6,17 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ablate.analysis.allowances import read_allowances
-from ablate.analysis.confirming import confirming, read_confirming
 from ablate.analysis.fairness import read_tuning
-from ablate.analysis.judging import judge_trials
-from ablate.analysis.runs import StudyReader, VariantRuns, pairs_windows, read_runs, seed_schedule
+from ablate.analysis.judging import judge_trials, read_allowances
+from ablate.analysis.runs import (
+    StudyReader,
+    VariantRuns,
+    confirming,
+    pairs_windows,
+    read_confirming,
+    read_runs,
+    seed_schedule,
+)
 from ablate.analysis.scaling import at_own_length
 from ablate.store.records import StudyRecord, TrialRecord
 

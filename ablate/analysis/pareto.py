@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ablate.analysis.quantities import direction_of, values_of
-from ablate.analysis.runs import StudyReader, VariantRuns, read_runs, seed_schedule
+from ablate.analysis.runs import StudyReader, VariantRuns, direction_of, read_runs, seed_schedule, values_of
 from ablate.analysis.scaling import at_own_length
 from ablate.errors import AblateError
 from ablate.metrics import COSTS, COUNTED, TIMED

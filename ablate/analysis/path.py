@@ -12,12 +12,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from ablate.analysis.allowances import read_allowances
 from ablate.analysis.changes import Change, changes_of
-from ablate.analysis.confirming import confirming, read_confirming
-from ablate.analysis.quantities import values_of
-from ablate.analysis.runs import StudyReader, VariantRuns, read_runs, seed_schedule
-from ablate.analysis.speed import relative_speed
+from ablate.analysis.judging import read_allowances
+from ablate.analysis.runs import (
+    StudyReader,
+    VariantRuns,
+    confirming,
+    read_confirming,
+    read_runs,
+    relative_speed,
+    seed_schedule,
+    values_of,
+)
 from ablate.designs.base import DesignContext, Point, PointCost
 from ablate.designs.simplify import Candidate, SimplifyDesign, SimplifySpec
 from ablate.stats import Direction, Interval, PairedDifference, Verdict, judge, mean_interval, paired_difference
@@ -35,7 +41,7 @@ class VariantSummary:
         parameters: Trainable parameters.
         flops: Arithmetic of training one trial; None if no trial has said so.
         tokens_per_second: Mean over the rounds of its timing, with a 95 % interval; empty if it was not timed.
-        relative_speed: Over that of the baseline (`ablate.analysis.speed.relative_speed`); None if it was not
+        relative_speed: Over that of the baseline (`ablate.analysis.runs.relative_speed`); None if it was not
             timed.
     """
 

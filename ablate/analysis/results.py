@@ -7,11 +7,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ablate.analysis.allowances import Allowances
-from ablate.analysis.judging import awaited_seeds
-from ablate.analysis.quantities import values_of
-from ablate.analysis.runs import VariantRuns, pairs_windows
-from ablate.analysis.speed import UNTIMED
+from ablate.analysis.judging import Allowances, awaited_seeds
+from ablate.analysis.runs import UNTIMED, VariantRuns, pairs_windows, values_of
 from ablate.metrics import COSTS, TIMED
 from ablate.stats import Allowance, Direction, SeedPlan
 from ablate.store.records import StudyRecord, VariantRecord

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from ablate.analysis.changes import Change
-from ablate.analysis.failures import Failure
-from ablate.analysis.reaching import StepsToBaseline
-from ablate.stats import Interval, PairedDifference, Verdict, Word
+from ablate.analysis.runs import Failure
+from ablate.stats import (
+    Allowance,
+    Direction,
+    Interval,
+    PairedDifference,
+    SeedPlan,
+    Verdict,
+    Word,
+    bounds,
+    over_looks,
+    summarise,
+)
 from ablate.stats.trend import CourseWord
+from ablate.stats.verdict import decision, replacement_word
 from ablate.store.records import TrialState
 
 SELECTED = "selected, not confirmed"
@@ -51,13 +64,95 @@ class CoursePoint:
     word: Word
 
 
+@dataclass(frozen=True, slots=True)
+class StepsToBaseline:
+    """Steps (or tokens, seconds, FLOP) until a validation loss reached the final one of the baseline, seed by seed.
+
+    Attributes:
+        median: Median over the seeds, those counted as later than all others that did not get there; None if it is one
+            of these.
+        reached: Seeds that reached it.
+        of: Seeds that were compared: the baseline finished, and the variant finished or diverged. A trial that
+            diverged counts as not having reached it.
+    """
+
+    median: float | None
+    reached: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
+class CourseRule:
+    """The rule by which a course is judged.
+
+    Attributes:
+        metric: Name of the objective's metric; where it is another than `val_loss`, curves do not hold it.
+        direction: Whether a smaller or a larger one is better.
+        margin: How much worse matters.
+        schedule: How seeds are added.
+        axis: What is equal between variants before their end: `steps`, `tokens`, `seconds` or `flops`.
+    """
+
+    metric: str
+    direction: Direction
+    margin: float
+    schedule: SeedPlan | None
+    axis: Any
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCourse:
+    """What a course is judged from.
+
+    Attributes:
+        steps: Optimizer steps of the evaluations that all seeds share, ascending.
+        differences: At each of them, the difference of each seed.
+        spent: For each seed, step to the tokens and FLOP until then.
+        rule: By what it is judged.
+        allowance: By how much bounds are widened.
+        replaces: Whether the variant replaces a part or adds one, rather than removing it.
+    """
+
+    steps: Sequence[int]
+    differences: Sequence[Sequence[float]]
+    spent: Sequence[Mapping[int, tuple[float, float]]]
+    rule: CourseRule
+    allowance: Allowance
+    replaces: bool
+
+    def points(self) -> tuple[CoursePoint, ...]:
+        """The comparison at each step."""
+        return tuple(self._point(step, values) for step, values in zip(self.steps, self.differences, strict=True))
+
+    def _point(self, step: int, values: Sequence[float]) -> CoursePoint:
+        word = self._word(values)
+        allowance = self.allowance.of_change(self.rule.direction)
+        summary = over_looks(summarise(values), self.rule.schedule, allowance=allowance)
+        return CoursePoint(
+            step=step,
+            tokens=math.fsum(at[step][0] for at in self.spent) / len(self.spent),
+            flops=math.fsum(at[step][1] for at in self.spent) / len(self.spent),
+            difference=math.fsum(values) / len(values),
+            low=summary.low,
+            high=summary.high,
+            n=summary.n,
+            word=replacement_word(word) if self.replaces else word,
+        )
+
+    def _word(self, differences: Sequence[float]) -> Word:
+        """The verdict on differences, as that on the final ones: by the first look that decides."""
+        sign = 1.0 if self.rule.direction == "minimize" else -1.0
+        worse = [sign * value for value in differences]
+        return decision(bounds(worse, self.rule.schedule, allowance=self.allowance), self.rule.margin)[0]
+
+
 @dataclass(frozen=True)
 class Course:
     """A comparison from its first evaluation to its last.
 
     Attributes:
-        judged: Judges the comparison at every evaluation. It is called when `points` is first read, because a table
-            of a thousand variants shows none of them.
+        measured: The paired differences at every evaluation, from which `points` are judged when they are first read,
+            because a table of a thousand variants shows none of them.
         end: The difference at the last evaluation of both.
         movement: By how much the difference moved over the last third of training, with a 95 % interval over seeds.
         word: Whether it still moves (`ablate.stats.trend.course_word`).
@@ -66,7 +161,7 @@ class Course:
             difference too.
     """
 
-    judged: Callable[[], tuple[CoursePoint, ...]] = field(repr=False, compare=False)
+    measured: MeasuredCourse = field(repr=False, compare=False)
     end: float
     movement: PairedDifference
     word: CourseWord
@@ -76,7 +171,7 @@ class Course:
     @cached_property
     def points(self) -> tuple[CoursePoint, ...]:
         """The comparison at the evaluations that all seeds share, ascending."""
-        return self.judged()
+        return self.measured.points()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +200,7 @@ class VariantRow:
         chosen: Whether results led to it and no fresh seeds have confirmed it: then it has no verdict.
         confirmed: Fresh seeds on which its difference and its verdict rest, where these confirm what results chose.
         relative_speed: Tokens a second over those of the baseline, geometric mean over the rounds of a timing with its
-            95 % interval; None if it was not timed (`ablate.analysis.speed`).
+            95 % interval; None if it was not timed (`ablate.analysis.runs`).
         course: Its difference from the baseline at each evaluation; None where there is none (`course_of`).
         seconds: Training time of its finished trials together.
         longer: By how much longer than the baseline it was trained, stages included, as a clause; empty if no stage is

@@ -1,15 +1,23 @@
-"""The trials of a study by variant and seed, for reports."""
+"""The trials of a study by variant and seed, and what they say: metrics, cost, speed, failures.
+
+Which trials: those that are compared, or the fresh seeds that confirm. A variant that was declared before results is
+judged by the study's seeds. One that was chosen by them looks better than it is on those very seeds: it has a verdict
+only from seeds that took no part in the choice.
+
+Speed is known where steps of a variant and of the baseline were timed in turns (`ablate study --time`). The clocks of
+trials say nothing about that: each trial ran beside other work, at another time.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from ablate.analysis.speed import rates_of
+from ablate.metrics import COSTS, TIMED
 from ablate.spec.code import stage_identity
-from ablate.stats import SeedPlan, seeds_declared
+from ablate.stats import Direction, Interval, SeedPlan, mean_interval, seeds_declared
 from ablate.store.records import (
     WINDOWS,
     CurvePoint,
@@ -20,6 +28,66 @@ from ablate.store.records import (
     TrialState,
     VariantRecord,
 )
+
+UNTIMED = "no variant was timed; `ablate study {study} --stored --time` does"
+"""Why a quantity that is timed is not known."""
+
+
+def rates_of(timings: Mapping[str, SpeedTiming], baseline: str) -> dict[str, dict[int, float]]:
+    """Training tokens a second of each variant in each round, as if the baseline had its mean rate in every round.
+
+    So the load of the machine, which meets both sides of a round, is taken out.
+
+    Args:
+        timings: Variant to its timing beside the baseline.
+        baseline: Name of the baseline.
+    """
+    if not timings:
+        return {}
+    mean = _geometric([rate for timing in timings.values() for rate in timing.baseline_rates])
+    rates = {
+        name: {
+            number: mean * ours / theirs
+            for number, (ours, theirs) in enumerate(zip(timing.rates, timing.baseline_rates, strict=True))
+        }
+        for name, timing in timings.items()
+    }
+    return rates | {baseline: dict.fromkeys(range(max(map(len, rates.values()))), mean)}
+
+
+def relative_speed(rates: Mapping[int, float], baseline: Mapping[int, float]) -> Interval | None:
+    """Tokens a second over those of the baseline: geometric mean of the ratios of rounds, with a 95 % interval.
+
+    The interval is that of the mean logarithm, so that a variant twice as fast and one half as fast lie equally far
+    from 1.
+
+    Args:
+        rates: Round to rate of the variant (`rates_of`).
+        baseline: The same of the baseline.
+
+    Returns:
+        None if the variant was not timed.
+    """
+    if not rates:
+        return None
+    if rates is baseline:
+        return Interval(1.0, 1.0, 1.0, len(rates))
+    interval = mean_interval(math.log(rate / baseline[number]) for number, rate in rates.items())
+    mean, low, high = (
+        None if value is None else math.exp(value) for value in (interval.mean, interval.low, interval.high)
+    )
+    return Interval(mean, low, high, interval.n)
+
+
+def seconds_at(tokens: Iterable[float], rates: Mapping[int, float]) -> tuple[float, ...]:
+    """The seconds after which a training has seen so many tokens, at the mean of its timed rates."""
+    rate = _geometric(list(rates.values()))
+    return tuple(one / rate for one in tokens)
+
+
+def _geometric(values: Sequence[float]) -> float:
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
+
 
 Curve = Sequence[CurvePoint]
 
@@ -194,3 +262,114 @@ def seed_schedule(record: StudyRecord) -> SeedPlan | None:
     """How a study adds seeds; None if their number is fixed and was so from its first results on."""
     now = record.space.get("design", {}).get("seeds")
     return seeds_declared([*(before.seeds_seen for before in record.declared_before), now])
+
+
+def confirming(record: StudyRecord) -> StudyRecord:
+    """A study with its confirming trials and seeds instead of those that choose.
+
+    So fresh seeds that are added when some have been seen spend error as others do (`ablate.analysis.runs`).
+    """
+    seeds = len({planned.seed for planned in record.confirm_trials})
+    before = tuple(
+        replace(one, seeds=one.confirm or None, pairs=one.confirmed)
+        for one in record.declared_before
+        if one.pairs is not None
+    )
+    space = {**record.space, "design": {**record.space.get("design", {}), "seeds": seeds or None}}
+    return replace(record, planned=record.confirm_trials, space=space, declared_before=before)
+
+
+def read_confirming(store: StudyReader, record: StudyRecord) -> Mapping[str, VariantRuns]:
+    """Variant name to the trials that confirm it; empty if none are planned."""
+    if not record.confirm_trials:
+        return {}
+    runs = read_runs(store, confirming(record), record.objective["metric"])
+    return {name: run for name, run in runs.items() if run.states}
+
+
+MOST_SHOWN = 10
+"""Failed trials that are listed with their reasons; the rest are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A trial that failed.
+
+    Attributes:
+        variant: Its variant's name.
+        seed: Its seed.
+        reason: What was recorded: a sentence, and often a traceback below it.
+    """
+
+    variant: str
+    seed: int
+    reason: str
+
+    @property
+    def line(self) -> str:
+        """The first line of the reason."""
+        return first_line(self.reason)
+
+
+def failures_of(runs: Mapping[str, VariantRuns]) -> tuple[Failure, ...]:
+    """The failed trials, variant by variant and seed by seed."""
+    return tuple(
+        Failure(variant, seed, run.failed[seed].reason) for variant, run in runs.items() for seed in sorted(run.failed)
+    )
+
+
+def first_line(reason: str) -> str:
+    """The first line of a reason; says so if none was recorded."""
+    lines = reason.strip().splitlines()
+    return lines[0].strip() if lines else "no reason was recorded"
+
+
+UNITS = {"flops": "FLOP", "activation_bytes": "bytes", "seconds": "s", "tokens_per_second": "tokens/s"}
+"""Units of the figures of cost that have one."""
+WORDS = {
+    "flops": "training FLOP",
+    "activation_bytes": "activation memory",
+    "seconds": "seconds of training",
+    "tokens_per_second": "tokens a second",
+}
+"""What figures of cost are called where a person reads them; all others by their name."""
+
+_COST_OF: Mapping[str, Callable[[VariantRecord, TrialRecord], float | None]] = {
+    "parameters": lambda variant, trial: variant.parameters,
+    "activation_bytes": lambda variant, trial: variant.activation_bytes,
+}
+
+
+def values_of(quantity: str, variant: VariantRecord, runs: VariantRuns) -> dict[int, float]:
+    """Seed to the quantity, over the trials that finished with a finite one.
+
+    For what is timed, the rounds of the timing to it; empty if the variant was not timed (`ablate.analysis.speed`).
+    """
+    if quantity in TIMED:
+        tokens = [sum(one.tokens for one in runs.whole(seed)) for seed in runs.finished]
+        of_a_trial = math.fsum(tokens) / len(tokens) if tokens else 0.0
+        return {
+            number: rate if quantity == "tokens_per_second" else of_a_trial / rate
+            for number, rate in sorted(runs.rates.items())
+        }
+    cost = _COST_OF.get(quantity)
+    if quantity == "flops":  # of its stages too
+        return {seed: sum(one.flops for one in runs.whole(seed)) for seed in sorted(runs.finished)}
+    values = {
+        seed: trial.metrics.get(quantity) if cost is None else cost(variant, trial)
+        for seed, trial in runs.finished.items()
+    }
+    return {seed: float(value) for seed, value in sorted(values.items()) if value is not None and math.isfinite(value)}
+
+
+def direction_of(quantity: str, record: StudyRecord) -> Direction | None:
+    """Which way a quantity is better; None for a metric that is not the study's objective."""
+    if quantity == record.objective["metric"]:
+        direction: Direction = record.objective["direction"]
+        return direction
+    return COSTS.get(quantity)
+
+
+def words_for(quantity: str) -> str:
+    """What a quantity is called in a report."""
+    return WORDS.get(quantity, quantity)

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ablate.analysis.allowances import Allowances, read_allowances
 from ablate.analysis.changes import changes_of
 from ablate.analysis.fairness import read_tuning
-from ablate.analysis.judging import judge_trials, missing_seeds
+from ablate.analysis.judging import Allowances, judge_trials, missing_seeds, read_allowances
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs, seed_schedule
 from ablate.analysis.text import listed, shortened
 from ablate.spec.design import BASELINE

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from ablate.analysis.changes import Change
-from ablate.analysis.failures import first_line
 from ablate.analysis.numbers import decimals_for, fixed
 from ablate.analysis.rows import VariantRow
+from ablate.analysis.runs import first_line
 from ablate.analysis.text import listed, plural, shortened
 from ablate.stats import Direction, SeedPlan, SeedSchedule
 from ablate.stats.bounds import LEAST_PAIRS, at_least, at_most

@@ -7,15 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from ablate.analysis.allowances import Allowances, read_allowances, worst_results
-from ablate.analysis.changed_code import changed_code
 from ablate.analysis.changes import Change, changes_of
 from ablate.analysis.claims import ClaimVerdict, judge_claims
-from ablate.analysis.confirming import confirming, read_confirming
-from ablate.analysis.course import CourseRule, comparable_before_end, course_of, course_sentences, has_own_schedule
+from ablate.analysis.course import (
+    comparable_before_end,
+    course_of,
+    course_sentences,
+    has_own_schedule,
+    read_goals,
+    to_baseline,
+)
 from ablate.analysis.curves import Axis, Line, line
-from ablate.analysis.declared import (
+from ablate.analysis.declarations import (
     Redeclaration,
+    changed_code,
     declared_otherwise,
     dropped_variants,
     read_elsewhere,
@@ -23,24 +28,25 @@ from ablate.analysis.declared import (
     seed_sets_read,
     seeds_added,
 )
-from ablate.analysis.failures import Failure, failures_of
-from ablate.analysis.fairness import MatchedBudgets, Tuning, read_matching, read_tuning, scouts_of
-from ablate.analysis.judging import awaited_seeds, judge_trials
-from ablate.analysis.longer import longer_in_all
-from ablate.analysis.reaching import read_goals, to_baseline
-from ablate.analysis.rows import Divergence, VariantRow
+from ablate.analysis.fairness import MatchedBudgets, Tuning, longer_in_all, read_matching, read_tuning, scouts_of
+from ablate.analysis.judging import Allowances, awaited_seeds, judge_trials, read_allowances, worst_results
+from ablate.analysis.rows import CourseRule, Divergence, VariantRow
 from ablate.analysis.runs import (
     Curve,
+    Failure,
     StudyReader,
     VariantRuns,
+    confirming,
+    failures_of,
     is_trained,
     pairs_windows,
+    read_confirming,
     read_runs,
+    relative_speed,
     seed_schedule,
 )
 from ablate.analysis.scaling import Scalings, at_own_length, read_scalings, scaling_sentences
 from ablate.analysis.sentences import Judged, answer_sentences, best_sentence, confirmed_sentences, window_sentences
-from ablate.analysis.speed import relative_speed
 from ablate.analysis.trivial import (
     Standing,
     TrivialBaseline,

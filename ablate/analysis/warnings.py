@@ -8,11 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from ablate.analysis.failures import Failure
 from ablate.analysis.fairness import MatchedBudgets, Tuning
 from ablate.analysis.numbers import percent
 from ablate.analysis.rows import VariantRow
-from ablate.analysis.runs import VariantRuns
+from ablate.analysis.runs import Failure, VariantRuns
 from ablate.analysis.text import few, listed, plural
 from ablate.spec.paths import value_at
 from ablate.stats import Tails

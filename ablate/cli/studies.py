@@ -230,12 +230,12 @@ def status(store: StoreOption = DEFAULT_STORE, json_: JsonOption = False) -> Non
     It is read from the store: while `ablate study` runs, type it in another terminal, or on another machine that
     reaches the store.
     """
-    from ablate.analysis.status import read_status, status_json
+    from ablate.analysis.status import status_json, status_of
     from ablate.render.terminal.status import print_status
     from ablate.store import open_store
 
     with open_store(store, create=False) as opened:
-        running = read_status(opened)
+        running = status_of(opened.activity())
     if json_:
         print_json(status_json(running))
     else:

@@ -8,10 +8,10 @@ from typing import Any
 
 from ablate.analysis.answer import Answer, answer_of
 from ablate.analysis.columns import columns, groups, legend, shared_decimals
-from ablate.analysis.failures import MOST_SHOWN
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import MISSING, fixed, percent
+from ablate.analysis.runs import MOST_SHOWN
 from ablate.analysis.study import StudyReport
 from ablate.analysis.text import plural
 from ablate.command_line import command

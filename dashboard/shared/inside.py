@@ -8,8 +8,8 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
+from ablate.analysis.block_recordings import QUANTITIES, WHOLE, BlockRecordings, MixingMap, Quantity, block_recordings
 from ablate.analysis.curves import band
-from ablate.analysis.inside import QUANTITIES, WHOLE, Inside, MixingMap, Quantity, read_inside
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import WIDTH, Palette, Spec, layers, mark
 from dashboard.shared.charts import chart
@@ -32,7 +32,7 @@ def show_inside(key: str, name: str) -> None:
         key: Key of the trial.
         name: Its name in texts.
     """
-    inside = read_inside(store(), key)
+    inside = block_recordings(store().recordings(key))
     st.subheader("Inside the blocks", anchor=False)
     if inside is None:
         st.caption(
@@ -45,7 +45,7 @@ def show_inside(key: str, name: str) -> None:
         _maps(inside.maps, key, name)
 
 
-def _norms(inside: Inside, key: str, name: str) -> None:
+def _norms(inside: BlockRecordings, key: str, name: str) -> None:
     row = st.container(horizontal=True, vertical_alignment="bottom")
     quantity = row.segmented_control(
         "Over training", list(SAID), default="gradients", format_func=SAID.__getitem__, key="inside",

@@ -7,13 +7,11 @@ from typing import Any
 
 import streamlit as st
 
-from ablate.analysis.confirming import read_confirming
-from ablate.analysis.effects import StudyEffects, effects_of
+from ablate.analysis.effects import StudyEffects, StudyImportances, effects_of, importances_of
 from ablate.analysis.factors import crosses, factors_of
-from ablate.analysis.importances import StudyImportances, importances_of
 from ablate.analysis.pareto import Front, front_of
 from ablate.analysis.path import RemovalPath, path_of
-from ablate.analysis.runs import VariantRuns, read_runs
+from ablate.analysis.runs import VariantRuns, read_confirming, read_runs
 from ablate.analysis.scaling import at_own_length
 from ablate.analysis.slices import Slice, slices_of
 from ablate.analysis.text import counted
@@ -90,7 +88,7 @@ def _importances(location: str, study: str, at: tuple[Any, ...]) -> StudyImporta
 
 
 def importances(study: str) -> StudyImportances | None:
-    """The result of `ablate.analysis.importances.read_importances`, cached; takes seconds."""
+    """The result of `ablate.analysis.effects.read_importances`, cached; takes seconds."""
     return _importances(location(), study, stamp(study))
 
 

@@ -7,9 +7,8 @@ import streamlit as st
 
 from ablate.analysis.curves import Band
 from ablate.analysis.numbers import duration, scaled
-from ablate.analysis.status import Status, StudyStatus, read_status
+from ablate.analysis.status import Status, StudyStatus, WorkerFailure, WorkerLoad, read_workers, status_of
 from ablate.analysis.text import plural
-from ablate.analysis.workers import WorkerFailure, WorkerLoad, read_workers
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Palette, Spec
 from dashboard.shared.charts import chart
@@ -34,7 +33,7 @@ def show() -> None:
 
 
 def _live(study: str) -> None:
-    status = read_status(store())
+    status = status_of(store().activity())
     st.subheader("Studies that are driven", anchor=False)
     if not status.studies:
         st.info("No study is driven now. `ablate study FILE` drives one, here or on a cluster with `--engine ray`.")

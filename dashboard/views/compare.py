@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from ablate.analysis.comparison import Comparison, Field, read_comparison
 from ablate.analysis.curves import band, line
+from ablate.analysis.diff import Comparison, Difference, read_comparison
 from ablate.analysis.numbers import count
 from ablate.errors import NotFoundError
 from ablate.render.figures.curves import draw_bands
@@ -130,9 +130,9 @@ def _looks(comparison: Comparison, record: StudyRecord, palette: Palette) -> lis
     return [drawn or next(spare) for drawn in looks]
 
 
-def _fields(fields: tuple[Field, ...], labels: list[str]) -> pd.DataFrame:
+def _fields(fields: tuple[Difference, ...], labels: list[str]) -> pd.DataFrame:
     rows = [
-        {"path": field.path, **{label: _plain(value) for label, value in zip(labels, field.values, strict=True)}}
+        {"path": field.path, **{label: _plain(field.values.get(side)) for side, label in enumerate(labels)}}
         for field in fields
     ]
     return pd.DataFrame(rows, columns=["path", *labels])

@@ -8,8 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from ablate.analysis.factors import is_logarithmic
-from ablate.analysis.varied import switch_settings, varied_values
+from ablate.analysis.factors import is_logarithmic, switch_settings, varied_values
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Look, Palette, Spec, by_look, layers, mark, number
 from ablate.store import StudyRecord, TrialRecord, TrialState

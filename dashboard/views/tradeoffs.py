@@ -11,7 +11,7 @@ import streamlit as st
 
 from ablate.analysis.numbers import count
 from ablate.analysis.pareto import Front
-from ablate.analysis.quantities import words_for
+from ablate.analysis.runs import words_for
 from ablate.metrics import COSTS
 from ablate.render.figures.front import draw_front, draw_front_panel, half_width, numbered, stand
 from ablate.render.figures.style import Palette, Spec

@@ -8,9 +8,9 @@ import pandas as pd
 import streamlit as st
 
 from ablate.analysis.curves import AXES, Band, band, line
-from ablate.analysis.differences import differences
+from ablate.analysis.diff import differences
 from ablate.analysis.numbers import count, duration, scaled
-from ablate.analysis.workers import place_of
+from ablate.analysis.status import place_of
 from ablate.command_line import hide_passwords
 from ablate.devices import utilisation
 from ablate.errors import NotFoundError
@@ -222,8 +222,8 @@ def _spec(record: StudyRecord, variant: VariantRecord) -> None:
     changed = differences(baseline.spec, variant.spec)
     if changed and variant.name != baseline.name:
         rows = [
-            {"path": change.path, record.baseline: _said(change.values.get("left")),
-             variant.name or "this": _said(change.values.get("right"))}
+            {"path": change.path, record.baseline: _said(change.values.get(0)),
+             variant.name or "this": _said(change.values.get(1))}
             for change in changed
         ]  # fmt: skip
         st.dataframe(pd.DataFrame(rows), hide_index=True, placeholder="-", key="changed",

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from fake_store import NOON, FakeStore, fake_store
 
-from ablate.analysis.allowances import read_allowances
 from ablate.analysis.fairness import Tried, Tuned, Tuning
+from ablate.analysis.judging import read_allowances
 from ablate.analysis.runs import read_runs, seed_schedule
 from ablate.analysis.study import VariantRow, read_study
 from ablate.stats import ExtendedSeeds, SeedSchedule

@@ -8,8 +8,8 @@ import pytest
 from fake_store import FakeStore, fake_store
 
 from ablate.analysis.calibration import read_calibration
+from ablate.analysis.effects import StudyImportances
 from ablate.analysis.fairness import Tuned, Tuning
-from ablate.analysis.importances import StudyImportances
 from ablate.analysis.study import read_study
 from ablate.analysis.text import listed
 from ablate.analysis.warnings import tuning_edges

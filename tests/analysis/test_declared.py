@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from fake_store import NOON, FakeStore, fake_store
 
-from ablate.analysis.declared import LEFT_OUT, NAMED_BY_USERS
+from ablate.analysis.declarations import LEFT_OUT, NAMED_BY_USERS
 from ablate.analysis.study import StudyReport, read_study
 from ablate.plugins import FAMILIES
 from ablate.render.as_json import study_json

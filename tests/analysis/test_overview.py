@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from fake_store import NOON, FakeStore, fake_store
 
-from ablate.analysis.comparison import fields
+from ablate.analysis.diff import differences
 from ablate.analysis.overview import read_overview
 from ablate.analysis.study import read_study
 from ablate.store import TrialState
@@ -59,4 +59,5 @@ def test_nothing_has_finished_yet() -> None:
 
 def test_only_what_differs_is_compared() -> None:
     sides = [{"a": 1, "b": {"c": 2, "d": 3}}, {"a": 1, "b": {"c": 2, "d": 4}}, {"a": 1, "b": {"c": 2}, "e": None}]
-    assert {field.path: field.values for field in fields(sides)} == {"b.d": (3, 4, None), "e": (None, None, None)}
+    expected = {"b.d": {0: 3, 1: 4}, "e": {2: None}}
+    assert {change.path: change.values for change in differences(*sides)} == expected

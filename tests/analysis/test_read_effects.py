@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from designed_study import on_off, run, runs_of
 
-from ablate.analysis.effects import StudyEffects, effects_of, read_effects
-from ablate.analysis.importances import read_importances
+from ablate.analysis.effects import StudyEffects, effects_of, read_effects, read_importances
 from ablate.store.records import TrialState
 
 ABC = on_off("a", "b", "c")

@@ -9,7 +9,7 @@ import pytest
 from fake_store import FakeStore, fake_store
 
 from ablate.analysis import StudyReport, VariantRow, read_study
-from ablate.analysis.reaching import first_step_at
+from ablate.analysis.course import first_step_at
 from ablate.errors import NotFoundError
 from ablate.stats.further import in_percent
 from ablate.store.records import CurvePoint, TrialState

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from fake_store import fake_store
 
-from ablate.analysis.workers import read_workers
+from ablate.analysis.status import read_workers
 from ablate.store.records import TrialState, WorkerRecord
 
 

@@ -14,8 +14,8 @@ from engine_samples import ENVIRONMENT, Script, ScriptedEngine, planner
 from rich.console import Console
 
 from ablate.analysis import read_study
+from ablate.analysis.course import StepsToBaseline
 from ablate.analysis.findings import read_findings
-from ablate.analysis.reaching import StepsToBaseline
 from ablate.cli.spaces_and_blocks import validate
 from ablate.execution.driver import StudyResult, run_study
 from ablate.execution.observer import Observer

@@ -15,8 +15,7 @@ from pydantic import ValidationError
 
 from ablate.analysis import read_study
 from ablate.analysis.findings import read_findings
-from ablate.analysis.quantities import values_of
-from ablate.analysis.runs import read_runs
+from ablate.analysis.runs import read_runs, values_of
 from ablate.designs.base import Point, Proposal
 from ablate.errors import SpaceError, StoreError
 from ablate.execution.driver import StudyResult, run_study

@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 from vega import marks, rows, series, units
 
+from ablate.analysis.block_recordings import WHOLE, MixingMap, block_recordings
 from ablate.analysis.curves import Band
-from ablate.analysis.inside import WHOLE, MixingMap, read_inside
 from ablate.render.figures import save
 from ablate.render.figures.axes import draw_parallel
 from ablate.render.figures.curves import draw_bands
@@ -24,20 +24,10 @@ def norms(scale: float) -> dict[str, dict[str, float | None]]:
     return {"weights": dict(parts)}
 
 
-class Recorded:
-    """A store with the recordings of one trial."""
-
-    def __init__(self, *recordings: Recording) -> None:
-        self.told = recordings
-
-    def recordings(self, key: str) -> tuple[Recording, ...]:
-        return self.told
-
-
 def test_norms_of_parts_join_to_that_of_a_block() -> None:
     begin = Recording(0, norms(1.0))
     end = Recording(5, {**norms(2.0), "gradients": {**norms(0.1)["weights"], "block 2 mlp": None}})
-    found = read_inside(Recorded(begin, end), "key")
+    found = block_recordings([begin, end])
     assert found is not None
     assert (found.blocks, found.parts, found.maps) == (("block 1", "block 2"), ("mixer", "mlp"), ())
     lines = found.lines("weights", WHOLE)
@@ -48,7 +38,7 @@ def test_norms_of_parts_join_to_that_of_a_block() -> None:
     assert gradients["block 1"].steps == (5,)
     assert found.parts_with("gradients") == (WHOLE, "mixer", "mlp")
     assert found.parts_with("spread") == ()
-    assert read_inside(Recorded(), "key") is None
+    assert block_recordings([]) is None
 
 
 @pytest.mark.parametrize(
@@ -63,7 +53,7 @@ def test_norms_of_parts_join_to_that_of_a_block() -> None:
 )
 def test_a_map_in_numbers(rows: list[list[float | None]], own: float | None, reach: float | None) -> None:
     told = Recording(1, {"weights": {"block 1 mixer": 1.0}, "map": {"block 1 mixer": rows}})
-    found = read_inside(Recorded(told), "key")
+    found = block_recordings([told])
     assert found is not None
     (one,) = found.maps
     assert (one.own, one.reach) == (own, reach)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from ablate.analysis.deciding import worst_margin
 from ablate.analysis.factors import is_logarithmic
 from ablate.analysis.findings import Findings
+from ablate.analysis.judging import worst_margin
 from ablate.analysis.numbers import count
 from ablate.analysis.slices import Slice, SliceLine
 from ablate.analysis.text import plural

@@ -10,10 +10,10 @@ from typing import Any
 from ablate.analysis.columns import groups
 from ablate.analysis.course import course_cell, course_limits
 from ablate.analysis.curves import Axis, Band, band, heights, line
-from ablate.analysis.deciding import worst_margin
 from ablate.analysis.findings import Findings
+from ablate.analysis.judging import worst_margin
 from ablate.analysis.rows import Course, VariantRow
-from ablate.analysis.speed import seconds_at
+from ablate.analysis.runs import seconds_at
 from ablate.analysis.study import StudyReport
 from ablate.analysis.text import plural
 from ablate.render.blocks import Picture

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ablate.analysis.effects import EffectRow, StudyEffects
+from ablate.analysis.effects import EffectRow, StudyEffects, StudyImportances
 from ablate.analysis.findings import Findings
-from ablate.analysis.importances import StudyImportances
 from ablate.analysis.numbers import decimals_for, fixed
 from ablate.render.blocks import Picture
 from ablate.render.figures.style import Palette, Spec, by_look, layers, mark, names, number, wrapped

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import count
 from ablate.analysis.pareto import Front, FrontPoint
-from ablate.analysis.quantities import UNITS, words_for
+from ablate.analysis.runs import UNITS, words_for
 from ablate.metrics import COSTS
 from ablate.render.blocks import Picture
 from ablate.render.figures.style import WIDTH, Look, Palette, Spec, by_look, layers, mark, number

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from ablate.analysis.effects import EffectRow, StudyEffects
 from ablate.analysis.findings import Findings
-from ablate.analysis.importances import StudyImportances
+from ablate.analysis.effects import StudyImportances
 from ablate.analysis.numbers import MISSING, decimals_for, fixed
 from ablate.analysis.text import plural
 from ablate.render.blocks import Block, Grid, Paragraph, Picture, Section

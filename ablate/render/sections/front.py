@@ -8,7 +8,7 @@ from functools import partial
 from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import count, decimals_for, fixed, with_interval
 from ablate.analysis.pareto import Front, FrontPoint
-from ablate.analysis.quantities import words_for
+from ablate.analysis.runs import words_for
 from ablate.analysis.text import listed, plural
 from ablate.metrics import COSTS, TIMED
 from ablate.render.blocks import Block, Grid, Paragraph, Picture, Section

@@ -10,16 +10,15 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
-from ablate.analysis.diff import Diff, Measure, Side
-from ablate.analysis.differences import Difference
+from ablate.analysis.diff import Comparison, Difference, Side
 from ablate.analysis.numbers import MISSING
 from ablate.render.cells import plain, plain_table
-from ablate.stats import Interval
+from ablate.stats import Interval, PairedDifference
 
 
-def print_diff(diff: Diff, console: Console) -> None:
+def print_diff(diff: Comparison, console: Console) -> None:
     """Print what differs; what is equal is said in a line."""
-    for word, side in (("left", diff.left), ("right", diff.right)):
+    for word, side in zip(("left", "right"), diff.sides, strict=True):
         console.print(plain(f"{word}: {_sentence(side)}", "bold"))
         if side.trials:
             keys = ", ".join(f"{trial.key[:12]} (seed {seed})" for seed, trial in side.trials.items())
@@ -42,9 +41,9 @@ def _print_part(title: str, differences: tuple[Difference, ...], console: Consol
         console.print(plain(f"{title}: the same.", "bold"))
 
 
-def _print_result(diff: Diff, console: Console) -> None:
+def _print_result(diff: Comparison, console: Console) -> None:
     console.print()
-    if not diff.result:
+    if not diff.shared_metrics:
         console.print(plain("Result: no trial has finished on both sides.", "bold"))
         return
     seeds = ", ".join(map(str, diff.seeds))
@@ -54,16 +53,18 @@ def _print_result(diff: Diff, console: Console) -> None:
     console.print(plain("In brackets 95 % intervals over seeds.", "dim"))
 
 
-def _result_table(diff: Diff) -> Table:
+def _result_table(diff: Comparison) -> Table:
     table = plain_table(gap=2)
     for title in ("metric", "left", "right", "difference"):
         table.add_column(plain(title), overflow="fold", justify="left" if title == "metric" else "right")
-    for name, measure in diff.result.items():
-        cells = (name, _mean(measure.left), _mean(measure.right), _difference(measure))
+    left, right = diff.sides
+    for name in diff.shared_metrics:
+        means = (_mean(diff.interval(side, name)) for side in diff.sides)
+        cells = (name, *means, _difference(diff.difference(right, name)))
         table.add_row(*map(plain, cells))
-    left, right = diff.left.parameters, diff.right.parameters
-    if left is not None and right is not None:
-        table.add_row(*map(plain, ("parameters", f"{left:,}", f"{right:,}", f"{right - left:+,}")))
+    ours, theirs = left.parameters, right.parameters
+    if ours is not None and theirs is not None:
+        table.add_row(*map(plain, ("parameters", f"{ours:,}", f"{theirs:,}", f"{theirs - ours:+,}")))
     return table
 
 
@@ -77,8 +78,7 @@ def _mean(interval: Interval) -> str:
     return MISSING if interval.mean is None else f"{interval.mean:.5g}"
 
 
-def _difference(measure: Measure) -> str:
-    difference = measure.difference
+def _difference(difference: PairedDifference) -> str:
     if difference.difference is None:
         return MISSING
     bounds = (
@@ -95,12 +95,11 @@ def differences_table(differences: Sequence[Difference], left: str, right: str) 
     for title in ("path", left, right):
         table.add_column(plain(title), overflow="fold")
     for difference in differences:
-        values = difference.values
-        table.add_row(plain(difference.path), *(plain(_written(values, side), "cyan") for side in ("left", "right")))
+        table.add_row(plain(difference.path), *(plain(_written(difference.values, side), "cyan") for side in (0, 1)))
     return table
 
 
-def _written(values: dict[str, Any], side: str) -> str:
+def _written(values: dict[int, Any], side: int) -> str:
     if side not in values:
         return MISSING
     value = values[side]

@@ -6,8 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from ablate.analysis.diff import differences_json
-from ablate.analysis.differences import Difference, environment_differences
+from ablate.analysis.diff import Difference, differences_json, environment_differences
 from ablate.analysis.numbers import MISSING
 from ablate.execution.reproduce import TOLERANCE, Reproduction
 from ablate.render.cells import plain, plain_table

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from ablate.analysis.failures import first_line
 from ablate.analysis.numbers import duration, scaled
+from ablate.analysis.runs import first_line
 from ablate.analysis.status import Status, StudyStatus, utilisation_of
 from ablate.analysis.text import counted, plural
 from ablate.render.cells import plain, plain_table

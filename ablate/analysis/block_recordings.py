@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from ablate.analysis.curves import Line
 from ablate.store.records import Recording
@@ -21,13 +21,6 @@ QUANTITIES: dict[Quantity, str] = {
 MAP = "map"
 WHOLE = "block"
 """All parts of a block together."""
-
-
-class RecordingReader(Protocol):
-    """The part of a store's interface that this module uses."""
-
-    def recordings(self, key: str) -> tuple[Recording, ...]:
-        """What was recorded inside the model of a trial, by step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +44,7 @@ class MixingMap:
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
+class BlockRecordings:
     """What was recorded of a trial.
 
     Attributes:
@@ -89,14 +82,14 @@ class Inside:
         return math.hypot(*known) if values and len(known) == len(self.parts) else None
 
 
-def read_inside(store: RecordingReader, key: str) -> Inside | None:
+def block_recordings(recordings: Iterable[Recording]) -> BlockRecordings | None:
     """What was recorded of a trial's blocks; None if nothing was. Members of a population record other quantities."""
-    recordings = tuple(one for one in store.recordings(key) if one.values.keys() & {*QUANTITIES, MAP})
+    recordings = tuple(recording for recording in recordings if recording.values.keys() & {*QUANTITIES, MAP})
     if not recordings:
         return None
     named = [name.rsplit(" ", 1) for name in recordings[0].values.get("weights", {})]
     drawn = recordings[-1].values.get(MAP, {})
-    return Inside(
+    return BlockRecordings(
         recordings=recordings,
         parts=tuple(dict.fromkeys(part for _, part in named)),
         blocks=tuple(dict.fromkeys(block for block, _ in named)),

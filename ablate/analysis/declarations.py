@@ -1,18 +1,22 @@
 """What a study declared otherwise after it had results, and what its answer says about that.
 
 A verdict holds its error rate if margin, seeds, variants and training were fixed before results. Whoever changes them
-afterwards has looked once more, and may have kept the look that pleased.
+afterwards has looked once more, and may have kept the look that pleased. Trials that another version of a user's kind
+trained, and that the user accepted all the same, are such a change too.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from ablate.analysis.runs import StudyReader
 from ablate.analysis.text import listed, plural
 from ablate.analysis.warnings import StudyWarning
+from ablate.spec.code import code_changes
 from ablate.stats import ExtendedSeeds, SeedPlan
 from ablate.stats.schedule import ERROR
 from ablate.store.records import Declaration, StudyRecord
@@ -282,3 +286,21 @@ def _short(value: Any) -> str:
         return "not set"
     text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     return "different" if isinstance(value, dict) or len(text) > 40 else text
+
+
+def changed_code(store: StudyReader, record: StudyRecord) -> Iterator[str]:
+    """A sentence for every kind whose code has changed between trials of a study and their plan."""
+    planned = {one.key: one.code for one in (*record.planned, *record.confirm_trials, *record.scout_trials) if one.code}
+    if not planned:
+        return
+    trained = {key: trial.code for key, trial in store.trials([*planned]).items() if trial.code != planned[key]}
+    contents = store.codes([*trained.values(), *(planned[key] for key in trained)])
+    counts: Counter[tuple[str, str]] = Counter()
+    for key, code in trained.items():
+        for change in code_changes(contents.get(code, {}), contents.get(planned[key], {})):
+            counts[change.kind, change.what] += 1
+    for (kind, what), trials in counts.items():
+        yield (
+            f"{plural(trials, 'trial')} {'was' if trials == 1 else 'were'} trained with another version of {kind} "
+            f"({what}) and reused, because --accept-changed-code was given: the code as it is may give other numbers."
+        )
