@@ -134,7 +134,7 @@ class VariantRuns:
         windows: Where nothing was trained, so that windows are paired in place of seeds: metric to
             window to value. Empty elsewhere.
         stages: Seed to the trials, of stages of the study, that a trial's weights come from; the last one first.
-        rates: Round of a timing to training tokens a second (`ablate.analysis.speed`); empty if it was not timed.
+        rates: Round of a timing to training tokens a second (`rates_of`); empty if it was not timed.
     """
 
     states: dict[int, TrialState]
@@ -343,7 +343,7 @@ _COST_OF: Mapping[str, Callable[[VariantRecord, TrialRecord], float | None]] = {
 def values_of(quantity: str, variant: VariantRecord, runs: VariantRuns) -> dict[int, float]:
     """Seed to the quantity, over the trials that finished with a finite one.
 
-    For what is timed, the rounds of the timing to it; empty if the variant was not timed (`ablate.analysis.speed`).
+    For what is timed, the rounds of the timing to it; empty if the variant was not timed (`rates_of`).
     """
     if quantity in TIMED:
         tokens = [sum(one.tokens for one in runs.whole(seed)) for seed in runs.finished]
