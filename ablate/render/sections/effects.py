@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ablate.analysis.effects import EffectRow, StudyEffects
+from ablate.analysis.effects import EffectRow, StudyEffects, StudyImportances
 from ablate.analysis.findings import Findings
-from ablate.analysis.effects import StudyImportances
 from ablate.analysis.numbers import MISSING, decimals_for, fixed
 from ablate.analysis.text import plural
 from ablate.render.blocks import Block, Grid, Paragraph, Picture, Section
