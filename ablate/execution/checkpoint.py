@@ -310,8 +310,8 @@ def _write_divided(tensors: dict[str, Tensor], folder: Path | None = None) -> No
     Raises:
         OSError: A rank could not write.
     """
-    from torch.distributed.checkpoint import HuggingFaceStorageWriter  # these imports take a second
     from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter  # these imports take a second
     from torch.distributed.checkpoint.state_dict_saver import save
 
     ranks = Ranks(distributed.get_rank(), distributed.get_world_size())
@@ -323,7 +323,7 @@ def _write_divided(tensors: dict[str, Tensor], folder: Path | None = None) -> No
 
 
 def _read_divided(folder: Path) -> dict[str, Tensor]:
-    from torch.distributed.checkpoint import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
     from torch.distributed.checkpoint.metadata import TensorStorageMetadata
     from torch.distributed.checkpoint.state_dict_loader import load
 
