@@ -153,7 +153,7 @@ def linear_kinds(most: int | None) -> None:
             row(f"{name} / attention", shape, baseline, ours, drawn([shape]), "")
     q, k, v = (x[..., :16].detach().requires_grad_() for x in drawn([(2, 4, 512, 32)] * 3))
     features = [fourier(x, 0.25).detach().requires_grad_() for x in (q, k)]
-    same(lambda q, k, v: linear_attention.normalised(q, k, v, is_causal=True), quotient, [*features, v])
+    same(lambda q, k, v: linear_attention.attend(q, k, v, is_causal=True), quotient, [*features, v])
 
 
 RECURRENT: dict[str, MixerSpec] = {

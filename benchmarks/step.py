@@ -180,7 +180,7 @@ class Training:
         def step() -> None:
             torch.set_flush_denormal(True)  # as an open pack does
             self._pack.step(CHECKED + 1 + self._pack.steps % (self.steps - CHECKED - 1))
-            list(self._pack.diverged())
+            list(self._pack.remove_diverged())
             torch.set_flush_denormal(False)
 
         return step

@@ -77,22 +77,22 @@ class Contract(Generic[KindT, ContextT]):
         """
         findings = []
         for context in self.contexts(spec) if contexts is None else contexts:
-            if not (broken := self._tried(self.precondition, spec, context)):
-                findings += self._broken(spec, context)
+            if not (broken := self._try_rule(self.precondition, spec, context)):
+                findings += self._try_rules(spec, context)
                 continue
             findings += broken
             fallbacks = self.fallbacks(spec, context) if contexts is None else ()
-            works = (other for other in fallbacks if not self._tried(self.precondition, spec, other))
+            works = (other for other in fallbacks if not self._try_rule(self.precondition, spec, other))
             if (other := next(works, None)) is not None:
-                findings += self._broken(spec, other)
+                findings += self._try_rules(spec, other)
         return findings
 
-    def _broken(self, spec: KindT, context: ContextT) -> list[Finding[ContextT]]:
+    def _try_rules(self, spec: KindT, context: ContextT) -> list[Finding[ContextT]]:
         others = (rule for rule in self.rules.values() if rule is not self.precondition)
-        return [finding for rule in others for finding in self._tried(rule, spec, context)]
+        return [finding for rule in others for finding in self._try_rule(rule, spec, context)]
 
     @staticmethod
-    def _tried(rule: Rule[KindT, ContextT], spec: KindT, context: ContextT) -> list[Finding[ContextT]]:
+    def _try_rule(rule: Rule[KindT, ContextT], spec: KindT, context: ContextT) -> list[Finding[ContextT]]:
         name = rule.__name__
         try:
             return [Finding(name, context, detail) for detail in rule(spec, context)]

@@ -75,7 +75,7 @@ def _fallbacks(spec: MixerSpec, context: LayerContext) -> list[LayerContext]:
 def own_initial_values(spec: MixerSpec) -> Iterator[str]:
     """A warning if layers of torch keep torch's default initial values.
 
-    It breaks no rule, and it makes a comparison unfair: all other maps of a model start from N(0, init_std²).
+    It breaks no rule, and it makes a comparison unfair: all other projections of a model start from N(0, init_std²).
     """
     usual = LayerContext(1, 64, 4, depth=5, context=16, causal=spec.causal_form)
     row = [usual, *(context for row_of_contexts in _rows(spec) for context in row_of_contexts)]
@@ -92,7 +92,7 @@ def own_initial_values(spec: MixerSpec) -> Iterator[str]:
     if names:
         listed = ", ".join(f"`{name}`" for name in names)
         yield (
-            f"the layers {listed} start from torch's default values, and the maps of the other mixers from "
+            f"the layers {listed} start from torch's default values, and the projections of the other mixers from "
             "N(0, init_std²): a difference may then be one of initial values alone. Use `context.init_std` in `build`, "
             "for example `torch.nn.init.normal_(layer.weight, std=context.init_std)`."
         )
@@ -176,13 +176,13 @@ def decodes_incrementally(spec: MixerSpec, context: LayerContext) -> Iterator[st
     x = noise("input", 1, 2, context.context, context.width)
     whole = mixer(x)
     state: State = ()
-    for place in range(context.context):
-        y, state = step(mixer, x[:, :, place : place + 1], place, state)
-        if gap(y, whole[:, :, place : place + 1]) <= TOLERANCE:
+    for position in range(context.context):
+        y, state = step(mixer, x[:, :, position : position + 1], position, state)
+        if gap(y, whole[:, :, position : position + 1]) <= TOLERANCE:
             continue
-        off = gap(y, mixer(x[:, :, : place + 1])[:, :, -1:])  # some mixers depend on the length
+        off = gap(y, mixer(x[:, :, : position + 1])[:, :, -1:])  # some mixers depend on the length
         if off > TOLERANCE:
-            yield f"token {place} read by itself is {off:.2g} off what the whole sequence gives"
+            yield f"token {position} read by itself is {off:.2g} off what the whole sequence gives"
             return
 
 

@@ -60,7 +60,7 @@ def gap(left: Tensor, right: Tensor) -> float:
 
 
 @torch.no_grad()
-def shaken(module: nn.Module, seeds: Sequence[int], *, pack_aware: bool = True) -> nn.Module:
+def perturb(module: nn.Module, seeds: Sequence[int], *, pack_aware: bool = True) -> nn.Module:
     """A module with perturbed weights: a gain with the initial value 0 would hide the parts behind it."""
     initialise(module, seeds)
     for name, parameter in module.named_parameters():
@@ -105,7 +105,7 @@ class ModuleRules(Generic[SpecT]):
     def module(self, spec: SpecT, context: LayerContext, seeds: Sequence[int] = (0,)) -> nn.Module:
         """A pack of modules with perturbed weights, one for each seed."""
         built = self.build(spec, replace(context, pack=len(seeds)))
-        return shaken(built, seeds, pack_aware=self.packs(spec))
+        return perturb(built, seeds, pack_aware=self.packs(spec))
 
     def keeps_shape(self, spec: SpecT, context: LayerContext) -> Iterator[str]:
         """[K, B, T, D] goes to [K, B, T, D], for the longest input and for shorter ones; finite numbers stay finite."""
@@ -140,7 +140,7 @@ class ModuleRules(Generic[SpecT]):
                 yield f"the gradient of {name} is not finite"
 
     def works_in_bfloat16(self, spec: SpecT, context: LayerContext) -> Iterator[str]:
-        """Under bfloat16 products it gives what single precision gives, within rounding, with finite gradients.
+        """Under bfloat16 matmuls it gives what single precision gives, within rounding, with finite gradients.
 
         Half of the outputs must be near: rounding may change a choice, such as a bucket or an expert, but a wrong form
         moves nearly all.
@@ -154,11 +154,11 @@ class ModuleRules(Generic[SpecT]):
             y = module(x)
         (y.float() * noise("direction", *y.shape)).sum().backward()
         if not y.isfinite().all() or x.grad is None or not x.grad.isfinite().all():
-            yield "under bfloat16 products an output or the gradient of the input is not finite"
+            yield "under bfloat16 matmuls an output or the gradient of the input is not finite"
             return
         off = (y.float() - exact).abs().median().item()
         if off > _BFLOAT16_TOLERANCE * exact.square().mean().sqrt().item():
-            yield f"under bfloat16 products half of the outputs are more than {off:.2g} off those of single precision"
+            yield f"under bfloat16 matmuls half of the outputs are more than {off:.2g} off those of single precision"
 
     def builds_without_values(self, spec: SpecT, context: LayerContext) -> Iterator[str]:
         """On the device `meta`, where plans build models, it has the same tensors: it reads no values while built."""
@@ -249,10 +249,10 @@ class GivenShared(nn.Module):
 class SteppingGivenShared(GivenShared):
     """The same for a mixer that has a `step`."""
 
-    def step(self, x: Tensor, place: int, state: State) -> Any:
+    def step(self, x: Tensor, position: int, state: State) -> Any:
         """The part's `step`, given the shared tensors that it reads."""
         assert isinstance(self.part, Stepping)
-        return self.result(x, self.part.step(x, place, state, **self.given(x, place)))
+        return self.result(x, self.part.step(x, position, state, **self.given(x, position)))
 
 
 def given_shared(part: nn.Module, spec: PartSpec, context: LayerContext) -> nn.Module:

@@ -26,7 +26,7 @@ def settings(kind: type[Member], given: Mapping[str, Any] | None = None) -> Iter
 
     Args:
         kind: The kind.
-        given: Values of fields, which are no choices then; those that have no default must be among them.
+        given: Values of fields, which are then not choices; those that have no default must be among them.
 
     Raises:
         ValidationError: The kind has a field without a default.

@@ -63,7 +63,7 @@ def gives_documents(spec: Source, context: SourceContext) -> Iterator[str]:
     for column in context.columns:
         documents = spec.documents(column, BadRows(refuse=True), lambda line: None)
         if not all(isinstance(one.text, str) for one in itertools.islice(documents, _ROWS)):
-            yield f"a document of `{column}` is no text"
+            yield f"a document of `{column}` is not text"
 
 
 def refuses_an_unknown_column(spec: Source, context: SourceContext) -> Iterator[str]:

@@ -41,7 +41,7 @@ class TaskContext:
 
 
 @contextmanager
-def _opened(spec: TaskSpec) -> Iterator[Task]:
+def _open(spec: TaskSpec) -> Iterator[Task]:
     with tempfile.TemporaryDirectory(dir=temporary_folder()) as folder:
         cache = Path(folder)
         yield spec.open(cache, spec.prepare(cache, lambda line: None))
@@ -83,7 +83,7 @@ def preparation_is_deterministic(spec: TaskSpec, context: TaskContext) -> Iterat
 
 def draws_batches_by_seed_and_step(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
     """A batch is a function of seed, step and size alone; seeds share its shapes; steps and seeds differ."""
-    with _opened(spec) as task, _opened(spec) as other:
+    with _open(spec) as task, _open(spec) as other:
         first = task.train_batch(3, 2, context.batch_size)
         task.train_batch(3, 1, context.batch_size)
         if not _equal(first, task.train_batch(3, 2, context.batch_size)):
@@ -102,7 +102,7 @@ def has_shorter_inputs(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
     inputs, and a loss; those of the whole length are the whole inputs."""
     if not spec.shortens:
         return
-    with _opened(spec) as task:
+    with _open(spec) as task:
         whole, context_length = task.train_batch(3, 2, context.batch_size), task.shape.context
         if not _equal(whole, task.shorter_batch(3, 2, context.batch_size, context_length)):
             yield "a shorter batch with inputs of the whole length is not `train_batch`"
@@ -123,7 +123,7 @@ def has_shorter_inputs(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
 
 def keeps_ids_within_the_vocabulary(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
     """`inputs` are integers [B, T] from 0 to below the vocabulary, and no longer than the context."""
-    with _opened(spec) as task:
+    with _open(spec) as task:
         inputs = task.train_batch(0, 1, context.batch_size)["inputs"]
         if inputs.dtype != torch.int64 or inputs.shape[0] != context.batch_size:
             yield f"`inputs` are {inputs.dtype} of shape {tuple(inputs.shape)} in a batch of {context.batch_size}"
@@ -135,7 +135,7 @@ def keeps_ids_within_the_vocabulary(spec: TaskSpec, context: TaskContext) -> Ite
 
 def validates_on_the_same_batches(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
     """The validation batches are the same at every pass, and there are some."""
-    with _opened(spec) as task:
+    with _open(spec) as task:
         once, again = (list(task.validation_batches(context.batch_size)) for _ in range(2))
         if not once:
             yield "there are no validation batches"
@@ -146,7 +146,7 @@ def validates_on_the_same_batches(spec: TaskSpec, context: TaskContext) -> Itera
 def has_a_loss_for_each_member(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
     """The loss is finite and has a gradient; in a pack of two each member has the loss that it has alone."""
     seeds = [5, 2]
-    with _opened(spec) as task:
+    with _open(spec) as task:
         batch = task.train_batch(0, 1, context.batch_size)
         pack = _model(spec, task, context, seeds)
         loss = task.loss(task.outputs(pack, _packed(batch, 2)).float(), _packed(batch, 2))
@@ -167,7 +167,7 @@ def has_a_loss_for_each_member(spec: TaskSpec, context: TaskContext) -> Iterator
 
 def weights_losses_of_parts(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
     """The losses of the two halves of a batch, weighted by `loss_terms`, give the loss of the batch."""
-    with _opened(spec) as task, torch.no_grad():
+    with _open(spec) as task, torch.no_grad():
         model = _model(spec, task, context, [5, 2])
         batch = _packed(task.train_batch(0, 1, context.batch_size), 2)
         half = context.batch_size // 2
@@ -192,7 +192,7 @@ def weights_losses_of_parts(spec: TaskSpec, context: TaskContext) -> Iterator[st
 
 def measures_its_metrics(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
     """`metrics` gives `metric_names`, `val_loss` among them, a number for each member."""
-    with _opened(spec) as task, torch.no_grad():
+    with _open(spec) as task, torch.no_grad():
         model = _model(spec, task, context, [5, 2])
         sums: dict[str, torch.Tensor] = {}
         for batch in task.validation_batches(context.batch_size):
@@ -212,7 +212,7 @@ def measures_its_metrics(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
 def has_valid_trivial_baselines(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
     """Its trivial baselines, if it has any, are measured by its own metrics."""
     known = spec.metric_names | spec.final_metric_names
-    with _opened(spec) as task:
+    with _open(spec) as task:
         for name, metrics in task.baselines().items():
             if unknown := sorted(set(metrics) - known):
                 yield f"the baseline {name} has {', '.join(unknown)}, which no list of its metrics has"

@@ -114,9 +114,9 @@ def continues_in_smaller_packs(spec: OptimizerSpec, context: OptimizerContext) -
     taken.take_over(optimizer, torch.tensor(kept))
     restored.restore(taken.state())
     _move(after, restored, seeds, range(half + 1, _STEPS + 1))
-    for place, member in enumerate(kept):
+    for index, member in enumerate(kept):
         alone = _alone(specs[member], all_seeds[member], context.width, range(1, _STEPS + 1))
-        gap = (after.values()[place] - alone).abs().max().item()
+        gap = (after.values()[index] - alone).abs().max().item()
         if not gap <= _TOLERANCE:
             yield f"a member that continued in a smaller pack is {gap:.2g} off one that was never interrupted"
 
@@ -211,7 +211,7 @@ OPTIMIZER: Contract[OptimizerSpec, OptimizerContext] = Contract(
 
 @dataclass(frozen=True, slots=True)
 class ScheduleContext:
-    """The length of a training.
+    """The length of a training run.
 
     Attributes:
         steps: Its number of steps.
@@ -233,7 +233,7 @@ def stays_within_the_peak(spec: ScheduleSpec, context: ScheduleContext) -> Itera
 
 
 def has_a_nonzero_rate(spec: ScheduleSpec, context: ScheduleContext) -> Iterator[str]:
-    """Some step has a rate above 0, also in a training of one step."""
+    """Some step has a rate above 0, also in a training run of one step."""
     if not any(factor > 0 for factor in _factors(spec, context)):
         yield "every factor is 0"
 

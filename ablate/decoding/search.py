@@ -119,21 +119,21 @@ def beam(
         parents, tokens = flat // vocabulary, flat % vocabulary
         grown = torch.cat([prefixes.gather(1, parents.unsqueeze(-1).expand(-1, -1, length)), tokens.unsqueeze(-1)], -1)
         kept: list[int] = []
-        for place, text in enumerate(open_texts):
+        for row, text in enumerate(open_texts):
             # A text that ends here counts only if its score is among the W best; so W = 1 is greedy decoding.
-            worst = scores[place, -1].item() if scores.shape[1] == width else -float("inf")
-            for index, total in enumerate(ended[place].tolist()):
+            worst = scores[row, -1].item() if scores.shape[1] == width else -float("inf")
+            for index, total in enumerate(ended[row].tolist()):
                 if total >= worst:
-                    _better(best, text, total, length, prefixes[place, index, 1:], length_penalty)
+                    _better(best, text, total, length, prefixes[row, index, 1:], length_penalty)
             if length >= limits[text]:
                 if best[text][0] == -float("inf"):
-                    for index, total in enumerate(scores[place].tolist()):
-                        _better(best, text, total, length, grown[place, index, 1:], length_penalty)
-            elif scores[place, 0].item() / _penalty(limits[text] + 1, length_penalty) > best[text][0]:
+                    for index, total in enumerate(scores[row].tolist()):
+                        _better(best, text, total, length, grown[row, index, 1:], length_penalty)
+            elif scores[row, 0].item() / _penalty(limits[text] + 1, length_penalty) > best[text][0]:
                 # Log probabilities only fall and the penalty is mildest at the limit: this beam may still win.
-                kept.append(place)
+                kept.append(row)
         prefixes, scores = grown[kept], scores[kept]
-        open_texts = [open_texts[place] for place in kept]
+        open_texts = [open_texts[row] for row in kept]
     return [tokens for _, tokens in best]
 
 
@@ -167,7 +167,7 @@ class Remembering:
     def __init__(self, advance: Advance) -> None:
         self._advance = advance
         self._states: States = ()
-        self._places: dict[tuple[int, ...], int] = {}
+        self._rows: dict[tuple[int, ...], int] = {}
 
     def __call__(self, rows: Tensor, prefixes: Tensor) -> Tensor:
         """The logits of the next token; the signature is that of `NextLogits`."""
@@ -175,8 +175,8 @@ class Remembering:
         names = [(row, *prefix) for row, prefix in zip(rows.tolist(), prefixes.tolist(), strict=True)]
         states = self._states
         if before:
-            parents = torch.tensor([self._places[name[:-1]] for name in names], device=prefixes.device)
+            parents = torch.tensor([self._rows[name[:-1]] for name in names], device=prefixes.device)
             states = tuple(tuple(kept[:, parents] for kept in layer) for layer in states)
         logits, self._states = self._advance(rows, prefixes[:, -1], before, states)
-        self._places = {name: place for place, name in enumerate(names)}
+        self._rows = {name: row for row, name in enumerate(names)}
         return logits

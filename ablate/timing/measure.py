@@ -238,11 +238,11 @@ def side_by_side(steps: Sequence[Call], device: str, seconds: float = 1.0) -> li
         time.perf_counter() - begin < seconds * len(steps) and len(times[0]) < _MOST_ROUNDS
     ):
         for step, taken in zip(steps, times, strict=True):
-            taken.append(_timed(step, device))
+            taken.append(_seconds_of(step, device))
     return times
 
 
-def _timed(step: Call, device: str) -> float:
+def _seconds_of(step: Call, device: str) -> float:
     if device == "cuda":
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         start.record()
@@ -275,7 +275,7 @@ def peak_bytes(step: Call, device: str) -> int:
 
 
 def machine_flops(device: str) -> float:
-    """Floating-point operations a second of a large matrix product in single precision, as the peak of the machine."""
+    """Floating-point operations a second of a large matmul in single precision, as the peak of the machine."""
     size = 1024 if device == "cpu" else 8192
     x = torch.randn(1, size, size, device=device)
     (times,) = side_by_side([lambda: product(x, x)], device, 0.5)

@@ -57,9 +57,9 @@ class Batches:
                 self._prepared = dict(self._prepare_steps(*key))
             return self._prepared.pop(key)
         ready = self._next[2].result() if self._next is not None and self._next[:2] == key else None
-        batch = ready if ready is not None else self._pinned(seeds, step)
+        batch = ready if ready is not None else self._prepare_pinned(seeds, step)
         if step < self._steps:
-            self._next = (step + 1, tuple(seeds), self._executor.submit(self._pinned, tuple(seeds), step + 1))
+            self._next = (step + 1, tuple(seeds), self._executor.submit(self._prepare_pinned, tuple(seeds), step + 1))
         return {name: values.to(self._device, non_blocking=True) for name, values in batch.items()}
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class Batches:
             return {name: values.unsqueeze(0) for name, values in batches[seeds[0]].items()}
         return {name: torch.stack([batches[seed][name] for seed in seeds]) for name in batches[seeds[0]]}
 
-    def _pinned(self, seeds: Sequence[int], step: int) -> Batch:
+    def _prepare_pinned(self, seeds: Sequence[int], step: int) -> Batch:
         return {name: values.pin_memory() for name, values in self._prepare(seeds, step).items()}
 
 

@@ -35,7 +35,7 @@ def cast_to(precision: str, device: str) -> AbstractContextManager[object]:
 
 @contextmanager
 def products_in(precision: str) -> Iterator[None]:
-    """Let float32 products on a GPU use TF32 in the body if the precision is `tf32`."""
+    """Let float32 matmuls on a GPU use TF32 in the body if the precision is `tf32`."""
     if precision != "tf32":
         yield
         return

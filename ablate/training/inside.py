@@ -50,7 +50,7 @@ def look_inside(model: nn.Module, norms: Tensor | None, run: Callable[[], object
     recorded: Inside = {"weights": weight_norms(model)}
     if norms is not None:
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        recorded["gradients"] = _joined(model, trained, norms.square().tolist())
+        recorded["gradients"] = _norms_by_part(model, trained, norms.square().tolist())
     mixing = mixing_maps(model, run)
     recorded["spread"] = {part: rows.std((1, 2), correction=0).tolist() for part, rows in mixing.items()}
     if maps:
@@ -64,7 +64,7 @@ def weight_norms(model: nn.Module) -> dict[str, list[float]]:
     pack = _pack(model)
     parameters = list(model.parameters())
     squares = [parameter.reshape(pack, -1).square().sum(1).tolist() for parameter in parameters]
-    return _joined(model, parameters, squares)
+    return _norms_by_part(model, parameters, squares)
 
 
 def mixing_maps(model: nn.Module, run: Callable[[], object], tokens: int = SAMPLE_TOKENS) -> dict[str, Tensor]:
@@ -151,7 +151,9 @@ def _directions(rows: int, width: int) -> Tensor:
     return directions.permute(2, 0, 1)
 
 
-def _joined(model: nn.Module, parameters: Sequence[nn.Parameter], squares: list[list[float]]) -> dict[str, list[float]]:
+def _norms_by_part(
+    model: nn.Module, parameters: Sequence[nn.Parameter], squares: list[list[float]]
+) -> dict[str, list[float]]:
     """Sum squared norms of the parameters of each part of each block and take the square roots."""
     part_of = {
         id(parameter): f"{layer} {head if (head := name.partition('.')[0]) in _PARTS else 'rest'}"

@@ -70,7 +70,7 @@ def train(
         for step in range(pack.steps + 1, steps + 1):
             pack.step(step)
             if device.type == "cpu" or step in due or step % _CUDA_CHECK_STEPS == 0:
-                yield from pack.diverged()
+                yield from pack.remove_diverged()
             leaving = list(stopped()) if stopped is not None else []
             leaving, is_due = ranks.of_first((leaving, save.is_due(step, time.monotonic() - saved)))
             for member in leaving:
@@ -82,7 +82,7 @@ def train(
                 yield Remark(remark)
             if step in due:
                 yield pack.point()
-                yield from pack.diverged()  # the validation loss may not be finite even if the training loss was
+                yield from pack.remove_diverged()  # the validation loss may not be finite even if the training loss was
                 if not pack.alive:
                     return
             elif time.monotonic() - last_tick >= _TICK_SECONDS:

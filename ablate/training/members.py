@@ -88,7 +88,7 @@ def part_names(model: nn.Module) -> list[str]:
 def frozen_counts(model: nn.Module, parts: Sequence[str]) -> tuple[int, int]:
     """How many parameters of one member are frozen, and how many of those are entries of maps.
 
-    Each entry of a map is one product a token in its gradient, which frozen maps do not compute.
+    Each entry of a map is one product a token in its gradient, which frozen projections do not compute.
     """
     matrices = {info.name for info in parameter_infos(model) if info.role in ("matrix", "head")}
     packs = {name: module.pack for name, module in model.named_modules() if isinstance(module, Packed)}

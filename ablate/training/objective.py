@@ -122,7 +122,7 @@ class Objective:
         Returns:
             The loss of the task, [K], weighted by the number of its terms.
         """
-        scored, followed = self._scored(model, part, batch, share)
+        scored, followed = self._scored_outputs(model, part, batch, share)
         with auxiliary_losses() as others, scoring(scored, followed):
             outputs = self._outputs(model, part)
             loss = self._loss(model, outputs, part, scored)
@@ -133,7 +133,7 @@ class Objective:
         sum(others, loss).sum().backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
-    def _scored(
+    def _scored_outputs(
         self, model: nn.Module, part: Batch, batch: Batch, share: float
     ) -> tuple[ScoredOutputs | None, ScoredOutputs | None]:
         """The arguments of `scoring`, if the model adds losses over its outputs."""
@@ -143,7 +143,7 @@ class Objective:
         if mask is None or whole is None or mask.dtype != torch.bool:
             return None, None
         if model.spec.multi_token is not None:
-            followed = ScoredOutputs(_followed(mask, part), _followed(whole, batch), share)
+            followed = ScoredOutputs(_followed_outputs(mask, part), _followed_outputs(whole, batch), share)
         return ScoredOutputs(mask, whole, share), followed
 
     def _outputs(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -215,7 +215,7 @@ class Objective:
         return sums
 
 
-def _followed(scored: Tensor, batch: Batch) -> Tensor:
+def _followed_outputs(scored: Tensor, batch: Batch) -> Tensor:
     """Which outputs of `scored` [K, B, T] stand before a real token of the input, [K, B, T - 1]."""
     padding = batch.get("padding")
     return scored[:, :, :-1] if padding is None else scored[:, :, :-1] & padding[:, :, 1:]

@@ -25,7 +25,7 @@ from ablate.spec.optimizer import OptimizerSpec
 from ablate.spec.schedule import ScheduleSpec
 from ablate.spec.training import TrainingSpec
 from ablate.training.events import State
-from ablate.training.sharding import joined, local, part_of
+from ablate.training.sharding import join_parts, local, part_of
 
 
 class PackOptimizer:
@@ -136,7 +136,7 @@ class PackOptimizer:
     def state(self) -> State:
         """The state of the optimizer; shares memory with it."""
         members = [
-            {name: joined(tensor, parameter) for name, tensor in state.items()}
+            {name: join_parts(tensor, parameter) for name, tensor in state.items()}
             for state, parameter in zip(self._state, self._parameters, strict=True)
         ]
         return {"members": members, "counts": [part.counts for part in self._parts]}
@@ -278,12 +278,12 @@ class WeightAverage:
 
     def state(self) -> list[Tensor]:
         """The averages, in the order of the model's parameters; shares memory with them."""
-        return [joined(average, whole) for average, whole in zip(self._average, self._whole, strict=True)]
+        return [join_parts(average, whole) for average, whole in zip(self._average, self._whole, strict=True)]
 
-    def restore(self, averages: list[Tensor], places: Tensor | None = None) -> None:
-        """Continue from these averages; if `places` is given, from those of the members at these positions."""
+    def restore(self, averages: list[Tensor], positions: Tensor | None = None) -> None:
+        """Continue from these averages; if `positions` is given, from those of the members at these positions."""
         for ours, theirs, whole in zip(self._average, averages, self._whole, strict=True):
-            ours.copy_(part_of(theirs, whole) if places is None else theirs[places])
+            ours.copy_(part_of(theirs, whole) if positions is None else theirs[positions])
 
     @torch.no_grad()
     def _put(self, values: list[Tensor]) -> None:

@@ -39,7 +39,7 @@ from ablate.training.objective import Objective
 from ablate.training.optimizer import PackOptimizer, WeightAverage, optimizer_order
 from ablate.training.program import BuildProgram, Changed, EagerProgram, build_program, first_sentence
 from ablate.training.ranks import Ranks
-from ablate.training.sharding import divided, free_gathered, shard_model, whole_tensors
+from ablate.training.sharding import divide_like, free_gathered, shard_model, whole_tensors
 from ablate.training.totals import Totals, totals
 
 if TYPE_CHECKING:
@@ -93,12 +93,12 @@ class Pack:
         count = len(members)
         self.positions = sorted(range(count), key=lambda member: optimizer_order(members[member].variant.training))
         self.alive = set(range(count))
-        self.model = assemble(self._placed(), task.shape)
+        self.model = assemble(self._members_by_position(), task.shape)
         if ranks.shard:
             assert count == 1, "engines train no packs whose weights are divided"
             shard_model(self.model, device)
         self.model = self.model.to(device)
-        self._random = DropoutRandomness([member.seed for member in self._placed()], device, ranks)
+        self._random = DropoutRandomness([member.seed for member in self._members_by_position()], device, ranks)
         # Messages between ranks are not captured in a CUDA graph.
         self._build_program = program if ranks.count == 1 else lambda compute, device: EagerProgram(compute)
         self._objective = Objective(task, self.training, self._forward_context, ranks)
@@ -140,7 +140,7 @@ class Pack:
     def step(self, step: int) -> None:
         """Run one optimizer step of all members."""
         begin, compiled = time.perf_counter(), self._clock()
-        batch = self.batches.get([member.seed for member in self._placed()], step)
+        batch = self.batches.get([member.seed for member in self._members_by_position()], step)
         shape = self.training.shape_at(step, self.task.shape.context)
         if self._batch_shape not in (None, shape):  # a CUDA graph is of one shape
             self._renew_program()
@@ -194,7 +194,7 @@ class Pack:
             flops=flops,
             train_loss=self._by_member(mean),
             metrics={name: self._by_member(values) for name, values in metrics.items()},
-            inside=self._inside(),
+            inside=self._record_blocks(),
             parts={name: [self._by_member(part) for part in parts] for name, parts in evaluation.parts.items()},
             windows={name: self._by_member(values) for name, values in evaluation.windows.items()},
             compile_seconds=self.compile_seconds,
@@ -221,11 +221,11 @@ class Pack:
             return self.model
         with self.ranks.exchanging():
             tensors = whole_tensors(self.model)
-        model = assemble(self._placed(), self.task.shape)
+        model = assemble(self._members_by_position(), self.task.shape)
         model.load_state_dict(tensors)
         return model.to(self.device)
 
-    def _inside(self) -> dict[str, dict[str, list[Any]]]:
+    def _record_blocks(self) -> dict[str, dict[str, list[Any]]]:
         """Recordings from inside the blocks, if a member asks for them."""
         if not any(self.members[member].variant.training.record_blocks for member in self.alive):
             return {}
@@ -247,7 +247,7 @@ class Pack:
         """The training loss of each member at the last step."""
         return self._by_member(self._loss.tolist())
 
-    def diverged(self) -> Iterator[Diverged]:
+    def remove_diverged(self) -> Iterator[Diverged]:
         """Remove members that have diverged since the last call, and yield an event for each."""
         for position, step in enumerate(self._stopped.tolist()):
             member = self.positions[position]
@@ -282,7 +282,7 @@ class Pack:
     def _keep(self, kept: Sequence[int]) -> None:
         """Keep only the members at these positions."""
         self.positions = [self.positions[position] for position in kept]
-        self.model = compact(self.model, self._placed(), kept, self.task.shape)
+        self.model = compact(self.model, self._members_by_position(), kept, self.task.shape)
         self._random.keep(kept)
         index = torch.tensor(kept, device=self.device)
         before, averaged = self._optimizer, self._average
@@ -311,7 +311,7 @@ class Pack:
         if len(kept) < len(self.positions):
             self._keep(kept)
         self.alive = set(state["alive"])
-        self.model.load_state_dict(divided(state["model"], self.model.state_dict()))
+        self.model.load_state_dict(divide_like(state["model"], self.model.state_dict()))
         self._optimizer.restore(state["optimizer"])
         if self._average is not None:
             self._average.restore(state["average"])
@@ -335,12 +335,12 @@ class Pack:
 
         return totals(first, self.task, whole - frozen, forward, 2.0 * frozen_maps)
 
-    def _placed(self) -> list[Member]:
+    def _members_by_position(self) -> list[Member]:
         return [self.members[member] for member in self.positions]
 
     def _prepare(self) -> None:
         """Build optimizer and program for the current model."""
-        settings = [member.variant.training for member in self._placed()]
+        settings = [member.variant.training for member in self._members_by_position()]
         self._optimizer = PackOptimizer(
             self.model,
             settings,
@@ -356,9 +356,9 @@ class Pack:
 
     def _renew_program(self) -> None:
         self._program = self._build_program(self._compute, self.device)
-        self._program.compare(self._changed)
+        self._program.compare(self._changed_tensors)
 
-    def _changed(self) -> Changed:
+    def _changed_tensors(self) -> Changed:
         """What a step changes."""
         others = [*self.model.buffers(), *self._optimizer.tensors()]
         return Changed(list(self.model.parameters()), others, self._random.generators())

@@ -51,7 +51,7 @@ def shard_model(model: nn.Module, device: torch.device) -> None:
     for block in blocks:
         fully_shard(block, mesh=mesh, reshard_after_forward=True, shard_placement_fn=placement)
     fully_shard(model, mesh=mesh, reshard_after_forward=False, shard_placement_fn=placement)
-    for module in _sharded(model):
+    for module in _sharded_modules(model):
         # Losses are weighted by their share in the batch, so gradients are summed and not averaged.
         module.set_gradient_divide_factor(1.0)
         module.set_force_sum_reduction_for_comms(True)
@@ -59,7 +59,7 @@ def shard_model(model: nn.Module, device: torch.device) -> None:
 
 def free_gathered(model: nn.Module) -> None:
     """Free the weights that an evaluation has gathered; the next pass gathers the current ones."""
-    for module in _sharded(model):
+    for module in _sharded_modules(model):
         module.reshard()
 
 
@@ -77,10 +77,10 @@ def part_of(whole: Tensor, like: Tensor) -> Tensor:
     """The part of a whole tensor that this rank has, where `like` is divided; else the whole tensor."""
     if not is_divided(like) or whole.shape != like.shape:
         return whole
-    return local(_divided(whole, like))
+    return local(_divide(whole, like))
 
 
-def joined(part: Tensor, like: Tensor) -> Tensor:
+def join_parts(part: Tensor, like: Tensor) -> Tensor:
     """The divided tensor whose part on this rank is given, where `like` is divided; else what is given."""
     if not is_divided(like) or not part.dim() or part.shape != local(like).shape:
         return part
@@ -91,10 +91,10 @@ def joined(part: Tensor, like: Tensor) -> Tensor:
     )
 
 
-def divided(whole: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def divide_like(whole: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Whole tensors, divided as those of equal names are."""
     return {
-        name: _divided(tensor, target) if is_divided(target := like[name]) else tensor for name, tensor in whole.items()
+        name: _divide(tensor, target) if is_divided(target := like[name]) else tensor for name, tensor in whole.items()
     }
 
 
@@ -106,7 +106,7 @@ def whole_tensors(model: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def _divided(whole: Tensor, like: DTensor) -> DTensor:
+def _divide(whole: Tensor, like: DTensor) -> DTensor:
     from torch.distributed.tensor import distribute_tensor
 
     # Every rank has read the same tensor, so that nothing is sent.
@@ -114,7 +114,7 @@ def _divided(whole: Tensor, like: DTensor) -> DTensor:
     return distribute_tensor(moved, like.device_mesh, like.placements, src_data_rank=None)
 
 
-def _sharded(model: nn.Module) -> list[FSDPModule]:
+def _sharded_modules(model: nn.Module) -> list[FSDPModule]:
     from torch.distributed.fsdp import FSDPModule
 
     return [module for module in model.modules() if isinstance(module, FSDPModule)]

@@ -235,7 +235,7 @@ def test_the_bias_balances_the_load() -> None:
     x = noise("x", 1, 1, 400, D) + 1.0  # tokens that are alike, so that few experts have most of them
 
     def spread() -> float:
-        chosen = module.chosen((x.flatten(1, 2) @ module.router.weight).softmax(-1))
+        chosen = module.choose_experts((x.flatten(1, 2) @ module.router.weight).softmax(-1))
         return chosen.flatten().bincount(minlength=E).double().std().item()
 
     before = spread()

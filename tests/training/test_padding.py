@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ablate.contracts.modules import noise, shaken
+from ablate.contracts.modules import noise, perturb
 from ablate.contracts.task import SAMPLE
 from ablate.nn.model.build import build_model
 from ablate.nn.pack import auxiliary_losses, counting
@@ -182,7 +182,7 @@ def test_the_losses_of_a_router_are_means_over_the_real_tokens_of_texts_of_unequ
     """Against the equations, text by text, without any padding."""
     settings = {"experts": 4, "active": 2, "scores": scores, "router_bias": True}
     spec = MLPS.members()["mixture"].model_validate({**EXPERTS, **settings})
-    mlp = shaken(
+    mlp = perturb(
         spec.build(LayerContext(PACK, 12, 3, depth=1, context=9, causal=True)), [0, 1], pack_aware=True
     ).train()
     texts = [noise(f"text {length}", PACK, length, 12) for length in (9, 4, 1)]

@@ -1,6 +1,6 @@
-"""Normal values; those of maps that write to the residual stream are smaller in deep models.
+"""Normal values; those of projections that write to the residual stream are smaller in deep models.
 
-W ~ N(0, σ²), and W ~ N(0, σ²/N) for output maps, where N = 2L is the number of branches that L blocks add to the
+W ~ N(0, σ²), and W ~ N(0, σ²/N) for output projections, where N = 2L is the number of branches that L blocks add to the
 stream, so that the standard deviation is σ/√(2L).
 
 - Language Models are Unsupervised Multitask Learners (GPT-2), section 2.3
@@ -17,7 +17,7 @@ from ablate.spec.layer import Initial, InitialiserSpec, LayerContext, Role
 
 
 class DepthScaledSpec(InitialiserSpec):
-    """N(0, σ²), and N(0, σ²/2L) for the maps that write to the residual stream of L blocks."""
+    """N(0, σ²), and N(0, σ²/2L) for the projections that write to the residual stream of L blocks."""
 
     source = "GPT-2 sec. 2.3"
 

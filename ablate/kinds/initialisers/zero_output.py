@@ -1,4 +1,4 @@
-"""Normal values; maps that write to the residual stream start at 0, so that every block starts as its skip.
+"""Normal values; projections that write to the residual stream start at 0, so that every block starts as its skip.
 
 - Fixup Initialization (arXiv:1901.09321), section 3; https://arxiv.org/abs/1901.09321
 - https://github.com/KellerJordan/modded-nanogpt, whose output projections start at 0
@@ -13,7 +13,7 @@ from ablate.spec.layer import Initial, InitialiserSpec, LayerContext, Role
 
 
 class ZeroOutputSpec(InitialiserSpec):
-    """N(0, σ²), and 0 for the maps that write to the residual stream."""
+    """N(0, σ²), and 0 for the projections that write to the residual stream."""
 
     source = "arXiv:1901.09321 sec. 3"
 

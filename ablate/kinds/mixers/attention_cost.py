@@ -12,7 +12,7 @@ from ablate.spec.layer import LayerContext
 
 
 def attention_cost(spec: AttentionSettings, context: LayerContext, length: int) -> Cost:
-    """The cost over one sequence; with softmax and dense maps this is Table 3 of arXiv:2308.07661.
+    """The cost over one sequence; with softmax and dense projections this is Table 3 of arXiv:2308.07661.
 
     Args:
         spec: The attention.
@@ -27,7 +27,7 @@ def attention_cost(spec: AttentionSettings, context: LayerContext, length: int) 
     maps = linear_cost(length, wide, d, bias=bias) + spec.output.cost(length, d, wide)
     if not reads_kv:
         maps += linear_cost(length, wide, d_kv, bias=bias) + spec.value.cost(length, wide, d_kv)
-    maps = replace(maps, activations=_kept(spec, context, length))
+    maps = replace(maps, activations=_kept_activations(spec, context, length))
     maps += spec.query_key_norm.cost(length, h, 0 if reads_kv else kv_heads, d_h) + _paths(spec, context, length)
     pairs = visible_pairs(context, length)
     if spec.matmul_order == "kv_first":
@@ -78,8 +78,8 @@ def _paths(spec: AttentionSettings, context: LayerContext, length: int) -> Cost:
     return total
 
 
-def _kept(spec: AttentionSettings, context: LayerContext, length: int) -> int:
-    """Number of scalars that autograd keeps: the input that all maps share, heads, products and terms of shaping."""
+def _kept_activations(spec: AttentionSettings, context: LayerContext, length: int) -> int:
+    """Number of scalars that autograd keeps: the input of all projections, heads, products and terms of shaping."""
     elements, d_h = length * context.inner_width, context.head_width
     square = context.heads * length * length
     values = 0 if isinstance(spec.value, IdentitySpec) else 1  # otherwise they are a view of the input
@@ -109,4 +109,4 @@ def _kept(spec: AttentionSettings, context: LayerContext, length: int) -> int:
         return heads + square + results
     if not context.causal:
         return heads + context.heads * d_h * d_h + results
-    return length * context.width + context.heads * linear_attention.kept(length, d_h, d_h) + results
+    return length * context.width + context.heads * linear_attention.kept_activations(length, d_h, d_h) + results

@@ -24,12 +24,12 @@ from ablate.nn.pack import (
     State,
     build_positions,
     dropout,
-    extended,
+    extend_cache,
     join_heads,
     linear,
     normal,
     numbers_documents,
-    places_in_documents,
+    positions_in_documents,
     same_document,
     split_heads,
     zeros,
@@ -103,7 +103,7 @@ class Attention(nn.Module):
             y = dropout(self._matrix(q, k, seen), self.spec.dropout, self.training).to(v.dtype) @ v
         else:
             y = self._shape(self._mix(q, k, v, seen), v, seen)
-        mixed = self._joined(y, v, x)
+        mixed = self._project_output(y, v, x)
         return (mixed, published) if self.publishes else mixed
 
     @property
@@ -112,8 +112,8 @@ class Attention(nn.Module):
             return False
         return not self.spec.logits.plain or (self.spec.dropout > 0 and self.training)
 
-    def _joined(self, y: Tensor, v: Tensor, x: Tensor) -> Tensor:
-        """`exclusive`, the gate and the output map: [K, B, H, T, d_h] to [K, B, T, D].
+    def _project_output(self, y: Tensor, v: Tensor, x: Tensor) -> Tensor:
+        """`exclusive`, the gate and the output projection: [K, B, H, T, d_h] to [K, B, T, D].
 
         Args:
             y: The output of the heads.
@@ -128,32 +128,32 @@ class Attention(nn.Module):
         mixed: Tensor = self.output(join_heads(y))
         return mixed
 
-    def step(self, x: Tensor, place: int, state: State, *, shared: tuple[Tensor, ...] = ()) -> Any:
+    def step(self, x: Tensor, position: int, state: State, *, shared: tuple[Tensor, ...] = ()) -> Any:
         """The state: keys and values; with `kv_first`, Σ kᵀ·v of each head."""
-        q, k, v, published = self._heads(x, x, shared, place)
-        scale = self._scale_at(q, place)
+        q, k, v, published = self._heads(x, x, shared, position)
+        scale = self._scale_at(q, position)
         if self.spec.matmul_order == "kv_first":
             values = v = self._for_each_query(v)
             y, kept = linear_attention.recur(q * scale, self._for_each_query(k), v, state[0] if state else None)
             state = (kept,)
         else:
-            state = extended(state, (k, v), self.window)
+            state = extend_cache(state, (k, v), self.window)
             keys, values = (self._for_each_query(kept) for kept in state)
-            y, v = self._read(q, keys, values, scale, place), values[..., -1:, :]
+            y, v = self._read(q, keys, values, scale, position), values[..., -1:, :]
         if self.spec.shaping.kind != "none":
             y = self.gains["alpha"](v) + self.gains["beta"](y)
         if self.spec.shaping.kind == "shaped":
             y = y - self.gains["gamma"](values.mean(-2, keepdim=True))
-        mixed = self._joined(y, v, x)
+        mixed = self._project_output(y, v, x)
         return (mixed, state, published) if self.publishes else (mixed, state)
 
-    def _read(self, q: Tensor, keys: Tensor, values: Tensor, scale: float, place: int) -> Tensor:
+    def _read(self, q: Tensor, keys: Tensor, values: Tensor, scale: float, position: int) -> Tensor:
         """Row `place` of A·V: q [K, B, H, 1, d_h], and the cached keys and values [K, B, H, T, d_h]."""
         if not self.spec.softmax:
             return (q * scale @ keys.mT) @ values
         bias = None
         if self.bias is not None:
-            bias = self.bias(q, place + 1, place)[..., -keys.shape[-2] :]
+            bias = self.bias(q, position + 1, position)[..., -keys.shape[-2] :]
         if not self.spec.logits.plain:
             return self._softmax(self._products(q, scale, keys), bias, None).to(values.dtype) @ values
         if bias is not None:
@@ -182,13 +182,13 @@ class Attention(nn.Module):
         Returns:
             Queries [K, B, H, T, d_h], keys and values [K, B, kv_heads, S, d_h], and tensors [K, B, S, kv_heads·d_h].
         """
-        q = self._placed(self.query_norm(self.query(x)), first)
+        q = self._add_positions(self.query_norm(self.query(x)), first)
         if self.temperature is not None:
             q = self.temperature(q)
         if self.reads_kv:
             k, v = (split_heads(one, self.kv_heads) for one in shared)
             return q, k, v, ()
-        k = self._placed(self.key_norm(self.key(source)), first)
+        k = self._add_positions(self.key_norm(self.key(source)), first)
         values = self.value(source)
         published: tuple[Tensor, ...] = (values,)
         left = list(shared)
@@ -200,7 +200,7 @@ class Attention(nn.Module):
             published = (join_heads(k), values)
         return q, k, split_heads(values, self.kv_heads), published
 
-    def _placed(self, x: Tensor, first: int) -> Tensor:
+    def _add_positions(self, x: Tensor, first: int) -> Tensor:
         """Queries or keys [K, B, H, T, d_h] with the layer's positions."""
         return x if self.positions is None else self.positions(x, first)
 
@@ -288,9 +288,9 @@ class Attention(nn.Module):
             return self._length_scale(q, k, padding) * (across * self.factor)
         return self._scale_at(q, 0)
 
-    def _scale_at(self, q: Tensor, place: int) -> float:
+    def _scale_at(self, q: Tensor, position: int) -> float:
         """Factor of the logits of the query at position `place`, in a causal mixer."""
-        across, along = 1.0 / math.sqrt(q.shape[-1]), 1.0 / math.sqrt(place + 1)
+        across, along = 1.0 / math.sqrt(q.shape[-1]), 1.0 / math.sqrt(position + 1)
         named = {"none": 1.0, "head_width": across, "length": along, "length_and_head_width": along * across}
         scale = self.spec.scale
         return (named[scale] if isinstance(scale, str) else scale) * self.factor
@@ -298,7 +298,7 @@ class Attention(nn.Module):
     def _length_scale(self, q: Tensor, k: Tensor, padding: Tensor | None) -> Tensor | float:
         """1/√L, causal 1/√t."""
         if padding is not None and numbers_documents(padding):
-            return (places_in_documents(padding) + 1).to(q.dtype).rsqrt()[:, :, None, :, None]
+            return (positions_in_documents(padding) + 1).to(q.dtype).rsqrt()[:, :, None, :, None]
         if padding is not None:
             seen = padding.cumsum(-1) if self.causal else padding.sum(-1, keepdim=True)
             return seen.clamp(min=1).to(q.dtype).rsqrt()[:, :, None, :, None]

@@ -4,7 +4,7 @@
   eqs 4 and 5; https://arxiv.org/abs/2311.01906
 - Soft cap, a ← c·tanh(a/c), before the mask: Gemma 2 (arXiv:2408.00118), section 2; https://arxiv.org/abs/2408.00118
 - Sinks, p_ij = e^(a_ij)/(Σ_j e^(a_ij) + e^(s_h)), s_h trained: gpt-oss (arXiv:2508.10925)
-- Gate, y_h ← y_h ∘ σ(W_g·x), after A·V and before the output map: Gated Attention for Large Language Models
+- Gate, y_h ← y_h ∘ σ(W_g·x), after A·V and before the output projection: Gated Attention for Large Language Models
   (arXiv:2505.06708), eq. 5; https://arxiv.org/abs/2505.06708 (Qwen3-Next); and
   https://github.com/KellerJordan/modded-nanogpt (`inputs: 12`, `start: zero`, headwise)
 - Values of an earlier layer, v_l ← λ₁·v_first + λ₂·v_l: Value Residual Learning, ResFormer (arXiv:2410.17897), eq. 5;
@@ -127,7 +127,7 @@ class OutputGateSpec(Spec):
     inputs: int | None = Field(default=None, ge=1)
     """Number of leading channels of its input that the gate reads; unless set, all."""
     start: Literal["normal", "zero"] = "normal"
-    """Initial value of W_g: as the model's other maps, or 0, with which every factor is 1/2."""
+    """Initial value of W_g: as the model's other projections, or 0, with which every factor is 1/2."""
 
     @model_validator(mode="after")
     def _is_a_gate(self) -> Self:
@@ -164,7 +164,7 @@ class OutputGateSpec(Spec):
         return context.heads if self.kind == "headwise" else context.inner_width
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """Cost over one sequence. Other maps keep the input, and the output map keeps the gated output."""
+        """Cost over one sequence. Other projections keep the input, and that to the output keeps the gated output."""
         if not self.present:
             return Cost()
         factors, elements = length * self.factors(context), length * context.inner_width

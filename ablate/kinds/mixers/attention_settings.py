@@ -41,7 +41,7 @@ class AttentionSettings(MixerSpec):
     """`head_width`: 1/√d_h; `length`: 1/√L, causal 1/√t, padding not counted; `length_and_head_width`: 1/√(L·d_h)
     (SimpleTRON's code for AG News); `none`: 1; or a number (Gemma's 1/√`query_pre_attn_scalar`)."""
     query_key_bias: bool = False
-    """Whether the query and key maps have biases."""
+    """Whether the query and key projections have biases."""
     query_key_norm: Annotated[QueryKeyNormSpec, ShortFor("kind")] = QueryKeyNormSpec()
     """Norm of queries and keys: `rms`, `layer` or `l2`, or a mapping with more settings (arXiv:2302.05442)."""
     kv_heads: int | None = Field(default=None, ge=1)
@@ -50,7 +50,7 @@ class AttentionSettings(MixerSpec):
     value: Projection = DenseSpec()
     """W_V, the map to the values."""
     output: Projection = DenseSpec()
-    """W_P, the output map, applied to the concatenated heads."""
+    """W_P, the output projection, applied to the concatenated heads."""
     shaping: Annotated[ShapingSpec, ShortFor("kind")] = ShapingSpec()
     """Terms added to and subtracted from the attention matrix."""
     logits: LogitsSpec = LogitsSpec()
@@ -145,7 +145,7 @@ class AttentionSettings(MixerSpec):
         return self.value_residual is not None or self.value_embedding is not None or self.shared_kv is not None
 
     def starts_at_zero(self, initialiser: InitialiserSpec) -> bool:
-        """Whether its output map does."""
+        """Whether its output projection does."""
         mapped = isinstance(self.output, DenseSpec) and self.output.init == "normal"
         return mapped and initialiser.zero_outputs
 

@@ -8,7 +8,7 @@ Block i sees blocks i-1, i, i+1 (w = 3), r random others, and the first and last
   (with a fixed NumPy seed), and `transformers` replaces them by the first block outside training.
 - In a text with too few blocks, a block sees fewer random ones; in a text of up to three blocks it sees everything. The
   released code falls back to full attention there.
-- The maps have no biases.
+- The projections have no biases.
 
 Shapes: K pack, B batch, T tokens, D width, H heads, P pack and batch together, n blocks of b tokens, d_h head width.
 """
@@ -27,13 +27,13 @@ from ablate.nn.kernels.block_attention import (
     attend,
     attention_cost,
     blocks,
+    join_blocks,
     neighbourhood,
     positions,
     real_tokens,
     take_rows,
-    unblocked,
 )
-from ablate.nn.pack import AttentionMaps, maps_cost, normal
+from ablate.nn.pack import AttentionProjections, normal, projections_cost
 from ablate.nn.pack.initial import Packed
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
@@ -65,10 +65,10 @@ class BigBirdSpec(MixerSpec):
         ordinary = attention_cost(length, d, context.heads, length * b * (5 + self.random_blocks), block=b)
         copied = Cost(activations=2 * length * d * (2 + self.random_blocks))
         rows = attention_cost(ends, d, context.heads, ends * length, fused=True)
-        return maps_cost(context, length) + ordinary + copied + rows
+        return projections_cost(context, length) + ordinary + copied + rows
 
 
-class BigBird(AttentionMaps):
+class BigBird(AttentionProjections):
     """The module of `BigBirdSpec`."""
 
     def __init__(self, spec: BigBirdSpec, context: LayerContext) -> None:
@@ -79,18 +79,18 @@ class BigBird(AttentionMaps):
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
         length, b = x.shape[-2], self.spec.block
-        q, k, v = self.folded(x)
+        q, k, v = self.project_folded(x)
         real = real_tokens(x, padding)
         qb, kb, vb, rb = (blocks(part, b) for part in (q, k, v, real))
         sources = [self._neighbours(qb, kb, vb, rb), self._ends(kb, vb, rb)]
         if self.spec.random_blocks:
             sources.append(self._random(kb, vb, rb, x.shape[:2]))
-        ordinary = unblocked(attend(qb, sources), length)
+        ordinary = join_blocks(attend(qb, sources), length)
         last = max(b, (qb.shape[2] - 1) * b)
         parts = [self._all(q[:, :, :b], k, v, real, 0), ordinary[:, :, b:last]]
         if length > b:
             parts.append(self._all(q[:, :, last:], k, v, real, last))
-        return self.joined(torch.cat(parts, 2))
+        return self.project_output(torch.cat(parts, 2))
 
     def _all(self, q: Tensor, k: Tensor, v: Tensor, real: Tensor, start: int) -> Tensor:
         """The output of the global block whose first token is `start`, which sees all tokens, [P, H, b, d_h]."""

@@ -43,7 +43,7 @@ class ChannelMixingSpec(MixerSpec):
         return max(1, round(self.ratio * width))
 
     def starts_at_zero(self, initialiser: InitialiserSpec) -> bool:
-        """Always, as its last map does in the authors' code."""
+        """Always, as its last projection does in the authors' code."""
         return True
 
     def build(self, context: LayerContext) -> ChannelMixing:
@@ -92,7 +92,7 @@ class ChannelMixing(Packed):
             x = x * padding.unsqueeze(-1)
         return self._mixed(x, F.pad(x, (0, 0, 1, 0))[:, :, :-1])
 
-    def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
+    def step(self, x: Tensor, position: int, state: State) -> tuple[Tensor, State]:
         """The state: the last input."""
         return self._mixed(x, state[0] if state else torch.zeros_like(x)), (x,)
 

@@ -1,4 +1,4 @@
-"""Differential attention: the difference of two softmax maps, which cancels the attention that both pay to noise.
+"""Differential attention: the difference of two attention matrices, which cancels the attention that both pay to noise.
 
 A = softmax(Q₁·K₁ᵀ/√d) - λ·softmax(Q₂·K₂ᵀ/√d); y = (1 - λ₀)·RMSNorm(A·V) for each of H heads with values of width 2d;
 λ = exp(λ_q1·λ_k1) - exp(λ_q2·λ_k2) + λ₀, with four trained vectors λ ∈ R^d, N(0, 0.1²) at the start, shared by the
@@ -27,7 +27,7 @@ from ablate.nn.pack import (
     RMSNorm,
     State,
     build_positions,
-    extended,
+    extend_cache,
     join_heads,
     linear,
     normal,
@@ -44,7 +44,7 @@ _LAMBDA_STD = 0.1
 
 
 class DifferentialAttentionSpec(MixerSpec):
-    """Differential attention: one softmax map minus λ times another."""
+    """Differential attention: one attention matrix minus λ times another."""
 
     source = "arXiv:2410.05258 eqs 1-3"
     complexity = "L²d"
@@ -157,14 +157,14 @@ class DifferentialAttention(nn.Module):
         mask = visible_tokens(x, padding, causal=self.causal, window=self.window)
         causal = self.causal and mask is None
         first, second = (attend(*heads, mask, is_causal=causal) for heads in self._pairs(q, k, v))
-        return self._joined(first, second, x)
+        return self._project_output(first, second, x)
 
-    def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
+    def step(self, x: Tensor, position: int, state: State) -> tuple[Tensor, State]:
         """The state: keys and values."""
-        q, *now = self._heads(x, place)
-        state = extended(state, tuple(now), self.window)
+        q, *now = self._heads(x, position)
+        state = extend_cache(state, tuple(now), self.window)
         first, second = (F.scaled_dot_product_attention(*heads) for heads in self._pairs(q, *state))
-        return self._joined(first, second, x), state
+        return self._project_output(first, second, x), state
 
     def _heads(self, x: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
         """Queries [K, B, 2H, T, d], keys [K, B, 2G, T, d] and values [K, B, G, T, 2d], from position `first` on."""
@@ -183,7 +183,7 @@ class DifferentialAttention(nn.Module):
             pairs.append((queries.flatten(0, 1), keys.flatten(0, 1), v))
         return pairs
 
-    def _joined(self, first: Tensor, second: Tensor, x: Tensor) -> Tensor:
+    def _project_output(self, first: Tensor, second: Tensor, x: Tensor) -> Tensor:
         """Both results [K·B, H, T, 2d] to [K, B, T, D]."""
         first, second = (one.view(*x.shape[:2], *one.shape[1:]) for one in (first, second))
         y = self.norm(first - self.share() * second) * (1 - self.start)

@@ -5,7 +5,7 @@ e_i = Σ_{j≤i} x_j·W_{i-j+1}, then a_i = (x_i·W_adj) ∘ e_i and y_i = a_i·
 - SHE (super high-performance, eqs 23 to 25): W_k a matrix d x d for each lag;
 - HE (higher-performance, eqs 27 and 28): a vector w_k for each lag (e_i = Σ x'_j ∘ w_{i-j+1}) after a map X' = X·W_in;
 - WE (worthwhile, eq. 26): a vector w_k for each lag;
-- ME (minimalist, eq. 29): a scalar w_k for each lag, neither adjustment nor output map.
+- ME (minimalist, eq. 29): a scalar w_k for each lag, neither adjustment nor output projection.
 
 k = i-j+1 is the lag plus one; row k-1 of the weights here is w_k. No softmax, no biases, no heads. The paper starts all
 weights from N(0, 0.01²): `init_std: 0.01` of the model.
@@ -45,7 +45,7 @@ _SUMS = {"she": "kbji,kjio->kbo", "he": "kbjd,kjd->kbd", "we": "kbjd,kjd->kbd", 
 
 
 class ExtractorSpec(MixerSpec):
-    """A causal convolution as long as the context, with an adjustment and an output map."""
+    """A causal convolution as long as the context, with an adjustment and an output projection."""
 
     source = "arXiv:2308.07661 eqs 23-29"
     complexity = "L²d² for `she`, L²d for the others, as the paper counts; L log L by Fourier transform"
@@ -53,11 +53,11 @@ class ExtractorSpec(MixerSpec):
 
     kind: Literal["extractor"] = "extractor"
     type: Literal["she", "he", "we", "me"] = "she"
-    """Weights of a lag: `she` a matrix; `he` a vector, after an input map; `we` a vector; `me` a scalar."""
+    """Weights of a lag: `she` a matrix; `he` a vector, after an input projection; `we` a vector; `me` a scalar."""
     adjustment: bool | None = None
     """Whether e is multiplied by X·W_adj (eq. 24); unless set, for all types but `me`."""
     output: bool | None = None
-    """Whether there is an output map W_out (eq. 25); unless set, for all types but `me`."""
+    """Whether there is an output projection W_out (eq. 25); unless set, for all types but `me`."""
     context: int | None = Field(default=None, ge=1)
     """L, the number of lags that have weights; unless set, the longest input."""
 
@@ -158,11 +158,11 @@ class Extractor(Packed):
             x = x * padding[..., None]
         return self._adjusted(x, self.convolve(self.input(x), self.weight))
 
-    def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
+    def step(self, x: Tensor, position: int, state: State) -> tuple[Tensor, State]:
         """The state: the inputs of the convolution."""
-        self._check(place + 1)
+        self._check(position + 1)
         window = torch.cat([*state, self.input(x)], 2)
-        extracted = torch.einsum(self.sums, window, self.weight[:, : place + 1].flip(1))
+        extracted = torch.einsum(self.sums, window, self.weight[:, : position + 1].flip(1))
         return self._adjusted(x, extracted.unsqueeze(2)), (window,)
 
     def _check(self, length: int) -> None:

@@ -26,9 +26,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ablate.nn.kernels.random_features import LARGEST_PRODUCT, fourier, hadamard, hadamard_cost, log_positive, projected
+from ablate.nn.kernels.random_features import (
+    LARGEST_PRODUCT,
+    fourier,
+    hadamard,
+    hadamard_cost,
+    log_positive,
+    project_vectors,
+)
 from ablate.nn.pack import normal
-from ablate.nn.pack.attention_maps import FeatureAttention, FeatureMap, feature_attention_cost, state_size
+from ablate.nn.pack.attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.sublayers import MixerSpec
@@ -104,7 +111,7 @@ class _Projection(FeatureMap):
             return tuple(self._through_factors(x) for x in xs)
         unit = torch.eye(width, dtype=self.scaling.dtype, device=self.scaling.device)
         turned = self._through_factors(unit.expand(self.pack, 1, 1, -1, -1))  # Vᵀ/d_h^¼, [K, 1, 1, d_h, n]
-        return tuple(projected(x, turned[:, 0, 0].mT) for x in xs)
+        return tuple(project_vectors(x, turned[:, 0, 0].mT) for x in xs)
 
     def _through_factors(self, x: Tensor) -> Tensor:
         """`project`, factor by factor."""

@@ -132,13 +132,14 @@ def gates_cost(length: int, decays: int, strengths: int) -> Cost:
 def delta_cost(
     length: int, heads: int, key: int, value: int, *, by_channel: bool = False, with_values: bool = False
 ) -> Cost:
-    """Cost of the delta rule in recurrent form, for one sequence; the arguments are those of `delta_rule.kept`."""
+    """Cost of the delta rule in recurrent form, for one sequence; arguments as of `delta_rule.kept_activations`."""
     rows = length * heads
     return Cost(
         multiplications=rows * (4 * key * value + key + value),
         additions=rows * (key * value + 2 * (key - 1) * value + value),
         exponentiations=rows * (key if by_channel else 1),
-        activations=heads * delta_rule.kept(length, key, value, by_channel=by_channel, with_values=with_values),
+        activations=heads
+        * delta_rule.kept_activations(length, key, value, by_channel=by_channel, with_values=with_values),
     )
 
 
@@ -190,7 +191,7 @@ class DeltaNet(nn.Module, ABC):
         q, k, v, strength, fade = self.split(x, *convolved)
         return self.join(x, flash_linear.delta_rule(q, k, v, strength, fade))
 
-    def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
+    def step(self, x: Tensor, position: int, state: State) -> tuple[Tensor, State]:
         """The state: the matrix S, and the last inputs of the convolutions."""
         maps = (self.query, self.key, self.value)
         convolutions = (self.query_convolution, self.key_convolution, self.value_convolution)
@@ -207,7 +208,7 @@ class DeltaNet(nn.Module, ABC):
 
     @abstractmethod
     def join(self, x: Tensor, o: Tensor) -> Tensor:
-        """Norm, gate and output map: [K, B, H, T, d_v] to [K, B, T, D]."""
+        """Norm, gate and output projection: [K, B, H, T, d_v] to [K, B, T, D]."""
 
 
 class GatedDeltaNet(DeltaNet):

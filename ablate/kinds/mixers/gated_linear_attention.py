@@ -74,7 +74,7 @@ class GatedLinearAttentionSpec(MixerSpec):
         sums = Cost(
             multiplications=vectors * 3 * d_k * d_v,
             additions=vectors * (d_k * d_v + (d_k - 1) * d_v),
-            activations=h * linear_attention.kept(length, d_k, d_v, "channel"),
+            activations=h * linear_attention.kept_activations(length, d_k, d_v, "channel"),
         )
         norm = Cost(
             parameters=2 * d_v,
@@ -122,13 +122,13 @@ class GatedLinearAttention(nn.Module):
         if padding is not None:
             unreal = ~padding[:, :, None, :, None]
             k, log_decay = k.masked_fill(unreal, 0.0), log_decay.masked_fill(unreal, 0.0)
-        return self._joined(x, linear_attention.causal(q, k, v, log_decay))
+        return self._project_output(x, linear_attention.causal(q, k, v, log_decay))
 
-    def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
+    def step(self, x: Tensor, position: int, state: State) -> tuple[Tensor, State]:
         """The state: S."""
         q, k, v, log_decay = self._heads(x)
         o, kept = linear_attention.recur(q, k, v, state[0] if state else None, log_decay)
-        return self._joined(x, o), (kept,)
+        return self._project_output(x, o), (kept,)
 
     def _heads(self, x: Tensor) -> tuple[Tensor, ...]:
         """Queries, keys, values and log α, [K, B, H, T, ...]."""
@@ -136,7 +136,7 @@ class GatedLinearAttention(nn.Module):
         made = (self.query(x), self.key(x), self.value(x), fade)
         return tuple(split_heads(y, self.heads) for y in made)
 
-    def _joined(self, x: Tensor, o: Tensor) -> Tensor:
-        """Norm, gate and output map: [K, B, H, T, d_v] to [K, B, T, D]."""
+    def _project_output(self, x: Tensor, o: Tensor) -> Tensor:
+        """Norm, gate and output projection: [K, B, H, T, d_v] to [K, B, T, D]."""
         mixed: Tensor = self.output(F.silu(self.gate(x)) * join_heads(self.norm(o)))
         return mixed

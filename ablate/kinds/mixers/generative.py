@@ -27,9 +27,16 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from ablate.nn.kernels.random_features import fourier, log_positive, projected, scaled, usual_samples, xavier_uniform
+from ablate.nn.kernels.random_features import (
+    fourier,
+    log_positive,
+    project_vectors,
+    scale_vectors,
+    usual_samples,
+    xavier_uniform,
+)
 from ablate.nn.pack import Linear, Packed, constant, normal, zeros
-from ablate.nn.pack.attention_maps import FeatureAttention, FeatureMap, feature_attention_cost, state_size
+from ablate.nn.pack.attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.sublayers import MixerSpec
@@ -127,8 +134,8 @@ class FourierGenerative(FeatureMap):
 
     def forward(self, *xs: Tensor) -> tuple[Tensor, ...]:
         """Each [K, B, H, T, d_h] to [K, B, H, T, 2R + 1]."""
-        omega = scaled(self.generator())
-        us = (projected(x, omega) for x in xs)
+        omega = scale_vectors(self.generator())
+        us = (project_vectors(x, omega) for x in xs)
         return tuple(fourier(u, 1 / math.sqrt(omega.shape[1])) for u in us)
 
 
@@ -143,5 +150,5 @@ class PositiveGenerative(FeatureMap):
 
     def forward(self, *xs: Tensor) -> tuple[Tensor, ...]:
         """Each [K, B, H, T, d_h] to log φ, [K, B, H, T, R]."""
-        omega = scaled(self.generator())
-        return tuple(log_positive(projected(x, omega), x, weight=1 / math.sqrt(x.shape[-1])) for x in xs)
+        omega = scale_vectors(self.generator())
+        return tuple(log_positive(project_vectors(x, omega), x, weight=1 / math.sqrt(x.shape[-1])) for x in xs)

@@ -22,9 +22,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ablate.nn.kernels.random_features import fourier, log_positive, scaled, usual_samples, xavier_uniform
+from ablate.nn.kernels.random_features import fourier, log_positive, scale_vectors, usual_samples, xavier_uniform
 from ablate.nn.pack import normal, uniform
-from ablate.nn.pack.attention_maps import FeatureAttention, FeatureMap, feature_attention_cost, state_size
+from ablate.nn.pack.attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.sublayers import MixerSpec
@@ -109,7 +109,7 @@ class FourierMixture(FeatureMap):
         centred = torch.einsum("khsd,ksr->khdr", self.sigma, self.noise)
         mean = self.mean.unsqueeze(-1)
         omega = torch.cat([centred + mean, centred - mean], -1)  # [K, H, d_h, 2R]
-        us = (torch.einsum("kbhtd,khdr->kbhtr", scaled(x), omega) for x in xs)
+        us = (torch.einsum("kbhtd,khdr->kbhtr", scale_vectors(x), omega) for x in xs)
         return tuple(fourier(u, 1 / math.sqrt(self.noise.shape[-1])) for u in us)
 
 
@@ -130,7 +130,7 @@ class PositiveMixture(FeatureMap):
     def forward(self, *xs: Tensor) -> tuple[Tensor, ...]:
         """Each [K, B, H, T, d_h] to log φ, [K, B, H, T, R]."""
         noise = self.noise.mT.unsqueeze(1)  # [K, 1, R, d_h]
-        omega = scaled((self.sigma / 2).exp().unsqueeze(-2) * noise + self.mean.unsqueeze(-2))
+        omega = scale_vectors((self.sigma / 2).exp().unsqueeze(-2) * noise + self.mean.unsqueeze(-2))
         return tuple(
             log_positive(torch.einsum("kbhtd,khrd->kbhtr", x, omega), x, weight=1 / math.sqrt(x.shape[-1])) for x in xs
         )

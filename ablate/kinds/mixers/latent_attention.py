@@ -32,7 +32,7 @@ from ablate.nn.pack import (
     RMSNorm,
     State,
     build_positions,
-    extended,
+    extend_cache,
     join_heads,
     linear,
     split_heads,
@@ -196,17 +196,17 @@ class LatentAttention(nn.Module):
         mask = visible_tokens(x, padding, causal=self.causal, window=self.window)
         q, k, v = q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)
         y = attend(q, k, v, mask, is_causal=self.causal and mask is None, scale=self.scale)
-        return self._joined(y, x)
+        return self._project_output(y, x)
 
-    def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
+    def step(self, x: Tensor, position: int, state: State) -> tuple[Tensor, State]:
         """The state: `c` and `k_R`, from which keys and values are computed again."""
-        state = extended(state, self._latent(x, place), self.window)
-        q, (k, v) = self._queries(x, place), self._expanded(state[0], state[1])
+        state = extend_cache(state, self._latent(x, position), self.window)
+        q, (k, v) = self._queries(x, position), self._expanded(state[0], state[1])
         y = F.scaled_dot_product_attention(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), scale=self.scale)
-        return self._joined(y, x), state
+        return self._project_output(y, x), state
 
-    def _joined(self, y: Tensor, x: Tensor) -> Tensor:
-        """The output map over all heads: [K·B, H, T, d_v] to [K, B, T, D]."""
+    def _project_output(self, y: Tensor, x: Tensor) -> Tensor:
+        """The output projection over all heads: [K·B, H, T, d_v] to [K, B, T, D]."""
         mixed: Tensor = self.output(join_heads(y.view(*x.shape[:2], *y.shape[1:])))
         return mixed
 
@@ -216,12 +216,12 @@ class LatentAttention(nn.Module):
             x = self.query_norm(self.query_down(x))
         q = split_heads(self.query(x), self.heads)
         plain, turned = torch.split(q, [self.widths.plain, self.widths.turned], -1)
-        return torch.cat([plain, self._placed(turned, first)], -1)
+        return torch.cat([plain, self._add_positions(turned, first)], -1)
 
     def _latent(self, x: Tensor, first: int) -> tuple[Tensor, Tensor]:
         """c [K, B, T, d_c], normalised, and k_R [K, B, T, d_R] with positions."""
         latent, turned = torch.split(self.down(x), [self.widths.latent, self.widths.turned], -1)
-        return self.norm(latent), self._placed(turned.unsqueeze(2), first).squeeze(2)
+        return self.norm(latent), self._add_positions(turned.unsqueeze(2), first).squeeze(2)
 
     def _expanded(self, latent: Tensor, turned: Tensor) -> tuple[Tensor, Tensor]:
         """Keys [K, B, H, S, d_N + d_R] and values [K, B, H, S, d_v]."""
@@ -229,5 +229,5 @@ class LatentAttention(nn.Module):
         plain, v = torch.split(made, [self.widths.plain, self.widths.value], -1)
         return torch.cat([plain, turned.unsqueeze(2).expand(-1, -1, self.heads, -1, -1)], -1), v
 
-    def _placed(self, x: Tensor, first: int) -> Tensor:
+    def _add_positions(self, x: Tensor, first: int) -> Tensor:
         return x if self.positions is None else self.positions(x, first)

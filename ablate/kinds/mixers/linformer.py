@@ -21,7 +21,7 @@ from pydantic import Field
 from torch import Tensor
 
 from ablate.nn.kernels.block_attention import attention_cost
-from ablate.nn.pack import AttentionMaps, Packed, maps_cost, normal
+from ablate.nn.pack import AttentionProjections, Packed, normal, projections_cost
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
@@ -66,10 +66,14 @@ class LinformerSpec(MixerSpec):
             additions=2 * k * (length - 1) * d,
             activations=2 * k * d,
         )
-        return maps_cost(context, length) + reduced + attention_cost(length, d, context.heads, length * k, fused=True)
+        return (
+            projections_cost(context, length)
+            + reduced
+            + attention_cost(length, d, context.heads, length * k, fused=True)
+        )
 
 
-class Linformer(AttentionMaps):
+class Linformer(AttentionProjections):
     """The module of `LinformerSpec`."""
 
     def __init__(self, spec: LinformerSpec, context: LayerContext) -> None:
@@ -82,12 +86,12 @@ class Linformer(AttentionMaps):
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
-        q, k, v = self.folded(x)
+        q, k, v = self.project_folded(x)
         if padding is not None:
             real = padding.flatten(0, 1)[:, None, :, None]
             k, v = k * real, v * real
         y = F.scaled_dot_product_attention(q, self.reduce_keys(k), (self.reduce_values or self.reduce_keys)(v))
-        return self.joined(y)
+        return self.project_output(y)
 
 
 class Reduction(Packed):

@@ -21,13 +21,13 @@ from ablate.nn.kernels.block_attention import (
     attend,
     attention_cost,
     blocks,
+    join_blocks,
     positions,
     real_tokens,
-    unblocked,
     window,
     window_blocks,
 )
-from ablate.nn.pack import AttentionMaps, maps_cost
+from ablate.nn.pack import AttentionProjections, projections_cost
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.sublayers import MixerSpec
@@ -62,10 +62,10 @@ class LocalSpec(MixerSpec):
         pairs = length * size * (before + 1 + after)
         attention = attention_cost(length, context.inner_width, context.heads, pairs, block=size)
         copied = Cost(activations=2 * length * context.inner_width * (before + after))
-        return maps_cost(context, length) + attention + copied
+        return projections_cost(context, length) + attention + copied
 
 
-class Local(AttentionMaps):
+class Local(AttentionProjections):
     """The module of `LocalSpec`."""
 
     def __init__(self, spec: LocalSpec, context: LayerContext) -> None:
@@ -75,7 +75,7 @@ class Local(AttentionMaps):
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
         length = x.shape[-2]
-        q, k, v = self.folded(x)
+        q, k, v = self.project_folded(x)
         real = real_tokens(x, padding)
         if self.spec.pattern == "sliding":
             q, keys, _ = window(q, k, v, real, self.spec.window - 1, self.causal)
@@ -84,4 +84,4 @@ class Local(AttentionMaps):
             at, of = positions(q, 0, 0)
             seen = real.mT | (at == of)  # a token always sees itself, so that no row is empty
             keys = Keys(k, v, seen & (of <= at) if self.causal else seen)
-        return self.joined(unblocked(attend(q, [keys]), length))
+        return self.project_output(join_blocks(attend(q, [keys]), length))

@@ -1,13 +1,14 @@
 """Longformer: a sliding window for all tokens, and a few global tokens that see all and are seen by all.
 
-Token i sees j where |i - j| ≤ w/2 or j is global, by Q_s, K_s, V_s; a global token sees every token, by separate maps
-Q_g, K_g, V_g. The first `global_tokens` tokens are global ([CLS], in classification). Causal: of those, j ≤ i.
+Token i sees j where |i - j| ≤ w/2 or j is global, by Q_s, K_s, V_s; a global token sees every token, by separate
+projections Q_g, K_g, V_g. The first `global_tokens` tokens are global ([CLS], in classification). Causal: of those,
+j ≤ i.
 
 - Longformer (arXiv:2004.05150), section 3.1; https://arxiv.org/abs/2004.05150
 - The paper does not say which maps an ordinary token uses to see a global one; as in the authors' code it is Q_s, K_s,
   V_s.
 - Q_g, K_g, V_g have their own initial values. The paper copies Q_s, K_s, V_s, from a trained model.
-- The window is not dilated, and the maps have no biases.
+- The window is not dilated, and the projections have no biases.
 
 Shapes: K pack, B batch, T tokens, D width, H heads, P pack and batch together, d_h head width, g global tokens.
 """
@@ -25,19 +26,19 @@ from ablate.nn.kernels.block_attention import (
     Keys,
     attend,
     attention_cost,
+    join_blocks,
     real_tokens,
-    unblocked,
     window,
     window_blocks,
 )
-from ablate.nn.pack import AttentionMaps, linear, maps_cost, split_heads
+from ablate.nn.pack import AttentionProjections, linear, projections_cost, split_heads
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.sublayers import MixerSpec
 
 
 class LongformerSpec(MixerSpec):
-    """A sliding window, and global tokens with separate maps."""
+    """A sliding window, and global tokens with separate projections."""
 
     source = "arXiv:2004.05150 sec. 3.1"
     complexity = "Lwd"
@@ -61,7 +62,7 @@ class LongformerSpec(MixerSpec):
     def cost(self, context: LayerContext, length: int) -> Cost:
         d, wide, g = context.inner_width, context.width, min(self.global_tokens, length)
         size, before, after = window_blocks(length, self.window // 2, context.causal)
-        cost = maps_cost(context, length) + Cost(activations=2 * length * d * (before + after))
+        cost = projections_cost(context, length) + Cost(activations=2 * length * d * (before + after))
         pairs = length * (size * (before + 1 + after) + g)
         cost += attention_cost(length, d, context.heads, pairs, block=size)
         if self.global_tokens:
@@ -70,7 +71,7 @@ class LongformerSpec(MixerSpec):
         return cost
 
 
-class Longformer(AttentionMaps):
+class Longformer(AttentionProjections):
     """The module of `LongformerSpec`."""
 
     def __init__(self, spec: LongformerSpec, context: LayerContext) -> None:
@@ -84,7 +85,7 @@ class Longformer(AttentionMaps):
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
         length, g = x.shape[-2], self.spec.global_tokens
-        q, k, v = self.folded(x)
+        q, k, v = self.project_folded(x)
         real = real_tokens(x, padding)
         qb, near, of = window(q, k, v, real, self.spec.window // 2, self.causal)
         if g:
@@ -95,16 +96,16 @@ class Longformer(AttentionMaps):
                 far = far & (torch.arange(far.shape[-1], device=x.device) <= at)
             near = near._replace(visible=near.visible & ((of >= g) | (of == at)))
             sources = [near, Keys(k[:, :, :g], v[:, :, :g], far)]
-            ordinary = unblocked(attend(qb, sources), length)
+            ordinary = join_blocks(attend(qb, sources), length)
             y = torch.cat([self._global_rows(x, real), ordinary[:, :, g:]], 2)
         else:
-            y = unblocked(attend(qb, [near]), length)
-        return self.joined(y)
+            y = join_blocks(attend(qb, [near]), length)
+        return self.project_output(y)
 
     def _global_rows(self, x: Tensor, real: Tensor) -> Tensor:
         """The outputs of the global tokens, which see all tokens, [P, H, g, d_h]."""
         q = split_heads(self.global_query(x[:, :, : self.spec.global_tokens]), self.heads)
         k, v = (split_heads(project(x), self.heads) for project in (self.global_key, self.global_value))
-        q, k, v = (part.flatten(0, 1) for part in (self.positioned(q), self.positioned(k), v))
+        q, k, v = (part.flatten(0, 1) for part in (self.add_positions(q), self.add_positions(k), v))
         seen = real.mT | torch.eye(q.shape[-2], k.shape[-2], dtype=torch.bool, device=x.device)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=seen.tril() if self.causal else seen)

@@ -114,7 +114,7 @@ class Mamba2Spec(MixerSpec):
             multiplications=rows * 3 * width * self.state + 2 * elements + rows,
             additions=rows * (width * self.state + width * (self.state - 1)) + elements + 2 * rows,
             exponentiations=4 * rows,
-            activations=heads * linear_attention.kept(length, self.state, width, "trained_head")
+            activations=heads * linear_attention.kept_activations(length, self.state, width, "trained_head")
             + 2 * elements
             + 4 * rows,
         )
@@ -154,14 +154,14 @@ class Mamba2(nn.Module):
         if padding is not None:
             made = made * padding.unsqueeze(-1)  # remove the bias of the convolution at padded tokens
         values, keys, queries, delta, fade = self._heads(x, made)
-        return self._joined(x, flash_linear.fading(queries, keys, values * delta, fade), values)
+        return self._project_output(x, flash_linear.fading(queries, keys, values * delta, fade), values)
 
-    def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
+    def step(self, x: Tensor, position: int, state: State) -> tuple[Tensor, State]:
         """The state: the matrix S, and the last inputs of the convolution."""
         made, before = self.convolution.step(self.inputs(x), state[1] if state else None)
         values, keys, queries, delta, fade = self._heads(x, made)
         y, matrix = linear_attention.recur(queries, keys, values * delta, state[0] if state else None, fade)
-        return self._joined(x, y, values), (matrix, before)
+        return self._project_output(x, y, values), (matrix, before)
 
     def _heads(self, x: Tensor, made: Tensor) -> tuple[Tensor, ...]:
         """x [K, B, H, T, P], B and C [K, B, H, T, N], Δ and ΔA [K, B, H, T, 1]."""
@@ -172,8 +172,8 @@ class Mamba2(nn.Module):
         values = split_heads(values, self.heads)
         return values, keys, queries, delta.to(values.dtype), fade
 
-    def _joined(self, x: Tensor, y: Tensor, values: Tensor) -> Tensor:
-        """Skip, gate, norm and output map: [K, B, H, T, P] to [K, B, T, D]."""
+    def _project_output(self, x: Tensor, y: Tensor, values: Tensor) -> Tensor:
+        """Skip, gate, norm and output projection: [K, B, H, T, P] to [K, B, T, D]."""
         y = y + self.space.skip[:, None, :, None, None] * values
         mixed: Tensor = self.output(self.norm(join_heads(y) * F.silu(self.gate(x))))
         return mixed

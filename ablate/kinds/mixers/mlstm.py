@@ -109,7 +109,9 @@ class MLSTMSpec(MixerSpec):
             multiplications=rows * (3 * d_k * (d_v + 1) + d_k) + length * keys,
             additions=rows * (d_k * (d_v + 1) + (d_k - 1) * (d_v + 1)),
             divisions=elements,
-            activations=h * linear_attention.kept(length, d_k, d_v + 1, "trained_head") + 2 * length * keys + elements,
+            activations=h * linear_attention.kept_activations(length, d_k, d_v + 1, "trained_head")
+            + 2 * length * keys
+            + elements,
         )
         norm = Cost(
             parameters=d,
@@ -150,9 +152,9 @@ class MLSTM(nn.Module):
         top = over.cummax(-2).values.clamp(min=0)  # m - F
         fade = -top.diff(dim=-2, prepend=top[..., :1, :])
         made = flash_linear.fading(q, k * (over - top).exp().to(k.dtype), _with_ones(v), fade)
-        return self._joined(x, made, kept + top)
+        return self._project_output(x, made, kept + top)
 
-    def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
+    def step(self, x: Tensor, position: int, state: State) -> tuple[Tensor, State]:
         """The state: C with n as its last column, and m."""
         q, k, v, write, log_keep = self._heads(x)
         before = state[1] if state else torch.zeros_like(write)
@@ -160,7 +162,7 @@ class MLSTM(nn.Module):
         keys = k * (write - largest).exp().to(k.dtype)
         fade = (log_keep + before - largest).to(k.dtype)
         made, memory = linear_attention.recur(q, keys, _with_ones(v), state[0] if state else None, fade)
-        return self._joined(x, made, largest), (memory, largest)
+        return self._project_output(x, made, largest), (memory, largest)
 
     def _heads(self, x: Tensor) -> tuple[Tensor, ...]:
         """q̃, k and v [K, B, H, T, ...], i and log σ(f) [K, B, H, T, 1], the last two in double precision."""
@@ -171,8 +173,8 @@ class MLSTM(nn.Module):
         )
         return q / math.sqrt(q.shape[-1]), k, v, write, F.logsigmoid(keep)
 
-    def _joined(self, x: Tensor, made: Tensor, largest: Tensor) -> Tensor:
-        """Division, norm, gate and output map: [K, B, H, T, d_v + 1] to [K, B, T, D]."""
+    def _project_output(self, x: Tensor, made: Tensor, largest: Tensor) -> Tensor:
+        """Division, norm, gate and output projection: [K, B, H, T, d_v + 1] to [K, B, T, D]."""
         bound = torch.maximum(made[..., -1:].abs(), (-largest).exp().to(made.dtype))
         h = made[..., :-1] / (bound + _DIVISION_EPS)
         mixed: Tensor = self.output(self.norm(h) * torch.sigmoid(self.gate(x)))

@@ -24,8 +24,8 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
-from ablate.nn.kernels.random_features import log_positive, orthogonal_directions, projected, scaled
-from ablate.nn.pack.attention_maps import FeatureAttention, FeatureMap, feature_attention_cost, state_size
+from ablate.nn.kernels.random_features import log_positive, orthogonal_directions, project_vectors, scale_vectors
+from ablate.nn.pack.attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.sublayers import MixerSpec
@@ -78,8 +78,8 @@ class PositiveFeatures(FeatureMap):
 
     def forward(self, *xs: Tensor) -> tuple[Tensor, ...]:
         """Each [K, B, H, T, d_h] to log φ, [K, B, H, T, m]."""
-        omega = scaled(self.omega)
-        return tuple(log_positive(projected(x, omega), x, weight=0.5 / math.sqrt(x.shape[-1])) for x in xs)
+        omega = scale_vectors(self.omega)
+        return tuple(log_positive(project_vectors(x, omega), x, weight=0.5 / math.sqrt(x.shape[-1])) for x in xs)
 
 
 class ReluFeatures(FeatureMap):
@@ -94,5 +94,5 @@ class ReluFeatures(FeatureMap):
 
     def forward(self, *xs: Tensor) -> tuple[Tensor, ...]:
         """Each [K, B, H, T, d_h] to [K, B, H, T, m]."""
-        us = (projected(x, self.omega) for x in xs)
+        us = (project_vectors(x, self.omega) for x in xs)
         return tuple(u.relu() / math.sqrt(self.omega.shape[1]) + _RELU_EPSILON for u in us)

@@ -25,8 +25,8 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from ablate.nn.kernels.block_attention import attention_cost, blocks, neighbourhood, take_rows, unblocked
-from ablate.nn.pack import Packed, join_heads, linear, maps_cost, normal, split_heads
+from ablate.nn.kernels.block_attention import attention_cost, blocks, join_blocks, neighbourhood, take_rows
+from ablate.nn.pack import Packed, join_heads, linear, normal, projections_cost, split_heads
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
@@ -89,7 +89,7 @@ class ReformerSpec(MixerSpec):
             # A copy of the logits and their mask (a quarter of the size); keys and values again for each earlier chunk.
             activations=5 * tokens * h * size * (1 + looks) // 4 + (1 + 2 * looks) * tokens * d,
         )
-        return maps_cost(context, length, maps=3) + keys + (hashing + attention + joined) * rounds
+        return projections_cost(context, length, count=3) + keys + (hashing + attention + joined) * rounds
 
 
 class Reformer(nn.Module):
@@ -188,7 +188,7 @@ def attend_in_buckets(q: Tensor, v: Tensor, buckets: Tensor, chunk: int, causal:
     z = logits.logsumexp(-1, keepdim=True)
     o = (logits - z).exp() @ neighbourhood(in_order(v), looks, 0)
     in_turn = slots + length * torch.arange(rounds, device=q.device)[:, None]
-    o, z = (take_rows(unblocked(part, length).flatten(2, 3), in_turn) for part in (o, z))  # [P, H, R, T, ...]
+    o, z = (take_rows(join_blocks(part, length).flatten(2, 3), in_turn) for part in (o, z))  # [P, H, R, T, ...]
     return (z.softmax(2) * o).sum(2)
 
 

@@ -76,7 +76,8 @@ class RetentionSpec(MixerSpec):
             multiplications=vectors * (2 * d_h * e + d_h + (0 if self.decay == "none" else d_h * (e + 1))),
             additions=vectors * (d_h * (e + 1) + (d_h - 1) * (e + 1)),
             divisions=vectors * e,
-            activations=context.heads * linear_attention.kept(length, d_h, e + 1, "head") + vectors * (e + 5),
+            activations=context.heads * linear_attention.kept_activations(length, d_h, e + 1, "head")
+            + vectors * (e + 5),
         )
         total = maps + rotation + sums
         if self.norm:
@@ -126,27 +127,27 @@ class Retention(nn.Module):
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
-        return self._joined(x, self._retain(*self._heads(x, 0), padding))
+        return self._project_output(x, self._retain(*self._heads(x, 0), padding))
 
-    def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
+    def step(self, x: Tensor, position: int, state: State) -> tuple[Tensor, State]:
         """The state: S, and the sum of keys."""
-        q, k, v = self._heads(x, place)
+        q, k, v = self._heads(x, position)
         decay = self.log_decay[:, None, None]  # [H, 1, 1]
         v = torch.cat([v, v.new_ones(1).expand(*v.shape[:-1], 1)], -1)
         summed, kept = linear_attention.recur(q, k, v, state[0] if state else None, decay.to(q.dtype))
-        weight = self._weight(place + 1)[:, -1:].to(q.dtype)
-        return self._joined(x, summed[..., :-1] / torch.maximum(summed[..., -1:].abs(), weight.sqrt())), (kept,)
+        weight = self._weight(position + 1)[:, -1:].to(q.dtype)
+        return self._project_output(x, summed[..., :-1] / torch.maximum(summed[..., -1:].abs(), weight.sqrt())), (kept,)
 
     def _heads(self, x: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values [K, B, H, T, ...] of tokens from position `first` on."""
         q, k, v = (split_heads(project(x), self.heads) for project in (self.query, self.key, self.value))
-        place = torch.arange(first, first + x.shape[-2], dtype=self.theta.dtype, device=x.device)
-        angle = place[:, None] * self.theta  # [T, d_h // 2]
+        position = torch.arange(first, first + x.shape[-2], dtype=self.theta.dtype, device=x.device)
+        angle = position[:, None] * self.theta  # [T, d_h // 2]
         sine, cosine = angle.sin().to(q.dtype), angle.cos().to(q.dtype)
         return _rotated(q, cosine, sine) / math.sqrt(q.shape[-1]), _rotated(k, cosine, sine), v
 
-    def _joined(self, x: Tensor, y: Tensor) -> Tensor:
-        """Norm, gate and output map: [K, B, H, T, e] to [K, B, T, D]."""
+    def _project_output(self, x: Tensor, y: Tensor) -> Tensor:
+        """Norm, gate and output projection: [K, B, H, T, e] to [K, B, T, D]."""
         if self.spec.norm:
             y = F.layer_norm(y, y.shape[-1:], eps=_EPSILON)
         y = join_heads(y)  # [K, B, T, value_ratio·D]

@@ -159,17 +159,17 @@ class RWKV7(nn.Module):
         if padding is not None:
             v = v * padding[:, :, None, :, None]
         o = flash_linear.rwkv7(r, k, v, read, removal, fade)
-        y = self._joined(o, r, k, v, gate)
+        y = self._project_output(o, r, k, v, gate)
         return (y, (first,)) if self.publishes else y
 
-    def step(self, x: Tensor, place: int, state: State, *, shared: tuple[Tensor, ...] = ()) -> Any:
+    def step(self, x: Tensor, position: int, state: State, *, shared: tuple[Tensor, ...] = ()) -> Any:
         """The state: S, and the last input."""
         before = state[1] if state else torch.zeros_like(x)
         r, k, v, read, removal, fade, gate, first = self._heads(x, before, shared)
         matrix = state[0] if state else r.new_zeros(*r.shape[:3], r.shape[-1], v.shape[-1])
         written = delta_rule.Written(read, read * removal, key=k, value=v, decayed_first=False)
         o, matrix = delta_rule.recur(r, written, fade, matrix)
-        y, kept = self._joined(o, r, k, v, gate), (matrix, x)
+        y, kept = self._project_output(o, r, k, v, gate), (matrix, x)
         return (y, kept, (first,)) if self.publishes else (y, kept)
 
     def _heads(self, x: Tensor, before: Tensor, shared: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -188,8 +188,8 @@ class RWKV7(nn.Module):
         r, k, v, removal, fade = made
         return r, k, v, read, removal, fade, self.gate(mixed["g"]), first
 
-    def _joined(self, o: Tensor, r: Tensor, k: Tensor, v: Tensor, gate: Tensor) -> Tensor:
-        """Norm, the term of the token itself, gate and output map: [K, B, H, T, d] to [K, B, T, D]."""
+    def _project_output(self, o: Tensor, r: Tensor, k: Tensor, v: Tensor, gate: Tensor) -> Tensor:
+        """Norm, the term of the token itself, gate and output projection: [K, B, H, T, d] to [K, B, T, D]."""
         normed = self.channels.normed(o)
         own = self.channels.along("own", join_heads(r * k))
         own = split_heads(own, self.heads).sum(-1, keepdim=True) * v

@@ -23,8 +23,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ablate.nn.kernels.block_attention import Keys, attend, attention_cost, blocks, positions, real_tokens, unblocked
-from ablate.nn.pack import AttentionMaps, linear, maps_cost, split_heads
+from ablate.nn.kernels.block_attention import Keys, attend, attention_cost, blocks, join_blocks, positions, real_tokens
+from ablate.nn.pack import AttentionProjections, linear, projections_cost, split_heads
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.sublayers import MixerSpec
@@ -61,10 +61,10 @@ class SinkhornSpec(MixerSpec):
         sinkhorn = Cost(additions=2 * cells, exponentiations=cells, activations=2 * cells)
         sorting = Cost(multiplications=2 * n * n * b * d, additions=2 * n * (n - 1) * b * d, activations=4 * n * b * d)
         attention = attention_cost(length, d, h, length * 2 * b, block=b)
-        return maps_cost(context, length) + logits + sinkhorn + sorting + attention
+        return projections_cost(context, length) + logits + sinkhorn + sorting + attention
 
 
-class Sinkhorn(AttentionMaps):
+class Sinkhorn(AttentionProjections):
     """The module of `SinkhornSpec`."""
 
     def __init__(self, spec: SinkhornSpec, context: LayerContext) -> None:
@@ -74,16 +74,16 @@ class Sinkhorn(AttentionMaps):
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
-        split = self.folded(x)
+        split = self.project_folded(x)
         q, k, v, real = (blocks(part, self.spec.block) for part in (*split, real_tokens(x, padding)))
         sorting = self.sorting(x, padding)  # [P, H, n, n]
         at, of = positions(q, 0, 0)
-        place = real.any(2, keepdim=True) & real.any(3, keepdim=True)  # some block has a real token at this place
+        filled = real.any(2, keepdim=True) & real.any(3, keepdim=True)  # some block has a real token at this position
         sources = [
             Keys(k, v, real.mT | (at == of)),  # a token always sees itself, so that no row is empty
-            Keys(_sorted(sorting, k * real), _sorted(sorting, v * real), place.mT),
+            Keys(_sorted(sorting, k * real), _sorted(sorting, v * real), filled.mT),
         ]
-        return self.joined(unblocked(attend(q, sources), x.shape[-2]))
+        return self.project_output(join_blocks(attend(q, sources), x.shape[-2]))
 
     def sorting(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """S [P, H, n, n] of x [K, B, T, D]: row i says which blocks are assigned to block i."""
@@ -94,10 +94,10 @@ class Sinkhorn(AttentionMaps):
         filled = blocks(real_tokens(x, padding), self.spec.block).any(3)  # [P, 1, n, 1]
         own = torch.eye(logits.shape[-1], dtype=torch.bool, device=x.device)
         logits = logits.masked_fill(~(filled & filled.mT), _NEVER).masked_fill(own & ~filled, 0.0)
-        return balanced(logits, self.spec.iterations)
+        return sinkhorn(logits, self.spec.iterations)
 
 
-def balanced(logits: Tensor, iterations: int) -> Tensor:
+def sinkhorn(logits: Tensor, iterations: int) -> Tensor:
     """Sinkhorn's algorithm: exp(logits) with rows and columns divided by their sums in turn, [..., n, n]."""
     for _ in range(iterations):
         logits = logits - logits.logsumexp(-1, keepdim=True)

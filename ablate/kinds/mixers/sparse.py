@@ -19,8 +19,8 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from ablate.nn.kernels.block_attention import Keys, attend, attention_cost, blocks, positions, real_tokens, unblocked
-from ablate.nn.pack import AttentionMaps, maps_cost
+from ablate.nn.kernels.block_attention import Keys, attend, attention_cost, blocks, join_blocks, positions, real_tokens
+from ablate.nn.pack import AttentionProjections, projections_cost
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
@@ -64,10 +64,10 @@ class SparseSpec(MixerSpec):
     def cost(self, context: LayerContext, length: int) -> Cost:
         pairs = length * (self.stride + -(-length // self.stride) * self.summary)
         attention = attention_cost(length, context.inner_width, context.heads, pairs, block=self.stride)
-        return maps_cost(context, length) + attention
+        return projections_cost(context, length) + attention
 
 
-class Sparse(AttentionMaps):
+class Sparse(AttentionProjections):
     """The module of `SparseSpec`."""
 
     def __init__(self, spec: SparseSpec, context: LayerContext) -> None:
@@ -77,7 +77,7 @@ class Sparse(AttentionMaps):
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
         c = self.spec.summary
-        split = self.folded(x)
+        split = self.project_folded(x)
         q, k, v, real = (blocks(part, self.spec.stride) for part in (*split, real_tokens(x, padding)))
         at, of = positions(q, 0, 0)
         own = real.mT | (at == of)  # a token always sees itself, so that no row is empty
@@ -89,4 +89,4 @@ class Sparse(AttentionMaps):
             Keys(k, v, own & (of <= at) if self.causal else own),
             Keys(k[..., -c:, :].flatten(2, 3), v[..., -c:, :].flatten(2, 3), last & other),
         ]
-        return self.joined(unblocked(attend(q, sources), x.shape[-2]))
+        return self.project_output(join_blocks(attend(q, sources), x.shape[-2]))

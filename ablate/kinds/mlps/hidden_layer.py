@@ -26,7 +26,7 @@ class HiddenLayerSpec(MLPSpec, ABC):
     """Nonlinearity of the hidden layer, by torch's name; also `gelu_tanh` (GPT-2's approximation of `gelu`),
     `relu_squared`, `quick_gelu` (x·σ(1.702x)) and `identity` (a gated MLP is then bilinear)."""
     bias: bool = False
-    """Whether the maps have biases."""
+    """Whether the projections have biases."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout on the hidden layer, after the nonlinearity (SimpleTRON's code). `dropout` of the block applies to the
     output of the MLP."""
@@ -36,7 +36,7 @@ class HiddenLayerSpec(MLPSpec, ABC):
         return max(1, round(self.ratio * width))
 
     def starts_at_zero(self, initialiser: InitialiserSpec) -> bool:
-        """Whether its last map does; a bias always starts at 0."""
+        """Whether its last projection does; a bias always starts at 0."""
         return initialiser.zero_outputs
 
     def cost(self, context: LayerContext, length: int) -> Cost:

@@ -66,7 +66,7 @@ class MixtureSpec(MLPSpec):
     activation: Activation = "silu"
     """Nonlinearity of the experts."""
     bias: bool = False
-    """Whether the maps of the experts have biases."""
+    """Whether the projections of the experts have biases."""
     limit: float | None = Field(default=None, gt=0)
     """If set, both factors of a gated expert are clamped to it, as in the gated MLP."""
     shift: float = 0.0
@@ -92,7 +92,7 @@ class MixtureSpec(MLPSpec):
     balance_rate: float = Field(default=0.0, ge=0)
     """γ, change of the bias b after each step; 0 for no bias."""
     z_loss: float = Field(default=0.0, ge=0)
-    """Weight of the mean of (log Σ exp of the router's logits)² over the tokens that are no padding, used only in
+    """Weight of the mean of (log Σ exp of the router's logits)² over the tokens that are not padding, used only in
     training."""
 
     @model_validator(mode="after")
@@ -159,7 +159,7 @@ class MixtureSpec(MLPSpec):
         return ExpertMixture(self, context)
 
     def starts_at_zero(self, initialiser: InitialiserSpec) -> bool:
-        """Whether the last maps of the experts do; a bias always starts at 0."""
+        """Whether the last projections of the experts do; a bias always starts at 0."""
         return initialiser.zero_outputs
 
     def cost(self, context: LayerContext, length: int) -> Cost:
@@ -239,7 +239,7 @@ class ExpertMixture(Batchwise):
         logits = self.router(flat)
         logits = logits.float() if logits.itemsize < 4 else logits
         scores = logits.softmax(-1) if self.spec.scores == "softmax" else logits.sigmoid()
-        chosen = self.chosen(scores.detach())
+        chosen = self.choose_experts(scores.detach())
         weights = scores.gather(-1, chosen)
         if self.spec.normalise:
             weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
@@ -251,7 +251,7 @@ class ExpertMixture(Batchwise):
             y = y + (shared if self.shared_gate is None else shared * self.shared_gate(x).sigmoid())
         return y
 
-    def chosen(self, scores: Tensor) -> Tensor:
+    def choose_experts(self, scores: Tensor) -> Tensor:
         """Scores [K, N, E] to the indices of each token's experts, [K, N, k]."""
         spec = self.spec
         if self.choice is not None:
@@ -358,11 +358,11 @@ class Experts(Packed):
         order = home.argsort(stable=True)
         sorted_home = home[order]
         rank = torch.arange(home.numel(), device=x.device) - (load.cumsum(0) - load)[sorted_home]
-        place = torch.empty_like(home)
-        place[order] = sorted_home * longest + rank
+        slot = torch.empty_like(home)
+        slot[order] = sorted_home * longest + rank
         each = x.unsqueeze(2).expand(-1, -1, active, -1).reshape(-1, width)
-        rows = x.new_zeros(pack * experts * longest, width).index_copy(0, place, each)
-        made = self.compute(rows.view(pack * experts, longest, width)).flatten(0, 1).index_select(0, place)
+        rows = x.new_zeros(pack * experts * longest, width).index_copy(0, slot, each)
+        made = self.compute(rows.view(pack * experts, longest, width)).flatten(0, 1).index_select(0, slot)
         return (made.view(pack, tokens, active, width) * weights.unsqueeze(-1)).sum(2)
 
     def compute(self, rows: Tensor) -> Tensor:

@@ -10,11 +10,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ablate.kinds.optimizers.uncompiled import uncompiled
+from ablate.kinds.optimizers.uncompiled import without_compile_guard
 from ablate.spec.layer import ParameterInfo
 from ablate.spec.optimizer import OptimizerSpec
 
-Adam = uncompiled(torch.optim.Adam)
+Adam = without_compile_guard(torch.optim.Adam)
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 

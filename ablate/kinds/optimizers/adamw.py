@@ -7,9 +7,9 @@ from typing import Any, Literal
 import torch
 
 from ablate.kinds.optimizers.adam import AdamBaseSpec
-from ablate.kinds.optimizers.uncompiled import uncompiled
+from ablate.kinds.optimizers.uncompiled import without_compile_guard
 
-AdamW = uncompiled(torch.optim.AdamW)
+AdamW = without_compile_guard(torch.optim.AdamW)
 
 
 class AdamWSpec(AdamBaseSpec):

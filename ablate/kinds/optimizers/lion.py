@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ablate.kinds.optimizers.uncompiled import uncompiled
+from ablate.kinds.optimizers.uncompiled import without_compile_guard
 from ablate.spec.layer import ParameterInfo
 from ablate.spec.optimizer import OptimizerSpec
 
@@ -41,7 +41,7 @@ class LionSpec(OptimizerSpec):
 
     def build(self, groups: list[dict[str, Any]], *, capturable: bool) -> torch.optim.Optimizer:
         """`Lion`, which reads a rate on the device without synchronising."""
-        made: torch.optim.Optimizer = uncompiled(Lion)(groups)
+        made: torch.optim.Optimizer = without_compile_guard(Lion)(groups)
         return made
 
     def state_bytes(self) -> int:

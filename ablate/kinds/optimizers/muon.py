@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Tensor
 
 from ablate.kinds.optimizers.adam import Beta, moments
-from ablate.kinds.optimizers.uncompiled import uncompiled
+from ablate.kinds.optimizers.uncompiled import without_compile_guard
 from ablate.spec.base import Spec, refusal
 from ablate.spec.layer import ParameterInfo
 from ablate.spec.optimizer import OptimizerSpec
@@ -80,7 +80,7 @@ class MuonSpec(OptimizerSpec):
                 ("kind",),
                 "muon",
                 "no layer of this model has a matrix in its mixer or MLP, which is what Muon orthogonalises",
-                "Set `training.optimizer.kind: adamw`, or choose a mixer or an MLP with trainable maps.",
+                "Set `training.optimizer.kind: adamw`, or choose a mixer or an MLP with trainable projections.",
             )
 
     def options(self, parameter: ParameterInfo) -> Mapping[str, Any]:
@@ -97,7 +97,7 @@ class MuonSpec(OptimizerSpec):
 
     def build(self, groups: list[dict[str, Any]], *, capturable: bool) -> torch.optim.Optimizer:
         """`Muon`, with torch's fused AdamW for the other groups."""
-        made: torch.optim.Optimizer = uncompiled(Muon)(groups, self, capturable=capturable)
+        made: torch.optim.Optimizer = without_compile_guard(Muon)(groups, self, capturable=capturable)
         return made
 
     def state_bytes(self) -> int:
@@ -131,7 +131,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(groups, {})
         self._spec = spec
         rest = [group for group in self.param_groups if "momentum" not in group]
-        self._rest = uncompiled(torch.optim.AdamW)(rest, fused=True, capturable=capturable) if rest else None
+        self._rest = without_compile_guard(torch.optim.AdamW)(rest, fused=True, capturable=capturable) if rest else None
         if self._rest is not None:
             self._rest.state = self.state  # one state, filled before the first step
             self._rest.param_groups = rest  # the groups themselves, so that rates are set once
@@ -154,10 +154,10 @@ class Muon(torch.optim.Optimizer):
         updates = torch._foreach_lerp(gradients, momenta, share) if self._spec.nesterov else momenta
         stacked = torch.cat([update.reshape(-1, *shape[-2:]) for update in updates])
         spec = self._spec
-        made = orthogonalised(stacked.to(_TYPES[spec.ns_precision]), spec.ns_coefficients, spec.ns_steps)
+        made = orthogonalise(stacked.to(_TYPES[spec.ns_precision]), spec.ns_coefficients, spec.ns_steps)
         moves = torch.split(made.to(stacked.dtype), [matrix[..., 0, 0].numel() for matrix in matrices])
         torch._foreach_mul_(matrices, 1 - rate * group["weight_decay"])
-        scale = rate * adjusted(spec.adjust, shape[-2], shape[-1])
+        scale = rate * adjustment(spec.adjust, shape[-2], shape[-1])
         for matrix, move in zip(matrices, moves, strict=True):
             matrix.sub_(move.view_as(matrix) * scale)
 
@@ -171,14 +171,14 @@ def _by_shape(parameters: Sequence[Tensor]) -> dict[torch.Size, list[Tensor]]:
     return by_shape
 
 
-def adjusted(rule: Adjust, inputs: int, outputs: int) -> float:
+def adjustment(rule: Adjust, inputs: int, outputs: int) -> float:
     """s, the factor of the rate of a matrix [in, out]."""
     if rule == "original":
         return math.sqrt(max(1.0, outputs / inputs))
     return 0.2 * math.sqrt(max(inputs, outputs)) if rule == "match_rms_adamw" else 1.0
 
 
-def orthogonalised(matrices: Tensor, coefficients: Coefficients, steps: int, eps: float = 1e-7) -> Tensor:
+def orthogonalise(matrices: Tensor, coefficients: Coefficients, steps: int, eps: float = 1e-7) -> Tensor:
     """Newton-Schulz iterations: matrices [n, in, out] with the same singular vectors, and singular values near 1.
 
     Args:

@@ -9,12 +9,12 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from ablate.kinds.optimizers.uncompiled import uncompiled
+from ablate.kinds.optimizers.uncompiled import without_compile_guard
 from ablate.spec.base import refusal
 from ablate.spec.layer import ParameterInfo
 from ablate.spec.optimizer import OptimizerSpec
 
-SGD = uncompiled(torch.optim.SGD)
+SGD = without_compile_guard(torch.optim.SGD)
 
 
 class SGDSpec(OptimizerSpec):

@@ -82,9 +82,9 @@ class Soap(torch.optim.Optimizer):
 
     def __init__(self, groups: list[dict[str, Any]], spec: SoapSpec) -> None:
         super().__init__(groups, {})
-        self._places = [(one, group) for group in self.param_groups for one in group["params"]]
+        self._pairs = [(one, group) for group in self.param_groups for one in group["params"]]
         plain: list[dict[str, Any]] = []
-        for parameter, group in self._places:
+        for parameter, group in self._pairs:
             if len(parameter) != 1:
                 raise ValueError("SOAP needs a pack of one")
             # A group for each parameter: the package counts steps by group, also those without a gradient.
@@ -98,13 +98,13 @@ class Soap(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """One step of every parameter that has a gradient."""
-        for (parameter, group), theirs in zip(self._places, self._theirs.param_groups, strict=True):
+        for (parameter, group), theirs in zip(self._pairs, self._theirs.param_groups, strict=True):
             (view,), kept = theirs["params"], self.state[parameter]
             view.grad = None if parameter.grad is None else parameter.grad[0]
             theirs["lr"], theirs["step"] = float(group["lr"]), int(kept["step"])
             self._theirs.state[view] = self._lent(kept, view.dim(), group["betas"][1]) if theirs["step"] else {}
         self._theirs.step()
-        for (parameter, _), theirs in zip(self._places, self._theirs.param_groups, strict=True):
+        for (parameter, _), theirs in zip(self._pairs, self._theirs.param_groups, strict=True):
             if parameter.grad is not None:
                 self._take_back(self.state[parameter], self._theirs.state[theirs["params"][0]])
 

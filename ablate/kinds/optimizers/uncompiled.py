@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 
-def uncompiled(optimizer: type[torch.optim.Optimizer]) -> type[Any]:
+def without_compile_guard(optimizer: type[torch.optim.Optimizer]) -> type[Any]:
     """The same optimizer class, with the methods that torch decorates as they are without the decorators."""
     methods = {name: inspect.unwrap(getattr(optimizer, name)) for name in ("step", "zero_grad", "add_param_group")}
     methods["step"] = torch.no_grad()(methods["step"])  # the decorators of `step` turned gradients off, too

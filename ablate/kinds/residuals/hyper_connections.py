@@ -116,12 +116,12 @@ class Connection(Packed):
     alpha_scale: Tensor
     beta_scale: Tensor
 
-    def __init__(self, spec: HyperConnectionsSpec, context: LayerContext, place: int) -> None:
+    def __init__(self, spec: HyperConnectionsSpec, context: LayerContext, index: int) -> None:
         super().__init__(context.pack)
         n, width = spec.streams, context.width
 
         def one_stream(values: Tensor, generator: Generator) -> Tensor:
-            return values.zero_().index_fill_(0, torch.tensor([place % n]), 1.0)
+            return values.zero_().index_fill_(0, torch.tensor([index % n]), 1.0)
 
         self.dynamic = spec.dynamic
         for name, outputs, start in (("enter", 1, one_stream), ("mix", n, identity), ("leave", 1, constant(1.0))):

@@ -111,7 +111,7 @@ class ManifoldHyperConnections(Residual):
         n, weights = self.spec.streams, self._of(part)
         post = 2 * weights.logits(stream, "post").sigmoid()
         comb_logits = weights.logits(stream, "comb")
-        comb = balanced(comb_logits.view(*comb_logits.shape[:-1], n, n), self.spec.iterations, self.spec.eps)
+        comb = sinkhorn(comb_logits.view(*comb_logits.shape[:-1], n, n), self.spec.iterations, self.spec.eps)
         return post.unsqueeze(-1).to(stream.dtype) * branch.unsqueeze(-2) + comb.to(stream.dtype).mT @ stream
 
     def close(self, stream: Tensor) -> Tensor:
@@ -148,7 +148,7 @@ class StreamWeights(Packed):
             return logits
 
 
-def balanced(logits: Tensor, iterations: int, eps: float) -> Tensor:
+def sinkhorn(logits: Tensor, iterations: int, eps: float) -> Tensor:
     """Sinkhorn's iterations over matrices [..., n, n]; columns then sum to 1, and rows nearly."""
     comb = logits.softmax(-1) + eps
     comb = comb / (comb.sum(-2, keepdim=True) + eps)

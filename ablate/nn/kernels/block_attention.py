@@ -63,7 +63,7 @@ def blocks(x: Tensor, size: int) -> Tensor:
     return filled.reshape(*x.shape[:-2], -1, size, x.shape[-1])
 
 
-def unblocked(y: Tensor, length: int) -> Tensor:
+def join_blocks(y: Tensor, length: int) -> Tensor:
     """[..., n, b, d] to [..., T, d]: `blocks` undone."""
     return y.flatten(-3, -2)[..., :length, :]
 

@@ -91,7 +91,7 @@ def depthwise_pairs(x: Tensor, w: Tensor) -> Tensor:
 
 
 def full_fourier(x: Tensor, w: Tensor) -> Tensor:
-    """`full` as a matrix product for each frequency."""
+    """`full` as a matmul for each frequency."""
     y: Tensor = _Full.apply(*_exact(x, w))  # type: ignore[no-untyped-call]
     return y.to(x.dtype)
 

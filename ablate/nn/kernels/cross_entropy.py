@@ -30,26 +30,26 @@ def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float = 0.0, ignor
     Raises:
         RuntimeError: A target is not an id.
     """
-    if not (fused(logits.shape[1]) and logits.requires_grad and torch.is_grad_enabled()):
-        never = -100  # torch's own value, which is no id
+    if not (is_fused(logits.shape[1]) and logits.requires_grad and torch.is_grad_enabled()):
+        never = -100  # torch's own value, which is not an id
         index = never if ignored is None else ignored
         return F.cross_entropy(logits, targets, reduction="none", label_smoothing=smoothing, ignore_index=index)
     losses: Tensor = _CrossEntropy.apply(logits, targets, smoothing, ignored)  # type: ignore[no-untyped-call]
     return losses
 
 
-def fused(vocabulary: int) -> bool:
+def is_fused(vocabulary: int) -> bool:
     """Whether the loss over this many ids is computed by the function of this module, not by torch's."""
     return vocabulary >= _LEAST
 
 
-def held(vocabulary: int) -> int:
+def logit_tensors(vocabulary: int) -> int:
     """Number of tensors of the logits' size that are in memory at the loss.
 
     With torch's function: the logits, their log-probabilities and the gradients of both. With that of this module: the
     logits, and the probabilities, which become the gradient.
     """
-    return 2 if fused(vocabulary) else 4
+    return 2 if is_fused(vocabulary) else 4
 
 
 class _CrossEntropy(torch.autograd.Function):

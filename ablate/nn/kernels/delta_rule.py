@@ -84,7 +84,7 @@ def chunked(q: Tensor, written: Written, log_decay: Tensor, chunk: int = CHUNK) 
         return chunks.flatten(-3, -2)[..., : q.shape[-2], :].to(q.dtype)
 
 
-def kept(length: int, d: int, e: int, *, by_channel: bool, with_values: bool = False) -> int:
+def kept_activations(length: int, d: int, e: int, *, by_channel: bool, with_values: bool = False) -> int:
     """Number of scalars that `chunked` keeps for the backward pass over one sequence and head, including its inputs.
 
     Args:

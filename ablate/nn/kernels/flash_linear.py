@@ -123,12 +123,17 @@ _FORMS: dict[str, tuple[Kernel, Kernel]] = {
 
 def _fastest(name: str, device: torch.device, inputs: tuple[Tensor, ...]) -> Tensor:
     plain, fast = _FORMS[name]
-    if device.type != "cuda" or not torch.is_autocast_enabled("cuda") or not installed() or not _trusted(name, device):
+    if (
+        device.type != "cuda"
+        or not torch.is_autocast_enabled("cuda")
+        or not installed()
+        or not _is_trusted(name, device)
+    ):
         return plain(*inputs)
-    return fast(*_halved(inputs, torch.get_autocast_dtype("cuda")))
+    return fast(*_half(inputs, torch.get_autocast_dtype("cuda")))
 
 
-def _halved(inputs: tuple[Tensor, ...], dtype: torch.dtype) -> list[Tensor]:
+def _half(inputs: tuple[Tensor, ...], dtype: torch.dtype) -> list[Tensor]:
     """All inputs in half precision, except the decays, which are the last."""
     *others, log_decay = inputs
     return [*(x.to(dtype) for x in others), log_decay.float()]
@@ -140,13 +145,13 @@ def installed() -> bool:
 
 
 @cache
-def _trusted(name: str, device: torch.device) -> bool:
+def _is_trusted(name: str, device: torch.device) -> bool:
     """Whether the library's kernel agrees with torch on this device; warns if it does not."""
     plain, fast = _FORMS[name]
     try:
         with torch.inference_mode(mode=False), torch.enable_grad():
             inputs = [x.requires_grad_() for x in _drawn(name, device)]
-            wanted, made = plain(*inputs), fast(*_halved(tuple(inputs), torch.bfloat16))
+            wanted, made = plain(*inputs), fast(*_half(tuple(inputs), torch.bfloat16))
             direction = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(1)).to(device)
             slopes = [torch.autograd.grad((one * direction).sum(), inputs) for one in (wanted, made)]
         off = ((made - wanted).abs().max() / wanted.abs().max()).item()

@@ -1,4 +1,4 @@
-"""Fourier transforms of real columns as matrix products along the first axis, without transposing.
+"""Fourier transforms of real columns as matmuls along the first axis, without transposing.
 
 Short transforms of many columns are limited by memory traffic for reordering, which a product avoids. n points need one
 product, or two with n = n1·n2 (Cooley and Tukey 1965; with the twiddle factors in the second matrices, as in
@@ -31,7 +31,7 @@ def fast_length(least: int) -> int:
 
 
 def fourier_cost(length: int, transforms: int, *, real: bool) -> Cost:
-    """Cost of discrete Fourier transforms by radix 2; log₂ is not rounded if `length` is no power of 2.
+    """Cost of discrete Fourier transforms by radix 2; log₂ is not rounded if `length` is not a power of 2.
 
     A butterfly (one complex product, two complex sums) is 4 products and 6 sums, and there are N/2·log₂N of them; a
     transform from or to real numbers needs half.

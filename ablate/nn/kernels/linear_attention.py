@@ -52,7 +52,9 @@ def _usual_chunk(d: int, e: int) -> int:
     return 64 if max(d, e) >= 64 else 32
 
 
-def kept(length: int, d: int, e: int, decay: Literal["none", "head", "trained_head", "channel"] = "none") -> int:
+def kept_activations(
+    length: int, d: int, e: int, decay: Literal["none", "head", "trained_head", "channel"] = "none"
+) -> int:
     """Number of scalars that `causal` keeps for the backward pass over one sequence and head, including q, k and v.
 
     With `trained_head` and `channel` the decay has a gradient, with `head` it has none.
@@ -63,7 +65,7 @@ def kept(length: int, d: int, e: int, decay: Literal["none", "head", "trained_he
     return length * (2 * d + e + (1 if decay == "trained_head" else d))
 
 
-def normalised(
+def attend(
     q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool, real: Tensor | None = None, log_decay: Tensor | None = None
 ) -> Tensor:
     """φ-attention from features: numerator and denominator are one sum, with a value of 1 appended to the values.
@@ -116,10 +118,8 @@ class _Quotient(torch.autograd.Function):
         return torch.cat([g * inverse, (g * z).sum(-1, keepdim=True) * -inverse], -1).to(g.dtype)
 
 
-def normalised_from_logs(
-    log_q: Tensor, log_k: Tensor, v: Tensor, *, is_causal: bool, real: Tensor | None = None
-) -> Tensor:
-    """`normalised` for positive features given by their logarithms, so that the features may overflow or underflow.
+def attend_from_logs(log_q: Tensor, log_k: Tensor, v: Tensor, *, is_causal: bool, real: Tensor | None = None) -> Tensor:
+    """`attend` for positive features given by their logarithms, so that the features may overflow or underflow.
 
     Subtracting a constant from all log φ(q_t) of one token, or from all log φ(k_s) of one sum, does not change the
     quotient. Bidirectional: the largest value of feature m over all keys is subtracted from the keys and added to
@@ -141,7 +141,7 @@ def normalised_from_logs(
     else:
         log_q = log_q + top
     q = (log_q - log_q.detach().amax(-1, keepdim=True)).exp()
-    return normalised(q, (log_k - top).exp(), v, is_causal=is_causal, log_decay=log_decay)
+    return attend(q, (log_k - top).exp(), v, is_causal=is_causal, log_decay=log_decay)
 
 
 def recur(
@@ -165,10 +165,10 @@ def recur(
     return q @ added, added
 
 
-def recur_normalised(
+def recur_attend(
     q: Tensor, k: Tensor, v: Tensor, state: tuple[Tensor, ...], *, logarithmic: bool
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """One more token of causal `normalised`, or of `normalised_from_logs` if q and k are logarithms.
+    """One more token of causal `attend`, or of `attend_from_logs` if q and k are logarithms.
 
     Returns:
         [..., 1, e], and the state: S with the sum of keys, and the largest logarithm so far.

@@ -1,4 +1,4 @@
-"""The matrix product of packs, [K, N, I] times [K, I, O]: `torch.bmm`, by way of oneDNN where that is faster.
+"""The matmul of packs, [K, N, I] times [K, I, O]: `torch.bmm`, by way of oneDNN where that is faster.
 
 For float32 on a CPU torch takes the product from MKL, which on processors that are not Intel's uses half of their
 vector width; oneDNN uses all of it (2.2 times faster on AMD Zen 5, whose units are as wide; as fast on Zen 4, whose
@@ -33,7 +33,7 @@ from torch import Tensor
 _LEAST = 1 << 20
 """Number of multiplications below which calling oneDNN takes longer than the product."""
 _ROUNDING = 1e-5
-"""A relative error above this shows that the factors of a float32 product were rounded; with bfloat16 it is 1e-2."""
+"""A relative error above this shows that the factors of a float32 matmul were rounded; with bfloat16 it is 1e-2."""
 _FASTER = 1.5
 """Ratio of MKL's time to oneDNN's from which oneDNN is used. It is about 1 or about 2, so the choice is stable."""
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ablate.spec.cost import Cost
 
 
-def scaled(x: Tensor) -> Tensor:
+def scale_vectors(x: Tensor) -> Tensor:
     """x/d^¼, [..., d] to the same: applied to queries and keys, it divides their products by √d.
 
     Applied to the directions ω instead, it gives the projections of scaled queries and keys with less work.
@@ -23,7 +23,7 @@ def scaled(x: Tensor) -> Tensor:
     return x / math.sqrt(math.sqrt(x.shape[-1]))
 
 
-def projected(x: Tensor, omega: Tensor) -> Tensor:
+def project_vectors(x: Tensor, omega: Tensor) -> Tensor:
     """ωᵀ·x, one set of directions for all heads: x [K, B, H, T, d] and ω [K, m, d] to [K, B, H, T, m].
 
     Heads are split from the width, so that in memory they come after the tokens; in this order nothing is copied.

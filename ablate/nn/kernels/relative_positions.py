@@ -68,9 +68,9 @@ def _tables(
     """Cosines and sines of the angles of all pairs, [T, r/2]; the arguments are those of `rotate`."""
     exact = torch.promote_types(dtype, torch.float32)  # half precision cannot count the positions
     pair = torch.arange(width // 2, device=device, dtype=exact)
-    place = torch.arange(first, first + length, device=device, dtype=exact)
+    position = torch.arange(first, first + length, device=device, dtype=exact)
     frequency = base ** (-2.0 * pair / width)
-    angle = place[:, None] * (frequency if scaled is None else scaled(frequency))
+    angle = position[:, None] * (frequency if scaled is None else scaled(frequency))
     cos, sin = angle.cos(), angle.sin()
     if factor != 1.0:
         cos, sin = cos * factor, sin * factor

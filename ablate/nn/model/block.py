@@ -37,8 +37,8 @@ class Block(nn.Module, ABC):
     def __init__(self, spec: BlockSpec, context: LayerContext) -> None:
         super().__init__()
         self.spec = spec
-        self.mixer = build_part(spec.mixer, starting(context, spec.initialiser_mixer))
-        self.mlp = build_part(spec.mlp, starting(context, spec.initialiser_mlp)) if spec.mlp.present else None
+        self.mixer = build_part(spec.mixer, with_initialiser(context, spec.initialiser_mixer))
+        self.mlp = build_part(spec.mlp, with_initialiser(context, spec.initialiser_mlp)) if spec.mlp.present else None
         self.norm_mixer = spec.norms[0].build(context.pack, context.width)
         self.norm_mixer_output = _second_norm(spec.norms[0], context)
         self.mixer_branch = Gain.of(spec.gains.mixer_branch, context)
@@ -66,7 +66,7 @@ class Block(nn.Module, ABC):
 
         return self.around(x, mix, shared)
 
-    def step(self, x: Tensor, place: int, state: State, shared: Shared | None = None) -> tuple[Tensor, State]:
+    def step(self, x: Tensor, position: int, state: State, shared: Shared | None = None) -> tuple[Tensor, State]:
         """One token [K, B, 1, D] through the block, and the mixer's state for the next token; as `Stepping.step`."""
         shared = {} if shared is None else shared
         kept = [state]
@@ -74,7 +74,7 @@ class Block(nn.Module, ABC):
         def mix(y: Tensor) -> Tensor:
             mixed: Tensor
             advance = partial(step, self.mixer)
-            mixed, kept[0] = self.sharing["mixer"].call(advance, shared, y, place, state)
+            mixed, kept[0] = self.sharing["mixer"].call(advance, shared, y, position, state)
             return mixed
 
         return self.around(x, mix, shared), kept[0]
@@ -88,7 +88,7 @@ class Block(nn.Module, ABC):
         started: Tensor = self.sharing["residual"].call(self.residual.start, shared, x)
         return started
 
-    def fed_branch(self, x: Tensor, shared: Shared) -> Tensor:
+    def mlp_output(self, x: Tensor, shared: Shared) -> Tensor:
         """The output of the MLP, with dropout and without its gain."""
         assert self.mlp is not None
         return self.drop(self.sharing["mlp"].call(self.mlp, shared, x))
@@ -97,7 +97,7 @@ class Block(nn.Module, ABC):
         """Dropout of a branch, in training."""
         return dropout(x, self.spec.dropout, self.training)
 
-    def scaled(self, branch: Tensor) -> Tensor:
+    def scale_branch(self, branch: Tensor) -> Tensor:
         """A branch times the factor of the model's initialiser."""
         return branch if self.branch_scale == 1.0 else branch * self.branch_scale
 
@@ -114,28 +114,28 @@ class SequentialBlock(Block):
     def around(self, x: Tensor, mix: Callable[[Tensor], Tensor], shared: Shared) -> Tensor:
         x = self.start(x, shared)
         if self.mlp is None:
-            return self.mixed(x, mix)
+            return self.through_mixer(x, mix)
         if self.spec.arrangement == "mlp_first":
-            return self.mixed(self.fed(x, shared), mix)
-        return self.fed(self.mixed(x, mix), shared, again=x if self.spec.skips.mixer == 2 else None)
+            return self.through_mixer(self.through_mlp(x, shared), mix)
+        return self.through_mlp(self.through_mixer(x, mix), shared, again=x if self.spec.skips.mixer == 2 else None)
 
-    def mixed(self, x: Tensor, mix: Callable[[Tensor], Tensor]) -> Tensor:
+    def through_mixer(self, x: Tensor, mix: Callable[[Tensor], Tensor]) -> Tensor:
         """The stream through the mixer and its skip."""
         norm = self.spec.norms[0]
         entered = self.residual.enter(x, "mixer")
         y = self.drop(mix(self.norm_mixer(entered) if norm.before else entered))
-        y = self.scaled(self.mixer_branch(self.on_output(y, norm, self.norm_mixer, self.norm_mixer_output)))
+        y = self.scale_branch(self.mixer_branch(self.on_output(y, norm, self.norm_mixer, self.norm_mixer_output)))
         if self.spec.skips.mixer > 0:
             y = self.residual.join(x, y, self.mixer_skip, "mixer")
         normed: Tensor = self.norm_mixer(y) if norm.place == "post" else y
         return normed
 
-    def fed(self, x: Tensor, shared: Shared, again: Tensor | None = None) -> Tensor:
+    def through_mlp(self, x: Tensor, shared: Shared, again: Tensor | None = None) -> Tensor:
         """The stream through the MLP and its skip, and a second skip from `again`."""
         norm = self.spec.norms[1]
         entered = self.residual.enter(x, "mlp")
-        y = self.fed_branch(self.norm_mlp(entered) if norm.before else entered, shared)
-        y = self.scaled(self.mlp_branch(self.on_output(y, norm, self.norm_mlp, self.norm_mlp_output)))
+        y = self.mlp_output(self.norm_mlp(entered) if norm.before else entered, shared)
+        y = self.scale_branch(self.mlp_branch(self.on_output(y, norm, self.norm_mlp, self.norm_mlp_output)))
         if self.spec.skips.mlp > 0:
             y = self.residual.join(x, y, self.mlp_skip, "mlp")
         if again is not None:
@@ -159,7 +159,7 @@ class ParallelBlock(Block):
         x = self.start(x, shared)
         normed = self.norm_mixer(self.residual.enter(x, "mixer"))
         y: Tensor = self.mixer_branch(self.drop(mix(normed)))
-        y = self.scaled(y + self.mlp_branch(self.fed_branch(normed, shared)))
+        y = self.scale_branch(y + self.mlp_branch(self.mlp_output(normed, shared)))
         return self.residual.join(x, y, self.mixer_skip, "mixer") if self.spec.skips.mixer > 0 else y
 
 
@@ -212,7 +212,7 @@ def _counted(
     return cost(spec, context, length)
 
 
-def starting(context: LayerContext, initialiser: InitialiserSpec | None) -> LayerContext:
+def with_initialiser(context: LayerContext, initialiser: InitialiserSpec | None) -> LayerContext:
     """The context with another initialiser, if one is given."""
     return context if initialiser is None else replace(context, initialiser=initialiser)
 

@@ -63,12 +63,12 @@ class Decoder(TokenHead):
         """The output of the blocks, [K, B, T, D], to logits [K, B, T, V]."""
         return self.capped_logits(self.norm(hidden))
 
-    def step(self, tokens: Tensor, place: int, states: States) -> tuple[Tensor, States]:
+    def step(self, tokens: Tensor, position: int, states: States) -> tuple[Tensor, States]:
         """The output of `forward` for one more token: ids [K, B, 1] to logits [K, B, 1, V].
 
         Args:
             tokens: The token at `place`, counted from 0.
-            place: The number of tokens before it.
+            position: The number of tokens before it.
             states: States of the blocks after those tokens; empty at first.
 
         Returns:
@@ -79,11 +79,11 @@ class Decoder(TokenHead):
         kept: list[State] = [self.look_back(tokens, looked_back)]
 
         def run(block: Block, stream: Tensor, shared: Shared) -> Tensor:
-            stream, state = block.step(stream, place, next(before), shared)
+            stream, state = block.step(stream, position, next(before), shared)
             kept.append(state)
             return stream
 
-        hidden = self.through(self.embed(tokens, place, looked_back), run, tokens)
+        hidden = self.through(self.embed(tokens, position, looked_back), run, tokens)
         return self.logits(self.norm(hidden)), tuple(kept)
 
 

@@ -76,7 +76,7 @@ class Pooled(Stack):
         self.pooling = spec.head.pooling
         self.cls = ClsToken(spec.head, spec.layer_context(context, pack)) if self.pooling == "cls" else None
 
-    def pooled(self, tokens: Tensor, padding: Tensor | None) -> Tensor:
+    def pool_tokens(self, tokens: Tensor, padding: Tensor | None) -> Tensor:
         """Token ids [K, B, T] to [K, B, D]."""
         x = self.embed(tokens)
         if self.cls is not None:
@@ -112,7 +112,7 @@ class EncoderClassifier(Pooled):
 
     def forward(self, tokens: Tensor, padding: Tensor | None = None) -> Tensor:
         """Token ids [K, B, T] to logits [K, B, C]; `padding` [K, B, T] is True where a token is real."""
-        logits: Tensor = self.head(self.pooled(tokens, padding))
+        logits: Tensor = self.head(self.pool_tokens(tokens, padding))
         return logits
 
 
@@ -127,7 +127,7 @@ class DualEncoder(Pooled):
 
     def forward(self, a: Tensor, b: Tensor, a_padding: Tensor | None = None, b_padding: Tensor | None = None) -> Tensor:
         """Token ids [K, B, T] and [K, B, S] to logits [K, B, C]."""
-        left, right = self.pooled(a, a_padding), self.pooled(b, b_padding)
+        left, right = self.pool_tokens(a, a_padding), self.pool_tokens(b, b_padding)
         features = [left, right, left * right, left - right] if self.interaction else [left, right]
         logits: Tensor = self.head(torch.cat(features, -1))
         return logits

@@ -15,7 +15,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from ablate.nn.model.block import block_cost, build_part, starting
+from ablate.nn.model.block import block_cost, build_part, with_initialiser
 from ablate.nn.model.decoder import States
 from ablate.nn.model.stack import (
     TokenHead,
@@ -25,7 +25,7 @@ from ablate.nn.model.stack import (
     stack_cost,
     token_head_cost,
 )
-from ablate.nn.pack import State, counting, dropout, recomputed, recomputes, step
+from ablate.nn.pack import State, counting, dropout, recompute, recomputes, step
 from ablate.spec.block import BlockSpec
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
@@ -66,18 +66,18 @@ class EncoderDecoder(TokenHead):
         y = dropout(y, self.spec.dropout, self.training)
         for block in self.decoder_blocks:
             inputs = block, y, memory, target_padding, source_padding
-            y = recomputed(_run, *inputs) if recomputes() else _run(*inputs)
+            y = recompute(_run, *inputs) if recomputes() else _run(*inputs)
         with counting(target_padding):
             return self.logits(self.decoder_norm(y))
 
     def decode_step(
-        self, memory: Tensor, target: Tensor, place: int, states: States, source_padding: Tensor | None = None
+        self, memory: Tensor, target: Tensor, position: int, states: States, source_padding: Tensor | None = None
     ) -> tuple[Tensor, States]:
         """The output of `decode` for one more target token, [K, B, 1] to [K, B, 1, V]; as `Decoder.step`."""
-        y = self.embed(target, place)
+        y = self.embed(target, position)
         kept = []
         for block, state in zip(self.decoder_blocks, states or ((),) * len(self.decoder_blocks), strict=True):
-            y, state = cast(DecoderBlock, block).step(y, place, state, memory, source_padding)
+            y, state = cast(DecoderBlock, block).step(y, position, state, memory, source_padding)
             kept.append(state)
         return self.logits(self.decoder_norm(y)), tuple(kept)
 
@@ -99,9 +99,9 @@ class DecoderBlock(nn.Module):
         super().__init__()
         self.spec = spec
         before_mixer, before_mlp = spec.norms
-        self.mixer = build_part(spec.mixer, starting(causal, spec.initialiser_mixer))
-        self.cross = build_part(cross, starting(crossing, spec.initialiser_mixer))
-        self.mlp = build_part(spec.mlp, starting(causal, spec.initialiser_mlp))
+        self.mixer = build_part(spec.mixer, with_initialiser(causal, spec.initialiser_mixer))
+        self.cross = build_part(cross, with_initialiser(crossing, spec.initialiser_mixer))
+        self.mlp = build_part(spec.mlp, with_initialiser(causal, spec.initialiser_mlp))
         self.norm_mixer = before_mixer.build(causal.pack, causal.width)
         self.norm_cross = before_mixer.build(causal.pack, causal.width)
         self.norm_mlp = before_mlp.build(causal.pack, causal.width)
@@ -112,14 +112,14 @@ class DecoderBlock(nn.Module):
         return self._rest(x, memory, padding, memory_padding)
 
     def step(
-        self, x: Tensor, place: int, state: State, memory: Tensor, memory_padding: Tensor | None
+        self, x: Tensor, position: int, state: State, memory: Tensor, memory_padding: Tensor | None
     ) -> tuple[Tensor, State]:
         """One target token [K, B, 1, D] through the block, and the mixer's state for the next; as `Stepping.step`."""
         kept = [state]
 
         def mix(y: Tensor) -> Tensor:
             mixed: Tensor
-            mixed, kept[0] = step(self.mixer, y, place, state)
+            mixed, kept[0] = step(self.mixer, y, position, state)
             return mixed
 
         return self._rest(self._add(x, 0, self.norm_mixer, mix), memory, None, memory_padding), kept[0]

@@ -11,7 +11,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from ablate.nn.kernels.cross_entropy import cross_entropy, held
+from ablate.nn.kernels.cross_entropy import cross_entropy, logit_tensors
 from ablate.nn.model.block import block_cost, build_block
 from ablate.nn.pack import RMSNorm, add_loss, counting, linear, mean_of_scored, real_mask, scored_targets
 from ablate.nn.pack.forward_pass import logit_chunk, sum_of_chunks
@@ -115,7 +115,7 @@ def further_cost(spec: ModelSpec, vocabulary: int, context: int, length: int) ->
     total = Cost()
     for ahead in range(1, len(further.weights) + 1):
         rows = max(0, length - 1 - ahead)
-        total += Cost(activations=held(vocabulary) * rows * vocabulary)
+        total += Cost(activations=logit_tensors(vocabulary) * rows * vocabulary)
         if further.form == "modules":
             tokens = length - ahead if length > ahead else 0
             layer_context = spec.layer_context(context, layer=spec.depth - 1)

@@ -9,11 +9,11 @@ import math
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from ablate.nn.kernels.cross_entropy import held
+from ablate.nn.kernels.cross_entropy import logit_tensors
 from ablate.nn.model.block import block_cost
 from ablate.nn.model.build import model_cost
 from ablate.nn.model.encoder_decoder import decoder_block_cost
-from ablate.nn.model.stack import repeated, token_head_cost
+from ablate.nn.model.stack import repeat_cost, token_head_cost
 from ablate.spec.block import BlockSpec
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
@@ -102,7 +102,7 @@ def logit_activations(spec: ModelSpec, vocabulary: int, length: int) -> tuple[in
         return 0, 0
     each = token_head_cost(spec, vocabulary, 1).activations - spec.width
     ahead = len(spec.multi_token.weights) if spec.multi_token is not None else 0
-    further = sum(held(vocabulary) * vocabulary * max(0, length - 1 - step) for step in range(1, 1 + ahead))
+    further = sum(logit_tensors(vocabulary) * vocabulary * max(0, length - 1 - step) for step in range(1, 1 + ahead))
     return each * length + further, each
 
 
@@ -129,13 +129,13 @@ def price(spec: ModelSpec, *, context: int, vocabulary: int = 0, classes: int = 
         surroundings = replace(spec.layer_context(context, layer=index), vocabulary=vocabulary)
         if not layers or layers[-1].block != block or block.differs_by_layer or spec.loops:
             parts = _step(block, surroundings) if steps else block_cost(block, surroundings, surroundings.context)
-            parts = {name: repeated(part, passes[index]) for name, part in parts.items()}
+            parts = {name: repeat_cost(part, passes[index]) for name, part in parts.items()}
             cache = block.mixer.cache(surroundings, surroundings.context) * passes[index] if steps else 0
             run = Layers(index, 0, block, parts, cache)
             if not layers or replace(layers[-1], first=index, count=0) != run:
                 layers.append(run)
         layers[-1] = replace(layers[-1], count=layers[-1].count + 1)
-        blocks += repeated(
+        blocks += repeat_cost(
             sum(block_cost(block, surroundings, 1 if steps else surroundings.context).values(), Cost()), passes[index]
         )
     around = Cost()

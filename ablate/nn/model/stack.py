@@ -14,7 +14,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from ablate.nn.kernels.cross_entropy import held
+from ablate.nn.kernels.cross_entropy import logit_tensors
 from ablate.nn.model.block import Block, block_cost, build_block
 from ablate.nn.model.embedding import (
     Bigrams,
@@ -41,7 +41,7 @@ from ablate.nn.pack import (
     linear,
     mean_of_scored,
     next_call,
-    recomputed,
+    recompute,
     recomputes,
     same_call,
     scored_outputs,
@@ -166,13 +166,15 @@ class Stack(nn.Module):
             shared[self.tokens] = tokens
         stream = blocks[0].residual.open(x)
         for block in (blocks[layer] for layer in self.spec.order):
-            stream = _passed(run, block, stream, shared)
+            stream = _through_block(run, block, stream, shared)
             if block.stream in self.read:
                 shared[block.stream] = stream
         return blocks[-1].residual.close(stream)
 
 
-def _passed(run: Callable[[Block, Tensor, Shared], Tensor], block: Block, stream: Tensor, shared: Shared) -> Tensor:
+def _through_block(
+    run: Callable[[Block, Tensor, Shared], Tensor], block: Block, stream: Tensor, shared: Shared
+) -> Tensor:
     """The stream through a block, which is computed again in the backward pass if `recomputes`."""
     call, before = next_call(), dict(shared)
 
@@ -182,7 +184,7 @@ def _passed(run: Callable[[Block, Tensor, Shared], Tensor], block: Block, stream
             y = run(block, x, own)
         return y, {tensor: value for tensor, value in own.items() if before.get(tensor) is not value}
 
-    y, published = recomputed(passed, stream) if recomputes() else passed(stream)
+    y, published = recompute(passed, stream) if recomputes() else passed(stream)
     shared.update(published)
     return y
 
@@ -280,12 +282,12 @@ def stack_cost(spec: ModelSpec, vocabulary: int, context: int, length: int, *, c
         alike, times = (range(first, first + count), 1) if apart else (range(first, first + 1), count)
         for layer in alike:
             each = total_cost(block_cost(block, contexts[layer], length).values())
-            parts.append(repeated(each, passes[layer]) * times)
+            parts.append(repeat_cost(each, passes[layer]) * times)
         first += count
     return total_cost([*parts, Cost(parameters=-shared_parameters(contexts))])
 
 
-def repeated(cost: Cost, times: int) -> Cost:
+def repeat_cost(cost: Cost, times: int) -> Cost:
     """The cost of several passes through one set of weights."""
     return cost if times == 1 else cost * times + Cost(parameters=-(times - 1) * cost.parameters)
 
@@ -307,9 +309,9 @@ def embedding_cost(spec: ModelSpec, context: int, length: int) -> Cost:
 
 
 def token_head_cost(spec: ModelSpec, vocabulary: int, length: int) -> Cost:
-    """Cost of the map to token logits, and of the tensors at the loss (`nn.kernels.cross_entropy.held`)."""
+    """Cost of the map to token logits, and of the tensors at the loss (`nn.kernels.cross_entropy.logit_tensors`)."""
     logits = length * vocabulary
-    head = linear_cost(length, spec.width, vocabulary) + Cost(activations=held(vocabulary) * logits)
+    head = linear_cost(length, spec.width, vocabulary) + Cost(activations=logit_tensors(vocabulary) * logits)
     if spec.head_transform is not None:
         head += head_transform_cost(spec.head_transform, spec.width, length)
     if spec.logit_scale != "none":

@@ -4,11 +4,11 @@ Every parameter is [K, ...] and every activation [K, B, T, D]; a single trial is
 written from these. Shapes: K pack, B batch, T tokens, D width.
 """
 
-from ablate.nn.pack.attention_maps import (
-    AttentionMaps,
+from ablate.nn.pack.attention import (
+    AttentionProjections,
     build_positions,
     join_heads,
-    maps_cost,
+    projections_cost,
     split_heads,
     visible_pairs,
     visible_tokens,
@@ -24,7 +24,7 @@ from ablate.nn.pack.forward_pass import (
     member_streams,
     next_call,
     part_share,
-    recomputed,
+    recompute,
     recomputes,
     recomputing,
     same_call,
@@ -42,7 +42,7 @@ from ablate.nn.pack.initial import (
     step_bias,
     uniform,
 )
-from ablate.nn.pack.layer_parts import Residual, Shared, Sharing, State, Stepping, extended, step
+from ablate.nn.pack.layer_parts import Residual, Shared, Sharing, State, Stepping, extend_cache, step
 from ablate.nn.pack.layers import (
     ACTIVATIONS,
     Embedding,
@@ -61,7 +61,7 @@ from ablate.nn.pack.masks import (
     counting,
     mean_of_scored,
     numbers_documents,
-    places_in_documents,
+    positions_in_documents,
     real_mask,
     same_document,
     scored_outputs,
@@ -73,7 +73,7 @@ from ablate.spec.layer import Sublayer, zeros
 
 __all__ = [
     "ACTIVATIONS",
-    "AttentionMaps",
+    "AttentionProjections",
     "Batchwise",
     "DenseSpec",
     "Embedding",
@@ -104,7 +104,7 @@ __all__ = [
     "constant",
     "counting",
     "dropout",
-    "extended",
+    "extend_cache",
     "gathers",
     "identity",
     "initialise",
@@ -112,7 +112,6 @@ __all__ = [
     "join_heads",
     "linear",
     "log_uniform",
-    "maps_cost",
     "mean_of_scored",
     "member_streams",
     "next_call",
@@ -120,9 +119,10 @@ __all__ = [
     "numbers_documents",
     "orthogonal",
     "part_share",
-    "places_in_documents",
+    "positions_in_documents",
+    "projections_cost",
     "real_mask",
-    "recomputed",
+    "recompute",
     "recomputes",
     "recomputing",
     "same_call",

@@ -220,7 +220,7 @@ def is_second_pass() -> bool:
     return _again.get()
 
 
-def recomputed(part: Callable[..., Any], *inputs: Any) -> Any:
+def recompute(part: Callable[..., Any], *inputs: Any) -> Any:
     """The output of a part, without keeping its intermediate results.
 
     The second pass uses the random numbers of the first, including those of the members of a pack. Its auxiliary losses
@@ -288,7 +288,7 @@ def sum_of_chunks(part: Callable[..., Tensor], size: int, *tensors: Tensor) -> T
     total: Tensor | None = None
     for first in range(0, count, size):
         pieces = (tensor[:, first : first + size] for tensor in tensors)
-        value: Tensor = recomputed(of_chunk, *pieces)
+        value: Tensor = recompute(of_chunk, *pieces)
         total = value if total is None else total + value
     assert total is not None, "a batch has tokens"
     return total

@@ -84,24 +84,24 @@ State = tuple[Tensor, ...]
 class Stepping(Protocol):
     """A mixer with a recurrent or cached form."""
 
-    def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
+    def step(self, x: Tensor, position: int, state: State) -> tuple[Tensor, State]:
         """The output of `forward` at token `place` (from 0) of a sequence, and the state for the next token.
 
         Args:
             x: The token, [K, B, 1, D].
-            place: The number of tokens before it.
+            position: The number of tokens before it.
             state: The state after those tokens.
         """
 
 
-def step(mixer: nn.Module, x: Tensor, place: int, state: State, shared: State = ()) -> Any:
+def step(mixer: nn.Module, x: Tensor, position: int, state: State, shared: State = ()) -> Any:
     """The step of any causal mixer, with the arguments and results of `Stepping.step`.
 
     A mixer that reads tensors of earlier layers gets those of this token in `shared`; one that publishes tensors
     returns them after its state (`ablate.spec.layer.PartSpec`).
     """
     if isinstance(mixer, Stepping):
-        return mixer.step(x, place, state, shared=shared) if shared else mixer.step(x, place, state)  # type: ignore[call-arg]
+        return mixer.step(x, position, state, shared=shared) if shared else mixer.step(x, position, state)  # type: ignore[call-arg]
     now = (x, *shared)
     kept = tuple(torch.cat([before, new], 2) for before, new in zip(state, now, strict=True)) if state else now
     made = mixer(kept[0], shared=kept[1:]) if shared else mixer(kept[0])
@@ -111,7 +111,7 @@ def step(mixer: nn.Module, x: Tensor, place: int, state: State, shared: State = 
     return y[:, :, -1:], kept, tuple(tensor[:, :, -1:] for tensor in published)
 
 
-def extended(state: State, now: State, window: int | None) -> State:
+def extend_cache(state: State, now: State, window: int | None) -> State:
     """Cached tensors [..., T, d] with those of the next token, [..., 1, d]; only the last `window` tokens are kept."""
     grown = tuple(torch.cat([before, new], -2) for before, new in zip(state, now, strict=True)) if state else now
     return grown if window is None else tuple(kept[..., -window:, :] for kept in grown)

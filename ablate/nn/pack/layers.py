@@ -61,7 +61,7 @@ def linear(context: LayerContext, inputs: int, outputs: int, *, bias: bool = Fal
         inputs: Width of the input.
         outputs: Width of the output.
         bias: Whether it has a bias.
-        role: `output` for the last map of a branch, `head` for one to logits.
+        role: `output` for the last projection of a branch, `head` for one to logits.
     """
     initial, initial_bias = context.initial(role, inputs, outputs), context.initialiser.initial_bias(inputs)
     return Linear(context.pack, inputs, outputs, bias=bias, initial=initial, initial_bias=initial_bias)

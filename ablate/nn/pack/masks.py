@@ -29,15 +29,15 @@ def same_document(numbers: Tensor) -> Tensor:
     return numbers[:, :, None, :, None] == numbers[:, :, None, None, :]
 
 
-def places_in_documents(numbers: Tensor) -> Tensor:
+def positions_in_documents(numbers: Tensor) -> Tensor:
     """The position of each token in its document, from 0: numbers [K, B, T] to int64 [K, B, T].
 
     A document that began before the window counts from the first token of the window.
     """
-    places = torch.arange(numbers.shape[-1], device=numbers.device).expand(numbers.shape)
+    positions = torch.arange(numbers.shape[-1], device=numbers.device).expand(numbers.shape)
     begins = torch.ones_like(numbers, dtype=torch.bool)
     begins[..., 1:] = numbers[..., 1:] != numbers[..., :-1]
-    return places - (places * begins).cummax(-1).values
+    return positions - (positions * begins).cummax(-1).values
 
 
 def add_positions_of_documents(positions: nn.Module, x: Tensor, numbers: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ def add_positions_of_documents(positions: nn.Module, x: Tensor, numbers: Tensor)
         numbers: Of the documents, [K, B, T].
     """
     rows = positions(x.new_zeros(x.shape[0], 1, *x.shape[2:]))
-    return x + torch.take_along_dim(rows, places_in_documents(numbers)[..., None], 2)
+    return x + torch.take_along_dim(rows, positions_in_documents(numbers)[..., None], 2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import torch
 from patterns import LENGTHS, D, H, K, Slow, assert_is, assert_is_full_attention, heads_of, matrix, mixer_of, text
 from torch import Tensor, nn
 
-from ablate.kinds.mixers.sinkhorn import SinkhornSpec, balanced
+from ablate.kinds.mixers.sinkhorn import SinkhornSpec, sinkhorn
 
 
 def reference(mixer: nn.Module, b: int) -> Slow:
@@ -81,7 +81,7 @@ def test_sorting_is_doubly_stochastic_over_real_blocks() -> None:
 def test_hard_scores_sort_by_a_permutation() -> None:
     order = torch.tensor([2, 0, 3, 1])
     scores = 60.0 * torch.eye(4, dtype=torch.float64)[order]
-    torch.testing.assert_close(balanced(scores, 7), torch.eye(4, dtype=torch.float64)[order])
+    torch.testing.assert_close(sinkhorn(scores, 7), torch.eye(4, dtype=torch.float64)[order])
 
 
 @pytest.mark.parametrize("block", [13, 50])

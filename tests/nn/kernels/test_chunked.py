@@ -86,5 +86,5 @@ def test_nothing_is_kept_but_the_inputs_and_a_state_for_each_segment(decay: bool
         linear_attention.causal(*inputs, g)
     decays = 0 if g is None else g.numel()
     texts = LEAD[0] * LEAD[1]
-    assert sum(kept.values()) == texts * linear_attention.kept(length, D, E) + decays
+    assert sum(kept.values()) == texts * linear_attention.kept_activations(length, D, E) + decays
     assert segments(length, D, 32) == (3 if segment == 1 else 1)

@@ -106,7 +106,7 @@ def test_a_kernel_is_trusted_for_its_gradients_too(name: str, monkeypatch: pytes
         "right": lambda *inputs: plain(*(x.float() for x in inputs)),
         "wrong": lambda q, *others: plain(wrong_gradient(q).float(), *(x.float() for x in others)),
     }
-    trusted, device = flash_linear._trusted.__wrapped__, torch.device("cpu")
+    trusted, device = flash_linear._is_trusted.__wrapped__, torch.device("cpu")
     monkeypatch.setitem(flash_linear._FORMS, name, (plain, made["right"]))
     with torch.no_grad():  # as in an evaluation
         assert trusted(name, device)

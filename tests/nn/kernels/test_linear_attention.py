@@ -153,7 +153,7 @@ def test_gradients_with_trained_decays_have_gradients(width: int) -> None:
 
 @pytest.mark.parametrize("decay", DECAYS)
 def test_memory_is_linear_in_length(decay: str) -> None:
-    def kept(length: int) -> int:
+    def kept_activations(length: int) -> int:
         storages: dict[int, int] = {}
         (q, k, v), g = inputs(length, decay)
 
@@ -166,7 +166,7 @@ def test_memory_is_linear_in_length(decay: str) -> None:
         y.sum().backward()
         return sum(storages.values())
 
-    small, large = kept(256), kept(1024)
+    small, large = kept_activations(256), kept_activations(1024)
     assert large <= 4.1 * small
 
 
@@ -197,9 +197,9 @@ def test_normalised_is_the_quotient_of_sums(length: int, causal: bool) -> None:
     v = noise("v", *LEAD, length, E)
     real = masks(length)
     expected = slow_normalised(q, k, v, causal, real)
-    y = linear_attention.normalised(q, k, v, is_causal=causal, real=real)
+    y = linear_attention.attend(q, k, v, is_causal=causal, real=real)
     torch.testing.assert_close(y, expected, rtol=1e-10, atol=1e-10)
-    from_logs = linear_attention.normalised_from_logs(q.log(), k.log(), v, is_causal=causal, real=real)
+    from_logs = linear_attention.attend_from_logs(q.log(), k.log(), v, is_causal=causal, real=real)
     torch.testing.assert_close(from_logs, expected, rtol=1e-10, atol=1e-10)
 
 
@@ -211,8 +211,8 @@ def test_logarithms_and_values_have_the_same_gradients(causal: bool) -> None:
     logs = [noise(name, *LEAD, length, D).requires_grad_() for name in ("q", "k")]
     v = noise("v", *LEAD, length, E).requires_grad_()
     direction = noise("direction", *v.shape)
-    by_logs = linear_attention.normalised_from_logs(*logs, v, is_causal=causal, real=real)
-    by_values = linear_attention.normalised(*(x.exp() for x in logs), v, is_causal=causal, real=real)
+    by_logs = linear_attention.attend_from_logs(*logs, v, is_causal=causal, real=real)
+    by_values = linear_attention.attend(*(x.exp() for x in logs), v, is_causal=causal, real=real)
     for ours, theirs in zip(
         *(torch.autograd.grad((y * direction).sum(), [*logs, v]) for y in (by_logs, by_values)), strict=True
     ):
@@ -231,7 +231,7 @@ def test_logarithms_beyond_single_precision_are_exact(causal: bool) -> None:
         logits = logits.masked_fill(torch.ones(length, length, dtype=torch.bool).triu(1), float("-inf"))
     expected = logits.softmax(-1) @ v
     singles = [x.float().requires_grad_() for x in (log_q, log_k, v)]
-    y = linear_attention.normalised_from_logs(*singles, is_causal=causal)
+    y = linear_attention.attend_from_logs(*singles, is_causal=causal)
     torch.testing.assert_close(y.double(), expected, rtol=1e-3, atol=1e-3)
     for gradient in torch.autograd.grad(y.square().sum(), singles):
         assert gradient.isfinite().all()
@@ -242,7 +242,7 @@ def test_future_keys_do_not_change_a_single_bit_of_stabilised_features() -> None
     log_q, log_k, v = (noise(name, *LEAD, length, D) for name in ("q", "k", "v"))
     later = torch.arange(length)[:, None] > cut
     huge = torch.where(later, log_k + 300, log_k)
-    y, z = (linear_attention.normalised_from_logs(log_q, k, v, is_causal=True) for k in (log_k, huge))
+    y, z = (linear_attention.attend_from_logs(log_q, k, v, is_causal=True) for k in (log_k, huge))
     assert torch.equal(y[..., : cut + 1, :], z[..., : cut + 1, :])
 
 
@@ -260,7 +260,7 @@ def test_features_far_apart_give_exact_outputs_and_finite_gradients(spread: floa
     expected = logits.softmax(-1) @ v
     for causal in (False, True):
         singles = [x.float().requires_grad_() for x in (log_q, log_k, v)]
-        y = linear_attention.normalised_from_logs(*singles, is_causal=causal)
+        y = linear_attention.attend_from_logs(*singles, is_causal=causal)
         if not causal:
             torch.testing.assert_close(y.double(), expected, rtol=1e-2, atol=1e-3)
         for gradient in (y, *torch.autograd.grad(y.square().sum(), singles)):

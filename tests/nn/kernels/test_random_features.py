@@ -13,7 +13,7 @@ from ablate.nn.kernels.random_features import (
     hadamard,
     log_positive,
     orthogonal_directions,
-    scaled,
+    scale_vectors,
     usual_samples,
 )
 from ablate.nn.pack.initial import stream
@@ -69,7 +69,7 @@ def test_positive_features_of_gaussian_directions_are_the_exponential_of_the_pro
 
 def test_scaled_queries_and_keys_have_products_over_the_root_of_the_width() -> None:
     x, y = (torch.randn(7, generator=stream(0, name), dtype=torch.float64) for name in "xy")
-    assert (scaled(x) @ scaled(y)).item() == pytest.approx((x @ y).item() / math.sqrt(7))
+    assert (scale_vectors(x) @ scale_vectors(y)).item() == pytest.approx((x @ y).item() / math.sqrt(7))
 
 
 @pytest.mark.parametrize(

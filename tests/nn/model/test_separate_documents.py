@@ -13,7 +13,7 @@ from torch import nn
 
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.nn.model.build import build_model
-from ablate.nn.pack import places_in_documents
+from ablate.nn.pack import positions_in_documents
 from ablate.spec.model import ModelSpec
 from ablate.spec.sublayers import MIXERS
 from ablate.spec.variant import VariantSpec
@@ -98,7 +98,7 @@ def test_no_gradient_crosses_a_document(name: str) -> None:
 
 def test_places_count_in_each_document() -> None:
     numbers = torch.tensor([[[4, 4, 4, 1, 1, 8], [1, 2, 3, 3, 3, 3]]])
-    assert places_in_documents(numbers).tolist() == [[[0, 1, 2, 0, 1, 0], [0, 0, 0, 1, 2, 3]]]
+    assert positions_in_documents(numbers).tolist() == [[[0, 1, 2, 0, 1, 0], [0, 0, 0, 1, 2, 3]]]
 
 
 def task(tmp_path: Path, **fields: Any) -> LanguageModelSpec:

@@ -27,7 +27,7 @@ SMALL: dict[str, Any] = {"family": "decoder", "depth": 2, "width": 12, "heads": 
 CAUSAL = sorted(name for name, kind in MIXERS.members().items() if issubclass(kind, MixerSpec) and kind.causal_form)
 
 
-def shaken(model: nn.Module) -> nn.Module:
+def perturb(model: nn.Module) -> nn.Module:
     """Away from the initial values, where shaped attention ignores its input."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -38,7 +38,7 @@ def shaken(model: nn.Module) -> nn.Module:
 def decoder(**more: Any) -> Decoder:
     model = build_model(ModelSpec.model_validate({**SMALL, **more}), vocabulary=17, context=LENGTH, seeds=[0, 1])
     assert isinstance(model, Decoder)
-    shaken(model)
+    perturb(model)
     return model
 
 
@@ -112,7 +112,7 @@ def test_a_decoder_with_memory() -> None:
     plain |= {"block": "post_ln", "decoder": {"depth": 2, "mixer": "attention"}}
     model = build_model(ModelSpec.model_validate(plain), vocabulary=17, context=LENGTH, seeds=[0])
     assert isinstance(model, EncoderDecoder)
-    shaken(model)
+    perturb(model)
     source, target = (torch.randint(17, (1, 3, size), generator=stream(size, "ids")) for size in (7, LENGTH))
     real = torch.arange(7) < torch.tensor([7, 4, 2])[:, None]
     with torch.no_grad():

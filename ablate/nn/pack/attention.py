@@ -1,8 +1,8 @@
-"""The four maps of most attention kinds, and attention by feature maps, which is linear in time and memory.
+"""The four projections of most attention kinds, and attention by feature maps, which is linear in time and memory.
 
-The maps are those to queries, keys and values of H heads, and the output map. Multi-head φ-attention for any feature
-map φ is y_t = φ(q_t)·Σ_s φ(k_s)ᵀ·v_s / (φ(q_t)·Σ_s φ(k_s)ᵀ). Bidirectional: s runs over all real tokens; causal: over
-real s ≤ t (prefix sums). The positions of a layer are applied to queries and keys before φ.
+The projections are those to queries, keys and values of H heads, and that to the output. Multi-head φ-attention for any
+feature map φ is y_t = φ(q_t)·Σ_s φ(k_s)ᵀ·v_s / (φ(q_t)·Σ_s φ(k_s)ᵀ). Bidirectional: s runs over all real tokens;
+causal: over real s ≤ t (prefix sums). The positions of a layer are applied to queries and keys before φ.
 
 Shapes: K pack, B batch, T tokens, D width, H heads, d_h = D/H head width, m features.
 """
@@ -24,8 +24,8 @@ from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import Applied, LayerContext
 
 
-class AttentionMaps(nn.Module):
-    """Base of mixers with four maps without biases; a subclass adds how values are mixed."""
+class AttentionProjections(nn.Module):
+    """Base of mixers with four projections without biases; a subclass adds how values are mixed."""
 
     def __init__(self, context: LayerContext) -> None:
         super().__init__()
@@ -38,22 +38,22 @@ class AttentionMaps(nn.Module):
         self.output = linear(context, inner, d, role="output")
         self.positions = build_positions(context, "query_key")
 
-    def projected(self, x: Tensor, first: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    def project(self, x: Tensor, first: int = 0) -> tuple[Tensor, Tensor, Tensor]:
         """x [K, B, T, D], from position `first` on, to queries, keys and values [K, B, H, T, d_h]."""
         q, k, v = (split_heads(project(x), self.heads) for project in (self.query, self.key, self.value))
-        return self.positioned(q, first), self.positioned(k, first), v
+        return self.add_positions(q, first), self.add_positions(k, first), v
 
-    def positioned(self, x: Tensor, first: int = 0) -> Tensor:
+    def add_positions(self, x: Tensor, first: int = 0) -> Tensor:
         """Queries or keys [K, B, H, T, d_h] with the layer's positions, if it has any."""
         return x if self.positions is None else self.positions(x, first)
 
-    def folded(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """As `projected`, pack and batch in one axis: [K·B, H, T, d_h]."""
-        q, k, v = (part.flatten(0, 1) for part in self.projected(x))
+    def project_folded(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """As `project`, pack and batch in one axis: [K·B, H, T, d_h]."""
+        q, k, v = (part.flatten(0, 1) for part in self.project(x))
         return q, k, v
 
-    def joined(self, y: Tensor) -> Tensor:
-        """The output map over all heads: [K, B, H, T, d_h] or [K·B, H, T, d_h] to [K, B, T, D]."""
+    def project_output(self, y: Tensor) -> Tensor:
+        """The output projection over all heads: [K, B, H, T, d_h] or [K·B, H, T, d_h] to [K, B, T, D]."""
         mixed: Tensor = self.output(join_heads(y.reshape(self.query.pack, -1, *y.shape[-3:])))
         return mixed
 
@@ -74,10 +74,10 @@ def join_heads(y: Tensor) -> Tensor:
     return y.transpose(2, 3).flatten(3)
 
 
-def maps_cost(context: LayerContext, length: int, maps: int = 4) -> Cost:
-    """Cost of the maps of queries, keys and values, which keep one input together, of the output, and of positions."""
+def projections_cost(context: LayerContext, length: int, count: int = 4) -> Cost:
+    """Cost of the projections to queries, keys and values, which keep one input, to the output, and of positions."""
     width, inner = context.width, context.inner_width
-    into = linear_cost(length, width, inner) * (maps - 1)
+    into = linear_cost(length, width, inner) * (count - 1)
     cost = replace(into + linear_cost(length, inner, width), activations=length * (width + inner))
     return (
         cost if context.positions is None else cost + context.positions.cost(context, length, key_heads=context.heads)
@@ -132,8 +132,8 @@ class FeatureMap(Packed, ABC):
         """Queries and keys, each [K, B, H, T, d_h], to the features of each, [K, B, H, T, m]."""
 
 
-class FeatureAttention(AttentionMaps):
-    """φ-attention with four maps without biases."""
+class FeatureAttention(AttentionProjections):
+    """φ-attention with four projections without biases."""
 
     def __init__(self, context: LayerContext, features: FeatureMap) -> None:
         super().__init__(context)
@@ -142,19 +142,19 @@ class FeatureAttention(AttentionMaps):
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
         q, k, v = self._features(x)
-        attend = linear_attention.normalised_from_logs if self.features.logarithmic else linear_attention.normalised
+        attend = linear_attention.attend_from_logs if self.features.logarithmic else linear_attention.attend
         real = None if padding is None else padding.unsqueeze(2)  # [K, B, 1, T]
-        return self.joined(attend(q, k, v, is_causal=self.causal, real=real))
+        return self.project_output(attend(q, k, v, is_causal=self.causal, real=real))
 
-    def step(self, x: Tensor, place: int, state: State) -> tuple[Tensor, State]:
+    def step(self, x: Tensor, position: int, state: State) -> tuple[Tensor, State]:
         """The state: Σ φ(k)ᵀ·v with Σ φ(k) as its last column, and the largest logarithm so far."""
-        q, k, v = self._features(x, place)
-        y, state = linear_attention.recur_normalised(q, k, v, state, logarithmic=self.features.logarithmic)
-        return self.joined(y), state
+        q, k, v = self._features(x, position)
+        y, state = linear_attention.recur_attend(q, k, v, state, logarithmic=self.features.logarithmic)
+        return self.project_output(y), state
 
     def _features(self, x: Tensor, first: int = 0) -> tuple[Tensor, Tensor, Tensor]:
         """Features of queries and of keys [K, B, H, T, m] (or their logarithms), and values [K, B, H, T, d_h]."""
-        q, k, v = self.projected(x, first)
+        q, k, v = self.project(x, first)
         features_q, features_k = self.features(q, k)
         return features_q, features_k, v
 
@@ -165,7 +165,7 @@ def state_size(context: LayerContext, size: int) -> int:
 
 
 def feature_attention_cost(context: LayerContext, length: int, size: int, feature: Cost, *, logarithmic: bool) -> Cost:
-    """Cost of the four maps, of φ and of the sums.
+    """Cost of the four projections, of φ and of the sums.
 
     Args:
         context: Context of the mixer's layer.
@@ -185,6 +185,6 @@ def feature_attention_cost(context: LayerContext, length: int, size: int, featur
     if not context.causal:
         in_product = length * (2 * size + d_h + 1)
     else:
-        in_product = linear_attention.kept(length, size, d_h + 1, "head" if logarithmic else "none")
+        in_product = linear_attention.kept_activations(length, size, d_h + 1, "head" if logarithmic else "none")
     sums += Cost(activations=context.heads * in_product)
-    return maps_cost(context, length) + feature * (2 * vectors) + sums
+    return projections_cost(context, length) + feature * (2 * vectors) + sums
