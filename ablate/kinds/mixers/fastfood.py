@@ -28,56 +28,58 @@ from torch import Tensor
 
 from ablate.nn.kernels.random_features import (
     LARGEST_PRODUCT,
-    fourier,
     hadamard,
     hadamard_cost,
-    log_positive,
+    kernel_cost,
+    kernel_features,
     project_vectors,
 )
 from ablate.nn.pack import normal
-from ablate.nn.pack.attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
+from ablate.nn.pack.attention import FeatureMap, FeatureMixerSpec
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.sublayers import MixerSpec
 
 
-class FastFoodSpec(MixerSpec):
+class FastFoodSpec(FeatureMixerSpec):
     """Learned kernel by FastFood's structured projection, all its diagonals learned (FastFood-RKS, FastFood-PRF)."""
 
     source = "arXiv:2110.08323 FastFood-RKS and FastFood-PRF"
     complexity = "Ld²/H (features Ld·log d)"
-    uses_heads = True
-    relative_positions = frozenset({"query_key"})
-    any_head_width = True
 
     kind: Literal["fastfood"] = "fastfood"
     form: Literal["rks", "prf"] = "rks"
     """`rks`: random kitchen sinks (cosines and sines); `prf`: positive random features (exponentials)."""
 
-    def build(self, context: LayerContext) -> FeatureAttention:
-        features = FourierFastFood if self.form == "rks" else PositiveFastFood
-        return FeatureAttention(context, features(context.pack, context.head_width))
+    @property
+    def logarithmic(self) -> bool:
+        return self.form == "prf"
 
-    def cache(self, context: LayerContext, length: int) -> int:
-        """The state and the sum of features."""
+    def feature_map(self, context: LayerContext) -> FeatureMap:
+        return FastFoodFeatures(context.pack, context.head_width, logarithmic=self.logarithmic)
+
+    def feature_count(self, context: LayerContext) -> int:
         n = _power_of_two(context.head_width)
-        return state_size(context, 2 * n + 1 if self.form == "rks" else n)
+        return 2 * n + 1 if self.form == "rks" else n
 
-    def cost(self, context: LayerContext, length: int) -> Cost:
+    def feature_cost(self, context: LayerContext) -> Cost:
         d_h = context.head_width
         n = _power_of_two(d_h)
-        factors = Cost(multiplications=4 * n) + hadamard_cost(n) * 2
         if n > LARGEST_PRODUCT:
-            projected, once = factors + Cost(activations=4 * n), Cost(parameters=3 * n)
+            projected = _factors_cost(n) + Cost(activations=4 * n)
         else:
             projected = Cost(multiplications=d_h * n, additions=(d_h - 1) * n, activations=d_h)
-            once = factors * d_h + Cost(parameters=3 * n, activations=4 * n * d_h)
-        if self.form == "rks":
-            # Cosines and sines are counted with the exponentials.
-            feature = projected + Cost(multiplications=2 * n, exponentiations=2 * n)
-            return feature_attention_cost(context, length, 2 * n + 1, feature, logarithmic=False) + once
-        feature = projected + Cost(multiplications=d_h, additions=d_h - 1 + 2 * n, exponentiations=n)
-        return feature_attention_cost(context, length, n, feature, logarithmic=True) + once
+        return projected + kernel_cost(d_h, n, logarithmic=self.logarithmic)
+
+    def cost_once(self, context: LayerContext) -> Cost:
+        d_h = context.head_width
+        n = _power_of_two(d_h)
+        diagonals = Cost(parameters=3 * n)
+        return diagonals if n > LARGEST_PRODUCT else diagonals + _factors_cost(n) * d_h + Cost(activations=4 * n * d_h)
+
+
+def _factors_cost(n: int) -> Cost:
+    """Cost of V·x factor by factor."""
+    return Cost(multiplications=4 * n) + hadamard_cost(n) * 2
 
 
 def _power_of_two(width: int) -> int:
@@ -89,20 +91,29 @@ def _permutation(values: Tensor, generator: torch.Generator) -> Tensor:
     return values.copy_(torch.randperm(len(values), generator=generator))
 
 
-class _Projection(FeatureMap):
-    """V·x = S·H·G·Π·H·B·x/√n. Up to width 256 and for many vectors, V is computed once and applied as one product."""
+class FastFoodFeatures(FeatureMap):
+    """φ(x) = √(1/n)·[cos V·x, sin V·x] ⊕ 1, or log φ of φ(x) = exp(V·x - ‖x‖²)/√n, with V = S·H·G·Π·H·B/√n.
+
+    Up to width 256 and for many vectors, V is computed once and applied as one matmul.
+    """
 
     scaling: Tensor
     gaussian: Tensor
     binary: Tensor
     permutation: Tensor
 
-    def __init__(self, pack: int, width: int) -> None:
+    def __init__(self, pack: int, width: int, *, logarithmic: bool) -> None:
         super().__init__(pack)
+        self.logarithmic = logarithmic
         n = _power_of_two(width)
         for name in ("scaling", "gaussian", "binary"):
             self.declare(name, (n,), normal(1 / math.sqrt(n)))
         self.declare("permutation", (n,), _permutation, trainable=False)
+
+    def forward(self, *xs: Tensor) -> tuple[Tensor, ...]:
+        """Each [K, B, H, T, d_h] to [K, B, H, T, 2n + 1], or to [K, B, H, T, n]."""
+        us = self.project(*xs)
+        return tuple(kernel_features(u, x, logarithmic=self.logarithmic) for u, x in zip(us, xs, strict=True))
 
     def project(self, *xs: Tensor) -> tuple[Tensor, ...]:
         """Each [K, B, H, T, d_h] to V·x/d_h^¼, [K, B, H, T, n]."""
@@ -121,24 +132,3 @@ class _Projection(FeatureMap):
         order = self.permutation.long().view(self.pack, 1, 1, 1, n).expand_as(mixed)
         turned: Tensor = hadamard(mixed.gather(-1, order) * g)
         return turned * (s / math.sqrt(n * math.sqrt(width)))
-
-
-class FourierFastFood(_Projection):
-    """φ(x) = √(1/n)·[cos V·x, sin V·x] ⊕ 1."""
-
-    logarithmic = False
-
-    def forward(self, *xs: Tensor) -> tuple[Tensor, ...]:
-        """Each [K, B, H, T, d_h] to [K, B, H, T, 2n + 1]."""
-        return tuple(fourier(u, 1 / math.sqrt(u.shape[-1])) for u in self.project(*xs))
-
-
-class PositiveFastFood(_Projection):
-    """φ(x) = exp(V·x - ‖x‖²)/√n, given as its logarithm."""
-
-    logarithmic = True
-
-    def forward(self, *xs: Tensor) -> tuple[Tensor, ...]:
-        """Each [K, B, H, T, d_h] to log φ, [K, B, H, T, n]."""
-        us = self.project(*xs)
-        return tuple(log_positive(u, x, weight=1 / math.sqrt(x.shape[-1])) for u, x in zip(us, xs, strict=True))

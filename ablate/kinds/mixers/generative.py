@@ -19,7 +19,6 @@ Shapes: K pack, B batch, T tokens, D width, H heads, d_h = D/H head width, m fea
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import torch
@@ -28,31 +27,27 @@ from pydantic import Field
 from torch import Tensor
 
 from ablate.nn.kernels.random_features import (
-    fourier,
-    log_positive,
+    kernel_cost,
+    kernel_features,
     project_vectors,
     scale_vectors,
     usual_samples,
     xavier_uniform,
 )
 from ablate.nn.pack import Linear, Packed, constant, normal, zeros
-from ablate.nn.pack.attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
+from ablate.nn.pack.attention import FeatureMap, FeatureMixerSpec
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.sublayers import MixerSpec
 
 _HIDDEN = 4
 _EPSILON = 1e-5
 
 
-class GenerativeSpec(MixerSpec):
+class GenerativeSpec(FeatureMixerSpec):
     """Learned kernel whose spectral density is a network fed with noise (Generative-RKS, Generative-PRF)."""
 
     source = "arXiv:2110.08323 Generative-RKS and Generative-PRF"
     complexity = "Lmd"
-    uses_heads = True
-    relative_positions = frozenset({"query_key"})
-    any_head_width = True
 
     kind: Literal["generative"] = "generative"
     form: Literal["rks", "prf"] = "rks"
@@ -60,37 +55,36 @@ class GenerativeSpec(MixerSpec):
     samples: int | None = Field(default=None, ge=2)
     """R, number of draws of noise; unless set, the power of two near d_h·ln d_h, with m at most the context."""
 
-    def build(self, context: LayerContext) -> FeatureAttention:
-        features = FourierGenerative if self.form == "rks" else PositiveGenerative
-        d_h = context.head_width
-        return FeatureAttention(context, features(context.pack, d_h, self._samples(context)))
+    @property
+    def logarithmic(self) -> bool:
+        return self.form == "prf"
 
-    def cache(self, context: LayerContext, length: int) -> int:
-        """The state and the sum of features."""
+    def feature_map(self, context: LayerContext) -> FeatureMap:
+        samples = self._samples(context)
+        return GenerativeFeatures(context.pack, context.head_width, samples, logarithmic=self.logarithmic)
+
+    def feature_count(self, context: LayerContext) -> int:
         r = self._samples(context)
-        return state_size(context, 2 * r + 1 if self.form == "rks" else r)
+        return 2 * r + 1 if self.form == "rks" else r
 
-    def cost(self, context: LayerContext, length: int) -> Cost:
+    def feature_cost(self, context: LayerContext) -> Cost:
+        d_h, r = context.head_width, self._samples(context)
+        projected = Cost(multiplications=r * d_h, additions=r * (d_h - 1), activations=d_h)
+        return projected + kernel_cost(d_h, r, logarithmic=self.logarithmic)
+
+    def cost_once(self, context: LayerContext) -> Cost:
         """The directions are generated once in each forward pass."""
         d_h, r = context.head_width, self._samples(context)
         hidden = _HIDDEN * d_h
-        made = linear_cost(r, d_h, hidden, bias=True) + linear_cost(r, hidden, d_h, bias=True)
-        made += Cost(
+        network = linear_cost(r, d_h, hidden, bias=True) + linear_cost(r, hidden, d_h, bias=True)
+        return network + Cost(
             parameters=2 * hidden,
-            multiplications=4 * r * hidden,
+            multiplications=4 * r * hidden + r * d_h,
             additions=4 * r * hidden,
             divisions=r * hidden,
             exponentiations=r * d_h,
             activations=3 * r * hidden + r * d_h,
         )
-        made += Cost(multiplications=r * d_h)
-        u = Cost(multiplications=r * d_h, additions=r * (d_h - 1), activations=d_h)
-        if self.form == "rks":
-            # Cosines and sines are counted with the exponentials.
-            feature = u + Cost(multiplications=2 * r, exponentiations=2 * r)
-            return feature_attention_cost(context, length, 2 * r + 1, feature, logarithmic=False) + made
-        feature = u + Cost(multiplications=d_h, additions=d_h - 1 + 2 * r, exponentiations=r)
-        return feature_attention_cost(context, length, r, feature, logarithmic=True) + made
 
     def _samples(self, context: LayerContext) -> int:
         usual = usual_samples(context.head_width)
@@ -123,32 +117,15 @@ class Generator(Packed):
         return omega
 
 
-class FourierGenerative(FeatureMap):
-    """φ(x) = √(1/R)·[cos ωᵀx, sin ωᵀx] ⊕ 1."""
+class GenerativeFeatures(FeatureMap):
+    """φ(x) = √(1/R)·[cos ωᵀx, sin ωᵀx] ⊕ 1, or log φ of φ(x) = exp(ωᵀx - ‖x‖²)/√R."""
 
-    logarithmic = False
-
-    def __init__(self, pack: int, width: int, samples: int) -> None:
+    def __init__(self, pack: int, width: int, samples: int, *, logarithmic: bool) -> None:
         super().__init__(pack)
+        self.logarithmic = logarithmic
         self.generator = Generator(pack, width, samples)
 
     def forward(self, *xs: Tensor) -> tuple[Tensor, ...]:
-        """Each [K, B, H, T, d_h] to [K, B, H, T, 2R + 1]."""
+        """Each [K, B, H, T, d_h] to [K, B, H, T, 2R + 1], or to [K, B, H, T, R]."""
         omega = scale_vectors(self.generator())
-        us = (project_vectors(x, omega) for x in xs)
-        return tuple(fourier(u, 1 / math.sqrt(omega.shape[1])) for u in us)
-
-
-class PositiveGenerative(FeatureMap):
-    """φ(x) = exp(ωᵀx - ‖x‖²)/√R, given as its logarithm."""
-
-    logarithmic = True
-
-    def __init__(self, pack: int, width: int, samples: int) -> None:
-        super().__init__(pack)
-        self.generator = Generator(pack, width, samples)
-
-    def forward(self, *xs: Tensor) -> tuple[Tensor, ...]:
-        """Each [K, B, H, T, d_h] to log φ, [K, B, H, T, R]."""
-        omega = scale_vectors(self.generator())
-        return tuple(log_positive(project_vectors(x, omega), x, weight=1 / math.sqrt(x.shape[-1])) for x in xs)
+        return tuple(kernel_features(project_vectors(x, omega), x, logarithmic=self.logarithmic) for x in xs)

@@ -24,20 +24,16 @@ from torch import Tensor
 
 from ablate.nn.kernels.random_features import fourier, log_positive, scale_vectors, usual_samples, xavier_uniform
 from ablate.nn.pack import normal, uniform
-from ablate.nn.pack.attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
+from ablate.nn.pack.attention import FeatureMap, FeatureMixerSpec
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.sublayers import MixerSpec
 
 
-class GmmSpec(MixerSpec):
+class GmmSpec(FeatureMixerSpec):
     """Learned kernel whose spectral density is a mixture of Gaussians, one for each head (GMM-RKS, GMM-PRF)."""
 
     source = "arXiv:2110.08323 GMM-RKS and GMM-PRF"
     complexity = "Lmd"
-    uses_heads = True
-    relative_positions = frozenset({"query_key"})
-    any_head_width = True
 
     kind: Literal["gmm"] = "gmm"
     form: Literal["rks", "prf"] = "rks"
@@ -45,44 +41,48 @@ class GmmSpec(MixerSpec):
     samples: int | None = Field(default=None, ge=1)
     """R, number of draws of noise; unless set, the power of two near d_h·ln d_h, with m at most the context."""
 
-    def build(self, context: LayerContext) -> FeatureAttention:
+    @property
+    def logarithmic(self) -> bool:
+        return self.form == "prf"
+
+    def feature_map(self, context: LayerContext) -> FeatureMap:
         mixture = FourierMixture if self.form == "rks" else PositiveMixture
-        d_h = context.head_width
-        return FeatureAttention(context, mixture(context.pack, context.heads, d_h, self._samples(context)))
+        return mixture(context.pack, context.heads, context.head_width, self._samples(context))
 
-    def cache(self, context: LayerContext, length: int) -> int:
-        """The state and the sum of features."""
+    def feature_count(self, context: LayerContext) -> int:
         r = self._samples(context)
-        return state_size(context, 4 * r + 1 if self.form == "rks" else r)
+        return 4 * r + 1 if self.form == "rks" else r
 
-    def cost(self, context: LayerContext, length: int) -> Cost:
-        h, d_h, r = context.heads, context.head_width, self._samples(context)
+    def feature_cost(self, context: LayerContext) -> Cost:
+        """Cosines and sines are counted with the exponentials."""
+        d_h, r = context.head_width, self._samples(context)
         if self.form == "rks":
-            made = Cost(
-                parameters=h * d_h * (d_h + 1),
-                multiplications=h * r * d_h * d_h,
-                additions=h * r * d_h * (d_h - 1) + 2 * h * r * d_h,
-                activations=2 * h * r * d_h,
-            )
-            # Cosines and sines are counted with the exponentials.
-            u = Cost(
+            return Cost(
                 multiplications=2 * r * d_h + 4 * r + d_h,
                 additions=2 * r * (d_h - 1),
                 exponentiations=4 * r,
                 activations=d_h,
             )
-            return feature_attention_cost(context, length, 4 * r + 1, u, logarithmic=False) + made
-        made = Cost(
+        return Cost(
+            multiplications=r * d_h + d_h, additions=r * (d_h - 1) + d_h - 1 + 2 * r, exponentiations=r, activations=d_h
+        )
+
+    def cost_once(self, context: LayerContext) -> Cost:
+        h, d_h, r = context.heads, context.head_width, self._samples(context)
+        if self.form == "rks":
+            return Cost(
+                parameters=h * d_h * (d_h + 1),
+                multiplications=h * r * d_h * d_h,
+                additions=h * r * d_h * (d_h - 1) + 2 * h * r * d_h,
+                activations=2 * h * r * d_h,
+            )
+        return Cost(
             parameters=2 * h * d_h,
             multiplications=h * d_h * (2 * r + 1),
             additions=h * d_h * r,
             exponentiations=h * d_h,
             activations=h * d_h * (r + 1),
         )
-        u = Cost(
-            multiplications=r * d_h + d_h, additions=r * (d_h - 1) + d_h - 1 + 2 * r, exponentiations=r, activations=d_h
-        )
-        return feature_attention_cost(context, length, r, u, logarithmic=True) + made
 
     def _samples(self, context: LayerContext) -> int:
         usual = usual_samples(context.head_width)

@@ -17,35 +17,29 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor
 
-from ablate.nn.pack.attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
+from ablate.nn.pack.attention import FeatureMap, FeatureMixerSpec
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.sublayers import MixerSpec
 
 
-class LinearSpec(MixerSpec):
+class LinearSpec(FeatureMixerSpec):
     """Linear attention with the feature map elu + 1."""
 
     source = "arXiv:2006.16236 eqs 5, 7, 9-12"
     complexity = "Ld²/H"
-    uses_heads = True
-    relative_positions = frozenset({"query_key"})
-    any_head_width = True
 
     kind: Literal["linear"] = "linear"
 
-    def build(self, context: LayerContext) -> FeatureAttention:
-        return FeatureAttention(context, EluPlusOne(context.pack))
+    def feature_map(self, context: LayerContext) -> FeatureMap:
+        return EluPlusOne(context.pack)
 
-    def cache(self, context: LayerContext, length: int) -> int:
-        """The state and the sum of features."""
-        return state_size(context, context.head_width)
+    def feature_count(self, context: LayerContext) -> int:
+        return context.head_width
 
-    def cost(self, context: LayerContext, length: int) -> Cost:
+    def feature_cost(self, context: LayerContext) -> Cost:
         """An exponential and two additions are counted for every feature, as if x were negative."""
         d_h = context.head_width
-        feature = Cost(additions=2 * d_h, exponentiations=d_h, activations=d_h)
-        return feature_attention_cost(context, length, d_h, feature, logarithmic=False)
+        return Cost(additions=2 * d_h, exponentiations=d_h, activations=d_h)
 
 
 class EluPlusOne(FeatureMap):

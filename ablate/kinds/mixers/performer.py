@@ -25,22 +25,18 @@ from pydantic import Field
 from torch import Tensor
 
 from ablate.nn.kernels.random_features import log_positive, orthogonal_directions, project_vectors, scale_vectors
-from ablate.nn.pack.attention import FeatureAttention, FeatureMap, feature_attention_cost, state_size
+from ablate.nn.pack.attention import FeatureMap, FeatureMixerSpec
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.sublayers import MixerSpec
 
 _RELU_EPSILON = 1e-3
 
 
-class PerformerSpec(MixerSpec):
+class PerformerSpec(FeatureMixerSpec):
     """FAVOR+: softmax attention approximated in linear time by positive orthogonal random features."""
 
     source = "arXiv:2009.14794 Lemma 1, §2"
     complexity = "Lmd"
-    uses_heads = True
-    relative_positions = frozenset({"query_key"})
-    any_head_width = True
 
     kind: Literal["performer"] = "performer"
     kernel: Literal["softmax", "relu"] = "softmax"
@@ -48,51 +44,38 @@ class PerformerSpec(MixerSpec):
     features: int = Field(default=256, ge=1)
     """m, number of random directions."""
 
-    def build(self, context: LayerContext) -> FeatureAttention:
-        favor = PositiveFeatures if self.kernel == "softmax" else ReluFeatures
-        return FeatureAttention(context, favor(context.pack, context.head_width, self.features))
+    @property
+    def logarithmic(self) -> bool:
+        return self.kernel == "softmax"
 
-    def cache(self, context: LayerContext, length: int) -> int:
-        """The state and the sum of features."""
-        return state_size(context, self.features)
+    def feature_map(self, context: LayerContext) -> FeatureMap:
+        return OrthogonalFeatures(context.pack, context.head_width, self.features, logarithmic=self.logarithmic)
 
-    def cost(self, context: LayerContext, length: int) -> Cost:
+    def feature_count(self, context: LayerContext) -> int:
+        return self.features
+
+    def feature_cost(self, context: LayerContext) -> Cost:
         d_h, m = context.head_width, self.features
-        feature = Cost(multiplications=m * d_h, additions=m * (d_h - 1))
-        if self.kernel == "softmax":
-            feature += Cost(multiplications=d_h + 1, additions=d_h - 1 + 2 * m, exponentiations=m, activations=d_h)
-        else:
-            feature += Cost(multiplications=m, additions=m, activations=m)
-        return feature_attention_cost(context, length, m, feature, logarithmic=self.kernel == "softmax")
+        projected = Cost(multiplications=m * d_h, additions=m * (d_h - 1))
+        if self.kernel == "relu":
+            return projected + Cost(multiplications=m, additions=m, activations=m)
+        return projected + Cost(multiplications=d_h + 1, additions=d_h - 1 + 2 * m, exponentiations=m, activations=d_h)
 
 
-class PositiveFeatures(FeatureMap):
-    """φ(x) = exp(ωᵀx' - ‖x'‖²/2)/√m, given as its logarithm."""
+class OrthogonalFeatures(FeatureMap):
+    """log φ of φ(x) = exp(ωᵀx' - ‖x'‖²/2)/√m, or φ(x) = max(ωᵀx, 0)/√m + 1e-3."""
 
-    logarithmic = True
     omega: Tensor
 
-    def __init__(self, pack: int, width: int, features: int) -> None:
+    def __init__(self, pack: int, width: int, features: int, *, logarithmic: bool) -> None:
         super().__init__(pack)
-        self.declare("omega", (features, width), orthogonal_directions, trainable=False)
-
-    def forward(self, *xs: Tensor) -> tuple[Tensor, ...]:
-        """Each [K, B, H, T, d_h] to log φ, [K, B, H, T, m]."""
-        omega = scale_vectors(self.omega)
-        return tuple(log_positive(project_vectors(x, omega), x, weight=0.5 / math.sqrt(x.shape[-1])) for x in xs)
-
-
-class ReluFeatures(FeatureMap):
-    """φ(x) = max(ωᵀx, 0)/√m + 1e-3."""
-
-    logarithmic = False
-    omega: Tensor
-
-    def __init__(self, pack: int, width: int, features: int) -> None:
-        super().__init__(pack)
+        self.logarithmic = logarithmic
         self.declare("omega", (features, width), orthogonal_directions, trainable=False)
 
     def forward(self, *xs: Tensor) -> tuple[Tensor, ...]:
         """Each [K, B, H, T, d_h] to [K, B, H, T, m]."""
+        if self.logarithmic:
+            omega = scale_vectors(self.omega)
+            return tuple(log_positive(project_vectors(x, omega), x, weight=0.5 / math.sqrt(x.shape[-1])) for x in xs)
         us = (project_vectors(x, self.omega) for x in xs)
         return tuple(u.relu() / math.sqrt(self.omega.shape[1]) + _RELU_EPSILON for u in us)

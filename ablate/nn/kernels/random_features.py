@@ -39,6 +39,20 @@ def fourier(u: Tensor, scale: float) -> Tensor:
     return y
 
 
+def kernel_features(u: Tensor, x: Tensor, *, logarithmic: bool) -> Tensor:
+    """√(1/m)·[cos u, sin u] ⊕ 1 for the projections u [..., m] of x [..., d]; or log φ of φ = exp(u - ‖x‖²)/√m."""
+    return (
+        log_positive(u, x, weight=1 / math.sqrt(x.shape[-1])) if logarithmic else fourier(u, 1 / math.sqrt(u.shape[-1]))
+    )
+
+
+def kernel_cost(width: int, count: int, *, logarithmic: bool) -> Cost:
+    """Cost of `kernel_features` for one vector and `count` projections; cosines and sines count as exponentials."""
+    if logarithmic:
+        return Cost(multiplications=width, additions=width - 1 + 2 * count, exponentiations=count)
+    return Cost(multiplications=2 * count, exponentiations=2 * count)
+
+
 class _Fourier(torch.autograd.Function):
     """Keeps only its result: cosine and sine are each other's derivative, up to the sign."""
 

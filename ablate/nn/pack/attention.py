@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,7 @@ from ablate.nn.pack.layers import linear
 from ablate.nn.pack.masks import numbers_documents, same_document
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import Applied, LayerContext
+from ablate.spec.sublayers import MixerSpec
 
 
 class AttentionProjections(nn.Module):
@@ -159,32 +161,56 @@ class FeatureAttention(AttentionProjections):
         return features_q, features_k, v
 
 
-def state_size(context: LayerContext, size: int) -> int:
-    """Number of scalars of Σ φ(k)ᵀ·v and Σ φ(k) in all heads, for `size` features."""
-    return size * (context.inner_width + context.heads)
+class FeatureMixerSpec(MixerSpec):
+    """Base of kinds with φ-attention. A final subclass adds its feature map, the number of features and their cost."""
 
+    uses_heads = True
+    relative_positions = frozenset({"query_key"})
+    any_head_width = True
 
-def feature_attention_cost(context: LayerContext, length: int, size: int, feature: Cost, *, logarithmic: bool) -> Cost:
-    """Cost of the four projections, of φ and of the sums.
+    @abstractmethod
+    def feature_map(self, context: LayerContext) -> FeatureMap:
+        """The module φ."""
 
-    Args:
-        context: Context of the mixer's layer.
-        length: L, tokens.
-        size: m, features of a query or key.
-        feature: Cost of φ for one query or key; its activations do not include the result.
-        logarithmic: As `FeatureMap.logarithmic`.
-    """
-    vectors, d_h = length * context.heads, context.head_width
-    # A token adds kᵀ·v and k to the state and reads both with q.
-    sums = Cost(
-        multiplications=vectors * size * (2 * d_h + 1),
-        additions=vectors * (size * (d_h + 1) + (size - 1) * (d_h + 1)),
-        divisions=vectors * d_h,
-        activations=vectors * (d_h + 2),
-    )
-    if not context.causal:
-        in_product = length * (2 * size + d_h + 1)
-    else:
-        in_product = linear_attention.kept_activations(length, size, d_h + 1, "head" if logarithmic else "none")
-    sums += Cost(activations=context.heads * in_product)
-    return projections_cost(context, length) + feature * (2 * vectors) + sums
+    @abstractmethod
+    def feature_count(self, context: LayerContext) -> int:
+        """m, features of a query or key."""
+
+    @abstractmethod
+    def feature_cost(self, context: LayerContext) -> Cost:
+        """Cost of φ for one query or key; its activations do not include the result."""
+
+    @property
+    def logarithmic(self) -> bool:
+        """As `FeatureMap.logarithmic`."""
+        return False
+
+    def cost_once(self, context: LayerContext) -> Cost:
+        """Cost of what a forward pass computes once for all queries and keys, such as random directions."""
+        return Cost()
+
+    def build(self, context: LayerContext) -> FeatureAttention:
+        return FeatureAttention(context, self.feature_map(context))
+
+    def cache(self, context: LayerContext, length: int) -> int:
+        """Σ φ(k)ᵀ·v and Σ φ(k) of all heads."""
+        return self.feature_count(context) * (context.inner_width + context.heads)
+
+    def cost(self, context: LayerContext, length: int) -> Cost:
+        """Cost of the four projections, of φ and of the sums."""
+        vectors, d_h, m = length * context.heads, context.head_width, self.feature_count(context)
+        # A token adds kᵀ·v and k to the state and reads both with q.
+        sums = Cost(
+            multiplications=vectors * m * (2 * d_h + 1),
+            additions=vectors * (m * (d_h + 1) + (m - 1) * (d_h + 1)),
+            divisions=vectors * d_h,
+            activations=vectors * (d_h + 2),
+        )
+        if not context.causal:
+            in_product = length * (2 * m + d_h + 1)
+        else:
+            decay: Literal["head", "none"] = "head" if self.logarithmic else "none"
+            in_product = linear_attention.kept_activations(length, m, d_h + 1, decay)
+        sums += Cost(activations=context.heads * in_product)
+        features = self.feature_cost(context) * (2 * vectors) + self.cost_once(context)
+        return projections_cost(context, length) + features + sums
