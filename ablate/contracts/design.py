@@ -85,20 +85,20 @@ def proposes_each_trial_once(spec: DesignSpec, context: SpaceContext) -> Iterato
     if len(proposals) >= _MOST:
         yield f"it has not ended after {_MOST} proposals"
     corners: dict[str, object] = {}
-    for one in proposals:
-        corner = (dict(one.point.settings), dict(one.point.values))
-        if corners.setdefault(one.point.name, corner) != corner:
-            yield f"the name {one.point.name} is given to two points"
+    for proposal in proposals:
+        corner = (dict(proposal.point.settings), dict(proposal.point.values))
+        if corners.setdefault(proposal.point.name, corner) != corner:
+            yield f"the name {proposal.point.name} is given to two points"
             return
-    keys = [(one.point.name, one.seed) for one in proposals]
+    keys = [(proposal.point.name, proposal.seed) for proposal in proposals]
     if twice := next((key for key in keys if keys.count(key) > 1), None):
         yield f"{twice[0]} is proposed twice with seed {twice[1]}"
 
 
 def proposes_valid_points(spec: DesignSpec, context: SpaceContext) -> Iterator[str]:
     """A point has one of its settings for every switch, and makes a model."""
-    for one in _drive(spec.build(context.context())):
-        point = one.point
+    for trial in _drive(spec.build(context.context())):
+        point = trial.point
         known = point.settings.keys() == context.switches.keys()
         if not known or any(setting not in context.switches[switch] for switch, setting in point.settings.items()):
             yield f"{point.name} has the settings {dict(point.settings)}"
@@ -115,7 +115,7 @@ def starts_with_the_baseline(spec: DesignSpec, context: SpaceContext) -> Iterato
         yield f"its first point is {names[0] if names else 'missing'}"
     if len(set(names)) != len(names):
         yield "two of its points share a name"
-    proposed = {one.point.name.split("@")[0] for one in _drive(spec.build(context.context()))}
+    proposed = {trial.point.name.split("@")[0] for trial in _drive(spec.build(context.context()))}
     if BASELINE not in proposed:
         yield "the baseline is never trained"
 
@@ -151,10 +151,10 @@ def declares_that_it_chooses(spec: DesignSpec, context: SpaceContext) -> Iterato
         return
     remedy = "set `chooses = True`, so that no variant has a verdict from the seeds that chose it"
     driven = [_drive(spec.build(context.context()), landscape) for landscape in (_rough, _rougher, _fewer, _more)]
-    if any(sorted(map(repr, _plain(one))) != sorted(map(repr, _plain(driven[0]))) for one in driven):
+    if any(sorted(map(repr, _plain(trials))) != sorted(map(repr, _plain(driven[0]))) for trials in driven):
         yield f"results change which trials it proposes: {remedy}"
     named = {point.name for point in spec.build(context.context()).points()}
-    if later := sorted({one.point.name for trials in driven for one in trials} - named):
+    if later := sorted({trial.point.name for trials in driven for trial in trials} - named):
         yield f"`points` does not name {later[0]}, which it proposes: {remedy}"
 
 

@@ -39,7 +39,7 @@ def settings(kind: type[Member], given: Mapping[str, Any] | None = None) -> Iter
     choices = {name: _choices(kind, name) for name in free}
     few = [(name, value) for name, values in choices.items() if len(values) <= _FEW for value in values]
     many = [(name, value) for name, values in choices.items() if len(values) > _FEW for value in values]
-    for pair in [*itertools.combinations_with_replacement(few, 2), *((one, one) for one in many)]:
+    for pair in [*itertools.combinations_with_replacement(few, 2), *((choice, choice) for choice in many)]:
         try:
             spec = kind.model_validate({**given, **dict(pair)})
         except ValidationError:

@@ -62,7 +62,7 @@ def gives_documents(spec: Source, context: SourceContext) -> Iterator[str]:
     """Each of its columns can be read as documents."""
     for column in context.columns:
         documents = spec.documents(column, BadRows(refuse=True), lambda line: None)
-        if not all(isinstance(one.text, str) for one in itertools.islice(documents, _ROWS)):
+        if not all(isinstance(document.text, str) for document in itertools.islice(documents, _ROWS)):
             yield f"a document of `{column}` is not text"
 
 

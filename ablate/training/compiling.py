@@ -40,14 +40,14 @@ def products_in(precision: str) -> Iterator[None]:
         yield
         return
     settings = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]
-    before = [each.fp32_precision for each in settings]
-    for each in settings:
-        each.fp32_precision = "tf32"
+    before = [setting.fp32_precision for setting in settings]
+    for setting in settings:
+        setting.fp32_precision = "tf32"
     try:
         yield
     finally:
-        for each, earlier in zip(settings, before, strict=True):
-            each.fp32_precision = earlier
+        for setting, earlier in zip(settings, before, strict=True):
+            setting.fp32_precision = earlier
 
 
 _PROGRAMS = 64

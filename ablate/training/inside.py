@@ -109,7 +109,7 @@ def _map(mixer: nn.Module, call: tuple[Any, ...], tokens: int) -> Tensor:
     of = to if given[2] is None else _real(given[2], given[3], tokens)
     rows, width = int(to[-1]) + 1, given[0].shape[3]
     until = (rows, rows, int(of[-1]) + 1, int(of[-1]) + 1)
-    inputs = [None if one is None else _cut(one, last, rows) for one, last in zip(given, until, strict=True)]
+    inputs = [None if tensor is None else _cut(tensor, last, rows) for tensor, last in zip(given, until, strict=True)]
     inputs = inputs if given[2] is not None else inputs[:2]
     more = {"shared": tuple(_cut(tensor, rows, rows) for tensor in shared)} if shared else {}
     x = inputs[0] if given[2] is None else inputs[2]  # cross-attention mixes the tokens of its memory

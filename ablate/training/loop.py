@@ -139,7 +139,7 @@ def misfit(pack: Pack, state: State) -> str:
     if differing := sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)):
         name = differing[0]
         return f"{name} is {theirs.get(name, 'missing')} instead of {ours.get(name, 'missing')}"
-    members = [[_shapes(each) for each in which["optimizer"]["members"]] for which in (here, state)]
+    members = [[_shapes(member) for member in whole["optimizer"]["members"]] for whole in (here, state)]
     return "" if members[0] == members[1] else "it is of another optimizer"
 
 

@@ -70,7 +70,7 @@ def frozen_parameters(model: nn.Module, parts: Sequence[str]) -> Iterator[tuple[
 def is_of(name: str, parts: Sequence[str]) -> bool:
     """Whether a parameter belongs to a part: its name, or its name in its layer, begins with it."""
     names = (name, _STACK.sub("", name, count=1))
-    return any(f"{one}.".startswith(f"{part}.") for one in names for part in parts)
+    return any(f"{known}.".startswith(f"{part}.") for known in names for part in parts)
 
 
 def unknown_parts(model: nn.Module, parts: Sequence[str]) -> list[str]:

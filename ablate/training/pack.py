@@ -158,6 +158,31 @@ class Pack:
         self.compile_seconds += compiling
         self._add_seconds(begin + compiling)
 
+    def _compute(self, batch: Batch) -> Tensor:
+        """What a program runs for a step, eagerly or as a graph: forward, backward and optimizer step.
+
+        Returns the loss of each position before the step, [K].
+        """
+        with products_in(self.training.precision):
+            loss = self._backward(batch)
+            self._optimizer.step()
+        return loss
+
+    def _backward(self, batch: Batch) -> Tensor:
+        """The loss of each position, [K], with its gradients. Blocks that do not compile run eagerly from then on."""
+        if self._compiles:
+            before = self._random.states()
+            try:
+                self._optimizer.zero_grad()
+                return self._objective.backward(self.model, batch, self._random.generators())
+            except compiler_failures() as error:
+                self._compiles = False
+                self._not_compiled = f"its blocks cannot be compiled and run eagerly: {first_sentence(error)}"
+                run_eagerly(self.model)
+                self._random.rewind(before)
+        self._optimizer.zero_grad()
+        return self._objective.backward(self.model, batch, self._random.generators())
+
     def point(self) -> Measurement:
         """Evaluate the validation metrics. The training loss is the mean since the last point."""
         if self.device.type == "cuda":
@@ -362,28 +387,6 @@ class Pack:
         """What a step changes."""
         others = [*self.model.buffers(), *self._optimizer.tensors()]
         return Changed(list(self.model.parameters()), others, self._random.generators())
-
-    def _compute(self, batch: Batch) -> Tensor:
-        """Forward, backward and optimizer step; returns the loss of each position before the step, [K]."""
-        with products_in(self.training.precision):
-            loss = self._backward(batch)
-            self._optimizer.step()
-        return loss
-
-    def _backward(self, batch: Batch) -> Tensor:
-        """The loss of each position, [K], with its gradients. Blocks that do not compile run eagerly from then on."""
-        if self._compiles:
-            before = self._random.states()
-            try:
-                self._optimizer.zero_grad()
-                return self._objective.backward(self.model, batch, self._random.generators())
-            except compiler_failures() as error:
-                self._compiles = False
-                self._not_compiled = f"its blocks cannot be compiled and run eagerly: {first_sentence(error)}"
-                run_eagerly(self.model)
-                self._random.rewind(before)
-        self._optimizer.zero_grad()
-        return self._objective.backward(self.model, batch, self._random.generators())
 
     def _clock(self) -> float:
         """Seconds that this process has spent compiling."""

@@ -64,7 +64,7 @@ class Ranks:
         bucket: list[Tensor] = []
         for gradient in (parameter.grad for parameter in parameters if parameter.grad is not None):
             bucket.append(gradient)
-            if sum(each.numel() for each in bucket) >= _BUCKET:
+            if sum(gradient.numel() for gradient in bucket) >= _BUCKET:
                 self._sum_bucket(bucket)
                 bucket = []
         if bucket:
@@ -91,7 +91,7 @@ class Ranks:
             return [value]
         values: list[ValueT | None] = [None] * self.count
         self._together(lambda: distributed.all_gather_object(values, value))
-        return [each for each in values if each is not None]
+        return [value for value in values if value is not None]
 
     def _together(self, exchange: Callable[[], object]) -> None:
         """Run an exchange between the ranks.

@@ -38,10 +38,10 @@ class Totals:
     def until(self, step: int) -> tuple[int, float]:
         """Tokens and arithmetic of the steps up to this one, which is counted from 1; nothing for 0."""
         tokens, flops = 0, 0.0
-        for each in self.phases:
-            steps = min(step, each.phase.last) - each.phase.first + 1
+        for cost in self.phases:
+            steps = min(step, cost.phase.last) - cost.phase.first + 1
             if steps > 0:
-                tokens, flops = tokens + steps * each.tokens, flops + steps * each.flops
+                tokens, flops = tokens + steps * cost.tokens, flops + steps * cost.flops
         return tokens, flops
 
     @property

@@ -186,7 +186,7 @@ class Attention(nn.Module):
         if self.temperature is not None:
             q = self.temperature(q)
         if self.reads_kv:
-            k, v = (split_heads(one, self.kv_heads) for one in shared)
+            k, v = (split_heads(tensor, self.kv_heads) for tensor in shared)
             return q, k, v, ()
         k = self._add_positions(self.key_norm(self.key(source)), first)
         values = self.value(source)

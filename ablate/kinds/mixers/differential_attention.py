@@ -185,7 +185,7 @@ class DifferentialAttention(nn.Module):
 
     def _project_output(self, first: Tensor, second: Tensor, x: Tensor) -> Tensor:
         """Both results [K·B, H, T, 2d] to [K, B, T, D]."""
-        first, second = (one.view(*x.shape[:2], *one.shape[1:]) for one in (first, second))
+        first, second = (y.view(*x.shape[:2], *y.shape[1:]) for y in (first, second))
         y = self.norm(first - self.share() * second) * (1 - self.start)
         mixed: Tensor = self.output(join_heads(y))
         return mixed

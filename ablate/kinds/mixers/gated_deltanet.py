@@ -186,7 +186,7 @@ class DeltaNet(nn.Module, ABC):
         """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
         if padding is not None:
             x = x * padding.unsqueeze(-1)
-        q, k, v = (one(x) for one in (self.query, self.key, self.value))
+        q, k, v = (project(x) for project in (self.query, self.key, self.value))
         convolved = (self.query_convolution(q), self.key_convolution(k), self.value_convolution(v))
         q, k, v, strength, fade = self.split(x, *convolved)
         return self.join(x, flash_linear.delta_rule(q, k, v, strength, fade))
@@ -196,7 +196,7 @@ class DeltaNet(nn.Module, ABC):
         maps = (self.query, self.key, self.value)
         convolutions = (self.query_convolution, self.key_convolution, self.value_convolution)
         before = state[1:] if state else (None,) * 3
-        made = [c.step(one(x), kept) for c, one, kept in zip(convolutions, maps, before, strict=True)]
+        made = [c.step(project(x), kept) for c, project, kept in zip(convolutions, maps, before, strict=True)]
         q, k, v, strength, fade = self.split(x, *(y for y, _ in made))
         matrix = state[0] if state else q.new_zeros(*q.shape[:3], q.shape[-1], v.shape[-1])
         o, matrix = delta_rule.recur(q, delta_rule.Written(k, strength * k, v), fade, matrix)
@@ -225,10 +225,10 @@ class GatedDeltaNet(DeltaNet):
 
     def split(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
         many = self.heads // self.groups
-        q, k = (unit(split_heads(one, self.groups)).repeat_interleave(many, 2) for one in (q, k))
+        q, k = (unit(split_heads(part, self.groups)).repeat_interleave(many, 2) for part in (q, k))
         strength = torch.sigmoid(self.strength(x)) * (2 if self.spec.negative_eigenvalues else 1)
         fade = self.decay(self.fade(x))
-        gates = (one.transpose(2, 3).unsqueeze(-1) for one in (strength, fade))
+        gates = (gate.transpose(2, 3).unsqueeze(-1) for gate in (strength, fade))
         return q / math.sqrt(q.shape[-1]), k, split_heads(v, self.heads), *gates
 
     def join(self, x: Tensor, o: Tensor) -> Tensor:

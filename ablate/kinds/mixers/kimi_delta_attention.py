@@ -118,7 +118,7 @@ class KimiDeltaAttention(DeltaNet):
         self.norm = RMSNorm(context.pack, width, spec.eps)
 
     def split(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
-        q, k, v = (split_heads(one, self.heads) for one in (q, k, v))
+        q, k, v = (split_heads(part, self.heads) for part in (q, k, v))
         strength = torch.sigmoid(self.strength(x)).transpose(2, 3).unsqueeze(-1)
         fade = split_heads(self.decay(self.fade_up(self.fade_down(x))), self.heads)
         return unit(q) / math.sqrt(q.shape[-1]), unit(k), v, strength, fade

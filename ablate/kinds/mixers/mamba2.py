@@ -167,8 +167,8 @@ class Mamba2(nn.Module):
         """x [K, B, H, T, P], B and C [K, B, H, T, N], Δ and ΔA [K, B, H, T, 1]."""
         values, keys, queries = torch.split(made, [self.wide, self.keys, self.keys], -1)
         many = self.heads // self.spec.groups
-        keys, queries = (split_heads(one, self.spec.groups).repeat_interleave(many, 2) for one in (keys, queries))
-        delta, fade = (one.transpose(2, 3).unsqueeze(-1) for one in self.space(self.step_size(x)))
+        keys, queries = (split_heads(part, self.spec.groups).repeat_interleave(many, 2) for part in (keys, queries))
+        delta, fade = (part.transpose(2, 3).unsqueeze(-1) for part in self.space(self.step_size(x)))
         values = split_heads(values, self.heads)
         return values, keys, queries, delta.to(values.dtype), fade
 

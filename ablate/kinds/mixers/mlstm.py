@@ -166,7 +166,7 @@ class MLSTM(nn.Module):
 
     def _heads(self, x: Tensor) -> tuple[Tensor, ...]:
         """q̃, k and v [K, B, H, T, ...], i and log σ(f) [K, B, H, T, 1], the last two in double precision."""
-        q, k, v = (split_heads(one(x), self.heads) for one in (self.query, self.key, self.value))
+        q, k, v = (split_heads(project(x), self.heads) for project in (self.query, self.key, self.value))
         write, keep = (
             self.spec.gate_cap * torch.tanh(gate(x).double() / self.spec.gate_cap).transpose(2, 3).unsqueeze(-1)
             for gate in (self.input, self.forget)

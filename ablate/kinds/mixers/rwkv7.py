@@ -184,7 +184,7 @@ class RWKV7(nn.Module):
         fade = -_FASTEST * torch.sigmoid(self.decay(mixed["w"]).to(exact))
         read = F.normalize(split_heads(self.channels.along("read", k), self.heads), dim=-1)
         k = k + self.channels.along("replaced", k * (removal - 1))
-        made = (split_heads(one, self.heads) for one in (self.receptance(mixed["r"]), k, v, removal, fade))
+        made = (split_heads(part, self.heads) for part in (self.receptance(mixed["r"]), k, v, removal, fade))
         r, k, v, removal, fade = made
         return r, k, v, read, removal, fade, self.gate(mixed["g"]), first
 

@@ -82,7 +82,7 @@ class Soap(torch.optim.Optimizer):
 
     def __init__(self, groups: list[dict[str, Any]], spec: SoapSpec) -> None:
         super().__init__(groups, {})
-        self._pairs = [(one, group) for group in self.param_groups for one in group["params"]]
+        self._pairs = [(parameter, group) for group in self.param_groups for parameter in group["params"]]
         plain: list[dict[str, Any]] = []
         for parameter, group in self._pairs:
             if len(parameter) != 1:

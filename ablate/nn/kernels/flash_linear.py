@@ -153,7 +153,7 @@ def _is_trusted(name: str, device: torch.device) -> bool:
             inputs = [x.requires_grad_() for x in _drawn(name, device)]
             wanted, made = plain(*inputs), fast(*_half(tuple(inputs), torch.bfloat16))
             direction = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(1)).to(device)
-            slopes = [torch.autograd.grad((one * direction).sum(), inputs) for one in (wanted, made)]
+            slopes = [torch.autograd.grad((output * direction).sum(), inputs) for output in (wanted, made)]
         off = ((made - wanted).abs().max() / wanted.abs().max()).item()
         slopes_off = max(((ours - theirs).norm() / theirs.norm()).item() for theirs, ours in zip(*slopes, strict=True))
     except Exception as error:  # a kernel of another version or on another device may raise anything
