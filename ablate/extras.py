@@ -15,6 +15,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "data": ("datasets", "pyarrow", *(("zstandard",) if sys.version_info < (3, 14) else ())),
     "evaluate": ("lm_eval",),
     "figures": ("vl_convert",),
+    "judge": ("pandas", "pyarrow"),
     "mlflow": ("mlflow",),
     "notebook": ("pandas",),
     "postgres": ("psycopg",),

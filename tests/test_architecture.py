@@ -58,6 +58,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "stats",
         "store",
     },
+    "tables": {"errors", "extras", "spec", "stats", "store", "analysis"},
     "render": {
         *(
             "errors",

@@ -5,10 +5,11 @@ A trial is first planned in a study (`PlannedTrial`), then `running`, then `fini
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ablate.roles import TrialRole
 
@@ -169,6 +170,28 @@ class SharedTrials:
 
 
 @dataclass(frozen=True, slots=True)
+class JudgedRuns:
+    """How a table of runs that were trained elsewhere was read. A study that has this was judged, not trained here.
+
+    Attributes:
+        unit: What is repeated, as a word: `seed`, `run`, `task` ...
+        paired: The variants whose runs are paired with those of the baseline by their units; the others are compared
+            by their means.
+        evidence: How many units there are and how they are paired, as a clause.
+        limits: What limits the answer, as pairs of a level (`weak`, `void`) and a clause.
+        notes: What was put together or left out in reading, as sentences.
+        censored: Variant to how many of its runs ended before they reached a target: their true values are worse.
+    """
+
+    unit: str
+    paired: frozenset[str]
+    evidence: str
+    limits: tuple[tuple[Literal["weak", "void"], str], ...] = ()
+    notes: tuple[str, ...] = ()
+    censored: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class StudyRecord:
     """A study with its variants (in the order of the design) and its planned trials.
 
@@ -182,6 +205,7 @@ class StudyRecord:
         traits: What its design declares.
         shared: Earlier studies that compared the same trials.
         studies: Studies of its store with results, this one among them.
+        judged: How its runs were read, if they were trained elsewhere; None if ablate trained them.
     """
 
     id: int
@@ -204,6 +228,7 @@ class StudyRecord:
     traits: DesignTraits = DesignTraits()
     shared: tuple[SharedTrials, ...] = ()
     studies: int = 1
+    judged: JudgedRuns | None = None
 
 
 @dataclass(frozen=True, slots=True)

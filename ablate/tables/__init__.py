@@ -1,0 +1,1 @@
+"""Tables of runs that were trained elsewhere: read, checked for what misleads, and shown to analysis as studies."""

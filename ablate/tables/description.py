@@ -1,0 +1,183 @@
+"""The description of a table of runs: which files, what identifies a run, what is asked; a few lines of YAML."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from ablate.errors import ArgumentError
+from ablate.spec.base import Spec
+from ablate.spec.document import read_document
+from ablate.spec.sentences import describe
+
+REACH = re.compile(r"^\s*(?P<metric>.+?)\s*(?P<sign>>=|<=)\s*(?P<target>\S+)\s*$")
+"""A target: `METRIC >= NUMBER` or `METRIC <= NUMBER`."""
+
+
+def _listed(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+def _pattern(text: str) -> str:
+    try:
+        found = re.compile(text)
+    except re.error as error:
+        raise PydanticCustomError(
+            "pattern", "this is not a regular expression ({problem})", {"problem": str(error)}
+        ) from None
+    if not found.groupindex:
+        remedy = "Write what varies as `(?P<name>...)`."
+        raise PydanticCustomError("pattern", "this regular expression has no named group", {"remedy": remedy})
+    return text
+
+
+def _target(text: str) -> str:
+    match = REACH.match(text)
+    try:
+        float(match["target"] if match else "")
+    except ValueError:
+        remedy = "Write `METRIC >= NUMBER` or `METRIC <= NUMBER`."
+        raise PydanticCustomError("target", "this is not a target that a run can reach", {"remedy": remedy}) from None
+    return text
+
+
+Columns = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+Pattern = Annotated[str, AfterValidator(_pattern)]
+Target = Annotated[str, AfterValidator(_target)]
+Cells = dict[str, Columns]
+"""Column to the texts that are meant."""
+At = Literal["last", "shared", "best", "first"] | Annotated[int, Field(ge=0)]
+Trap = Literal["zero", "mixed", "program", "percent", "folds", "summary"]
+"""Refusals that a description may turn into warnings (`ablate.tables.traps`)."""
+
+
+class TableSpec(Spec):
+    """How files become rows, and rows become runs."""
+
+    files: Columns = ()
+    """Files, or patterns such as `*/*.csv`, relative to the description."""
+    format: Literal["csv", "tsv", "json", "jsonl", "parquet", "log", "lm-eval", "wandb", "tensorboard"] | None = None
+    """Of the files; by default that of their ending."""
+    path: Pattern | None = None
+    """A regular expression that is searched in the path of each file; each named group is a column."""
+    line: Pattern | None = None
+    """Of a text log: a regular expression that is searched in each line; each named group is a column."""
+    run: Columns = ()
+    """The column with the name of a run; of several the first that is there."""
+    name: Pattern | None = None
+    """A regular expression that is searched in the name of a run; each named group is a column."""
+    variant: Columns = ("variant",)
+    """The column that names the variant; several make one name together. `*` is every column that has no other use."""
+    ignore: Columns = ()
+    """Columns that `*` leaves out."""
+    seed: str | None = None
+    """The column with the seed of a run, if it is not `seed`."""
+    unit: str | None = None
+    """What is repeated in place of seeds: the column of tasks, of data sets ..."""
+    over: Columns = ()
+    """Columns over which the value of one unit is averaged, such as folds or episodes: they are not independent."""
+    step: Columns = ()
+    """The column with the training step, where a run has a row for each evaluation; of several the first there."""
+    repeated: Literal["refuse", "first", "last"] = "refuse"
+    """What to do if a run holds a step twice: keep the first row, or the last."""
+    pair: bool | None = None
+    """Whether equal seeds share something. By default runs are paired if three seeds or more are on both sides."""
+    failed: Cells = Field(default_factory=dict)
+    """Column to the texts of rows that are failed runs, such as `status: crash`."""
+    rename: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """Column to texts and what they become, such as a task that was renamed between two versions."""
+
+    @model_validator(mode="after")
+    def _one_unit(self) -> TableSpec:
+        if self.seed and self.unit:
+            remedy = "Leave one of them out; what is averaged away is `over`."
+            raise PydanticCustomError(
+                "unit", "either `seed` or `unit` is what is repeated, not both", {"remedy": remedy}
+            )
+        return self
+
+
+class QuestionSpec(Spec):
+    """What is asked of a table; whatever is left out is as the description has it for all questions."""
+
+    metric: str | None = None
+    """The column that is compared; by default the name of the question."""
+    direction: Literal["lower", "higher"] | None = None
+    """Which of its values are better."""
+    margin: Annotated[float, Field(gt=0)] | None = None
+    """How much worse matters, in the unit of the metric."""
+    baseline: str | None = None
+    """The variant with which all others are compared."""
+    at: At | None = None
+    """Which evaluation counts: `last` of each run, the last `shared` by all, the `best`, the `first`, or a step."""
+    variants: Annotated[tuple[str, ...] | None, BeforeValidator(_listed)] = None
+    """The variants that are compared with the baseline; by default all."""
+    where: Cells | None = None
+    """Column to the texts of the rows that belong to the question."""
+    each: str | None = None
+    """The column whose every value is a question of its own, such as a task."""
+    aggregate: bool | None = None
+    """Whether to ask also for the mean over those, with each of them as one unit."""
+    reach: Target | None = None
+    """The metric at the first evaluation that reaches a target, such as `accuracy >= 0.9`."""
+    files: Annotated[tuple[str, ...] | None, BeforeValidator(_listed)] = None
+    """Files of this question, in place of those of the table."""
+
+
+class DescriptionSpec(QuestionSpec):
+    """A table of runs that were trained elsewhere, and what is asked of it."""
+
+    table: TableSpec = TableSpec()
+    """How its files are read."""
+    questions: dict[str, QuestionSpec] = Field(default_factory=dict)
+    """By name. Without any, the keys above are the one question."""
+    chosen: Columns = ()
+    """Variants that were selected by these very results: they get no verdict without fresh runs."""
+    holm: Literal["question", "all"] = "question"
+    """Which verdicts hold jointly: those of each question, or all."""
+    allow: tuple[Trap, ...] = ()
+    """Refusals to turn into warnings."""
+
+    def asked(self) -> dict[str, QuestionSpec]:
+        """The questions by name, with what each takes from the description."""
+        own = self.questions or {self.metric or "": QuestionSpec()}
+        names = [name for name in QuestionSpec.model_fields if name != "files"]
+        common = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return {
+            name: QuestionSpec.model_validate(
+                {"metric": name} | common | {key: value for key, value in question if value is not None}
+            )
+            for name, question in own.items()
+        }
+
+
+def read_description(file: Path) -> DescriptionSpec:
+    """Read a description.
+
+    Raises:
+        SpaceError: It cannot be read or is invalid; with file, line and column.
+    """
+    document = read_document(file, "the description of a table")
+    try:
+        return DescriptionSpec.model_validate(document.plain)
+    except ValidationError as error:
+        raise document.refused(error) from None
+
+
+def make_description(where: str, plain: Mapping[str, Any]) -> DescriptionSpec:
+    """The same from plain values, such as options of a command.
+
+    Raises:
+        ArgumentError: One of them is invalid.
+    """
+    try:
+        return DescriptionSpec.model_validate(plain)
+    except ValidationError as error:
+        (path, message), *_ = describe(error)
+        option = ".".join(str(part) for part in path if part != "table")
+        raise ArgumentError(f"`{option}`: {message}" if option else message, where=where) from None

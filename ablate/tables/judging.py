@@ -1,0 +1,265 @@
+"""A table of runs as studies: each question is a study that `analysis` reads as it reads one out of a store.
+
+So a table gets the verdicts, the answer, the reports and the figures of a study, by the same code. What a table cannot
+have (models, training, cost) is absent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ablate.analysis.text import listed, plural
+from ablate.errors import DataError, NotFoundError
+from ablate.store.records import (
+    CurvePoint,
+    DesignTraits,
+    JudgedRuns,
+    PlannedTrial,
+    Recording,
+    SpeedTiming,
+    StudyRecord,
+    TrialRecord,
+    TrialState,
+    VariantRecord,
+)
+from ablate.tables.description import DescriptionSpec
+from ablate.tables.reading import find_files, later_mentions, read_tables
+from ablate.tables.runs import AskedTable, asked_tables
+from ablate.tables.traps import Limit, limits_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LARGEST_SEED = 2**31 - 1
+_NEVER = datetime(1970, 1, 1, tzinfo=UTC)
+"""When runs of a table started and ended: it does not say."""
+
+
+@dataclass(frozen=True)
+class JudgedTable:
+    """Questions on a table of runs, as studies in memory; `analysis.StudyReader` says what its methods give.
+
+    Attributes:
+        source: What was read, for people.
+        records: Question to its study.
+        labels: Question to what its seeds stand for: number to the text of a unit.
+        holm: As `DescriptionSpec.holm`.
+    """
+
+    source: str
+    records: Mapping[str, StudyRecord]
+    labels: Mapping[str, Mapping[int, str]]
+    holm: str
+    _trials: dict[str, TrialRecord] = field(repr=False)
+
+    def study(self, name: str) -> StudyRecord:
+        """The study of this name.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        if name not in self.records:
+            raise NotFoundError(
+                "the table is not asked this", where=f"question {name!r}", expected=f"one of {listed(self.records)}"
+            )
+        return self.records[name]
+
+    def trials(self, keys: Sequence[str]) -> dict[str, TrialRecord]:
+        """The runs that exist, by key."""
+        return {key: self._trials[key] for key in keys if key in self._trials}
+
+    def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
+        """No curves: what a table has at other steps is not a validation loss."""
+        return {key: () for key in keys}
+
+    def evaluations(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
+        """None, likewise."""
+        return {}
+
+    def timings(self, keys: Sequence[str]) -> dict[str, tuple[SpeedTiming, ...]]:
+        """None: nothing was timed side by side."""
+        return {}
+
+    def recordings(self, key: str) -> tuple[Recording, ...]:
+        """None."""
+        return ()
+
+    def codes(self, identities: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+        """None: the code that trained the runs is not known."""
+        return {}
+
+
+def judge_files(description: DescriptionSpec, folder: Path, source: str) -> JudgedTable:
+    """Read the files of a description and ask its questions.
+
+    Raises:
+        AblateError: A file cannot be read, or its numbers are not what they seem.
+    """
+    frames: dict[tuple[str, ...], pd.DataFrame] = {}
+    tables: list[tuple[AskedTable, tuple[Limit, ...]]] = []
+    for name, question in description.asked().items():
+        files = question.files or description.table.files
+        if files not in frames:
+            frames[files] = read_tables(folder, files, description.table, program="program" in description.allow)
+        for table in asked_tables(frames[files], name, question, description):
+            limits = limits_of(table, question, description)
+            tables.append((table, (*limits, *_logged_later(description, folder, files, table))))
+    return _as_studies(tables, description, source)
+
+
+def judge_frame(frame: pd.DataFrame, description: DescriptionSpec, source: str) -> JudgedTable:
+    """The same of rows that are in memory (with `reading.with_origin`).
+
+    Raises:
+        AblateError: A column is missing, or its numbers are not what they seem.
+    """
+    tables = [
+        (table, limits_of(table, question, description))
+        for name, question in description.asked().items()
+        for table in asked_tables(frame, name, question, description)
+    ]
+    return _as_studies(tables, description, source)
+
+
+def _logged_later(
+    description: DescriptionSpec, folder: Path, files: Sequence[str], table: AskedTable
+) -> Iterable[Limit]:
+    """A value of the metric on a later line of a log than the one that counts."""
+    if description.table.line is None or description.table.step:
+        return
+    for file in find_files(folder, files):
+        if later := later_mentions(file, description.table.line, table.metric):
+            text = f"a later line of {file.name} also gives {table.metric} (`{later[-1][:60]}`): is the one read the final one?"
+            yield Limit("weak", text)
+            return
+
+
+def _as_studies(
+    tables: Sequence[tuple[AskedTable, tuple[Limit, ...]]], description: DescriptionSpec, source: str
+) -> JudgedTable:
+    names = Counter(table.name for table, _ in tables)
+    if twice := [name for name, count in names.items() if count > 1]:
+        raise DataError("two questions have one name", where=f"question {twice[0]!r}", remedy="Rename one of them.")
+    records, labels, trials = {}, {}, {}
+    for number, (table, limits) in enumerate(tables, 1):
+        for variant in description.chosen:
+            if variant not in table.variants and len(tables) == 1:
+                raise DataError(
+                    "a chosen variant is not in the table",
+                    where="`chosen`",
+                    expected=f"one of {listed(map(repr, table.variants))}",
+                    got=repr(variant),
+                )
+        seeds = _seeds(table)
+        records[table.name] = _record(number, table, limits, description, source, seeds)
+        labels[table.name] = {seed: unit for unit, seed in seeds.items()}
+        trials |= _trials(table, seeds)
+    return JudgedTable(source, records, labels, description.holm, trials)
+
+
+def _seeds(table: AskedTable) -> dict[str, int]:
+    """A number for each unit: the unit itself where all of them are seeds, else its place."""
+    units = list(dict.fromkeys(run.unit for run in table.runs))
+    if all(unit.isascii() and unit.isdigit() and str(int(unit)) == unit and int(unit) <= LARGEST_SEED for unit in units):
+        return {unit: int(unit) for unit in units}
+    return {unit: place for place, unit in enumerate(units, 1)}
+
+
+def _key(table: AskedTable, variant: str, unit: str) -> str:
+    return hashlib.sha256("\0".join((table.name, variant, unit)).encode()).hexdigest()
+
+
+def _record(
+    number: int,
+    table: AskedTable,
+    limits: Sequence[Limit],
+    description: DescriptionSpec,
+    source: str,
+    seeds: Mapping[str, int],
+) -> StudyRecord:
+    better = "lower" if table.direction == "lower" else "higher"
+    return StudyRecord(
+        id=number,
+        name=table.name,
+        question=f"{table.metric} ({better} is better) against {table.baseline}: {evidence_of(table)}",
+        source=source,
+        space={},
+        text="",
+        objective={
+            "metric": table.metric,
+            "direction": "minimize" if table.direction == "lower" else "maximize",
+            "margin": table.margin,
+        },
+        baseline=table.baseline,
+        created_at=_NEVER,
+        updated_at=_NEVER,
+        variants=tuple(
+            VariantRecord(name, _key(table, name, ""), {}, {}, 0, chosen=name in description.chosen)
+            for name in table.variants
+        ),
+        planned=tuple(
+            PlannedTrial(_key(table, run.variant, run.unit), run.variant, seeds[run.unit]) for run in table.runs
+        ),
+        traits=DesignTraits(adds_seeds=False),
+        judged=JudgedRuns(
+            unit=table.unit,
+            paired=frozenset(variant for variant in table.variants if table.paired(variant)),
+            evidence=evidence_of(table),
+            limits=tuple((limit.level, limit.text) for limit in limits),
+            notes=table.notes,
+            censored=Counter(run.variant for run in table.runs if run.censored),
+        ),
+    )
+
+
+def _trials(table: AskedTable, seeds: Mapping[str, int]) -> dict[str, TrialRecord]:
+    trials = {}
+    for run in table.runs:
+        key = _key(table, run.variant, run.unit)
+        trials[key] = TrialRecord(
+            key=key,
+            variant_hash=_key(table, run.variant, ""),
+            seed=seeds[run.unit],
+            state=TrialState.FAILED if run.value is None else TrialState.FINISHED,
+            metrics={} if run.value is None else {table.metric: run.value},
+            steps=0,
+            seconds=0.0,
+            tokens=0,
+            flops=0.0,
+            stopped_at=None,
+            reason=run.failure,
+            data_fingerprint="",
+            started_at=_NEVER,
+            finished_at=_NEVER,
+            environment=None,
+        )
+    return trials
+
+
+def evidence_of(table: AskedTable) -> str:
+    """The unit of replication and how it is paired, as a clause: `10 runs each, not paired: no seed is recorded`."""
+    counts = {variant: len(table.of(variant)) for variant in table.variants}
+    usual, _ = Counter(counts.values()).most_common(1)[0]
+    each = f"{plural(usual, table.unit)} each"
+    others = [f"{count} of {variant}" for variant, count in counts.items() if count != usual]
+    if others:
+        each += f" ({listed(others)})" if len(others) <= 3 else f" ({min(counts.values())} to {max(counts.values())})"
+    others_than_baseline = table.variants[1:]
+    paired = [variant for variant in others_than_baseline if table.paired(variant)]
+    if len(paired) == len(others_than_baseline) and paired:
+        how = f"paired by {table.unit}"
+    elif paired:
+        how = f"paired by {table.unit} for {len(paired)} of {len(others_than_baseline)}, the others share too few"
+    elif not table.known:
+        how = "not paired: no seed is recorded"
+    elif table.pair is False:
+        how = f"not paired: equal {table.unit}s share nothing"
+    else:
+        how = f"not paired: too few {table.unit}s are on both sides"
+    return f"{each}, {how}"

@@ -1,0 +1,354 @@
+"""What misleads whoever compares runs of a table: refused where the numbers are not what they seem, else a warning.
+
+Each check looks at what any table has (names, equal values, ratios of columns, lengths of runs), at no file in
+particular. A refusal says which word in `allow` turns it into a warning.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ablate.analysis.text import listed, plural
+from ablate.errors import DataError
+from ablate.tables.description import DescriptionSpec, QuestionSpec
+from ablate.tables.reading import ORIGIN, SUMMARY
+from ablate.tables.runs import OURS, UNIT, VARIANT, AskedTable, Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WITHIN = frozenset({"fold", "folds", "cv", "split", "episode", "episodes", "item", "example", "sample", "doc_id", "batch"})
+"""Names of columns whose values lie within one training run, or share its data."""
+DECISIONS = frozenset({"keep", "kept", "discard", "discarded", "accept", "accepted", "reject", "rejected", "revert", "crash"})
+"""Words with which a loop notes whether it builds on a run."""
+MACHINE = ("time", "second", "runtime", "duration", "latency", "throughput", "per_sec")
+RATES = ("acc", "score", "f1", "percent", "pct", "success", "rate", "auc", "map")
+FAR = 10
+"""Margins by which a variant may be better before its metric is doubted."""
+EXACT = 1e-5
+"""Relative spread of a ratio of two columns below which one is the other in another unit."""
+_DIGITS = 5
+"""Significant digits from which equal values of two runs are no coincidence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What limits an answer.
+
+    Attributes:
+        level: `weak`: the answer holds with this limit; `void`: it does not hold for what the text names.
+        text: A clause.
+    """
+
+    level: str
+    text: str
+
+
+def limits_of(table: AskedTable, question: QuestionSpec, description: DescriptionSpec) -> tuple[Limit, ...]:
+    """What limits the answer to a question.
+
+    Raises:
+        DataError: The numbers are not what they seem.
+    """
+    found: list[Limit] = []
+    for name, check in _REFUSED.items():
+        if (trap := check(table, question)) is not None:
+            if name not in description.allow:
+                problem, where, remedy = trap
+                raise DataError(problem, where=where, remedy=f"{remedy} If it is right as it is, give `allow: {name}`.")
+            found.append(Limit("void", f"allowed: {trap[0]}"))
+    for look in _WARNED:
+        found += [Limit("weak", text) for text in look(table, question)]
+    if description.table.format == "lm-eval":
+        found.append(
+            Limit("weak", "standard errors of lm-eval are over test items: they say nothing about another training run")
+        )
+    return tuple(found)
+
+
+Trap = tuple[str, str, str]
+"""The problem, where it is, and the remedy."""
+
+
+def _values(table: AskedTable) -> list[float]:
+    return [run.value for run in table.runs if run.value is not None]
+
+
+def _zero(table: AskedTable, question: QuestionSpec) -> Trap | None:
+    """A crash that is written as 0, and then is the minimum."""
+    values = _values(table)
+    zeros, others = [value for value in values if value == 0], [value for value in values if value != 0]
+    if table.direction != "lower" or not zeros or not others or min(others) <= FAR * table.margin or len(zeros) > len(others):
+        return None
+    run = next(run for run in table.runs if run.value == 0)
+    return (
+        f"{table.metric} is exactly 0 in {plural(len(zeros), 'run')}, and at least {min(others):g} in all others: "
+        "a crash that is the minimum?",
+        f"question {table.name!r}, variant {run.variant!r}, {table.unit} {run.unit}",
+        "Mark such rows as failed, as in `failed: {status: crash}`.",
+    )
+
+
+def _mixed(table: AskedTable, question: QuestionSpec) -> Trap | None:
+    """A column that repeats one column in some rows and another in others."""
+    from pandas import to_numeric
+
+    columns = [name for name in table.rows.columns if not str(name).startswith(OURS) and name != table.metric]
+    metric = to_numeric(table.rows[table.metric], errors="coerce")
+    known = metric.notna()
+    if known.sum() < 4 or metric[known].nunique() < 4:
+        return None
+    covered = {}
+    for name in columns:
+        same = (to_numeric(table.rows[name], errors="coerce") == metric) & known
+        if same.sum() > 1 and metric[same].nunique() > 1:
+            covered[str(name)] = same
+    if any(same.sum() >= 0.99 * known.sum() for same in covered.values()):
+        return None  # a column that is there twice
+    for first in covered:
+        for second in covered:
+            together, shared = covered[first] | covered[second], covered[first] & covered[second]
+            if first < second and together.sum() >= 0.9 * known.sum() and shared.sum() < 0.1 * known.sum():
+                return (
+                    f"{table.metric} is {first} in {int(covered[first].sum())} rows and {second} in "
+                    f"{int(covered[second].sum())}: two metrics in one column",
+                    f"question {table.name!r}",
+                    f"Ask for {first} and for {second} apart, each with its direction and its margin.",
+                )
+    return None
+
+
+def _percent(table: AskedTable, question: QuestionSpec) -> Trap | None:
+    """Variants in percent beside variants in fractions."""
+    top: dict[str, float] = {}
+    for run in table.runs:
+        if run.value is not None:
+            top[run.variant] = max(top.get(run.variant, -math.inf), run.value)
+    fractions = [name for name, most in top.items() if 0 < most <= 1]
+    percents = [name for name, most in top.items() if 10 < most <= 100]
+    if not fractions or not percents or len(fractions) + len(percents) < len(top):
+        return None
+    if not _is_rate(table.metric):
+        return None
+    return (
+        f"{table.metric} is at most 1 in {listed(fractions)} and up to {max(top.values()):g} in {listed(percents)}: "
+        "a fraction beside percent?",
+        f"question {table.name!r}",
+        "Write both in one unit.",
+    )
+
+
+def _is_rate(metric: str) -> bool:
+    return any(word in metric.lower() for word in RATES)
+
+
+def _folds(table: AskedTable, question: QuestionSpec) -> Trap | None:
+    """Folds or episodes taken as units."""
+    if table.unit.lower() not in WITHIN or not table.known:
+        return None
+    return (
+        f"the values of {table.unit!r} lie within one training run or share its data, so they are not independent "
+        "repeats: intervals would be too narrow",
+        f"question {table.name!r}",
+        f"Average over them by `over: {table.unit}`, and give the seed or the task as the unit.",
+    )
+
+
+def _summary(table: AskedTable, question: QuestionSpec) -> Trap | None:
+    """Minima and maxima that W&B puts beside a run, taken as runs."""
+    for column in (VARIANT, UNIT, "run"):
+        if column in table.rows.columns:
+            wrong = table.rows[table.rows[column].astype(str).str.endswith(SUMMARY)]
+            if len(wrong):
+                return (
+                    f"{wrong[column].iloc[0]!r} is W&B's summary of another run, not a run",
+                    str(wrong[ORIGIN].iloc[0]),
+                    "Read the export with `format: wandb`, which leaves these columns out.",
+                )
+    return None
+
+
+_REFUSED: Mapping[str, Callable[[AskedTable, QuestionSpec], Trap | None]] = {
+    "zero": _zero,
+    "mixed": _mixed,
+    "percent": _percent,
+    "folds": _folds,
+    "summary": _summary,
+}
+
+
+def _lost(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
+    """What one side lacks."""
+    theirs = table.of(table.baseline)
+    for variant in table.variants[1:]:
+        if table.paired(variant):
+            ours = table.of(variant)
+            lacks = [unit for unit in theirs if unit not in ours]
+            more = [unit for unit in ours if unit not in theirs]
+            if lacks or more:
+                said = [f"lacks {listed(lacks)}"] * bool(lacks) + [f"alone has {listed(more)}"] * bool(more)
+                yield f"{variant} {' and '.join(said)}: compared at the {table.unit}s that both have"
+
+
+def _alone(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
+    """Variants with one run, which show no spread."""
+    single = [variant for variant in table.variants if len(table.of(variant)) == 1]
+    if single:
+        who = f"one {table.unit} of each variant" if len(single) == len(table.variants) else f"one {table.unit} of {_few(single)}"
+        yield f"{who}: a single run shows no noise, so it has no verdict"
+
+
+def _same(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
+    """Equal values under different seeds, and variants that are one experiment twice."""
+    values = {variant: _finite(table.of(variant)) for variant in table.variants}
+    for variant, own in values.items():
+        precise = [value for value in own.values() if len(f"{value:.12g}".strip("-0.").replace(".", "")) >= _DIGITS]
+        if len(precise) > len(set(precise)):
+            yield f"runs of {variant} have exactly equal values under different {table.unit}s: does the seed have any effect?"
+        elif len(own) > 1 and len(set(own.values())) == 1:
+            yield f"all {len(own)} values of {variant} are {next(iter(own.values())):g}: no spread to judge by"
+    seen: dict[tuple[float, ...], str] = {}
+    for variant, own in values.items():
+        key = tuple(sorted(own.values()))
+        if len(set(key)) > 1 and key in seen:
+            yield f"{variant} and {seen[key]} have identical values: one experiment recorded twice counts twice in Holm"
+        seen.setdefault(key, variant)
+
+
+def _finite(runs: Mapping[str, Run]) -> dict[str, float]:
+    return {unit: run.value for unit, run in runs.items() if run.value is not None}
+
+
+def _names(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
+    """Names of digits that a reader before us has made numbers."""
+    names = [name for name in table.variants if name.lstrip("-").isdigit()]
+    native = [name for name in table.rows.columns if not str(name).startswith(OURS) and table.rows[name].dtype.kind in "if"]
+    for column in native:
+        texts = set(table.rows[column].map(lambda cell: f"{cell:g}" if isinstance(cell, float) else str(cell)))
+        if names and set(names) <= texts and len({len(name) for name in names}) > 1:
+            yield f"variants are numbers in the column {column!r}: a name such as 007 would have lost its zeros"
+
+
+def _moving(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
+    """A loop that keeps what helps: each run builds on those kept before it."""
+    for name in table.rows.columns:
+        if str(name).startswith(OURS):
+            continue
+        words = {str(cell).strip().lower() for cell in table.rows[name]}
+        if 1 < len(words) <= 5 and words <= DECISIONS and words & {"keep", "kept", "accept", "accepted"}:
+            yield (
+                f"the column {name!r} says what a loop kept: each run builds on those kept before, so the baseline "
+                f"moved, and {table.baseline} is compared with sums of changes"
+            )
+
+
+def _training(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
+    """Evaluations of unequal training, or chosen by their result."""
+    steps = {run.step for run in table.runs if run.step is not None}
+    if question.reach is not None:
+        late = [variant for variant in table.variants if any(run.censored for run in table.of(variant).values())]
+        for variant in late:
+            own = table.of(variant).values()
+            count = sum(run.censored for run in own)
+            yield (
+                f"{count} of {plural(len(own), 'run')} of {variant} never reached {question.reach} (censored): each "
+                "counts with its last value, so the true one is worse"
+            )
+    elif question.at == "best":
+        yield "the best of several evaluations is optimistic, the more the more there are"
+    elif len(steps) > 1 and question.at in (None, "last"):
+        yield (
+            f"runs end at different steps ({min(steps):g} to {max(steps):g}): their last values compare unequal "
+            "training; `at: shared` does not"
+        )
+    if question.reach is None and (stopped := _stopped(table)):
+        yield (
+            f"runs of {_few(stopped)} stop once they reach about the same {table.metric} (censored): it tells when they "
+            "stopped; the time to the target is the question (`reach`)"
+        )
+
+
+def _stopped(table: AskedTable) -> list[str]:
+    """Variants all of whose runs end, at different steps, at the first value beyond one target."""
+    found = []
+    for variant in table.variants:
+        curves = [list(run.curve.values()) for run in table.of(variant).values() if len(run.curve) > 3]
+        if len(curves) < 2 or len({len(curve) for curve in curves}) < 2:
+            continue
+        sign = -1.0 if table.direction == "lower" else 1.0
+        before = max(max(sign * value for value in curve[:-1]) for curve in curves)
+        if before < min(sign * curve[-1] for curve in curves):
+            found.append(variant)
+    return found
+
+
+def _definitions(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
+    """A column that is the metric in another unit, and not in the same unit for all variants."""
+    from pandas import to_numeric
+
+    numbers = table.rows.assign(**{VARIANT: table.rows[VARIANT]})
+    metric = to_numeric(numbers[table.metric], errors="coerce")
+    for name in numbers.columns:
+        if str(name).startswith(OURS) or name == table.metric:
+            continue
+        other = to_numeric(numbers[name], errors="coerce")
+        usable = metric.notna() & other.notna() & (other != 0) & (metric != 0) & np.isfinite(metric) & np.isfinite(other)
+        if usable.sum() < 4:
+            continue
+        ratios = (metric[usable] / other[usable]).groupby(numbers.loc[usable, VARIANT])
+        varies = metric[usable].groupby(numbers.loc[usable, VARIANT]).agg(np.ptp) / metric[usable].abs().mean()
+        spread = ratios.agg(np.ptp) / ratios.mean().abs()
+        several = ratios.size() > 1
+        if several.sum() > 1 and (spread[several] < EXACT).all() and (varies[several] > 10 * EXACT).all():
+            means = ratios.mean()
+            if (means.max() - means.min()) / abs(means.mean()) > 0.02:
+                low, high = means.idxmin(), means.idxmax()
+                yield (
+                    f"{table.metric} / {name} is {means.min():.4g} in {low} and {means.max():.4g} in {high}: one of the "
+                    "two has another definition there (another tokenizer or unit), and only the other can be compared"
+                )
+
+
+def _far(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
+    """A variant that is better by so much that the metric may be another."""
+    sign = 1.0 if table.direction == "lower" else -1.0
+    theirs = [sign * value for value in _finite(table.of(table.baseline)).values()]
+    for variant in table.variants[1:]:
+        ours = [sign * value for value in _finite(table.of(variant)).values()]
+        if ours and theirs and max(ours) < min(theirs):
+            margins = (math.fsum(theirs) / len(theirs) - math.fsum(ours) / len(ours)) / table.margin
+            if margins > FAR:
+                yield (
+                    f"{variant} is better by {margins:.0f} margins: is {table.metric} defined alike in both (what it "
+                    "averages over, tokenizer, unit)?"
+                )
+
+
+def _margin(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
+    values = _values(table)
+    if values and _is_rate(table.metric) and 1.5 < max(values) <= 100 and table.margin < 0.1:
+        yield f"{table.metric} goes up to {max(values):g}, so it is in percent: the margin is {table.margin:g} points"
+    if any(word in table.metric.lower() for word in MACHINE):
+        yield f"{table.metric} depends on the machine: it compares variants only if all ran on the same"
+
+
+_WARNED: Sequence[Callable[[AskedTable, QuestionSpec], Iterator[str]]] = (
+    _definitions,
+    _training,
+    _far,
+    _same,
+    _alone,
+    _moving,
+    _margin,
+    _names,
+    _lost,
+)
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:2])} and {len(names) - 2} others"
