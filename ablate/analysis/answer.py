@@ -123,6 +123,7 @@ class Answer:
         baseline: Mean metric of the baseline over its seeds; None if it has none.
         decimals: With how many decimals values and differences are written, in all rows alike.
         unit: What is paired: `seed`, or `window` where nothing was trained.
+        pairing: Whether and by what the variants are paired with the baseline: `paired by seed`.
     """
 
     study: str
@@ -138,6 +139,7 @@ class Answer:
     baseline: float | None
     decimals: int
     unit: str
+    pairing: str
 
     @property
     def rows(self) -> tuple[AnswerRow, ...]:
@@ -182,7 +184,16 @@ def answer_of(report: StudyReport) -> Answer:
         baseline=None if baseline is None else baseline.mean,
         decimals=shared_decimals(report),
         unit=report.unit,
+        pairing=_pairing(report),
     )
+
+
+def _pairing(report: StudyReport) -> str:
+    """Whether and by what variants are paired with the baseline."""
+    pairs = [report.record.pairs(row.name) for row in report.variants if row.name != report.record.baseline]
+    if all(pairs):
+        return f"paired by {report.unit}"
+    return f"paired by {report.unit} where enough are shared" if any(pairs) else "not paired"
 
 
 def compared_rows(report: StudyReport) -> list[VariantRow]:
@@ -328,7 +339,7 @@ def _headline(groups: Sequence[AnswerGroup], trust: Sequence[StudyWarning], repo
         *_parts(rows.get("can go", ()), "can go"),
         *_parts(rows.get("must stay", ()), "must stay"),
     ]
-    sentences += _changes(rows.get("better", ()), rows.get("as good", ()), rows.get("worse", ()), report.margin)
+    sentences += _changes(rows.get("better", ()), rows.get("as good", ()), rows.get("worse", ()), report)
     if smaller := _smallest(groups):
         change = percent(abs(smaller.parameter_change or 0.0)).lstrip("+")
         what = f"without {smaller.words}" if smaller in rows.get("can go", ()) else smaller.words.rpartition("→ ")[2]
@@ -398,14 +409,15 @@ def _cost_of(row: AnswerRow, report: StudyReport) -> str:
 
 
 def _changes(
-    better: Sequence[AnswerRow], good: Sequence[AnswerRow], worse: Sequence[AnswerRow], margin: float
+    better: Sequence[AnswerRow], good: Sequence[AnswerRow], worse: Sequence[AnswerRow], report: StudyReport
 ) -> Iterator[str]:
     """A sentence that counts the changes which do more than remove parts."""
-    counts = [(len(better), "better"), (len(good), f"as good within {margin:g}"), (len(worse), "worse")]
+    counts = [(len(better), "better"), (len(good), f"as good within {report.margin:g}"), (len(worse), "worse")]
     shown = [(count, word) for count, word in counts if count]
     if shown:
         (first, word), *rest = shown
-        said = f"{plural(first, 'change')} {'is' if first == 1 else 'are'} {word}"
+        noun = "change" if report.record.judged is None else "variant"
+        said = f"{plural(first, noun)} {'is' if first == 1 else 'are'} {word}"
         yield ", ".join([said, *(f"{count} {'is' if count == 1 else 'are'} {word}" for count, word in rest)]) + "."
 
 

@@ -27,6 +27,8 @@ Value = str | int | float | bool | None
 """What a machine-readable cell holds."""
 TRIVIAL = "trivial baseline"
 """Shown instead of a verdict for a trivial baseline."""
+OF_TRAINING = frozenset({"parameters", "parameter_change", "steps_to_baseline", "course"})
+"""Columns that runs which were trained elsewhere do not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ def columns(report: StudyReport) -> tuple[Column, ...]:
                 number=f"%.{write.decimals}f",
             )
         )
-    return (
+    shown = (
         Column(
             "variant",
             "variant",
@@ -146,7 +148,7 @@ def columns(report: StudyReport) -> tuple[Column, ...]:
         *_tuned(report),
         Column(
             "seeds",
-            "seeds",
+            f"{report.unit}s" if report.record.judged else "seeds",
             lambda row: Cell(f"{len(row.finished)}/{len(row.planned)}"),
             value=_seeds,
             informative=any(state not in SETTLED for row in report.variants for state in row.states.values()),
@@ -192,6 +194,7 @@ def columns(report: StudyReport) -> tuple[Column, ...]:
         ),
         *([_speed()] if report.timed else []),
     )
+    return shown if report.record.judged is None else tuple(one for one in shown if one.key not in OF_TRAINING)
 
 
 def legend(shown: Iterable[Column]) -> tuple[str, ...]:
@@ -405,7 +408,9 @@ def _speed() -> Column:
 def _interval_help(report: StudyReport) -> str:
     rows, schedule = report.variants, report.schedule
     over = "initial values and batches; same split and validation windows"
-    if report.windows:
+    if report.record.judged is not None:
+        over = f"{report.unit}s"
+    elif report.windows:
         over = f"{report.windows} validation windows of one model, resampled"
     draw = ""
     if report.draw_sd:  # None if not measured, 0 if below what could be

@@ -41,6 +41,7 @@ class Allowances:
     Attributes:
         baseline: Name of the study's baseline.
         failed: Variant to how many of its trials failed; those without any are left out.
+        censored: Variant to how many of its runs ended before they reached a target, so that they are worse than known.
         regret: Variant to how much worse than the best of the tuning grid its value may be; empty if nothing is tuned.
         tails: Of the differences of the variants from the baseline, oriented so that positive is worse.
         tails_at: The same at each look of a schedule, by its number of paired seeds.
@@ -48,6 +49,7 @@ class Allowances:
 
     baseline: str
     failed: Mapping[str, int] = field(default_factory=dict)
+    censored: Mapping[str, int] = field(default_factory=dict)
     regret: Mapping[str, float] = field(default_factory=dict)
     tails: Tails | None = None
     tails_at: Mapping[int, Tails | None] = field(default_factory=dict)
@@ -65,6 +67,10 @@ class Allowances:
             allowance += Allowance(high=math.inf, why_high=(self._lost(left),))
         if right in self.failed:
             allowance += Allowance(low=math.inf, why_low=(self._lost(right),))
+        if left in self.censored:
+            allowance += Allowance(high=math.inf, why_high=(self._censored(left),))
+        if right in self.censored:
+            allowance += Allowance(low=math.inf, why_low=(self._censored(right),))
         if (regret := self.regret.get(left, 0.0)) > 0:
             allowance += Allowance(low=regret, why_low=(_choice(left, regret),))
         if (regret := self.regret.get(right, 0.0)) > 0:
@@ -77,6 +83,12 @@ class Allowances:
             return allowance
         low, high = ([tail_words(tail) for tail in shown if getattr(tail, side)][-1:] for side in ("low", "high"))
         return allowance + Allowance(tails=tails, why_low=tuple(low), why_high=tuple(high), tails_at=tails_at)
+
+    def _censored(self, name: str) -> str:
+        whose = "the baseline" if name == self.baseline else name
+        return (
+            f"{plural(self.censored[name], 'run')} of {whose} never reached the target, and the true values are worse"
+        )
 
     def _lost(self, name: str) -> str:
         whose = "the baseline" if name == self.baseline else name
@@ -105,6 +117,7 @@ def read_allowances(record: StudyRecord, runs: Mapping[str, VariantRuns], tuning
     return Allowances(
         baseline=record.baseline,
         failed={name: len(run.failed) for name, run in runs.items() if run.failed},
+        censored={} if record.judged is None else record.judged.censored,
         regret=_regrets(tuning, sign) if tuning is not None else {},
         tails=tails,
         tails_at=tails_at,
@@ -170,7 +183,7 @@ def _worse(
     baseline = runs[record.baseline].values(metric)
     found: list[tuple[dict[int, float], Iterable[int]]] = []
     for name, run in runs.items():
-        if name != record.baseline and not run.pruned:
+        if name != record.baseline and not run.pruned and record.pairs(name):
             values = run.values(metric)
             by_seed = {seed: sign * (values[seed] - baseline[seed]) for seed in values.keys() & baseline.keys()}
             found.append((by_seed, run.diverged))
@@ -206,6 +219,7 @@ def judge_trials(
     allowance: Allowance,
     worst: Sequence[float] = (),
     unit: str = "seed",
+    paired: bool = True,
 ) -> Verdict:
     """The verdict on a variant against the baseline; arguments as those of `ablate.stats.judge`.
 
@@ -227,6 +241,7 @@ def judge_trials(
         allowance=allowance,
         worst=worst,
         unit=unit,
+        paired=paired,
     )
     missing = awaited_seeds(schedule, runs, baseline) if unit == "seed" else ""
     if verdict.word == "undecided" and missing:

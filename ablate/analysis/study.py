@@ -62,6 +62,7 @@ from ablate.analysis.warnings import (
     changes_after_results,
     draw_noise,
     evidence,
+    limits_of_table,
     lost_trials,
     missing_trials,
     selected_variants,
@@ -81,6 +82,7 @@ from ablate.stats import (
     mean_interval,
     over_looks,
     paired_difference,
+    unpaired_difference,
 )
 from ablate.store.records import StudyRecord, TrialState, VariantRecord
 
@@ -167,7 +169,7 @@ class StudyReport:
     @property
     def assumption(self) -> str | None:
         """On what condition verdicts hold (`ablate.analysis.warnings.assumption`)."""
-        return assumption(self.variants, self.tails, self.windows)
+        return assumption(self.variants, self.tails, self.windows, self.unit)
 
     @property
     def test_metric(self) -> str | None:
@@ -199,7 +201,7 @@ class StudyReport:
     @property
     def unit(self) -> str:
         """What is paired: `seed`, or `window` where nothing was trained."""
-        return "window" if self.windows else "seed"
+        return self.record.unit if not self.windows else "window"
 
     @property
     def planned(self) -> int:
@@ -271,7 +273,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         read_allowances(record, runs, tuning),
         trivial[-1].value if trivial else None,
         record,
-        "window" if pairs_windows(record) else "seed",
+        "window" if pairs_windows(record) else record.unit,
     )
     changes = changes_of(record)
     rows = tuple(_row(variant, baseline, runs, fresh, changes[variant.name], question) for variant in record.variants)
@@ -304,7 +306,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
     draw_sd, tails = draw_noise(record, runs), question.allowances.tails
     learning = tuple(learning_warnings(standings, trivial))
     nothing = any(warning.replaces_headline for warning in learning)
-    assumed = assumption(rows, tails, windows)
+    assumed = assumption(rows, tails, windows, question.unit)
     limits = (
         *(learning if nothing else ()),
         *missing_trials(progress, tuning),
@@ -312,6 +314,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         *(() if nothing else learning),
         *tuning_edges(tuning, rows, first),
         *changes_after_results(changed),
+        *limits_of_table(record),
     )
     among = (
         *selected_variants(rows),
@@ -336,7 +339,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         margin=margin,
         variants=rows,
         progress=progress,
-        warnings=(evidence(progress, rows, question.unit, tuning, matching), *limits, *among),
+        warnings=(evidence(record, progress, rows, question.unit, tuning, matching), *limits, *among),
         answer=(
             *(warning.full for warning in limits),
             *window_sentences(windows, healed),
@@ -455,7 +458,7 @@ def _row(
         course=course,
         seconds=math.fsum(trial.seconds for trial in runs.finished.values()),
         longer=longer_in_all(variant, baseline, runs, baseline_runs, axis),
-        awaits=awaited_seeds(asked.schedule, ours, theirs) if question.unit == "seed" else "",
+        awaits=awaited_seeds(asked.schedule, ours, theirs) if question.unit != "window" else "",
     )
 
 
@@ -466,6 +469,9 @@ def _judged(
     values, baseline_values = runs.values(question.metric), baseline.values(question.metric)
     worst = worst_results(runs, values, baseline_values, question.trivial, question.sign)
     allowance = question.allowances.versus(name, question.record.baseline, failed=not worst)
+    paired = question.record.pairs(name)
+    if not paired:
+        allowance, worst = replace(allowance, tails=None), ()
     verdict = judge_trials(
         runs,
         baseline,
@@ -476,9 +482,12 @@ def _judged(
         allowance=allowance,
         worst=worst,
         unit=question.unit,
+        paired=paired,
     )
-    paired = paired_difference(values, baseline_values)
-    return over_looks(paired, question.schedule, allowance=allowance.of_change(question.direction)), verdict
+    if not paired:
+        return unpaired_difference([*values.values()], [*baseline_values.values()]), verdict
+    difference = paired_difference(values, baseline_values)
+    return over_looks(difference, question.schedule, allowance=allowance.of_change(question.direction)), verdict
 
 
 def _claims(record: StudyRecord, runs: Mapping[str, VariantRuns], allowances: Allowances) -> tuple[ClaimVerdict, ...]:

@@ -29,6 +29,7 @@ Key = Literal[
     "diverged",
     "baseline diverged",
     "edge",
+    "table",
     "changed",
     "draw",
     "assumption",
@@ -72,6 +73,7 @@ def trust_lines(warnings: Iterable[StudyWarning]) -> tuple[StudyWarning, ...]:
 
 
 def evidence(
+    record: StudyRecord,
     progress: Mapping[TrialState, int],
     rows: Sequence[VariantRow],
     unit: str,
@@ -79,6 +81,8 @@ def evidence(
     matching: MatchedBudgets,
 ) -> StudyWarning:
     """What the answer rests on: trials, paired seeds, what is tuned and what is equal."""
+    if record.judged is not None:
+        return StudyWarning("evidence", "ok", f"{record.judged.evidence}; judged, not trained here")
     said = [f"{progress[TrialState.FINISHED]:,}/{sum(progress.values()):,} trials"]
     pairs = [row.difference.n for row in rows if row.difference is not None]
     if pairs:
@@ -92,6 +96,27 @@ def evidence(
     if missing:
         said.append(f"{missing:,} still missing")
     return StudyWarning("evidence", "weak" if missing else "ok", ", ".join(said))
+
+
+def limits_of_table(record: StudyRecord) -> Iterator[StudyWarning]:
+    """Warnings on runs that were trained elsewhere: how they were read, what limits the answer, what is not known."""
+    if record.judged is None:
+        return
+    yield StudyWarning("table", "ok", "", f"Judged, not trained here. {_sentence(record.judged.evidence)}")
+    for level, text in record.judged.limits:
+        yield StudyWarning("table", level, text, _sentence(text))
+    for note in record.judged.notes:
+        yield StudyWarning("table", "ok", "", note)
+    full = (
+        "A table does not say whether equal seeds shared batches (if they did not, pairing gains nothing), whether "
+        "every variant was tuned (if not, a verdict is on these settings alone), nor whether runs were selected or "
+        "left out (if they were, every verdict is optimistic)."
+    )
+    yield StudyWarning("table", "ok", "", full)
+
+
+def _sentence(clause: str) -> str:
+    return f"{clause[0].upper()}{clause[1:]}{'' if clause.endswith(('.', '?')) else '.'}"
 
 
 def missing_trials(progress: Mapping[TrialState, int], tuning: Tuning | None) -> Iterator[StudyWarning]:
@@ -172,16 +197,16 @@ def selected_variants(rows: Sequence[VariantRow]) -> Iterator[StudyWarning]:
         yield StudyWarning("selected", "weak", text, full, names)
 
 
-def assumption(rows: Sequence[VariantRow], tails: Tails | None, windows: int) -> str | None:
+def assumption(rows: Sequence[VariantRow], tails: Tails | None, windows: int, unit: str) -> str | None:
     """On what condition verdicts hold, as the end of a sentence on one; None where there is none, or it is not open."""
     if tails is not None:
         how = "worse" if tails.skewness > 0 else "better"
-        return f"allows for a few seeds that end far {how} than the others"
+        return f"allows for a few {unit}s that end far {how} than the others"
     bounds = [row.verdict.bound for row in rows if row.verdict is not None and row.verdict.is_decided]
     seeds = [bound.n for bound in bounds if bound is not None]
     if windows or not seeds:
         return None
-    return f"holds if seeds scatter symmetrically; {min(seeds)} seeds cannot show it"
+    return f"holds if {unit}s scatter symmetrically; {min(seeds)} {unit}s cannot show it"
 
 
 def draw_noise(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> float | None:

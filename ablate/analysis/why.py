@@ -22,14 +22,15 @@ class Why:
         row: The variant as the answer shows it.
         group: Heading of its group in the answer.
         sentence: The verdict with its reason.
-        seeds: Seed (or window) to metric of the variant minus that of the baseline, those that both finished.
+        seeds: Seed (or window, or unit of a table) to metric of the variant minus that of the baseline, those that both
+            finished.
         facts: Label to text, in order: the difference, joint validity, course, cost, tuning, what would change it.
     """
 
     row: AnswerRow
     group: str
     sentence: str
-    seeds: dict[int, float]
+    seeds: dict[int | str, float]
     facts: dict[str, str]
 
 
@@ -54,7 +55,7 @@ def why(report: StudyReport, variant: str) -> Why:
         row=shown,
         group=title,
         sentence=row.verdict_sentence or row.verdict_cell,
-        seeds=_by_seed(row, report),
+        seeds=dict(_by_seed(row, report)),
         facts=dict(_facts(row, shown, report, answer)),
     )
 
@@ -85,8 +86,9 @@ def _facts(row: VariantRow, shown: AnswerRow, report: StudyReport, answer: Answe
         yield "jointly", f"{holds} jointly with the other {others - 1} verdicts (Holm's procedure)"
     if row.course is not None:
         yield "course", f"{course_cell(row.course)} over the last third of training"
-    change = percent(row.parameter_change)
-    yield "cost", f"{row.parameters:,} parameters ({change.replace('%', ' %')})"
+    if report.record.judged is None:
+        change = percent(row.parameter_change)
+        yield "cost", f"{row.parameters:,} parameters ({change.replace('%', ' %')})"
     if report.tuning is not None and (tuned := report.tuning.of.get(row.name)) and tuned.values:
         values = (
             f"{path} {value}{' (edge of its grid)' * (path in tuned.edges)}" for path, value in tuned.values.items()

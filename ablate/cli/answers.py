@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ablate.analysis.text import plural
+from ablate.cli.judge import judge as judge  # a command of this panel
 from ablate.cli.loading import load_plugins, load_trial, read
 from ablate.cli.options import (
     REFUTED,
@@ -113,7 +113,7 @@ def report(
     """Report a study: answer, table, figures, claims, environment, cost, and how to reproduce it."""
     from ablate.analysis.findings import read_findings
     from ablate.render.formats import find_format
-    from ablate.render.writing import render_report, write_report
+    from ablate.render.writing import print_report, render_report, write_report
     from ablate.store import open_store
 
     load_plugins(plugin)
@@ -121,25 +121,12 @@ def report(
     with open_store(store, create=False) as opened:
         findings = read_findings(opened, study)
     if out is None:
-        _print(render_report(findings, format_))
+        print_report(render_report(findings, format_))
         return
     for path in write_report(findings, format_, out):
         say(make_console(), str(path))
     if find_format(format_).figures and missing_packages("figures"):
         say(make_console(stderr=True), "Without figures: run `pip install 'ablate-blocks[figures]'`.")
-
-
-def _print(rendered: str | bytes) -> None:
-    if isinstance(rendered, str):
-        sys.stdout.write(rendered)
-        return
-    if sys.stdout.isatty():
-        raise AblateError(
-            "this format is binary and cannot be shown on a terminal",
-            where="--format",
-            remedy="Give `--out DIR`, or send the output into a file.",
-        )
-    sys.stdout.buffer.write(rendered)
 
 
 def claims(

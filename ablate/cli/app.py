@@ -21,7 +21,7 @@ from ablate.render.terminal.console import lost_printing, make_console, stdout_f
 
 PANELS = {
     "Studies": (studies, ("new", "plan", "study", "status", "list", "check-store")),
-    "Answers": (answers, ("show", "report", "claims", "calibrate", "diff", "export", "dashboard")),
+    "Answers": (answers, ("show", "judge", "report", "claims", "calibrate", "diff", "export", "dashboard")),
     "Trials": (trials, ("reproduce", "evaluate", "generate", "translate")),
     "Spaces and blocks": (
         spaces_and_blocks,

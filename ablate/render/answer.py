@@ -56,6 +56,7 @@ def print_answer(
     store: Sequence[str] = (),
     plugins: Sequence[str] = (),
     everything: bool = False,
+    shown_by: Sequence[str] = (),
 ) -> None:
     """Print an answer.
 
@@ -65,10 +66,13 @@ def print_answer(
         store: Arguments that name the store in the commands to paste; empty for the default store.
         plugins: Arguments that name the files of the user's own kinds, without which the study cannot continue.
         everything: Whether to show every row of an answer of more than `MANY` variants.
+        shown_by: Arguments of the command that shows more; empty: `show` of the study.
     """
     plain = console.options.ascii_only
     shown = _in_ascii(answer) if plain else answer
-    for line in answer_lines(shown, console.width, store=store, plugins=plugins, everything=everything):
+    for line in answer_lines(
+        shown, console.width, store=store, plugins=plugins, everything=everything, shown_by=shown_by
+    ):
         if plain:
             line.plain = line.plain.translate(_ASCII)
         console.print(line, soft_wrap=True)
@@ -122,6 +126,7 @@ def answer_lines(
     store: Sequence[str] = (),
     plugins: Sequence[str] = (),
     everything: bool = False,
+    shown_by: Sequence[str] = (),
 ) -> Iterator[Text]:
     """The lines of an answer for a terminal of `width` columns."""
     yield Text(printable(answer.question), "bold")
@@ -144,8 +149,8 @@ def answer_lines(
         time = f", about {duration(step.seconds)} of training" if step.seconds else ""
         typed = command(*step.arguments, *store, *plugins)
         yield from _command("NEXT" if not number else "", typed, f"  {step.purpose}{time}", width)
-    typed, options = command("show", answer.study, *store), "--why VARIANT | --table | --checks | --json"
-    yield from _command("MORE", typed, options, width, "dim")
+    typed = command(*(shown_by or ("show", answer.study, *store)))
+    yield from _command("MORE", typed, "--why VARIANT | --table | --checks | --json", width, "dim")
 
 
 def _headline(answer: Answer, width: int) -> list[str]:

@@ -16,7 +16,7 @@ from ablate.analysis.study import OtherLength, StudyReport
 from ablate.analysis.why import Why
 from ablate.roles import TrialRole
 from ablate.stats import Interval, PairedDifference
-from ablate.store.records import VariantRecord
+from ablate.store.records import JudgedRuns, VariantRecord
 
 if TYPE_CHECKING:
     from ablate.analysis.claims import ClaimVerdict
@@ -53,6 +53,7 @@ def study_json(report: StudyReport) -> dict[str, Any]:
             for one in report.redeclared
         ],
         "validation_draw": report.draw_sd,
+        "judged": None if report.record.judged is None else _judged(report.record.judged),
         "answer": answer_json(answer_of(report)) | {"sentences": list(report.answer)},
         "assumption": report.assumption,
         "caveats": list(report.caveats),
@@ -64,6 +65,25 @@ def study_json(report: StudyReport) -> dict[str, Any]:
             "seeds": list(report.tuning.seeds),
             "before": list(report.tuning.before),
         },
+    }
+
+
+def _judged(judged: JudgedRuns) -> dict[str, Any]:
+    return {
+        "unit": judged.unit,
+        "paired": sorted(judged.paired),
+        "evidence": judged.evidence,
+        "limits": [{"level": level, "text": text} for level, text in judged.limits],
+        "notes": list(judged.notes),
+        "censored": dict(judged.censored),
+    }
+
+
+def judged_json(reports: Mapping[str, StudyReport], answer: Answer) -> dict[str, Any]:
+    """The questions on a table with their one answer; what `ablate judge TABLE --json` prints."""
+    return {
+        "questions": {name: study_json(report) for name, report in reports.items()},
+        "answer": answer_json(answer),
     }
 
 

@@ -19,7 +19,7 @@ from ablate.render import sections
 from ablate.render.blocks import Block, Grid, Items, Listing, Paragraph, Picture, ReportDocument, Section
 from ablate.render.reproducing import reproduction
 from ablate.render.table import CAUTION
-from ablate.store.records import Environment, TrialState
+from ablate.store.records import Environment, StudyRecord, TrialState
 
 
 def document(findings: Findings, pictures: Sequence[Picture] = ()) -> ReportDocument:
@@ -44,6 +44,8 @@ def document(findings: Findings, pictures: Sequence[Picture] = ()) -> ReportDocu
         parts.append(Section("Learning curves", curves))
     if report.claims:
         parts.append(Section("Claims", (claims_table(report),)))
+    if report.record.judged is not None:
+        return ReportDocument(report.record.question, (*parts, Section("Source", tuple(_source(report.record)))))
     parts.append(Section("Environment", (Items(tuple(_environments(findings))),)))
     parts.append(Section("Cost", tuple(_cost(findings))))
     parts.append(Section("How to reproduce", tuple(reproduction(findings))))
@@ -90,7 +92,7 @@ def answer_note(answer: Answer) -> str:
     better = "lower" if answer.worse > 0 else "higher"
     baseline = "" if answer.baseline is None else f" ({fixed(answer.baseline, answer.decimals)})"
     note = (
-        f"{answer.metric}: variant minus baseline{baseline}, paired by {answer.unit}; {better} is better. Margin: "
+        f"{answer.metric}: variant minus baseline{baseline}, {answer.pairing}; {better} is better. Margin: "
         f"{answer.margin:g}. Bound: one-sided, 95 %; the verdict rests on it."
     )
     alone = any(row.bound is not None and not row.jointly for row in answer.rows)
@@ -157,6 +159,13 @@ def evidence_lines(evidence: Any, name: str = "") -> Iterator[str]:
 
 def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _source(record: StudyRecord) -> Iterator[Block]:
+    """Of runs that were trained elsewhere: where they stand."""
+    yield Paragraph(
+        f"Judged, not trained here. The runs are those of {record.source}; how they were trained is not recorded."
+    )
 
 
 def _environments(findings: Findings) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from ablate.analysis.findings import Findings
@@ -60,3 +61,21 @@ def write_report(findings: Findings, format_name: str, folder: Path) -> list[Pat
             remedy="Give `--out` a folder that you may write.",
         ) from None
     return list(written)
+
+
+def print_report(rendered: str | bytes) -> None:
+    """Print a report to stdout.
+
+    Raises:
+        AblateError: It is binary, and stdout is a terminal.
+    """
+    if isinstance(rendered, str):
+        sys.stdout.write(rendered)
+        return
+    if sys.stdout.isatty():
+        raise AblateError(
+            "this format is binary and cannot be shown on a terminal",
+            where="--format",
+            remedy="Give `--out DIR`, or send the output into a file.",
+        )
+    sys.stdout.buffer.write(rendered)

@@ -230,6 +230,15 @@ class StudyRecord:
     studies: int = 1
     judged: JudgedRuns | None = None
 
+    @property
+    def unit(self) -> str:
+        """What is repeated: seeds, where ablate trained the runs."""
+        return "seed" if self.judged is None else self.judged.unit
+
+    def pairs(self, variant: str) -> bool:
+        """Whether the runs of a variant are paired with those of the baseline."""
+        return self.judged is None or variant in self.judged.paired
+
 
 @dataclass(frozen=True, slots=True)
 class StudySummary:

@@ -156,15 +156,23 @@ class DescriptionSpec(QuestionSpec):
         }
 
 
-def read_description(file: Path) -> DescriptionSpec:
+def read_description(file: Path, over: Mapping[str, Any] | None = None) -> DescriptionSpec:
     """Read a description.
+
+    Args:
+        file: Its path.
+        over: Keys that replace those of the file, such as options of a command.
 
     Raises:
         SpaceError: It cannot be read or is invalid; with file, line and column.
     """
     document = read_document(file, "the description of a table")
+    plain = dict(document.plain)
+    for key, value in (over or {}).items():
+        both = isinstance(value, Mapping) and isinstance(plain.get(key), Mapping)
+        plain[key] = {**plain[key], **value} if both else value
     try:
-        return DescriptionSpec.model_validate(document.plain)
+        return DescriptionSpec.model_validate(plain)
     except ValidationError as error:
         raise document.refused(error) from None
 

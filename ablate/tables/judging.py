@@ -76,7 +76,7 @@ class JudgedTable:
 
     def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
         """No curves: what a table has at other steps is not a validation loss."""
-        return {key: () for key in keys}
+        return dict.fromkeys(keys, ())
 
     def evaluations(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
         """None, likewise."""
@@ -135,8 +135,8 @@ def _logged_later(
         return
     for file in find_files(folder, files):
         if later := later_mentions(file, description.table.line, table.metric):
-            text = f"a later line of {file.name} also gives {table.metric} (`{later[-1][:60]}`): is the one read the final one?"
-            yield Limit("weak", text)
+            said = f"a later line of {file.name} also gives {table.metric} (`{later[-1][:60]}`)"
+            yield Limit("weak", f"{said}: is the one that was read the final one?")
             return
 
 
@@ -166,7 +166,9 @@ def _as_studies(
 def _seeds(table: AskedTable) -> dict[str, int]:
     """A number for each unit: the unit itself where all of them are seeds, else its place."""
     units = list(dict.fromkeys(run.unit for run in table.runs))
-    if all(unit.isascii() and unit.isdigit() and str(int(unit)) == unit and int(unit) <= LARGEST_SEED for unit in units):
+    if all(
+        unit.isascii() and unit.isdigit() and str(int(unit)) == unit and int(unit) <= LARGEST_SEED for unit in units
+    ):
         return {unit: int(unit) for unit in units}
     return {unit: place for place, unit in enumerate(units, 1)}
 

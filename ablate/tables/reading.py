@@ -157,7 +157,7 @@ def _text(file: Path) -> str:
 
 
 def _separated(separator: str, *, summaries: bool = False) -> Callable[[Path], pd.DataFrame]:
-    """A reader of cells divided by a separator; `summaries`: whether W&B's columns of minima and maxima are expected."""
+    """A reader of cells divided by a separator; `summaries`: whether W&B's columns of minima are expected."""
 
     def read(file: Path) -> pd.DataFrame:
         import pandas as pd

@@ -249,23 +249,8 @@ def _asked(
     metric, direction, margin, baseline = asked
     where = f"question {name!r}"
     _check_column(rows, metric, "metric", where)
-    known, said = list(dict.fromkeys(rows[VARIANT])), list(notes)
-    for variant in question.variants or ():
-        if variant not in known:
-            raise DataError(
-                "this is not a variant of the table", where=f"`variants` of {where}", got=repr(variant),
-                expected=f"one of {listed(map(repr, known))}",
-            )
-    if question.variants is not None:
-        rows = rows[rows[VARIANT].isin({baseline, *question.variants})]
-    if baseline not in known:
-        raise DataError(
-            "the baseline is not a variant of the table",
-            where=f"`baseline` of {where}",
-            expected=f"one of {listed(map(repr, known))}",
-            got=repr(baseline),
-            remedy=_lost_zeros(baseline, known),
-        )
+    rows = _compared(rows, baseline, question.variants, where)
+    said = list(notes)
     unit = unit_column(rows, spec)
     step = next((column for column in spec.step if column in rows.columns), None)
     if spec.step and step is None:
@@ -290,6 +275,7 @@ def _asked(
         runs = _averaged(runs, over)
     if unit is not None and spec.unit:
         runs = _measured_somewhere(runs, metric, unit, said)
+        runs = _of_both_sides(runs, baseline, unit, spec, said)
     numbered = runs if unit is not None else _numbered(runs)
     return AskedTable(
         name,
@@ -304,6 +290,21 @@ def _asked(
         rows,
         tuple(said),
     )
+
+
+def _compared(rows: pd.DataFrame, baseline: str, variants: Sequence[str] | None, where: str) -> pd.DataFrame:
+    """The rows of the variants that are compared."""
+    known = list(dict.fromkeys(rows[VARIANT]))
+    for key, name in (("baseline", baseline), *(("variants", variant) for variant in variants or ())):
+        if name not in known:
+            raise DataError(
+                "this is not a variant of the table",
+                where=f"`{key}` of {where}",
+                expected=f"one of {listed(map(repr, known))}",
+                got=repr(name),
+                remedy=_lost_zeros(name, known),
+            )
+    return rows if variants is None else rows[rows[VARIANT].isin({baseline, *variants})]
 
 
 def _lost_zeros(name: str, known: Sequence[str]) -> str | None:
@@ -538,6 +539,22 @@ def _measured_somewhere(runs: Sequence[Keyed], metric: str, unit: str, notes: li
         notes.append(f"{metric} is not measured for any variant at {listed(without)}: not part of the question.")
         return [(key, run) for key, run in runs if run.unit in measured]
     return list(runs)
+
+
+def _of_both_sides(
+    runs: Sequence[Keyed], baseline: str, unit: str, spec: TableSpec, notes: list[str]
+) -> Sequence[Keyed]:
+    """Without the units that the baseline alone has: the mean of others would be over other tasks than its own."""
+    units: dict[str, set[str]] = {}
+    for _, run in runs:
+        units.setdefault(run.variant, set()).add(run.unit)
+    theirs = units.pop(baseline, set())
+    if spec.pair is False or not units or any(len(ours & theirs) < LEAST_SHARED for ours in units.values()):
+        return runs
+    alone = sorted(theirs - set.union(*units.values()))
+    if alone:
+        notes.append(f"{baseline} alone has {listed(alone)}: left out, as no variant can be compared there.")
+    return [(key, run) for key, run in runs if run.unit not in alone]
 
 
 def _numbered(runs: Sequence[Keyed]) -> list[Keyed]:

@@ -20,11 +20,15 @@ from ablate.tables.reading import ORIGIN, SUMMARY
 from ablate.tables.runs import OURS, UNIT, VARIANT, AskedTable, Run
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
-WITHIN = frozenset({"fold", "folds", "cv", "split", "episode", "episodes", "item", "example", "sample", "doc_id", "batch"})
+WITHIN = frozenset(
+    {"fold", "folds", "cv", "split", "episode", "episodes", "item", "example", "sample", "doc_id", "batch"}
+)
 """Names of columns whose values lie within one training run, or share its data."""
-DECISIONS = frozenset({"keep", "kept", "discard", "discarded", "accept", "accepted", "reject", "rejected", "revert", "crash"})
+DECISIONS = frozenset(
+    {"keep", "kept", "discard", "discarded", "accept", "accepted", "reject", "rejected", "revert", "crash"}
+)
 """Words with which a loop notes whether it builds on a run."""
 MACHINE = ("time", "second", "runtime", "duration", "latency", "throughput", "per_sec")
 RATES = ("acc", "score", "f1", "percent", "pct", "success", "rate", "auc", "map")
@@ -83,7 +87,13 @@ def _zero(table: AskedTable, question: QuestionSpec) -> Trap | None:
     """A crash that is written as 0, and then is the minimum."""
     values = _values(table)
     zeros, others = [value for value in values if value == 0], [value for value in values if value != 0]
-    if table.direction != "lower" or not zeros or not others or min(others) <= FAR * table.margin or len(zeros) > len(others):
+    if (
+        table.direction != "lower"
+        or not zeros
+        or not others
+        or min(others) <= FAR * table.margin
+        or len(zeros) > len(others)
+    ):
         return None
     run = next(run for run in table.runs if run.value == 0)
     return (
@@ -191,7 +201,7 @@ def _lost(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
             lacks = [unit for unit in theirs if unit not in ours]
             more = [unit for unit in ours if unit not in theirs]
             if lacks or more:
-                said = [f"lacks {listed(lacks)}"] * bool(lacks) + [f"alone has {listed(more)}"] * bool(more)
+                said = [f"{verb} {listed(units)}" for verb, units in (("lacks", lacks), ("alone has", more)) if units]
                 yield f"{variant} {' and '.join(said)}: compared at the {table.unit}s that both have"
 
 
@@ -199,7 +209,11 @@ def _alone(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
     """Variants with one run, which show no spread."""
     single = [variant for variant in table.variants if len(table.of(variant)) == 1]
     if single:
-        who = f"one {table.unit} of each variant" if len(single) == len(table.variants) else f"one {table.unit} of {_few(single)}"
+        who = (
+            f"one {table.unit} of each variant"
+            if len(single) == len(table.variants)
+            else f"one {table.unit} of {_few(single)}"
+        )
         yield f"{who}: a single run shows no noise, so it has no verdict"
 
 
@@ -209,7 +223,7 @@ def _same(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
     for variant, own in values.items():
         precise = [value for value in own.values() if len(f"{value:.12g}".strip("-0.").replace(".", "")) >= _DIGITS]
         if len(precise) > len(set(precise)):
-            yield f"runs of {variant} have exactly equal values under different {table.unit}s: does the seed have any effect?"
+            yield f"runs of {variant} have equal values under different {table.unit}s: do seeds have any effect?"
         elif len(own) > 1 and len(set(own.values())) == 1:
             yield f"all {len(own)} values of {variant} are {next(iter(own.values())):g}: no spread to judge by"
     seen: dict[tuple[float, ...], str] = {}
@@ -227,7 +241,9 @@ def _finite(runs: Mapping[str, Run]) -> dict[str, float]:
 def _names(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
     """Names of digits that a reader before us has made numbers."""
     names = [name for name in table.variants if name.lstrip("-").isdigit()]
-    native = [name for name in table.rows.columns if not str(name).startswith(OURS) and table.rows[name].dtype.kind in "if"]
+    native = [
+        name for name in table.rows.columns if not str(name).startswith(OURS) and table.rows[name].dtype.kind in "if"
+    ]
     for column in native:
         texts = set(table.rows[column].map(lambda cell: f"{cell:g}" if isinstance(cell, float) else str(cell)))
         if names and set(names) <= texts and len({len(name) for name in names}) > 1:
@@ -268,8 +284,8 @@ def _training(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
         )
     if question.reach is None and (stopped := _stopped(table)):
         yield (
-            f"runs of {_few(stopped)} stop once they reach about the same {table.metric} (censored): it tells when they "
-            "stopped; the time to the target is the question (`reach`)"
+            f"runs of {_few(stopped)} stop once they reach about the same {table.metric} (censored): it tells when "
+            "they stopped; the time to the target is the question (`reach`)"
         )
 
 
@@ -297,7 +313,9 @@ def _definitions(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
         if str(name).startswith(OURS) or name == table.metric:
             continue
         other = to_numeric(numbers[name], errors="coerce")
-        usable = metric.notna() & other.notna() & (other != 0) & (metric != 0) & np.isfinite(metric) & np.isfinite(other)
+        usable = (
+            metric.notna() & other.notna() & (other != 0) & (metric != 0) & np.isfinite(metric) & np.isfinite(other)
+        )
         if usable.sum() < 4:
             continue
         ratios = (metric[usable] / other[usable]).groupby(numbers.loc[usable, VARIANT])
@@ -309,24 +327,29 @@ def _definitions(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
             if (means.max() - means.min()) / abs(means.mean()) > 0.02:
                 low, high = means.idxmin(), means.idxmax()
                 yield (
-                    f"{table.metric} / {name} is {means.min():.4g} in {low} and {means.max():.4g} in {high}: one of the "
-                    "two has another definition there (another tokenizer or unit), and only the other can be compared"
+                    f"{table.metric} / {name} is {means.min():.4g} in {low} and {means.max():.4g} in {high}: one of "
+                    "the two is defined otherwise there (another tokenizer or unit), and only the other can be compared"
                 )
 
 
 def _far(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
-    """A variant that is better by so much that the metric may be another."""
+    """Variants that are better by so much that their metric may be another."""
     sign = 1.0 if table.direction == "lower" else -1.0
     theirs = [sign * value for value in _finite(table.of(table.baseline)).values()]
+    far: dict[str, float] = {}
     for variant in table.variants[1:]:
         ours = [sign * value for value in _finite(table.of(variant)).values()]
         if ours and theirs and max(ours) < min(theirs):
             margins = (math.fsum(theirs) / len(theirs) - math.fsum(ours) / len(ours)) / table.margin
             if margins > FAR:
-                yield (
-                    f"{variant} is better by {margins:.0f} margins: is {table.metric} defined alike in both (what it "
-                    "averages over, tokenizer, unit)?"
-                )
+                far[variant] = margins
+    if far:
+        most = max(far.values())
+        are = "is better by" if len(far) == 1 else "are better by up to"
+        yield (
+            f"{_few([*far])} {are} {most:.0f} margins: is {table.metric} defined alike "
+            "everywhere (what it averages over, tokenizer, unit)?"
+        )
 
 
 def _margin(table: AskedTable, question: QuestionSpec) -> Iterator[str]:

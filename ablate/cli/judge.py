@@ -1,0 +1,233 @@
+"""`ablate judge`: verdicts on runs that were trained elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ablate.cli.options import JsonOption
+from ablate.errors import ArgumentError
+
+_DESCRIPTION = (".yaml", ".yml")
+_LISTS = typer.Option(metavar="COLUMN", help="")
+
+
+def judge(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="A file of runs, a pattern, or a description (.yaml).")],
+    variant: Annotated[
+        list[str] | None, typer.Option("--variant", metavar="COLUMN", help="What is compared; `*`: all but the rest.")
+    ] = None,
+    seed: Annotated[str | None, typer.Option("--seed", metavar="COLUMN", help="The seed of a run.")] = None,
+    unit: Annotated[
+        str | None, typer.Option("--unit", metavar="COLUMN", help="What is repeated in place of seeds, such as tasks.")
+    ] = None,
+    over: Annotated[
+        list[str] | None, typer.Option("--over", metavar="COLUMN", help="Average over it: folds, episodes.")
+    ] = None,
+    step: Annotated[
+        list[str] | None, typer.Option("--step", metavar="COLUMN", help="The step, if runs have a row for each.")
+    ] = None,
+    metric: Annotated[
+        list[str] | None, typer.Option("--metric", metavar="COLUMN", help="What is compared; several are questions.")
+    ] = None,
+    baseline: Annotated[str | None, typer.Option("--baseline", metavar="VARIANT", help="Compare with it.")] = None,
+    margin: Annotated[
+        float | None, typer.Option("--margin", help="How much worse matters, in the metric's unit.")
+    ] = None,
+    direction: Annotated[
+        str | None, typer.Option("--direction", metavar="lower|higher", help="Which is better.")
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="last|shared|best|STEP", help="Which evaluation counts.")
+    ] = None,
+    reach: Annotated[
+        str | None, typer.Option("--reach", metavar="'METRIC >= X'", help="Compare at the first that reaches it.")
+    ] = None,
+    each: Annotated[str | None, typer.Option("--each", metavar="COLUMN", help="A question for each value.")] = None,
+    aggregate: Annotated[bool, typer.Option("--aggregate", help="Also the mean over those, each as a unit.")] = False,
+    where: Annotated[
+        list[str] | None, typer.Option("--where", metavar="COLUMN=TEXT", help="Only rows with this text.")
+    ] = None,
+    failed: Annotated[
+        list[str] | None, typer.Option("--failed", metavar="COLUMN=TEXT", help="Rows with this text are failed runs.")
+    ] = None,
+    input_: Annotated[
+        str | None, typer.Option("--input", metavar="FORMAT", help="Of the files, where the ending does not say it.")
+    ] = None,
+    path: Annotated[
+        str | None, typer.Option("--path", metavar="REGEX", help="Columns from the path of a file: (?P<variant>...).")
+    ] = None,
+    line: Annotated[
+        str | None, typer.Option("--line", metavar="REGEX", help="Columns from a line of a text log.")
+    ] = None,
+    paired: Annotated[
+        bool | None,
+        typer.Option(
+            "--paired/--unpaired", help="Whether equal seeds share something.", show_default="by what is shared"
+        ),
+    ] = None,
+    repeated: Annotated[
+        str | None, typer.Option("--repeated", metavar="first|last", help="Which row counts if a step is there twice.")
+    ] = None,
+    chosen: Annotated[
+        list[str] | None,
+        typer.Option("--chosen", metavar="VARIANT", help="It was selected by these very results: no verdict."),
+    ] = None,
+    holm: Annotated[
+        str | None, typer.Option("--holm", metavar="question|all", help="Over what verdicts hold jointly.")
+    ] = None,
+    allow: Annotated[
+        list[str] | None, typer.Option("--allow", metavar="TRAP", help="Turn a refusal into a warning.")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="DIR", help="The folder of the files.", show_default="that of the description"),
+    ] = None,
+    why: Annotated[
+        str | None, typer.Option("--why", metavar="VARIANT", help="Explain one verdict, run by run.")
+    ] = None,
+    table_: Annotated[bool, typer.Option("--table", help="Show the table of each question.")] = False,
+    checks: Annotated[bool, typer.Option("--checks", help="Show all that supports or limits the verdicts.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Show every row of a long answer or table.")] = False,
+    format_: Annotated[
+        str | None,
+        typer.Option(
+            "--format", metavar="FORMAT", help="Write a report of each question: md, html, slides, latex, csv, json."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder for the reports.", show_default="printed")
+    ] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Judge runs that exist: the same verdicts as of a study, for any trainer.
+
+    The table is CSV, TSV, JSON, JSON lines, Parquet, a text log, a folder of lm-eval results, an export of W&B or a
+    TensorBoard event file. What options cannot say stands in a description.
+    """
+    given: dict[str, Any] = {
+        "variant": variant,
+        "seed": seed,
+        "unit": unit,
+        "over": over,
+        "step": step,
+        "failed": _cells("--failed", failed),
+        "format": input_,
+        "path": path,
+        "line": line,
+        "pair": paired,
+        "repeated": repeated,
+    }
+    asked: dict[str, Any] = {
+        "baseline": baseline,
+        "margin": margin,
+        "direction": direction,
+        "at": int(at) if at is not None and at.isdigit() else at,
+        "reach": reach,
+        "each": each,
+        "aggregate": aggregate or None,
+        "where": _cells("--where", where),
+        "chosen": chosen,
+        "holm": holm,
+        "allow": allow,
+    }
+    if metric:
+        asked |= {"metric": metric[0]} if len(metric) == 1 else {"questions": {name: {} for name in metric}}
+    judged = _judged(table, data, _given(asked) | {"table": _given(given)})
+    again = [table, *(["--data", str(data)] if data else []), *_typed(given | asked, where, failed, metric)]
+    _show(judged, again, why=why, table=table_, checks=checks, all_=all_, format_=format_, out=out, json_=json_)
+
+
+def _typed(
+    options: dict[str, Any], where: list[str] | None, failed: list[str] | None, metric: list[str] | None
+) -> list[str]:
+    """The options as they were typed, for a command that shows more."""
+    plain = {f"--{name}": value for name, value in options.items() if name not in ("where", "failed", "format", "pair")}
+    plain |= {"--input": options["format"], "--where": where, "--failed": failed, "--metric": metric}
+    plain |= {"--paired" if options["pair"] else "--unpaired": None if options["pair"] is None else True}
+    words = []
+    for option, value in plain.items():
+        if option not in ("--questions",) and value is not None:
+            for one in value if isinstance(value, list) else [value]:
+                words += [option] if one is True else [option, str(one)]
+    return words
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _cells(option: str, texts: list[str] | None) -> dict[str, list[str]] | None:
+    cells: dict[str, list[str]] = {}
+    for text in texts or ():
+        column, equals, value = text.partition("=")
+        if not equals:
+            raise ArgumentError("this names no text", where=option, expected="COLUMN=TEXT", got=repr(text))
+        cells.setdefault(column, []).append(value)
+    return cells or None
+
+
+def _judged(table: str, data: Path | None, options: dict[str, Any]) -> Any:
+    from ablate.locations import typed_path
+    from ablate.tables.description import make_description, read_description
+    from ablate.tables.judging import judge_files
+
+    file = typed_path(table)
+    if file.suffix.lower() in _DESCRIPTION:
+        return judge_files(read_description(file, options), data or file.parent, file.stem)
+    options["table"]["files"] = [table]
+    return judge_files(make_description("ablate judge", options), data or Path(), table)
+
+
+def _show(
+    judged: Any,
+    typed: list[str],
+    *,
+    why: str | None,
+    table: bool,
+    checks: bool,
+    all_: bool,
+    format_: str | None,
+    out: Path | None,
+    json_: bool,
+) -> None:
+    from ablate.render.answer import print_answer, print_why
+    from ablate.render.as_json import judged_json, why_json
+    from ablate.render.table import MOST_ROWS, print_checks, print_table
+    from ablate.render.terminal.console import make_console, print_json
+    from ablate.tables.answering import answer_of_table, read_reports, why_of_table
+
+    if format_ is not None:
+        _report(judged, format_, out)
+        return
+    reports, console = read_reports(judged), make_console()
+    if why is not None:
+        explained = why_of_table(judged, reports, why)
+        print_json(why_json(explained)) if json_ else print_why(explained, console)
+    elif json_:
+        print_json(judged_json(reports, answer_of_table(judged, reports)))
+    elif table or checks:
+        for report in reports.values():
+            if len(reports) > 1:
+                console.rule(report.record.name, align="left")
+            print_table(report, console, None if all_ else MOST_ROWS) if table else print_checks(report, console)
+    else:
+        print_answer(answer_of_table(judged, reports), console, everything=all_, shown_by=("judge", *typed))
+
+
+def _report(judged: Any, format_: str, out: Path | None) -> None:
+    from ablate.analysis.findings import read_findings
+    from ablate.render.formats import find_format
+    from ablate.render.terminal.console import make_console, say
+    from ablate.render.writing import print_report, render_report, write_report
+
+    find_format(format_)
+    for name in judged.records:
+        findings = read_findings(judged, name)
+        if out is None:
+            print_report(render_report(findings, format_))
+            continue
+        for path in write_report(findings, format_, out):
+            say(make_console(), str(path))
