@@ -2,7 +2,7 @@
 
 The main commands as functions, for notebooks and scripts:
 `load_space`, `plan`, `run`, `build`, `open_store`; `Study` reads what a
-study has found.
+study has found, `judge` what runs show that were trained elsewhere.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ablate.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from ablate.api import build, load_space, plan, run
-    from ablate.notebook import Study
+    from ablate.notebook import Study, judge
     from ablate.store import open_store
 
-__all__ = ["Study", "build", "load_space", "open_store", "plan", "run"]
+__all__ = ["Study", "build", "judge", "load_space", "open_store", "plan", "run"]
 
 
 # Imported at first use: code that only reads the store does not import torch.
@@ -30,6 +30,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "Study": "ablate.notebook",
         "build": "ablate.api",
+        "judge": "ablate.notebook",
         "plan": "ablate.api",
         "run": "ablate.api",
         "load_space": "ablate.api",

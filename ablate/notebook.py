@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,15 +11,21 @@ from typing import TYPE_CHECKING, Any
 from ablate.analysis import StudyReport, read_study
 from ablate.analysis.answer import answer_of
 from ablate.analysis.findings import Findings, read_findings
-from ablate.errors import AblateError, NotFoundError
+from ablate.analysis.runs import StudyReader
+from ablate.analysis.why import Why
+from ablate.errors import AblateError, NotFoundError, check_argument, check_texts
 from ablate.extras import require
-from ablate.locations import DEFAULT_STORE
+from ablate.locations import DEFAULT_STORE, typed_path
 from ablate.render.answer import answer_text
 from ablate.render.figures import draw, pictures, save
 from ablate.render.figures.style import Spec
 from ablate.render.formats.csv import table_rows
 from ablate.render.formats.html import answer_and_table
-from ablate.store import Store, open_store
+from ablate.store import open_store
+from ablate.tables.answering import answer_of_table, read_reports, why_of_table
+from ablate.tables.description import TableSpec, make_description, read_description
+from ablate.tables.judging import JudgedTable, judge_files, judge_frame
+from ablate.tables.reading import with_origin
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +56,7 @@ class Study:
 
     Args:
         name: The name of the study.
-        store: An open store, or where it is.
+        store: An open store, where it is, or whatever reads like one (`JudgedTable`).
         result: How the run ended that gave this object; None for a study that is only read.
 
     Attributes:
@@ -59,7 +65,7 @@ class Study:
     """
 
     def __init__(
-        self, name: str, store: Store | str | Path = DEFAULT_STORE, *, result: StudyResult | None = None
+        self, name: str, store: StudyReader | str | Path = DEFAULT_STORE, *, result: StudyResult | None = None
     ) -> None:
         self.name = name
         self.result = result
@@ -157,12 +163,76 @@ class Study:
             return read_findings(store, self.name)
 
     @contextmanager
-    def _opened(self) -> Iterator[Store]:
-        if isinstance(self._store, Store):
-            yield self._store
-        else:
+    def _opened(self) -> Iterator[StudyReader]:
+        if isinstance(self._store, str | Path):
             with open_store(self._store, create=False) as store:
                 yield store
+        else:
+            yield self._store
+
+
+class JudgedStudy(Study):
+    """Runs that were trained elsewhere, as a study: the first question on a table; `studies` has each of them.
+
+    Args:
+        table: The table with its questions.
+
+    Attributes:
+        studies: Question to its study.
+    """
+
+    def __init__(self, table: JudgedTable) -> None:
+        super().__init__(next(iter(table.records)), table)
+        self._table = table
+        self.studies = {name: Study(name, table) for name in table.records}
+
+    @property
+    def answer(self) -> str:
+        """The one answer to all questions, on one screen."""
+        reports = read_reports(self._table)
+        return answer_text(answer_of_table(self._table, reports), shown_by=None)
+
+    def why(self, variant: str) -> Why:
+        """Why a variant has its verdict; with several questions `QUESTION: VARIANT`.
+
+        Raises:
+            NotFoundError: No question compares it.
+        """
+        return why_of_table(self._table, read_reports(self._table), variant)
+
+
+_OF_TABLE = frozenset(TableSpec.model_fields)
+
+
+def judge(
+    table: pd.DataFrame | str | Path | Sequence[str], *, data: str | Path | None = None, **description: Any
+) -> JudgedStudy:
+    """Judge runs that were trained elsewhere.
+
+    Args:
+        table: Rows of runs, a file or a pattern of files, several of them, or a description (`.yaml`).
+        data: The folder that the files are relative to; None: that of the description, else the working folder.
+        **description: Keys of a description: those of its `table` (`variant`, `seed`, `unit`, `step` ...) beside those
+            of its questions (`metric`, `direction`, `margin`, `baseline`, `questions` ...).
+
+    Raises:
+        AblateError: The table cannot be read, or its numbers are not what they seem.
+    """
+    reading = {key: description.pop(key) for key in sorted(_OF_TABLE & description.keys())}
+    plain = description | {"table": reading}
+    if isinstance(table, str | Path):
+        file = typed_path(table)
+        if file.suffix.lower() in (".yaml", ".yml"):
+            return JudgedStudy(judge_files(read_description(file, plain), Path(data or file.parent), file.stem))
+        table = [str(file)]
+    if isinstance(table, Sequence):
+        plain["table"]["files"] = tuple(check_texts("judge: table", table, "a table, a file or a list of files"))
+        return JudgedStudy(judge_files(make_description("judge", plain), Path(data or "."), ", ".join(table)))
+    require("judge", "a table of runs", packages=("pandas",))
+    import pandas as pd
+
+    check_argument("judge: table", table, pd.DataFrame, "a DataFrame, a file or a list of files")
+    return JudgedStudy(judge_frame(with_origin(table, "table"), make_description("judge", plain), "a table in memory"))
 
 
 def _figures(findings: Findings) -> list[str]:

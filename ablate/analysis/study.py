@@ -416,7 +416,7 @@ def _row(
     difference, verdict = None, None
     if variant.name != baseline.name and not ours.pruned:
         difference, verdict = _judged(variant.name, ours, theirs, asked)
-        verdict = verdict.of_replacement() if change.otherwise else verdict
+        verdict = verdict.of_replacement() if change.otherwise or question.record.judged else verdict
     more = variant.parameters - baseline.parameters
     steps = to_baseline(runs, question.goals, "step", question.evaluated)
     axis, course = question.axis, None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ablate.analysis.answer import Answer, AnswerRow, answer_of, compared_rows
@@ -30,7 +30,7 @@ class Why:
     row: AnswerRow
     group: str
     sentence: str
-    seeds: dict[int | str, float]
+    seeds: Mapping[int, float] | Mapping[str, float]
     facts: dict[str, str]
 
 
@@ -55,7 +55,7 @@ def why(report: StudyReport, variant: str) -> Why:
         row=shown,
         group=title,
         sentence=row.verdict_sentence or row.verdict_cell,
-        seeds=dict(_by_seed(row, report)),
+        seeds=_by_seed(row, report),
         facts=dict(_facts(row, shown, report, answer)),
     )
 

@@ -11,7 +11,6 @@ from ablate.cli.options import JsonOption
 from ablate.errors import ArgumentError
 
 _DESCRIPTION = (".yaml", ".yml")
-_LISTS = typer.Option(metavar="COLUMN", help="")
 
 
 def judge(
@@ -134,7 +133,8 @@ def judge(
         "allow": allow,
     }
     if metric:
-        asked |= {"metric": metric[0]} if len(metric) == 1 else {"questions": {name: {} for name in metric}}
+        asked["metric"] = metric[0] if len(metric) == 1 else None
+        asked["questions"] = {name: {} for name in metric} if len(metric) > 1 else None
     judged = _judged(table, data, _given(asked) | {"table": _given(given)})
     again = [table, *(["--data", str(data)] if data else []), *_typed(given | asked, where, failed, metric)]
     _show(judged, again, why=why, table=table_, checks=checks, all_=all_, format_=format_, out=out, json_=json_)
@@ -149,7 +149,7 @@ def _typed(
     plain |= {"--paired" if options["pair"] else "--unpaired": None if options["pair"] is None else True}
     words = []
     for option, value in plain.items():
-        if option not in ("--questions",) and value is not None:
+        if option != "--questions" and value is not None:
             for one in value if isinstance(value, list) else [value]:
                 words += [option] if one is True else [option, str(one)]
     return words

@@ -56,7 +56,7 @@ def print_answer(
     store: Sequence[str] = (),
     plugins: Sequence[str] = (),
     everything: bool = False,
-    shown_by: Sequence[str] = (),
+    shown_by: Sequence[str] | None = (),
 ) -> None:
     """Print an answer.
 
@@ -66,7 +66,7 @@ def print_answer(
         store: Arguments that name the store in the commands to paste; empty for the default store.
         plugins: Arguments that name the files of the user's own kinds, without which the study cannot continue.
         everything: Whether to show every row of an answer of more than `MANY` variants.
-        shown_by: Arguments of the command that shows more; empty: `show` of the study.
+        shown_by: Arguments of the command that shows more; empty: `show` of the study; None: none is named.
     """
     plain = console.options.ascii_only
     shown = _in_ascii(answer) if plain else answer
@@ -78,9 +78,9 @@ def print_answer(
         console.print(line, soft_wrap=True)
 
 
-def answer_text(answer: Answer, width: int = 80) -> str:
+def answer_text(answer: Answer, width: int = 80, *, shown_by: Sequence[str] | None = ()) -> str:
     """What `print_answer` prints, as text without colour."""
-    return "\n".join(line.plain.rstrip() for line in answer_lines(answer, width))
+    return "\n".join(line.plain.rstrip() for line in answer_lines(answer, width, shown_by=shown_by))
 
 
 def answer_svg(answer: Answer, width: int = 80) -> str:
@@ -126,7 +126,7 @@ def answer_lines(
     store: Sequence[str] = (),
     plugins: Sequence[str] = (),
     everything: bool = False,
-    shown_by: Sequence[str] = (),
+    shown_by: Sequence[str] | None = (),
 ) -> Iterator[Text]:
     """The lines of an answer for a terminal of `width` columns."""
     yield Text(printable(answer.question), "bold")
@@ -149,6 +149,8 @@ def answer_lines(
         time = f", about {duration(step.seconds)} of training" if step.seconds else ""
         typed = command(*step.arguments, *store, *plugins)
         yield from _command("NEXT" if not number else "", typed, f"  {step.purpose}{time}", width)
+    if shown_by is None:
+        return
     typed = command(*(shown_by or ("show", answer.study, *store)))
     yield from _command("MORE", typed, "--why VARIANT | --table | --checks | --json", width, "dim")
 

@@ -181,6 +181,7 @@ class JudgedRuns:
         limits: What limits the answer, as pairs of a level (`weak`, `void`) and a clause.
         notes: What was put together or left out in reading, as sentences.
         censored: Variant to how many of its runs ended before they reached a target: their true values are worse.
+        named: Whether the table names its units, so that runs could be paired by them.
     """
 
     unit: str
@@ -189,6 +190,7 @@ class JudgedRuns:
     limits: tuple[tuple[Literal["weak", "void"], str], ...] = ()
     notes: tuple[str, ...] = ()
     censored: Mapping[str, int] = field(default_factory=dict)
+    named: bool = True
 
 
 @dataclass(frozen=True, slots=True)

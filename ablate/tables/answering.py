@@ -147,7 +147,7 @@ def why_of_table(table: JudgedTable, reports: Mapping[str, StudyReport], variant
     found = why(reports[name], alone)
     labels, report = table.labels[name], reports[name]
     facts = dict(_facts(table, report, alone))
-    seeds = {labels.get(seed, seed): value for seed, value in found.seeds.items()}
+    seeds = {labels[int(seed)]: value for seed, value in found.seeds.items()}
     return replace(found, seeds=seeds, facts=facts | found.facts)
 
 
@@ -161,7 +161,10 @@ def _facts(table: JudgedTable, report: StudyReport, variant: str) -> Iterator[tu
         for name, values in ((variant, ours), (report.record.baseline, theirs)):
             yield name, "  ".join(f"{labels[seed]}: {value:.6g}" for seed, value in values.items())
     row = next(row for row in report.variants if row.name == variant)
-    other = unpaired_difference([*ours.values()], [*theirs.values()]) if paired else paired_difference(ours, theirs)
+    other = unpaired_difference([*ours.values()], [*theirs.values()])
+    if not paired:
+        named = report.record.judged is not None and report.record.judged.named
+        other = paired_difference(ours, theirs) if named else paired_difference({}, {})
     kind = "not paired" if paired else f"paired by the {other.n} {report.unit}s that are in both"
     if other.low is not None and other.high is not None:
         yield "otherwise", f"{kind}, the 95 % interval would be {other.low:+.4g} to {other.high:+.4g}"

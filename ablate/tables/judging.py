@@ -146,7 +146,9 @@ def _as_studies(
     names = Counter(table.name for table, _ in tables)
     if twice := [name for name, count in names.items() if count > 1]:
         raise DataError("two questions have one name", where=f"question {twice[0]!r}", remedy="Rename one of them.")
-    records, labels, trials = {}, {}, {}
+    records: dict[str, StudyRecord] = {}
+    labels: dict[str, dict[int, str]] = {}
+    trials: dict[str, TrialRecord] = {}
     for number, (table, limits) in enumerate(tables, 1):
         for variant in description.chosen:
             if variant not in table.variants and len(tables) == 1:
@@ -216,6 +218,7 @@ def _record(
             limits=tuple((limit.level, limit.text) for limit in limits),
             notes=table.notes,
             censored=Counter(run.variant for run in table.runs if run.censored),
+            named=table.known,
         ),
     )
 

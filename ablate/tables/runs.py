@@ -274,8 +274,7 @@ def _asked(
     if over:
         runs = _averaged(runs, over)
     if unit is not None and spec.unit:
-        runs = _measured_somewhere(runs, metric, unit, said)
-        runs = _of_both_sides(runs, baseline, unit, spec, said)
+        runs = _of_both_sides(_measured_somewhere(runs, metric, unit, said), baseline, unit, spec, said)
     numbered = runs if unit is not None else _numbered(runs)
     return AskedTable(
         name,
@@ -283,13 +282,20 @@ def _asked(
         direction,
         margin,
         baseline,
-        unit or "run",
+        _unit_word(unit, spec),
         unit is not None,
         spec.pair,
         tuple(run for _, run in numbered),
         rows,
         tuple(said),
     )
+
+
+def _unit_word(unit: str | None, spec: TableSpec) -> str:
+    """What is repeated, as people call it."""
+    if unit is None:
+        return "run"
+    return "seed" if spec.unit is None else unit
 
 
 def _compared(rows: pd.DataFrame, baseline: str, variants: Sequence[str] | None, where: str) -> pd.DataFrame:
@@ -541,17 +547,15 @@ def _measured_somewhere(runs: Sequence[Keyed], metric: str, unit: str, notes: li
     return list(runs)
 
 
-def _of_both_sides(
-    runs: Sequence[Keyed], baseline: str, unit: str, spec: TableSpec, notes: list[str]
-) -> Sequence[Keyed]:
+def _of_both_sides(runs: Sequence[Keyed], baseline: str, unit: str, spec: TableSpec, notes: list[str]) -> list[Keyed]:
     """Without the units that the baseline alone has: the mean of others would be over other tasks than its own."""
     units: dict[str, set[str]] = {}
     for _, run in runs:
         units.setdefault(run.variant, set()).add(run.unit)
     theirs = units.pop(baseline, set())
     if spec.pair is False or not units or any(len(ours & theirs) < LEAST_SHARED for ours in units.values()):
-        return runs
-    alone = sorted(theirs - set.union(*units.values()))
+        return list(runs)
+    alone = sorted(theirs.difference(*(theirs & ours for ours in units.values())))
     if alone:
         notes.append(f"{baseline} alone has {listed(alone)}: left out, as no variant can be compared there.")
     return [(key, run) for key, run in runs if run.unit not in alone]

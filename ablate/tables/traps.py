@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -49,7 +49,7 @@ class Limit:
         text: A clause.
     """
 
-    level: str
+    level: Literal["weak", "void"]
     text: str
 
 
@@ -68,10 +68,11 @@ def limits_of(table: AskedTable, question: QuestionSpec, description: Descriptio
             found.append(Limit("void", f"allowed: {trap[0]}"))
     for look in _WARNED:
         found += [Limit("weak", text) for text in look(table, question)]
+    if description.table.unit is not None and table.unit.lower() not in WITHIN:
+        what = f"{table.unit}s are the units: a statement about such {table.unit}s, not about another training run"
+        found.append(Limit("weak", what))
     if description.table.format == "lm-eval":
-        found.append(
-            Limit("weak", "standard errors of lm-eval are over test items: they say nothing about another training run")
-        )
+        found.append(Limit("weak", "standard errors of lm-eval are over test items: they show no noise of training"))
     return tuple(found)
 
 
