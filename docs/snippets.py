@@ -68,7 +68,9 @@ def renew(page: Path, folder: Path) -> None:
     def renewed(match: re.Match[str]) -> str:
         block = Block(match["language"] or "", match["title"] or "", match["text"])
         if block.title:
-            (folder / block.title).write_text(block.text, encoding="utf-8")
+            file = folder / block.title
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(block.text, encoding="utf-8")
         if block.language != "console":
             return match[0]
         shown = "\n".join(f"$ {command}\n{_output(command, folder)}" for command in block.commands())

@@ -116,7 +116,7 @@ def limits_of_table(record: StudyRecord) -> Iterator[StudyWarning]:
 
 
 def _sentence(clause: str) -> str:
-    return f"{clause[0].upper()}{clause[1:]}{'' if clause.endswith(('.', '?')) else '.'}"
+    return f"{clause}{'' if clause.endswith(('.', '?')) else '.'}"  # it may begin with a name: no capital
 
 
 def missing_trials(progress: Mapping[TrialState, int], tuning: Tuning | None) -> Iterator[StudyWarning]:

@@ -14,15 +14,13 @@ from ablate.analysis.numbers import bound_text
 from ablate.analysis.runs import read_runs
 from ablate.analysis.study import StudyReport, read_study
 from ablate.analysis.text import counted, listed, plural
-from ablate.analysis.trust import TrustLine
+from ablate.analysis.warnings import LEVELS, StudyWarning
 from ablate.analysis.why import Why, why
 from ablate.errors import NotFoundError
 from ablate.stats import hold_together, paired_difference, special, unpaired_difference
 from ablate.stats.schedule import ERROR
 from ablate.stats.verdict import POWER
 from ablate.tables.judging import JudgedTable
-
-_ORDER = ("void", "weak", "ok")
 
 
 def read_reports(table: JudgedTable) -> dict[str, StudyReport]:
@@ -109,18 +107,18 @@ def _evidence(answers: Mapping[str, Answer]) -> str:
     return "; ".join(list(evidence)[:2]) + (f"; and {len(evidence) - 2} others" if len(evidence) > 2 else "")
 
 
-def _trust(answers: Mapping[str, Answer]) -> tuple[TrustLine, ...]:
+def _trust(answers: Mapping[str, Answer]) -> tuple[StudyWarning, ...]:
     """Every line once, with the questions that it is on unless it is on all."""
-    on: dict[TrustLine, list[str]] = {}
+    on: dict[StudyWarning, list[str]] = {}
     for name, answer in answers.items():
         for line in answer.trust:
-            on.setdefault(line, []).append(name)
+            on.setdefault(replace(line, full="", variants=()), []).append(name)
     lines = [
         line if len(names) == len(answers) else replace(line, text=f"{listed(names)}: {line.text}")
         for line, names in on.items()
     ]
     evidence = [line for line in lines if line.level == "ok"]
-    limits = sorted((line for line in lines if line.level != "ok"), key=lambda line: _ORDER.index(line.level))
+    limits = sorted((line for line in lines if line.level != "ok"), key=lambda line: LEVELS.index(line.level))
     return (*evidence[:1], *limits, *evidence[1:])
 
 

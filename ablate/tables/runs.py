@@ -22,6 +22,8 @@ OURS = "\N{SECTION SIGN}"
 """The beginning of the names of columns that are none of the table's."""
 VARIANT, UNIT, FILE = f"{OURS}variant", f"{OURS}unit", f"{OURS}file"
 FAILED, STEP, VALUE = f"{OURS}failed", f"{OURS}step", f"{OURS}value"
+LARGEST = 1e100
+"""Of a value that is a result: the squares of larger ones overflow, as those of a run that diverged do."""
 LEAST_SHARED = 3
 """Units that both sides must have for runs to be paired unasked: of two pairs one difference is all that is left."""
 
@@ -253,7 +255,7 @@ def _asked(
     said = list(notes)
     unit = unit_column(rows, spec)
     step = next((column for column in spec.step if column in rows.columns), None)
-    if spec.step and step is None:
+    if spec.step and step is None and question.files is None:
         _check_column(rows, spec.step[0], "step", where)
     if step is None and (question.at is not None or question.reach is not None):
         key = "at" if question.at is not None else "reach"
@@ -371,7 +373,7 @@ def _failure(value: float | None, marked: str, metric: str, origin: str) -> str:
         return f"{marked} ({origin})"
     if value is None:
         return f"{metric} is missing ({origin})"
-    return "" if math.isfinite(value) else f"{metric} is {value} ({origin})"
+    return "" if abs(value) <= LARGEST else f"{metric} is {value:g} ({origin})"
 
 
 def _single(rows: pd.DataFrame, keys: Sequence[str], metric: str, where: str) -> list[Keyed]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from ablate.analysis.columns import Value, columns, machine_row, varied_cells
-from ablate.analysis.findings import Findings
+from ablate.analysis.findings import Findings, TrainingCost
 from ablate.analysis.study import StudyReport
 from ablate.render.formats import Format, Place
 from ablate.roles import TrialRole
@@ -41,12 +41,17 @@ def table_rows(findings: Findings) -> Iterator[dict[str, Value]]:
             **machine_row(row, others),
             "trivial_baseline": trivial.name if trivial else None,
             "trivial_value": trivial.value if trivial else None,
-            "seconds": cost_of[row.name].seconds,
-            "tokens": cost_of[row.name].tokens,
-            "flops": cost_of[row.name].flops,
+            **_cost(cost_of[row.name], report),
             "relative_budget": budget.relative if budget else None,
         }
     yield from _other_budgets(report)
+
+
+def _cost(cost: TrainingCost, report: StudyReport) -> dict[str, Value]:
+    """What the trials of a variant needed; nothing where they were trained elsewhere."""
+    if report.record.judged is not None:
+        return {}
+    return {"seconds": cost.seconds, "tokens": cost.tokens, "flops": cost.flops}
 
 
 def _other_budgets(report: StudyReport) -> Iterator[dict[str, Value]]:

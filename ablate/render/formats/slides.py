@@ -269,12 +269,13 @@ def _conclusion(findings: Findings) -> str:
         said.append(f'<dd class="note">{more} more claims are in the report.</dd>')
     claims = f'<div class="claims"><h2>Claims</h2><dl class="claims">{"".join(said)}</dl></div>' if said else ""
     sections = {section.title: section.blocks for section in document(findings).sections}
-    cost = [block.text for block in sections["Cost"] if isinstance(block, Paragraph)]
+    about = "Cost" if report.record.judged is None else "Source"
+    cost = [block.text for block in sections[about] if isinstance(block, Paragraph)]
     fair = fairness_lines(report.tuning, report.matching, report.metric)
     fairness = f"<h2>Fair comparison</h2>{_list(fair[:3])}" if fair else ""
     return (
-        f'<section>\n<div class="sides">{claims}<div class="text"><h2>Cost</h2>{_paragraphs(cost[:2])}{fairness}</div>'
-        f"</div>\n<footer>{_paragraphs(_made(findings, sections['Environment']))}</footer>\n</section>"
+        f'<section>\n<div class="sides">{claims}<div class="text"><h2>{about}</h2>{_paragraphs(cost[:2])}{fairness}</div>'
+        f"</div>\n<footer>{_paragraphs(_made(findings, sections.get('Environment', ())))}</footer>\n</section>"
     )
 
 

@@ -1,0 +1,259 @@
+"""Tables in every format to the same runs, and every malformed one to a sentence of its own."""
+
+# ruff: noqa: E501 - a table of cases, a line each
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ablate import judge
+from ablate.errors import AblateError
+from ablate.notebook import JudgedStudy
+from ablate.tables import reading
+
+RUNS = [
+    {"variant": variant, "seed": seed, "loss": loss + seed / 100}
+    for variant, loss in (("base", 1.0), ("007", 1.02), ("b|<i>`x`*", 2.0))
+    for seed in range(3)
+]
+ASKED = {"metric": "loss", "direction": "lower", "margin": 0.1, "baseline": "base"}
+
+
+def written(kind: str, folder: Path) -> tuple[Path, dict[str, Any]]:
+    """The runs as a file of a format, and what has to be said of it."""
+    file = folder / f"runs.{kind}"
+    if kind in ("csv", "tsv"):
+        pd.DataFrame(RUNS).to_csv(file, index=False, sep="," if kind == "csv" else "\t")
+    elif kind == "parquet":
+        pd.DataFrame(RUNS).to_parquet(file)
+    elif kind == "json":
+        file.write_text(json.dumps(RUNS))
+    elif kind == "jsonl":
+        file.write_text("\n".join(json.dumps(run) for run in RUNS))
+    elif kind == "log":
+        file.write_text("\n".join(f"{run['variant']} / {run['seed']}: loss={run['loss']!r} nats" for run in RUNS))
+        return file, {"line": r"^(?P<variant>\S+) / (?P<seed>\d+): loss=(?P<loss>\S+) nats"}
+    return file, {}
+
+
+def values(study: JudgedStudy) -> dict[str, list[float]]:
+    return {row.name: list(row.difference.values) for row in study.report.variants if row.difference is not None}
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "parquet", "json", "jsonl", "log"])
+def test_formats_hold_the_same_runs(kind: str, tmp_path: Path) -> None:
+    file, more = written(kind, tmp_path)
+    study = judge(file, **ASKED, **more)
+    assert [row.name for row in study.report.variants] == ["base", "007", "b|<i>`x`*"]
+    assert values(study)["007"] == pytest.approx([0.02] * 3)
+    assert values(study) == values(judge(pd.DataFrame(RUNS), **ASKED))
+
+
+def test_columns_of_json(tmp_path: Path) -> None:
+    """Objects by name, objects of columns, nested objects, lists."""
+    by_name = {
+        variant: {"out": {"loss": [run["loss"] for run in RUNS if run["variant"] == variant]}}
+        for variant in ("base", "007")
+    }
+    (tmp_path / "a.json").write_text(json.dumps(by_name))
+    study = judge(tmp_path / "a.json", variant="key", **(ASKED | {"metric": "out.loss"}))
+    assert "3 runs each, not paired: no seed is recorded" in study.report.record.question
+    columns = {name: [run[name] for run in RUNS] for name in RUNS[0]}
+    (tmp_path / "b.json").write_text(json.dumps(columns))
+    assert values(judge(tmp_path / "b.json", **ASKED))["007"] == pytest.approx([0.02] * 3)
+    (tmp_path / "c.json").write_text(json.dumps({"runs": RUNS}))
+    assert values(judge(tmp_path / "c.json", **ASKED))["007"] == pytest.approx([0.02] * 3)
+
+
+WIDE = """\
+"Step","a_s1 - val/loss","a_s1 - val/loss__MIN","a_s1 - val/loss__MAX","b - x_s1 - val/loss","b - x_s1 - val/loss__MIN","b - x_s1 - val/loss__MAX","a_s2 - val/loss","b - x_s2 - val/loss"
+"0","3","3","3","3.1","3.1","3.1","3.2","3.3"
+"1","2","1","4","","","","2.2","2.3"
+"""
+
+
+def test_a_wide_export_of_wandb(tmp_path: Path) -> None:
+    file = tmp_path / "wide.csv"
+    file.write_text(WIDE)
+    asked = ASKED | {"metric": "val/loss", "baseline": "a", "name": r"^(?P<variant>.+)_s(?P<seed>\d)$", "run": "run"}
+    study = judge(file, format="wandb", step="Step", pair=True, **asked)
+    assert values(study) == {"b - x": pytest.approx([1.1, 0.1])}  # the run without a value at step 1 counts at step 0
+    with pytest.raises(AblateError, match="`__MIN` and `__MAX` columns are not runs"):
+        judge(file, **asked)
+
+
+def lm_eval(folder: Path, model: str, tasks: dict[str, Any], **more: Any) -> None:
+    (folder / model).mkdir(exist_ok=True)
+    (folder / model / "results.json").write_text(json.dumps({"results": tasks, **more}))
+
+
+def test_results_of_lm_eval(tmp_path: Path) -> None:
+    """A group and its members, a stderr that is a text, an old name of a metric, a task that one model lacks."""
+    for model, gain in (("base", 0.0), ("new", 0.1)):
+        tasks: dict[str, Any] = {
+            f"t{place}": {"acc,none": 0.3 + place / 100 + gain + place**2 / 1000 * gain, "acc_stderr,none": "N/A"}
+            for place in range(4)
+        }
+        tasks["old"] = {"acc": 0.5 + gain}
+        tasks |= {
+            "group": {"acc,none": 0.4 + gain, "alias": "group"},
+            "group_a": {"acc,none": 0.4, "alias": " - group_a"},
+            "f": {"f1,none": 0.2},
+        }
+        if model == "base":
+            tasks["alone"] = {"acc": 0.9}
+        lm_eval(tmp_path, model, tasks, groups={"group": {}})
+    study = judge(
+        "*/results.json",
+        data=tmp_path,
+        format="lm-eval",
+        path="^(?P<variant>[^/]+)/",
+        unit="task",
+        **(ASKED | {"metric": "acc", "direction": "higher", "margin": 0.01}),
+    )
+    row = next(row for row in study.report.variants if row.name == "new")
+    assert row.difference is not None
+    assert row.difference.n == 6
+    assert row.verdict_word == "better"
+    said = " ".join(study.report.answer)
+    assert "group is a group: its 1 members are left out" in said
+    assert "acc is not measured for any variant at f: not part of the question" in said
+    assert "base alone has alone: left out" in said
+    assert "standard errors of lm-eval are over test items" in said
+
+
+def test_an_event_file_of_tensorboard(tmp_path: Path) -> None:
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    for run in RUNS[:6]:
+        folder = tmp_path / str(run["variant"]) / str(run["seed"])
+        writer = EventFileWriter(str(folder))
+        for step, value in ((1, 9.0), (2, run["loss"])):
+            summary = Summary(value=[Summary.Value(tag="val/loss", simple_value=float(str(value)))])
+            writer.add_event(Event(step=step, wall_time=0.0, summary=summary))
+        writer.close()
+    study = judge(
+        "*/*/events*",
+        data=tmp_path,
+        format="tensorboard",
+        path="^(?P<variant>[^/]+)/(?P<seed>[^/]+)/",
+        step="step",
+        **(ASKED | {"metric": "val/loss"}),
+    )
+    assert values(study)["007"] == pytest.approx([0.02] * 3, abs=1e-6)
+
+
+BROKEN: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
+    "no header": ("a.csv", b"", {}, "holds no row"),
+    "no row": ("a.csv", b"variant,seed,loss\n", {}, "holds no row"),
+    "long row": ("a.csv", b"variant,seed,loss\nbase,1,2,3\n", {}, r"a.csv:2: this row is not as long as the header; expected 3 cells; got 4"),
+    "short row": ("a.csv", b"variant,seed,loss\nbase,1\n", {}, r"a.csv:2: this row is not as long"),
+    "column twice": ("a.csv", b"variant,loss,loss\nbase,1,2\n", {}, "the column 'loss' is there twice"),
+    "tabs": ("a.csv", b"variant\tseed\tloss\nbase\t1\t2\n", {}, "`format: tsv`"),
+    "semicolons": ("a.csv", b"variant;seed;loss\nbase;1;2\n", {}, "commas in place of semicolons"),
+    "latin 1": ("a.csv", "variant,seed,loss\né,1,2\n".encode("latin-1"), {}, r"a.csv:2: this is not UTF-8 text"),
+    "text for a number": ("a.csv", b"variant,seed,loss\nbase,1,oops\n", {}, r"a.csv:2, column 'loss': this is not a number; got 'oops'. Mark failed rows"),
+    "decimal comma": ("a.csv", b'variant,seed,loss\nbase,1,"1,5"\n', {}, "with a decimal point"),
+    "percent": ("a.csv", b"variant,seed,loss\nbase,1,83.5%\n", {}, "without a unit"),
+    "no variant": ("a.csv", b"variant,seed,loss\nbase,1,2\n,2,2\n", {}, r"a.csv:3: this row names no variant"),
+    "no seed": ("a.csv", b"variant,seed,loss\nbase,1,2\nbase,,2\n", {}, r"a.csv:3: this row has no seed"),
+    "no column": ("a.csv", b"variant,seed,los\nbase,1,2\n", {}, "the table has no column 'loss'; expected one of variant, seed and los"),
+    "no baseline": ("a.csv", b"variant,seed,loss\nBase,1,2\n", {}, "this is not a variant of the table; expected one of 'Base'; got 'base'"),
+    "a run twice": ("a.csv", b"variant,seed,lr,loss\nbase,1,0.1,2\nbase,1,0.2,3\n", {}, r"a.csv:2 and .*a.csv:3: 2 rows are one run.*lr and loss differ"),
+    "no ending": ("table", b"variant,seed,loss\nbase,1,2\n", {}, "says no format"),
+    "not JSON": ("a.json", b"{", {}, "this is not JSON"),
+    "deep JSON": ("a.json", b"[" * 100_000, {}, "nested too deeply"),
+    "deep object": ("a.json", b'{"a":' * 50 + b"1" + b"}" * 50, {}, "nested too deeply"),
+    "a list of numbers": ("a.json", b"[1, 2]", {}, "an entry is not an object"),
+    "lists of other lengths": ("a.json", b'{"variant": ["a"], "loss": [1, 2]}', {}, "the lists of one record are not equally long"),
+    "a line that is no object": ("a.jsonl", b'{"variant": "a"}\n3\n', {}, r"a.jsonl:2: a line is not an object"),
+    "not Parquet": ("a.parquet", b"PAR1", {}, "this is not a Parquet file"),
+    "a log without a pattern": ("a.log", b"loss 3\n", {}, "a text log is read by a regular expression"),
+    "not lm-eval": ("a.json", b"{}", {"format": "lm-eval"}, "not a result file of lm-eval"),
+    "not W&B": ("a.csv", b"variant,seed,loss\nbase,1,2\n", {"format": "wandb"}, "not a wide export of W&B"),
+    "path that does not match": ("a.csv", b"seed,loss\n1,2\n", {"path": "(?P<variant>zzz)"}, "`path` does not match"),
+    "column of path and file": ("a.csv", b"variant,loss\nbase,2\n", {"path": "(?P<variant>a)"}, "both have a column 'variant'"),
+    "not a pattern": ("a.csv", b"variant,loss\nbase,2\n", {"path": "("}, "not a regular expression"),
+    "pattern without groups": ("a.csv", b"variant,loss\nbase,2\n", {"path": "a"}, "no named group"),
+    "seed and unit": ("a.csv", b"variant,loss\nbase,2\n", {"seed": "a", "unit": "b"}, "either `seed` or `unit`"),
+    "at without step": ("a.csv", b"variant,seed,loss\nbase,1,2\n", {"at": "best"}, "`at` needs the column of the step"),
+    "no step": ("a.csv", b"variant,seed,step,loss\nbase,1,,2\n", {"step": "step"}, "this row has no step"),
+    "unknown format": ("a.csv", b"variant,loss\nbase,2\n", {"format": "xls"}, "`table.format`|`format`"),
+    "no margin": ("a.csv", b"variant,seed,loss\nbase,1,2\n", {"margin": None}, "the margin is not given"),
+    "negative margin": ("a.csv", b"variant,seed,loss\nbase,1,2\n", {"margin": -1.0}, "`margin`"),
+    "unknown key": ("a.csv", b"variant,seed,loss\nbase,1,2\n", {"marign": 1.0}, "marign"),
+    "chosen": ("a.csv", b"variant,seed,loss\nbase,1,2\n", {"chosen": ["zzz"]}, "a chosen variant is not in the table"),
+    "where": ("a.csv", b"variant,seed,loss\nbase,1,2\n", {"where": {"seed": "9"}}, "no row has seed '9'"),
+    "no target": ("a.csv", b"variant,seed,loss\nbase,1,2\n", {"reach": "loss below 3"}, "not a target"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_table_has_a_sentence_of_its_own(name: str, tmp_path: Path) -> None:
+    file, content, more, said = BROKEN[name]
+    (tmp_path / file).write_bytes(content)
+    with pytest.raises(AblateError) as caught:
+        judge(tmp_path / file, **(ASKED | more), **({} if "path" not in more else {"data": tmp_path}))
+    assert re.search(said, str(caught.value)), str(caught.value)
+
+
+def test_files_that_are_not_there_or_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AblateError, match=r"no file is called '\*\.csv'; expected a file or a pattern"):
+        judge("*.csv", data=tmp_path, **ASKED)
+    (tmp_path / "a.csv").write_text("variant,seed,loss\nbase,1,2\n")
+    monkeypatch.setattr(reading, "MOST_BYTES", 10)
+    with pytest.raises(AblateError, match="too large to be judged"):
+        judge(tmp_path / "a.csv", **ASKED)
+
+
+NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp", "Cf"]), min_size=1, max_size=8)
+CELLS = st.one_of(st.floats(allow_nan=True, allow_infinity=True), st.just(""), st.sampled_from(["N/A", "nan", "inf"]))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(NAMES, min_size=2, max_size=4, unique=True),
+    st.lists(NAMES.filter(lambda name: name not in ("seed", "run", "index")), min_size=3, max_size=3, unique=True),
+    st.data(),
+)
+def test_any_names_and_cells_are_read_as_they_are(variants: list[str], columns: list[str], data: st.DataObject) -> None:
+    """Any names of columns and variants, any order of rows, any numbers: every run is counted, none is invented."""
+    variant, seed, metric = columns
+    table = [{variant: name, seed: str(number), metric: data.draw(CELLS)} for name in variants for number in range(3)]
+    table = data.draw(st.permutations(table))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns)
+    writer.writeheader()
+    writer.writerows(table)
+    asked = {
+        "variant": variant,
+        "seed": seed,
+        "metric": metric,
+        "direction": "higher",
+        "margin": 0.5,
+        "allow": ["mixed", "percent"],
+    }
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(reading, "_text", lambda file: text.getvalue())
+        frame = reading._separated(",")(Path("table.csv"))
+    study = judge(frame.drop(columns=[reading.ORIGIN]), baseline=variants[0], **asked)
+    for row in study.report.variants:
+        cells = {one[seed]: one[metric] for one in table if one[variant] == row.name}
+        numbers = {int(number): float(cell) for number, cell in cells.items() if cell not in ("", "N/A")}
+        finite = {number: value for number, value in numbers.items() if abs(value) <= 1e100}
+        assert set(row.finished) == set(finite)
+        assert {failure.seed for failure in row.failed} == set(range(3)) - set(finite)
+        if row.failed and row.verdict is not None:
+            assert row.verdict.word in ("worse", "undecided")

@@ -1,0 +1,292 @@
+"""Each trap of a table, on rows of our own making: refused or warned of, by name; and what is not a trap passes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from ablate import judge
+from ablate.errors import AblateError
+from ablate.notebook import JudgedStudy
+
+Values = dict[str, list[Any]]
+LOSS = {"base": [1.0, 1.1, 0.9], "other": [1.02, 1.09, 0.93]}
+LOWER = {"metric": "loss", "direction": "lower", "margin": 0.1, "baseline": "base"}
+
+
+def rows(values: Values, metric: str = "loss", **more: Values) -> pd.DataFrame:
+    """A row for each value of each variant, with its place as the seed."""
+    return pd.DataFrame(
+        {"variant": variant, "seed": str(seed), metric: value} | {name: of[variant][seed] for name, of in more.items()}
+        for variant, own in values.items()
+        for seed, value in enumerate(own)
+    )
+
+
+def judged(frame: pd.DataFrame, **description: Any) -> JudgedStudy:
+    return judge(frame, **(LOWER | description))
+
+
+def warnings(study: JudgedStudy) -> str:
+    return "\n".join(warning.full or warning.text for warning in study.report.warnings)
+
+
+def word(study: JudgedStudy, variant: str) -> str:
+    return next(row.verdict_word for row in study.report.variants if row.name == variant)
+
+
+def refused(frame: pd.DataFrame, **description: Any) -> str:
+    with pytest.raises(AblateError) as caught:
+        judged(frame, **description)
+    return str(caught.value)
+
+
+def test_an_ordinary_table_has_no_warning_but_the_usual() -> None:
+    study = judged(rows(LOSS))
+    assert word(study, "other") == "not worse"
+    assert [warning.key for warning in study.report.warnings if warning.text] == ["evidence", "assumption"]
+
+
+def test_a_crash_that_is_the_minimum_is_refused_or_marked_as_failed() -> None:
+    crash = rows(
+        {**LOSS, "broken": [0.0, 1.05, 0.97]},
+        status={"base": ["ok"] * 3, "other": ["ok"] * 3, "broken": ["crash", "ok", "ok"]},
+    )
+    crash["loss"] += [10.0] * 6 + [0.0, 10.0, 10.0]
+    text = refused(crash)
+    assert "loss is exactly 0 in 1 run, and at least 10.9 in all others" in text
+    assert "variant 'broken', seed 0" in text
+    assert "`allow: zero`" in text
+    marked = judged(crash, failed={"status": "crash"})
+    assert word(marked, "broken") == "undecided"
+    assert [failure.reason for failure in marked.report.failures] == ["status is crash (table row 7)"]
+    allowed = judged(crash, allow=["zero"])
+    assert any(warning.level == "void" for warning in allowed.report.warnings)
+
+
+def test_zeros_that_are_values_are_none() -> None:
+    assert word(judged(rows({"base": [0.0, 0.1, 0.05], "other": [0.02, 0.0, 0.06]})), "other") == "not worse"
+
+
+def test_two_metrics_in_one_column_are_refused() -> None:
+    auc = {"base": [0.9, 0.91, "", ""], "other": [0.92, 0.93, "", ""]}
+    logloss = {"base": ["", "", 0.3, 0.4], "other": ["", "", 0.2, 0.35]}
+    mixed = {name: [a if a != "" else b for a, b in zip(auc[name], logloss[name], strict=True)] for name in auc}
+    assert "loss is auc in 4 rows and logloss in 4: two metrics in one column" in refused(
+        rows(mixed, auc=auc, logloss=logloss)
+    )
+
+
+def test_a_copy_of_the_metric_is_no_second_metric() -> None:
+    assert word(judged(rows(LOSS, score=LOSS)), "other") == "not worse"
+
+
+def test_percent_beside_fractions_is_refused() -> None:
+    frame = rows({"base": [0.83, 0.82, 0.84], "other": [84.0, 83.0, 85.0]}, "accuracy")
+    assert "a fraction beside percent?" in refused(frame, metric="accuracy", direction="higher")
+
+
+def test_a_margin_that_does_not_fit_percent_is_warned_of() -> None:
+    frame = rows({"base": [83.0, 82.0, 84.0], "other": [84.0, 83.0, 85.0]}, "accuracy")
+    assert "the margin is 0.02 points" in warnings(judged(frame, metric="accuracy", direction="higher", margin=0.02))
+
+
+@pytest.mark.parametrize("unit", ["fold", "episode", "doc_id"])
+def test_what_lies_within_a_run_is_not_a_unit(unit: str) -> None:
+    frame = rows(LOSS).rename(columns={"seed": unit})
+    assert f"{unit!r} lie within one training run" in refused(frame, unit=unit)
+    assert f"over: {unit}" in refused(frame, unit=unit)
+
+
+def test_folds_are_averaged_within_the_unit() -> None:
+    frame = pd.DataFrame(
+        {"variant": variant, "task": f"t{task}", "fold": fold, "loss": task + fold / 100 + shift}
+        for variant, shift in (("base", 0.0), ("other", 0.01))
+        for task in range(4)
+        for fold in range(5)
+    )
+    frame.loc[0, "loss"] += 0.05
+    study = judged(frame, unit="task", over="fold")
+    row = next(row for row in study.report.variants if row.name == "other")
+    assert row.difference is not None
+    assert row.difference.n == 4
+    assert sorted(row.difference.values) == pytest.approx([0.0, 0.01, 0.01, 0.01])
+    assert "a statement about such tasks, not about another training run" in warnings(study)
+
+
+def test_minima_and_maxima_taken_as_runs_are_refused() -> None:
+    frame = rows({"base": [1.0, 1.1, 0.9], "base__MIN": [1.0, 1.1, 0.9], "base__MAX": [1.0, 1.1, 0.9]})
+    assert "'base__MIN' is W&B's summary of another run" in refused(frame)
+
+
+def test_equal_values_under_other_seeds_are_warned_of() -> None:
+    assert "runs of other have equal values under different seeds" in warnings(
+        judged(rows({"base": [1.01234, 1.1, 0.9], "other": [1.04567, 1.04567, 0.93]}))
+    )
+
+
+def test_one_experiment_twice_is_warned_of() -> None:
+    twins = rows({**LOSS, "twin": [0.93, 1.02, 1.09]})
+    assert "twin and other have identical values: one experiment recorded twice counts twice in Holm" in warnings(
+        judged(twins)
+    )
+
+
+def test_one_run_of_each_variant_has_no_verdict() -> None:
+    study = judged(rows({"base": [1.0], "other": [0.5]}))
+    assert word(study, "other") == "undecided"
+    assert "one seed of each variant: a single run shows no noise, so it has no verdict" in warnings(study).lower()
+
+
+def test_a_moving_baseline_is_warned_of() -> None:
+    frame = rows(LOSS, status={"base": ["keep"] * 3, "other": ["keep", "discard", "keep"]})
+    assert "so the baseline moved" in warnings(judged(frame))
+
+
+def test_names_that_became_numbers_are_warned_of() -> None:
+    frame = rows({"222": [1.0, 1.1, 0.9], "22": [1.02, 1.09, 0.93]}).astype({"variant": int})
+    assert "would have lost its zeros" in warnings(judged(frame, baseline="222"))
+    lost = rows({"222": [1.0, 1.1, 0.9], "22": [1.02, 1.09, 0.93]}).astype({"variant": int})
+    assert "have lost their zeros" in refused(lost, baseline="022")
+
+
+def test_texts_of_digits_keep_their_zeros() -> None:
+    study = judged(rows({"022": [1.0, 1.1, 0.9], "22": [1.02, 1.09, 0.93]}), baseline="022")
+    assert {row.name for row in study.report.variants} == {"022", "22"}
+    assert "zeros" not in warnings(study)
+
+
+def test_a_metric_with_two_definitions_is_warned_of() -> None:
+    bits = {"base": [1.0, 1.1, 0.9], "other": [1.02, 1.09, 0.93]}
+    nats = {"base": [2.5, 2.75, 2.25], "other": [2.04, 2.18, 1.86]}
+    text = warnings(judged(rows(bits, nats=nats)))
+    assert "loss / nats is 0.4 in base and 0.5 in other" in text
+    same = {"base": [2.5, 2.75, 2.25], "other": [2.55, 2.725, 2.325]}
+    assert "loss / nats" not in warnings(judged(rows(bits, nats=same)))
+
+
+def test_a_variant_that_is_better_by_too_much_is_warned_of() -> None:
+    text = warnings(judged(rows({"base": [3.0, 3.1, 2.9], "other": [0.5, 0.6, 0.4]})))
+    assert "other is better by 25 margins: is loss defined alike everywhere" in text
+
+
+def stepped(curves: dict[str, list[list[float]]]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {"variant": variant, "seed": str(seed), "step": 100 * (place + 1), "loss": value}
+        for variant, own in curves.items()
+        for seed, curve in enumerate(own)
+        for place, value in enumerate(curve)
+    )
+
+
+CURVES = {
+    "base": [[3.0, 2.0, 1.0], [3.1, 2.1, 1.1], [2.9, 1.9, 0.9]],
+    "other": [[3.0, 2.0, 1.02, 0.5], [3.1, 2.1, 1.09, 0.6], [2.9, 1.9, 0.93, 0.4]],
+}
+
+
+def test_unequal_training_is_warned_of_and_the_shared_step_compared() -> None:
+    last = judged(stepped(CURVES), step="step")
+    assert "runs end at different steps (300 to 400)" in warnings(last).lower()
+    shared = judged(stepped(CURVES), step="step", at="shared")
+    assert "different steps" not in warnings(shared)
+    row = next(row for row in shared.report.variants if row.name == "other")
+    assert row.difference is not None
+    assert row.difference.values == pytest.approx([0.02, -0.01, 0.03])
+
+
+def test_the_best_of_several_evaluations_is_warned_of() -> None:
+    assert "is optimistic" in warnings(judged(stepped(CURVES), step="step", at="best"))
+
+
+STOPPING = {
+    "base": [[3.0, 2.0, 0.98], [3.1, 0.99], [2.9, 2.5, 1.9, 0.97]],
+    "other": [[3.0, 2.4, 2.2, 2.1], [3.1, 2.6, 2.3, 2.2], [2.9, 2.5, 2.4, 2.3]],
+}
+
+
+def test_runs_that_stop_at_a_target_are_warned_of() -> None:
+    curves = {"base": [[3.0, 2.5, 2.0, 1.5, 0.98], [3.1, 2.6, 1.4, 0.99]], "other": [[3.0, 2.9, 2.8, 2.7]] * 2}
+    frame = stepped(curves)
+    frame.loc[frame["variant"] == "other", "loss"] += [0.001 * place for place in range(8)]
+    text = warnings(judged(frame, step="step"))
+    assert "runs of base stop once they reach about the same loss (censored)" in text.lower()
+
+
+def test_a_run_that_never_arrives_can_only_be_worse() -> None:
+    frame = stepped(STOPPING).assign(time=lambda rows: rows["step"] * 1.0)
+    asked = {"metric": "time", "margin": 20.0, "reach": "loss <= 1", "step": "step"}
+    study = judged(frame, **asked)
+    assert "3 of 3 runs of other never reached loss <= 1 (censored)" in warnings(study)
+    row = next(row for row in study.report.variants if row.name == "other")
+    assert row.verdict is not None
+    assert row.difference is not None
+    assert row.difference.values == pytest.approx([100.0, 200.0, 0.0])
+    assert row.verdict.word == "undecided"
+    turned = judged(frame, **(asked | {"baseline": "other"}))
+    assert word(turned, "base") == "undecided"  # the baseline's true times are longer
+    certain = stepped(
+        {
+            **STOPPING,
+            "other": [curve + [2.0 + 0.01 * seed] * (20 + seed) for seed, curve in enumerate(STOPPING["other"])],
+        }
+    )
+    assert word(judged(certain.assign(time=lambda rows: rows["step"] * 1.0), **asked), "other") == "worse"
+
+
+def test_a_run_that_holds_a_step_twice_is_refused() -> None:
+    frame = pd.concat([stepped(CURVES), stepped({"base": [[9.0, 8.0]]})], ignore_index=True)
+    text = refused(frame, step="step", at="shared")
+    assert "one run has step 100 2 times: does a second run stand under its name?" in text
+    assert "repeated: first" in text
+    first, last = (judged(frame, step="step", at=100, repeated=keep) for keep in ("first", "last"))
+    means = [study.report.baseline.metrics["loss"].mean for study in (first, last)]
+    assert means == pytest.approx([3.0, 5.0])
+
+
+LOG = """\
+        print0(f"step:{step}/{train_steps} val_loss:{val_loss:.5f}")
+step:100 val_loss:3.5
+step:200 val_loss:3.28
+final val_loss:3.27
+"""
+
+
+def logs(folder: Path) -> dict[str, Any]:
+    for variant in ("base", "other"):
+        for run in range(3):
+            (folder / variant).mkdir(exist_ok=True)
+            (folder / variant / f"{run}.log").write_text(LOG.replace("3.28", f"3.2{run}5"), encoding="utf-8")
+    path = "(?P<variant>[^/]+)/(?P<run>.+).log"
+    return {
+        "table": "*/*.log",
+        "data": folder,
+        "path": path,
+        "metric": "val_loss",
+        **{k: LOWER[k] for k in ("direction", "margin", "baseline")},
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (r"val_loss:(?P<val_loss>\S+)", "program text that looks like a result"),
+        (r"^step:(?P<step>\d+) val_loss:(?P<val_loss>\d)", "cuts '3' out of a longer word"),
+        (r"^nothing (?P<val_loss>\S+)", "`line` matches no line"),
+        (r"^step:\d+ val_loss:(?P<val_loss>\S+)", "2 rows are one run"),
+    ],
+)
+def test_a_log_pattern_that_takes_the_wrong_lines_is_refused(line: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(AblateError, match=said):
+        judge(**logs(tmp_path), line=line)
+
+
+def test_a_later_value_of_the_metric_is_warned_of(tmp_path: Path) -> None:
+    study = judge(**logs(tmp_path), line=r"^step:200 val_loss:(?P<val_loss>\S+)")
+    assert "a later line of 0.log also gives val_loss" in warnings(study)
+    assert "not paired: no seed is recorded" in study.report.record.question
+    stepped_ = judge(**logs(tmp_path), line=r"^step:(?P<step>\d+) val_loss:(?P<val_loss>\S+)", step="step")
+    assert "a later line" not in warnings(stepped_)
