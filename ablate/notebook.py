@@ -23,7 +23,7 @@ from ablate.render.formats.csv import table_rows
 from ablate.render.formats.html import answer_and_table
 from ablate.store import open_store
 from ablate.tables.answering import answer_of_table, read_reports, why_of_table
-from ablate.tables.description import TableSpec, make_description, read_description
+from ablate.tables.description import RunTableSpec, make_description, read_description
 from ablate.tables.judging import JudgedTable, judge_files, judge_frame
 from ablate.tables.reading import with_origin
 
@@ -201,7 +201,7 @@ class JudgedStudy(Study):
         return why_of_table(self._table, read_reports(self._table), variant)
 
 
-_OF_TABLE = frozenset(TableSpec.model_fields)
+_OF_TABLE = frozenset(RunTableSpec.model_fields)
 
 
 def judge(

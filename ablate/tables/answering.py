@@ -18,8 +18,8 @@ from ablate.analysis.warnings import LEVELS, StudyWarning
 from ablate.analysis.why import Why, why
 from ablate.errors import NotFoundError
 from ablate.stats import hold_together, paired_difference, special, unpaired_difference
+from ablate.stats.further import POWER
 from ablate.stats.schedule import ERROR
-from ablate.stats.verdict import POWER
 from ablate.tables.judging import JudgedTable
 
 
@@ -86,7 +86,7 @@ def _row(row: AnswerRow, question: str, answer: Answer, *, alike: bool) -> Answe
     low, high = ends if len(ends) == 2 else (None, None)
     text = row.bound_text
     if bound is not None:
-        text = bound_text(bound, at_most=row.verdict in ("better", "not worse", "not needed"), margin=1.0)
+        text = bound_text(bound, upper=row.verdict in ("better", "not worse", "not needed"), margin=1.0)
     return replace(named, difference=difference, low=low, high=high, bound=bound, bound_text=text)
 
 

@@ -56,7 +56,7 @@ Trap = Literal["zero", "mixed", "program", "percent", "folds", "summary"]
 """Refusals that a description may turn into warnings (`ablate.tables.traps`)."""
 
 
-class TableSpec(Spec):
+class RunTableSpec(Spec):
     """How files become rows, and rows become runs."""
 
     files: Columns = ()
@@ -93,7 +93,7 @@ class TableSpec(Spec):
     """Column to texts and what they become, such as a task that was renamed between two versions."""
 
     @model_validator(mode="after")
-    def _one_unit(self) -> TableSpec:
+    def _one_unit(self) -> RunTableSpec:
         if self.seed and self.unit:
             remedy = "Leave one of them out; what is averaged away is `over`."
             raise PydanticCustomError(
@@ -132,7 +132,7 @@ class QuestionSpec(Spec):
 class DescriptionSpec(QuestionSpec):
     """A table of runs that were trained elsewhere, and what is asked of it."""
 
-    table: TableSpec = TableSpec()
+    table: RunTableSpec = RunTableSpec()
     """How its files are read."""
     questions: dict[str, QuestionSpec] = Field(default_factory=dict)
     """By name. Without any, the keys above are the one question."""

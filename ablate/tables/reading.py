@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.errors import DataError
 from ablate.extras import require
-from ablate.tables.description import TableSpec
+from ablate.tables.description import RunTableSpec
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +47,7 @@ _PROGRAM = re.compile(r"\bprint\w*\(|\bf[\"']|\{[A-Za-z_][\w.()\[\]]*(:[^}\"']*)
 Row = dict[str, Any]
 
 
-def read_tables(folder: Path, patterns: Sequence[str], spec: TableSpec, *, program: bool = False) -> pd.DataFrame:
+def read_tables(folder: Path, patterns: Sequence[str], spec: RunTableSpec, *, program: bool = False) -> pd.DataFrame:
     """All rows of some files.
 
     Args:
@@ -125,7 +125,7 @@ def _groups_of_path(file: Path, folder: Path, pattern: str | None) -> Mapping[st
     return {name: text for name, text in match.groupdict().items() if text is not None}
 
 
-def _read_file(file: Path, spec: TableSpec, *, program: bool) -> pd.DataFrame:
+def _read_file(file: Path, spec: RunTableSpec, *, program: bool) -> pd.DataFrame:
     import pandas as pd
 
     named = spec.format or _SUFFIXES.get(file.suffix.lower())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.analysis.text import listed, plural
 from ablate.errors import DataError
-from ablate.tables.description import REACH, DescriptionSpec, QuestionSpec, TableSpec
+from ablate.tables.description import REACH, DescriptionSpec, QuestionSpec, RunTableSpec
 from ablate.tables.reading import ORIGIN
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ LEAST_SHARED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TableRun:
     """One run of a variant.
 
     Attributes:
@@ -51,7 +51,7 @@ class Run:
     curve: Mapping[float, float] = field(default_factory=dict, repr=False)
 
 
-Keyed = tuple[tuple[str, ...], Run]
+Keyed = tuple[tuple[str, ...], TableRun]
 """A run with the texts that identify it: its variant, its unit, and what is averaged within the unit."""
 
 
@@ -67,7 +67,7 @@ class AskedTable:
         baseline: The variant with which all others are compared.
         unit: What is repeated, as a word: `seed`, `run`, `task` ...
         known: Whether units are named in the table, so that runs could be paired by them.
-        pair: As `TableSpec.pair`.
+        pair: As `RunTableSpec.pair`.
         runs: In the order of the table, those of the baseline among them.
         rows: The rows of the question, with columns `VARIANT` and `UNIT`.
         notes: What was left out or put together in reading, as sentences.
@@ -81,7 +81,7 @@ class AskedTable:
     unit: str
     known: bool
     pair: bool | None
-    runs: tuple[Run, ...]
+    runs: tuple[TableRun, ...]
     rows: pd.DataFrame
     notes: tuple[str, ...] = ()
 
@@ -90,7 +90,7 @@ class AskedTable:
         """The baseline, then the others in the order of the table."""
         return tuple(dict.fromkeys((self.baseline, *(run.variant for run in self.runs))))
 
-    def of(self, variant: str) -> dict[str, Run]:
+    def of(self, variant: str) -> dict[str, TableRun]:
         """Unit to run of a variant."""
         return {run.unit: run for run in self.runs if run.variant == variant}
 
@@ -171,7 +171,7 @@ def _text(cell: Any) -> str:
     return str(cell).strip()
 
 
-def _identified(frame: pd.DataFrame, spec: TableSpec, question: QuestionSpec, notes: list[str]) -> pd.DataFrame:
+def _identified(frame: pd.DataFrame, spec: RunTableSpec, question: QuestionSpec, notes: list[str]) -> pd.DataFrame:
     """The rows with the names of their variant and of their unit."""
     rows = frame.copy()
     for column, texts in spec.rename.items():
@@ -199,7 +199,7 @@ def _identified(frame: pd.DataFrame, spec: TableSpec, question: QuestionSpec, no
     return rows
 
 
-def unit_column(rows: pd.DataFrame, spec: TableSpec) -> str | None:
+def unit_column(rows: pd.DataFrame, spec: RunTableSpec) -> str | None:
     """The column that says what is repeated; None if the table has none."""
     if named := spec.unit or spec.seed:
         _check_column(rows, named, "unit" if spec.unit else "seed", "the table")
@@ -207,7 +207,7 @@ def unit_column(rows: pd.DataFrame, spec: TableSpec) -> str | None:
     return "seed" if "seed" in rows.columns else None
 
 
-def _variant_columns(rows: pd.DataFrame, spec: TableSpec, question: QuestionSpec) -> tuple[str, ...]:
+def _variant_columns(rows: pd.DataFrame, spec: RunTableSpec, question: QuestionSpec) -> tuple[str, ...]:
     if spec.variant != ("*",):
         return spec.variant
     target = REACH.match(question.reach)["metric"] if question.reach else None  # type: ignore[index]
@@ -230,7 +230,7 @@ def _named(rows: pd.DataFrame, pattern: str, run: str | None) -> pd.DataFrame:
     return rows
 
 
-def _without_members(rows: pd.DataFrame, spec: TableSpec, notes: list[str]) -> pd.DataFrame:
+def _without_members(rows: pd.DataFrame, spec: RunTableSpec, notes: list[str]) -> pd.DataFrame:
     """The rows without tasks that a group of the same file counts already."""
     if spec.format != "lm-eval" or not (rows["group"] != "").any():
         return rows
@@ -245,7 +245,7 @@ def _asked(
     name: str,
     asked: tuple[str, str, float, str],
     question: QuestionSpec,
-    spec: TableSpec,
+    spec: RunTableSpec,
     notes: Sequence[str],
 ) -> AskedTable:
     metric, direction, margin, baseline = asked
@@ -293,7 +293,7 @@ def _asked(
     )
 
 
-def _unit_word(unit: str | None, spec: TableSpec) -> str:
+def _unit_word(unit: str | None, spec: RunTableSpec) -> str:
     """What is repeated, as people call it."""
     if unit is None:
         return "run"
@@ -322,7 +322,7 @@ def _lost_zeros(name: str, known: Sequence[str]) -> str | None:
     return None
 
 
-def _marked(rows: pd.DataFrame, spec: TableSpec, where: str) -> list[str]:
+def _marked(rows: pd.DataFrame, spec: RunTableSpec, where: str) -> list[str]:
     """Why each row is a failed run by its own account; empty for the others."""
     reasons = [""] * len(rows)
     for column, texts in spec.failed.items():
@@ -386,7 +386,7 @@ def _single(rows: pd.DataFrame, keys: Sequence[str], metric: str, where: str) ->
     for number, (variant, value, marked, origin) in enumerate(values):
         key = tuple(str(name.iloc[number]) for name in names) or (variant, str(number))
         failure = _failure(value, marked, metric, origin)
-        found.append((key, Run(variant, key[1], None if failure else value, failure)))
+        found.append((key, TableRun(variant, key[1], None if failure else value, failure)))
     return found
 
 
@@ -422,7 +422,7 @@ def _curves(
     step: str,
     direction: str,
     question: QuestionSpec,
-    spec: TableSpec,
+    spec: RunTableSpec,
     notes: list[str],
     where: str,
 ) -> list[Keyed]:
@@ -459,7 +459,7 @@ def _curves(
             continue
         at, value, marked, origin = _counting(values, question.at or "last", direction, common)
         failure = _failure(value, marked, metric, origin)
-        found.append((key, Run(key[0], unit, None if failure else value, failure, step=at, curve=curve)))
+        found.append((key, TableRun(key[0], unit, None if failure else value, failure, step=at, curve=curve)))
     return found
 
 
@@ -507,7 +507,9 @@ def _counting(values: Sequence[Evaluation], at: str | int, direction: str, commo
     return values[-1]
 
 
-def _reaching(part: pd.DataFrame, key: Sequence[str], metric: str, target: str, curve: Mapping[float, float]) -> Run:
+def _reaching(
+    part: pd.DataFrame, key: Sequence[str], metric: str, target: str, curve: Mapping[float, float]
+) -> TableRun:
     """The metric at the first evaluation that reaches a target; of a run that never does, at its last."""
     match = REACH.match(target)
     assert match is not None
@@ -521,12 +523,12 @@ def _reaching(part: pd.DataFrame, key: Sequence[str], metric: str, target: str, 
     value = row[VALUE]
     failure = _failure(value, row[FAILED], metric, row[ORIGIN])
     unit = key[1] if len(key) > 1 else ""
-    return Run(key[0], unit, None if failure else value, failure, not any(reached), row[STEP], curve)
+    return TableRun(key[0], unit, None if failure else value, failure, not any(reached), row[STEP], curve)
 
 
 def _averaged(runs: Sequence[Keyed], over: Sequence[str]) -> list[Keyed]:
     """The mean of each unit over folds, episodes ...; a unit with a failed one has failed."""
-    grouped: dict[tuple[str, ...], list[Run]] = {}
+    grouped: dict[tuple[str, ...], list[TableRun]] = {}
     for key, run in runs:
         grouped.setdefault(key[: -len(over)], []).append(run)
     found = []
@@ -535,7 +537,7 @@ def _averaged(runs: Sequence[Keyed], over: Sequence[str]) -> list[Keyed]:
         values = [run.value for run in parts if run.value is not None]
         what = f"{len(failed)} of {len(parts)} {'/'.join(over)}s failed: {failed[0]}" if failed else ""
         mean = None if failed else math.fsum(values) / len(values)
-        found.append((key, Run(parts[0].variant, key[1], mean, what, any(run.censored for run in parts))))
+        found.append((key, TableRun(parts[0].variant, key[1], mean, what, any(run.censored for run in parts))))
     return found
 
 
@@ -549,7 +551,9 @@ def _measured_somewhere(runs: Sequence[Keyed], metric: str, unit: str, notes: li
     return list(runs)
 
 
-def _of_both_sides(runs: Sequence[Keyed], baseline: str, unit: str, spec: TableSpec, notes: list[str]) -> list[Keyed]:
+def _of_both_sides(
+    runs: Sequence[Keyed], baseline: str, unit: str, spec: RunTableSpec, notes: list[str]
+) -> list[Keyed]:
     """Without the units that the baseline alone has: the mean of others would be over other tasks than its own."""
     units: dict[str, set[str]] = {}
     for _, run in runs:
@@ -569,7 +573,12 @@ def _numbered(runs: Sequence[Keyed]) -> list[Keyed]:
     for key, run in runs:
         counts[run.variant] = counts.get(run.variant, -1) + 1
         found.append(
-            (key, Run(run.variant, str(counts[run.variant]), run.value, run.failure, run.censored, run.step, run.curve))
+            (
+                key,
+                TableRun(
+                    run.variant, str(counts[run.variant]), run.value, run.failure, run.censored, run.step, run.curve
+                ),
+            )
         )
     return found
 
@@ -583,10 +592,10 @@ def _aggregate(name: str, tables: Sequence[AskedTable], unit: str) -> AskedTable
     )
 
 
-def _means(table: AskedTable) -> Iterator[Run]:
+def _means(table: AskedTable) -> Iterator[TableRun]:
     for variant in table.variants:
         own = table.of(variant).values()
         failed = next((run.failure for run in own if run.failure), "")
         values = [run.value for run in own if run.value is not None]
         if own:
-            yield Run(variant, table.name, None if failed else math.fsum(values) / len(values), failed)
+            yield TableRun(variant, table.name, None if failed else math.fsum(values) / len(values), failed)

@@ -17,7 +17,7 @@ from ablate.analysis.text import listed, plural
 from ablate.errors import DataError
 from ablate.tables.description import DescriptionSpec, QuestionSpec
 from ablate.tables.reading import ORIGIN, SUMMARY
-from ablate.tables.runs import OURS, UNIT, VARIANT, AskedTable, Run
+from ablate.tables.runs import OURS, UNIT, VARIANT, AskedTable, TableRun
 
 if TYPE_CHECKING:
     pass
@@ -235,7 +235,7 @@ def _same(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
         seen.setdefault(key, variant)
 
 
-def _finite(runs: Mapping[str, Run]) -> dict[str, float]:
+def _finite(runs: Mapping[str, TableRun]) -> dict[str, float]:
     return {unit: run.value for unit, run in runs.items() if run.value is not None}
 
 

@@ -274,8 +274,9 @@ def _conclusion(findings: Findings) -> str:
     fair = fairness_lines(report.tuning, report.matching, report.metric)
     fairness = f"<h2>Fair comparison</h2>{_list(fair[:3])}" if fair else ""
     return (
-        f'<section>\n<div class="sides">{claims}<div class="text"><h2>{about}</h2>{_paragraphs(cost[:2])}{fairness}</div>'
-        f"</div>\n<footer>{_paragraphs(_made(findings, sections.get('Environment', ())))}</footer>\n</section>"
+        f'<section>\n<div class="sides">{claims}<div class="text"><h2>{about}</h2>{_paragraphs(cost[:2])}'
+        f"{fairness}</div></div>\n"
+        f"<footer>{_paragraphs(_made(findings, sections.get('Environment', ())))}</footer>\n</section>"
     )
 
 
