@@ -41,6 +41,7 @@ class Cell:
         head: How many characters at the beginning of `text` are the main thing; what follows is less important.
         tone: A verdict in whose colour the head is written, or `dim`; mostly empty.
         number: What it shows, to sort by; None if it shows no number.
+        half: Half of the 95 % interval of that number; None if it has none.
     """
 
     text: str
@@ -48,6 +49,7 @@ class Cell:
     head: int = 0
     tone: str = ""
     number: float | None = None
+    half: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +277,8 @@ class _Writer:
 
     def _numbers(self, mean: float | None, low: float | None, high: float | None, sign: bool = False) -> Cell:
         parts = with_interval(mean, low, high, partial(fixed, decimals=self.decimals, sign=sign))
-        return _interval_cell(parts, mean)
+        half = None if low is None or high is None else (high - low) / 2
+        return _interval_cell(parts, mean, half)
 
     def verdict(self, row: VariantRow) -> Cell:
         """The verdict as a sentence; on a narrow terminal its word and the reason in a few characters."""
@@ -301,8 +304,8 @@ class _Writer:
         return f"≥ {at_least(-high, margin)} better" if high < 0 else f"≤ {at_most(high, margin)} worse"
 
 
-def _interval_cell(parts: list[str], number: float | None) -> Cell:
-    return Cell(" ".join(parts), tuple(parts), len(parts[0]), number=number)
+def _interval_cell(parts: list[str], number: float | None, half: float | None = None) -> Cell:
+    return Cell(" ".join(parts), tuple(parts), len(parts[0]), number=number, half=half)
 
 
 def _parameter_change(row: VariantRow) -> Cell:

@@ -46,6 +46,7 @@ ROOM = 960
 """Width of the table, in pixels, in a window of 1,280."""
 LEAST = {"variant": 130, "verdict": 160}
 """Minimum widths of the columns of text."""
+HALF = "Half of the 95 % interval, which is over seeds"
 SIGNS = {"supported": ":green-badge[supported]", "refuted": ":red-badge[refuted]"}
 
 
@@ -159,8 +160,8 @@ def _row(shown: Sequence[Column], row: VariantRow) -> dict[str, object]:
     for column in shown:
         cell = column.text(row)
         cells[column.title] = cell.number if column.number else cell.text
-        if column.number and cell.head < len(cell.text) and cell.number is not None and len(cell.lines) > 1:
-            cells[f"{column.title} ±"] = cell.text[cell.head :].strip(" ±")
+        if column.number and cell.half is not None:
+            cells[f"{column.title} ±"] = cell.half
     return cells
 
 
@@ -174,7 +175,8 @@ def _show_table(study_report: StudyReport, table: pd.DataFrame) -> None:
             width = max(58, round(12 + LETTER * max(len(column.title), 8)))
             configured[column.title] = number(format=column.number, width=width, help=tip)
             if f"{column.title} ±" in table:
-                configured[f"{column.title} ±"] = text("±", width=fitting(table, f"{column.title} ±", 110))
+                half = column.number.replace("+", "")
+                configured[f"{column.title} ±"] = number("±", format=half, width=56, help=HALF)
         elif not column.is_text:
             configured[column.title] = text(width=fitting(table, column.title, 110), help=tip)
     words = _word_widths(table, ROOM - sum(config["width"] for config in configured.values()))

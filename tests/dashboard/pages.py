@@ -179,12 +179,12 @@ class Page:
         started.value.save_as(folder / name)
         return folder / name
 
-    def check_exports(self, folder: Path, table: str, figure: str) -> None:
-        """The first table and the first figure of the page are files that other programs read."""
+    def check_exports(self, folder: Path, table: str, figure: str, number: int = 0) -> None:
+        """A table and a figure of the page are files that other programs read, by the menu of this number."""
         import pandas as pd
         from PIL import Image
 
-        self.main.get_by_role("button", name="Export").first.click()
+        self.main.get_by_role("button", name="Export").nth(number).click()
         found = pd.read_parquet(self.download(f"{table}.parquet", folder))
         assert len(found) >= 1
         assert "hours" not in found.columns, "trials of less than a second have an axis in seconds or minutes"
