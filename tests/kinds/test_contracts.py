@@ -12,10 +12,8 @@ import torch
 
 from ablate.cli.spaces_and_blocks import parsed_values
 from ablate.contracts import checking, design, format, source, task, tokenizer, tracker, training
-from ablate.contracts.checking import CheckedKind, UntriedKind, check_all, check_kind
+from ablate.contracts.checking import CONTRACTS, CheckedKind, UntriedKind, check_all, check_kind, settings
 from ablate.contracts.contract import Contract
-from ablate.contracts.families import CONTRACTS
-from ablate.contracts.settings import settings
 from ablate.designs.base import FixedDesign
 from ablate.designs.leave_one_out import LeaveOneOutSpec
 from ablate.errors import AblateError

@@ -12,8 +12,8 @@ import torch
 from pydantic import Field, ValidationError
 from torch import Tensor, nn
 
+from ablate.contracts.checking import settings
 from ablate.contracts.mixer import check_mixer, contexts, own_initial_values
-from ablate.contracts.settings import settings
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.kinds.mixers.fnet import FNetSpec
 from ablate.kinds.mixers.linear import LinearSpec
