@@ -107,9 +107,9 @@ def _said(text: Mapping[str, str]) -> Change:
 def _derived(changed: Mapping[str, tuple[Any, Any]], mixer: str) -> Change:
     """The change of one setting, from its paths with the values before and after.
 
-    The first of these that is there says what the setting is about, and whatever else it sets serves that: another
-    kind or word in place of one, a part that is gone (perhaps with a new one in its place), a part that is new or a
-    number where there was none, another number. Parts of single layers count where there is nothing else.
+    A setting often sets several paths, of which one is its subject and the others only support it. The subject is the
+    first of these that occurs: a kind replaced by another, a part removed (perhaps with a substitute), a part or a
+    number added, a number changed. Exceptions of single layers count only where a setting has nothing else.
     """
     paths = {_short(path): values for path, values in changed.items() if values[0] != values[1]}
     ordinary = {path: values for path, values in paths.items() if not path.startswith("model.exceptions")}

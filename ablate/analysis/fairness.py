@@ -63,7 +63,7 @@ class Tuning:
     Attributes:
         grid: Spec path to the values that every variant was tried with; of a path that was tuned before the study, to
             the values of its variants.
-        seeds: That chose; no comparison uses them.
+        seeds: Seeds of the tuning trials; no comparison uses them.
         of: Variant name to the result of its tuning.
         before: Paths that were tuned before the study.
     """

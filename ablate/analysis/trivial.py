@@ -149,7 +149,8 @@ def _share(some: Sequence[Standing], standings: Sequence[Standing]) -> str:
 
 
 def trivial_sentences(standings: Sequence[Standing], trivial: Sequence[TrivialBaseline]) -> Iterator[str]:
-    """By how much the variants beat the best trivial baseline that some of them beat with 95 % confidence."""
+    """How far the variants are ahead of a trivial baseline: the best one that at least one of them beats with 95 %
+    confidence."""
     for baseline in trivial:
         ahead = [one.ahead[baseline.name] for one in standings if baseline.name in one.ahead]
         if ahead:

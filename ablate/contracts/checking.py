@@ -81,7 +81,8 @@ def check_kind(kind: str, family: str | None = None, values: Mapping[str, Any] |
     family = _family_of(kind, family)
     contract = CONTRACTS[family]
     member = contract.family.members()[kind]
-    required = {name: value for name, value in contract.given.items() if _is_required(member, name)}
+    given = {**contract.given, **member.example}
+    required = {name: value for name, value in given.items() if _is_required(member, name)}
     smaller = {name: value for name, value in contract.smaller.items() if name in member.model_fields}
     try:
         specs = list(settings(member, {**required, **smaller, **(values or {})}))
@@ -108,7 +109,7 @@ def check_all(
     """
     for name in [_known(family)] if family is not None else CONTRACTS:
         for kind, member in CONTRACTS[name].family.members().items():
-            known = {*CONTRACTS[name].given, *(values or ())}
+            known = {*CONTRACTS[name].given, *member.example, *(values or ())}
             missing = [field for field in member.model_fields if _is_required(member, field) and field not in known]
             yield UntriedKind(kind, name, tuple(missing)) if missing else check_kind(kind, name, values)
 

@@ -207,5 +207,4 @@ CONTRACT: Contract[DesignSpec, SpaceContext] = Contract(
     ),
     contexts=_contexts,
     describe=_describe,
-    given={"path": "model.heads", "values": [1, 2], "every": 2, "ranges": {"training.optimizer.lr": [1e-4, 1e-2]}},
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -23,6 +24,7 @@ class PopulationDesignSpec(DesignSpec, ExchangeSpec):
 
     kind: Literal["population"] = "population"
     plans_points = False
+    example: ClassVar[Mapping[str, Any]] = {"every": 9, "ranges": {"training.optimizer.lr": [1e-4, 1e-2]}}
     draws: int = Field(default=0, ge=0)
     """Random seed of the initial values of the members."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from typing import Literal, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
@@ -17,6 +18,7 @@ class SweepSpec(DesignSpec):
     """Every variant at every value of a spec path. Points are named `variant@path=value`."""
 
     adds_seeds = True
+    example: ClassVar[Mapping[str, Any]] = {"path": "model.heads", "values": [1, 2, 4]}
     kind: Literal["sweep"] = "sweep"
     path: str
     """Spec path to sweep, for example `model.heads`. As in switches, `block` is short for `model.block`."""

@@ -27,7 +27,7 @@ _LEVEL = 0.975
 _SEED = 0
 _ZERO = 1e-9
 _FLAT = 1e-6
-"""Of the spread."""
+"""Share of the spread of single trials below which the means of the variants count as equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,10 @@ def _margins(centred: Sequence[Configuration], factors: Mapping[str, Factor], se
 
 
 def _centred(configurations: Sequence[Configuration], seeds: Sequence[int]) -> list[Configuration]:
-    """The same without what a seed shifts alike in all: its mean over the variants that have every seed, if any do."""
+    """The configurations with each seed's mean subtracted, as a seed shifts all variants alike.
+
+    The mean is taken over the variants that have every seed; over all variants if none has.
+    """
     whole = [one for one in configurations if len(one.values) == len(seeds)] or configurations
     shifts = {seed: float(np.mean([one.values[seed] for one in whole if seed in one.values])) for seed in seeds}
     return [
