@@ -181,7 +181,8 @@ class Copy:
         """Run a folder of tests, unless that is done already, and read what each executed."""
         data, durations = kept / f"{tests}.coverage", kept / f"{tests}.json"
         if not durations.exists():
-            self.run([f"tests/{tests}"], 3600, "--cov=ablate", "--cov-context=test", "--cov-report=", "-m", "not ray")
+            options = ["--cov=ablate", "--cov-context=test", "--cov-report=", "-m", "not ray"]
+            self.run([f"tests/{tests}"], 3600, "--continue-on-collection-errors", *options)
             shutil.move(self.folder / ".coverage", data)
             shutil.move(self.folder.with_suffix(".json"), durations)
         lines = CoverageData(str(data))

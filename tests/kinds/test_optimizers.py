@@ -307,18 +307,23 @@ def test_muon_without_hidden_matrices_is_refused() -> None:
     assert refused.value.errors()[0]["loc"] == ("training", "optimizer", "kind")
 
 
+NOTHING = {"mixer": "fnet", "mlp": "none", "skips": {"mlp": 0}}
+
+
 @pytest.mark.parametrize(
-    "block",
+    ("block", "exceptions"),
     [
-        {"mixer": "fnet", "mlp": "plain"},
-        {"mixer": "attention", "mlp": "none", "skips": {"mlp": 0}},
-        {"mixer": "attention", "mlp": "plain"},
+        ({"mixer": "fnet", "mlp": "plain"}, {}),
+        ({"mixer": "attention", "mlp": "none", "skips": {"mlp": 0}}, {}),
+        ({"mixer": "attention", "mlp": "plain"}, {}),
+        (NOTHING, {"first": {"mixer": "attention"}}),
+        (NOTHING, {"last": {"mixer": "attention"}}),
     ],
-    ids=["in the MLP", "in the mixer", "in both"],
+    ids=["in the MLP", "in the mixer", "in both", "in the first layer", "in the last layer"],
 )
-def test_muon_takes_a_model_with_hidden_matrices_anywhere(block: dict[str, Any]) -> None:
-    model = ModelSpec.model_validate({"family": "encoder", "width": 8, "depth": 1, "heads": 2, "block": block})
-    OptimizerSpec.parse({"kind": "muon", "lr": 1}).check_model(model)
+def test_muon_takes_a_model_with_hidden_matrices_anywhere(block: dict[str, Any], exceptions: dict[str, Any]) -> None:
+    plain = {"family": "encoder", "width": 8, "depth": 2, "heads": 2, "block": block, "exceptions": exceptions}
+    OptimizerSpec.parse({"kind": "muon", "lr": 1}).check_model(ModelSpec.model_validate(plain))
 
 
 def rates_of(optimizer: dict[str, Any]) -> dict[str, float]:
