@@ -258,7 +258,7 @@ def serve(folder: Path) -> None:
             log = os.open(folder.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(log, 1)
             os.dup2(log, 2)
-            plain = ["-q", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
+            plain = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--hypothesis-seed=0"]
             os._exit(pytest.main([*plain, *arguments], plugins=[Durations(folder.with_suffix(".json"))]))
         done, status, end = 0, 0, time.monotonic() + limit
         try:
