@@ -150,7 +150,7 @@ def draw(files: Iterable[str], size: int | None, seed: int, accepted: set[tuple[
     for name in sorted(groups):
         numbers.shuffle(groups[name])
         made = (mutant for make in groups[name] if (mutant := make()) is not None)
-        wanted = (one for one in made if (one.file, one.before, one.after) not in accepted)
+        wanted = (one for one in made if (one.before, one.after) not in accepted)
         drawn += [one for _, one in zip(range(size // len(groups)) if size else count(), wanted, strict=False)]
     return drawn
 
@@ -314,7 +314,7 @@ def campaign(arguments: Sequence[str]) -> int:
     named = asked.files or [str(path.relative_to(ROOT)) for path in sorted((ROOT / "ablate").rglob("*.py"))]
     files = [name for name in named if re.fullmatch(r"ablate/.*\.py", name) and (ROOT / name).exists()]
     excused = tomllib.loads(ACCEPTED.read_text(encoding="utf-8"))["mutant"]
-    mutants = draw(files, asked.sample, asked.seed, {(one["file"], one["before"], one["after"]) for one in excused})
+    mutants = draw(files, asked.sample, asked.seed, {(one["before"], one["after"]) for one in excused})
     folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()} - LEFT_OUT
     with contextlib.ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ablate-mutants-")))

@@ -10,6 +10,7 @@ from families import a_family_for
 from hypothesis import given
 from hypothesis import strategies as st
 from plain_specs import Plain, blocks, models, respelt, shuffled
+from pydantic import ValidationError
 from ruamel.yaml import YAML
 
 from ablate.kinds.mixers.attention import AttentionSpec
@@ -287,3 +288,19 @@ def test_the_order_of_settings_is_part_of_a_space() -> None:
     straight = type(space).model_validate(dumped)
     dumped["switches"]["norm"] = dict(reversed(dumped["switches"]["norm"].items()))
     assert type(space).model_validate(dumped).content_hash() != straight.content_hash()
+
+
+@pytest.mark.parametrize("evaluations", [1, 2, 3, 7, 20])
+def test_evaluations_are_at_steps_of_their_own_up_to_the_last(evaluations: int) -> None:
+    for steps in range(1, 12):
+        plain = {"steps": steps, "batch_size": 1, "optimizer": {"lr": 1}, "evaluations": evaluations}
+        found = TrainingSpec.model_validate(plain).evaluation_steps()
+        assert list(found) == sorted({*found})
+        assert (len(found), found[0] > 0, found[-1]) == (min(evaluations, steps), True, steps)
+
+
+def test_specs_are_values() -> None:
+    spec = TrainingSpec.model_validate({"steps": 3, "batch_size": 1, "optimizer": {"lr": 1}})
+    for one in (spec, spec.optimizer):
+        with pytest.raises(ValidationError, match="frozen"):
+            one.lr = 2

@@ -39,18 +39,18 @@ def test_further_seeds_decide_as_often_as_is_said_on_average_over_differences(n:
     assert 0.4 < np.mean(said) < 0.8, "the chance is not that of a difference that is known"
 
 
-@pytest.mark.parametrize(("n", "further"), [(3, 1), (5, 12), (10, 40)])
-def test_agrees_with_a_slow_simulation(n: int, further: int) -> None:
+@pytest.mark.parametrize(("n", "further", "distance"), [(2, 1, 5.0), (3, 1, 0.4), (5, 12, 0.4), (10, 40, 0.4)])
+def test_agrees_with_a_slow_simulation(n: int, further: int, distance: float) -> None:
     rng = np.random.default_rng(1)
-    row = stats.zscore(rng.standard_normal(n), ddof=1) + 0.4  # mean 0.4 and standard deviation 1
+    row = stats.zscore(rng.standard_normal(n), ddof=1) + distance  # the mean; the standard deviation is 1
     level, decided = ExtendedSeeds((n, n + further)).level(n + further), []
     for _ in range(2_500):
         sd = np.sqrt((n - 1) / rng.chisquare(n - 1))
-        truth = 0.4 + sd / np.sqrt(n) * rng.standard_normal()
+        truth = distance + sd / np.sqrt(n) * rng.standard_normal()
         whole = np.concatenate([row, truth + sd * rng.standard_normal(further)])
         t = whole.mean() / (whole.std(ddof=1) / np.sqrt(len(whole)))
         decided.append(abs(t) > stats.t.ppf(1 - level, len(whole) - 1))
-    assert chance_of_decision(0.4, 1.0, n, further) == pytest.approx(np.mean(decided), abs=0.05)
+    assert chance_of_decision(distance, 1.0, n, further) == pytest.approx(np.mean(decided), abs=0.05)
 
 
 @settings(max_examples=30, deadline=None)

@@ -114,3 +114,12 @@ def test_intervals_hold_the_share_without_noise() -> None:
 def test_variants_that_differ_by_noise_alone_have_shares_near_nothing_in_their_intervals() -> None:
     found = importances(study(lambda at: 0.0, 3, noise=1.0), THREE)
     assert max(one.low or 0.0 for one in found) < 0.05
+
+
+@pytest.mark.usefixtures("without_intervals")
+@pytest.mark.parametrize(("twice", "known"), [(0, False), (1, False), (2, True)])
+def test_one_degree_of_freedom_suffices_for_intervals(twice: int, known: bool) -> None:
+    """Of the second values one tells what the seed shifts alike."""
+    whole = study(lambda at: at["a"] + 0.2 * at["b"], seeds=2, noise=0.1)
+    some = [one if place < twice else Configuration(one.places, {0: one.values[0]}) for place, one in enumerate(whole)]
+    assert [one.low is not None for one in importances(some, THREE)] == [known] * 3

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ablate.stats import Allowance, Tails, bounds, judge, over_looks, summarise, tails_of
+from ablate.stats import Allowance, SeedSchedule, Tails, bounds, judge, over_looks, summarise, tails_of
 from ablate.stats.bounds import p_above, p_below
 from ablate.stats.simulate import rate
 
@@ -173,3 +173,9 @@ def test_fewer_than_three_seeds_or_five_of_few_comparisons_show_no_tail() -> Non
     assert found.high
     assert tails_of([]) is None
     assert tails_of([[1.0] * 8]) is None
+
+
+def test_before_the_first_look_an_interval_stays() -> None:
+    paired = summarise([0.0, 1.0])
+    assert over_looks(paired, SeedSchedule(3, 8)) == paired
+    assert over_looks(summarise([0.0, 1.0, 0.5]), SeedSchedule(3, 8)) != summarise([0.0, 1.0, 0.5])
