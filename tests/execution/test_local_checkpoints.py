@@ -205,8 +205,8 @@ def options(folder: Path, **given: object) -> RunOptions:
     ("given", "said"),
     [
         ({"gpus": 8}, r"--gpus: this machine has too few GPUs.*; got 8"),
-        ({"labels": {"zone": "a"}}, r"resources.labels: .*--engine ray.*zone: a"),
-        ({"custom": {"slice": 1}}, r"resources.custom: .*--engine ray"),
+        ({"labels": {"zone": "a"}}, r"resources.labels or --label: .*--engine ray.*zone: a"),
+        ({"custom": {"slice": 1}}, r"resources.custom or --resource: .*--engine ray"),
         ({"storage": "s3://bucket"}, r"--storage: .*--engine ray"),
     ],
 )
