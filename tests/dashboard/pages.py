@@ -194,8 +194,8 @@ class Page:
         assert written[numbers].to_numpy(float) == pytest.approx(found[numbers].to_numpy(float), rel=1e-12, nan_ok=True)
         assert r"\bottomrule" in self.download(f"{table}.tex", folder).read_text()
         assert ElementTree.parse(self.download(f"{figure}.svg", folder)).getroot().tag.endswith("svg")
-        width, height = Image.open(self.download(f"{figure}.png", folder)).size
-        assert min(width, height) > 100
+        with Image.open(self.download(f"{figure}.png", folder)) as picture:
+            assert min(picture.size) > 100
         self.tab.keyboard.press("Escape")
 
     def check(self) -> None:
