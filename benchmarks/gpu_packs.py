@@ -19,15 +19,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ablate.spec.model import ModelSpec
+from ablate.spec.task import DataShape, Task
 from ablate.spec.training import TrainingSpec
 from ablate.spec.variant import VariantSpec
-from ablate.tasks.base import DataShape, Task
 from ablate.training.members import Member
 from ablate.training.pack import Pack
 from ablate.training.program import BuildProgram, Compute, EagerProgram, GraphProgram, Program, build_program
 
 if TYPE_CHECKING:
-    from ablate.tasks.base import Batch
+    from ablate.spec.task import Batch
 
 TOLERANCE = 5e-3
 """Maximum difference of training losses in nats, due to float32 rounding in different kernels."""

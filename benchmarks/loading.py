@@ -21,7 +21,7 @@ from ablate.training.pack import Pack
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ablate.tasks.base import Batch
+    from ablate.spec.task import Batch
     from ablate.training.batches import Batches
 
 SPACES = ("simplify_block", "packages", "same_file", "masked_code", "recall", "number_words", "listops")

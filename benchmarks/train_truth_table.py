@@ -17,7 +17,7 @@ from ablate.planning.plan import Variant
 from ablate.planning.planner import Planner
 from ablate.spec.reading import load_space
 from ablate.spec.space import SpaceSpec
-from ablate.tasks.base import Task
+from ablate.spec.task import Task
 from ablate.training.events import Measurement
 from ablate.training.loop import train
 from ablate.training.members import Member

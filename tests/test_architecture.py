@@ -329,7 +329,7 @@ def test_the_core_needs_little() -> None:
     "line",
     [
         "import ablate.planning.plan",
-        "from ablate.tasks.base import Task",
+        "from ablate.tasks.language_model import LanguageModelSpec",
         "from ablate import tasks",
         "def f():\n    from ablate.store import Store",
         "if TYPE_CHECKING:\n    from ablate.designs.base import Design",

@@ -17,8 +17,8 @@ from ablate.errors import DataError, PluginError
 from ablate.execution.protocol import Broken, Done, Happened, Job, Message
 from ablate.spec.code import CodeReader
 from ablate.spec.resources import CheckpointInterval
+from ablate.spec.task import Task
 from ablate.spec.variant import VariantSpec
-from ablate.tasks.base import Task
 from ablate.trained.source import SourceWeights, read_source
 from ablate.trained.transfer import Transfer, transfer
 from ablate.trained.weights import save_weights

@@ -18,9 +18,9 @@ from ablate.execution.study_run import StudyRun
 from ablate.planning.forecast import timed_spec, torch_threads, wait_for
 from ablate.planning.plan import Trial, Variant
 from ablate.roles import TrialRole
+from ablate.spec.task import Task
 from ablate.spec.variant import VariantSpec
 from ablate.store.records import SpeedTiming, TrialState
-from ablate.tasks.base import Task
 from ablate.training.members import Member
 from ablate.training.pack import Pack
 

@@ -17,7 +17,7 @@ from ablate.planning.starting import Starting
 from ablate.spec.cost import Cost
 from ablate.spec.space import SpaceSpec
 from ablate.spec.variant import VariantSpec
-from ablate.tasks.base import Task
+from ablate.spec.task import Task
 from ablate.training.totals import totals
 
 

@@ -24,7 +24,7 @@ from ablate.spec.resources import ResourcesSpec
 from ablate.spec.variant import VariantSpec
 from ablate.store import open_store
 from ablate.store.records import SETTLED, TrialRecord
-from ablate.tasks.base import Task
+from ablate.spec.task import Task
 from ablate.training.members import Member, pack_key
 from ablate.training.pack import Pack
 from ablate.training.program import EagerProgram

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from ablate.errors import DataError, SpaceError
 from ablate.spec.code import stage_identity
-from ablate.spec.task import DataShape
+from ablate.spec.task import DataShape, Task
 from ablate.spec.variant import VariantSpec
-from ablate.tasks.base import Task
 from ablate.trained.source import SourceWeights, read_source
 from ablate.trained.transfer import Transfer, outline_of, transfer
 from ablate.training.members import frozen_counts, part_names, unknown_parts

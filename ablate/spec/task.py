@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 TASKS = Family("task", package="ablate.tasks", entry_points="ablate.tasks")
 
+SPLITS = ("train", "validation")
+"""The splits that all data has. A task may also have a test split."""
+
 Say = Callable[[str], None]
 """Called with progress messages of one line while data is prepared."""
 

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ablate.spec.task import DataSummary
 from ablate.tasks import cache as prepared
 from ablate.tasks import scores
-from ablate.tasks.arrays import spread
-from ablate.tasks.base import DataSummary
+from ablate.tasks.cache import spread
 from ablate.tasks.labelled import Labelled, LabelledSpec, Split
-from ablate.tasks.random_stream import Draws
-from ablate.tasks.text import left_out
+from ablate.tasks.sampling import Draws
 
 if TYPE_CHECKING:
-    import torch
-
-    from ablate.tasks.base import Batch
+    from ablate.spec.task import Batch
 
 _COUNTED_ROWS = 100_000
 """Maximum number of training texts, evenly spaced, that the unigram baseline counts."""
@@ -34,8 +31,6 @@ class ClassificationSpec(LabelledSpec):
     """
 
     model_families: ClassVar[frozenset[str]] = frozenset({"encoder"})
-    metric_names: ClassVar[frozenset[str]] = frozenset({"val_loss", "val_accuracy", "val_macro_f1"})
-    pooled: ClassVar[bool | None] = True
 
     kind: Literal["classification"] = "classification"
     """Predict the label of a text."""
@@ -98,17 +93,6 @@ class Classification(Labelled):
             texts, offsets = windows[first : first + batch_size].T
             yield self._batch(*self._cut(split, texts, offsets))
 
-    def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Mean cross entropy of each member in nats: outputs [K, B, C], labels [K, B] -> [K]."""
-        return scores.cross_entropy(outputs, batch["labels"]).mean(1)
-
-    def measure(self, outputs: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
-        return scores.totals(outputs, batch["labels"])
-
-    def metrics(self, sums: dict[str, list[Any]]) -> dict[str, list[float]]:
-        """`val_loss` (nats), `val_accuracy`, `val_macro_f1`."""
-        return scores.scores(sums)
-
     def tokens_per_batch(self, batch_size: int) -> int:
         """B times T."""
         return batch_size * self.shape.context
@@ -137,22 +121,12 @@ class Classification(Labelled):
 
     def describe(self) -> DataSummary:
         """Rows, tokens, labels, and three evenly spaced training rows."""
-        counts = np.bincount(self.train.labels, minlength=len(self.labels))
         shown = spread(self.train.labels.size, 3)
         ids, real, labels = self._cut(self.train, shown, np.zeros_like(shown))
-        lengths = self.train.lengths[spread(self.train.lengths.size, 1_000_000)]
-        longer = float((lengths > self.spec.context).mean())
-        notes = left_out(prepared.about(self._folder))
-        if longer:
-            notes.append(f"{longer:.0%} of the texts are longer than the context: {self.spec.long_texts}")
-        rows, tokens = self.sizes()
-        return DataSummary(
-            rows=rows,
-            tokens=tokens,
-            lengths=tuple(lengths.tolist()),
-            labels=dict(zip(self.labels, counts.tolist(), strict=True)),
-            samples=tuple(f"{self.labels[labels[i]]}: {self.text(ids[i], real[i])}" for i in range(shown.size)),
-            notes=tuple(notes),
+        longer = float((self.train.lengths > self.spec.context).mean())
+        return self.summary(
+            (f"{self.labels[labels[i]]}: {self.text(ids[i], real[i])}" for i in range(shown.size)),
+            [f"{longer:.0%} of the texts are longer than the context: {self.spec.long_texts}"] if longer else (),
         )
 
     def _cut(

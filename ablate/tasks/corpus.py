@@ -16,7 +16,7 @@ from itertools import accumulate, groupby, islice
 from operator import itemgetter
 
 from ablate.errors import DataError
-from ablate.tasks.base import Say
+from ablate.spec.task import Say
 from ablate.tasks.sources import BadRows, Piece, Source, SourceDocument, parse
 from ablate.tasks.tokenizers import LINE_END
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from ablate.tasks.probe import UNSCORED, ProbeSpec
-from ablate.tasks.random_stream import Draws
+from ablate.tasks.sampling import Draws
 
 
 class InductionSpec(ProbeSpec):

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +18,20 @@ from pydantic import Field
 
 from ablate.errors import DataError
 from ablate.spec.base import content_hash
+from ablate.spec.task import SPLITS, DataShape, DataSummary, Say, Task
 from ablate.tasks import cache as prepared
-from ablate.tasks.arrays import GrowingArray, mapped, token_dtype
-from ablate.tasks.base import SPLITS, DataShape, Say, Task
+from ablate.tasks import scores
+from ablate.tasks.cache import GrowingArray, mapped, spread, token_dtype
 from ablate.tasks.rows import Table, read_table
 from ablate.tasks.sourced import TokenizedSpec
 from ablate.tasks.sources import TEST, Address
+from ablate.tasks.text import left_out
 from ablate.tasks.tokenizers import ReiterableTexts, Tokenizer
+
+if TYPE_CHECKING:
+    import torch
+
+    from ablate.spec.task import Batch
 
 CODE_VERSION = 1
 """Part of the key of prepared data. Increment it when reading, splitting or tokenizing changes."""
@@ -34,6 +41,9 @@ LABELS = "labels.json"
 
 class LabelledSpec(TokenizedSpec):
     """A task on texts with labels."""
+
+    metric_names: ClassVar[frozenset[str]] = frozenset({"val_loss", "val_accuracy", "val_macro_f1"})
+    pooled: ClassVar[bool | None] = True
 
     data: Address
     """Address of the rows: `builtin:python_stdlib`, `file:PATH` with a table, a glob or a folder, or `hub:NAME`. Files
@@ -194,10 +204,29 @@ class Labelled(Task):
         """The tokenizer that the texts were prepared with."""
         return self.spec.tokenizer.load(self._folder)
 
-    def sizes(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Number of rows and of tokens in each split."""
-        rows = {name: split.labels.size for name, split in self.splits.items()}
-        return rows, {name: split.tokens.size for name, split in self.splits.items()}
+    def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Mean cross entropy of each member in nats: outputs [K, B, C], labels [K, B] -> [K]."""
+        return scores.cross_entropy(outputs, batch["labels"]).mean(1)
+
+    def measure(self, outputs: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
+        return scores.totals(outputs, batch["labels"])
+
+    def metrics(self, sums: dict[str, list[Any]]) -> dict[str, list[float]]:
+        """`val_loss` (nats), `val_accuracy`, `val_macro_f1`."""
+        return scores.scores(sums)
+
+    def summary(self, samples: Iterable[str], notes: Iterable[str] = ()) -> DataSummary:
+        """Rows, tokens, lengths and labels, with these samples, and with notes after those on what was left out."""
+        counts = np.bincount(self.train.labels, minlength=len(self.labels))
+        lengths = self.train.lengths[spread(self.train.lengths.size, 1_000_000)]
+        return DataSummary(
+            rows={name: split.labels.size for name, split in self.splits.items()},
+            tokens={name: split.tokens.size for name, split in self.splits.items()},
+            lengths=tuple(lengths.tolist()),
+            labels=dict(zip(self.labels, counts.tolist(), strict=True)),
+            samples=tuple(samples),
+            notes=(*left_out(prepared.about(self._folder)), *notes),
+        )
 
     def windows(self, split: Split) -> NDArray[np.int64]:
         """All windows of all texts as rows (text, offset). A text has one window unless `long_texts` is `window`."""

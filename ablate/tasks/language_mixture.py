@@ -17,11 +17,11 @@ from pydantic import Field
 
 from ablate.spec.annotations import OneOf, Spelling
 from ablate.spec.base import Spec, content_hash
+from ablate.spec.task import DataShape, DataSummary, Say, Task, TaskSpec
 from ablate.tasks import cache as prepared
-from ablate.tasks.base import DataShape, DataSummary, Say, Task, TaskSpec
 from ablate.tasks.corpus import MixedCorpus, read_corpus
 from ablate.tasks.language_model import LanguageModel, LanguageModelSpec, perplexity
-from ablate.tasks.random_stream import Draws
+from ablate.tasks.sampling import Draws
 from ablate.tasks.scores import nats
 from ablate.tasks.sources import Address, parse
 from ablate.tasks.text import CODE_VERSION, bytes_to_read, division_of_long_texts
@@ -30,7 +30,7 @@ from ablate.tasks.tokenizers import Tokenizer, TokenizerSpec
 if TYPE_CHECKING:
     import torch
 
-    from ablate.tasks.base import Batch
+    from ablate.spec.task import Batch
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 """2⁶⁴ over the golden ratio: its multiples modulo 2⁶⁴ are spread as evenly as those of any number (Weyl 1916)."""

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from ablate.errors import DataError
 from ablate.extras import require
-from ablate.spec.task import DownstreamSpec
+from ablate.spec.task import DownstreamSpec, Say
 from ablate.tasks import cache as prepared
-from ablate.tasks.base import Say
 from ablate.tasks.scores import nats
 from ablate.tasks.text import Text, TextSpec
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
     from ablate.downstream.scoring import NextTokenModel
-    from ablate.tasks.base import Batch
+    from ablate.spec.task import Batch
 
 TOKENS_OF_A_PAIR = 8
 """Training tokens for each distinct pair of neighbours without which no small model is likely to pass a bigram. The

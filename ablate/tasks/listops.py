@@ -22,20 +22,19 @@ from pydantic import Field, model_validator
 
 from ablate.errors import DataError
 from ablate.spec.base import content_hash, refusal
+from ablate.spec.task import SPLITS, DataShape, DataSummary, Say, Task
 from ablate.tasks import cache as prepared
 from ablate.tasks import scores
-from ablate.tasks.arrays import mapped
-from ablate.tasks.base import SPLITS, DataShape, DataSummary, Say, Task
-from ablate.tasks.buckets import Buckets, padded
-from ablate.tasks.expressions import parsed
+from ablate.tasks.cache import mapped
+from ablate.tasks.sampling import Buckets, padded
 from ablate.tasks.sourced import Column, SourcedSpec
 from ablate.tasks.sources import TEST, Address, BadRows, parse
-from ablate.tasks.sources.listops import LENGTHS, OPERATORS, WORDS, ListOps, Tree, expression, trees
+from ablate.tasks.sources.listops import LENGTHS, OPERATORS, WORDS, ListOps, Tree, expression, parse_expression, trees
 
 if TYPE_CHECKING:
     import torch
 
-    from ablate.tasks.base import Batch
+    from ablate.spec.task import Batch
 
 CODE_VERSION = 1
 """Part of the key of prepared data. Increment it when generating, reading or splitting changes."""
@@ -135,7 +134,7 @@ class ListOpsSpec(SourcedSpec):
         given: dict[str, dict[bytes, Tree]] = {"": {}, "train": {}, "validation": {}, TEST: {}}
         wrong_length = duplicates = 0
         for row in parse(self.data, with_test=self.test_rows > 0).rows((self.expression, self.label), bad_rows, say):
-            tree = parsed(row.values, row.where, bad_rows)
+            tree = parse_expression(row.values, row.where, bad_rows)
             if tree is None:
                 continue
             if not self.shortest < tree.tokens.size < self.longest:

@@ -16,14 +16,14 @@ from pydantic import Field, model_validator
 from ablate.spec.base import refusal
 from ablate.tasks import cache as prepared
 from ablate.tasks.language_model import perplexity
-from ablate.tasks.random_stream import Draws
+from ablate.tasks.sampling import Draws
 from ablate.tasks.scores import nats
 from ablate.tasks.text import Text, TextSpec
 
 if TYPE_CHECKING:
     import torch
 
-    from ablate.tasks.base import Batch
+    from ablate.spec.task import Batch
 
 
 class MaskedLanguageModelSpec(TextSpec):

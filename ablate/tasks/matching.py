@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from ablate.errors import DataError
+from ablate.spec.task import DataSummary
 from ablate.tasks import cache as prepared
 from ablate.tasks import scores
-from ablate.tasks.arrays import spread
-from ablate.tasks.base import DataSummary
+from ablate.tasks.cache import spread
 from ablate.tasks.labelled import Labelled, LabelledSpec, Split
-from ablate.tasks.random_stream import Draws
+from ablate.tasks.sampling import Draws
 from ablate.tasks.sources import TEST
-from ablate.tasks.text import left_out
 
 if TYPE_CHECKING:
     import torch
 
-    from ablate.tasks.base import Batch
+    from ablate.spec.task import Batch
 
 SAME = ("different", "same")
 """The classes of sampled pairs."""
@@ -41,8 +40,6 @@ class MatchingSpec(LabelledSpec):
     """
 
     model_families: ClassVar[frozenset[str]] = frozenset({"dual_encoder"})
-    metric_names: ClassVar[frozenset[str]] = frozenset({"val_loss", "val_accuracy", "val_macro_f1"})
-    pooled: ClassVar[bool | None] = True
 
     kind: Literal["matching"] = "matching"
     """Classify pairs of texts."""
@@ -143,17 +140,6 @@ class Matching(Labelled):
         logits: torch.Tensor = model(batch["inputs"], batch["other"], batch["padding"], batch["other_padding"])
         return logits
 
-    def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Mean cross entropy of each member in nats: outputs [K, B, C], labels [K, B] -> [K]."""
-        return scores.cross_entropy(outputs, batch["labels"]).mean(1)
-
-    def measure(self, outputs: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
-        return scores.totals(outputs, batch["labels"])
-
-    def metrics(self, sums: dict[str, list[Any]]) -> dict[str, list[float]]:
-        """`val_loss` (nats), `val_accuracy`, `val_macro_f1`."""
-        return scores.scores(sums)
-
     def tokens_per_batch(self, batch_size: int) -> int:
         """2 times B times T."""
         return 2 * batch_size * self.shape.context
@@ -174,7 +160,6 @@ class Matching(Labelled):
 
     def describe(self) -> DataSummary:
         """Rows, tokens, labels, and three validation pairs."""
-        counts = np.bincount(self.train.labels, minlength=len(self.labels))
         shown = spread(self._validation.labels.size, 3)
         some = self._batch(self.validation, MatchingPairs(*(values[shown] for values in self._validation)))
         texts = [
@@ -182,16 +167,7 @@ class Matching(Labelled):
             for ids, real in (("inputs", "padding"), ("other", "other_padding"))
         ]
         labels = [self._classes[label] for label in some["labels"]]
-        lengths = self.train.lengths[spread(self.train.lengths.size, 1_000_000)]
-        rows, tokens = self.sizes()
-        return DataSummary(
-            rows=rows,
-            tokens=tokens,
-            lengths=tuple(lengths.tolist()),
-            labels=dict(zip(self.labels, counts.tolist(), strict=True)),
-            samples=tuple(f"{label}: {a}\n--- and ---\n{b}" for label, a, b in zip(labels, *texts, strict=True)),
-            notes=tuple(left_out(prepared.about(self._folder))),
-        )
+        return self.summary(f"{label}: {a}\n--- and ---\n{b}" for label, a, b in zip(labels, *texts, strict=True))
 
     def _train_pairs(self, draws: Draws, count: int) -> MatchingPairs:
         if self._samplers:

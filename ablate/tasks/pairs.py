@@ -6,8 +6,6 @@ Shapes: B batch, S source tokens, T target tokens.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -15,50 +13,17 @@ from numpy.typing import NDArray
 
 from ablate.errors import DataError
 from ablate.spec.base import content_hash
-from ablate.tasks.arrays import GrowingArray, mapped, token_dtype
-from ablate.tasks.base import Say
-from ablate.tasks.buckets import padded
-from ablate.tasks.sources import TEST, BadRows, Source, parse
+from ablate.spec.task import Say
+from ablate.tasks.cache import GrowingArray, mapped, token_dtype
+from ablate.tasks.rows import Key, Table, without_shared_texts
+from ablate.tasks.sampling import padded
+from ablate.tasks.sources import TEST, BadRows, Row, parse
 from ablate.tasks.tokenizers import Tokenizer
-
-
-@dataclass(frozen=True, slots=True)
-class Pairs:
-    """Deduplicated pairs of a source in splits; each iteration reads the source again.
-
-    Attributes:
-        fingerprint: Content hash of all pairs and their splits, in order.
-        sizes: Number of pairs in each split.
-        left_out: Number of rows that were left out, by reason.
-    """
-
-    fingerprint: str
-    sizes: dict[str, int]
-    left_out: dict[str, int]
-    source: Source = field(repr=False)
-    columns: tuple[str, str] = field(repr=False)
-    splits: dict[tuple[bytes, bytes], str] = field(repr=False)
-
-    def rows(self, split: str) -> Iterator[tuple[str, str]]:
-        """The pairs of a split.
-
-        Raises:
-            DataError: The data has changed since it was first read.
-        """
-        seen: set[tuple[bytes, bytes]] = set()
-        for row in self.source.rows(self.columns, BadRows(refuse=False), lambda line: None):
-            first, second = row.values
-            key = (_digest(first), _digest(second))
-            if key not in seen and self.splits.get(key) == split:
-                seen.add(key)
-                yield first, second
-        if len(seen) != self.sizes[split]:
-            raise DataError("the data changed while it was read", remedy="Run the command again.")
 
 
 def read_pairs(
     address: str, columns: tuple[str, str], held_out: dict[str, int], say: Say, *, refuse_bad_rows: bool = True
-) -> Pairs:
+) -> Table:
     """Read a source and split its pairs so that no source text and no target text is in two splits.
 
     All pairs of one source text are held out together. Source texts are chosen in the order of their hashes.
@@ -74,43 +39,40 @@ def read_pairs(
         DataError: The source is missing or unreadable, or has no pairs for a split.
     """
     source, bad_rows = parse(address, with_test=TEST in held_out), BadRows(refuse_bad_rows)
-    splits: dict[tuple[bytes, bytes], str] = {}
+    splits: dict[Key, str] = {}
     read = 0
     for row in source.rows(columns, bad_rows, say):
         read += 1
-        splits.setdefault((_digest(row.values[0]), _digest(row.values[1])), row.split)
+        splits.setdefault(_pair_key(row), row.split)
     splits = _divided(splits, held_out)
-    in_both: list[tuple[bytes, bytes]] = []
-    known: tuple[set[bytes], set[bytes]] = (set(), set())
     # A text in several splits is kept in the test split first, then in validation, then in training.
-    for split in (*reversed(held_out), "train"):
-        members = [pair for pair, name in splits.items() if name == split]
-        in_both += [pair for pair in members if pair[0] in known[0] or pair[1] in known[1]]
-        for pair in members:
-            known[0].add(pair[0])
-            known[1].add(pair[1])
-    splits |= dict.fromkeys(in_both, "")
-    sizes = {split: sum(value == split for value in splits.values()) for split in ("train", *held_out)}
+    splits, kept = without_shared_texts(splits, (*reversed(held_out), "train"), enumerate)
+    sizes = {split: kept[split] for split in ("train", *held_out)}
+    duplicates, shared = read - len(splits), len(splits) - sum(sizes.values())
     for split, size in sizes.items():
         if not size:
             raise DataError(
                 f"no pairs are left for {split}",
                 where=address,
-                got=f"{read:,} rows, {read - len(splits):,} duplicates, {len(in_both):,} with a text of another split",
+                got=f"{read:,} rows, {duplicates:,} duplicates, {shared:,} with a text of another split",
                 remedy="Provide more pairs with distinct texts.",
             )
-    left_out = {"empty_or_copies": read - len(splits), "in_both": len(in_both), "bad_rows": bad_rows.count}
+    left_out = {"empty_or_copies": duplicates, "in_both": shared, "bad_rows": bad_rows.count}
     say(
-        f"Read {len(splits):,} pairs from {address} ({read - len(splits):,} duplicates and {len(in_both):,} pairs with"
+        f"Read {len(splits):,} pairs from {address} ({duplicates:,} duplicates and {shared:,} pairs with"
         " a text of another split left out)"
     )
     if bad_rows.count:
         say(f"Left out {bad_rows.count:,} bad rows, the first at {bad_rows.first}")
     plain = [[first.hex(), second.hex(), split] for (first, second), split in splits.items()]
-    return Pairs(content_hash(plain), sizes, left_out, source, columns, splits)
+    return Table(content_hash(plain), sizes, left_out, source, columns, _pair_key, splits)
 
 
-def _divided(splits: dict[tuple[bytes, bytes], str], held_out: dict[str, int]) -> dict[tuple[bytes, bytes], str]:
+def _pair_key(row: Row) -> Key:
+    return tuple(hashlib.sha256(text.encode()).digest() for text in row.values)
+
+
+def _divided(splits: dict[Key, str], held_out: dict[str, int]) -> dict[Key, str]:
     existing = {*splits.values()}
     counts: dict[bytes, int] = {}
     for (text, _), split in splits.items():
@@ -131,7 +93,7 @@ def _divided(splits: dict[tuple[bytes, bytes], str], held_out: dict[str, int]) -
     return {pair: split if split in held_out else chosen.get(pair[0], "train") for pair, split in splits.items()}
 
 
-def write_pairs(pairs: Pairs, split: str, tokenizer: Tokenizer, context: int, folder: Path) -> tuple[int, int]:
+def write_pairs(pairs: Table, split: str, tokenizer: Tokenizer, context: int, folder: Path) -> tuple[int, int]:
     """Write the tokens of a split: source and target of each pair, each followed by the end-of-document id.
 
     Returns:
@@ -142,7 +104,7 @@ def write_pairs(pairs: Pairs, split: str, tokenizer: Tokenizer, context: int, fo
     """
     end = np.array([tokenizer.end_of_document])
     sizes: list[int] = []
-    texts = (text for pair in pairs.rows(split) for text in pair)
+    texts = (text for row in pairs.rows(split) for text in row.values)
     with GrowingArray(folder / f"{split}.tokens.npy", token_dtype(tokenizer.vocabulary)) as tokens:
         for ids in tokenizer.encode_all(texts):
             tokens.append(ids)
@@ -189,7 +151,3 @@ class PairSplit:
         """How often each id occurs in the targets."""
         ids, real = padded(self.tokens, self._starts[:, 1], self.lengths[:, 1], int(self.lengths[:, 1].max()), 0)
         return np.bincount(ids[real], minlength=vocabulary).astype(np.float64)
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from ablate.spec.base import content_hash
-from ablate.tasks.base import DataShape, DataSummary, Say, Task, TaskSpec
-from ablate.tasks.random_stream import Draws
+from ablate.spec.task import DataShape, DataSummary, Say, Task, TaskSpec
+from ablate.tasks.sampling import Draws
 from ablate.tasks.scores import nats
 
 if TYPE_CHECKING:
     import torch
 
-    from ablate.tasks.base import Batch
+    from ablate.spec.task import Batch
 
 CODE_VERSION = 1
 """Part of every fingerprint. Increment it when a probe generates other sequences."""

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from ablate.spec.base import refusal
 from ablate.tasks.probe import UNSCORED, ProbeSpec
-from ablate.tasks.random_stream import Draws
+from ablate.tasks.sampling import Draws
 
 
 class RecallSpec(ProbeSpec):

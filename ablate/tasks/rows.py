@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
 from ablate.errors import DataError
 from ablate.spec.base import content_hash
-from ablate.tasks.base import SPLITS, Say
+from ablate.spec.task import SPLITS, Say
 from ablate.tasks.sources import TEST, BadRows, Row, Source, parse
 
 _RANK = {"train": 0, "": 0, "validation": 1, TEST: 2}
 """Precedence of the source's splits for a row that is in several of them; the lowest number wins."""
+
+
+Key = tuple[bytes, ...]
+"""Digests that identify a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,39 +26,66 @@ class Table:
 
     Attributes:
         fingerprint: Content hash of all rows and their splits, in order.
-        labels: All labels of the training rows, sorted.
         sizes: Number of rows in each split.
         left_out: Number of rows that were left out, by reason.
+        labels: All labels of the training rows, sorted; empty without labels.
     """
 
     fingerprint: str
-    labels: tuple[str, ...]
     sizes: dict[str, int]
     left_out: dict[str, int]
     source: Source = field(repr=False)
     columns: tuple[str, ...] = field(repr=False)
-    splits: dict[bytes, str] = field(repr=False)
-    """Split of each row by the digest of its texts; empty for rows that are left out."""
-    origins: dict[bytes, str] = field(repr=False)
-    """Split of each row in the source, by the digest of its texts; empty if the source has no splits."""
+    key: Callable[[Row], Key] = field(repr=False)
+    """What identifies a row."""
+    splits: Mapping[Key, str] = field(repr=False)
+    """Split of each row; empty for rows that are left out."""
+    labels: tuple[str, ...] = ()
+    origins: Mapping[Key, str] | None = field(default=None, repr=False)
+    """Split of each row in the source, which tells apart equal rows in several of them; None if the first counts."""
 
     def rows(self, split: str) -> Iterator[Row]:
-        """The rows of a split; values are the texts followed by the label.
+        """The rows of a split, with their values in the order of `columns`.
 
         Raises:
             DataError: The rows have changed since the table was first read.
         """
-        seen: set[bytes] = set()
+        seen: set[Key] = set()
         for row in self.source.rows(self.columns, BadRows(refuse=False), lambda line: None):
-            digest = _digest(row.values[:-1])
-            if digest not in seen and self.splits.get(digest) == split and self.origins[digest] == row.split:
-                seen.add(digest)
+            key = self.key(row)
+            if key in seen or self.splits.get(key) != split:
+                continue
+            if self.origins is None or self.origins[key] == row.split:
+                seen.add(key)
                 yield row
         if len(seen) != self.sizes[split]:
             raise DataError("the data changed while it was read", remedy="Run the command again.")
 
 
-class _Key(NamedTuple):
+def without_shared_texts(
+    splits: Mapping[Key, str], order: Iterable[str], texts: Callable[[Key], Iterable[Hashable]]
+) -> tuple[dict[Key, str], dict[str, int]]:
+    """Leave out rows with a text that a row of another split has.
+
+    Args:
+        splits: Split of each row.
+        order: The splits, that which keeps a text of several first.
+        texts: The texts of a row, by its key.
+
+    Returns:
+        The split of each row, empty for those that are left out; the number of rows that each split keeps.
+    """
+    divided, sizes, known = dict(splits), dict[str, int](), set[Hashable]()
+    for name in order:
+        members = [key for key, split in splits.items() if split == name]
+        shared = [key for key in members if not known.isdisjoint(texts(key))]
+        divided |= dict.fromkeys(shared, "")
+        sizes[name] = len(members) - len(shared)
+        known.update(text for key in members for text in texts(key))
+    return divided, sizes
+
+
+class _Kept(NamedTuple):
     """What is kept of a row in memory until the splits are known."""
 
     texts: tuple[bytes, ...]
@@ -109,32 +140,24 @@ def read_table(spec: TableSpec, say: Say) -> Table:
     source = parse(spec.data, with_test=spec.test_share > 0)
     bad_rows = BadRows(spec.bad_rows == "refuse")
     columns = (*spec.text_columns, spec.label_column)
-    keys: dict[bytes, _Key] = {}
+    keys: dict[Key, _Kept] = {}
     source_splits: set[str] = set()
     read = crossing = 0
     for row in source.rows(columns, bad_rows, say):
         read += 1
         source_splits.add(row.split)
         *texts, label = row.values
-        digests = tuple(_digest((text,)) for text in texts)
-        key = _Key(digests, label, row.split, row.where)
-        known = keys.setdefault(_digest(texts), key)
+        kept = _Kept(tuple(_digest((text,)) for text in texts), label, row.split, row.where)
+        known = keys.setdefault(_texts_key(row), kept)
         if known.split != row.split:
             crossing += 1
-            keys[_digest(texts)] = min(known, key, key=lambda candidate: _RANK[candidate.split])
+            keys[_texts_key(row)] = min(known, kept, key=lambda candidate: _RANK[candidate.split])
     if not keys:
         raise DataError("the source contains no rows", where=spec.data, remedy="Name a source that contains rows.")
     splits = _divided(spec, keys, source_splits)
-    in_both: list[bytes] = []
-    known_texts: set[bytes] = set()
     names = [*SPLITS, *([TEST] if spec.test_share else [])]
-    for name in names:
-        members = [digest for digest, split in splits.items() if split == name]
-        in_both += [digest for digest in members if not known_texts.isdisjoint(keys[digest].texts)]
-        known_texts |= {text for digest in members for text in keys[digest].texts}
-    splits |= dict.fromkeys(in_both, "")
-    crossed, duplicates = len(in_both) + crossing, read - len(keys) - crossing
-    sizes = {split: sum(value == split for value in splits.values()) for split in names}
+    splits, sizes = without_shared_texts(splits, names, lambda key: keys[key].texts)
+    crossed, duplicates = crossing + len(keys) - sum(sizes.values()), read - len(keys) - crossing
     for split, size in sizes.items():
         if not size:
             raise DataError(
@@ -149,12 +172,16 @@ def read_table(spec: TableSpec, say: Say) -> Table:
     say(f"Read {len(keys):,} rows from {spec.data} ({counts})")
     if bad_rows.count:
         say(f"Left out {bad_rows.count:,} bad rows, the first at {bad_rows.first}")
-    plain = [[digest.hex(), key.label, splits[digest]] for digest, key in keys.items()]
-    origins = {digest: key.split for digest, key in keys.items()}
-    return Table(content_hash(plain), labels, sizes, left_out, source, columns, splits, origins)
+    plain = [[digest.hex(), kept.label, splits[digest,]] for (digest,), kept in keys.items()]
+    origins = {key: kept.split for key, kept in keys.items()}
+    return Table(content_hash(plain), sizes, left_out, source, columns, _texts_key, splits, labels, origins)
 
 
-def _divided(spec: TableSpec, keys: dict[bytes, _Key], source_splits: set[str]) -> dict[bytes, str]:
+def _texts_key(row: Row) -> Key:
+    return (_digest(row.values[:-1]),)
+
+
+def _divided(spec: TableSpec, keys: dict[Key, _Kept], source_splits: set[str]) -> dict[Key, str]:
     """Split of each row by digest: the split in the source if it has one, otherwise by hash."""
     shares = {"validation": spec.validation_share, TEST: spec.test_share}
     missing = {name: share for name, share in shares.items() if share and name not in source_splits}
@@ -162,7 +189,7 @@ def _divided(spec: TableSpec, keys: dict[bytes, _Key], source_splits: set[str]) 
     if not missing:
         return splits
     units = {
-        digest: _digest((key.label,)) if spec.held_out_by_label else digest
+        digest: (_digest((key.label,)),) if spec.held_out_by_label else digest
         for digest, key in keys.items()
         if splits[digest] == "train"
     }
@@ -176,7 +203,7 @@ def _divided(spec: TableSpec, keys: dict[bytes, _Key], source_splits: set[str]) 
             expected=f"at least {'two' if len(missing) == 1 else 'three'} different {what}s",
             remedy="Provide more rows.",
         )
-    held_out: dict[bytes, str] = {}
+    held_out: dict[Key, str] = {}
     for position, (name, share) in enumerate(missing.items()):
         room = len(ranked) - len(held_out) - (len(missing) - position)
         first = len(held_out)
@@ -185,7 +212,7 @@ def _divided(spec: TableSpec, keys: dict[bytes, _Key], source_splits: set[str]) 
     return splits | {digest: held_out.get(unit, "train") for digest, unit in units.items()}
 
 
-def _labels(spec: TableSpec, keys: dict[bytes, _Key], splits: dict[bytes, str]) -> tuple[str, ...]:
+def _labels(spec: TableSpec, keys: dict[Key, _Kept], splits: dict[Key, str]) -> tuple[str, ...]:
     labels: dict[str, set[str]] = {"train": set(), "validation": set(), TEST: set(), "": set()}
     for digest, key in keys.items():
         labels[splits[digest]].add(key.label)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ablate.spec.annotations import OneOf, Spelling
-from ablate.tasks.base import TaskSpec
+from ablate.spec.task import TaskSpec
 from ablate.tasks.sources import Address, parse
 from ablate.tasks.tokenizers import TokenizerSpec
 

@@ -23,17 +23,17 @@ from pydantic import Field
 
 from ablate.errors import DataError
 from ablate.spec.base import content_hash
+from ablate.spec.task import SPLITS, DataShape, DataSummary, Say, Task
 from ablate.tasks import cache as prepared
-from ablate.tasks.arrays import GrowingArray, mapped, spread, token_dtype
-from ablate.tasks.base import SPLITS, DataShape, DataSummary, Say, Task
+from ablate.tasks.cache import GrowingArray, mapped, spread, token_dtype
 from ablate.tasks.corpus import LONG, Corpus, read_corpus
-from ablate.tasks.random_stream import Draws
+from ablate.tasks.sampling import Draws
 from ablate.tasks.sourced import TokenizedSpec
 from ablate.tasks.sources import TEST, Address, SourceDocument
 from ablate.tasks.tokenizers import ReiterableTexts, Tokenizer, TokenizerSpec
 
 if TYPE_CHECKING:
-    from ablate.tasks.base import Batch
+    from ablate.spec.task import Batch
 
 CODE_VERSION = 1
 """Part of the key of prepared data. Increment it when reading, splitting or tokenizing changes."""

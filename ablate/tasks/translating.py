@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablate.errors import DataError
-from ablate.tasks.buckets import padded
+from ablate.tasks.sampling import padded
 from ablate.tasks.tokenizers import Tokenizer
 
 if TYPE_CHECKING:

@@ -21,12 +21,13 @@ from pydantic import Field
 from ablate.extras import require
 from ablate.spec.annotations import OneOf
 from ablate.spec.base import content_hash
+from ablate.spec.task import SPLITS, DataShape, DataSummary, Say, Task
 from ablate.tasks import cache as prepared
 from ablate.tasks import scores
-from ablate.tasks.arrays import spread
-from ablate.tasks.base import SPLITS, DataShape, DataSummary, Say, Task
-from ablate.tasks.buckets import Buckets
-from ablate.tasks.pairs import Pairs, PairSplit, read_pairs, write_pairs
+from ablate.tasks.cache import spread
+from ablate.tasks.pairs import PairSplit, read_pairs, write_pairs
+from ablate.tasks.rows import Table
+from ablate.tasks.sampling import Buckets
 from ablate.tasks.scores import nats
 from ablate.tasks.sourced import Column, TokenizedSpec
 from ablate.tasks.sources import TEST, Address
@@ -36,7 +37,7 @@ from ablate.tasks.translating import Translator, translate
 if TYPE_CHECKING:
     import torch
 
-    from ablate.tasks.base import Batch
+    from ablate.spec.task import Batch
 
 CODE_VERSION = 1
 """Part of the key of prepared data. Increment it when reading, splitting or tokenizing changes."""
@@ -121,16 +122,16 @@ class TranslationSpec(TokenizedSpec):
         """
         return Translation(self, prepared.locate(cache, fingerprint), fingerprint)
 
-    def _build(self, pairs: Pairs, folder: Path, say: Say) -> dict[str, Any]:
+    def _build(self, pairs: Table, folder: Path, say: Say) -> dict[str, Any]:
         say(f"Training the tokenizer ({self.tokenizer.kind_name()}) from {pairs.sizes['train']:,} training pairs")
-        tokenizer = self.tokenizer.train(text for pair in pairs.rows("train") for text in pair)
+        tokenizer = self.tokenizer.train(text for row in pairs.rows("train") for text in row.values)
         say("Tokenizing the text")
         kept, too_long = {}, 0
         for split in pairs.sizes:
             kept[split], excluded = write_pairs(pairs, split, tokenizer, self.context, folder)
             too_long += excluded
             if split != "train":
-                texts = [list(pair) for pair in pairs.rows(split)]
+                texts = [list(row.values) for row in pairs.rows(split)]
                 (folder / f"{split}.json").write_text(json.dumps(texts, ensure_ascii=False), encoding="utf-8")
         tokenizer.save(folder)
         if too_long:

@@ -15,11 +15,10 @@ from ablate.errors import AblateError, DataError, SpaceError
 from ablate.nn.model.build import build_model
 from ablate.nn.model.decoder import Decoder, States
 from ablate.spec.code import CodeReader
-from ablate.spec.task import Codec
+from ablate.spec.task import Codec, Task
 from ablate.spec.variant import VariantSpec
-from ablate.tasks.base import Task
 from ablate.tasks.translation import Translation
-from ablate.trained.stored import check_code
+from ablate.trained.weights import check_code
 from ablate.trained.weights import load_weights
 
 _UNFINISHED = "\N{REPLACEMENT CHARACTER}"

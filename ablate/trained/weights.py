@@ -23,7 +23,7 @@ from ablate.nn.pack import Packed
 from ablate.plugins import plugin_kinds
 from ablate.spec.code import Code
 from ablate.spec.variant import VariantSpec
-from ablate.trained.stored import stored_variant
+from ablate.trained.weights import stored_variant
 
 SUFFIX = ".safetensors"
 _SHORTEST = 4

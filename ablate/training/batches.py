@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 from ablate.nn.pack.initial import stream
+from ablate.spec.task import Task
 from ablate.spec.training import TrainingSpec
-from ablate.tasks.base import Task
 from ablate.training.events import State
 from ablate.training.ranks import Ranks
 
 if TYPE_CHECKING:
-    from ablate.tasks.base import Batch
+    from ablate.spec.task import Batch
 
 _MOST_AHEAD = 16
 """Maximum number of steps whose batches are prepared at once on a CPU."""

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from ablate.tasks.base import Task
+from ablate.spec.task import Task
 from ablate.training.objective import Objective
 
 if TYPE_CHECKING:
-    from ablate.tasks.base import Batch
+    from ablate.spec.task import Batch
 
 PARTS = 8
 """Parts of the validation data over which final metrics are measured separately. Their spread shows how much metrics

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.spec.resources import CheckpointInterval
-from ablate.tasks.base import Task
+from ablate.spec.task import Task
 from ablate.training.events import Checkpoint, Diverged, Event, Measurement, Remark, State, Tick
 from ablate.training.members import Member
 from ablate.training.pack import Pack

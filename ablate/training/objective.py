@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from ablate.nn.model.stack import TokenHead
 from ablate.nn.pack import Batchwise, ScoredOutputs, add_loss, auxiliary_losses, recomputing, scoring
 from ablate.nn.pack.forward_pass import Parts, chunked_logits, in_parts, sum_of_chunks
+from ablate.spec.task import Task
 from ablate.spec.training import TrainingSpec
-from ablate.tasks.base import Task
 from ablate.training.ranks import Ranks
 
 if TYPE_CHECKING:
-    from ablate.tasks.base import Batch
+    from ablate.spec.task import Batch
 
 Contexts = Callable[[], AbstractContextManager[object]]
 """Makes a context for one forward pass: precision, and the random streams of the members."""

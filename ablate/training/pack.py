@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ablate.metrics import Metric
 from ablate.nn.model.build import mean_flops
 from ablate.nn.pack import member_streams
-from ablate.tasks.base import Task
+from ablate.spec.task import Task
 from ablate.training.batches import Batches, DropoutRandomness
 from ablate.training.compiling import (
     cast_to,
@@ -43,7 +43,7 @@ from ablate.training.sharding import divide_like, free_gathered, shard_model, wh
 from ablate.training.totals import Totals, totals
 
 if TYPE_CHECKING:
-    from ablate.tasks.base import Batch
+    from ablate.spec.task import Batch
 
 _COUNTERS = ("steps", "seconds", "_losses")
 _BY_POSITION = ("_loss", "_loss_sum", "_stopped", "_stopped_loss")

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from ablate.tasks.base import Batch
+    from ablate.spec.task import Batch
 
 Compute = Callable[["Batch"], Tensor]
 """Runs an optimizer step on a batch and returns the loss of each member, [K]."""

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, distributed
 
 if TYPE_CHECKING:
-    from ablate.tasks.base import Batch
+    from ablate.spec.task import Batch
 
 ValueT = TypeVar("ValueT")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import chisquare
 
-from ablate.tasks.buckets import Buckets, padded
+from ablate.tasks.sampling import Buckets, padded
 
 LENGTHS = np.random.default_rng(0).integers(1, 200, size=(1024, 2))
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ablate.errors import DataError
-from ablate.tasks.base import TASKS
+from ablate.spec.task import TASKS
 from ablate.tasks.classification import ClassificationSpec
 from ablate.tasks.sources import BadRows, parse
 from ablate.tasks.sources.hub import Hub

@@ -18,7 +18,7 @@ import torch
 from pydantic import ValidationError
 
 from ablate.errors import DataError
-from ablate.tasks.base import TASKS
+from ablate.spec.task import TASKS
 from ablate.tasks.corpus import Corpus
 from ablate.tasks.language_model import LanguageModel, LanguageModelSpec
 from ablate.tasks.tokenizers import Tokenizer

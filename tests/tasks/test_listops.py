@@ -14,11 +14,10 @@ import torch
 from scipy.stats import chi2_contingency, ks_2samp
 
 from ablate.errors import DataError
-from ablate.tasks.expressions import evaluated
 from ablate.tasks.listops import ListOpsSpec, ListOpsTask
-from ablate.tasks.random_stream import Draws
+from ablate.tasks.sampling import Draws
 from ablate.tasks.sources import BadRows, parse
-from ablate.tasks.sources.listops import expression, grown, trees
+from ablate.tasks.sources.listops import evaluate, expression, grown, trees
 
 
 def silent(line: str) -> None:
@@ -83,7 +82,7 @@ def parsed_trees() -> list[Any]:
 def test_values_are_those_of_the_expressions(parsed_trees: list[Any]) -> None:
     assert len(parsed_trees) == 3000
     for tree, parsed in parsed_trees:
-        assert tree.value == value(parsed) == evaluated(words(parsed))
+        assert tree.value == value(parsed) == evaluate(words(parsed))
 
 
 def test_trees_are_distributed_as_the_published_ones(parsed_trees: list[Any]) -> None:
@@ -131,7 +130,7 @@ def test_trees_are_different_and_the_same_again() -> None:
 def test_the_source_gives_the_columns_of_the_published_files() -> None:
     rows = list(islice(parse("builtin:listops").rows(("Target", "Source"), BadRows(True), silent), 2002))
     assert [row.split for row in rows] == ["validation"] * 2000 + ["train"] * 2
-    assert evaluated(rows[0].values[1].split()) == int(rows[0].values[0])
+    assert evaluate(rows[0].values[1].split()) == int(rows[0].values[0])
 
 
 SMALL = ListOpsSpec(shortest=3, longest=40, train_rows=3000, validation_rows=400)

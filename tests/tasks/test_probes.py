@@ -12,8 +12,8 @@ import torch
 from pydantic import ValidationError
 from scipy.stats import chisquare
 
+from ablate.spec.task import TaskSpec
 from ablate.spec.variant import VariantSpec
-from ablate.tasks.base import TaskSpec
 from ablate.tasks.probe import UNSCORED, Probe
 from ablate.training.events import Measurement
 from ablate.training.loop import train

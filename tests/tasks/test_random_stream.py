@@ -7,7 +7,7 @@ from itertools import permutations
 import numpy as np
 from scipy.stats import chisquare, kstest
 
-from ablate.tasks.random_stream import Draws
+from ablate.tasks.sampling import Draws
 
 
 def test_a_name_gives_the_same_numbers_again_and_another_name_others() -> None:

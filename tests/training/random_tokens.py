@@ -11,14 +11,14 @@ from torch import Tensor
 
 from ablate.nn.pack.initial import stream
 from ablate.spec.model import ModelSpec
+from ablate.spec.task import DataShape, Task
 from ablate.spec.variant import VariantSpec
-from ablate.tasks.base import DataShape, Task
 from ablate.training.events import Diverged, Event, Measurement
 from ablate.training.loop import train
 from ablate.training.members import Member
 
 if TYPE_CHECKING:
-    from ablate.tasks.base import Batch
+    from ablate.spec.task import Batch
 
 CPU = torch.device("cpu")
 V, T = 17, 9

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from ablate.contracts.task import SAMPLE
 from ablate.nn.model.build import build_model
 from ablate.spec.model import ModelSpec
+from ablate.spec.task import TASKS, Task, TaskSpec
 from ablate.spec.training import TrainingSpec
-from ablate.tasks.base import TASKS, Task, TaskSpec
 from ablate.tasks.probe import UNSCORED
 from ablate.training.batches import Batches
 from ablate.training.objective import Objective
@@ -29,7 +29,7 @@ from ablate.training.ranks import Ranks
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ablate.tasks.base import Batch
+    from ablate.spec.task import Batch
 
 STEPS, ROWS, CONTEXT, SMOOTHING, Z_LOSS = 4, 4, 24, 0.1, 0.2
 BYTES: dict[str, Any] = {"tokenizer": "bytes", "context": CONTEXT}

@@ -27,7 +27,7 @@ from ablate.spec.named import block_names
 from ablate.spec.variant import VariantSpec
 
 if TYPE_CHECKING:
-    from ablate.tasks.base import Batch
+    from ablate.spec.task import Batch
 
 LOSSES, GRADIENTS, REVISIONS = (
     Path(__file__).with_name(f"golden_{name}.json") for name in ("losses", "gradients", "revisions")

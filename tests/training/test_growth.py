@@ -20,7 +20,7 @@ from ablate.training.pack import Pack
 from ablate.training.program import EagerProgram
 
 if TYPE_CHECKING:
-    from ablate.tasks.base import Batch
+    from ablate.spec.task import Batch
 
 STEPS = 12
 BATCHES = [2, 2, 2, 4, 4, 4, 4, 8, 8, 8, 8, 8]

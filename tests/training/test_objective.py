@@ -18,16 +18,16 @@ from ablate.nn.model.build import build_model, model_cost
 from ablate.planning.memory import largest_micro_batch, trial_bytes
 from ablate.planning.plan import Variant
 from ablate.spec.model import ModelSpec
+from ablate.spec.task import TASKS, DataShape, Task
 from ablate.spec.training import TrainingSpec
 from ablate.spec.variant import VariantSpec
-from ablate.tasks.base import TASKS, DataShape, Task
 from ablate.tasks.scores import nats
 from ablate.training.members import Member
 from ablate.training.objective import Objective
 from ablate.training.pack import Pack
 
 if TYPE_CHECKING:
-    from ablate.tasks.base import Batch
+    from ablate.spec.task import Batch
 
 MIXTURE = {"kind": "mixture", "experts": 4, "balance_loss": 2.0, "balance_rate": 0.01, "z_loss": 0.1}
 MODELS: dict[str, dict[str, Any]] = {

@@ -17,14 +17,14 @@ from ablate.nn.pack import auxiliary_losses, counting
 from ablate.spec.layer import LayerContext
 from ablate.spec.model import ModelSpec
 from ablate.spec.sublayers import MIXERS, MLPS
+from ablate.spec.task import TASKS, Task
 from ablate.spec.training import TrainingSpec
-from ablate.tasks.base import TASKS, Task
 from ablate.tasks.probe import UNSCORED
 from ablate.training.inside import look_inside
 from ablate.training.objective import Objective
 
 if TYPE_CHECKING:
-    from ablate.tasks.base import Batch
+    from ablate.spec.task import Batch
 
 PACK, LONGER = 2, (3, 20)
 EXPERTS = {"kind": "mixture", "experts": 4, "balance_loss": 0.7, "balance_rate": 0.01, "z_loss": 0.3}

@@ -18,7 +18,7 @@ from pydantic_core import CoreSchema, core_schema
 from ablate.errors import DataError
 from ablate.spec.base import Family, Kinded, refusal
 from ablate.spec.code import NamesKind
-from ablate.tasks.base import Say
+from ablate.spec.task import Say
 
 SOURCES = Family("data source", package="ablate.tasks.sources", entry_points="ablate.sources")
 

@@ -14,7 +14,7 @@ from typing import Literal
 
 from ablate.errors import DataError
 from ablate.locations import typed_path
-from ablate.tasks.base import Say
+from ablate.spec.task import Say
 from ablate.tasks.compression import LONGEST, inner_name, lines, too_long
 from ablate.tasks.sources import TEST, VALIDATION_NAMES, BadRows, Row, Source, SourceDocument, picked
 from ablate.tasks.tables import TABLES

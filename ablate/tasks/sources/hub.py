@@ -15,7 +15,7 @@ from typing import Any, Literal
 from ablate.errors import DataError, MissingPackageError
 from ablate.extras import require
 from ablate.locations import typed_path
-from ablate.tasks.base import Say
+from ablate.spec.task import Say
 from ablate.tasks.sources import TEST, VALIDATION_NAMES, BadRows, Row, Source, no_column
 from ablate.tasks.tables import is_good, plain_value
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from ablate.tasks.base import Say
+from ablate.spec.task import Say
 from ablate.tasks.sources import BadRows, Row, Source, picked
 
 COUNT, STEP = 20_000, 37

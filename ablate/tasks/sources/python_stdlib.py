@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from ablate.tasks.base import Say
+from ablate.spec.task import Say
 from ablate.tasks.sources import BadRows, Row, Source, SourceDocument, picked
 
 LEFT_OUT = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-from ablate.trained.hugging_face.links import Link
+from ablate.trained.hugging_face.architecture import Link
 from ablate.trained.hugging_face.settings import Config
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from ablate.trained.hugging_face.architecture import Architecture
-from ablate.trained.hugging_face.links import SAME, TURNED, Conversion, Link, linear, norm, same
+from ablate.trained.hugging_face.architecture import SAME, TURNED, Conversion, Link, linear, norm, same
 from ablate.trained.hugging_face.settings import Config
 
 _BIASED = {"kind": "dense", "bias": True}

@@ -9,7 +9,7 @@ import torch
 
 from ablate.trained.hugging_face.architecture import by_layer
 from ablate.trained.hugging_face.architectures.llama import LlamaLike, gated_links
-from ablate.trained.hugging_face.links import STACKED, TURNED, Conversion, Link, linear, norm, reordered, same
+from ablate.trained.hugging_face.architecture import STACKED, TURNED, Conversion, Link, linear, norm, reordered, same
 from ablate.trained.hugging_face.settings import Config
 
 _BALANCE_RATE = 0.001

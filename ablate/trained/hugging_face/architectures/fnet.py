@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ablate.trained.hugging_face.architectures.bert import BertLike
-from ablate.trained.hugging_face.links import Link, linear, norm
+from ablate.trained.hugging_face.architecture import Link, linear, norm
 from ablate.trained.hugging_face.settings import Config
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from ablate.trained.hugging_face.architecture import by_layer
 from ablate.trained.hugging_face.architectures.llama import LlamaLike, query_key_norm_links, windows
-from ablate.trained.hugging_face.links import PLUS_ONE, Link
+from ablate.trained.hugging_face.architecture import PLUS_ONE, Link
 from ablate.trained.hugging_face.settings import Config
 
 

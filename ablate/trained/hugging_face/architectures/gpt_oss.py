@@ -9,7 +9,7 @@ import torch
 
 from ablate.trained.hugging_face.architecture import by_layer
 from ablate.trained.hugging_face.architectures.llama import LlamaLike, attention_links, windows
-from ablate.trained.hugging_face.links import Conversion, Link, linear, same
+from ablate.trained.hugging_face.architecture import Conversion, Link, linear, same
 from ablate.trained.hugging_face.settings import Config
 
 _ALTERNATING = Conversion(

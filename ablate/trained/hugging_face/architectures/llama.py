@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from ablate.trained.hugging_face.architecture import Architecture
-from ablate.trained.hugging_face.links import SAME, TURNED, Conversion, Link, linear, norm, same
+from ablate.trained.hugging_face.architecture import SAME, TURNED, Conversion, Link, linear, norm, same
 from ablate.trained.hugging_face.settings import Config
 
 

@@ -9,7 +9,7 @@ import torch
 
 from ablate.trained.hugging_face.architecture import by_layer
 from ablate.trained.hugging_face.architectures.bert import BertLike
-from ablate.trained.hugging_face.links import Conversion, each
+from ablate.trained.hugging_face.architecture import Conversion, each
 from ablate.trained.hugging_face.settings import Config
 
 

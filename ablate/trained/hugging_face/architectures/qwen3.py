@@ -7,7 +7,7 @@ from typing import Any
 
 from ablate.trained.hugging_face.architecture import by_layer
 from ablate.trained.hugging_face.architectures.llama import LlamaLike, query_key_norm_links, windows
-from ablate.trained.hugging_face.links import Link
+from ablate.trained.hugging_face.architecture import Link
 from ablate.trained.hugging_face.settings import Config
 
 

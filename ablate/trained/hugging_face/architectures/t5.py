@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ablate.trained.hugging_face.architecture import Architecture
-from ablate.trained.hugging_face.links import Link, linear, norm, same
+from ablate.trained.hugging_face.architecture import Link, linear, norm, same
 from ablate.trained.hugging_face.settings import Config
 
 _USUAL_CONTEXT = 512
