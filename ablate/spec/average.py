@@ -8,23 +8,21 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from ablate.spec.annotations import OneOf
-from ablate.spec.base import Family, Kinded
+from ablate.spec.base import Family, PublishedKind
 
 
-class AverageSpec(Kinded):
+class AverageSpec(PublishedKind):
     """A running average of the weights, a ← a + w_t (θ_t - a) after step t, which is evaluated and kept in place of θ.
 
     Training continues with θ.
     """
 
     family = Family("average")
-    source: ClassVar[str]
-    """Paper and equation."""
 
     @abstractmethod
     def weight(self, step: int, steps: int) -> float:

@@ -462,3 +462,15 @@ def _running_modules() -> Iterator[str]:
 @functools.cache
 def _default(base: type[Kinded]) -> Kinded:
     return base.parse(base.default_kind)
+
+
+class PublishedKind(Kinded):
+    """A kind with a source, which lists of kinds name."""
+
+    source: ClassVar[str]
+    """Paper and equation, or library."""
+
+    @classmethod
+    def facts(cls) -> dict[str, str | bool]:
+        """The source."""
+        return {"source": cls.source}

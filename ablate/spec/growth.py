@@ -6,22 +6,20 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from ablate.spec.annotations import OneOf
-from ablate.spec.base import Family, Kinded, largest_divisor, refusal
+from ablate.spec.base import Family, PublishedKind, largest_divisor, refusal
 
 _Share = Annotated[float, Field(gt=0, lt=1)]
 
 
-class GrowthSpec(Kinded):
+class GrowthSpec(PublishedKind):
     """A size of the training batches, the batch size or the context, that grows over the steps up to its whole."""
 
     family = Family("growth")
-    source: ClassVar[str]
-    """Paper and section."""
 
     multiple: int = Field(default=1, ge=1)
     """Sizes are rounded to multiples of this number, which must divide the whole. Each new size costs a GPU some eager

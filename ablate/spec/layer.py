@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from ablate.spec.annotations import OneOf
-from ablate.spec.base import Family, Kinded
+from ablate.spec.base import Family, PublishedKind
 from ablate.spec.cost import Cost
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class SharedTensor:
     sizes: tuple[int, ...]
 
 
-class PartSpec(Kinded):
+class PartSpec(PublishedKind):
     """A part of a layer with a module. It may read tensors of earlier layers and publish tensors for later ones.
 
     A part that reads is called with `shared`, the tensors in the order of `reads`: `forward(..., shared=(a, b))`, and
@@ -75,8 +75,6 @@ class PartSpec(Kinded):
     a shared tensor holds only the current token, [K, B, 1, *sizes].
     """
 
-    source: ClassVar[str]
-    """Paper and equation."""
     pack_aware: ClassVar[bool] = True
     """Whether its module handles the pack axis K. False: it is written for [B, T, D], wrapped, and never packed."""
     differs_by_layer: ClassVar[bool] = False
@@ -91,11 +89,6 @@ class PartSpec(Kinded):
         What a part costs may depend on its layer only if it shares.
         """
         return type(self).reads is not PartSpec.reads or type(self).publishes is not PartSpec.publishes
-
-    @classmethod
-    def facts(cls) -> dict[str, str | bool]:
-        """The source."""
-        return {"source": cls.source}
 
     def check(self, context: LayerContext) -> None:
         """Refuse a context that this part does not support.
@@ -128,22 +121,15 @@ Applied = Literal["embedding", "query_key", "logits", "nowhere"]
 mixer), `logits` (added to the logits of a mixer), `nowhere`."""
 
 
-class PositionSpec(Kinded):
+class PositionSpec(PublishedKind):
     """A kind of position. A final subclass adds `kind`, its fields, `build` and `cost`."""
 
     family = POSITIONS
     default_kind = "learned"
-    source: ClassVar[str]
-    """Paper and equation."""
     applied: ClassVar[Applied]
     """Where they are applied."""
     factor_path: ClassVar[tuple[str, ...]] = ()
     """Path of the setting that `factor_of_logits` follows."""
-
-    @classmethod
-    def facts(cls) -> dict[str, str | bool]:
-        """The source."""
-        return {"source": cls.source}
 
     @property
     def in_layers(self) -> bool:
@@ -221,13 +207,11 @@ def zeros(values: Tensor, generator: Generator) -> Tensor:
     return values.zero_()
 
 
-class InitialiserSpec(Kinded):
+class InitialiserSpec(PublishedKind):
     """A rule for initial weights. A final subclass adds `kind`, its fields and `initial`."""
 
     family = INITIALISERS
     default_kind = "normal"
-    source: ClassVar[str]
-    """Paper and equation."""
     scales_rates: ClassVar[bool] = False
     """Whether it is a parametrisation that scales the rates of an optimizer whose steps are as long as Adam's."""
 
@@ -235,11 +219,6 @@ class InitialiserSpec(Kinded):
     def zero_outputs(self) -> bool:
         """Whether the maps that write to the residual stream start at 0."""
         return False
-
-    @classmethod
-    def facts(cls) -> dict[str, str | bool]:
-        """The source."""
-        return {"source": cls.source}
 
     @abstractmethod
     def initial(self, role: Role, inputs: int, outputs: int, context: LayerContext) -> Initial:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from ablate.spec.base import Family, Kinded, Spec
+from ablate.spec.base import Family, PublishedKind, Spec
 from ablate.spec.layer import ParameterInfo
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class RatesSpec(Spec):
         return by_role[parameter.role] * self.layer_decay**below
 
 
-class OptimizerSpec(Kinded):
+class OptimizerSpec(PublishedKind):
     """An optimizer. A final subclass adds `kind`, its fields, the methods below and `source`.
 
     The members of a pack may differ in the fields in `value_fields`. All other fields are structure: trials that differ
@@ -52,8 +52,6 @@ class OptimizerSpec(Kinded):
     family = OPTIMIZERS
     default_kind = "adamw"
     value_fields: ClassVar[frozenset[str]] = frozenset({"lr", "clip", "rates"})
-    source: ClassVar[str]
-    """Paper and equation."""
     adaptive: ClassVar[bool] = False
     """Whether the length of its steps does not depend on that of the gradient, entry by entry, as with Adam."""
 
@@ -72,11 +70,6 @@ class OptimizerSpec(Kinded):
     """Largest 2-norm of a member's whole gradient; longer ones are scaled down."""
     rates: RatesSpec = RatesSpec()
     """Rates of embeddings, heads and gains, and of blocks by their depth, where they are not the optimizer's own."""
-
-    @classmethod
-    def facts(cls) -> dict[str, str | bool]:
-        """Paper and equation."""
-        return {"source": cls.source}
 
     def check_model(self, model: ModelSpec) -> None:
         """Refuse a model that it cannot train.

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar, Self
+from typing import Self
 
 from pydantic import Field, model_validator
 
-from ablate.spec.base import Family, Kinded, refusal
+from ablate.spec.base import Family, PublishedKind, refusal
 
 SCHEDULES = Family("schedule", package="ablate.kinds.schedules", entry_points="ablate.schedules")
 
 
-class ScheduleSpec(Kinded):
+class ScheduleSpec(PublishedKind):
     """A learning rate schedule. A final subclass adds `kind`, its fields, `factor` and `source`.
 
     A schedule is one number for each step, so trials with different schedules can share a pack.
@@ -20,13 +20,6 @@ class ScheduleSpec(Kinded):
 
     family = SCHEDULES
     default_kind = "linear"
-    source: ClassVar[str]
-    """Paper and equation."""
-
-    @classmethod
-    def facts(cls) -> dict[str, str | bool]:
-        """Paper and equation."""
-        return {"source": cls.source}
 
     def check_steps(self, steps: int) -> None:
         """Refuse a training of this many steps.

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from ablate.spec.annotations import OneOf
-from ablate.spec.base import Family, Kinded, largest_divisor, refusal
+from ablate.spec.base import Family, PublishedKind, largest_divisor, refusal
 from ablate.spec.cost import Cost
 from ablate.spec.layer import Applied, PartSpec
 from ablate.spec.named import block_names
@@ -65,20 +65,13 @@ KEPT: dict[Activation, int] = {"relu": 0, "identity": 0, "quick_gelu": 3}
 NORMS = Family("norm", package="ablate.kinds.norms", entry_points="ablate.norms")
 
 
-class NormSpec(Kinded):
+class NormSpec(PublishedKind):
     """A norm over the last axis. A final subclass adds `kind`, its fields, `build`, `cost` and `label`."""
 
     family = NORMS
     default_kind = "rms"
-    source: ClassVar[str]
-    """Paper and equation."""
     present: ClassVar[bool] = True
     """Whether the part exists; False for `none`."""
-
-    @classmethod
-    def facts(cls) -> dict[str, str | bool]:
-        """The source."""
-        return {"source": cls.source}
 
     place: Literal["pre", "post", "sandwich", "output"] = "pre"
     """`pre`: before each sub-layer; `post`: after each residual sum (Transformer of 2017); `output`: on what each

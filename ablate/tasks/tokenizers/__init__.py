@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ablate.spec.base import Family, Kinded
+from ablate.spec.base import Family, PublishedKind
 
 TOKENIZERS = Family("tokenizer", package="ablate.tasks.tokenizers", entry_points="ablate.tokenizers")
 
@@ -79,19 +79,12 @@ class Tokenizer(ABC):
         """Write the files that `TokenizerSpec.load` reads."""
 
 
-class TokenizerSpec(Kinded):
+class TokenizerSpec(PublishedKind):
     """Base class of tokenizers. A final subclass adds `kind`, its fields, `train`, `load` and `source`."""
 
     family = TOKENIZERS
-    source: ClassVar[str]
-    """Paper or library."""
     divides: ClassVar[Literal["after any line", "between visible characters", "unknown"]] = "unknown"
     """After which line ends a text can be divided so that its ids are those of its parts, whatever the training."""
-
-    @classmethod
-    def facts(cls) -> dict[str, str | bool]:
-        """Paper or library."""
-        return {"source": cls.source}
 
     @abstractmethod
     def train(self, texts: Iterable[str]) -> Tokenizer:
