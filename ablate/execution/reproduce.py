@@ -19,8 +19,7 @@ from ablate.spec.task import TaskSpec
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store
 from ablate.store.records import SETTLED, TRANSFER, CurvePoint, Environment, TrialRecord
-from ablate.trained.weights import check_code, stored_variant
-from ablate.trained.weights import SUFFIX, weights_file
+from ablate.trained.weights import SUFFIX, check_code, stored_variant, weights_file
 from ablate.training.events import Diverged, Measurement, Tick
 
 TOLERANCE = 1e-4

@@ -16,8 +16,8 @@ from ablate.planning.plan import InvalidPoint
 from ablate.planning.starting import Starting
 from ablate.spec.cost import Cost
 from ablate.spec.space import SpaceSpec
-from ablate.spec.variant import VariantSpec
 from ablate.spec.task import Task
+from ablate.spec.variant import VariantSpec
 from ablate.training.totals import totals
 
 

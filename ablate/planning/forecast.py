@@ -21,10 +21,10 @@ from ablate.planning.memory import free_bytes
 from ablate.planning.packing import JobPlace, Packing
 from ablate.planning.plan import Plan, Trial, Variant
 from ablate.spec.resources import ResourcesSpec
+from ablate.spec.task import Task
 from ablate.spec.variant import VariantSpec
 from ablate.store import open_store
 from ablate.store.records import SETTLED, TrialRecord
-from ablate.spec.task import Task
 from ablate.training.members import Member, pack_key
 from ablate.training.pack import Pack
 from ablate.training.program import EagerProgram

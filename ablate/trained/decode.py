@@ -18,8 +18,7 @@ from ablate.spec.code import CodeReader
 from ablate.spec.task import Codec, Task
 from ablate.spec.variant import VariantSpec
 from ablate.tasks.translation import Translation
-from ablate.trained.weights import check_code
-from ablate.trained.weights import load_weights
+from ablate.trained.weights import check_code, load_weights
 
 _UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 

@@ -77,8 +77,8 @@ def test_a_space_extends_the_section(gpt2: Path, tmp_path: Path, capsys: pytest.
 
 def test_other_weights_are_reported(gpt2: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     """A conversion that does not transpose a matrix: logits differ, and the exit code is 1."""
-    from ablate.trained.hugging_face.architectures.gpt2 import GPT2
     from ablate.trained.hugging_face.architecture import TURNED, Link
+    from ablate.trained.hugging_face.architectures.gpt2 import GPT2
 
     links = GPT2.links
 

@@ -1,4 +1,8 @@
-"""`Architecture`: the base class of the models that can be read; `architectures` finds them, one file each."""
+"""`Architecture`: the base class of the models that can be read; `Link`: which tensors of theirs are which of ours.
+
+`architectures` finds the models, one file each. Tensors of ours are [K, ...] in a model; here K is left out.
+Projections are [in, out] in ours and [out, in] in theirs.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,106 @@ import importlib
 import itertools
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ablate.trained.hugging_face.architecture import Link
+import torch
+from torch import Tensor
+
+from ablate.spec.model import ModelSpec
 from ablate.trained.hugging_face.settings import Config
+
+Tensors = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """How values change between theirs and ours; one function is the inverse of the other.
+
+    Attributes:
+        to_ours: Their tensors to ours.
+        to_theirs: Our tensors to theirs.
+    """
+
+    to_ours: Callable[[Tensors], Tensors]
+    to_theirs: Callable[[Tensors], Tensors]
+
+    def then(self, other: Conversion) -> Conversion:
+        """This conversion, on the way to ours, and then another one."""
+        return Conversion(
+            lambda theirs: other.to_ours(self.to_ours(theirs)), lambda ours: self.to_theirs(other.to_theirs(ours))
+        )
+
+
+def each(to_ours: Callable[[Tensor], Tensor], to_theirs: Callable[[Tensor], Tensor]) -> Conversion:
+    """A conversion of each tensor by itself."""
+    return Conversion(
+        lambda theirs: tuple(to_ours(one) for one in theirs), lambda ours: tuple(to_theirs(one) for one in ours)
+    )
+
+
+SAME = each(lambda one: one, lambda one: one)
+TURNED = each(lambda one: one.mT, lambda one: one.mT)
+"""Maps: [out, in] to [in, out]."""
+PLUS_ONE = each(lambda one: 1 + one, lambda one: one - 1)
+"""Gains of norms that are stored as their difference from 1 (Gemma, Qwen3-Next)."""
+TAPS = each(lambda one: one.squeeze(1), lambda one: one.unsqueeze(1))
+"""Depthwise convolutions: [channels, 1, taps] to [channels, taps]."""
+
+
+def parts(sizes: Sequence[int], dim: int = 0) -> Conversion:
+    """One tensor of theirs that is several of ours, of these sizes along an axis."""
+    return Conversion(
+        lambda theirs: torch.split(theirs[0], list(sizes), dim), lambda ours: (torch.cat(list(ours), dim),)
+    )
+
+
+def reordered(order: Tensor) -> Conversion:
+    """Rows in another order: row i of ours is row `order[i]` of theirs."""
+    back = order.argsort()
+    return each(lambda one: one[order], lambda one: one[back])
+
+
+STACKED = Conversion(lambda theirs: (torch.stack(list(theirs)),), lambda ours: tuple(ours[0]))
+"""Several tensors of theirs that are one of ours, one behind the other along a new first axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Tensors of theirs that are tensors of ours.
+
+    Attributes:
+        theirs: Names in their files.
+        ours: Names in the `state_dict` of our model.
+        conversion: How values change.
+    """
+
+    theirs: tuple[str, ...]
+    ours: tuple[str, ...]
+    conversion: Conversion = SAME
+
+
+Links = Iterator[Link]
+
+
+def same(theirs: str, ours: str, conversion: Conversion = SAME) -> Link:
+    """One tensor of theirs that is one of ours."""
+    return Link((theirs,), (ours,), conversion)
+
+
+def linear(theirs: str, ours: str, *, bias: bool = False) -> Links:
+    """A linear map and its bias."""
+    yield same(f"{theirs}.weight", f"{ours}.weight", TURNED)
+    if bias:
+        yield same(f"{theirs}.bias", f"{ours}.bias")
+
+
+def norm(theirs: str, ours: str, *, bias: bool = False, conversion: Conversion = SAME) -> Links:
+    """The gain of a norm and its bias."""
+    yield same(f"{theirs}.weight", f"{ours}.weight", conversion)
+    if bias:
+        yield same(f"{theirs}.bias", f"{ours}.bias")
 
 
 def by_layer(layers: Sequence[dict[str, Any]], *, first: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -58,7 +157,7 @@ class Architecture(ABC):
         """The model section of a space.
 
         Raises:
-            DataError: A setting is none that our models have.
+            DataError: Our models do not have a setting.
         """
 
     def tensor_name(self, name: str) -> str:
@@ -68,6 +167,19 @@ class Architecture(ABC):
     @abstractmethod
     def links(self, config: Config) -> Iterator[Link]:
         """Which tensor is which."""
+
+    def config_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any] | None:
+        """The `config.json` of a model of ours, which is then read back; None if models of this sort are not written.
+
+        Args:
+            spec: The model.
+            vocabulary: Number of token ids V.
+            context: The longest input in tokens.
+
+        Raises:
+            AttributeError, KeyError: A part of the model has no such setting.
+        """
+        return None
 
     def context(self, config: Config) -> int:
         """The longest input in tokens."""

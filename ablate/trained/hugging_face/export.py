@@ -24,13 +24,12 @@ from ablate.spec.model import ModelSpec
 from ablate.spec.task import Codec
 from ablate.tasks.tokenizers.bytes import ByteTokenizer
 from ablate.tasks.tokenizers.subwords import SubwordTokenizer
+from ablate.trained.hugging_face.architecture import architectures
 from ablate.trained.hugging_face.checkpoint import CONFIG, SINGLE, Imported, to_theirs, understand
-from ablate.trained.hugging_face.settings import ACTIVATIONS
 
 END = "<|endoftext|>"
 """How the end of a document is written."""
 MODELLING = "modeling_ablate.py"
-_THEIRS = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
 _TEMPLATE = Path(__file__).with_name("modelling.txt")
 
 
@@ -100,9 +99,12 @@ def native(
     spec: ModelSpec, vocabulary: int, context: int, more: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Any], Imported] | None:
     """The `config.json` of a model of `transformers` that is this very model; None if none is known."""
-    for make in (_gpt2, _llama, _qwen3):
+    for architecture in architectures().values():
         try:
-            config = {**make(spec, vocabulary, context), **(more or {})}
+            made = architecture.config_of(spec, vocabulary, context)
+            if made is None:
+                continue
+            config = {**made, "model_type": architecture.model_type, **(more or {})}
             imported = understand(config, "the model to be written")
             theirs = ModelSpec.model_validate(imported.model)
         except (AttributeError, KeyError, ValidationError, AblateError):
@@ -116,57 +118,6 @@ def _function(spec: ModelSpec) -> Any:
     """What a model computes, whatever it started from and what was added to its loss."""
     start = {"initialiser": InitialiserSpec.default(), "init_std": 0.02, "z_loss": 0.0, "multi_token": None}
     return spec.model_copy(update=start).canonical()
-
-
-def _gpt2(spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any]:
-    block: Any = spec.block
-    return {
-        "architectures": ["GPT2LMHeadModel"],
-        "model_type": "gpt2",
-        "vocab_size": vocabulary,
-        "n_positions": context,
-        "n_embd": spec.width,
-        "n_layer": spec.depth,
-        "n_head": spec.heads,
-        "n_inner": block.mlp.hidden(spec.width),
-        "activation_function": _THEIRS[block.mlp.activation],
-        "resid_pdrop": block.dropout,
-        "embd_pdrop": spec.dropout,
-        "attn_pdrop": block.mixer.dropout,
-        "layer_norm_epsilon": block.norm.eps,
-        "tie_word_embeddings": spec.tied_head,
-    }
-
-
-def _llama(spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any]:
-    block, positions = _any(spec.block), _any(spec.positions)
-    return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "vocab_size": vocabulary,
-        "hidden_size": spec.width,
-        "intermediate_size": block.mlp.hidden(spec.width),
-        "num_hidden_layers": spec.depth,
-        "num_attention_heads": spec.heads,
-        "num_key_value_heads": block.mixer.kv_heads or spec.heads,
-        "head_dim": spec.head_width or spec.width // spec.heads,
-        "hidden_act": _THEIRS[block.mlp.activation],
-        "max_position_embeddings": context,
-        "rms_norm_eps": block.norm.eps,
-        "rope_parameters": {"rope_type": "default", "rope_theta": positions.base},
-        "attention_bias": block.mixer.query_key_bias,
-        "attention_dropout": block.mixer.dropout,
-        "mlp_bias": block.mlp.bias,
-        "tie_word_embeddings": spec.tied_head,
-    }
-
-
-def _qwen3(spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any]:
-    return {**_llama(spec, vocabulary, context), "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"}
-
-
-def _any(value: Any) -> Any:
-    return value
 
 
 def _own_config(spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any]:

@@ -40,6 +40,8 @@ ACTIVATIONS: dict[str, Activation] = {
     "tanh": "tanh",
 }
 """Their names of nonlinearities to ours."""
+THEIR_ACTIVATIONS = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
+"""Our names of nonlinearities to theirs."""
 
 HARMLESS = frozenset({
     "_name_or_path", "architectures", "attn_implementation", "auto_map", "bos_token_id", "chunk_size_feed_forward",

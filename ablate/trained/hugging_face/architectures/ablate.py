@@ -7,8 +7,7 @@ from typing import Any
 
 from ablate.nn.model.build import outline
 from ablate.spec.model import ModelSpec
-from ablate.trained.hugging_face.architecture import Architecture
-from ablate.trained.hugging_face.architecture import Conversion, Link, same
+from ablate.trained.hugging_face.architecture import Architecture, Conversion, Link, same
 from ablate.trained.hugging_face.settings import Config
 
 _PACKED = Conversion(lambda theirs: (theirs[0][0],), lambda ours: (ours[0][None],))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from ablate.trained.hugging_face.architecture import Architecture
-from ablate.trained.hugging_face.architecture import SAME, TURNED, Conversion, Link, linear, norm, same
+from ablate.trained.hugging_face.architecture import SAME, TURNED, Architecture, Conversion, Link, linear, norm, same
 from ablate.trained.hugging_face.settings import Config
 
 _BIASED = {"kind": "dense", "bias": True}

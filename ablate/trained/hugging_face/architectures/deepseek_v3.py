@@ -7,9 +7,18 @@ from typing import Any
 
 import torch
 
-from ablate.trained.hugging_face.architecture import by_layer
+from ablate.trained.hugging_face.architecture import (
+    STACKED,
+    TURNED,
+    Conversion,
+    Link,
+    by_layer,
+    linear,
+    norm,
+    reordered,
+    same,
+)
 from ablate.trained.hugging_face.architectures.llama import LlamaLike, gated_links
-from ablate.trained.hugging_face.architecture import STACKED, TURNED, Conversion, Link, linear, norm, reordered, same
 from ablate.trained.hugging_face.settings import Config
 
 _BALANCE_RATE = 0.001

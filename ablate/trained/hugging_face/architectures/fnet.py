@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ablate.trained.hugging_face.architectures.bert import BertLike
 from ablate.trained.hugging_face.architecture import Link, linear, norm
+from ablate.trained.hugging_face.architectures.bert import BertLike
 from ablate.trained.hugging_face.settings import Config
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ablate.trained.hugging_face.architecture import Architecture
-from ablate.trained.hugging_face.architecture import TURNED, Link, norm, parts, same
-from ablate.trained.hugging_face.settings import Config
+from ablate.spec.model import ModelSpec
+from ablate.trained.hugging_face.architecture import TURNED, Architecture, Link, norm, parts, same
+from ablate.trained.hugging_face.settings import THEIR_ACTIVATIONS, Config
 
 
 class GPT2(Architecture):
@@ -58,6 +58,24 @@ class GPT2(Architecture):
             "dropout": config["embd_pdrop"],
             "tied_head": config["tie_word_embeddings"],
             "initialiser": "depth_scaled",
+        }
+
+    def config_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any] | None:
+        block: Any = spec.block
+        return {
+            "architectures": ["GPT2LMHeadModel"],
+            "vocab_size": vocabulary,
+            "n_positions": context,
+            "n_embd": spec.width,
+            "n_layer": spec.depth,
+            "n_head": spec.heads,
+            "n_inner": block.mlp.hidden(spec.width),
+            "activation_function": THEIR_ACTIVATIONS[block.mlp.activation],
+            "resid_pdrop": block.dropout,
+            "embd_pdrop": spec.dropout,
+            "attn_pdrop": block.mixer.dropout,
+            "layer_norm_epsilon": block.norm.eps,
+            "tie_word_embeddings": spec.tied_head,
         }
 
     def context(self, config: Config) -> int:

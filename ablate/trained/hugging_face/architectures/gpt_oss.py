@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 
-from ablate.trained.hugging_face.architecture import by_layer
+from ablate.trained.hugging_face.architecture import Conversion, Link, by_layer, linear, same
 from ablate.trained.hugging_face.architectures.llama import LlamaLike, attention_links, windows
-from ablate.trained.hugging_face.architecture import Conversion, Link, linear, same
 from ablate.trained.hugging_face.settings import Config
 
 _ALTERNATING = Conversion(

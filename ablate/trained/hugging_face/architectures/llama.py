@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from ablate.trained.hugging_face.architecture import Architecture
-from ablate.trained.hugging_face.architecture import SAME, TURNED, Conversion, Link, linear, norm, same
-from ablate.trained.hugging_face.settings import Config
+from ablate.spec.model import ModelSpec
+from ablate.trained.hugging_face.architecture import SAME, TURNED, Architecture, Conversion, Link, linear, norm, same
+from ablate.trained.hugging_face.settings import THEIR_ACTIVATIONS, Config
 
 
 class LlamaLike(Architecture):
@@ -20,6 +20,8 @@ class LlamaLike(Architecture):
     unused: ClassVar[tuple[str, ...]] = ("*.rotary_emb.inv_freq",)
     activation: ClassVar[str] = "hidden_act"
     """The setting of the nonlinearity of MLPs."""
+    written_as: ClassVar[str] = ""
+    """The class of `transformers` as which models of ours are written; empty: they are not."""
     mlp_biases: ClassVar[bool] = False
     """Whether `mlp_bias` is obeyed."""
     gain: ClassVar[Conversion] = SAME
@@ -89,6 +91,30 @@ class LlamaLike(Architecture):
         if not config["tie_word_embeddings"]:
             yield same("lm_head.weight", "head.weight", TURNED)
 
+    def config_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any] | None:
+        if not self.written_as:
+            return None
+        block: Any = spec.block
+        positions: Any = spec.positions
+        return {
+            "architectures": [self.written_as],
+            "vocab_size": vocabulary,
+            "hidden_size": spec.width,
+            "intermediate_size": block.mlp.hidden(spec.width),
+            "num_hidden_layers": spec.depth,
+            "num_attention_heads": spec.heads,
+            "num_key_value_heads": block.mixer.kv_heads or spec.heads,
+            "head_dim": spec.head_width or spec.width // spec.heads,
+            "hidden_act": THEIR_ACTIVATIONS[block.mlp.activation],
+            "max_position_embeddings": context,
+            "rms_norm_eps": block.norm.eps,
+            "rope_parameters": {"rope_type": "default", "rope_theta": positions.base},
+            "attention_bias": block.mixer.query_key_bias,
+            "attention_dropout": block.mixer.dropout,
+            "mlp_bias": block.mlp.bias,
+            "tie_word_embeddings": spec.tied_head,
+        }
+
     def mixer_links(self, config: Config, layer: int, theirs: str, ours: str) -> Iterator[Link]:
         """The mixer of a layer; the names are those of the layer."""
         return attention_links(f"{theirs}.self_attn", f"{ours}.mixer", bias=config["attention_bias"])
@@ -102,6 +128,7 @@ class Llama(LlamaLike):
     """`transformers`, `models/llama`."""
 
     model_type = "llama"
+    written_as = "LlamaForCausalLM"
     mlp_biases = True
 
 
@@ -120,7 +147,7 @@ def windows(config: Config, local: Mapping[str, Any] = MappingProxyType({})) -> 
 
 
 def attention_links(theirs: str, ours: str, *, bias: bool = False) -> Iterator[Link]:
-    """Four maps."""
+    """The projections of queries, keys, values and the output."""
     for their_name, our_name in (("q_proj", "query"), ("k_proj", "key"), ("v_proj", "value"), ("o_proj", "output")):
         yield from linear(f"{theirs}.{their_name}", f"{ours}.{our_name}", bias=bias)
 

@@ -7,9 +7,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from ablate.trained.hugging_face.architecture import by_layer
+from ablate.trained.hugging_face.architecture import Conversion, by_layer, each
 from ablate.trained.hugging_face.architectures.bert import BertLike
-from ablate.trained.hugging_face.architecture import Conversion, each
 from ablate.trained.hugging_face.settings import Config
 
 

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from ablate.trained.hugging_face.architecture import Architecture
-from ablate.trained.hugging_face.architecture import TAPS, TURNED, Link, linear, norm, parts, same
+from ablate.trained.hugging_face.architecture import TAPS, TURNED, Architecture, Link, linear, norm, parts, same
 from ablate.trained.hugging_face.settings import Config
 
 _USUAL_CONTEXT = 2048

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ablate.trained.hugging_face.architecture import Architecture, by_layer
-from ablate.trained.hugging_face.architecture import TURNED, Link, linear, norm, parts, same
+from ablate.trained.hugging_face.architecture import TURNED, Architecture, Link, by_layer, linear, norm, parts, same
 from ablate.trained.hugging_face.settings import Config
 
 _BIASED = {"kind": "dense", "bias": True}

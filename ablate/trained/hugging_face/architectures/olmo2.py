@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from ablate.trained.hugging_face.architectures.llama import LlamaLike, query_key_norm_links
 from ablate.trained.hugging_face.architecture import Link
+from ablate.trained.hugging_face.architectures.llama import LlamaLike, query_key_norm_links
 from ablate.trained.hugging_face.settings import Config
 
 

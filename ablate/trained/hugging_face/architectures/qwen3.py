@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ablate.trained.hugging_face.architecture import by_layer
+from ablate.trained.hugging_face.architecture import Link, by_layer
 from ablate.trained.hugging_face.architectures.llama import LlamaLike, query_key_norm_links, windows
-from ablate.trained.hugging_face.architecture import Link
 from ablate.trained.hugging_face.settings import Config
 
 
@@ -15,7 +14,7 @@ class Qwen3(LlamaLike):
     """`transformers`, `models/qwen3`."""
 
     model_type = "qwen3"
-
+    written_as = "Qwen3ForCausalLM"
     inert = ("max_window_layers", "use_sliding_window")  # the class works `layer_types` out from them
 
     def mixer(self, config: Config) -> dict[str, Any]:

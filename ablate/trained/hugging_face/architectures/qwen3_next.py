@@ -7,10 +7,19 @@ from typing import Any
 
 import torch
 
-from ablate.trained.hugging_face.architecture import by_layer
+from ablate.trained.hugging_face.architecture import (
+    PLUS_ONE,
+    TAPS,
+    Conversion,
+    Link,
+    by_layer,
+    linear,
+    norm,
+    parts,
+    same,
+)
 from ablate.trained.hugging_face.architectures.deepseek_v3 import expert_links
 from ablate.trained.hugging_face.architectures.llama import LlamaLike, gated_links, query_key_norm_links
-from ablate.trained.hugging_face.architecture import PLUS_ONE, TAPS, Conversion, Link, linear, norm, parts, same
 from ablate.trained.hugging_face.settings import Config
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ablate.trained.hugging_face.architecture import Architecture
-from ablate.trained.hugging_face.architecture import Link, linear, norm, same
+from ablate.trained.hugging_face.architecture import Architecture, Link, linear, norm, same
 from ablate.trained.hugging_face.settings import Config
 
 _USUAL_CONTEXT = 512
