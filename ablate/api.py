@@ -122,8 +122,8 @@ def run(
         nullcontext(store) if isinstance(store, Store) else open_store(store) as opened,
     ):
         observer.say(f"store: {opened.where}")
-        if opened.caution:
-            observer.say(opened.caution)
+        if opened.warning:
+            observer.say(opened.warning)
         earlier = EarlierTrials(opened, accept=chosen.accept_changed_code)
         planner = Planner(space, chosen.folder, observer.say, weights=weights_folder(opened.where), earlier=earlier)
         environment = describe_environment(trainer.device)

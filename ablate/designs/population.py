@@ -42,7 +42,7 @@ class PopulationDesignSpec(DesignSpec, ExchangeSpec):
         points = [Point(BASELINE, context.baseline)]
         for member in range(self.size):
             drawn = {
-                path: self.clipped(path, math.exp(numbers.uniform(math.log(low), math.log(high))))
+                path: self.clip(path, math.exp(numbers.uniform(math.log(low), math.log(high))))
                 for path, (low, high) in self.ranges.items()
             }
             population = {**exchange, "member": member, "draws": self.draws}

@@ -177,7 +177,7 @@ class DesignSpec(Kinded):
     """Whether it names all its points before any result."""
     chooses: ClassVar[bool] = False
     """Whether results decide which points it trains, or how often. What they led to has a verdict only from trials with
-    the role of a confirmation, on seeds that took no part in the choice. A schedule of seeds is no such choice."""
+    the role of a confirmation, on seeds that took no part in the choice. A schedule of seeds is not such a choice."""
     adds_seeds: ClassVar[bool] = False
     """Whether `seeds` may be a schedule, so that undecided comparisons get further seeds."""
     seeds: Annotated[Annotated[int, Field(ge=1, le=MOST_SEEDS)] | SeedsSpec, ByForm] = 3

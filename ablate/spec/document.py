@@ -56,7 +56,7 @@ class Document:
                 return self.positions[loc[:end]]
         return Position(self.file, 1, 1)
 
-    def refused(self, error: ValidationError, below: Loc = ()) -> SpaceError:
+    def space_error(self, error: ValidationError, below: Loc = ()) -> SpaceError:
         """Convert a validation error of this data, or of its part at `below`, to one with file, line and column."""
         lines: list[tuple[str, str]] = []
         for loc, sentence in describe(error):
@@ -81,12 +81,12 @@ def read_document(path: Path, noun: str) -> Document:
         SpaceError: The file cannot be read, is not YAML, or is not a mapping.
     """
     text = _text(path, noun)
-    tree, positions = _parsed(text, path)
+    tree, positions = _parse(text, path)
     if not isinstance(tree, dict):
         got = "an empty file" if tree is None else f"a {'list' if isinstance(tree, list) else 'single value'}"
         remedy = "`ablate new NAME` writes a commented one to start from." if tree is None else None
         raise SpaceError(f"{noun} is a mapping of keys to values", where=f"{path}:1:1", got=got, remedy=remedy)
-    return Document(path, _unshared(tree), dict(positions))
+    return Document(path, _copy_aliases(tree), dict(positions))
 
 
 def _text(path: Path, noun: str) -> str:
@@ -104,7 +104,7 @@ def _text(path: Path, noun: str) -> str:
 
 
 @lru_cache(maxsize=16)  # a file of `_MOST_VALUES` takes 20 MB
-def _parsed(text: str, path: Path) -> tuple[Any, dict[Loc, Position]]:
+def _parse(text: str, path: Path) -> tuple[Any, dict[Loc, Position]]:
     """The data and positions of YAML text. Cached, because each switch that names a block reads the block's file."""
     try:
         yaml = YAML(typ="safe", pure=True)
@@ -210,8 +210,8 @@ def _at_mark(mark: StreamMark, file: Path) -> Position:
     return Position(file, mark.line + 1, mark.column + 1)
 
 
-def _unshared(tree: Any) -> Any:
+def _copy_aliases(tree: Any) -> Any:
     """The same data with copies in place of aliases, so that changes are local."""
     if isinstance(tree, dict):
-        return {key: _unshared(value) for key, value in tree.items()}
-    return [_unshared(value) for value in tree] if isinstance(tree, list) else tree
+        return {key: _copy_aliases(value) for key, value in tree.items()}
+    return [_copy_aliases(value) for value in tree] if isinstance(tree, list) else tree

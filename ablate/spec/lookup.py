@@ -52,7 +52,7 @@ class FoundBlock:
         try:
             return ModelSpec.model_validate(plain)
         except ValidationError as error:
-            raise refused(self.name, error) from None
+            raise block_error(self.name, error) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def find_model(name: str) -> FoundModel:
         spec = ModelSpec.model_validate(named.model, context={"folders": [Path()]})
         spec.check_context(named.context)
     except ValidationError as error:
-        raise refused(name, error) from None
+        raise block_error(name, error) from None
     return FoundModel(bare, named, spec)
 
 
@@ -125,7 +125,7 @@ def find_block(name: str) -> FoundBlock:
         if name in kinds:
             return FoundBlock(name, "", BlockSpec.model_validate({"mixer": {"kind": name}}), {})
     except ValidationError as error:
-        raise refused(name, error) from None
+        raise block_error(name, error) from None
     near = difflib.get_close_matches(name, [*blocks, *kinds, *model_names([Path()])], n=1)
     raise SpaceError(
         "there is no block, model or mixer kind of this name",
@@ -134,7 +134,7 @@ def find_block(name: str) -> FoundBlock:
     )
 
 
-def refused(name: str, error: ValidationError) -> SpaceError:
+def block_error(name: str, error: ValidationError) -> SpaceError:
     """Convert the first line of a validation error of a block to an error that names the block."""
     loc, sentence = describe(error)[0]
     path = ".".join(str(part) for part in loc)

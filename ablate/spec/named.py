@@ -119,7 +119,7 @@ def named_block(name: str, folders: Iterable[Path] = ()) -> NamedBlock:
     try:
         return NamedBlock.model_validate(document.plain)
     except ValidationError as error:
-        raise document.refused(error) from None
+        raise document.space_error(error) from None
 
 
 def named_model(name: str, folders: Iterable[Path] = ()) -> NamedModel:
@@ -137,7 +137,7 @@ def named_model(name: str, folders: Iterable[Path] = ()) -> NamedModel:
     try:
         return NamedModel.model_validate(document.plain)
     except ValidationError as error:
-        raise document.refused(error) from None
+        raise document.space_error(error) from None
 
 
 def expand_model(model: str | Mapping[str, Any], folders: Iterable[Path] = ()) -> dict[str, Any]:

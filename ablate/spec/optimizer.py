@@ -28,7 +28,7 @@ class RatesSpec(Spec):
     head: float = Field(default=1.0, gt=0)
     """Of the matrices between the last block and the outputs."""
     gain: float = Field(default=1.0, gt=0)
-    """Of gains, norms, biases and all else that is no matrix."""
+    """Of gains, norms, biases and everything else that is not a matrix."""
     layer_decay: float = Field(default=1.0, gt=0, le=1)
     """Ratio of the rate of each block, and of the embedding, to the rate of the next block or head (the discriminative
     rates of arXiv:1801.06146, section 3.2, with 1/2.6)."""

@@ -54,7 +54,7 @@ def load_space(location: str | Path, *, data: str | None = None) -> SpaceSpec:
     try:
         space = SpaceSpec.model_validate(document.plain, context={"folders": folders, "document": document})
     except ValidationError as error:
-        raise document.refused(error) from None
+        raise document.space_error(error) from None
     space._text = path.read_text(encoding="utf-8-sig")
     return space
 
@@ -163,7 +163,7 @@ def stored_space(plain: Mapping[str, Any], study: str) -> SpaceSpec:
     Raises:
         SpaceError: This version, or a plugin that is not loaded, does not make a space of it.
     """
-    return _validated(plain, f"the stored space of {study}", "Load the plugins of the study with --plugin.")
+    return _validate(plain, f"the stored space of {study}", "Load the plugins of the study with --plugin.")
 
 
 def with_seeds(space: SpaceSpec, seeds: str) -> SpaceSpec:
@@ -187,7 +187,7 @@ def with_seeds(space: SpaceSpec, seeds: str) -> SpaceSpec:
     number, most = parsed.groups()
     given = int(number) if most is None else {"start": int(number), "max": int(most)}
     plain = space.model_dump(mode="json")
-    changed = _validated(plain | {"design": plain["design"] | {"seeds": given}}, f"--seeds {seeds}", "")
+    changed = _validate(plain | {"design": plain["design"] | {"seeds": given}}, f"--seeds {seeds}", "")
     changed._text = space.text
     return changed
 
@@ -206,12 +206,12 @@ def with_design(space: SpaceSpec, kind: str) -> SpaceSpec:
     seeds = plain["design"].get("seeds", {})
     given = {"seeds": seeds} if isinstance(seeds, int) else {}
     changed = {"name": f"{space.name}_{kind}", "design": {"kind": kind} | given, "claims": []}
-    made = _validated(plain | changed, f"--design {kind}", "")
+    made = _validate(plain | changed, f"--design {kind}", "")
     made._text = space.text
     return made
 
 
-def _validated(plain: Mapping[str, Any], where: str, remedy: str) -> SpaceSpec:
+def _validate(plain: Mapping[str, Any], where: str, remedy: str) -> SpaceSpec:
     try:
         return SpaceSpec.model_validate(plain)
     except ValidationError as error:

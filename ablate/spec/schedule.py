@@ -62,7 +62,7 @@ class RisingSpec(ScheduleSpec):
                 f"Set it to at most {steps}, or give the warm-up as a share: `warmup`.",
             )
 
-    def risen(self, steps: int) -> int:
+    def warmup_length(self, steps: int) -> int:
         """Steps of the warm-up in a training of this many steps."""
         return round(self.warmup * steps) if self.warmup_steps is None else self.warmup_steps
 
@@ -72,7 +72,7 @@ class WarmupSpec(RisingSpec):
 
     def factor(self, step: int, steps: int) -> float:
         """Learning rate as a share of its peak, from 0 to 1, at a step counted from 1 to `steps`."""
-        warmup = self.risen(steps)
+        warmup = self.warmup_length(steps)
         return step / warmup if step <= warmup else self.after(step - warmup, steps - warmup)
 
     @abstractmethod

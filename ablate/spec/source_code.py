@@ -143,7 +143,7 @@ class _DefinitionReader:
         fields = sorted((name, repr(text)) for name, text in vars(one).get("__annotations__", {}).items())
         if node is not None:
             names |= {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
-        written = _normal(node) if node is not None else fields, [_compiled(of.__code__) for of in functions]
+        written = _normal(node) if node is not None else fields, [_describe_code(of.__code__) for of in functions]
         held = [self._text(value) for value in _held(one, with_values=node is None)]
         self.parts[one.__qualname__] = _digest(repr((written if node is None else written[0], held)))
         if isinstance(one, type):
@@ -356,11 +356,11 @@ def _definition(one: Any, functions: Iterable[FunctionType]) -> ast.AST | None:
     return None
 
 
-def _compiled(code: CodeType) -> tuple[Any, ...]:
+def _describe_code(code: CodeType) -> tuple[Any, ...]:
     """What a function does, from its compiled form, without its lines and its docstring."""
     named = not code.co_name.startswith("<")  # a lambda has no docstring
     written = code.co_consts[1:] if named and isinstance(next(iter(code.co_consts), None), str) else code.co_consts
-    constants = [_compiled(one) if isinstance(one, CodeType) else repr(one) for one in written if one is not None]
+    constants = [_describe_code(one) if isinstance(one, CodeType) else repr(one) for one in written if one is not None]
     return code.co_code.hex(), code.co_names, code.co_varnames, tuple(constants)
 
 

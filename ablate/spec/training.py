@@ -47,7 +47,7 @@ class ExchangeSpec(Spec):
                 )
         return self
 
-    def clipped(self, path: str, value: float) -> float:
+    def clip(self, path: str, value: float) -> float:
         """A value clipped to its range and rounded to six digits."""
         low, high = self.ranges[path]
         return float(f"{min(max(value, low), high):.6g}")
@@ -167,7 +167,7 @@ class TrainingSpec(Spec):
     beginning of the name of a parameter, with or without its layer. It has no gradient and no optimizer state."""
     save_weights: bool = False
     """Whether the final weights of every trial are kept, for `ablate generate` and `ablate translate`. It changes no
-    result, so it is no part of what a trial is known by: one that was trained without is not trained again."""
+    result, so it is not part of the identity of a trial: one that was trained without is not trained again."""
 
     record_blocks: bool = False
     """Whether each evaluation records how large the weights and gradients of every block are, and how its mixer mixes

@@ -63,7 +63,7 @@ class StoreReader:
         return self._database.where
 
     @property
-    def caution(self) -> str:
+    def warning(self) -> str:
         """A warning about the location of the store; empty if there is none."""
         kind = self._database.shared_by
         return (

@@ -297,7 +297,7 @@ class Recording:
             paths with which it was trained up to this step. For a trial that starts from trained weights also
             `transfer`: `source` and the names of tensors that are `copied`, `new` and `unused`; and, at its end,
             `windows`: each validation metric of each window by itself. For a trial with compiled blocks also
-            `compilation`: its `seconds`, which are no training. At evaluations that are ten seconds apart or more also
+            `compilation`: its `seconds`, which are not training. At evaluations that are ten seconds apart or more also
             `usage`: `cores`, `memory`, on a GPU `gpu_memory` and `gpu` of the process, and
             so the same for all trials of a pack.
     """

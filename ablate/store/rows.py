@@ -113,7 +113,7 @@ def recording_rows(key: str, recordings: Iterable[Recording]) -> list[dict[str, 
         {
             "trial_key": key,
             "step": each.step,
-            "content": {name: _rounded(item, 12 if name == WINDOWS else 4) for name, item in each.values.items()},
+            "content": {name: _round(item, 12 if name == WINDOWS else 4) for name, item in each.values.items()},
         }
         for each in recordings
     ]
@@ -139,12 +139,12 @@ def trial_record(row: Row[Any], environments: Mapping[int | None, Environment | 
     return replace(TrialRecord(*values), parts={name: tuple(of_parts) for name, of_parts in parts.items()})
 
 
-def _rounded(value: Any, digits: int) -> Any:
+def _round(value: Any, digits: int) -> Any:
     """JSON data with rounded numbers; numbers that are not finite become None, as JSON has none."""
     if isinstance(value, Mapping):
-        return {name: _rounded(item, digits) for name, item in value.items()}
+        return {name: _round(item, digits) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_rounded(item, digits) for item in value]
+        return [_round(item, digits) for item in value]
     if isinstance(value, str):
         return value
     return float(f"{value:.{digits}g}") if value is not None and math.isfinite(value) else None

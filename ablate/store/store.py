@@ -286,7 +286,7 @@ class Store(StoreReader):
         """
         if others := [name for name in metrics if not name.startswith("test_")]:
             raise ArgumentError(
-                "these are no test metrics",
+                "these are not test metrics",
                 where="Store.add_test_metrics: metrics",
                 expected="names that start with `test_`",
                 got=", ".join(others),

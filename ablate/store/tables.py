@@ -223,7 +223,7 @@ curves = Table(
 
 # Quantities recorded inside the model of a trial; read only for single trials.
 TIMED_AT = -1
-"""The step of a row of `recordings` that is none of the trial itself: how fast its variant trains, by the content hash
+"""The step of a row of `recordings` that is not of the trial itself: how fast its variant trains, by the content hash
 of the baseline beside which that was timed."""
 
 recordings = Table(

@@ -69,7 +69,7 @@ def prepare(cache: Path, key: str, build: Callable[[Path], dict[str, Any]], say:
         content = _content_if_intact(folder)
         if content is None:
             cache.mkdir(parents=True, exist_ok=True)
-            with _locked(cache / f"{folder.name}.lock", say):
+            with _lock(cache / f"{folder.name}.lock", say):
                 content = _content_if_intact(folder)
                 if content is None:
                     if folder.exists():
@@ -99,9 +99,9 @@ def locate(cache: Path, fingerprint: str) -> Path:
     """
     folder = folder_of(cache, fingerprint)
     if not folder.exists():
-        raise _damaged(folder, "the prepared data is missing")
+        raise _damaged_error(folder, "the prepared data is missing")
     if _content(folder) != fingerprint[_HALF:]:
-        raise _damaged(folder, "the prepared data has changed since it was prepared")
+        raise _damaged_error(folder, "the prepared data has changed since it was prepared")
     return folder
 
 
@@ -111,7 +111,7 @@ def about(folder: Path) -> dict[str, Any]:
     return facts
 
 
-def _locked(lock: Path, say: Say) -> AbstractContextManager[Any]:
+def _lock(lock: Path, say: Say) -> AbstractContextManager[Any]:
     from filelock import FileLock, Timeout  # not for commands that prepare nothing
 
     held = FileLock(lock)
@@ -156,12 +156,12 @@ def _content(folder: Path) -> str:
         files: dict[str, str] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
         for name, checksum in files.items():
             if _checksum(folder / name) != checksum:
-                raise _damaged(folder / name, "the checksum of the prepared data does not match")
+                raise _damaged_error(folder / name, "the checksum of the prepared data does not match")
         return content_hash(files)[:_HALF]
     except OSError as error:
-        raise _damaged(folder, f"the prepared data cannot be read ({error.strerror}: {error.filename})") from None
+        raise _damaged_error(folder, f"the prepared data cannot be read ({error.strerror}: {error.filename})") from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise _damaged(folder / MANIFEST, "the manifest of the prepared data cannot be read") from None
+        raise _damaged_error(folder / MANIFEST, "the manifest of the prepared data cannot be read") from None
 
 
 def _checksum(path: Path) -> str:
@@ -189,7 +189,7 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _damaged(where: Path, problem: str) -> DataError:
+def _damaged_error(where: Path, problem: str) -> DataError:
     return DataError(problem, where=str(where), remedy="Run the command again: it prepares the data again.")
 
 
@@ -238,7 +238,7 @@ class GrowingArray:
         npy.write_array_header_1_0(self._file, {"descr": descr, "fortran_order": False, "shape": (self.size,)})
 
 
-def mapped(path: Path) -> NDArray[Any]:
+def open_array(path: Path) -> NDArray[Any]:
     """The array in a file, memory-mapped."""
     tokens: NDArray[Any] = np.load(path, mmap_mode="r").view(np.ndarray)
     return tokens

@@ -28,7 +28,7 @@ def inner_name(path: Path) -> Path:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
+def open_decompressed(path: Path) -> Iterator[BinaryIO]:
     """Open a file for reading and decompress it according to its suffix.
 
     Raises:
@@ -54,9 +54,9 @@ def lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Every line with the offset of its first byte; a byte order mark is removed.
 
     Raises:
-        DataError: As `opened`, or a line is longer than `LONGEST`.
+        DataError: As `open_decompressed`, or a line is longer than `LONGEST`.
     """
-    with opened(path) as file:
+    with open_decompressed(path) as file:
         offset = 0
         while line := file.readline(LONGEST):
             if len(line) == LONGEST:

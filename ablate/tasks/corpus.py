@@ -83,7 +83,7 @@ class Documents(Corpus):
                 seen[digest] = None
                 yield document, self.held_out.get(digest, "train")
         if _fingerprint(seen) != self.fingerprint:
-            raise _changed()
+            raise _changed_error()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +108,14 @@ class OneText(Corpus):
         """As `Corpus.documents`; yields each split in pieces of about a million characters."""
         content = _Content()
         for split, texts in groupby(self._divided(content), key=itemgetter(0)):
-            pieces = _joined(text for _, text in texts)
+            pieces = _join_lines(text for _, text in texts)
             piece = next(pieces)
             for number, following in enumerate(pieces):
                 yield Piece(f"{split}#{number}", piece), split
                 piece = following
             yield SourceDocument(f"{split}#end", piece), split
         if content.fingerprint() != self.fingerprint:
-            raise _changed()
+            raise _changed_error()
 
     def _divided(self, content: _Content) -> Iterator[tuple[str, str]]:
         """Lines with their splits; a line that crosses a boundary may be cut in two."""
@@ -186,7 +186,7 @@ class _Content:
         return self._hash.hexdigest()
 
 
-def _joined(texts: Iterator[str]) -> Iterator[str]:
+def _join_lines(texts: Iterator[str]) -> Iterator[str]:
     """The same text in pieces of at least `LONG` characters, which end at a `LINE_END`; the last may be shorter."""
     held: list[str] = []
     size = 0
@@ -351,7 +351,7 @@ def _held_out(digests: list[bytes], shares: dict[str, float], address: str, read
     return held_out
 
 
-def _changed() -> DataError:
+def _changed_error() -> DataError:
     return DataError("the text has changed while it was read", remedy="Run the command again.")
 
 

@@ -21,7 +21,7 @@ from ablate.spec.base import content_hash
 from ablate.spec.task import SPLITS, DataShape, DataSummary, Say, Task
 from ablate.tasks import cache as prepared
 from ablate.tasks import scores
-from ablate.tasks.cache import GrowingArray, mapped, spread, token_dtype
+from ablate.tasks.cache import GrowingArray, open_array, spread, token_dtype
 from ablate.tasks.rows import Table, read_table
 from ablate.tasks.sourced import TokenizedSpec
 from ablate.tasks.sources import TEST, Address
@@ -145,9 +145,9 @@ class Split:
     """
 
     def __init__(self, folder: Path, split: str) -> None:
-        self.tokens = mapped(folder / f"{split}.tokens.npy")
-        self.ends = mapped(folder / f"{split}.ends.npy")
-        self.labels = mapped(folder / f"{split}.labels.npy")
+        self.tokens = open_array(folder / f"{split}.tokens.npy")
+        self.ends = open_array(folder / f"{split}.ends.npy")
+        self.labels = open_array(folder / f"{split}.labels.npy")
 
     @property
     def lengths(self) -> NDArray[np.int64]:

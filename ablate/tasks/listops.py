@@ -25,8 +25,8 @@ from ablate.spec.base import content_hash, refusal
 from ablate.spec.task import SPLITS, DataShape, DataSummary, Say, Task
 from ablate.tasks import cache as prepared
 from ablate.tasks import scores
-from ablate.tasks.cache import mapped
-from ablate.tasks.sampling import Buckets, padded
+from ablate.tasks.cache import open_array
+from ablate.tasks.sampling import Buckets, pad_rows
 from ablate.tasks.sourced import Column, SourcedSpec
 from ablate.tasks.sources import TEST, Address, BadRows, parse
 from ablate.tasks.sources.listops import LENGTHS, OPERATORS, WORDS, ListOps, Tree, expression, parse_expression, trees
@@ -265,7 +265,7 @@ class _Rows:
     """The expressions of one split, concatenated."""
 
     def __init__(self, folder: Path, split: str) -> None:
-        self.tokens = mapped(folder / f"{split}_tokens.npy")
+        self.tokens = open_array(folder / f"{split}_tokens.npy")
         self.lengths: NDArray[np.int64] = np.load(folder / f"{split}_lengths.npy")
         self.labels: NDArray[np.int64] = np.load(folder / f"{split}_labels.npy")
         self.starts = np.cumsum(self.lengths) - self.lengths
@@ -273,7 +273,7 @@ class _Rows:
     def batch(self, rows: NDArray[np.int64], widths: tuple[int, ...]) -> Batch:
         import torch
 
-        inputs, real = padded(self.tokens, self.starts[rows], self.lengths[rows], widths[0], PADDING)
+        inputs, real = pad_rows(self.tokens, self.starts[rows], self.lengths[rows], widths[0], PADDING)
         return {
             "inputs": torch.from_numpy(inputs),
             "padding": torch.from_numpy(real),

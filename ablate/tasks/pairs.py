@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from ablate.errors import DataError
 from ablate.spec.base import content_hash
 from ablate.spec.task import Say
-from ablate.tasks.cache import GrowingArray, mapped, token_dtype
+from ablate.tasks.cache import GrowingArray, open_array, token_dtype
 from ablate.tasks.rows import Key, Table, without_shared_texts
-from ablate.tasks.sampling import padded
+from ablate.tasks.sampling import pad_rows
 from ablate.tasks.sources import TEST, BadRows, Row, parse
 from ablate.tasks.tokenizers import Tokenizer
 
@@ -134,7 +134,7 @@ class PairSplit:
     """
 
     def __init__(self, folder: Path, split: str) -> None:
-        self.tokens = mapped(folder / f"{split}.tokens.npy")
+        self.tokens = open_array(folder / f"{split}.tokens.npy")
         self.fits: NDArray[np.int64] = np.load(folder / f"{split}.fits.npy")
         lengths: NDArray[np.int64] = np.load(folder / f"{split}.lengths.npy")
         starts = (np.cumsum(lengths) - lengths.ravel()).reshape(lengths.shape)
@@ -145,9 +145,9 @@ class PairSplit:
     ) -> tuple[tuple[NDArray[np.int64], NDArray[np.bool_]], ...]:
         """Padded source and target of pairs, each with the mask of real tokens."""
         sides = ((self._starts[rows, side], self.lengths[rows, side], widths[side]) for side in (0, 1))
-        return tuple(padded(self.tokens, *side, padding_id) for side in sides)
+        return tuple(pad_rows(self.tokens, *side, padding_id) for side in sides)
 
     def target_counts(self, vocabulary: int) -> NDArray[np.float64]:
         """How often each id occurs in the targets."""
-        ids, real = padded(self.tokens, self._starts[:, 1], self.lengths[:, 1], int(self.lengths[:, 1].max()), 0)
+        ids, real = pad_rows(self.tokens, self._starts[:, 1], self.lengths[:, 1], int(self.lengths[:, 1].max()), 0)
         return np.bincount(ids[real], minlength=vocabulary).astype(np.float64)

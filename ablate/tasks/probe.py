@@ -133,7 +133,7 @@ class Probe(Task):
             rows={"validation": len(inputs)},
             tokens={"validation": inputs.size},
             lengths=(inputs.shape[1],) * len(inputs),
-            samples=tuple(_written(*pair) for pair in zip(inputs[:3], targets[:3], strict=True)),
+            samples=tuple(_as_text(*pair) for pair in zip(inputs[:3], targets[:3], strict=True)),
             notes=("training uses new sequences at every step",),
         )
 
@@ -154,6 +154,6 @@ def _nats(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, t
     return nats(outputs, targets, ignored=UNSCORED).view(targets.shape), targets != UNSCORED
 
 
-def _written(inputs: NDArray[np.int64], targets: NDArray[np.int64]) -> str:
+def _as_text(inputs: NDArray[np.int64], targets: NDArray[np.int64]) -> str:
     pairs = zip(inputs.tolist(), targets.tolist(), strict=True)
     return " ".join(str(token) if target == UNSCORED else f"{token} (then {target})" for token, target in pairs)

@@ -115,7 +115,7 @@ class Buckets:
             yield rows, tuple(self._lengths[rows].max(axis=0).tolist())
 
 
-def padded(
+def pad_rows(
     tokens: NDArray[np.integer], starts: NDArray[np.int64], lengths: NDArray[np.int64], width: int, padding_id: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Slices of `tokens` as rows padded to `width`, and a mask that is True for real tokens; both [B, width]."""

@@ -22,12 +22,12 @@ Read = Callable[[Path, Sequence[str], BadRows], Iterator[tuple[str, tuple[str, .
 
 def read_csv(path: Path, columns: Sequence[str], bad_rows: BadRows) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Read comma-separated values with double quotes."""
-    return _delimited(path, columns, bad_rows, delimiter=",", strict=True)
+    return _read_delimited(path, columns, bad_rows, delimiter=",", strict=True)
 
 
 def read_tsv(path: Path, columns: Sequence[str], bad_rows: BadRows) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Read tab-separated values; quotation marks have no special meaning."""
-    return _delimited(path, columns, bad_rows, delimiter="\t", quoting=csv.QUOTE_NONE)
+    return _read_delimited(path, columns, bad_rows, delimiter="\t", quoting=csv.QUOTE_NONE)
 
 
 def read_jsonl(path: Path, columns: Sequence[str], bad_rows: BadRows) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -93,7 +93,7 @@ TABLES: dict[str, Read] = {
 """Reader of each suffix."""
 
 
-def _delimited(
+def _read_delimited(
     path: Path, columns: Sequence[str], bad_rows: BadRows, **dialect: Any
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # fields may be very long; `lines` limits them

@@ -25,7 +25,7 @@ from ablate.errors import DataError
 from ablate.spec.base import content_hash
 from ablate.spec.task import SPLITS, DataShape, DataSummary, Say, Task
 from ablate.tasks import cache as prepared
-from ablate.tasks.cache import GrowingArray, mapped, spread, token_dtype
+from ablate.tasks.cache import GrowingArray, open_array, spread, token_dtype
 from ablate.tasks.corpus import LONG, Corpus, read_corpus
 from ablate.tasks.sampling import Draws
 from ablate.tasks.sourced import TokenizedSpec
@@ -249,7 +249,7 @@ class Text(Task):
         self.fingerprint = fingerprint
         self.spec = spec
         splits = [*SPLITS, *([TEST] if spec.test_share else [])]
-        self.tokens = {split: mapped(folder / f"{split}{part}.npy") for split in splits}
+        self.tokens = {split: open_array(folder / f"{split}{part}.npy") for split in splits}
         self.token_bytes: NDArray[np.int64] = np.load(folder / TOKEN_BYTES)
         self.shape = DataShape(vocabulary=self.token_bytes.size + more_ids, context=spec.context)
         self._folder = folder
@@ -342,7 +342,7 @@ class Text(Task):
         """The text of a window, with `<|endoftext|>` on separate lines at the ends of documents."""
         end = self.tokenizer.end_of_document
         documents = np.split(ids, np.flatnonzero(ids == end))
-        # Further ids, such as that of a mask, are no text either.
+        # Other ids that stand for no text, such as that of a mask, are left out too.
         texts = (document[(document != end) & (document < self.tokenizer.vocabulary)] for document in documents)
         return "\n<|endoftext|>\n".join(self.tokenizer.decode(text) for text in texts)
 
@@ -350,7 +350,7 @@ class Text(Task):
         ends: list[NDArray[Any]] = []
         for start in range(0, self.tokens[split].size, _COUNTED):
             # A new mapping each time: pages that a mapping has read count as memory of this process while it exists.
-            tokens = mapped(self._folder / f"{split}{self._part}.npy")[start : start + _COUNTED]
+            tokens = open_array(self._folder / f"{split}{self._part}.npy")[start : start + _COUNTED]
             ends.append(start + np.flatnonzero(tokens == self.tokenizer.end_of_document))
         return np.diff(np.concatenate(ends), prepend=-1) - 1
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablate.errors import DataError
-from ablate.tasks.sampling import padded
+from ablate.tasks.sampling import pad_rows
 from ablate.tasks.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _search(
 
     device = device or torch.device("cpu")
     lengths = np.array([ids.size for ids in sources])
-    ids, real = padded(np.concatenate(sources), np.cumsum(lengths) - lengths, lengths, int(lengths.max()), end)
+    ids, real = pad_rows(np.concatenate(sources), np.cumsum(lengths) - lengths, lengths, int(lengths.max()), end)
     pack = next(cast("torch.nn.Module", model).parameters()).shape[0]
     with torch.no_grad():
         padding = torch.from_numpy(real).to(device).expand(pack, -1, -1)

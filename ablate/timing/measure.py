@@ -23,7 +23,7 @@ from ablate.nn.kernels.product import product
 from ablate.nn.model.block import block_cost, build_block, build_part
 from ablate.nn.pack import initialise
 from ablate.spec.cost import Cost
-from ablate.spec.lookup import find_block, refused
+from ablate.spec.lookup import block_error, find_block
 from ablate.spec.model import ModelSpec
 
 Call = Callable[[], object]
@@ -168,7 +168,7 @@ def step_of(name: str, spec: ModelSpec, length: int, setting: Setting) -> Callab
     try:
         spec.check_context(length)
     except ValidationError as error:
-        raise refused(name, error) from None
+        raise block_error(name, error) from None
     context = spec.layer_context(length)
     cost = _cost(spec, length, whole=setting.whole)
     needed = _BYTES * (2 * cost.parameters + setting.batch * cost.activations)

@@ -101,7 +101,7 @@ def generate(trained: Trained, prompt: str, tokens: int, sampling: Sampling, see
     `Reading`). Writing ends with the document, or after `tokens` tokens.
 
     Raises:
-        SpaceError: The model is no decoder, or learnt no text.
+        SpaceError: The model is not a decoder, or did not learn text.
     """
     codec = codec_of(trained, "decoder", "generate")
     generator = torch.Generator().manual_seed(seed)

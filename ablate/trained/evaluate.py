@@ -46,7 +46,7 @@ def evaluate_tasks(trained: Trained, request: Request, device: torch.device) -> 
     """Measure a decoder on tasks of `lm-eval`.
 
     Raises:
-        SpaceError: The model is no decoder that learnt text.
+        SpaceError: The model is not a decoder that learnt text.
         MissingPackageError: `lm-eval` is not installed.
         DataError: A task is unknown, or its data cannot be read.
     """
@@ -66,14 +66,14 @@ def evaluate_file(trained: Trained, path: Path, device: torch.device, say: Calla
         say: Receives what to mind about the text.
 
     Raises:
-        SpaceError: The model is no decoder that learnt text.
-        DataError: The file is no text, or is empty.
+        SpaceError: The model is not a decoder that learnt text.
+        DataError: The file is not text, or is empty.
     """
     codec, scored = _scored(trained, device)
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise DataError("this is no text in UTF-8", where=str(path), remedy="Convert it to UTF-8.") from None
+        raise DataError("this is not text in UTF-8", where=str(path), remedy="Convert it to UTF-8.") from None
     ids = codec.encode(text).tolist()
     if not ids:
         raise DataError("there is no text in this file", where=str(path))

@@ -97,7 +97,7 @@ def _of_file(path: Path) -> SourceWeights:
         return _of_safetensors(path)
     if path.suffix not in _PICKLED:
         raise DataError(
-            "this is no file of weights",
+            "this is not a file of weights",
             where=str(path),
             expected=f"a name that ends in {', '.join((SUFFIX, *_PICKLED))}",
             remedy="Save the `state_dict` with safetensors.",
@@ -131,7 +131,7 @@ def _of_safetensors(path: Path) -> SourceWeights:
 
 def _unreadable(path: Path, error: Exception) -> DataError:
     return DataError(
-        f"these are no weights that can be read ({type(error).__name__}: {str(error).partition(chr(10))[0]})",
+        f"these weights cannot be read ({type(error).__name__}: {str(error).partition(chr(10))[0]})",
         where=str(path),
         expected="tensors alone, in safetensors or as `torch.load` reads them with `weights_only=True`",
         remedy="Save the `state_dict` with safetensors.",

@@ -227,7 +227,7 @@ def read_weights(path: Path) -> Weights:
         ) from None
     except (SafetensorError, KeyError, ValueError) as error:
         raise DataError(
-            f"these are no weights that can be read ({str(error).partition(chr(10))[0]})",
+            f"these weights cannot be read ({str(error).partition(chr(10))[0]})",
             where=str(path),
             remedy="Restore the file from a copy, or train the trial again, into a new store in another folder.",
         ) from None

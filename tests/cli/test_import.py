@@ -134,9 +134,9 @@ def _pickle(folder: Path) -> None:
     [
         (lambda folder: (folder / "config.json").unlink(), "there is no `config.json`"),
         (lambda folder: (folder / "config.json").write_text("{"), "cannot be read"),
-        (lambda folder: (folder / "config.json").write_text("[]"), "this is no mapping"),
+        (lambda folder: (folder / "config.json").write_text("[]"), "this is not a mapping"),
         (lambda folder: (folder / "model.safetensors").unlink(), "no weights in safetensors files"),
-        (lambda folder: (folder / "model.safetensors").write_bytes(b"weights"), "no safetensors file"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"weights"), "this safetensors file cannot be read"),
         (_pickle, "`pytorch_model.bin`, which is loaded by running what is in it"),
         (_set("model_type", "gpt3"), "got 'gpt3'. `ablate kinds` lists"),
         (_set("model_type", "GPT-2"), "got 'GPT-2'. Write `gpt2`"),

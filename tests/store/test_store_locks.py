@@ -98,11 +98,11 @@ def test_a_store_on_a_network_file_system_says_so_and_shares_no_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_store(tmp_path / "here.db") as store:
-        assert store.caution == ""
+        assert store.warning == ""
     monkeypatch.setattr("ablate.store.database.shared_file_system", lambda _: "nfs4")
     with open_store(tmp_path / "far.db") as store:
         begin(store)
-        assert "network file system (nfs4)" in store.caution
+        assert "network file system (nfs4)" in store.warning
     modes = {}
     for name in ("here", "far"):
         with sql(str(tmp_path / f"{name}.db")) as connection:

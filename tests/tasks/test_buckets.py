@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import chisquare
 
-from ablate.tasks.sampling import Buckets, padded
+from ablate.tasks.sampling import Buckets, pad_rows
 
 LENGTHS = np.random.default_rng(0).integers(1, 200, size=(1024, 2))
 
@@ -43,7 +43,7 @@ def test_batches_hold_every_row_once_and_less_padding_than_in_any_order() -> Non
 
 
 def test_rows_are_padded_where_they_end() -> None:
-    rows, real = padded(np.array([5, 6, 7, 8, 9]), np.array([0, 3]), np.array([3, 2]), 4, 99)
+    rows, real = pad_rows(np.array([5, 6, 7, 8, 9]), np.array([0, 3]), np.array([3, 2]), 4, 99)
     assert rows.tolist() == [[5, 6, 7, 99], [8, 9, 99, 99]]
     assert real.tolist() == [[True, True, True, False], [True, True, False, False]]
 

@@ -17,7 +17,7 @@ from ablate.errors import DataError
 from ablate.tasks.listops import ListOpsSpec, ListOpsTask
 from ablate.tasks.sampling import Draws
 from ablate.tasks.sources import BadRows, parse
-from ablate.tasks.sources.listops import evaluate, expression, grown, trees
+from ablate.tasks.sources.listops import evaluate, expression, grow_trees, trees
 
 
 def silent(line: str) -> None:
@@ -76,7 +76,7 @@ def nodes(tree: Any) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def parsed_trees() -> list[Any]:
-    return [(tree, tree_of(expression(tree.tokens).split())) for tree in grown(Draws("sample"), 3000, 0, 10**9)]
+    return [(tree, tree_of(expression(tree.tokens).split())) for tree in grow_trees(Draws("sample"), 3000, 0, 10**9)]
 
 
 def test_values_are_those_of_the_expressions(parsed_trees: list[Any]) -> None:
@@ -106,7 +106,7 @@ def test_trees_are_distributed_as_the_published_ones(parsed_trees: list[Any]) ->
 def test_figures_of_long_range_arena() -> None:
     """Acceptance 8.3 %, mean length 1035, median 955, labels 0 and 9 17 % each: simulated apart from this code."""
     grown_trees = 40 * 4096
-    accepted = [tree for batch in range(40) for tree in grown(Draws(f"figures/{batch}"), 4096, 500, 2000)]
+    accepted = [tree for batch in range(40) for tree in grow_trees(Draws(f"figures/{batch}"), 4096, 500, 2000)]
     assert len(accepted) / grown_trees == pytest.approx(0.083, abs=0.0025)
     lengths = np.array([tree.tokens.size for tree in accepted])
     assert lengths.min() > 500

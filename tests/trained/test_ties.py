@@ -115,7 +115,7 @@ def test_a_tied_tensor_of_other_values_is_refused(name: str, tmp_path: Path) -> 
     folder = saved(name, tmp_path, tie_word_embeddings=True)
     imported, head = read_config(folder), f"{HEADS[name]}.weight"
     tensors = tensors_of(folder)
-    twin = tensors[imported.architecture.tied(imported.config)[head]]
+    twin = tensors[imported.architecture.tied_names(imported.config)[head]]
     ours = to_ours({**tensors, head: twin.clone()}, imported)
     assert "embedding.weight" in ours
     assert "head.weight" not in ours

@@ -166,7 +166,7 @@ def test_what_cannot_be_written_is_reported(trained: Trained, keys: list[str], f
     broken = folder / "broken"
     broken.mkdir()
     (broken / f"{keys[0]}.safetensors").write_bytes((folder / "weights" / f"{keys[0]}.safetensors").read_bytes()[:-9])
-    with pytest.raises(DataError, match=r"no weights that can be read.*Restore the file from a copy"):
+    with pytest.raises(DataError, match=r"these weights cannot be read.*Restore the file from a copy"):
         load_trained(broken, keys[0], cache, print)
 
 
@@ -177,7 +177,7 @@ def test_weights_that_have_changed_are_reported_and_not_used(
     content = bytearray((folder / "weights" / f"{keys[0]}.safetensors").read_bytes())
     content[-3] ^= 1
     (tmp_path / f"{keys[0]}.safetensors").write_bytes(content)
-    with pytest.raises(DataError, match=r"no weights that can be read \(their checksum is not the one") as caught:
+    with pytest.raises(DataError, match=r"these weights cannot be read \(their checksum is not the one") as caught:
         load_trained(tmp_path, keys[0], cache, print)
     assert "delete" not in str(caught.value)
     whole = safe_open(folder / "weights" / f"{keys[0]}.safetensors", framework="pt")

@@ -116,7 +116,7 @@ class Population(PopulationBasedTraining):
         taken = values_in(trial_to_clone.config)
         changed, operations = super()._get_new_config(trial, cast(Trial, SimpleNamespace(config=taken)))
         kept = {name: trial.config[name] for name in (JOB, PLACEMENT, LEFT)}
-        return kept | {path: self._spec.clipped(path, changed[path]) for path in taken}, operations
+        return kept | {path: self._spec.clip(path, changed[path]) for path in taken}, operations
 
 
 class _Members:

@@ -37,6 +37,6 @@ class InverseSqrtSpec(RisingSpec):
         return self
 
     def factor(self, step: int, steps: int) -> float:
-        warmup = max(1, self.risen(steps))
+        warmup = max(1, self.warmup_length(steps))
         peaks = {"peak": 1.0, "transformer": (self.width or 1) * warmup, "long_range_arena": warmup}
         return min(step / warmup, math.sqrt(warmup / step)) / math.sqrt(peaks[self.form])

@@ -26,7 +26,7 @@ class LinearScheduleSpec(WarmupSpec):
     def factor(self, step: int, steps: int) -> float:
         if not self.from_zero:
             return super().factor(step, steps)
-        warmup = self.risen(steps)
+        warmup = self.warmup_length(steps)
         done = step - 1
         return done / warmup if done < warmup else self.after(done - warmup, steps - warmup - 1)
 

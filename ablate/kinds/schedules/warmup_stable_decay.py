@@ -27,7 +27,7 @@ class WarmupStableDecaySpec(RisingSpec):
     """f, the share of the peak rate that is left one step after the last."""
 
     def factor(self, step: int, steps: int) -> float:
-        warmup = self.risen(steps)
+        warmup = self.warmup_length(steps)
         if step <= warmup:
             return step / warmup
         decaying = min(round(self.decay * steps), steps - warmup)

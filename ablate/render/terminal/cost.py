@@ -15,7 +15,7 @@ from ablate.analysis.text import plural
 from ablate.nn.model.pricing import PARTS, Layers, Price, price
 from ablate.planning.planner import Planner, make_plan
 from ablate.spec.cost import BYTES, Cost
-from ablate.spec.lookup import find_block, find_model, refused
+from ablate.spec.lookup import block_error, find_block, find_model
 from ablate.spec.space import SpaceSpec
 from ablate.spec.task import Say
 
@@ -64,7 +64,7 @@ def price_block(
     try:
         cost = price(model, context=context, vocabulary=vocabulary, inference=inference)
     except ValidationError as error:
-        raise refused(name, error) from None
+        raise block_error(name, error) from None
     sizes = {"width": width, "heads": heads, "context": context, "depth": model.depth, "vocabulary": vocabulary}
     return Priced(name, sizes, cost, inference)
 
@@ -80,7 +80,7 @@ def price_model(name: str, *, context: int | None, inference: bool) -> Priced:
     try:
         priced = price(spec, context=length, vocabulary=named.named.vocabulary, inference=inference)
     except ValidationError as error:
-        raise refused(name, error) from None
+        raise block_error(name, error) from None
     sizes = {"width": spec.width, "heads": spec.heads, "context": length, "depth": spec.depth}
     return Priced(named.name, {**sizes, "vocabulary": named.named.vocabulary}, priced, inference)
 

@@ -232,7 +232,7 @@ def no_column(where: str, missing: str, existing: Iterable[str]) -> DataError:
     )
 
 
-def picked(columns: Sequence[str], values: dict[str, str], where: str) -> tuple[str, ...]:
+def pick_columns(columns: Sequence[str], values: dict[str, str], where: str) -> tuple[str, ...]:
     """Values in the order of `columns`.
 
     Raises:

@@ -16,7 +16,7 @@ from ablate.errors import DataError
 from ablate.locations import typed_path
 from ablate.spec.task import Say
 from ablate.tasks.compression import LONGEST, inner_name, lines, too_long
-from ablate.tasks.sources import TEST, VALIDATION_NAMES, BadRows, Row, Source, SourceDocument, picked
+from ablate.tasks.sources import TEST, VALIDATION_NAMES, BadRows, Row, Source, SourceDocument, pick_columns
 from ablate.tasks.tables import TABLES
 
 END_OF_DOCUMENT = "<|endoftext|>"
@@ -84,7 +84,7 @@ class Files(Source):
                 for number, text in enumerate(_documents(path)):
                     if text:
                         values_by_column = {"text": text, "file": name, "folder": path.parent.name}
-                        yield Row(f"{path}#{number}", picked(columns, values_by_column, str(path)), splits[path])
+                        yield Row(f"{path}#{number}", pick_columns(columns, values_by_column, str(path)), splits[path])
 
     def missing(self) -> str | None:
         """Whether no file exists at the address."""

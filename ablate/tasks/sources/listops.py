@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ablate.spec.task import Say
 from ablate.tasks.sampling import Draws
-from ablate.tasks.sources import BadRows, Row, Source, picked
+from ablate.tasks.sources import BadRows, Row, Source, pick_columns
 
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
 CLOSE = "]"
@@ -68,7 +68,7 @@ class ListOps(Source):
         for number, tree in enumerate(islice(trees(*LENGTHS), VALIDATION_ROWS + TRAIN_ROWS)):
             values = {"Source": expression(tree.tokens), "Target": str(tree.value)}
             split = "validation" if number < VALIDATION_ROWS else "train"
-            yield Row(f"{self.kind}#{number}", picked(columns, values, self.kind), split)
+            yield Row(f"{self.kind}#{number}", pick_columns(columns, values, self.kind), split)
 
 
 def expression(tokens: NDArray[np.uint8]) -> str:
@@ -81,7 +81,7 @@ def trees(shortest: int, longest: int) -> Iterator[Tree]:
     seen: set[bytes] = set()
     batch = 0
     while True:
-        for tree in grown(Draws(f"listops/{batch}"), _TREES_AT_ONCE, shortest, longest):
+        for tree in grow_trees(Draws(f"listops/{batch}"), _TREES_AT_ONCE, shortest, longest):
             key = tree.tokens.tobytes()
             if key not in seen:
                 seen.add(key)
@@ -89,7 +89,7 @@ def trees(shortest: int, longest: int) -> Iterator[Tree]:
         batch += 1
 
 
-def grown(draws: Draws, count: int, shortest: int, longest: int) -> list[Tree]:
+def grow_trees(draws: Draws, count: int, shortest: int, longest: int) -> list[Tree]:
     """Grow `count` random trees and return those with shortest < length < longest."""
     levels = _grow(draws, count)
     lengths, values = _measure(levels)

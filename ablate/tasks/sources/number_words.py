@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from ablate.spec.task import Say
-from ablate.tasks.sources import BadRows, Row, Source, picked
+from ablate.tasks.sources import BadRows, Row, Source, pick_columns
 
 COUNT, STEP = 20_000, 37
 """Numbers 1, 38, 75 ... below 740,000."""
@@ -72,7 +72,7 @@ class NumberWords(Source):
         """A row for each number."""
         for number in range(1, 1 + COUNT * STEP, STEP):
             values = {"english": english(number), "german": german(number)}
-            yield Row(f"{self.kind}#{number}", picked(columns, values, self.kind))
+            yield Row(f"{self.kind}#{number}", pick_columns(columns, values, self.kind))
 
 
 def english(number: int) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from ablate.spec.task import Say
-from ablate.tasks.sources import BadRows, Row, Source, SourceDocument, picked
+from ablate.tasks.sources import BadRows, Row, Source, SourceDocument, pick_columns
 
 LEFT_OUT = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})
 """Folders with tests, installed packages or compiled files."""
@@ -45,7 +45,7 @@ class PythonStdlib(Source):
             names = [name for name in names if _package(name) and sizes[_package(name)] >= FEWEST_FILES]
         for name, text in _documents(root, names, say):
             values = {"text": text, "file": name, "package": _package(name)}
-            yield Row(name, picked(columns, values, self.kind))
+            yield Row(name, pick_columns(columns, values, self.kind))
 
 
 def _package(name: str) -> str:

@@ -43,19 +43,19 @@ class Conversion:
         )
 
 
-def each(to_ours: Callable[[Tensor], Tensor], to_theirs: Callable[[Tensor], Tensor]) -> Conversion:
+def convert_each(to_ours: Callable[[Tensor], Tensor], to_theirs: Callable[[Tensor], Tensor]) -> Conversion:
     """A conversion of each tensor by itself."""
     return Conversion(
         lambda theirs: tuple(to_ours(one) for one in theirs), lambda ours: tuple(to_theirs(one) for one in ours)
     )
 
 
-SAME = each(lambda one: one, lambda one: one)
-TURNED = each(lambda one: one.mT, lambda one: one.mT)
+SAME = convert_each(lambda one: one, lambda one: one)
+TURNED = convert_each(lambda one: one.mT, lambda one: one.mT)
 """Maps: [out, in] to [in, out]."""
-PLUS_ONE = each(lambda one: 1 + one, lambda one: one - 1)
+PLUS_ONE = convert_each(lambda one: 1 + one, lambda one: one - 1)
 """Gains of norms that are stored as their difference from 1 (Gemma, Qwen3-Next)."""
-TAPS = each(lambda one: one.squeeze(1), lambda one: one.unsqueeze(1))
+TAPS = convert_each(lambda one: one.squeeze(1), lambda one: one.unsqueeze(1))
 """Depthwise convolutions: [channels, 1, taps] to [channels, taps]."""
 
 
@@ -66,10 +66,10 @@ def parts(sizes: Sequence[int], dim: int = 0) -> Conversion:
     )
 
 
-def reordered(order: Tensor) -> Conversion:
+def reorder_rows(order: Tensor) -> Conversion:
     """Rows in another order: row i of ours is row `order[i]` of theirs."""
     back = order.argsort()
-    return each(lambda one: one[order], lambda one: one[back])
+    return convert_each(lambda one: one[order], lambda one: one[back])
 
 
 STACKED = Conversion(lambda theirs: (torch.stack(list(theirs)),), lambda ours: tuple(ours[0]))
@@ -186,7 +186,7 @@ class Architecture(ABC):
         longest: int = config["max_position_embeddings"]
         return longest
 
-    def tied(self, config: Config) -> dict[str, str]:
+    def tied_names(self, config: Config) -> dict[str, str]:
         """Names of tensors that their files may leave out or repeat, to those that they are equal to."""
         return {"lm_head.weight": "model.embed_tokens.weight"} if config["tie_word_embeddings"] else {}
 

@@ -79,7 +79,7 @@ def compare(folder: Path, imported: Imported) -> Compared:
         texts, arguments, real = random_texts(imported, length)
         try:
             expected = theirs(**texts, return_dict=True).logits[real]
-            moved = None if double else _rounded(theirs)(**texts, return_dict=True).logits[real]
+            moved = None if double else _round_another_way(theirs)(**texts, return_dict=True).logits[real]
         except Exception as error:  # whatever their code does with settings that it does not allow
             raise _refused("run", folder, error) from None
         logits = ours.eval()(*arguments)[0][real]
@@ -164,7 +164,7 @@ def _as_it_is() -> Iterator[None]:
     yield
 
 
-def _rounded(model: Any) -> Any:
+def _round_another_way(model: Any) -> Any:
     """The model with each weight moved by up to one unit in its last place, at random."""
     generator = torch.Generator().manual_seed(1)
     for parameter in model.parameters():

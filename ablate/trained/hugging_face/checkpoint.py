@@ -141,7 +141,7 @@ def _understood(plain: Mapping[str, Any], where: str) -> Imported:
     for name, size in (("vocab_size", vocabulary), ("max_position_embeddings", context)):
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise config.refuse(name, "a whole number of at least 1 can be read", got=size)
-    architecture.tied(config)
+    architecture.tied_names(config)
     config.check_read(architecture.inert)
     spec.check_context(context)
     return Imported(architecture, config, model, spec, vocabulary, context)
@@ -207,7 +207,7 @@ def to_ours(theirs: Mapping[str, Tensor], imported: Imported, dtype: torch.dtype
     """
     architecture, config = imported.architecture, imported.config
     named = {architecture.tensor_name(_full_name(name, theirs, architecture)): name for name in theirs}
-    tied = architecture.tied(config)
+    tied = architecture.tied_names(config)
     instead = {**tied, **architecture.substitutes(config)}
     ours: dict[str, Tensor] = {}
     used: set[str] = set()
@@ -256,7 +256,7 @@ def to_ours(theirs: Mapping[str, Tensor], imported: Imported, dtype: torch.dtype
 
 def to_theirs(ours: Mapping[str, Tensor], imported: Imported) -> dict[str, Tensor]:
     """Our tensors [1, ...] under their names, as their files have them; ties are left out."""
-    tied = imported.architecture.tied(imported.config)
+    tied = imported.architecture.tied_names(imported.config)
     theirs: dict[str, Tensor] = {}
     for link in imported.architecture.links(imported.config):
         made = link.conversion.to_theirs(tuple(ours[name][0] for name in link.ours))
@@ -321,7 +321,7 @@ def _json(path: Path, what: str) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"this cannot be read ({error})", where=str(path), remedy="Restore it from a copy.") from None
     if not isinstance(plain, dict):
-        raise DataError("this is no mapping", where=str(path), remedy="Restore it from a copy.")
+        raise DataError("this is not a mapping", where=str(path), remedy="Restore it from a copy.")
     return plain
 
 
@@ -349,7 +349,7 @@ class _Shards(Mapping[str, Tensor]):
                 opened: Any = safe_open(path, framework="pt")
             except (SafetensorError, OSError) as error:
                 raise DataError(
-                    f"this is no safetensors file that can be read ({str(error).splitlines()[0]})",
+                    f"this safetensors file cannot be read ({str(error).splitlines()[0]})",
                     where=str(path),
                     remedy="Restore it from a copy.",
                 ) from None
@@ -368,7 +368,7 @@ class _Shards(Mapping[str, Tensor]):
             index = _json(self._folder / INDEX, "an index of weights").get("weight_map")
             if not isinstance(index, dict) or not all(isinstance(file, str) for file in index.values()):
                 raise DataError(
-                    "this is no index of weights", where=str(self._folder / INDEX), remedy="Restore it from a copy."
+                    "this is not an index of weights", where=str(self._folder / INDEX), remedy="Restore it from a copy."
                 )
             return sorted({Path(file).name for file in index.values()})
         other = sorted(file.name for pattern in _PICKLED for file in self._folder.glob(pattern))

@@ -65,7 +65,7 @@ def write_folder(
         context: The longest input in tokens.
 
     Raises:
-        SpaceError: The model is no decoder.
+        SpaceError: The model is not a decoder.
         DataError: The folder holds a model already.
     """
     if spec.family != "decoder":

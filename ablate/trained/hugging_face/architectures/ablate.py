@@ -26,7 +26,7 @@ class Ablate(Architecture):
             raise config.refuse("model", "the model section that `ablate export` writes can be read")
         return model
 
-    def tied(self, config: Config) -> dict[str, str]:
+    def tied_names(self, config: Config) -> dict[str, str]:
         return {}
 
     def links(self, config: Config) -> Iterator[Link]:

@@ -88,7 +88,7 @@ class BertLike(Architecture):
             "dropout": config["attention_probs_dropout_prob"],
         }
 
-    def tied(self, config: Config) -> dict[str, str]:
+    def tied_names(self, config: Config) -> dict[str, str]:
         """The bias of the logits has two names where the output matrix is tied."""
         if not config["tie_word_embeddings"]:
             return {}

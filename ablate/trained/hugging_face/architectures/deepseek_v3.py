@@ -15,7 +15,7 @@ from ablate.trained.hugging_face.architecture import (
     by_layer,
     linear,
     norm,
-    reordered,
+    reorder_rows,
     same,
 )
 from ablate.trained.hugging_face.architectures.llama import LlamaLike, gated_links
@@ -119,7 +119,7 @@ def latent_links(config: Config, theirs: str, ours: str, *, interleaved: bool) -
 
     def map_of(before: int, times: int) -> Conversion:
         """Rows of [before | turned], `times` one below the other, to maps."""
-        return reordered(_halves(before, turned, times)).then(TURNED) if interleaved else TURNED
+        return reorder_rows(_halves(before, turned, times)).then(TURNED) if interleaved else TURNED
 
     if config["q_lora_rank"] is None:
         yield same(f"{theirs}.q_proj.weight", f"{ours}.query.weight", map_of(plain, heads))

@@ -82,7 +82,7 @@ class GPT2(Architecture):
         longest: int = config["n_positions"]
         return longest
 
-    def tied(self, config: Config) -> dict[str, str]:
+    def tied_names(self, config: Config) -> dict[str, str]:
         return {"lm_head.weight": "transformer.wte.weight"} if config["tie_word_embeddings"] else {}
 
     def links(self, config: Config) -> Iterator[Link]:

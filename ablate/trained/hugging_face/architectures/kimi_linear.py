@@ -6,13 +6,23 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ablate.trained.hugging_face.architecture import STACKED, TAPS, TURNED, Link, by_layer, each, linear, norm, same
+from ablate.trained.hugging_face.architecture import (
+    STACKED,
+    TAPS,
+    TURNED,
+    Link,
+    by_layer,
+    convert_each,
+    linear,
+    norm,
+    same,
+)
 from ablate.trained.hugging_face.architectures.deepseek_v3 import DeepseekV3, latent_links
 from ablate.trained.hugging_face.architectures.llama import gated_links
 from ablate.trained.hugging_face.settings import Config
 
 _DENSE = re.compile(r"\.block_sparse_moe\.((?:gate|up|down)_proj\.)")
-_BY_HEAD = each(lambda one: one.flatten(), lambda one: one.view(1, 1, -1, 1))
+_BY_HEAD = convert_each(lambda one: one.flatten(), lambda one: one.view(1, 1, -1, 1))
 
 
 class KimiLinear(DeepseekV3):

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from ablate.trained.hugging_face.architecture import Conversion, by_layer, each
+from ablate.trained.hugging_face.architecture import Conversion, by_layer, convert_each
 from ablate.trained.hugging_face.architectures.bert import BertLike
 from ablate.trained.hugging_face.settings import Config
 
@@ -43,7 +43,7 @@ class LongformerModel(BertLike):
 
     def positions(self, config: Config) -> Conversion:
         before = self._before(config)
-        return each(
+        return convert_each(
             lambda theirs: theirs[before:],
             lambda ours: torch.cat([ours.new_zeros(before, ours.shape[1]), ours]),
         )

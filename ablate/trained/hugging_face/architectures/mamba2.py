@@ -65,7 +65,7 @@ class Mamba2Model(Architecture):
     def context(self, config: Config) -> int:
         return config.get("max_position_embeddings") or _USUAL_CONTEXT
 
-    def tied(self, config: Config) -> dict[str, str]:
+    def tied_names(self, config: Config) -> dict[str, str]:
         return {"lm_head.weight": "backbone.embeddings.weight"} if config["tie_word_embeddings"] else {}
 
     def links(self, config: Config) -> Iterator[Link]:

@@ -66,7 +66,7 @@ class ModernBert(Architecture):
             "head_bias": config["decoder_bias"],
         }
 
-    def tied(self, config: Config) -> dict[str, str]:
+    def tied_names(self, config: Config) -> dict[str, str]:
         return {"decoder.weight": "model.embeddings.tok_embeddings.weight"} if config["tie_word_embeddings"] else {}
 
     def links(self, config: Config) -> Iterator[Link]:

@@ -71,7 +71,7 @@ class T5(Architecture):
     def context(self, config: Config) -> int:
         return config.get("n_positions") or _USUAL_CONTEXT
 
-    def tied(self, config: Config) -> dict[str, str]:
+    def tied_names(self, config: Config) -> dict[str, str]:
         head = (_HEAD,) if self._tied(config) else ()
         return dict.fromkeys((*head, "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"), _TABLE)
 
