@@ -92,9 +92,9 @@ class BigBird(AttentionProjections):
             parts.append(self._all(q[:, :, last:], k, v, real, last))
         return self.project_output(torch.cat(parts, 2))
 
-    def _all(self, q: Tensor, k: Tensor, v: Tensor, real: Tensor, start: int) -> Tensor:
-        """The output of the global block whose first token is `start`, which sees all tokens, [P, H, b, d_h]."""
-        at = torch.arange(start, start + q.shape[-2], device=q.device)[:, None]
+    def _all(self, q: Tensor, k: Tensor, v: Tensor, real: Tensor, first: int) -> Tensor:
+        """The output of the global block whose first token is `first`, which sees all tokens, [P, H, b, d_h]."""
+        at = torch.arange(first, first + q.shape[-2], device=q.device)[:, None]
         seen = real.mT | (at == torch.arange(k.shape[-2], device=q.device))  # itself always, so that no row is empty
         return F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
 

@@ -83,7 +83,7 @@ class Block(nn.Module, ABC):
     def around(self, x: Tensor, mix: Callable[[Tensor], Tensor], shared: Shared) -> Tensor:
         """The block with `mix` as its mixer, the stream to the same."""
 
-    def start(self, x: Tensor, shared: Shared) -> Tensor:
+    def begin_layer(self, x: Tensor, shared: Shared) -> Tensor:
         """The stream at the start of the layer."""
         started: Tensor = self.sharing["residual"].call(self.residual.start, shared, x)
         return started
@@ -112,7 +112,7 @@ class SequentialBlock(Block):
             self.norm_mlp_output = _second_norm(spec.norms[1], context)
 
     def around(self, x: Tensor, mix: Callable[[Tensor], Tensor], shared: Shared) -> Tensor:
-        x = self.start(x, shared)
+        x = self.begin_layer(x, shared)
         if self.mlp is None:
             return self.through_mixer(x, mix)
         if self.spec.arrangement == "mlp_first":
@@ -156,7 +156,7 @@ class ParallelBlock(Block):
     """Mixer and MLP read the same normalised input."""
 
     def around(self, x: Tensor, mix: Callable[[Tensor], Tensor], shared: Shared) -> Tensor:
-        x = self.start(x, shared)
+        x = self.begin_layer(x, shared)
         normed = self.norm_mixer(self.residual.enter(x, "mixer"))
         y: Tensor = self.mixer_branch(self.drop(mix(normed)))
         y = self.scale_branch(y + self.mlp_branch(self.mlp_output(normed, shared)))

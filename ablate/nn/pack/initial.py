@@ -68,7 +68,7 @@ class Unpacked(nn.Module):
     """Wraps a mixer or MLP written for [B, T, D]. Its parameters carry no pack axis; it is never fused.
 
     Args:
-        build: Creates the module; `start` calls it again, because only the module knows its initial values.
+        build: Creates the module; `rebuild` calls it again, because only the module knows its initial values.
         pack: K, which must be 1.
     """
 
@@ -79,7 +79,7 @@ class Unpacked(nn.Module):
         self._build = build
         self.module = build()
 
-    def start(self, seed: int) -> None:
+    def rebuild(self, seed: int) -> None:
         """Build the module with torch's random generator seeded by `seed`."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -144,7 +144,7 @@ def initialise(model: nn.Module, seeds: Sequence[int]) -> None:
     """Give member k of every packed parameter and buffer the initial values of `seeds[k]`, in place."""
     for path, module in list(model.named_modules()):
         if isinstance(module, Unpacked):
-            module.start(stream(seeds[0], path).initial_seed())
+            module.rebuild(stream(seeds[0], path).initial_seed())
         elif isinstance(module, Packed):
             for name, initial in module.initial.items():
                 tensor = getattr(module, name)
