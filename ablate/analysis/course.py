@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ablate.analysis.curves import Line, share, versus
-from ablate.analysis.rows import Course, CourseRule, MeasuredCourse, StepsToBaseline, VariantRow
+from ablate.analysis.rows import Course, JudgingRule, MeasuredCourse, StepsToBaseline, VariantRow
 from ablate.analysis.runs import Curve, VariantRuns
 from ablate.analysis.text import listed, shortened
 from ablate.spec.schedule import ScheduleSpec
@@ -106,7 +106,7 @@ def course_of(
     baseline: VariantRuns,
     evaluated: Mapping[str, Curve],
     lines: Mapping[str, Line],
-    rule: CourseRule,
+    rule: JudgingRule,
     *,
     allowance: Allowance,
     comparable: bool | None,
@@ -206,7 +206,7 @@ def _agrees(schedule: str, steps: int) -> bool:
     return abs(within - shorter) <= NEAR * max(within, shorter)
 
 
-def course_sentences(rows: Sequence[VariantRow], rule: CourseRule, *, advise: bool) -> Iterator[str]:
+def course_sentences(rows: Sequence[VariantRow], rule: JudgingRule, *, advise: bool) -> Iterator[str]:
     """Sentences on differences that still move, and on verdicts that are provisional for longer training.
 
     Args:
@@ -214,7 +214,6 @@ def course_sentences(rows: Sequence[VariantRow], rule: CourseRule, *, advise: bo
         rule: By what they are judged.
         advise: Whether to advise `budgets`, which the design must allow and the study not have.
     """
-    sign = 1.0 if rule.direction == "minimize" else -1.0
     moving = [(row, row.course) for row in rows if row.course and row.course.word in MOVING]
     for word, worse, beginning in (
         ("crossing", True, "From ahead to behind"),
@@ -227,7 +226,7 @@ def course_sentences(rows: Sequence[VariantRow], rule: CourseRule, *, advise: bo
         named = [
             f"{row.name} (by {_signed(course.movement)} to {_signed_number(course.end)})"
             for row, course in moving
-            if course.word == word and (sign * _side(course) > 0) == worse
+            if course.word == word and (rule.sign * _side(course) > 0) == worse
         ]
         if named:
             yield (

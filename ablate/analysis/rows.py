@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from ablate.analysis.changes import Change
 from ablate.analysis.runs import Failure
@@ -82,22 +81,31 @@ class StepsToBaseline:
 
 
 @dataclass(frozen=True, slots=True)
-class CourseRule:
-    """The rule by which a course is judged.
+class JudgingRule:
+    """The rule by which the variants of a study, and their courses, are judged.
 
     Attributes:
         metric: Name of the objective's metric; where it is another than `val_loss`, curves do not hold it.
         direction: Whether a smaller or a larger one is better.
-        margin: How much worse matters.
-        schedule: How seeds are added.
+        margin: How much worse matters, in the unit of the metric.
+        schedule: How the study adds seeds, which then limits their number; None if it is fixed.
+        unit: What is paired: `seed`, or `window` where nothing was trained.
         axis: What is equal between variants before their end: `steps`, `tokens`, `seconds` or `flops`.
+        adds_seeds: Whether the design of the study could have a schedule of seeds.
     """
 
     metric: str
     direction: Direction
     margin: float
     schedule: SeedPlan | None
-    axis: Any
+    unit: str
+    axis: str
+    adds_seeds: bool
+
+    @property
+    def sign(self) -> float:
+        """1 where a smaller objective is better, else -1."""
+        return 1.0 if self.direction == "minimize" else -1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +124,7 @@ class MeasuredCourse:
     steps: Sequence[int]
     differences: Sequence[Sequence[float]]
     spent: Sequence[Mapping[int, tuple[float, float]]]
-    rule: CourseRule
+    rule: JudgingRule
     allowance: Allowance
     replaces: bool
 
@@ -141,8 +149,7 @@ class MeasuredCourse:
 
     def _word(self, differences: Sequence[float]) -> Word:
         """The verdict on differences, as that on the final ones: by the first look that decides."""
-        sign = 1.0 if self.rule.direction == "minimize" else -1.0
-        worse = [sign * value for value in differences]
+        worse = [self.rule.sign * value for value in differences]
         return decision(bounds(worse, self.rule.schedule, allowance=self.allowance), self.rule.margin)[0]
 
 

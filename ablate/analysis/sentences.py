@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ablate.analysis.changes import Change
 from ablate.analysis.numbers import decimals_for, fixed
-from ablate.analysis.rows import VariantRow
+from ablate.analysis.rows import JudgingRule, VariantRow
 from ablate.analysis.runs import first_line
 from ablate.analysis.text import listed, plural, shortened
 from ablate.stats import Direction, SeedPlan, SeedSchedule
@@ -19,44 +19,8 @@ MOST_COMBINED = 3
 """Variants that change several things, and are described in one sentence; of more only the names are given."""
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """The rule by which the variants of a study are judged.
-
-    Attributes:
-        metric: Name of the metric.
-        direction: Whether a smaller or a larger one is better.
-        margin: How much worse matters, in the unit of the metric.
-        schedule: How the study adds seeds, which then limits their number; None if it is fixed.
-        unit: The unit of pairing: `seed`, or `window` where nothing was trained.
-        adds_seeds: Whether the design of the study could have a schedule of seeds.
-    """
-
-    metric: str
-    direction: Direction
-    margin: float
-    schedule: SeedPlan | None = None
-    unit: str = "seed"
-    adds_seeds: bool = True
-
-    def worse(self, row: VariantRow) -> tuple[float, float] | None:
-        """The bounds of how much worse a variant is, as its verdict takes them; None if there are none."""
-        bound = None if row.verdict is None else row.verdict.bound
-        return None if bound is None else (bound.low, bound.high)
-
-    def moved(self, row: VariantRow) -> str:
-        """The bound on a decided variant's difference from the baseline in words: `val_loss at least 0.8 higher`."""
-        worse, better = ("higher", "lower") if self.direction == "minimize" else ("lower", "higher")
-        low, high = self.worse(row) or (0.0, 0.0)
-        if low > self.margin:
-            return f"{self.metric} at least {at_least(low, self.margin)} {worse}"
-        if high < 0:
-            return f"{self.metric} at least {at_least(-high, self.margin)} {better}"
-        return f"{self.metric} at most {at_most(high, self.margin)} {worse}"
-
-
 def answer_sentences(
-    rows: Sequence[VariantRow], baseline: VariantRow, together: Set[str], judged: Judged
+    rows: Sequence[VariantRow], baseline: VariantRow, together: Set[str], rule: JudgingRule
 ) -> tuple[str, ...]:
     """Which parts can go, which are needed, what is undecided and how many more seeds would settle it.
 
@@ -64,7 +28,7 @@ def answer_sentences(
         rows: The variants in the order to name them, the baseline left out or not.
         baseline: That of the study.
         together: Names of the variants whose verdicts hold together.
-        judged: The rule of the verdicts.
+        rule: The rule of the verdicts.
     """
     compared = [row for row in rows if row.verdict is not None]
     if not compared and any(row.chosen for row in rows):
@@ -78,14 +42,14 @@ def answer_sentences(
     fine = [row for row in compared if verdicts[row.name].is_acceptable and row not in better]
     worse = [row for row in compared if verdicts[row.name].is_worse]
     naming = _Naming.of(compared)
-    sentences = [*_improving(better, naming, judged), *_removable(fine, naming, judged)]
-    sentences += [*_needed(worse, naming, judged), *_others(better, fine, worse, naming, judged)]
+    sentences = [*_improving(better, naming, rule), *_removable(fine, naming, rule)]
+    sentences += [*_needed(worse, naming, rule), *_others(better, fine, worse, naming, rule)]
     decided = [row.name for row in compared if verdicts[row.name].is_decided]
     if len(decided) > 1:
         said = {"worse": worse, "not worse": fine, "better": better}
         sentences.append(_jointly(decided, together, [word for word, rows in said.items() if rows]))
     undecided = [row for row in compared if verdicts[row.name].word == "undecided"]
-    sentences += _undecided(undecided, baseline, naming, judged)
+    sentences += _undecided(undecided, baseline, naming, rule)
     return tuple(sentences) or ("No variant can be compared with the baseline.",)
 
 
@@ -174,30 +138,42 @@ class _Naming:
         return f"{listed([*removing, *row.change.otherwise])}{together}"
 
 
-def _improving(rows: Sequence[VariantRow], naming: _Naming, judged: Judged) -> Iterator[str]:
+def _improving(rows: Sequence[VariantRow], naming: _Naming, rule: JudgingRule) -> Iterator[str]:
     alone, combined = _removals(rows)
     if alone:
         each = " each of these alone" if len(alone) > 1 else ""
-        yield f"Better without{each}: {_items(alone, naming, judged, naming.removed)}."
+        yield f"Better without{each}: {_items(alone, naming, rule, naming.removed)}."
     if combined:
-        yield f"Better without these together: {_items(combined, naming, judged, naming.removed)}."
+        yield f"Better without these together: {_items(combined, naming, rule, naming.removed)}."
 
 
-def _removable(rows: Sequence[VariantRow], naming: _Naming, judged: Judged) -> Iterator[str]:
+def _removable(rows: Sequence[VariantRow], naming: _Naming, rule: JudgingRule) -> Iterator[str]:
     alone, combined = _removals(rows)
     if alone:
         each = " each of these alone" if len(alone) > 1 else ""
-        yield f"You can remove{each}: {_items(alone, naming, judged, naming.removed)}."
+        yield f"You can remove{each}: {_items(alone, naming, rule, naming.removed)}."
     if combined:
-        yield f"You can remove together: {_items(combined, naming, judged, naming.removed)}."
+        yield f"You can remove together: {_items(combined, naming, rule, naming.removed)}."
 
 
-def _needed(rows: Sequence[VariantRow], naming: _Naming, judged: Judged) -> Iterator[str]:
+def _needed(rows: Sequence[VariantRow], naming: _Naming, rule: JudgingRule) -> Iterator[str]:
     alone, combined = _removals(rows)
     if alone:
-        yield f"You need: {_items(alone, naming, judged, naming.removed, ' without it')}."
+        yield f"You need: {_items(alone, naming, rule, naming.removed, ' without it')}."
     if combined:
-        yield f"You cannot remove together: {_items(combined, naming, judged, naming.removed, ' without them')}."
+        yield f"You cannot remove together: {_items(combined, naming, rule, naming.removed, ' without them')}."
+
+
+def _moved(row: VariantRow, rule: JudgingRule) -> str:
+    """The bound on a decided variant's difference from the baseline in words: `val_loss at least 0.8 higher`."""
+    worse, better = ("higher", "lower") if rule.direction == "minimize" else ("lower", "higher")
+    bound = None if row.verdict is None else row.verdict.bound
+    low, high = (0.0, 0.0) if bound is None else (bound.low, bound.high)
+    if low > rule.margin:
+        return f"{rule.metric} at least {at_least(low, rule.margin)} {worse}"
+    if high < 0:
+        return f"{rule.metric} at least {at_least(-high, rule.margin)} {better}"
+    return f"{rule.metric} at most {at_most(high, rule.margin)} {worse}"
 
 
 def _removals(rows: Sequence[VariantRow]) -> tuple[list[VariantRow], list[VariantRow]]:
@@ -208,12 +184,12 @@ def _removals(rows: Sequence[VariantRow]) -> tuple[list[VariantRow], list[Varian
 
 
 def _items(
-    rows: Sequence[VariantRow], naming: _Naming, judged: Judged, say: Callable[[VariantRow], str], without: str = ""
+    rows: Sequence[VariantRow], naming: _Naming, rule: JudgingRule, say: Callable[[VariantRow], str], without: str = ""
 ) -> str:
     """The change of each variant with the bound on its difference; variants with the same change share one item."""
     items: dict[str, list[str]] = {}
     for row in rows:
-        items.setdefault(say(row), []).append(f"{naming.label(row)}{judged.moved(row)}{without}")
+        items.setdefault(say(row), []).append(f"{naming.label(row)}{_moved(row, rule)}{without}")
     return "; ".join(shortened(f"{text} ({', '.join(moves)})" for text, moves in items.items()))
 
 
@@ -222,17 +198,17 @@ def _others(
     fine: Sequence[VariantRow],
     worse: Sequence[VariantRow],
     naming: _Naming,
-    judged: Judged,
+    rule: JudgingRule,
 ) -> Iterator[str]:
     """Sentences on variants that do more than remove parts: how they compare with the baseline."""
     beginnings = (
-        (better, f"Better than the baseline by more than {judged.margin:g}"),
-        (fine, f"Not worse than the baseline by {judged.margin:g} or more"),
-        (worse, f"Worse than the baseline by more than {judged.margin:g}"),
+        (better, f"Better than the baseline by more than {rule.margin:g}"),
+        (fine, f"Not worse than the baseline by {rule.margin:g} or more"),
+        (worse, f"Worse than the baseline by more than {rule.margin:g}"),
     )
     for rows, beginning in beginnings:
         if others := [row for row in rows if not row.change.only_removes]:
-            yield f"{beginning}: {_items(others, naming, judged, naming.whole)}."
+            yield f"{beginning}: {_items(others, naming, rule, naming.whole)}."
 
 
 def _jointly(decided: list[str], together: Set[str], words: Sequence[str]) -> str:
@@ -266,9 +242,9 @@ def _jointly(decided: list[str], together: Set[str], words: Sequence[str]) -> st
 
 
 def _undecided(
-    undecided: Sequence[VariantRow], baseline: VariantRow, naming: _Naming, judged_by: Judged
+    undecided: Sequence[VariantRow], baseline: VariantRow, naming: _Naming, rule: JudgingRule
 ) -> Iterator[str]:
-    schedule, unit = judged_by.schedule, judged_by.unit
+    schedule, unit = rule.schedule, rule.unit
     least = schedule.start if schedule else LEAST_PAIRS
     waiting: dict[str, list[str]] = {}
     for row in undecided:
@@ -281,7 +257,7 @@ def _undecided(
     held = {row.name: row.verdict.withheld for row in judged if row.verdict is not None and row.verdict.withheld}
     if rows := [row for row in judged if not _is_flat(row) and row.name not in held]:
         further = [(row.verdict.further_seeds, row.verdict.chance) for row in rows if row.verdict is not None]
-        advice = _advice(rows, schedule) if unit == "seed" and judged_by.adds_seeds else ""
+        advice = _advice(rows, schedule) if unit == "seed" and rule.adds_seeds else ""
         yield f"Undecided: {_named(rows, naming)}. {_settle(further, schedule is not None, unit)}.{advice}"
     for why in dict.fromkeys(held.values()):
         rows = [row for row in judged if held.get(row.name) == why]

@@ -30,7 +30,7 @@ from ablate.analysis.declarations import (
 )
 from ablate.analysis.fairness import MatchedBudgets, Tuning, longer_in_all, read_matching, read_tuning, scouts_of
 from ablate.analysis.judging import Allowances, awaited_seeds, judge_trials, read_allowances, worst_results
-from ablate.analysis.rows import CourseRule, Divergence, VariantRow
+from ablate.analysis.rows import Divergence, JudgingRule, VariantRow
 from ablate.analysis.runs import (
     Curve,
     Failure,
@@ -46,7 +46,7 @@ from ablate.analysis.runs import (
     seed_schedule,
 )
 from ablate.analysis.scaling import Scalings, at_own_length, read_scalings, scaling_sentences
-from ablate.analysis.sentences import Judged, answer_sentences, best_sentence, confirmed_sentences, window_sentences
+from ablate.analysis.sentences import answer_sentences, best_sentence, confirmed_sentences, window_sentences
 from ablate.analysis.trivial import (
     Standing,
     TrivialBaseline,
@@ -215,30 +215,15 @@ _AMONG_VERDICTS = ("selected", "draw", "elsewhere")
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """By what a variant is judged."""
+    """By what a variant is judged, and what it is compared with."""
 
-    metric: str
-    direction: Direction
-    margin: float
-    schedule: SeedPlan | None
-    axis: str
+    rule: JudgingRule
     goals: Mapping[int, float]
     evaluated: Mapping[str, Curve]
     lines: Mapping[str, Line]
     allowances: Allowances
     trivial: float | None
     record: StudyRecord
-    unit: str
-
-    @property
-    def sign(self) -> float:
-        """1 where a smaller objective is better, else -1."""
-        return 1.0 if self.direction == "minimize" else -1.0
-
-    @property
-    def course(self) -> CourseRule:
-        """By what courses are judged."""
-        return CourseRule(self.metric, self.direction, self.margin, self.schedule, self.axis)
 
 
 @paused_collector()
@@ -261,19 +246,16 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
     goals = read_goals(runs[baseline.name], evaluated)
     tuning = read_tuning(store, record)
     trivial = trivial_baselines(record.trivial, metric, direction)
+    unit = "window" if pairs_windows(record) else record.unit
+    rule = JudgingRule(metric, direction, margin, seed_schedule(record), unit, matching.axis, record.traits.adds_seeds)
     question = _Question(
-        metric,
-        direction,
-        margin,
-        seed_schedule(record),
-        matching.axis,
+        rule,
         goals,
         evaluated,
         {key: line(curve, cast(Axis, matching.axis)) for key, curve in evaluated.items()},
         read_allowances(record, runs, tuning),
         trivial[-1].value if trivial else None,
         record,
-        "window" if pairs_windows(record) else record.unit,
     )
     changes = changes_of(record)
     rows = tuple(_row(variant, baseline, runs, fresh, changes[variant.name], question) for variant in record.variants)
@@ -297,16 +279,15 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         *declared_otherwise(redeclared),
         *seed_sets_read(record),
         *changed_code(store, whole),
-        *seeds_added(question.schedule),
+        *seeds_added(rule.schedule),
         *seeds_added(seed_schedule(confirming(record)), "fresh seeds"),
     )
     windows = len(runs[baseline.name].windows.get(metric, ()))
     healed = [variant.name for variant in record.variants if is_trained(variant)] if windows else []
-    judged = Judged(metric, direction, margin, question.schedule, question.unit, record.traits.adds_seeds)
     draw_sd, tails = draw_noise(record, runs), question.allowances.tails
     learning = tuple(learning_warnings(standings, trivial))
     nothing = any(warning.replaces_headline for warning in learning)
-    assumed = assumption(rows, tails, windows, question.unit)
+    assumed = assumption(rows, tails, windows, unit)
     limits = (
         *(learning if nothing else ()),
         *missing_trials(progress, tuning),
@@ -323,8 +304,8 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         *read_elsewhere(record, decided=any(verdict.is_decided for verdict in verdicts.values())),
     )
     verdicts_in_words = (
-        *answer_sentences(rows, first, together, judged),
-        *course_sentences(rows, question.course, advise=_may_have_budgets(record)),
+        *answer_sentences(rows, first, together, rule),
+        *course_sentences(rows, rule, advise=_may_have_budgets(record)),
         *scaling_sentences(scaling, metric),
         *(trivial_sentences(standings, trivial) if trivial else ()),
         *confirmed_sentences(rows),
@@ -339,13 +320,13 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         margin=margin,
         variants=rows,
         progress=progress,
-        warnings=(evidence(record, progress, rows, question.unit, tuning, matching), *limits, *among),
+        warnings=(evidence(record, progress, rows, unit, tuning, matching), *limits, *among),
         answer=(
             *(warning.full for warning in limits),
             *window_sentences(windows, healed),
             *(() if nothing else verdicts_in_words),
         ),
-        schedule=question.schedule,
+        schedule=rule.schedule,
         together=together,
         claims=_claims(whole, all_runs, question.allowances),
         scaling=scaling,
@@ -376,10 +357,10 @@ def _standings(
     standings = [
         standing_of(
             row.name,
-            list(runs[row.name].values(question.metric).values()),
+            list(runs[row.name].values(question.rule.metric).values()),
             trivial,
-            question.direction,
-            question.schedule,
+            question.rule.direction,
+            question.rule.schedule,
         )
         for row in rows
         if not row.diverged and not row.pruned
@@ -412,21 +393,22 @@ def _row(
     if variant.name in fresh and variant.name != baseline.name:
         ours, theirs, chosen = fresh[variant.name], fresh[baseline.name], False
         apart = confirming(question.record)
-        asked = replace(question, schedule=seed_schedule(apart), allowances=read_allowances(apart, fresh))
+        rule = replace(question.rule, schedule=seed_schedule(apart))
+        asked = replace(question, rule=rule, allowances=read_allowances(apart, fresh))
     difference, verdict = None, None
     if variant.name != baseline.name and not ours.pruned:
         difference, verdict = _judged(variant.name, ours, theirs, asked)
         verdict = verdict.of_replacement() if change.otherwise or question.record.judged else verdict
     more = variant.parameters - baseline.parameters
     steps = to_baseline(runs, question.goals, "step", question.evaluated)
-    axis, course = question.axis, None
+    axis, course = question.rule.axis, None
     if variant.name != baseline.name:
         course = course_of(
             ours,
             theirs,
             question.evaluated,
             question.lines,
-            asked.course,
+            asked.rule,
             allowance=asked.allowances.versus(variant.name, baseline.name),
             comparable=comparable_before_end(variant, baseline),
             own_schedule=has_own_schedule(variant, baseline),
@@ -458,7 +440,7 @@ def _row(
         course=course,
         seconds=math.fsum(trial.seconds for trial in runs.finished.values()),
         longer=longer_in_all(variant, baseline, runs, baseline_runs, axis),
-        awaits=awaited_seeds(asked.schedule, ours, theirs) if question.unit != "window" else "",
+        awaits=awaited_seeds(asked.rule.schedule, ours, theirs) if question.rule.unit != "window" else "",
     )
 
 
@@ -466,8 +448,9 @@ def _judged(
     name: str, runs: VariantRuns, baseline: VariantRuns, question: _Question
 ) -> tuple[PairedDifference, Verdict]:
     """The difference from the baseline on the seeds of these trials, and the verdict."""
-    values, baseline_values = runs.values(question.metric), baseline.values(question.metric)
-    worst = worst_results(runs, values, baseline_values, question.trivial, question.sign)
+    rule = question.rule
+    values, baseline_values = runs.values(rule.metric), baseline.values(rule.metric)
+    worst = worst_results(runs, values, baseline_values, question.trivial, rule.sign)
     allowance = question.allowances.versus(name, question.record.baseline, failed=not worst)
     paired = question.record.pairs(name)
     if not paired:
@@ -475,19 +458,19 @@ def _judged(
     verdict = judge_trials(
         runs,
         baseline,
-        metric=question.metric,
-        margin=question.margin,
-        direction=question.direction,
-        schedule=question.schedule,
+        metric=rule.metric,
+        margin=rule.margin,
+        direction=rule.direction,
+        schedule=rule.schedule,
         allowance=allowance,
         worst=worst,
-        unit=question.unit,
+        unit=rule.unit,
         paired=paired,
     )
     if not paired:
         return unpaired_difference([*values.values()], [*baseline_values.values()]), verdict
     difference = paired_difference(values, baseline_values)
-    return over_looks(difference, question.schedule, allowance=allowance.of_change(question.direction)), verdict
+    return over_looks(difference, rule.schedule, allowance=allowance.of_change(rule.direction)), verdict
 
 
 def _claims(record: StudyRecord, runs: Mapping[str, VariantRuns], allowances: Allowances) -> tuple[ClaimVerdict, ...]:
