@@ -174,7 +174,7 @@ def read_description(file: Path, over: Mapping[str, Any] | None = None) -> Descr
     try:
         return DescriptionSpec.model_validate(plain)
     except ValidationError as error:
-        raise document.refused(error) from None
+        raise document.space_error(error) from None
 
 
 def make_description(where: str, plain: Mapping[str, Any]) -> DescriptionSpec:
