@@ -33,6 +33,7 @@ objective: {metric: val_accuracy, direction: maximize}
     "downstream": "task: {downstream: {tasks: {keywords: [acc]}}}",
     "parquet": "task: {kind: language_model, data: 'file:rows.parquet', tokenizer: bytes, context: 16}",
     "zstandard": "task: {kind: language_model, data: 'file:rows.txt.zst', tokenizer: bytes, context: 16}",
+    "soap": "training: {optimizer: {kind: soap, lr: 1.0e-3}}",
     "search": "design: {kind: search, sampler: random, points: 2, seeds: 1}",
 }
 """Spaces that extend `tiny`: name to the section that needs an extra."""
