@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_store import FakeStore, fake_store
+from fake_store import NOON, FakeStore, fake_store
 
 from ablate.analysis import read_study
 from ablate.render.as_json import study_json
-from ablate.store.records import PlannedTrial, TrialState
+from ablate.store.records import Declaration, PlannedTrial, TrialState
 
 STEPS = [100 * n for n in range(1, 13)]
 CLAIMS: list[dict[str, Any]] = [
@@ -46,6 +46,7 @@ def studied(first: int, count: int, draw: int, space: dict[str, Any], budgets: t
         },
         planned=tuple(PlannedTrial(f"{name}/{seed}", name, seed) for seed in seeds for name in names),
         trivial={"uniform": {"val_loss": 4.0}},
+        declared_before=(Declaration(made.record.objective, [], NOON, 6, 3),) if space["seeds"] == 8 else (),
     )
     bases = rng.normal(3.0, 0.1, count)
     for name in names:
