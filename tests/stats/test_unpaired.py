@@ -22,7 +22,7 @@ def _by_seed(values: list[float]) -> dict[int, float]:
 
 
 @pytest.mark.filterwarnings("ignore:Precision loss")  # scipy's, of a side without spread
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(VALUES, VALUES)
 def test_difference_and_interval_are_scipys(variant: list[float], baseline: list[float]) -> None:
     found = unpaired_difference(variant, baseline)
@@ -33,9 +33,9 @@ def test_difference_and_interval_are_scipys(variant: list[float], baseline: list
     reference = stats.ttest_ind(variant, baseline, equal_var=False)
     interval = reference.confidence_interval(0.95)
     assert found.difference == pytest.approx(np.mean(variant) - np.mean(baseline), abs=1e-9)
-    assert found.low == pytest.approx(interval.low, rel=1e-9, abs=1e-9)
-    assert found.high == pytest.approx(interval.high, rel=1e-9, abs=1e-9)
-    assert found.degrees == pytest.approx(reference.df, rel=1e-9)
+    assert found.low == pytest.approx(interval.low, rel=1e-7, abs=1e-7)
+    assert found.high == pytest.approx(interval.high, rel=1e-7, abs=1e-7)
+    assert found.degrees == pytest.approx(reference.df, rel=1e-6)  # of nearly equal values
     assert found.n == min(len(variant), len(baseline))
     assert not found.is_paired
 
