@@ -115,7 +115,7 @@ def test_every_field_that_may_be_absent_in_a_declared_space_is_known() -> None:
         family.members()
     whole = (
         SpaceSpec.__module__,
-        *(f"ablate.{name}" for name in ("designs", "spec.fairness", "spec.named", "spec.resources")),
+        *(f"ablate.{name}" for name in ("designs", "spec.fairness", "spec.named", "spec.resources", "tables")),
     )
     parts = [one for one in specs_below(Spec) if one.__module__.startswith("ablate.")]
     fields = [pair for one in parts if not one.__module__.startswith(whole) for pair in one.model_fields.items()]

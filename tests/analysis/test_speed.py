@@ -10,11 +10,13 @@ import pytest
 from fake_store import FakeStore, fake_store
 from rich.console import Console
 from scipy import stats
+from vega import marks, series
 
 from ablate.analysis.findings import read_findings
 from ablate.analysis.study import read_study
 from ablate.render.as_json import study_json
 from ablate.render.figures import curves
+from ablate.render.figures.style import PAPER
 from ablate.render.formats import Place, find_format
 from ablate.render.table import print_study
 
@@ -72,7 +74,7 @@ def test_curves_over_seconds_are_drawn_at_the_timed_rates() -> None:
     made.time("a=off", [200.0, 200.0], [100.0, 100.0])
     findings = read_findings(made, "a_study")
     assert any(picture.name == "loss_seconds" for picture in curves.pictures(findings))
-    (panel,) = curves.FIGURES["loss_seconds"](findings).axes
-    baseline, variant = (line.get_xdata() for line in panel.lines)
-    assert list(baseline) == pytest.approx([10.0, 20.0, 30.0])
-    assert list(variant) == pytest.approx([5.0, 10.0, 15.0])
+    spec = curves.FIGURES["loss_seconds"](findings, PAPER)
+    lines = series(marks(spec, "line")[0])
+    assert [row["x"] for row in lines["baseline"]] == pytest.approx([10.0, 20.0, 30.0])
+    assert [row["x"] for row in lines["variant"]] == pytest.approx([5.0, 10.0, 15.0])
