@@ -243,7 +243,7 @@ def test_what_cannot_be_measured_is_refused(
     with pytest.raises(DataError, match="no text in this file"):
         evaluate(capsys, folder, cache, keys[0][:12], "--file", f"{tmp_path}/empty.txt")
     with open_store(folder / "store.db") as store:
-        with pytest.raises(ArgumentError, match="no test metrics"):
+        with pytest.raises(ArgumentError, match="not test metrics"):
             store.add_test_metrics(keys[0], {"val_loss": 0.0})
         with pytest.raises(NotFoundError, match="has finished"):
             store.add_test_metrics("0" * 64, {"test_loss": 0.0})
