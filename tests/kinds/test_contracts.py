@@ -391,7 +391,7 @@ def test_every_kind_is_tried_or_named_with_what_it_needs(monkeypatch: pytest.Mon
         contract = CONTRACTS[family]
         member = contract.family.members()[kind]
         required = {name for name, field in member.model_fields.items() if field.is_required()}
-        given = {name: value for name, value in contract.given.items() if name in required}
+        given = {name: value for name, value in {**contract.given, **member.example}.items() if name in required}
         spec = next(iter(settings(member, {**given, **(values or {})})))
         assert contract.contexts(spec), f"{family} {kind} refuses all surroundings"
         return CheckedKind(kind, family, contract, [])

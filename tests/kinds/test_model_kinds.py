@@ -133,11 +133,11 @@ def test_it_is_drawn() -> None:
 @pytest.mark.parametrize(
     ("module", "base", "missing"),
     [
-        ("mlp", "MLPSpec", "`build`, `cost`, `source`"),
-        ("norm", "NormSpec", "`build`, `cost`, `label`, `source`"),
-        ("position", "PositionSpec", "`applied`, `build`, `cost`, `source`"),
-        ("residual", "ResidualSpec", "`build`, `cost`, `source`"),
-        ("initialiser", "InitialiserSpec", "`initial`, `source`"),
+        ("sublayers", "MLPSpec", "`build`, `cost`, `source`"),
+        ("sublayers", "NormSpec", "`build`, `cost`, `label`, `source`"),
+        ("layer", "PositionSpec", "`applied`, `build`, `cost`, `source`"),
+        ("block", "ResidualSpec", "`build`, `cost`, `source`"),
+        ("layer", "InitialiserSpec", "`initial`, `source`"),
     ],
 )
 def test_a_kind_that_lacks_something_is_refused(module: str, base: str, missing: str, tmp_path: Path) -> None:
