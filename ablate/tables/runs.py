@@ -404,7 +404,7 @@ def _refuse_duplicates(rows: pd.DataFrame, keys: Sequence[str], where: str) -> N
         if not str(name).startswith(OURS) and name not in keys and alike[name].map(_text).nunique() == len(alike)
     ]
     said = ", ".join(f"{str(key).removeprefix(OURS)} {text!r}" for key, text in first.items())
-    remedy = "Remove all but one, or name a column that tells them apart"
+    remedy = "Keep one row of each, or name a column that tells them apart"
     remedy += f" ({listed(varies)} differ): as `step`, `over`, `each` or `unit`." if varies else "."
     raise DataError(
         f"{len(alike)} rows are one run",
