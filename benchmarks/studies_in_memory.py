@@ -9,15 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from ablate.analysis.runs import FinalResults
 from ablate.roles import TrialRole
 from ablate.spec.design import DesignContext, DesignSpec, PointCost
 from ablate.stats import Direction
 from ablate.store.records import (
-    CurvePoint,
     DesignTraits,
     PlannedTrial,
-    Recording,
-    SpeedTiming,
     StudyRecord,
     TrialRecord,
     TrialState,
@@ -30,7 +28,7 @@ DIRECTION: Direction = "minimize"
 _NOON = datetime(2024, 5, 17, 12, 0, tzinfo=UTC)
 
 
-class MemoryStore:
+class MemoryStore(FinalResults):
     """The trials of one study, as reports read them."""
 
     record: StudyRecord
@@ -51,30 +49,6 @@ class MemoryStore:
     def study(self, name: str) -> StudyRecord:
         """The study."""
         return self.record
-
-    def trials(self, keys: Sequence[str]) -> dict[str, TrialRecord]:
-        """The trials that exist, by key."""
-        return {key: self._trials[key] for key in keys if key in self._trials}
-
-    def codes(self, identities: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """None."""
-        return {}
-
-    def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
-        """None."""
-        return {}
-
-    def evaluations(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
-        """None."""
-        return {}
-
-    def timings(self, keys: Sequence[str]) -> dict[str, tuple[SpeedTiming, ...]]:
-        """None."""
-        return {}
-
-    def recordings(self, key: str) -> tuple[Recording, ...]:
-        """None."""
-        return ()
 
 
 def study_in_memory(

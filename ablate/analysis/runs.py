@@ -121,6 +121,36 @@ class StudyReader(Protocol):
         """What identities of code stand for."""
 
 
+class FinalResults:
+    """The methods of a `StudyReader` over trials that left final metrics alone; a subclass has `study`."""
+
+    _trials: Mapping[str, TrialRecord]
+
+    def trials(self, keys: Sequence[str]) -> dict[str, TrialRecord]:
+        """The trials that exist, by key."""
+        return {key: self._trials[key] for key in keys if key in self._trials}
+
+    def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
+        """None."""
+        return {}
+
+    def evaluations(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
+        """None."""
+        return {}
+
+    def timings(self, keys: Sequence[str]) -> dict[str, tuple[SpeedTiming, ...]]:
+        """None: nothing was timed side by side."""
+        return {}
+
+    def recordings(self, key: str) -> tuple[Recording, ...]:
+        """None."""
+        return ()
+
+    def codes(self, identities: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+        """None: the code that trained them is not known."""
+        return {}
+
+
 @dataclass(frozen=True, slots=True)
 class VariantRuns:
     """The trials of one variant by seed, and quantities derived from them.

@@ -12,17 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ablate.analysis.runs import FinalResults
 from ablate.analysis.text import listed, plural
 from ablate.errors import DataError, NotFoundError
 from ablate.store.records import (
-    CurvePoint,
     DesignTraits,
     JudgedRuns,
     PlannedTrial,
-    Recording,
-    SpeedTiming,
     StudyRecord,
     TrialRecord,
     TrialState,
@@ -42,8 +40,10 @@ _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
-class JudgedTable:
-    """Questions on a table of runs, as studies in memory; `analysis.StudyReader` says what its methods give.
+class JudgedTable(FinalResults):
+    """Questions on a table of runs, as studies in memory.
+
+    What a table has at other steps is not a validation loss, so it has no curves.
 
     Attributes:
         source: What was read, for people.
@@ -69,30 +69,6 @@ class JudgedTable:
                 "the table is not asked this", where=f"question {name!r}", expected=f"one of {listed(self.records)}"
             )
         return self.records[name]
-
-    def trials(self, keys: Sequence[str]) -> dict[str, TrialRecord]:
-        """The runs that exist, by key."""
-        return {key: self._trials[key] for key in keys if key in self._trials}
-
-    def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
-        """No curves: what a table has at other steps is not a validation loss."""
-        return dict.fromkeys(keys, ())
-
-    def evaluations(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
-        """None, likewise."""
-        return {}
-
-    def timings(self, keys: Sequence[str]) -> dict[str, tuple[SpeedTiming, ...]]:
-        """None: nothing was timed side by side."""
-        return {}
-
-    def recordings(self, key: str) -> tuple[Recording, ...]:
-        """None."""
-        return ()
-
-    def codes(self, identities: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-        """None: the code that trained the runs is not known."""
-        return {}
 
 
 def judge_files(description: DescriptionSpec, folder: Path, source: str) -> JudgedTable:
