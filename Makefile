@@ -1,6 +1,6 @@
 # `make study`, `make test` and `make check` need no other set-up: they create .venv first.
 PYTHON ?= python3
-# A build of torch other than the package index's default: what to give `pip install`, such as "torch --index-url URL".
+# A build of torch other than the package index's default: what to give `uv pip install`, such as "torch --index-url URL".
 TORCH ?=
 BIN := .venv/bin
 , := ,

@@ -21,7 +21,7 @@ from ablate.execution.driver import run_study
 from ablate.execution.environment import describe_environment
 from ablate.execution.local import LocalEngine
 from ablate.execution.observer import Observer, ObserverGroup
-from ablate.execution.options import RunOptions, plugin_files, with_run_options
+from ablate.execution.options import RunOptions, plugin_files, show_in_signature
 from ablate.execution.timing import Bench
 from ablate.execution.tracking import TrackingObserver
 from ablate.extras import require
@@ -77,7 +77,7 @@ def plan(space: SpaceSpec | str | Path, *, cache: Path | None = None, plugins: P
     return make_plan(Planner(_read(space, plugins), _folder(cache), lambda line: None))
 
 
-@with_run_options
+@show_in_signature
 def run(
     space: SpaceSpec | str | Path,
     *,

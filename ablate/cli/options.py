@@ -9,8 +9,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from ablate.errors import AblateError
-from ablate.execution.options import RunOptions, shown_options
-from ablate.execution.options import with_run_options as show_options
+from ablate.execution.options import RunOptions, show_in_signature, shown_options
 from ablate.locations import DEFAULT_STORE
 
 # Exit codes besides 0 (fine) and 2 (a mistake of the user).
@@ -70,7 +69,7 @@ AcceptCodeOption = Annotated[bool, _option_of_a_run("accept_changed_code")]
 def with_run_options(command: Callable[..., int]) -> Callable[..., int]:
     """Give a command an option for each option of a run, which it takes as `**options`."""
     hints = get_type_hints(RunOptions)
-    return show_options(
+    return show_in_signature(
         command, {name: Annotated[hints[name], typer.Option(*names, **shown)] for name, names, shown in shown_options()}
     )
 

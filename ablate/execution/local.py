@@ -190,7 +190,7 @@ class LocalEngine(Engine):
 
     def _start(self) -> _Worker:
         if sys.platform == "win32":
-            raise NotImplementedError  # `_check_options` has refused it
+            raise NotImplementedError  # a worker inherits its pipe by file descriptor, which Windows cannot do
         used = [worker.devices for worker in self._workers]
         devices = min(self._devices, key=lambda names: used.count(names) / self._devices.count(names))
         slot = min(set(range(self.size)) - {worker.slot for worker in self._workers})

@@ -213,7 +213,7 @@ def shown_options() -> Iterable[tuple[str, tuple[str, ...], dict[str, Any]]]:
     return [(known.name, *known.metadata["option"]) for known in fields(RunOptions) if "option" in known.metadata]
 
 
-def with_run_options(function: Callable[P, R], annotations: Mapping[str, Any] | None = None) -> Callable[P, R]:
+def show_in_signature(function: Callable[P, R], annotations: Mapping[str, Any] | None = None) -> Callable[P, R]:
     """Show fields of `RunOptions` in the signature of a function that takes them as `**options`.
 
     Args:
