@@ -30,6 +30,7 @@ from importlib import import_module
 from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Lock
 from typing import Any
 
 from cosmic_ray.ast import get_ast
@@ -189,12 +190,12 @@ class Copy:
         lines.read()
         return Covered(lines, json.loads(durations.read_text(encoding="utf-8")))
 
-    def notices(self, mutant: Mutant, tests: Sequence[str]) -> bool:
+    def notices(self, mutant: Mutant, covered: Covered) -> bool:
         """Whether a test fails or hangs with a mutant."""
-        code = (self.folder / mutant.file).read_text(encoding="utf-8")
+        tests, code = covered.tests(mutant), (self.folder / mutant.file).read_text(encoding="utf-8")
         self._write(mutant.file, mutant.code)
         try:
-            return bool(tests) and not self.run(tests, 5 * SECONDS, "-x")
+            return bool(tests) and not self.run(tests, 15 + 5 * sum(map(covered.seconds.__getitem__, tests)), "-x")
         finally:
             self._write(mutant.file, code)
 
@@ -273,32 +274,26 @@ def serve(folder: Path) -> None:
         print(os.waitstatus_to_exitcode(status) if done else "too late", flush=True)
 
 
-def examine(mutants: Sequence[Mutant], folders: set[str], copies: SimpleQueue[Copy], kept: Path) -> list[Mutant]:
+def examine(mutants: Sequence[Mutant], folders: set[str], copies: SimpleQueue[Copy], kept: Path) -> Iterator[Mutant]:
     """Run the tests that cover each mutant, of its own package and then of the others; the mutants not noticed."""
+    covered = dict[str, Covered]()
+    locks = {tests: Lock() for tests in folders}
 
-    def measure(tests: str) -> Covered:
+    def survives(mutant: Mutant) -> bool:
         copy = copies.get()
         try:
-            return copy.measure(tests, kept)
+            for tests in sorted(folders, key=lambda name: (name != mutant.group, name)):
+                with locks[tests]:  # what no mutant asks for is not measured
+                    if tests not in covered:
+                        covered[tests] = copy.measure(tests, kept)
+                if copy.notices(mutant, covered[tests]):
+                    return False
+            return True
         finally:
             copies.put(copy)
 
-    def survives(mutant: Mutant, tests: Iterable[str], covered: dict[str, Covered]) -> bool:
-        copy = copies.get()
-        try:
-            return not any(copy.notices(mutant, covered[test].tests(mutant)) for test in tests)
-        finally:
-            copies.put(copy)
-
-    left = list(mutants)
     with ThreadPoolExecutor(copies.qsize()) as pool:
-        for own in (True, False):
-            tests = [sorted(test for test in folders if (test == mutant.group) == own) for mutant in left]
-            needed = sorted({test for some in tests for test in some})
-            covered = dict(zip(needed, pool.map(measure, needed), strict=True))
-            survived = list(pool.map(partial(survives, covered=covered), left, tests))
-            left = [mutant for mutant, one in zip(left, survived, strict=True) if one]
-    return left
+        yield from (mutant for mutant, left in zip(mutants, pool.map(survives, mutants), strict=True) if left)
 
 
 def campaign(arguments: Sequence[str]) -> int:
@@ -323,9 +318,10 @@ def campaign(arguments: Sequence[str]) -> int:
             copies.put(Copy(place / str(number), stack))
         kept = asked.kept or place / "kept"
         kept.mkdir(parents=True, exist_ok=True)
-        left = examine(mutants, set(asked.tests or folders), copies, kept)
-    for one in left:
-        print(f"{one.file}:{one.first}\n    {one.before}\n    {one.after}")
+        left = list[Mutant]()
+        for one in examine(mutants, set(asked.tests or folders), copies, kept):
+            print(f"{one.file}:{one.first}\n    {one.before}\n    {one.after}", flush=True)
+            left.append(one)
     print(f"\n{'package':12} {'mutants':>8} {'noticed':>8} {'share':>6}")
     drawn, lost = (Counter(key for one in some for key in (one.group, "all")) for some in (mutants, left))
     for name, number in sorted(drawn.items(), key=lambda entry: (entry[0] == "all", entry)):

@@ -441,7 +441,9 @@ def test_every_part_of_a_declaration_is_kept_with_what_had_finished(store: Store
     for name in ("baseline", "no_norm"):
         for seed in range(2):
             assert store.record_outcome(outcome(name, seed), HERE)
-    again = replace(draft("s"), text="other words", question="Another?")
+    words = dict.fromkeys(("name", "question", "source", "departs", "resources"), "other words")
+    empty = {"claims": [], "tune": None, "variants": {}, "budgets": ()}
+    again = replace(draft("s"), text="other words", question="Another?", space={**draft("s").space, **words, **empty})
     chosen = replace(variant("no_norm"), chosen=True)
     assert store.begin_study(again, [variant("baseline"), chosen], []).declared_before == ()
     begin(store, ["baseline", "no_norm", "no_value"], seeds=2)
