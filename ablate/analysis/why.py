@@ -80,10 +80,12 @@ def _facts(row: VariantRow, shown: AnswerRow, report: StudyReport, answer: Answe
             f"{_signed(paired.difference, decimals)} {report.metric}{interval}; margin {report.margin:g}",
         )
     if shown.bound is not None:
-        others = sum(one.bound is not None for one in answer.rows)
+        others = sum(other.bound is not None for other in answer.rows) - 1
         holds = "holds" if shown.jointly else "does not hold"
         yield "bound", f"{shown.bound_text}, one-sided, 95 %"
-        yield "jointly", f"{holds} jointly with the other {others - 1} verdicts (Holm's procedure)"
+        if others:
+            which = f"the other {plural(others, 'verdict')}" if others > 1 else "the other verdict"
+            yield "jointly", f"{holds} jointly with {which} (Holm's procedure)"
     if row.course is not None:
         yield "course", f"{course_cell(row.course)} over the last third of training"
     if report.record.judged is None:

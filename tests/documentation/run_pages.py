@@ -17,7 +17,9 @@ from ablate.cli import main
 
 
 def cut(space: dict[str, Any]) -> None:
-    """Make a space train in a moment; its question, switches, design and claims stay."""
+    """Make a space train in a moment; its question, switches, design and claims stay. One that extends another stays."""
+    if "extends" in space:
+        return
     space["training"] |= {"steps": 4, "batch_size": 2, "evaluations": 2}
     space["model"] |= {"depth": 2, "width": 16, "heads": 2}
     if space["task"]["kind"] == "language_model":
