@@ -131,8 +131,8 @@ def test_heads_must_still_divide_the_width_and_the_error_says_what_is_possible(t
     model = {**SPACE["model"], "heads": 16}
     with pytest.raises(SpaceError) as caught:
         plan(tmp_path, match="parameters", model=model)
-    assert "the nearest that can be is `model.width: 1" in str(caught.value)
-    assert "set `within: 0.0" in str(caught.value)
+    assert "of the baseline (and 3 more): the nearest that can be is `model.width: 1" in str(caught.value)
+    assert "set `within: 0.044`, or solve `by: mlp`, or take fewer heads" in str(caught.value)
     made = plan(tmp_path, match={"equal": "parameters", "within": 0.2}, model=model)
     target = made.variants[0].cost.parameters
     assert all(variant.spec.model.width % 16 == 0 for variant in made.variants)

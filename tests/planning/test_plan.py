@@ -14,9 +14,11 @@ from ablate.execution.driver import run_study
 from ablate.execution.observer import Observer
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.nn.model.build import build_model, model_cost
-from ablate.planning.forecast import forecast
+from ablate.planning.forecast import Speed, forecast
 from ablate.planning.memory import largest_micro_batch, trial_bytes
+from ablate.planning.plan import Variant
 from ablate.planning.planner import make_plan
+from ablate.spec.task import Task
 from ablate.store import open_store
 from ablate.training.events import Measurement
 from ablate.training.loop import train
@@ -129,7 +131,7 @@ def test_a_forecast_counts_what_is_done_and_shares_the_rest_among_workers(
     monkeypatch.setattr("ablate.planning.forecast.available_cores", lambda: 2)
     plan = make_plan(planner(folder))
     before = forecast(plan, str(folder / "store.db"))
-    assert before.done == frozenset()
+    assert (before.done, before.counts_evaluations) == (frozenset(), False)
     assert not (folder / "store.db").exists()
     assert before.total(plan) == pytest.approx(sum(before.seconds(trial) for trial in plan.trials) / 2)
 
@@ -154,10 +156,32 @@ def test_a_forecast_runs_steps_and_an_evaluation_on_the_device_of_the_engine(fol
     found = forecast(plan, str(folder / "store.db"), 2, tasks=source.costs.prepare)
     assert torch.equal(torch.get_rng_state(), state)
     assert "steps and an evaluation of" in found.basis
+    assert found.counts_evaluations
     # Eleven evaluations of each trial: one before training and ten in it.
     extra = sum(11 * found.evaluation * trial.variant.cost.flops for trial in plan.trials) / 2
     assert extra > 0
     assert found.total(plan) == pytest.approx(sum(found.seconds(trial) for trial in plan.trials) / 2 + extra)
+
+
+def test_a_forecast_measures_the_middle_trial_in_the_pack_that_the_engine_would_make(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, int, int]] = []
+
+    def measured(variant: Variant, task: Task, device: str, together: int, others: int) -> Speed:
+        asked.append((variant.spec.model.depth, together, others))
+        return Speed(1.0, 0.5, "measured")
+
+    monkeypatch.setattr("ablate.planning.forecast.measure_speed", measured)
+    design = {"kind": "leave_one_out", "seeds": 2}
+    rates = {f"r{i}": {"training.optimizer.lr": 10.0**-i} for i in (1, 2, 3, 4)}
+    depths = {"usual": {}, "deeper": {"model.depth": 3}, "deepest": {"model.depth": 4}, "deep": {"model.depth": 2}}
+    for switch, numbers in ((rates, (1, 2, 3, 10)), (depths, (1, 5))):
+        source = planner(folder, switches={"switch": switch}, design=design)
+        for workers in numbers:
+            found = forecast(make_plan(source), str(folder / "store.db"), workers, tasks=source.costs.prepare)
+            assert (found.rate, found.evaluation, found.basis) == (1.0, 0.5, "measured")
+    assert asked == [(1, 8, 0), (1, 4, 1), (1, 3, 2), (1, 1, 7), (3, 2, 0), (3, 1, 4)]
 
 
 def test_a_trial_that_asks_for_gpus_has_no_forecast_on_a_cpu(folder: Path) -> None:

@@ -109,6 +109,12 @@ def logits_of_ours(both: Both, real: Tensor | None) -> Tensor:
     return both.ours(tokens().flip(0, 1)[None], tokens()[None], seen, masks)[0]
 
 
+@pytest.mark.independent_check("mixers", "attention", against="Gemma 3, gpt-oss, Qwen3-Next, OLMo 2 in `transformers`")
+@pytest.mark.independent_check("mixers", "fnet", against="FNet of `transformers`")
+@pytest.mark.independent_check("mixers", "gated_deltanet", against="Qwen3-Next of `transformers`")
+@pytest.mark.independent_check("mixers", "kimi_delta_attention", against="Kimi Linear of `transformers`")
+@pytest.mark.independent_check("mixers", "latent_attention", against="DeepSeek-V3 of `transformers`")
+@pytest.mark.independent_check("mixers", "mamba2", against="Mamba-2 of `transformers`")
 @pytest.mark.independent_check("mlps", "none", against="Mamba-2 of `transformers`, which has no MLP")
 @pytest.mark.independent_check("mlps", "plain", against="GPT-2 and BERT of `transformers`")
 @pytest.mark.independent_check("positions", "learned", against="GPT-2 and BERT of `transformers`")

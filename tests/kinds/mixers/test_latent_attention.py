@@ -1,4 +1,4 @@
-"""Multi-head latent attention against DeepSeek-V3's of `transformers`, and its own equations; in float64."""
+"""Multi-head latent attention against its equations, in float64; `trained` compares whole models of DeepSeek-V3."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from copied import Pair, compare, linear, norm
-from double_precision import compute_in_double
 from pydantic import ValidationError
 from slow_forms import assert_equal_forms, perturbed
 from torch import Tensor
@@ -25,61 +23,11 @@ from ablate.spec.sentences import describe
 
 D, H, T, N, R, V, C = 24, 3, 11, 6, 4, 5, 10
 WIDTHS = {"kv_rank": C, "plain_width": N, "turned_width": R, "value_width": V}
-YARN = {"kind": "yarn", "factor": 40, "original_context": 64, "temperature": 1, "all_channels": 1}
-YARN_THEIRS = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 40.0, "original_max_position_embeddings": 64,
-               "mscale": 1.0, "mscale_all_dim": 1.0}  # fmt: skip
 CONTEXT = LayerContext(1, D, H, depth=3, context=T, causal=True, init_std=0.5)
 
 
 def latent(settings: dict[str, Any], context: LayerContext) -> Any:
     return perturbed(LatentAttentionSpec.model_validate(settings), context)
-
-
-def turned_rows(matrix: Tensor, before: int) -> Tensor:
-    """Their rotary channels stand in pairs (2i, 2i + 1), ours as halves (i, i + R/2): rows [before, R, ...]."""
-    heads = matrix.view(-1, before + R, matrix.shape[-1])
-    order = torch.arange(R).view(2, R // 2).mT.flatten()
-    return torch.cat([heads[:, :before], heads[:, before:][:, order]], 1).reshape(matrix.shape)
-
-
-@pytest.mark.independent_check("mixers", "latent_attention", against="DeepSeek-V3 of `transformers`")
-@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
-@pytest.mark.parametrize("yarn", [False, True], ids=["plain", "yarn"])
-@pytest.mark.parametrize("rank", [None, 7])
-def test_it_is_that_of_deepseek(rank: int | None, yarn: bool, padded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    transformers = pytest.importorskip("transformers")
-    from transformers import modeling_rope_utils
-    from transformers.models.deepseek_v3 import modeling_deepseek_v3 as module
-
-    compute_in_double(monkeypatch, modeling_rope_utils, module)
-    config = transformers.DeepseekV3Config(
-        hidden_size=D, num_attention_heads=H, num_key_value_heads=H, q_lora_rank=rank, kv_lora_rank=C,
-        qk_nope_head_dim=N, qk_rope_head_dim=R, v_head_dim=V, num_hidden_layers=2, max_position_embeddings=64,
-        rope_parameters=YARN_THEIRS if yarn else {"rope_type": "default", "rope_theta": 1e4}, pad_token_id=None,
-    )  # fmt: skip
-    config._attn_implementation = "eager"
-    positions = RotarySpec.model_validate({"scaling": YARN} if yarn else {})
-    ours = latent({**WIDTHS, "query_rank": rank}, replace(CONTEXT, positions=positions))
-    theirs = module.DeepseekV3Attention(config, 0).double()
-    queries = theirs.q_proj if rank is None else theirs.q_b_proj
-    pairs = [
-        Pair((ours.query.weight,), queries.weight, lambda one: turned_rows(one.mT, N)),
-        Pair((ours.down.weight,), theirs.kv_a_proj_with_mqa.weight, lambda one: turned_rows(one.mT, C)),
-        *norm(ours.norm, theirs.kv_a_layernorm),
-        *linear(ours.up, theirs.kv_b_proj),
-        *linear(ours.output, theirs.o_proj),
-    ]
-    if rank is not None:
-        pairs += [*linear(ours.query_down, theirs.q_a_proj), *norm(ours.query_norm, theirs.q_a_layernorm)]
-    assert len(pairs) == len(list(theirs.parameters())) == len(list(ours.parameters()))
-    for pair in pairs:
-        pair.copy()
-    x = torch.randn(2, T, D, generator=stream(1, "x"), dtype=torch.float64)
-    real = torch.arange(T) < torch.tensor([[T - 4], [T]]) if padded else torch.ones(2, T, dtype=torch.bool)
-    mask = torch.where(torch.ones(T, T, dtype=torch.bool).tril() & real[:, None, None, :], 0.0, -1e30).double()
-    turned = module.DeepseekV3RotaryEmbedding(config).double()(x, torch.arange(T)[None])
-    reference, _ = theirs(hidden_states=x, position_embeddings=turned, attention_mask=mask)
-    compare(pairs, ours(x[None], real[None] if padded else None), reference, real, rtol=1e-9, atol=1e-9)
 
 
 def slow(mixer: Any, k: int, x: Tensor, real: list[bool]) -> Tensor:
