@@ -17,7 +17,7 @@ from ablate.cli import main
 
 
 def cut(space: dict[str, Any]) -> None:
-    """Make a space train in a moment; its question, switches, design and claims stay. One that extends another stays."""
+    """Make a space train in a moment; its question, switches, design and claims stay, and all of one that extends."""
     if "extends" in space:
         return
     space["training"] |= {"steps": 4, "batch_size": 2, "evaluations": 2}
