@@ -101,7 +101,8 @@ CASES = {
         },
     ),
     "gpt_oss": Small(
-        "gpt_oss", LLAMA | {"num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 3, "hidden_size": 24},
+        "gpt_oss", LLAMA | {"num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 3, "hidden_size": 24,
+                            "swiglu_limit": 0.9},
     ),
     "modernbert": Small(
         "modernbert",

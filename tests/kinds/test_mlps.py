@@ -98,13 +98,6 @@ def put_experts(module: ExpertMixture, theirs: Any) -> None:
     theirs.down_proj.copy_(experts.down[0].mT)
 
 
-@torch.no_grad()
-def put_shared(module: ExpertMixture, theirs: Any) -> None:
-    shared: Any = module.shared
-    for name, one in (("gate_proj", shared.gate), ("up_proj", shared.up), ("down_proj", shared.down)):
-        getattr(theirs, name).weight.copy_(one.weight[0].T)
-
-
 @pytest.mark.independent_check("mlps", "mixture", against="experts of Qwen3-MoE in `transformers`")
 @pytest.mark.parametrize("normalise", [True, False])
 def test_a_mixture_is_that_of_qwen3(normalise: bool) -> None:
@@ -120,69 +113,6 @@ def test_a_mixture_is_that_of_qwen3(normalise: bool) -> None:
     with torch.no_grad():
         theirs.gate.weight.copy_(module.router.weight[0].T)
     both(module, theirs, [(module.router.weight, theirs.gate.weight), (module.experts.down, theirs.experts.down_proj)])
-
-
-def test_a_gated_shared_expert_is_that_of_qwen3_next() -> None:
-    from transformers.models.qwen3_next.configuration_qwen3_next import Qwen3NextConfig
-    from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextSparseMoeBlock
-
-    module = module_of({"kind": "mixture", "experts": E, "active": 3, "ratio": W / D, "shared": 1, "shared_gate": True})
-    config = Qwen3NextConfig(hidden_size=D, moe_intermediate_size=W, shared_expert_intermediate_size=W,
-                             num_experts=E, num_experts_per_tok=3, norm_topk_prob=True)  # fmt: skip
-    theirs = Qwen3NextSparseMoeBlock(config).double()
-    assert isinstance(module, ExpertMixture)
-    put_experts(module, theirs.experts)
-    put_shared(module, theirs.shared_expert)
-    assert module.shared_gate is not None
-    with torch.no_grad():
-        theirs.gate.weight.copy_(module.router.weight[0].T)
-        theirs.shared_expert_gate.weight.copy_(module.shared_gate.weight[0].T)
-    both(module, theirs, [(module.shared_gate.weight, theirs.shared_expert_gate.weight)])
-
-
-@pytest.mark.independent_check("mlps", "mixture", against="experts of DeepSeek-V3 in `transformers`")
-def test_groups_and_the_bias_of_the_choice_are_those_of_deepseek_v3() -> None:
-    from transformers.models.deepseek_v3.configuration_deepseek_v3 import DeepseekV3Config
-    from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3MoE
-
-    plain = {"kind": "mixture", "experts": E, "active": 3, "ratio": W / D, "shared": 2, "scores": "sigmoid"}
-    module = module_of({**plain, "scale": 2.5, "groups": 4, "active_groups": 2, "balance_rate": 0.01})
-    config = DeepseekV3Config(hidden_size=D, moe_intermediate_size=W, n_routed_experts=E, num_experts_per_tok=3,
-                              n_shared_experts=2, n_group=4, topk_group=2, norm_topk_prob=True,
-                              routed_scaling_factor=2.5, intermediate_size=W, num_hidden_layers=1)  # fmt: skip
-    theirs = DeepseekV3MoE(config).double()
-    assert isinstance(module, ExpertMixture)
-    assert module.choice is not None
-    put_experts(module, theirs.experts)
-    put_shared(module, theirs.shared_experts)
-    with torch.no_grad():
-        theirs.gate.weight.copy_(module.router.weight[0].T)
-        module.choice.value.copy_(0.2 * noise("bias", 1, E))
-        theirs.gate.e_score_correction_bias = module.choice.value[0].clone()
-    module.eval()
-    both(module, theirs, [(module.router.weight, theirs.gate.weight)])
-
-
-@pytest.mark.independent_check("mlps", "mixture", against="experts of gpt-oss in `transformers`")
-def test_biases_limit_and_shift_are_those_of_gpt_oss() -> None:
-    from transformers.models.gpt_oss.configuration_gpt_oss import GptOssConfig
-    from transformers.models.gpt_oss.modeling_gpt_oss import GptOssMLP
-
-    plain = {"kind": "mixture", "experts": E, "active": 3, "ratio": W / D, "bias": True, "router_bias": True}
-    module = module_of({**plain, "activation": "quick_gelu", "limit": 0.9, "shift": 1})
-    config = GptOssConfig(hidden_size=D, intermediate_size=W, num_local_experts=E, num_experts_per_tok=3,
-                          swiglu_limit=0.9)  # fmt: skip
-    theirs = GptOssMLP(config).double()
-    assert isinstance(module, ExpertMixture)
-    experts, others = module.experts, theirs.experts
-    with torch.no_grad():
-        others.gate_up_proj.copy_(torch.stack([experts.gate[0], experts.up[0]], -1).flatten(-2))
-        others.gate_up_proj_bias.copy_(torch.stack([experts.gate_bias[0], experts.up_bias[0]], -1).flatten(-2))
-        others.down_proj.copy_(experts.down[0])
-        others.down_proj_bias.copy_(experts.down_bias[0])
-        theirs.router.weight.copy_(module.router.weight[0].T)
-        theirs.router.bias.copy_(module.router.bias[0])
-    both(module, theirs, [(experts.down_bias, others.down_proj_bias), (module.router.bias, theirs.router.bias)])
 
 
 def test_the_balance_loss_is_that_of_transformers_member_by_member() -> None:

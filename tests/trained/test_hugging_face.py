@@ -115,6 +115,9 @@ def logits_of_ours(both: Both, real: Tensor | None) -> Tensor:
 @pytest.mark.independent_check("mixers", "kimi_delta_attention", against="Kimi Linear of `transformers`")
 @pytest.mark.independent_check("mixers", "latent_attention", against="DeepSeek-V3 of `transformers`")
 @pytest.mark.independent_check("mixers", "mamba2", against="Mamba-2 of `transformers`")
+@pytest.mark.independent_check(
+    "mlps", "mixture", against="experts of gpt-oss, Qwen3-Next, DeepSeek-V3 in `transformers`"
+)
 @pytest.mark.independent_check("mlps", "none", against="Mamba-2 of `transformers`, which has no MLP")
 @pytest.mark.independent_check("mlps", "plain", against="GPT-2 and BERT of `transformers`")
 @pytest.mark.independent_check("positions", "learned", against="GPT-2 and BERT of `transformers`")

@@ -167,38 +167,6 @@ def same(mixer: Attention, ours: Tensor, slowly: Tensor, inputs: list[Tensor], r
         torch.testing.assert_close(left, right, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize("context", [{}, {"positions": ROTARY}, {"positions": ALIBI}], ids=str)
-def test_as_many_groups_as_heads_are_multi_head_attention(context: dict[str, Any]) -> None:
-    grouped, plain = (attention(settings, causal=True, **context) for settings in ({"kv_heads": H}, {}))
-    x = noise("x", K, B, T, D)
-    assert torch.equal(grouped(x), plain(x))
-    assert grouped.state_dict().keys() == plain.state_dict().keys()
-
-
-@pytest.mark.parametrize("groups", [1, 2, 3])
-def test_grouped_heads_are_multi_head_attention_with_repeated_maps(groups: int) -> None:
-    few, many = attention({"kv_heads": groups}, causal=True), attention({}, causal=True)
-    with torch.no_grad():
-        many.query.weight.copy_(few.query.weight)
-        many.output.weight.copy_(few.output.weight)
-        for name in ("key", "value"):
-            columns = getattr(few, name).weight.unflatten(2, (groups, D // H))
-            getattr(many, name).weight.copy_(columns.repeat_interleave(H // groups, 2).flatten(2))
-    x = noise("x", K, B, T, D)
-    torch.testing.assert_close(few(x), many(x))
-
-
-def test_rotated_products_depend_on_the_distance_alone() -> None:
-    q, k = noise("q", 1, 8), noise("k", 1, 8)
-    products = rotate(q.expand(11, 8)) @ rotate(k.expand(11, 8)).mT
-    for distance in range(-10, 11):
-        diagonal = products.diagonal(distance)
-        torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal), rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(products.diagonal(), (q @ k.mT)[0].expand(11))
-    torch.testing.assert_close(rotate(q.expand(11, 8)).norm(dim=1), q.norm().expand(11))
-    assert products[0].std() > 0.01
-
-
 def test_half_precision_distinguishes_distant_positions() -> None:
     """bfloat16 counts to 256 only."""
     q = torch.ones(600, 8, dtype=torch.bfloat16)
@@ -217,16 +185,6 @@ def test_slopes_of_alibi_are_geometric() -> None:
     torch.testing.assert_close(bias[:, 2, 0], 2 * bias[:, 1, 0])
 
 
-@pytest.mark.parametrize("positions", [ROTARY, ALIBI])
-def test_moving_a_text_along_moves_the_output_along(positions: PositionSpec) -> None:
-    """Padding before a token changes nothing; learned positions would make a difference."""
-    mixer = attention({}, causal=True, positions=positions)
-    x = noise("x", K, B, 4, D)
-    shifted = torch.cat([noise("before", K, B, 3, D), x], 2)
-    real = (torch.arange(7) >= 3).expand(K, B, 7)
-    torch.testing.assert_close(mixer(shifted, real)[:, :, 3:], mixer(x), rtol=1e-9, atol=1e-9)
-
-
 @pytest.mark.parametrize(("positions", "multiplications", "additions"), [(ROTARY, 4, 2), (ALIBI, 0, 0)])
 def test_positions_cost_what_they_take(positions: PositionSpec, multiplications: int, additions: int) -> None:
     """Rotary: a complex product for each pair of queries and keys. ALiBi: a sum for each logit."""
@@ -237,12 +195,3 @@ def test_positions_cost_what_they_take(positions: PositionSpec, multiplications:
     assert placed.multiplications - plain.multiplications == multiplications * pairs
     assert placed.additions - plain.additions == additions * pairs + logits
     assert placed.parameters == plain.parameters
-
-
-@pytest.mark.parametrize("norm", ["none", "rms", "layer"])
-@pytest.mark.parametrize("groups", [1, 2, None])
-def test_counted_parameters_are_real(groups: int | None, norm: str) -> None:
-    spec = AttentionSpec.model_validate({"kv_heads": groups, "query_key_norm": norm, "query_key_bias": True})
-    surroundings = replace(CONTEXT, pack=1)
-    real = sum(parameter.numel() for parameter in spec.build(surroundings).parameters())
-    assert spec.cost(surroundings, T).parameters == real

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from equations import Attention as Equations
 from torch import Tensor, nn
 
@@ -147,54 +146,6 @@ def test_softmax_attention_is_torch_multihead_attention(bias: bool, causal: bool
     torch.testing.assert_close(
         *(torch.autograd.grad((out * direction).sum(), x)[0] for out in (y[0], z)), rtol=1e-9, atol=1e-9
     )
-
-
-def test_shaped_attention_is_scaled_dot_product_attention_plus_its_terms() -> None:
-    mixer = attention(SETTINGS["shaped"], causal=True, pack=1)
-    x = torch.randn(1, 1, T, D, generator=stream(3, "x"), dtype=torch.float64)
-    q, k, v = (m(x)[0, 0].view(T, H, -1).transpose(0, 1) for m in (mixer.query, mixer.key, mixer.value))
-    tril = torch.ones(T, T, dtype=torch.float64).tril()
-    C = tril / torch.arange(1, T + 1)[:, None]
-    alpha, beta, gamma = (mixer.gains[name].value[0][:, None, None] for name in ("alpha", "beta", "gamma"))
-    y = alpha * v + beta * F.scaled_dot_product_attention(q, k, v, is_causal=True) - gamma * (C @ v)
-    y = y.transpose(0, 1).reshape(T, D) @ mixer.output.weight[0]
-    torch.testing.assert_close(mixer(x)[0, 0], y)
-
-
-@pytest.mark.parametrize("order", ["qk_first", "kv_first"])
-def test_simple_attention_is_its_paper(order: str) -> None:
-    """Y_h = (1/√L)·Q_h·(K_hᵀ·V_h), arXiv:2111.15588."""
-    mixer = attention({"softmax": False, "scale": "length", "matmul_order": order}, causal=False, pack=1)
-    x = torch.randn(1, 1, T, D, generator=stream(4, "x"), dtype=torch.float64)
-    Q, K_, V = ((x[0, 0] @ m.weight[0]).view(T, H, -1) for m in (mixer.query, mixer.key, mixer.value))
-    state = torch.einsum("thd,the->hde", K_, V)
-    y = torch.einsum("thd,hde->the", Q, state) / T**0.5
-    torch.testing.assert_close(mixer(x)[0, 0], y.reshape(T, D) @ mixer.output.weight[0])
-
-
-@pytest.mark.parametrize("order", ["qk_first", "kv_first"])
-def test_causal_simple_attention_is_its_recurrence(order: str) -> None:
-    """S_t = S_{t-1} + k_tᵀ·v_t, y_t = q_t·S_t / √t; at t = L it is the last row of the bidirectional form."""
-    settings = {"softmax": False, "scale": "length", "matmul_order": order}
-    mixer, both_sides = attention(settings, causal=True, pack=1), attention(settings, causal=False, pack=1)
-    x = torch.randn(1, 1, T, D, generator=stream(5, "x"), dtype=torch.float64)
-    Q, K_, V = ((x[0, 0] @ m.weight[0]).view(T, H, -1) for m in (mixer.query, mixer.key, mixer.value))
-    rows = []
-    state = torch.zeros(H, D // H, D // H, dtype=torch.float64)
-    for t in range(T):
-        state = state + K_[t, :, :, None] * V[t, :, None, :]
-        rows.append((Q[t, :, None] @ state)[:, 0].reshape(D) / (t + 1) ** 0.5)
-    torch.testing.assert_close(mixer(x)[0, 0], torch.stack(rows) @ mixer.output.weight[0])
-    torch.testing.assert_close(mixer(x)[0, 0, -1], both_sides(x)[0, 0, -1])
-
-
-@pytest.mark.parametrize("order", ["qk_first", "kv_first"])
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
-def test_padded_simple_attention_is_that_of_the_real_tokens_alone(order: str, causal: bool) -> None:
-    mixer = attention({"softmax": False, "scale": "length", "matmul_order": order}, causal, pack=1)
-    x = torch.randn(1, 1, T, D, generator=stream(6, "x"), dtype=torch.float64)
-    padding = torch.arange(T)[None, None] < 4
-    torch.testing.assert_close(mixer(x, padding)[:, :, :4], mixer(x[:, :, :4]))
 
 
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])

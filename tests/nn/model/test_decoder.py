@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from ablate.nn.model.build import build_model, model_cost
-from ablate.nn.pack import RMSNorm
+from ablate.nn.model.build import build_model
 from ablate.nn.pack.initial import stream
 from ablate.spec.model import ModelSpec
 
@@ -30,28 +29,6 @@ def tokens(pack: int = 1, length: int = T) -> torch.Tensor:
     return torch.randint(V, (pack, 2, length), generator=stream(0, "tokens"))
 
 
-def test_tied_head_is_the_embedding() -> None:
-    tied, apart = build(), build(tied_head=False)
-    assert tied.head is None
-    assert {name for name, _ in apart.named_parameters()} - {name for name, _ in tied.named_parameters()} == {
-        "head.weight"
-    }
-    with torch.no_grad():
-        apart.head.weight.copy_(tied.embedding.weight.mT)
-    torch.testing.assert_close(tied(tokens()), apart(tokens()))
-
-
-def test_final_norm_stands_before_the_head() -> None:
-    with_norm, without = build(final_norm="rms"), build(final_norm="none")
-    norm = RMSNorm(1, D, 1e-8)
-    norm.weight.data.fill_(1.0)
-    seen: list[torch.Tensor] = []
-    handle = without.blocks[-1].register_forward_hook(lambda module, inputs, output: seen.append(output))
-    without(tokens())
-    handle.remove()
-    torch.testing.assert_close(with_norm(tokens()), without.embedding.logits(norm(seen[0])))
-
-
 @pytest.mark.independent_check("positions", "sinusoidal", against="arXiv:1706.03762 sec. 3.5")
 @pytest.mark.parametrize("width", [10, 7])
 def test_sinusoidal_positions_are_their_equation(width: int) -> None:
@@ -61,52 +38,6 @@ def test_sinusoidal_positions_are_their_equation(width: int) -> None:
             angle = position / 10000 ** ((i - i % 2) / width)
             expected = math.cos(angle) if i % 2 else math.sin(angle)
             assert table[position, i].item() == pytest.approx(expected, abs=1e-6)
-
-
-def test_without_positions_a_decoder_of_one_block_cannot_tell_order() -> None:
-    """The last position sees the tokens before it as a set."""
-    model = build(positions="none", depth=1)
-    row = torch.tensor([[[1, 2, 3, 4, 5]]])
-    swapped = torch.tensor([[[3, 1, 2, 4, 5]]])
-    torch.testing.assert_close(model(row)[..., -1, :], model(swapped)[..., -1, :])
-    positioned = build(positions="learned", depth=1)
-    assert not torch.allclose(positioned(row)[..., -1, :], positioned(swapped)[..., -1, :], atol=1e-6)
-
-
-@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "none"])
-def test_shorter_inputs_give_the_first_logits(positions: str) -> None:
-    model = build(positions=positions)
-    torch.testing.assert_close(model(tokens())[:, :, :3], model(tokens()[:, :, :3]))
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {},
-        {"positions": "none"},
-        {"positions": "sinusoidal", "final_norm": "layer"},
-        {"tied_head": False, "final_norm": "none"},
-        {"block": {"mixer": "attention", "mlp": "none", "skips": {"mlp": 0}}},
-        {"block": {"mixer": "attention", "mlp": {"kind": "gated", "bias": True}, "norm": "layer"}},
-        {"block": "sas", "exceptions": {"last": {"norm": "layer"}}},
-    ],
-)
-def test_counted_parameters_are_real(fields: dict[str, Any]) -> None:
-    real = sum(parameter.numel() for parameter in build(**fields).parameters())
-    assert model_cost(spec_of(**fields), vocabulary=V, context=T).parameters == real
-
-
-def test_a_pack_counts_as_one_member() -> None:
-    single, pack = build(), build(seeds=[0, 1, 2])
-    assert sum(p.numel() for p in pack.parameters()) == 3 * sum(p.numel() for p in single.parameters())
-
-
-def test_members_of_a_pack_are_the_models_of_their_seeds() -> None:
-    pack = build(seeds=[3, 1, 4], block="sas")
-    batch = tokens(pack=3)
-    for k, seed in enumerate([3, 1, 4]):
-        single = build(seeds=[seed], block="sas")
-        torch.testing.assert_close(pack(batch)[k], single(batch[k : k + 1])[0], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
