@@ -8,14 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 from cli_runs import quick_workers
-from engine_samples import ENVIRONMENT, planner
+from engine_samples import planner
 from safetensors.torch import load_file
-from trial_processes import KillsARank
 
 from ablate import api
 from ablate.errors import EngineError
 from ablate.execution.checkpoint import Checkpoints, read_checkpoint
-from ablate.execution.driver import run_study
 from ablate.execution.job_runner import JobRunner
 from ablate.execution.local import LocalEngine
 from ablate.execution.options import RunOptions, WorkerSettings
@@ -23,7 +21,6 @@ from ablate.execution.protocol import Happened, Job, JobMember, Message
 from ablate.execution.ranks import rank_group
 from ablate.planning.planner import make_plan
 from ablate.spec.resources import CheckpointInterval, ResourcesSpec
-from ablate.store import Store
 from ablate.training.events import Checkpoint, Measurement
 
 CPU = torch.device("cpu")
@@ -87,42 +84,21 @@ def losses(messages: Iterator[Message]) -> dict[int, float]:
 
 
 @pytest.mark.timeout(300)
-def test_a_divided_trial_has_the_losses_of_one_process_and_a_killed_process_resumes(folder: Path, store: Store) -> None:
-    resources = ResourcesSpec(checkpoint_every=5, shard=True)
-    log = KillsARank(10, folder)
-    plan = make_plan(planner(folder, **CHANGES))
-    kept, plugins = folder / "kept" / "s", [str(log.plugin)]
-    engine = LocalEngine(
-        RunOptions(cache=folder / "cache", device="cpu", workers=1, resources=resources, plugins=plugins),
-        checkpoints=kept,
-        ranks=2,
-    )
-    with quick_workers(), engine:
-        run_study(planner(folder, **CHANGES), store, engine, ENVIRONMENT, log)
-    assert log.killed == 1
-    assert [outcome.state.value for outcome in log.outcomes] == ["finished"] * 2
-    assert [told for told, *_ in log.told].count("lost") == 1
-    for trial in plan.trials:
-        job = Job(1, (JobMember(trial.variant.spec.model_dump_json(), trial.seed),), trial.variant.fingerprint)
-        alone = losses(JobRunner(folder / "cache", CPU).run_job(job, lambda: ()))
-        found = {point.step: point.val_loss for point in store.curves([trial.key])[trial.key]}
-        assert found == pytest.approx(alone, abs=TOLERANCE)
-        assert alone[0] - alone[STEPS] > 0.05  # so that equal losses are those of training
-
-
-@pytest.mark.timeout(300)
-def test_a_checkpoint_of_two_processes_is_resumed_by_one_and_by_four(folder: Path) -> None:
+def test_two_processes_have_the_losses_of_one_and_their_checkpoint_is_resumed_by_one_and_by_four(folder: Path) -> None:
     job = first_job(folder)
     kept = Checkpoints(folder / "kept", CheckpointInterval(steps=STEPS // 2)).of(job)
+    by_two = []
     for message in in_processes(job, folder, 2):
+        by_two.append(message)
         if isinstance(message, Happened) and isinstance(message.event, Checkpoint):
             kept.write(message.event.step, message.event.state)
-            break
     assert kept.take_warnings() == []
     state = kept.newest()
     assert state is not None, kept.remarks
     assert len(list(Path(kept.newest_file, "divided").glob("*.safetensors"))) == 2, "each process has written its part"
     uninterrupted = losses(JobRunner(folder / "cache", CPU).run_job(job, lambda: ()))
+    assert losses(iter(by_two)) == pytest.approx(uninterrupted, abs=TOLERANCE)
+    assert uninterrupted[0] - uninterrupted[STEPS] > 0.05  # so that equal losses are those of training
     weights = load_file(folder / WEIGHTS)
     by_one = losses(JobRunner(folder / "cache", CPU).run_job(job, lambda: (), state))
     assert by_one == pytest.approx(uninterrupted, abs=TOLERANCE)

@@ -8,15 +8,14 @@ from collections.abc import Generator
 import pytest
 import torch
 from families import without_dropout
-from random_tokens import CPU, RandomTokens, divergences, losses, points, run, variant
+from random_tokens import CPU, RandomTokens, losses, points, run, variant
 
-from ablate.spec.named import block_names
 from ablate.training.events import Measurement
 from ablate.training.loop import train
 from ablate.training.members import Member
 
 
-@pytest.mark.parametrize("block", sorted(block_names()))
+@pytest.mark.parametrize("block", ["pre_ln", "parallel", "sas_p_no_norm", "post_ln", "simple_resl", "rwkv7", "mamba2"])
 def test_a_pack_of_three_gives_the_losses_of_three_single_runs(block: str) -> None:
     spec = variant({**without_dropout(block), "depth": 2}, optimizer={"clip": 0.5}, steps=4)
     seeds = [11, 3, 7]
@@ -46,45 +45,6 @@ def test_all_variants_of_a_seed_see_the_same_batches(packed: bool) -> None:
     assert not torch.equal(seen[0][4, 1], seen[0][4, 2]), "every step has its own batch"
 
 
-def test_a_diverging_member_leaves_the_others_alone_and_is_reported_once() -> None:
-    spec = variant()
-    healthy = run(spec, [0, 1, 2])
-    events = run(spec, [0, 1, 2], RandomTokens(poisoned={1: 6}))
-    (event,) = divergences(events)
-    assert (event.member, event.step) == (1, 6)
-    assert math.isnan(event.loss)
-    others = [0, 2]
-    # From step 6 on they are a pack of two: products of another shape, which may be summed in another order.
-    torch.testing.assert_close(losses(events)[others, :5], losses(healthy)[others, :5], rtol=0, atol=0)
-    torch.testing.assert_close(losses(events)[others], losses(healthy)[others], rtol=1e-5, atol=1e-5)
-    assert losses(events)[1, :5].isfinite().all()
-    assert losses(events)[1, 5:].isnan().all()
-    assert points(events)[-1].step == 20
-
-
-def test_training_ends_when_every_member_has_diverged() -> None:
-    task = RandomTokens(poisoned={0: 3, 1: 5})
-    events = run(variant(), [0, 1], task)
-    assert {(event.member, event.step) for event in divergences(events)} == {(0, 3), (1, 5)}
-    assert task.steps == 5
-    assert points(events)[-1].step < 20
-
-
-def test_a_last_step_that_ruins_the_weights_is_a_divergence() -> None:
-    """The loss of the last step is finite, the weights after it are not: the validation loss shows it."""
-
-    class Ruined(RandomTokens):
-        def loss(self, outputs: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-            loss = super().loss(outputs, batch)
-            # sqrt has an infinite slope at 0: a finite loss with a gradient that is not.
-            return loss + (outputs.sum() * 0).abs().sqrt() if self.steps == 3 else loss
-
-    events = run(variant(steps=3, evaluations=1), [0], Ruined())
-    (event,) = divergences(events)
-    assert event.step == 3
-    assert math.isnan(event.loss)
-
-
 def test_points_hold_the_measured_values() -> None:
     spec = variant(steps=10, evaluations=4)
     events = run(spec, [0, 1])
@@ -108,32 +68,10 @@ def test_evaluation_does_not_touch_training() -> None:
     assert last_once.train_loss[0] == pytest.approx(losses(often)[0, :, 0].mean().item(), rel=1e-6)
 
 
-def test_the_same_run_twice_gives_the_same_losses() -> None:
-    torch.manual_seed(1)
-    first = losses(run(variant(), [0, 1]))
-    torch.manual_seed(2)
-    assert torch.equal(first, losses(run(variant(), [0, 1])))
-
-
 def test_bf16_runs_and_stays_near_fp32() -> None:
     full, half = (losses(run(variant({"block": "sas"}, precision=precision), [0])) for precision in ("fp32", "bf16"))
     assert not torch.equal(full, half)
     torch.testing.assert_close(half, full, rtol=0.02, atol=0)
-
-
-@pytest.mark.parametrize("where", ["embedding", "block", "mixer"])
-def test_dropout_is_seeded_and_off_in_evaluation(where: str) -> None:
-    block = {"mixer": {"kind": "attention", "dropout": 0.3 if where == "mixer" else 0}}
-    model = {
-        "block": {**block, "dropout": 0.3 if where == "block" else 0},
-        "dropout": 0.3 if where == "embedding" else 0,
-    }
-    dropped, again, other = (run(variant(model, steps=5), [seed]) for seed in (0, 0, 1))
-    plain = run(variant({"block": {"mixer": "attention"}}, steps=5), [0])
-    assert torch.equal(losses(dropped), losses(again))
-    assert not torch.equal(losses(dropped), losses(other))
-    assert points(dropped)[0].metrics == points(plain)[0].metrics
-    assert losses(dropped)[0, 0, 0] != losses(plain)[0, 0, 0]
 
 
 def test_training_is_a_stream() -> None:

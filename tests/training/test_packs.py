@@ -87,9 +87,12 @@ def test_dropout_of_a_member_depends_on_its_own_seed_alone(where: str) -> None:
     block = {"mixer": {"kind": "attention", "dropout": 0.3 * (where == "mixer")}, "dropout": 0.3 * (where == "block")}
     model = {"block": block, "dropout": 0.3 * (where == "embedding")}
     members = [member(seed, model) for seed in (7, 2, 7)]
-    packed = losses(run(members, RandomTokens(poisoned={2: 6})))
+    events, plain = run(members, RandomTokens(poisoned={2: 6})), run([member(7, {"block": {"mixer": "attention"}})])
+    packed = losses(events)
     assert_same(packed[[0, 2]], single(members[0]).expand(2, -1, -1))
-    assert not torch.allclose(packed[0], single(member(7)), rtol=1e-3)
+    assert not torch.allclose(packed[0], losses(plain)[0], rtol=1e-3)
+    before, without = (points(one)[0].metrics["val_loss"] for one in (events, plain))
+    assert before[0] == before[2] == pytest.approx(without[0], rel=1e-6), "an evaluation drops nothing"
 
 
 def test_a_diverged_member_leaves_and_the_others_continue_as_if_alone() -> None:
@@ -155,7 +158,9 @@ def test_training_ends_when_a_validation_loss_is_the_first_that_is_not_finite() 
             return loss + (outputs.sum() * 0).abs().sqrt() if self.steps == 3 else loss
 
     events = run([member(0), member(1)], Ruined())
-    assert [(event.member, event.step) for event in divergences(events)] == [(0, 3), (1, 3)]
+    assert [(event.member, event.step, math.isnan(event.loss)) for event in divergences(events)] == [
+        (0, 3, True), (1, 3, True)
+    ]  # fmt: skip
     assert points(events)[-1].step == 3
 
 
