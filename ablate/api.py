@@ -118,7 +118,7 @@ def run(
     checkpoints = checkpoints_folder(store.where if isinstance(store, Store) else str(store))
     # The engine first: a mistake in what was asked of it leaves no empty store behind.
     with (
-        make_engine(chosen, space.name, Path(resources.storage or checkpoints)) as trainer,
+        make_engine(chosen, space.name, Path(resources.checkpoint_dir or checkpoints)) as trainer,
         nullcontext(store) if isinstance(store, Store) else open_store(store) as opened,
     ):
         observer.say(f"store: {opened.where}")

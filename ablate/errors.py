@@ -57,6 +57,11 @@ class AblateError(Exception):
         text = _sentence("; ".join(part.rstrip(".") for part in parts))
         return f"{text} {_sentence(_shortened(self.remedy))}" if self.remedy else text
 
+    def plain(self) -> dict[str, str | None]:
+        """The message as data: `problem`, and `where`, `expected`, `got` and `remedy`, each null if it says none."""
+        parts = ("problem", "where", "expected", "got", "remedy")
+        return {name: None if (text := getattr(self, name)) is None else printable(text) for name in parts}
+
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process boundaries (a worker's mistake is shown by the driver), so keyword fields must survive.
         return (_rebuild, (type(self), self.problem, self.where, self.expected, self.got, self.remedy))

@@ -220,11 +220,11 @@ claims:
 
 LINES = [
     ("list",), ("list", "--json"), ("status",), ("status", "--json"), ("check-store",), ("check-store", "--json"),
-    ("check-store", "--export", "saved.db"), ("show", "tiny"), ("show", "tiny", "--trials"), ("show", "tiny", "--json"),
-    ("show", "tiny", "--svg", "table.svg"), ("report", "tiny"), ("report", "tiny", "--format", "md"),
+    ("check-store", "--out", "saved.db"), ("show", "tiny"), ("show", "tiny", "--trials"), ("show", "tiny", "--json"),
+    ("show", "tiny", "--out", "table.svg"), ("report", "tiny"), ("report", "tiny", "--format", "md"),
     ("report", "tiny", "--format", "latex"), ("report", "tiny", "--format", "csv"),
     ("report", "tiny", "--format", "json"),
-    ("claims", "tiny"), ("claims", "tiny", "--check"), ("calibrate", "tiny", "--json"),
+    ("claims", "tiny"), ("claims", "tiny", "--fail-if-refuted"), ("calibrate", "tiny", "--json"),
     ("diff", "tiny/baseline", "tiny/norm=none"), ("diff", "tiny.yaml", "tiny/baseline", "--json"),
     ("validate", "tiny.yaml"), ("validate", "tiny.yaml", "--json"), ("plan", "tiny.yaml", "--json"),
     ("validate", "tiny.yaml", "--data", "file:text"), ("data", "tiny.yaml"), ("kinds",), ("kinds", "--json"),

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A Ray cluster inside one Slurm job, and a study on it: sbatch cluster/slurm.sh FILE [OPTIONS OF ablate study]
-# Run it again to go on: what is finished is in the store. The store and --storage must be on a shared file system, or
+# Run it again to go on: what is finished is in the store. The store and --checkpoint-dir must be on a shared file system, or
 # the store a PostgreSQL URL. Change the header to what your site has.
 #SBATCH --job-name=ablate
 #SBATCH --nodes=4

@@ -15,7 +15,7 @@ from typing import Any
 
 import typer
 
-from ablate.cli.app import PANELS, app
+from ablate.cli.app import EXAMPLES, PANELS, app, usage
 from ablate.plugins import FAMILIES
 from ablate.spec.base import Kinded, Spec
 from ablate.spec.named import block_names, model_names, named_block, named_model
@@ -25,10 +25,10 @@ _EXIT_CODES = """
 | exit code | meaning |
 |---|---|
 | 0 | The command succeeded. |
-| 1 | `claims --check`: a claim is refuted. `reproduce`, `import`: results differ. `check`: a broken contract. |
+| 1 | A claim is refuted (`claims --fail-if-refuted`), results differ (`reproduce`, `import`), a kind breaks a rule. |
 | 2 | The input is invalid or a store is damaged. One paragraph on stderr says where, and what to do. |
 | 3 | Some trials failed. |
-| 130 | The command was interrupted. Run it again to continue. |
+| 130 | The command was interrupted, or `delete` was answered with no. |
 """
 
 
@@ -48,10 +48,13 @@ def commands_page() -> str:
     lines = [
         "# Commands\n",
         "`ablate COMMAND --help` prints the same text. `--debug` before a command shows the traceback of an error. "
-        "With `--json`, standard output carries the JSON alone.\n",
+        "With `--json`, standard output carries the JSON alone, and an error is the object "
+        '`{"error": {"problem", "where", "expected", "got", "remedy"}}` on standard error. '
+        "`ablate --install-completion` completes commands, options, spaces and studies in your shell. "
+        "`ABLATE_STORE` names the store of commands without `--store`, `ABLATE_CACHE` the folder for prepared data.\n",
         _EXIT_CODES,
     ]
-    for panel, (_, names) in PANELS.items():
+    for panel, names in PANELS.items():
         lines.append(f"## {panel}\n")
         for name in names:
             lines.extend(_command(name, commands[name]))
@@ -61,16 +64,12 @@ def commands_page() -> str:
 def _command(name: str, command: Any) -> Iterator[str]:
     arguments = [parameter for parameter in command.params if not parameter.opts[0].startswith("-")]
     options = [parameter for parameter in command.params if parameter.opts[0].startswith("-")]
-    usage = " ".join(_usage(argument) for argument in arguments)
     yield f"### ablate {name}\n"
-    yield f"```text\nablate {name} {usage}{' ' if usage else ''}[OPTIONS]\n```\n"
+    yield f"```text\n{' '.join(['ablate', name, *map(usage, arguments), '[OPTIONS]'])}\n```\n"
     yield f"{command.help}\n"
+    examples = "\n".join(f"ablate {line}" for line in EXAMPLES[name])
+    yield f"```sh\n{examples}\n```\n"
     yield from _table(("argument or option", "default", "meaning"), (_parameter(p) for p in [*arguments, *options]))
-
-
-def _usage(argument: Any) -> str:
-    shown = (argument.metavar or argument.name.upper()) + ("..." if argument.nargs == -1 else "")
-    return shown if argument.required else f"[{shown}]"
 
 
 def _parameter(parameter: Any) -> tuple[str, str, str]:
@@ -79,7 +78,7 @@ def _parameter(parameter: Any) -> tuple[str, str, str]:
         value = "" if flag else f" {parameter.metavar or parameter.name.upper()}"
         name = ", ".join(f"`{option}{value}`" for option in parameter.opts)
     else:
-        name = f"`{_usage(parameter)}`"
+        name = f"`{usage(parameter)}`"
     if isinstance(parameter.show_default, str):
         default = _prose(parameter.show_default)
     elif parameter.required:
@@ -163,7 +162,7 @@ def checks_page() -> str:
         "# Independent checks\n",
         "Each kind of a part of a model or of its training, and each named model, is compared with code that is not "
         "ours, or with published equations that a test writes again, slowly. The tests are below `tests/`. Besides, "
-        "`ablate check --all` tries each kind by the rules of its family.\n",
+        "`ablate check-kind --all` tries each kind by the rules of its family.\n",
     ]
     for family, kinds in independent_checks().items():
         lines.append(f"## {_heading(family)}\n")

@@ -68,7 +68,7 @@ def test_kubernetes_starts_gpus_only_when_they_are_needed_and_keeps_the_store(
     (mount,) = head["containers"][0]["volumeMounts"]
     for option in ("--store", "--cache"):
         assert re.search(rf"{option} {mount['mountPath']}/", job["spec"]["entrypoint"])
-    assert "--storage s3://" in job["spec"]["entrypoint"]
+    assert "--checkpoint-dir s3://" in job["spec"]["entrypoint"]
 
 
 def forbids_other_keys(schema: Any) -> Any:

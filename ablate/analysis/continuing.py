@@ -29,7 +29,7 @@ class NextStep:
 def next_steps(report: StudyReport) -> tuple[NextStep, ...]:
     """The commands that would settle what a study left open; empty if it left nothing open, or more seeds than pay."""
     if missing := report.progress[TrialState.WAITING] + report.progress[TrialState.RUNNING]:
-        arguments = ("study", "--stored", report.record.name)
+        arguments = ("resume", report.record.name)
         return (NextStep(arguments, f"trains what is missing: {plural(missing, 'trial')}"),)
     return (*_more_seeds(report), *_together(report))
 
@@ -42,7 +42,7 @@ def _more_seeds(report: StudyReport) -> Iterator[NextStep]:
     further = max(row.verdict.further_seeds or 0 for row in undecided if row.verdict is not None)
     trained = [row.seconds / len(row.finished) for row in (report.baseline, *undecided) if row.finished]
     seconds = further * sum(trained) if report.baseline.finished else None
-    arguments = ("study", "--stored", report.record.name, "--seeds", seeds)
+    arguments = ("resume", report.record.name, "--seeds", seeds)
     yield NextStep(arguments, f"may settle {len(undecided)} of {len(report.variants) - 1}", seconds)
 
 
@@ -56,7 +56,7 @@ def _together(report: StudyReport) -> Iterator[NextStep]:
     ]
     fits = not (record.traits.chooses or record.space.get("tuned") or report.windows or report.scaling)
     if len(alone) > 1 and fits:
-        arguments = ("study", "--stored", record.name, "--design", "simplify")
+        arguments = ("resume", record.name, "--design", "simplify")
         yield NextStep(arguments, f"tries the {len(alone)} removals together")
 
 
@@ -85,4 +85,4 @@ def study_arguments(study: str, store: str, seeds: str = "", plugins: Sequence[s
     """
     chosen = [f"--seeds={seeds}"] if seeds else []
     given = [f"--plugin={plugin}" for plugin in plugins]
-    return ["study", "--stored", study, *chosen, f"--store={store}", *given]
+    return ["resume", study, *chosen, f"--store={store}", *given]

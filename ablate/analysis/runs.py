@@ -29,7 +29,7 @@ from ablate.store.records import (
     VariantRecord,
 )
 
-UNTIMED = "no variant was timed; `ablate study {study} --stored --time` does"
+UNTIMED = "no variant was timed; `ablate resume {study} --time` does"
 """Why a quantity that is timed is not known."""
 
 

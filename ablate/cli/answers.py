@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -40,11 +40,13 @@ def show(
     table: Annotated[bool, typer.Option("--table", help="Show the ablation table and how to read it.")] = False,
     checks: Annotated[bool, typer.Option("--checks", help="Show all that supports or limits the verdicts.")] = False,
     full: Annotated[bool, typer.Option("--full", help="Show answer, table, checks and claims.")] = False,
-    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write the answer as a picture.")] = None,
     trials: Annotated[
         bool, typer.Option("--trials", help="List the trials with the keys that `evaluate` and `reproduce` accept.")
     ] = False,
     all_: Annotated[bool, typer.Option("--all", help="Show every row of a long answer or table.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE.svg", help="Write the answer as a picture.")
+    ] = None,
     json_: JsonOption = False,
 ) -> None:
     """Show the answer of a study, finished or not: what can go, what must stay, how sure that is, what to do next."""
@@ -57,7 +59,7 @@ def show(
     if trials:
         show_trials(store, study, json_=json_)
         return
-    picture = None if svg is None else picture_file("--svg", svg)
+    picture = None if out is None else picture_file("--out", out)
     report, most = read(store, study), None if all_ else MOST_ROWS
     if picture is not None:
         from ablate.render.drawing.svg import write_svg
@@ -77,7 +79,7 @@ def show(
         print_table(report, console, most)
     elif checks:
         print_checks(report, console)
-    elif svg is None:
+    elif out is None:
         print_answer(answer_of(report), console, store=store_flag(store), everything=all_)
 
 
@@ -109,6 +111,7 @@ def report(
         typer.Option("--out", metavar="DIR", help="Folder for the report and its figures.", show_default="printed"),
     ] = None,
     plugin: PluginOption = None,
+    json_: JsonOption = False,
 ) -> None:
     """Report a study: answer, table, figures, claims, environment, cost, and how to reproduce it."""
     from ablate.analysis.findings import read_findings
@@ -117,14 +120,18 @@ def report(
     from ablate.store import open_store
 
     load_plugins(plugin)
+    format_ = "json" if json_ and out is None else format_
     find_format(format_)  # report a mistake in the command line before the store is read
     with open_store(store, create=False) as opened:
         findings = read_findings(opened, study)
     if out is None:
         print_report(render_report(findings, format_))
         return
-    for path in write_report(findings, format_, out):
-        say(make_console(), str(path))
+    written = [str(path) for path in write_report(findings, format_, out)]
+    if json_:
+        print_json({"written": written})
+    for path in written if not json_ else ():
+        say(make_console(), path)
     if find_format(format_).figures and missing_packages("figures"):
         say(make_console(stderr=True), "Without figures: run `pip install 'ablate-blocks[figures]'`.")
 
@@ -132,7 +139,9 @@ def report(
 def claims(
     study: StudyArgument,
     store: StoreOption = DEFAULT_STORE,
-    check: Annotated[bool, typer.Option("--check", help="Exit with 1 if a claim is refuted.")] = False,
+    fail_if_refuted: Annotated[
+        bool, typer.Option("--fail-if-refuted", help="Exit with 1 if a claim is refuted.")
+    ] = False,
     json_: JsonOption = False,
 ) -> int:
     """Show the verdicts on the claims of a study: supported, refuted or undecided."""
@@ -149,7 +158,7 @@ def claims(
         print_claims(judged, console)
     else:
         say(make_console(), f"{study} has no claims. Add them under `claims:` in its space file.")
-    return REFUTED if check and any(claim.verdict == "refuted" for claim in judged) else 0
+    return REFUTED if fail_if_refuted and any(claim.verdict == "refuted" for claim in judged) else 0
 
 
 def calibrate(
@@ -202,6 +211,7 @@ def export(
     store: StoreOption = DEFAULT_STORE,
     cache: CacheOption = None,
     plugin: PluginOption = None,
+    json_: JsonOption = False,
 ) -> None:
     """Write the trials of a study for Optuna, or the model of a trial for Hugging Face.
 
@@ -218,22 +228,30 @@ def export(
             remedy="`ablate export STUDY --optuna URL`, or `ablate export TRIAL --hf DIR`.",
         )
     if optuna is not None:
-        _to_optuna(name, optuna, store)
-    elif hf is not None:
-        _to_hugging_face(name, hf, store, cache, plugin)
+        done, told = _to_optuna(name, optuna, store)
+    else:
+        assert hf is not None, "one of the two is given"
+        done, told = _to_hugging_face(name, hf, store, cache, plugin)
+    print_json(done, indent=None) if json_ else say(make_console(), told)
 
 
-def _to_optuna(study: str, storage: str, store: str) -> None:
+def _to_optuna(study: str, storage: str, store: str) -> tuple[dict[str, Any], str]:
+    """Write the trials; what was written, as data and as a sentence."""
     from ablate.analysis.optuna_export import export_optuna
     from ablate.store import open_store
 
     with open_store(store, create=False) as opened:
         written, there = export_optuna(opened, study, storage)
     before = f", {there} were there already" if there else ""
-    say(make_console(), f"{plural(written, 'trial')} of {study} written to {hide_passwords(storage)}{before}.")
+    url = hide_passwords(storage)
+    done = {"study": study, "written": written, "there": there, "storage": url}
+    return done, f"{plural(written, 'trial')} of {study} written to {url}{before}."
 
 
-def _to_hugging_face(trial: str, folder: Path, store: str, cache: Path | None, plugin: list[str] | None) -> None:
+def _to_hugging_face(
+    trial: str, folder: Path, store: str, cache: Path | None, plugin: list[str] | None
+) -> tuple[dict[str, Any], str]:
+    """Write the model; what was written, as data and as a sentence."""
     from ablate.nn.model.build import model_cost
     from ablate.render.card import PICTURE, ModelFacts, card
     from ablate.render.drawing import layout, to_svg
@@ -260,7 +278,8 @@ def _to_hugging_face(trial: str, folder: Path, store: str, cache: Path | None, p
     (folder / "README.md").write_text(card(trained.variant, facts), encoding="utf-8")
     (folder / PICTURE).write_text(to_svg(layout("block", spec.block, bool(spec.exceptions))), encoding="utf-8")
     how = f"as a {written.model_type} model" if written.native else "with a modelling file (trust_remote_code=True)"
-    say(make_console(), f"Wrote trial {trained.key[:12]} to {folder}, {how}.")
+    done = {"trial": trained.key, "folder": str(folder), "model_type": written.model_type, "native": written.native}
+    return done, f"Wrote trial {trained.key[:12]} to {folder}, {how}."
 
 
 def _verdicts(store: Store, key: str) -> list[str]:
@@ -291,11 +310,13 @@ def dashboard(
     store: StoreOption = DEFAULT_STORE,
     port: Annotated[
         int | None,
-        typer.Option("--port", min=1, max=65535, help="Where to listen.", show_default="8501, or the next free one"),
+        typer.Option(
+            "--port", metavar="N", min=1, max=65535, help="Where to listen.", show_default="8501, or the next free one"
+        ),
     ] = None,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0 lets other machines in.")] = (
-        "127.0.0.1"
-    ),
+    host: Annotated[
+        str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on; 0.0.0.0 lets other machines in.")
+    ] = ("127.0.0.1"),
     token: Annotated[
         str | None,
         typer.Option(

@@ -16,24 +16,27 @@ _DESCRIPTION = (".yaml", ".yml")
 def judge(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="A file of runs, a pattern, or a description (.yaml).")],
     variant: Annotated[
-        list[str] | None, typer.Option("--variant", metavar="COLUMN", help="What is compared; `*`: all but the rest.")
+        list[str] | None,
+        typer.Option("--variant", metavar="COLUMN", help="What is compared; `*`: all but the rest; repeatable."),
     ] = None,
     seed: Annotated[str | None, typer.Option("--seed", metavar="COLUMN", help="The seed of a run.")] = None,
     unit: Annotated[
-        str | None, typer.Option("--unit", metavar="COLUMN", help="What is repeated in place of seeds, such as tasks.")
+        str | None, typer.Option("--unit", metavar="COLUMN", help="What is repeated instead of seeds, such as tasks.")
     ] = None,
     over: Annotated[
-        list[str] | None, typer.Option("--over", metavar="COLUMN", help="Average over it: folds, episodes.")
+        list[str] | None, typer.Option("--over", metavar="COLUMN", help="Average over it: folds, episodes; repeatable.")
     ] = None,
     step: Annotated[
-        list[str] | None, typer.Option("--step", metavar="COLUMN", help="The step, if runs have a row for each.")
+        list[str] | None,
+        typer.Option("--step", metavar="COLUMN", help="The step, if runs have a row for each; repeatable."),
     ] = None,
     metric: Annotated[
-        list[str] | None, typer.Option("--metric", metavar="COLUMN", help="What is compared; several are questions.")
+        list[str] | None,
+        typer.Option("--metric", metavar="COLUMN", help="What is compared; each is a question; repeatable."),
     ] = None,
     baseline: Annotated[str | None, typer.Option("--baseline", metavar="VARIANT", help="Compare with it.")] = None,
     margin: Annotated[
-        float | None, typer.Option("--margin", help="How much worse matters, in the metric's unit.")
+        float | None, typer.Option("--margin", metavar="NUMBER", help="How much worse matters, in the metric's unit.")
     ] = None,
     direction: Annotated[
         str | None, typer.Option("--direction", metavar="lower|higher", help="Which is better.")
@@ -47,16 +50,17 @@ def judge(
     each: Annotated[str | None, typer.Option("--each", metavar="COLUMN", help="A question for each value.")] = None,
     aggregate: Annotated[bool, typer.Option("--aggregate", help="Also the mean over those, each as a unit.")] = False,
     where: Annotated[
-        list[str] | None, typer.Option("--where", metavar="COLUMN=TEXT", help="Only rows with this text.")
+        list[str] | None, typer.Option("--where", metavar="COLUMN=TEXT", help="Only rows with this text; repeatable.")
     ] = None,
     failed: Annotated[
-        list[str] | None, typer.Option("--failed", metavar="COLUMN=TEXT", help="Rows with this text are failed runs.")
+        list[str] | None,
+        typer.Option("--failed", metavar="COLUMN=TEXT", help="Rows with this text are failed runs; repeatable."),
     ] = None,
     input_: Annotated[
         str | None, typer.Option("--input", metavar="FORMAT", help="Of the files, where the ending does not say it.")
     ] = None,
     path: Annotated[
-        str | None, typer.Option("--path", metavar="REGEX", help="Columns from the path of a file: (?P<variant>...).")
+        str | None, typer.Option("--path", metavar="REGEX", help="Columns from the path of a file: `(?P<variant>...)`.")
     ] = None,
     line: Annotated[
         str | None, typer.Option("--line", metavar="REGEX", help="Columns from a line of a text log.")
@@ -72,13 +76,15 @@ def judge(
     ] = None,
     chosen: Annotated[
         list[str] | None,
-        typer.Option("--chosen", metavar="VARIANT", help="It was selected by these very results: no verdict."),
+        typer.Option(
+            "--chosen", metavar="VARIANT", help="It was selected by these very results: no verdict; repeatable."
+        ),
     ] = None,
     holm: Annotated[
         str | None, typer.Option("--holm", metavar="question|all", help="Over what verdicts hold jointly.")
     ] = None,
     allow: Annotated[
-        list[str] | None, typer.Option("--allow", metavar="TRAP", help="Turn a refusal into a warning.")
+        list[str] | None, typer.Option("--allow", metavar="TRAP", help="Turn a refusal into a warning; repeatable.")
     ] = None,
     data: Annotated[
         Path | None,

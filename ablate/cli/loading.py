@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ablate.analysis import StudyReport
+    from ablate.errors import AblateError
     from ablate.spec.space import SpaceSpec
     from ablate.store import Store
     from ablate.trained.decode import Trained
@@ -41,33 +42,78 @@ def load_stored(study: str, store: str, plugins: list[str] | None) -> SpaceSpec:
         return stored_space(opened.study(study).space, study)
 
 
-def load_asked(
-    file: str,
-    store: str,
-    plugins: list[str] | None,
-    data: str | None,
-    seeds: str | None,
-    design: str | None,
-    *,
-    stored: bool,
-) -> SpaceSpec:
-    """The space that options of `study` and `plan` ask for.
+def changed_by(space: SpaceSpec, seeds: str | None, design: str | None) -> SpaceSpec:
+    """The space with what `--seeds` and `--design` ask for.
 
     Raises:
-        SpaceError: The space is not valid, or a stored study is asked for with other data.
+        SpaceError: It does not take them.
     """
-    from ablate.errors import SpaceError
     from ablate.spec.reading import with_design, with_seeds
 
-    if stored and data is not None:
-        raise SpaceError(
-            "a stored study continues with its own data",
-            where="--data",
-            remedy="Leave out --data, or give a space file.",
-        )
-    space = load_stored(file, store, plugins) if stored else load_space(file, plugins, data)
     space = space if design is None else with_design(space, design)
     return space if seeds is None else with_seeds(space, seeds)
+
+
+def data_of_trial(store: Store, trial: str, data: str | None) -> AbstractContextManager[None]:
+    """Within it the data of a stored trial is read from another place; whether it is the same, who reads it checks."""
+    from ablate.tasks.sources import moved
+
+    if data is None:
+        return nullcontext()
+    address = store.variant(store.trial(trial).variant_hash).spec["task"].get("data")
+    if not isinstance(address, str):
+        raise _several_sources()
+    return moved(address, data)
+
+
+def _several_sources() -> AblateError:
+    from ablate.errors import SpaceError
+
+    remedy = "Restore its sources where they were, or give a space file that names the new places."
+    return SpaceError("this does not read its data from one source", where="--data", remedy=remedy)
+
+
+@contextmanager
+def data_of_study(study: str, space: SpaceSpec, data: str | None, store: str, cache: Path | None) -> Iterator[None]:
+    """Within it the data of a stored study is read from another place, where its content is found to be the same.
+
+    Args:
+        study: Its name.
+        space: As the store keeps it.
+        data: Where its data is now; None: where it was.
+        store: Keeps the study.
+        cache: Folder of prepared data; None: the user's.
+
+    Raises:
+        DataError: The data there is not that of the stored trials.
+        SpaceError: The space reads several sources, so that one place does not say which.
+    """
+    from ablate.errors import DataError
+    from ablate.locations import cache_folder
+    from ablate.store import open_store
+    from ablate.tasks.sources import moved
+
+    if data is None:
+        yield
+        return
+    address = getattr(space.task, "data", None)
+    if not isinstance(address, str):
+        raise _several_sources()
+    with open_store(store, create=False) as opened:
+        record = opened.study(study)
+        keys = [planned.key for planned in record.planned if planned.variant == record.baseline]
+        stored = {trial.data_fingerprint for trial in opened.trials(keys).values()}
+    with moved(address, data):
+        prepared = space.task.prepare(cache or cache_folder(), lambda line: None)
+        if stored and prepared not in stored:
+            raise DataError(
+                "this is not the data of the stored trials",
+                where=f"--data {data}",
+                expected=f"the data fingerprint {', '.join(sorted(known[:12] for known in stored))}",
+                got=prepared[:12],
+                remedy="Name the data that the study was trained on. For other data, give a space of another name.",
+            )
+        yield
 
 
 def is_space(name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -11,6 +12,9 @@ import typer
 from ablate.errors import AblateError
 from ablate.execution.options import RunOptions, show_in_signature, shown_options
 from ablate.locations import DEFAULT_STORE
+
+STORE_VARIABLE = "ABLATE_STORE"
+"""The environment variable that names the store of commands without `--store`."""
 
 # Exit codes besides 0 (fine) and 2 (a mistake of the user).
 REFUTED = 1
@@ -25,34 +29,82 @@ def _option_of_a_run(name: str) -> Any:
     return typer.Option(*(names or (f"--{name.replace('_', '-')}",)), **shown)
 
 
+def _stored_studies(context: typer.Context, incomplete: str) -> list[str]:
+    """The studies of the store, for the completion of a shell."""
+    from ablate.store import open_store
+
+    try:
+        with open_store(context.params.get("store") or DEFAULT_STORE, create=False) as opened:
+            return [study.name for study in opened.studies()]
+    except AblateError:
+        return []
+
+
+def _ready_spaces(incomplete: str) -> list[str]:
+    """The space files here and the ready spaces, for the completion of a shell."""
+    from ablate.spec.named import shipped_spaces
+
+    shipped = [file.stem for file in sorted(shipped_spaces().glob("*.yaml"))]
+    return [*map(str, sorted(Path().glob("*.yaml"))), *shipped]
+
+
 SpaceArgument = Annotated[
-    str, typer.Argument(metavar="FILE", help="A space file, or the name of a ready space such as simplify_block.")
+    str,
+    typer.Argument(
+        metavar="SPACE",
+        help="A space file, or the name of a ready space such as simplify_block.",
+        autocompletion=_ready_spaces,
+    ),
 ]
-StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", help="Name of a study; `ablate list` shows them.")]
-TrialArgument = Annotated[str, typer.Argument(metavar="TRIAL", help="The key of a trial, or its first characters.")]
+StudyArgument = Annotated[
+    str,
+    typer.Argument(metavar="STUDY", help="A study; `ablate list` shows them.", autocompletion=_stored_studies),
+]
+TrialArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="TRIAL", help="The key of a trial, or its first characters; `ablate show STUDY --trials` lists them."
+    ),
+]
 SideArgument = Annotated[
-    str, typer.Argument(help="STUDY/VARIANT, the beginning of a trial's key, or a space file (a path).")
+    str, typer.Argument(metavar="SIDE", help="STUDY/VARIANT, the key of a trial, or a space file (a path).")
 ]
-StoreOption = Annotated[str, typer.Option("--store", help="Where studies are kept: a file, or an SQLAlchemy URL.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for a program.")]
+StoreOption = Annotated[
+    str,
+    typer.Option(
+        "--store",
+        metavar="STORE",
+        help="Where studies are kept: a file, or an SQLAlchemy URL.",
+        envvar=STORE_VARIABLE,
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 PluginOption = Annotated[list[str] | None, _option_of_a_run("plugins")]
 CacheOption = Annotated[Path | None, _option_of_a_run("cache")]
 DeviceOption = Annotated[str, _option_of_a_run("device")]
 ThreadsOption = Annotated[int, _option_of_a_run("threads")]
 DataOption = Annotated[
     str | None,
-    typer.Option("--data", metavar="SOURCE", help="Data in place of the space's: file:PATH, hub:NAME or builtin:NAME."),
+    typer.Option("--data", metavar="SOURCE", help="Data instead of the space's: file:PATH, hub:NAME or builtin:NAME."),
+]
+MovedDataOption = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        metavar="SOURCE",
+        help="Where its data is now, such as file:PATH; it must have the stored fingerprint.",
+    ),
 ]
 StoredOption = Annotated[
-    bool,
-    typer.Option("--stored", help="FILE is the name of a study in the store; it continues with its stored space."),
+    bool, typer.Option("--stored", help="SPACE is the name of a stored study: what `ablate resume` would train.")
 ]
 SeedsOption = Annotated[
     str | None,
     typer.Option(
         "--seeds",
         metavar="N|START:MAX",
-        help="Seeds in place of the design's; START:MAX adds seeds to undecided comparisons.",
+        help="Seeds instead of the design's; START:MAX adds seeds to undecided comparisons.",
     ),
 ]
 DesignOption = Annotated[
@@ -76,7 +128,8 @@ def with_run_options(command: Callable[..., int]) -> Callable[..., int]:
 
 def store_flag(store: str) -> list[str]:
     """What to add to a suggested command so that it reads the same store."""
-    return [] if store == DEFAULT_STORE else ["--store", store]
+    usual = os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
+    return [] if store == usual else ["--store", store]
 
 
 def picture_file(option: str, file: Path, endings: tuple[str, ...] = (".svg",)) -> Path:

@@ -90,15 +90,38 @@ def data_(
         print_data(address, task, space.departs, make_console())
 
 
-def kinds(plugin: PluginOption = None, json_: JsonOption = False) -> None:
-    """List the kinds of every family with their facts (of a mixer its cost class and source), and the named blocks."""
+def _families(incomplete: str) -> list[str]:
+    """The families, for the completion of a shell."""
+    from ablate.plugins import FAMILIES
+
+    return [*FAMILIES, "blocks", "models"]
+
+
+def kinds(
+    family: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="FAMILY",
+            help="A family such as mixers, or blocks or models.",
+            show_default="the names of all",
+            autocompletion=_families,
+        ),
+    ] = None,
+    plugin: PluginOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """List what a space can name: the kinds of a family with their facts (of a mixer its cost class and source)."""
     from ablate.render.terminal.kinds import kinds_json, print_kinds
 
     load_plugins(plugin)
     if json_:
-        print_json(kinds_json())
+        print_json(kinds_json(family))
     else:
-        print_kinds(make_console())
+        print_kinds(make_console(), family)
+
+
+def _size(option: str, meaning: str, default: str) -> Any:
+    return typer.Option(option, metavar="N", min=1, help=meaning, show_default=default)
 
 
 class Mode(StrEnum):
@@ -110,28 +133,26 @@ class Mode(StrEnum):
 
 def cost(
     block: Annotated[
-        str, typer.Argument(metavar="BLOCK|MODEL|FILE", help="A named block or model, a mixer kind, or a space file.")
+        str, typer.Argument(metavar="BLOCK|MODEL|SPACE", help="A named block or model, a mixer kind, or a space.")
     ],
-    width: Annotated[int | None, typer.Option(min=1, help="Width d [default: 128].")] = None,
-    heads: Annotated[int | None, typer.Option(min=1, help="Heads H [default: 4].")] = None,
-    context: Annotated[
-        int | None, typer.Option(min=1, help="Tokens L [default: 128; of a model, its longest input].")
-    ] = None,
-    depth: Annotated[int | None, typer.Option(min=1, help="Blocks, exceptions of layers included.")] = None,
-    vocabulary: Annotated[int | None, typer.Option(min=1, help="Token ids; adds embedding and head.")] = None,
-    mode: Annotated[Mode, typer.Option(help="A pass over a sequence, or one more token.")] = Mode.training,
+    width: Annotated[int | None, _size("--width", "Width d.", "128")] = None,
+    heads: Annotated[int | None, _size("--heads", "Heads H.", "4")] = None,
+    context: Annotated[int | None, _size("--context", "Tokens L.", "128; of a model, its longest input")] = None,
+    depth: Annotated[int | None, _size("--depth", "Blocks, exceptions of layers included.", "one block")] = None,
+    vocab_size: Annotated[int | None, _size("--vocab-size", "Token ids; adds embedding and head.", "neither")] = None,
+    mode: Annotated[Mode, typer.Option("--mode", help="A pass over a sequence, or one more token.")] = Mode.training,
     data: DataOption = None,
     cache: CacheOption = None,
     plugin: PluginOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Count what a block, a model or every variant of a space needs: parameters, arithmetic, memory; trains nothing."""
+    """Count what a block, a model or every variant of a space needs: parameters, FLOPs, memory; trains nothing."""
     load_plugins(plugin)
     from ablate.render.terminal.cost import cost_json, price_block, price_model, price_space, print_cost
     from ablate.spec.lookup import find_block, is_block, is_model
 
     inference = mode is Mode.inference
-    sizes = {"width": width, "heads": heads, "context": context, "depth": depth, "vocabulary": vocabulary}
+    sizes = {"width": width, "heads": heads, "context": context, "depth": depth, "vocab-size": vocab_size}
     given = [name for name, value in sizes.items() if value is not None]
     if is_model(block):
         if others := [name for name in given if name != "context"] or (["data"] if data is not None else []):
@@ -150,7 +171,7 @@ def cost(
             heads=heads or 4,
             context=context or 128,
             depth=depth,
-            vocabulary=vocabulary or 0,
+            vocabulary=vocab_size or 0,
             inference=inference,
         )
         if json_:
@@ -180,13 +201,15 @@ def cost(
 
 
 def bench(
-    blocks: Annotated[list[str], typer.Argument(metavar="BLOCK...", help="Named blocks, or mixer kinds.")],
-    lengths: Annotated[str, typer.Option(help="Tokens L, comma between.")] = "128,512,2048",
-    width: Annotated[int, typer.Option(min=1, help="Width d.")] = 128,
-    heads: Annotated[int, typer.Option(min=1, help="Heads H.")] = 4,
-    batch: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 4,
+    blocks: Annotated[list[str], typer.Argument(metavar="BLOCK", help="Named blocks, or mixer kinds.")],
+    width: Annotated[int, typer.Option("--width", metavar="N", min=1, help="Width d.")] = 128,
+    heads: Annotated[int, typer.Option("--heads", metavar="N", min=1, help="Heads H.")] = 4,
+    context: Annotated[str, typer.Option("--context", metavar="N,...", help="Tokens L.")] = "128,512,2048",
+    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Sequences at once.")] = 4,
     whole: Annotated[bool, typer.Option("--whole", help="The whole block, not its mixer alone.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Draw time against L: a file .svg, .png or .pdf.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Draw time against L: a file .svg, .png or .pdf.")
+    ] = None,
     device: DeviceOption = "auto",
     plugin: PluginOption = None,
     json_: JsonOption = False,
@@ -200,7 +223,7 @@ def bench(
     from ablate.render.terminal.bench import FIGURES, bench_json, draw_bench, parse_lengths, print_bench
     from ablate.timing.measure import Setting, device_of, measure
 
-    tokens = parse_lengths(lengths)
+    tokens = parse_lengths(context)
     figure = None if out is None else picture_file("--out", out, FIGURES)
     if figure is not None:
         require("figures", "a picture of the measurements", where=f"--out {out}")  # before minutes of measuring
@@ -223,10 +246,12 @@ def bench(
 
 def doctor(
     device: DeviceOption = "auto",
-    out: Annotated[Path, typer.Option("--out", help="The file to attach to a report.")] = Path("ablate-doctor.json"),
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to attach to a report.")] = Path(
+        "ablate-doctor.json"
+    ),
     json_: JsonOption = False,
 ) -> int:
-    """Check this machine: versions, memory, equal results by every way of running a step, exchange between processes.
+    """Check this machine: versions, memory, and whether every fast path gives the same results as the plain one.
 
     It trains a small model for seconds in each way, prints a table and writes the same as JSON. Exit codes: 0 fine, 1
     something differs.
@@ -258,9 +283,16 @@ def doctor(
 
 
 def draw(
-    block: Annotated[str, typer.Argument(metavar="BLOCK", help="A named block or model, or a mixer kind.")],
-    versus: Annotated[str | None, typer.Option(metavar="OTHER", help="The block to compare it with.")] = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Write a picture instead.")] = None,
+    block: Annotated[
+        str,
+        typer.Argument(
+            metavar="BLOCK|MODEL|SPACE", help="A named block or model, a mixer kind, or a space: its baseline."
+        ),
+    ],
+    versus: Annotated[
+        str | None, typer.Option("--versus", metavar="OTHER", help="The block, model or space to compare it with.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE.svg", help="Write a picture instead.")] = None,
     plugin: PluginOption = None,
     json_: JsonOption = False,
 ) -> None:
@@ -289,10 +321,10 @@ def draw(
         console.print(to_text(drawn), soft_wrap=True)
 
 
-def check(
+def check_kind(
     kind: Annotated[
         str | None,
-        typer.Argument(metavar="[KIND]", help="A kind of any family; `ablate kinds` lists them.", show_default=False),
+        typer.Argument(metavar="KIND", help="A kind of any family; `ablate kinds` lists them.", show_default=False),
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="Every kind of every family, or of --family.")] = False,
     plugin: PluginOption = None,
@@ -307,7 +339,7 @@ def check(
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="The value of a field; may be given several times."),
+        typer.Option("--set", metavar="NAME=VALUE", help="The value of a field; repeatable."),
     ] = None,
     json_: JsonOption = False,
 ) -> int:
@@ -315,18 +347,19 @@ def check(
     if (kind is None) != all_:
         raise AblateError(
             "one kind is checked, or all of them",
-            where="ablate check",
+            where="ablate check-kind",
             expected="KIND or --all",
             got="neither" if kind is None else "both",
-            remedy="Write `ablate check KIND` or `ablate check --all`.",
+            remedy="Write `ablate check-kind KIND` or `ablate check-kind --all`.",
         )
     load_plugins(plugin)
-    from ablate.contracts.checking import UntriedKind, check_all, check_kind
+    from ablate.contracts.checking import UntriedKind, check_all
+    from ablate.contracts.checking import check_kind as check_one
     from ablate.render.terminal.kinds import check_json, print_check
 
     values = parsed_values(set_ or ())
     console, kept, reports = make_console(), True, []
-    for checked in check_all(family, values) if kind is None else [check_kind(kind, family, values)]:
+    for checked in check_all(family, values) if kind is None else [check_one(kind, family, values)]:
         kept = kept and (isinstance(checked, UntriedKind) or checked.keeps_the_contract)
         if json_:
             reports.append(check_json(checked))
@@ -358,11 +391,12 @@ def parsed_values(texts: Sequence[str]) -> dict[str, Any]:
 def import_(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder with config.json and safetensors files.")],
     out: Annotated[
-        Path | None, typer.Option(metavar="MODEL.yaml", help="Write a model file here [default: print it].")
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write a model file (YAML) here.", show_default="printed"),
     ] = None,
-    check: Annotated[
+    verify: Annotated[
         bool,
-        typer.Option("--check/--no-check", help="Compare logits with those of transformers on random texts."),
+        typer.Option("--verify/--no-verify", help="Compare logits with those of transformers on random inputs."),
     ] = True,
     config_only: Annotated[
         bool, typer.Option("--config-only", help="Read the settings alone: the model starts from random weights.")
@@ -383,7 +417,7 @@ def import_(
 
     imported = read_config(folder)
     compared = None
-    if check and not config_only and not imported.architecture.own:
+    if verify and not config_only and not imported.architecture.own:
         compared = compare(folder, imported)
     elif not config_only:
         read_tensors(folder, imported)

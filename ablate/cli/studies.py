@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ablate.cli.loading import existing_store, load_asked, read
+from ablate.cli.loading import changed_by, data_of_study, existing_store, load_space, load_stored, read
 from ablate.cli.options import (
     FAILED,
     INTERRUPTED,
@@ -20,15 +21,18 @@ from ablate.cli.options import (
     DesignOption,
     DeviceOption,
     JsonOption,
+    MovedDataOption,
     PluginOption,
     SeedsOption,
     SpaceArgument,
     StoredOption,
     StoreOption,
+    StudyArgument,
+    YesOption,
     store_flag,
     with_run_options,
 )
-from ablate.command_line import command
+from ablate.command_line import command, hide_passwords
 from ablate.errors import ArgumentError, StoreError
 from ablate.locations import DEFAULT_STORE
 from ablate.render.terminal.console import make_console, print_json, print_next_steps, say
@@ -37,13 +41,16 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ablate.execution.driver import StudyResult
+    from ablate.spec.space import SpaceSpec
 
 
 def new(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="Name of the new space; NAME.yaml is written here.")
     ] = None,
-    like: Annotated[str, typer.Option(metavar="START", help="Starting point, as `--list` names them.")] = "needed",
+    like: Annotated[
+        str, typer.Option("--like", metavar="START", help="Starting point, as `--list` names them.")
+    ] = "needed",
     list_: Annotated[bool, typer.Option("--list", help="List the starting points by their question.")] = False,
     json_: JsonOption = False,
 ) -> None:
@@ -81,16 +88,17 @@ _PANEL = "Another machine"
 
 OnOption = Annotated[
     str | None,
-    typer.Option("--on", metavar="DEVICE", help="A device, such as h100 or h100x8.", rich_help_panel=_PANEL),
+    typer.Option("--on", metavar="GPU", help="A device, such as h100 or h100x8.", rich_help_panel=_PANEL),
 ]
 FlopsOption = Annotated[
     float | None,
-    typer.Option("--flops", min=1.0, help="Peak FLOP/s of one device.", rich_help_panel=_PANEL),
+    typer.Option("--flops", metavar="NUMBER", min=1.0, help="Peak FLOP/s of one device.", rich_help_panel=_PANEL),
 ]
 EfficiencyOption = Annotated[
     float | None,
     typer.Option(
         "--efficiency",
+        metavar="SHARE",
         min=0.001,
         max=1.0,
         help="Share of the peak that a training step reaches.",
@@ -109,7 +117,9 @@ DoctorOption = Annotated[
 ]
 PlannedWorkersOption = Annotated[
     int | None,
-    typer.Option("--workers", min=1, help="Trials at once.", show_default="one for each core or device"),
+    typer.Option(
+        "--workers", metavar="N", min=1, help="Trials at once.", show_default="one for each core, or each GPU"
+    ),
 ]
 
 
@@ -133,9 +143,9 @@ def plan(
 ) -> None:
     """List every trial of a space with its cost and an estimate of time; trains nothing.
 
-    Points whose settings make no model are counted with their reasons. The data is prepared, once, as `study` does.
-    The time is measured by some steps on the device that `study` would use. With --on, --flops or --doctor the time is
-    that of another machine, and memory is compared with what that has.
+    Points whose settings are not a valid model are counted with their reasons. The data is prepared, once, as `study`
+    does. The time is measured by some steps on the device that `study` would use. With --on, --flops or --doctor the
+    time is that of another machine, and it is checked whether each trial fits into its memory.
     """
     from ablate.execution.environment import choose_device
     from ablate.locations import cache_folder
@@ -146,13 +156,15 @@ def plan(
     from ablate.render.terminal.plan import plan_json, print_plan
     from ablate.trained.weights import weights_folder
 
-    space = load_asked(file, store, plugin, data, seeds, design, stored=stored)
+    space = load_stored(file, store, plugin) if stored else load_space(file, plugin, data)
+    moved = data_of_study(file, space, data if stored else None, store, cache)
+    space = changed_by(space, seeds, design)
     gpus = space.resources.gpus
     machine = find_machine(on, flops, efficiency, doctor, workers, space.resources)
     chosen = choose_device("cpu" if machine is not None or (device == "auto" and gpus == 0) else device)
     progress = make_console(stderr=True)
     show_progress = lambda line: say(progress, line, style="dim")  # noqa: E731
-    with existing_store(store) as opened:
+    with moved, existing_store(store) as opened:
         earlier = EarlierTrials(opened, accept=accept_changed_code)
         planner = Planner(space, cache or cache_folder(), show_progress, weights=weights_folder(store), earlier=earlier)
         made = make_plan(planner)
@@ -175,7 +187,6 @@ def study(
     data: DataOption = None,
     seeds: SeedsOption = None,
     design: DesignOption = None,
-    stored: StoredOption = False,
     store: StoreOption = DEFAULT_STORE,
     json_: JsonOption = False,
     **options: Any,
@@ -186,18 +197,48 @@ def study(
     the progress goes to stderr and the last line of stdout is an object. Exit codes: 0 fine, 2 invalid space or
     options, 3 some trials failed, 130 interrupted.
     """
-    from ablate.analysis.answer import answer_of
-    from ablate.api import run
-    from ablate.render.answer import print_answer
-    from ablate.render.terminal.live import Display
+    _check_store(store)
+    space = changed_by(load_space(file, options["plugins"], data), seeds, design)
+    return _train(space, store, options, json_=json_)
+
+
+@with_run_options
+def resume(
+    study: StudyArgument,
+    data: MovedDataOption = None,
+    seeds: SeedsOption = None,
+    design: DesignOption = None,
+    store: StoreOption = DEFAULT_STORE,
+    json_: JsonOption = False,
+    **options: Any,
+) -> int:
+    """Continue a study with the space that the store keeps: train what is missing, or more seeds, and answer.
+
+    It needs no space file. If the data has moved, --data says where it is; it must have the content that the stored
+    trials saw. Exit codes as of `study`.
+    """
+    _check_store(store)
+    space = load_stored(study, store, options["plugins"])
+    with data_of_study(study, space, data, store, options["cache"]):
+        return _train(changed_by(space, seeds, design), store, options, json_=json_)
+
+
+def _check_store(store: str) -> None:
     from ablate.store.database import in_memory
 
     if in_memory(store):
         remedy = "Name a file with --store, or leave it out."
         raise StoreError("a store in memory is gone when the command ends", where=f"--store {store}", remedy=remedy)
-    plugins = options["plugins"]
-    space = load_asked(file, store, plugins, data, seeds, design, stored=stored)
-    console = make_console(stderr=json_)
+
+
+def _train(space: SpaceSpec, store: str, options: dict[str, Any], *, json_: bool) -> int:
+    """Train what a space asks for, and print its answer."""
+    from ablate.analysis.answer import answer_of
+    from ablate.api import run
+    from ablate.render.answer import print_answer
+    from ablate.render.terminal.live import Display
+
+    console, plugins = make_console(stderr=json_), options["plugins"]
     with Display(console) as display:
         result = run(space, store=store, observer=display, **options).result
     assert result is not None, "a study that was run says how that ended"
@@ -232,10 +273,11 @@ def status(store: StoreOption = DEFAULT_STORE, json_: JsonOption = False) -> Non
     """
     from ablate.analysis.status import status_json, status_of
     from ablate.render.terminal.status import print_status
-    from ablate.store import open_store
+    from ablate.store.activity import Activity
 
-    with open_store(store, create=False) as opened:
-        running = status_of(opened.activity())
+    with existing_store(store) as opened:
+        nothing = Activity(datetime.now(UTC), (), ())
+        running = status_of(nothing if opened is None else opened.activity())
     if json_:
         print_json(status_json(running))
     else:
@@ -245,34 +287,109 @@ def status(store: StoreOption = DEFAULT_STORE, json_: JsonOption = False) -> Non
 def list_(store: StoreOption = DEFAULT_STORE, json_: JsonOption = False) -> None:
     """List the studies of the store."""
     from ablate.render.terminal.listing import studies_json, studies_table
-    from ablate.store import open_store
 
-    with open_store(store, create=False) as opened:
-        studies = opened.studies()
+    with existing_store(store) as opened:
+        studies = [] if opened is None else opened.studies()
     console = make_console()
     if json_:
         print_json(studies_json(studies))
     elif studies:
         console.print(studies_table(studies, console))
     else:
-        say(console, f"{store} holds no study yet. Run one: {command('study', 'simplify_block', *store_flag(store))}")
+        steps = {
+            command("study", "simplify_block", *store_flag(store)): "a ready study, a few minutes",
+            command("new", "my_question"): "a space of your own",
+        }
+        print_next_steps(console, f"No study yet in {hide_passwords(store)}. Type one of:", steps)
+
+
+def rename(
+    study: StudyArgument,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The new name.")],
+    store: StoreOption = DEFAULT_STORE,
+    json_: JsonOption = False,
+) -> None:
+    """Give a study another name. Its trials, claims and marks stay; a space file keeps the old name.
+
+    `ablate study` with that file starts a study of the old name, which shares the trials.
+    """
+    from ablate.execution.checkpoint import checkpoints_folder
+    from ablate.spec.annotations import STUDY_NAME
+    from ablate.store import open_store
+
+    if not STUDY_NAME.fits(name):
+        raise ArgumentError(f"this is not a name for a study: {STUDY_NAME.rule}", where=name)
+    with existing_store(store) as opened:
+        if opened is not None:
+            opened.study(study)  # says which studies there are
+    with open_store(store) as opened, opened.lease(study), opened.lease(name):
+        opened.rename_study(study, name)
+        checkpoints = checkpoints_folder(opened.where)
+        if (checkpoints / study).is_dir() and not (checkpoints / name).exists():
+            (checkpoints / study).rename(checkpoints / name)
+    if json_:
+        print_json({"study": name, "before": study}, indent=None)
+    else:
+        say(make_console(), f"{study} is now {name}.")
+
+
+def delete(
+    study: StudyArgument,
+    yes: YesOption = False,
+    store: StoreOption = DEFAULT_STORE,
+    json_: JsonOption = False,
+) -> None:
+    """Delete a study, and the trials that no other study uses, with their curves, weights and checkpoints.
+
+    It says what goes, and asks. Deleted trials cannot be restored; the space file is not touched.
+    """
+    import shutil
+
+    from ablate.analysis.text import plural
+    from ablate.execution.checkpoint import checkpoints_folder
+    from ablate.store import open_store
+    from ablate.trained.weights import weights_file
+
+    with open_store(store, create=False) as opened:
+        own, shared = opened.own_trials(study)
+        where = opened.where
+    weights = [file for key in own if (file := Path(weights_file(key, where))).exists()]
+    goes = [plural(len(own), "trial"), *([f"saved weights of {len(weights)}"] if weights else [])]
+    stays = f" {plural(shared, 'trial')} that other studies use will stay." if shared else ""
+    told = f"this deletes {study} from {where}, with {' and '.join(goes)}.{stays}"
+    if not yes:
+        if json_ or not sys.stdin.isatty():
+            remedy = f"Write `{command('delete', study, '--yes', *store_flag(store))}`."
+            raise ArgumentError(told.removesuffix("."), where="ablate delete", expected="--yes", remedy=remedy)
+        say(make_console(), told[0].upper() + told[1:])
+        if not typer.confirm("Delete it?"):
+            raise typer.Exit(INTERRUPTED)
+    with open_store(store) as opened, opened.lease(study):
+        removed = opened.delete_study(study)
+    for key in removed:
+        Path(weights_file(key, where)).unlink(missing_ok=True)
+    shutil.rmtree(checkpoints_folder(where) / study, ignore_errors=True)
+    if json_:
+        print_json({"deleted": study, "trials": len(removed), "kept": shared}, indent=None)
+    else:
+        say(make_console(), f"Deleted {study} and {plural(len(removed), 'trial')}.")
 
 
 def check_store(
     store: StoreOption = DEFAULT_STORE,
-    export: Annotated[
+    out: Annotated[
         Path | None,
-        typer.Option("--export", metavar="FILE", help="A new store for all that can be read of a damaged one."),
+        typer.Option("--out", metavar="FILE", help="Write all readable rows to this new store."),
     ] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Check that every row of a store can be read; with --export, save what can be read to a new store.
+    """Check that every row of a store can be read; with --out, save what can be read to a new store.
 
     The store itself is not changed. Exit codes: 0 it is whole, 2 it is damaged.
     """
     from ablate.store.check import check_store as check
 
-    damage = check(store, export)
+    damage = check(store, out)
     console = make_console()
     if json_:
         print(json.dumps(asdict(damage), ensure_ascii=False))
@@ -282,8 +399,8 @@ def check_store(
             say(console, f"{table.name}: {table.whole:,} rows can be read, {table.damaged:,} cannot{reached}")
         for finding in damage.findings:
             say(console, finding)
-    if export is not None:
-        say(make_console(stderr=True), f"Wrote what can be read to {export}")
+    if out is not None:
+        say(make_console(stderr=True), f"Wrote what can be read to {out}")
     if damage.findings:
-        remedy = None if export else "`ablate check-store --export FILE` saves what can be read to a new store."
+        remedy = None if out else "`ablate check-store --out FILE` saves what can be read to a new store."
         raise StoreError("the database file is damaged", where=damage.where, remedy=remedy)

@@ -9,13 +9,14 @@ from typing import Annotated
 
 import typer
 
-from ablate.cli.loading import load_plugins, load_trial
+from ablate.cli.loading import data_of_trial, load_plugins, load_trial
 from ablate.cli.options import (
     DIFFERENT,
     AcceptCodeOption,
     CacheOption,
     DeviceOption,
     JsonOption,
+    MovedDataOption,
     PluginOption,
     StoreOption,
     ThreadsOption,
@@ -27,7 +28,8 @@ from ablate.render.terminal.console import make_console, print_json, say
 
 
 def reproduce(
-    trial: Annotated[str, typer.Argument(metavar="TRIAL", help="The beginning of a trial's key.")],
+    trial: TrialArgument,
+    data: MovedDataOption = None,
     store: StoreOption = DEFAULT_STORE,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 1,
@@ -39,7 +41,7 @@ def reproduce(
     """Train a stored trial again, from its record alone, and say whether the curve is the same.
 
     The store is only read. Exit codes: 0 the same (identical, or equal within a tolerance), 1 different, 2 it cannot
-    be done. `ablate diff STUDY/VARIANT STUDY/VARIANT` shows the keys of trials.
+    be done. If the data has moved, --data says where it is; its content must be what the trial saw.
     """
     from ablate.execution.environment import choose_device, describe_environment
     from ablate.execution.local import LocalEngine
@@ -54,6 +56,7 @@ def reproduce(
     options = RunOptions(device=chosen, workers=1, threads=threads, cache=folder, plugins=plugin or [])
     with (
         open_store(store, create=False) as opened,
+        data_of_trial(opened, trial, data),
         LocalEngine(options) as engine,
         progress.status("Training it again") as status,
     ):
@@ -77,18 +80,26 @@ def reproduce(
 def evaluate(
     trial: TrialArgument,
     tasks: Annotated[
-        str, typer.Option(metavar="NAME,...", help="Tasks or groups of `lm-eval`, separated by commas.")
+        str, typer.Option("--tasks", metavar="NAME,...", help="Tasks or groups of `lm-eval`, separated by commas.")
     ] = "",
     include: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="A folder with YAML files of further tasks.")
+        Path | None, typer.Option("--include", metavar="DIR", help="A folder with YAML files of further tasks.")
     ] = None,
     shots: Annotated[
-        int | None, typer.Option(min=0, help="Solved examples before each question [default: as the task says].")
+        int | None,
+        typer.Option(
+            "--shots", metavar="N", min=0, help="Solved examples before each question.", show_default="as the task says"
+        ),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Only the first examples of each task; the result is not stored.")
+        int | None,
+        typer.Option(
+            "--limit", metavar="N", min=1, help="Only the first examples of each task; the result is not stored."
+        ),
     ] = None,
-    file: Annotated[Path | None, typer.Option(metavar="PATH", help="Measure perplexity on this text.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="FILE", help="Measure perplexity on this text.")
+    ] = None,
     store: StoreOption = DEFAULT_STORE,
     cache: CacheOption = None,
     device: DeviceOption = "auto",
@@ -145,15 +156,23 @@ def evaluate(
 
 def generate(
     trial: TrialArgument,
-    prompt: Annotated[str, typer.Option(help="The text to continue.")] = "",
-    tokens: Annotated[int, typer.Option(min=1, help="Maximum number of tokens.")] = 200,
+    prompt: Annotated[str, typer.Option("--prompt", metavar="TEXT", help="The text to continue.")] = "",
+    tokens: Annotated[int, typer.Option("--tokens", metavar="N", min=1, help="Maximum number of tokens.")] = 200,
     top_p: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Draw from the likeliest tokens of this probability.")
+        float,
+        typer.Option(
+            "--top-p", metavar="P", min=0.0, max=1.0, help="Draw from the likeliest tokens of this probability."
+        ),
     ] = 1.0,
-    top_k: Annotated[int, typer.Option(min=0, help="Draw from this number of likeliest tokens; 0: all.")] = 0,
-    temperature: Annotated[float, typer.Option(min=0.0, help="Temperature of sampling; 0 is greedy.")] = 1.0,
-    greedy: Annotated[bool, typer.Option("--greedy", help="Always take the likeliest token.")] = False,
-    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
+    top_k: Annotated[
+        int, typer.Option("--top-k", metavar="N", min=0, help="Draw from this number of likeliest tokens; 0: all.")
+    ] = 0,
+    temperature: Annotated[
+        float,
+        typer.Option("--temperature", metavar="T", min=0.0, help="Of sampling; 0 always takes the likeliest token."),
+    ] = 1.0,
+    greedy: Annotated[bool, typer.Option("--greedy", help="The same as `--temperature 0`.", hidden=True)] = False,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the draws.")] = 0,
     store: StoreOption = DEFAULT_STORE,
     cache: CacheOption = None,
     plugin: PluginOption = None,
@@ -179,9 +198,14 @@ def generate(
 
 def translate(
     trial: TrialArgument,
-    text: Annotated[list[str] | None, typer.Argument(help="Texts to translate [default: lines of stdin].")] = None,
-    beams: Annotated[int, typer.Option(min=1, help="Beams of the search; 1 is greedy.")] = 4,
-    length_penalty: Annotated[float, typer.Option(min=0.0, help="Higher values favour longer translations.")] = 0.6,
+    text: Annotated[
+        list[str] | None, typer.Argument(metavar="TEXT", help="Texts to translate.", show_default="the lines of stdin")
+    ] = None,
+    beams: Annotated[int, typer.Option("--beams", metavar="N", min=1, help="Beams of the search; 1 is greedy.")] = 4,
+    length_penalty: Annotated[
+        float,
+        typer.Option("--length-penalty", metavar="X", min=0.0, help="Higher values favour longer translations."),
+    ] = 0.6,
     store: StoreOption = DEFAULT_STORE,
     cache: CacheOption = None,
     plugin: PluginOption = None,

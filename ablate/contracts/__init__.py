@@ -1,2 +1,2 @@
 """The contract of each family: rules that every kind keeps, checked by running the kind. Tests check all kinds,
-`ablate check` those of users."""
+`ablate check-kind` those of users."""

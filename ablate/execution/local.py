@@ -262,12 +262,12 @@ def _check_options(options: RunOptions, device: str) -> None:
                 got=value if isinstance(value, str) else ", ".join(f"{key}: {each}" for key, each in value.items()),
                 remedy="Add `--engine ray`, or leave it out.",
             )
-    if "://" in resources.storage:
+    if "://" in resources.checkpoint_dir:
         raise EngineError(
             "the local engine writes checkpoints into a folder, and a URL needs `--engine ray`",
-            where="resources.storage or --storage",
+            where="resources.checkpoint_dir or --checkpoint-dir",
             expected="a folder of this machine",
-            got=resources.storage,
+            got=resources.checkpoint_dir,
             remedy="Name a folder, add `--engine ray`, or leave it out for a folder beside the store.",
         )
     asked, there = resources.gpus or 0, _gpus() if device == "cuda" else 0

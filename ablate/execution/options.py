@@ -29,7 +29,7 @@ _OPTIONS_OF_RESOURCES = {
     "custom": "resource",
     "labels": "label",
     "checkpoint_every": "checkpoint_every",
-    "storage": "storage",
+    "checkpoint_dir": "checkpoint_dir",
 }
 """Field of `resources` in a space to the field here that changes it."""
 
@@ -71,40 +71,56 @@ def _option(default: Any, meaning: str, *names: str, **shown: Any) -> Any:
 class RunOptions:
     """How trials are run; it does not change what they find. The options of `ablate study` have the same names.
 
-    `plugins` takes a file or several; `--plugin`, `--resource`, `--label` and `--log-to` may be given several times.
+    `plugins` takes a file or several; `--plugin`, `--resource`, `--label` and `--log-to` are repeatable.
     """
 
-    device: str = _option("auto", "Where to train: auto, cpu or cuda.")
-    workers: int | None = _option(None, "Processes that train.", min=1, show_default="one for each core, or each GPU")
-    threads: int = _option(1, "Threads of each process.", min=1)
+    device: str = _option("auto", "Device: auto, cpu or cuda.", metavar="DEVICE")
+    workers: int | None = _option(
+        None, "Trials at once, each in a process.", metavar="N", min=1, show_default="one for each core, or each GPU"
+    )
+    threads: int = _option(1, "Threads of each process.", metavar="N", min=1)
     pack: int | None = _option(
         None,
-        "Most trials trained as one program; auto: as many as pay off and fit.",
+        "Maximum number of trials trained together as one program; `auto` chooses it.",
         metavar="N|auto",
         show_default="auto",
         parser=pack_size,
     )
-    cache: Path | None = _option(None, "Folder of prepared data.", show_default="$ABLATE_CACHE, or the user's cache")
-    plugins: list[str] = _option(
-        list, "A file with kinds of your own; may be given several times.", "--plugin", metavar="FILE.py"
+    cache: Path | None = _option(
+        None, "Folder for prepared data.", metavar="DIR", show_default="$ABLATE_CACHE, or the user's cache"
     )
-    engine: str = _option("local", "What trains: local, or ray for a cluster.", rich_help_panel=_CLUSTER)
+    plugins: list[str] = _option(
+        list, "Python file with your own components; repeatable.", "--plugin", metavar="FILE.py"
+    )
+    engine: str = _option(
+        "local", "Where to run: local, or ray for a cluster.", metavar="ENGINE", rich_help_panel=_CLUSTER
+    )
     address: str | None = _option(
         None,
-        "Of the Ray cluster: auto, HOST:PORT, or local for this machine alone.",
+        "Ray cluster to use: auto, HOST:PORT, or local (this machine only).",
         metavar="ADDRESS",
         show_default="$RAY_ADDRESS, or local",
         rich_help_panel=_CLUSTER,
     )
-    cpus: float | None = _option(None, "Cores for each job.", show_default="the space's", rich_help_panel=_RESOURCES)
+    cpus: float | None = _option(
+        None, "Cores for each job.", metavar="N", show_default="the space's", rich_help_panel=_RESOURCES
+    )
     gpus: float | None = _option(
-        None, "GPUs, or a fraction of one, for each job.", show_default="by memory", rich_help_panel=_RESOURCES
+        None,
+        "GPUs, or a fraction of one, for each job.",
+        metavar="N",
+        show_default="by memory",
+        rich_help_panel=_RESOURCES,
     )
-    memory: float | None = _option(None, "GiB for each job.", show_default="as predicted", rich_help_panel=_RESOURCES)
+    memory: float | None = _option(
+        None, "Memory for each job.", metavar="GIB", show_default="as predicted", rich_help_panel=_RESOURCES
+    )
     resource: list[str] = _option(
-        list, "A resource of your own for each job.", metavar="NAME=AMOUNT", rich_help_panel=_CLUSTER
+        list, "A custom resource for each job; repeatable.", metavar="NAME=AMOUNT", rich_help_panel=_CLUSTER
     )
-    label: list[str] = _option(list, "A label that nodes must have.", metavar="KEY=VALUE", rich_help_panel=_CLUSTER)
+    label: list[str] = _option(
+        list, "A label that nodes must have; repeatable.", metavar="KEY=VALUE", rich_help_panel=_CLUSTER
+    )
     checkpoint_every: str | None = _option(
         None,
         "Steps (500) or minutes (10min) between checkpoints, from which an interrupted trial resumes.",
@@ -112,18 +128,20 @@ class RunOptions:
         show_default="none",
         rich_help_panel=_RESOURCES,
     )
-    storage: str | None = _option(
+    checkpoint_dir: str | None = _option(
         None,
         "Where checkpoints are kept: a folder; on a cluster one that is shared, or a URL.",
+        metavar="DIR",
+        show_default="beside the store",
         rich_help_panel=_RESOURCES,
     )
     log_to: list[str] = _option(
         list,
-        "Copy curves and answer: tensorboard:DIR, wandb:PROJECT or mlflow:URI; may be given several times.",
+        "Copy curves and answer: tensorboard:DIR, wandb:PROJECT or mlflow:URI; repeatable.",
         metavar="TRACKER",
     )
     accept_changed_code: bool = _option(
-        False, "Use trials of another version of your kinds as if nothing changed.", "--accept-changed-code"
+        False, "Use trials of another version of your components as if nothing changed.", "--accept-changed-code"
     )
     time: bool = _option(False, "After the trials, time each variant in turns with the baseline.", "--time")
     resources: ResourcesSpec | None = None

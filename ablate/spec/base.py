@@ -358,7 +358,7 @@ class Kinded(Spec):
     default_kind: ClassVar[str | None] = None
     """The kind of a mapping without `kind`; None if `kind` is required."""
     example: ClassVar[Mapping[str, Any]] = {}
-    """Values of the fields that have no default, with which `ablate check` and our tests try a kind."""
+    """Values of the fields that have no default, with which `ablate check-kind` and our tests try a kind."""
     code_revision: ClassVar[int] = 1
     """Revision of the code of a kind of ours; raised when that changes golden losses or gradients (`spec/code.py`)."""
     identified: ClassVar[dict[type[Kinded], tuple[str, ...]]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
@@ -78,7 +79,7 @@ class ResourcesSpec(Spec):
     )
     """Steps between checkpoints, such as 500, or minutes, such as `10 min`; 0: none. A trial whose process or machine
     died resumes from its last checkpoint, with the same curve."""
-    storage: str = ""
+    checkpoint_dir: str = ""
     """Location of checkpoints: a folder, which all nodes of a cluster share, or on a cluster a URL that fsspec or Arrow
     supports (`s3://...`). Default of the local engine: a folder beside the store."""
 
@@ -90,6 +91,13 @@ class ResourcesSpec(Spec):
         match = _MINUTES.fullmatch(self.checkpoint_every)
         assert match is not None, "validated"
         return CheckpointInterval(seconds=60 * float(match[1]))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_the_old_name(cls, value: Any) -> Any:
+        if isinstance(value, Mapping) and "storage" in value and "checkpoint_dir" not in value:
+            return {"checkpoint_dir" if name == "storage" else name: given for name, given in value.items()}
+        return value
 
     @model_validator(mode="after")
     def _can_be(self) -> Self:

@@ -76,7 +76,7 @@ def check_store(location: str | Path, export: Path | None = None) -> StoreCheck:
     """
     path = _file(location)
     if export is not None and export.exists():
-        raise StoreError("this file already exists", where=str(export), remedy="Name a new file with --export.")
+        raise StoreError("this file already exists", where=str(export), remedy="Name a new file with --out.")
     try:
         with closing(_opened(path)) as connection:
             findings = [*_integrity(connection), *_foreign_keys(connection)]

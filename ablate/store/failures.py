@@ -14,7 +14,7 @@ from ablate.errors import StoreError
 FORMS = "a path, sqlite:///PATH or postgresql://USER@HOST/NAME"
 _ELSEWHERE = "or name another store with --store"
 DAMAGED = "the database file is damaged"
-REPAIR = "`ablate check-store --store FILE --export NEW` lists what can be read and saves it to a new store."
+REPAIR = "`ablate check-store --store FILE --out NEW` lists what can be read and saves it to a new store."
 _RESUME = "then run the same command again; all recorded data is kept"
 
 

@@ -123,7 +123,7 @@ class StoreReader:
                 f"there is no trial whose key starts with {prefix!r}",
                 where=self.where,
                 expected=f"the beginning of a key, such as {' and '.join(near)}" if near else None,
-                remedy="`ablate plan FILE --json` lists the trials of a space with their keys.",
+                remedy="`ablate show STUDY --trials` lists the trials of a study with their keys.",
             )
         if len(records) > 1:
             raise NotFoundError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -39,11 +41,13 @@ from ablate.store.rows import (
 from ablate.store.tables import (
     TIMED_AT,
     codes,
+    marks,
     recordings,
     studies,
     study_trials,
     study_variants,
     trials,
+    variants,
 )
 from ablate.store.writing import UNSETTLED, Writer
 
@@ -164,6 +168,66 @@ class Store(StoreReader):
             compared = queries.finished_by_variant(connection, row.id, TrialRole.COMPARISON)
             changed = seeds != _seeds(row.space) and _pairs(compared, row.baseline) > 1
             return [*before, _seeds(row.space)] if changed else before
+
+    def own_trials(self, study: str) -> tuple[list[str], int]:
+        """The stored trials that only this study plans, and how many it shares with other studies.
+
+        Raises:
+            NotFoundError: There is no such study.
+        """
+        with self._database.reading() as connection:
+            own, shared = _own_trials(connection, queries.study_row(connection, self.where, study).id)
+        return own, len(shared)
+
+    def delete_study(self, study: str) -> list[str]:
+        """Remove a study, and the trials with curves and recordings that no other study plans; all or nothing.
+
+        The caller holds the lease of the study.
+
+        Returns:
+            The keys of the removed trials.
+
+        Raises:
+            NotFoundError: There is no such study.
+        """
+        with self._database.writing(alone=study_trials) as connection:
+            row = queries.study_row(connection, self.where, study)
+            own, _ = _own_trials(connection, row.id)
+            for chunk in queries.chunks(own):
+                connection.execute(trials.delete().where(trials.c.key.in_(chunk)))
+                connection.execute(marks.delete().where(marks.c.kind == "trial", marks.c.name.in_(chunk)))
+            connection.execute(study_trials.delete().where(study_trials.c.study_id == row.id))
+            connection.execute(study_variants.delete().where(study_variants.c.study_id == row.id))
+            connection.execute(studies.delete().where(studies.c.id == row.id))
+            connection.execute(marks.delete().where(marks.c.kind == "study", marks.c.name == study))
+            named = select(study_variants.c.variant_hash).union(select(trials.c.variant_hash))
+            connection.execute(variants.delete().where(variants.c.hash.not_in(named)))
+        return own
+
+    def rename_study(self, study: str, name: str) -> None:
+        """Give a study another name, in its stored space too; its trials stay as they are.
+
+        The caller holds the leases of both names.
+
+        Raises:
+            ArgumentError: A study of the new name exists.
+            NotFoundError: There is no such study.
+        """
+        with self._database.writing() as connection:
+            row = queries.study_row(connection, self.where, study)
+            if connection.execute(select(studies.c.id).where(studies.c.name == name)).first() is not None:
+                raise ArgumentError(
+                    "a study of this name exists",
+                    where=self.where,
+                    got=name,
+                    remedy="Choose another name, or delete that study first.",
+                )
+            text = re.sub(r"^name: .*$", lambda _: f"name: {json.dumps(name)}", row.text, count=1, flags=re.M)
+            values = {"name": name, "space": row.space | {"name": name}, "text": text}
+            connection.execute(studies.update().where(studies.c.id == row.id).values(values))
+            here = (marks.c.kind == "study") & (marks.c.name == study)
+            connection.execute(marks.delete().where(marks.c.kind == "study", marks.c.name == name))
+            connection.execute(marks.update().where(here).values(name=name))
 
     def add_codes(self, contents: Mapping[str, Mapping[str, Any]]) -> None:
         """Store what identities of code stand for; those that are known stay as they are."""
@@ -344,6 +408,17 @@ class Store(StoreReader):
         study: int = queries.study_row(connection, self.where, name).id
         connection.execute(studies.update().where(studies.c.id == study).values(updated_at=datetime.now(UTC)))
         return study
+
+
+def _own_trials(connection: Connection, study: int) -> tuple[list[str], list[str]]:
+    """The keys of a study's stored trials: those that no other study plans, and the others."""
+    other = study_trials.alias()
+    elsewhere = select(other.c.trial_key).where(other.c.trial_key == trials.c.key, other.c.study_id != study).exists()
+    planned = study_trials.join(trials, trials.c.key == study_trials.c.trial_key)
+    rows = connection.execute(
+        select(trials.c.key, elsewhere.label("shared")).select_from(planned).where(study_trials.c.study_id == study)
+    ).all()
+    return [row.key for row in rows if not row.shared], [row.key for row in rows if row.shared]
 
 
 _WORDS = ("name", "question", "source", "departs", "resources")

@@ -113,7 +113,7 @@ class Tracker(Kinded):
     @classmethod
     @abstractmethod
     def offline(cls, folder: Path) -> Self:
-        """A tracker that writes into a folder of this machine and needs no network; `ablate check` tries it."""
+        """A tracker that writes into a folder of this machine and needs no network; `ablate check-kind` tries it."""
 
 
 def find_tracker(address: str) -> Tracker:

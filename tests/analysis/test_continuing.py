@@ -40,5 +40,5 @@ def test_no_seeds_where_none_can_be_added(seeds: object, adds_seeds: bool) -> No
 
 def test_arguments() -> None:
     assert study_arguments("s", "x.db", "3:8", ["p.py"]) == [
-        "study", "--stored", "s", "--seeds=3:8", "--store=x.db", "--plugin=p.py",
+        "resume", "s", "--seeds=3:8", "--store=x.db", "--plugin=p.py",
     ]  # fmt: skip

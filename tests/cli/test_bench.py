@@ -14,7 +14,7 @@ Call = Callable[..., Finished]
 
 def test_table_and_picture(call: Call, tmp_path: Path) -> None:
     picture = tmp_path / "bench.svg"
-    arguments = ["bench", "pre_ln", "bigbird", "--lengths", "16,8", "--width", "8", "--heads", "2", "--batch", "1"]
+    arguments = ["bench", "pre_ln", "bigbird", "--context", "16,8", "--width", "8", "--heads", "2", "--batch", "1"]
     done = call(*arguments, "--out", str(picture))
     assert done.code == 0, done.err
     assert done.out.index("8 tokens") < done.out.index("16 tokens")
@@ -24,7 +24,7 @@ def test_table_and_picture(call: Call, tmp_path: Path) -> None:
 
 
 def test_json(call: Call) -> None:
-    done = call("bench", "we", "--lengths", "8", "--width", "8", "--heads", "2", "--batch", "2", "--json")
+    done = call("bench", "we", "--context", "8", "--width", "8", "--heads", "2", "--batch", "2", "--json")
     assert done.code == 0, done.err
     told = json.loads(done.out)
     assert [(row["block"], row["length"], row["ratio"]) for row in told["rows"]] == [("we", 8, 1.0)]
@@ -35,9 +35,9 @@ def test_json(call: Call) -> None:
     ("arguments", "words"),
     [
         (["pre_lm"], ["pre_lm", "Did you mean `pre_ln`?"]),
-        (["pre_ln", "--lengths", "8,many"], ["--lengths", "got `many`", "128,512"]),
-        (["pre_ln", "--lengths", ""], ["--lengths"]),
-        (["pre_ln", "--lengths", "0"], ["above 0"]),
+        (["pre_ln", "--context", "8,many"], ["--context", "got `many`", "128,512"]),
+        (["pre_ln", "--context", ""], ["--context"]),
+        (["pre_ln", "--context", "0"], ["above 0"]),
         (["pre_ln", "--heads", "3"], ["pre_ln", "heads"]),
         (["pre_ln", "--out", "bench.gif"], ["bench.gif", ".svg"]),
         (["pre_ln", "--out", "nowhere/bench.svg"], ["no such folder"]),

@@ -1,4 +1,4 @@
-"""`ablate check`: finds the mistakes of a user's mixer, from a file or from an installed package."""
+"""`ablate check-kind`: finds the mistakes of a user's mixer, from a file or from an installed package."""
 
 from __future__ import annotations
 
@@ -56,10 +56,11 @@ def checked(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[str, 
     }
     for kind, text in files.items():
         (place.folder / f"{kind}.py").write_text(text, encoding="utf-8")
-    commands = [["check", kind, "--plugin", f"{kind}.py"] for kind in files]
+    commands = [["check-kind", kind, "--plugin", f"{kind}.py"] for kind in files]
     # In processes of their own, because a kind that has been defined stays.
     *found, plain = (
-        wait_for(place.fork(*command)) for command in (*commands, ["check", "leaky", "--plugin", "leaky.py", "--json"])
+        wait_for(place.fork(*command))
+        for command in (*commands, ["check-kind", "leaky", "--plugin", "leaky.py", "--json"])
     )
     return dict(zip((*files, "leaky as JSON"), (*found, plain), strict=True))
 
@@ -91,13 +92,13 @@ def test_an_installed_package_brings_its_kind(place: Workplace) -> None:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n", encoding="utf-8")
     (info / "entry_points.txt").write_text("[ablate.mixers]\ntheirs = theirs\n", encoding="utf-8")
-    listed, checked = place.series(["kinds", "--json"], ["check", "theirs"], PYTHONPATH=str(place.folder))
+    listed, checked = place.series(["kinds", "--json"], ["check-kind", "theirs"], PYTHONPATH=str(place.folder))
     assert "theirs" in {mixer["kind"] for mixer in json.loads(listed.out)["mixers"]}
     assert checked.code == 0, checked.out + checked.err
 
 
 def test_an_unknown_kind_is_a_mistake(place: Workplace) -> None:
-    done = place.call("check", "atention")
+    done = place.call("check-kind", "atention")
     assert done.code == 2
     assert "Did you mean `attention`" in done.err
 
@@ -105,21 +106,21 @@ def test_an_unknown_kind_is_a_mistake(place: Workplace) -> None:
 @pytest.mark.parametrize("width", [80, 100])
 def test_kinds_fit_the_terminal(width: int, place: Workplace) -> None:
     """No name or word is broken over two lines, and no line is longer than the terminal."""
-    shown = place.call("kinds", columns=width).out
+    shown = place.call("kinds", "mixers", columns=width).out
     assert max(map(len, shown.splitlines())) <= width
     assert "gated_linear_attention" in shown
     assert "causal or bidirectional" in shown
 
 
 def test_all_kinds_of_a_family(place: Workplace) -> None:
-    done = place.call("check", "--all", "--family", "norms")
+    done = place.call("check-kind", "--all", "--family", "norms")
     assert (done.code, done.err) == (0, "")
     assert [line.split()[0] for line in done.out.splitlines()] == ["dynamic_tanh", "layer", "none", "rms"]
-    assert len(json.loads(place.call("check", "--all", "--family", "norms", "--json").out)) == 4
+    assert len(json.loads(place.call("check-kind", "--all", "--family", "norms", "--json").out)) == 4
 
 
-@pytest.mark.parametrize("arguments", [["check"], ["check", "rms", "--all"]])
+@pytest.mark.parametrize("arguments", [["check-kind"], ["check-kind", "rms", "--all"]])
 def test_one_kind_or_all(place: Workplace, arguments: list[str]) -> None:
     done = place.call(*arguments)
     assert done.code == 2
-    assert "Write `ablate check KIND` or `ablate check --all`." in done.err
+    assert "Write `ablate check-kind KIND` or `ablate check-kind --all`." in done.err

@@ -82,7 +82,7 @@ claims:
     trained = place.call("study", file.name, "--workers", "1")
     assert trained.code == 0, trained.err
     assert "CLAIMS    2 supported, 1 refuted" in trained.out
-    checked = place.call("claims", "tiny", "--check", "--json")
+    checked = place.call("claims", "tiny", "--fail-if-refuted", "--json")
     assert checked.code == 1
     alias, size, work = json.loads(checked.out)
     assert (alias["verdict"], alias["evidence"]["left"]) == ("supported", "norm=none")
@@ -96,7 +96,12 @@ claims:
 
 def test_torch_is_not_imported(beliefs: Workplace) -> None:
     heavy = {"torch", "scipy.stats", "optuna"}
-    commands = ["claims", "beliefs"], ["claims", "beliefs", "--check"], ["show", "beliefs"], ["calibrate", "beliefs"]
+    commands = (
+        ["claims", "beliefs"],
+        ["claims", "beliefs", "--fail-if-refuted"],
+        ["show", "beliefs"],
+        ["calibrate", "beliefs"],
+    )
     for command, done in zip(commands, beliefs.series(*commands, python=["-W", "error"]), strict=True):
         assert (done.code, done.err, heavy & set(done.imported)) == (0, "", set()), command
 
@@ -108,7 +113,7 @@ def test_claims_are_listed(beliefs: Workplace) -> None:
     assert lines[0] == "Claims: 4 supported"
     assert "skip-matters  The skip matters.  (Table 1)" in lines
     assert "    supported: baseline has 20,947,008 parameters" in lines
-    assert beliefs.call("claims", "beliefs", "--check").code == 0
+    assert beliefs.call("claims", "beliefs", "--fail-if-refuted").code == 0
     assert "CLAIMS    4 supported" in beliefs.call("show", "beliefs").out
 
 
@@ -131,7 +136,7 @@ def test_check_fails_when_a_claim_is_refuted(beliefs: Workplace, place: Workplac
             record.planned,
         )
     assert place.call("claims", "beliefs").code == 0
-    checked = place.call("claims", "beliefs", "--check")
+    checked = place.call("claims", "beliefs", "--fail-if-refuted")
     assert checked.code == 1
     assert "refuted: skip=removed is at least 0.4" in checked.out
 
@@ -164,7 +169,7 @@ def test_a_study_without_trials_cannot_be_calibrated(beliefs: Workplace, place: 
     assert done.code == 2
     assert "shows no noise yet" in done.err
     assert "Run it with at least 2 seeds." in " ".join(done.err.split())
-    claims = place.call("claims", "empty", "--check")
+    claims = place.call("claims", "empty", "--fail-if-refuted")
     assert (claims.code, "has no claims" in claims.out) == (0, True)
 
 

@@ -46,21 +46,24 @@ def assert_mistake(finished: Finished, *words: str) -> None:
     [
         (["study", "nowhere.yaml"], ["nowhere.yaml: there is no such file", "simplify_block"]),
         (["plan", "simplify_blok"], ["Did you mean `simplify_block`?"]),
-        (["study"], ["ablate study: Missing argument 'FILE'", "`ablate study --help`"]),
+        (["study"], ["ablate study: Missing argument 'SPACE'", "`ablate study --help`"]),
         (["study", "simplify_block", "--workers", "-1"], ["'--workers'"]),
         (["study", "simplify_block", "--threads", "0"], ["'--threads'"]),
         (["study", "simplify_block", "--device", "tpu"], ["there is no such device", "auto, cpu or cuda"]),
-        (["study", "simplify_block", "--storage", "s3://b"], ["--storage: ", "needs `--engine ray`", "got s3://b"]),
+        (
+            ["study", "simplify_block", "--checkpoint-dir", "s3://b"],
+            ["--checkpoint-dir: ", "needs `--engine ray`", "got s3://b"],
+        ),
         (["draw", "pre_ln", "--out", "nowhere/x.svg"], ["--out nowhere/x.svg: there is no such folder"]),
         (["draw", "pre_ln", "--out", "x.png"], ["--out x.png: ", ".svg; got .png"]),
         (["bench", "pre_ln", "--out", "nowhere/x.svg"], ["--out nowhere/x.svg: there is no such folder"]),
-        (["show", "x", "--svg", "x.png"], ["--svg x.png: ", ".svg; got .png. Write `--svg x.svg`"]),
-        (["show", "x", "--svg", "nowhere/x.svg"], ["--svg nowhere/x.svg: there is no such folder"]),
+        (["show", "x", "--out", "x.png"], ["--out x.png: ", ".svg; got .png. Write `--out x.svg`"]),
+        (["show", "x", "--out", "nowhere/x.svg"], ["--out nowhere/x.svg: there is no such folder"]),
         (["new", "ä"], ["ä: this is not a name for a space: a name is letters (a-z, A-Z), digits"]),
         (["show", "x", "--frobnicate"], ["No such option: --frobnicate"]),
         (["stuby"], ["No such command 'stuby'", "'study'"]),
         (["new", "a/b"], ["a/b: this is not a name for a space"]),
-        (["list"], ["there is no store here yet", "ablate study"]),
+        (["show", "x"], ["there is no store here yet", "ablate study"]),
         (["show", "x", "--store", "mysql://host/x"], ["postgresql://"]),
         (["validate", "text"], ["text: this is a folder"]),
         (["kinds", "--plugin", "gone.py"], ["gone.py: there is no such file"]),
@@ -138,7 +141,7 @@ def test_no_control_character_of_a_value_reaches_the_terminal(call: Call, place:
     for arguments in (
         ["show", "\x1b[31mred\x07"],
         ["validate", "\x1b]0;title\x07.yaml"],
-        ["list", "--store", "\x9b2J"],
+        ["show", "x", "--store", "\x9b2J"],
     ):
         finished = call(*arguments)
         assert finished.code == 2

@@ -37,7 +37,7 @@ def test_table_7(capsys: pytest.CaptureFixture[str], block: str, heads: int, ope
 
 def test_a_model_of_the_paper_has_the_parameters_that_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
     """18 layers of width 768: 167M and 146M by the paper, 166.6M and 145.9M by its code."""
-    sizes = ("--width", "768", "--heads", "12", "--depth", "18", "--vocabulary", "50000")
+    sizes = ("--width", "768", "--heads", "12", "--depth", "18", "--vocab-size", "50000")
     whole = {name: priced(capsys, name, *sizes)["total"]["parameters"] for name in ("pre_ln", "sas")}
     assert round(whole["pre_ln"] / 1e6) == 166
     assert round(whole["sas"] / 1e6) == 145

@@ -98,9 +98,6 @@ def test_a_plan_takes_the_options_that_continue_a_study(done: tuple[Workplace, F
     assert len(keys) == 12, "three variants with four seeds each"
     assert set(place.trials("finished")) < keys, "those that the study has trained are among them"
     assert place.call("plan", "tiny.yaml", "--seeds=1", "--json").code == 0
-    refused = place.call("plan", "tiny", "--stored", "--data", "file:text")
-    assert refused.code == 2
-    assert "a stored study continues with its own data" in refused.err
 
 
 def test_a_finished_study_answers_at_once(done: tuple[Workplace, Finished]) -> None:

@@ -65,7 +65,7 @@ def test_a_study_gets_seeds(place: Workplace, monkeypatch: pytest.MonkeyPatch) -
     assert planned(place) == 6
     app = AppTest.from_function(_page, default_timeout=60).run()
     assert not app.exception, app.exception
-    assert "ablate study --stored tiny --seeds=" in " ".join(one.value for one in app.code)
+    assert "ablate resume tiny --seeds=" in " ".join(one.value for one in app.code)
     app.text_input(key="seeds-of-tiny").set_value("3").run()
     app.button(key="add-seeds").click().run()
     run = last_run("tiny")

@@ -65,7 +65,7 @@ class Listening(RayEngine):
 def two_placements(cluster: Cluster, folder: Path) -> Iterator[Listening]:
     """Two halves of a core, and checkpoints on a file system that only fsspec knows by this name."""
     storage = f"local://{folder}/storage"
-    resources = ResourcesSpec(cpus=0.5, memory=0.1, custom={"slice": 0.5}, checkpoint_every=20, storage=storage)
+    resources = ResourcesSpec(cpus=0.5, memory=0.1, custom={"slice": 0.5}, checkpoint_every=20, checkpoint_dir=storage)
     files = [plugin(folder, "travels", HOLD.format(file=str(folder / HOLDING), but=0, step=60))]
     with Listening(
         RunOptions(cache=folder / "cache", device="cpu", resources=resources, address=cluster.address, plugins=files)

@@ -54,7 +54,7 @@ def wait_and_save(self, folder):
 JobTrainable.save_checkpoint = wait_and_save
 """
 """A plugin: as long as a file exists, all jobs but one wait at a step, before they save a checkpoint."""
-ANYWHERE = ResourcesSpec(cpus=0.5, memory=0.1, custom={"late": 1}, checkpoint_every=20, storage="checkpoints")
+ANYWHERE = ResourcesSpec(cpus=0.5, memory=0.1, custom={"late": 1}, checkpoint_every=20, checkpoint_dir="checkpoints")
 LONG = {
     "training": {**SPACE["training"], "steps": 140, "evaluations": 14},
     "design": {"kind": "leave_one_out", "seeds": 1},

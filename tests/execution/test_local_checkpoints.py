@@ -207,7 +207,7 @@ def options(folder: Path, **given: object) -> RunOptions:
         ({"gpus": 8}, r"--gpus: this machine has too few GPUs.*; got 8"),
         ({"labels": {"zone": "a"}}, r"resources.labels or --label: .*--engine ray.*zone: a"),
         ({"custom": {"slice": 1}}, r"resources.custom or --resource: .*--engine ray"),
-        ({"storage": "s3://bucket"}, r"--storage: .*--engine ray"),
+        ({"checkpoint_dir": "s3://bucket"}, r"--checkpoint-dir: .*--engine ray"),
     ],
 )
 def test_resources_that_this_machine_lacks_are_refused(folder: Path, given: dict[str, object], said: str) -> None:

@@ -24,13 +24,13 @@ from ablate.spec.resources import ResourcesSpec
 def test_options_override_the_space() -> None:
     space = ResourcesSpec(cpus=2, gpus=0.5, custom={"disk": 1, "net": 2}, labels={"zone": "a"})
     assert RunOptions().resources_of_job(space) == space
-    given = RunOptions(resource=["disk=3"], label=["arch=x"], cpus=4.0, storage="s3://b", checkpoint_every="100")
+    given = RunOptions(resource=["disk=3"], label=["arch=x"], cpus=4.0, checkpoint_dir="s3://b", checkpoint_every="100")
     assert given.resources_of_job(space) == ResourcesSpec(
         cpus=4,
         gpus=0.5,
         custom={"disk": 3, "net": 2},
         labels={"zone": "a", "arch": "x"},
-        storage="s3://b",
+        checkpoint_dir="s3://b",
         checkpoint_every=100,
     )
 
@@ -112,7 +112,7 @@ def test_without_ray_the_option_says_how_to_install_it(tmp_path: Any, monkeypatc
 
 def test_checkpoints_on_a_cluster_without_storage(tmp_path: Any) -> None:
     pytest.importorskip("ray")
-    with pytest.raises(EngineError, match="--storage: checkpoints need storage that outlives the machine"):
+    with pytest.raises(EngineError, match="--checkpoint-dir: checkpoints need storage that outlives the machine"):
         make_engine(RunOptions(engine="ray", cache=tmp_path, resources=ResourcesSpec(checkpoint_every=5)))
 
 

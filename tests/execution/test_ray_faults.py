@@ -117,7 +117,7 @@ def test_a_trial_in_two_processes_resumes_when_one_dies_and_has_the_losses_of_on
     files = [plugin(tmp_path, "pair", hold)]
     storage, pair = str(ray_folder / "pair"), "pair"
     resources = ResourcesSpec(
-        cpus=0.5, memory=0.1, custom={pair: 1}, checkpoint_every=every, storage=storage, shard=True
+        cpus=0.5, memory=0.1, custom={pair: 1}, checkpoint_every=every, checkpoint_dir=storage, shard=True
     )
     with (
         joined(cluster, 1, resources={pair: 1}),
@@ -242,7 +242,7 @@ def test_a_pack_of_a_dead_driver_continues_and_completed_members_leave_it(
     members = tuple(replace(job(0, wanted).members[0], seed=seed, key=f"k{seed}") for seed in range(3))
     pack = replace(job(1, wanted), members=members)
     storage = str(ray_folder / "packs")
-    resources = ResourcesSpec(cpus=0.5, memory=0.1, custom={"packs": 1}, checkpoint_every=100, storage=storage)
+    resources = ResourcesSpec(cpus=0.5, memory=0.1, custom={"packs": 1}, checkpoint_every=100, checkpoint_dir=storage)
     with joined(cluster, 1, resources={"packs": 1}):
         with RayEngine(
             RunOptions(cache=ray_folder / "cache", device="cpu", resources=resources, address=cluster.address),
@@ -294,7 +294,9 @@ def test_packs_go_to_the_machine_with_a_gpu_and_others_train_too(
     (tmp_path / HOLDING).touch()
     waiting = [plugin(tmp_path, "waiting", HOLD.format(file=str(tmp_path / HOLDING), but=0, step=0))]
     storage = str(ray_folder / "mixed")
-    resources = ResourcesSpec(cpus=0.5, gpus=0.5, memory=0.1, custom={"mixed": 1}, checkpoint_every=10, storage=storage)
+    resources = ResourcesSpec(
+        cpus=0.5, gpus=0.5, memory=0.1, custom={"mixed": 1}, checkpoint_every=10, checkpoint_dir=storage
+    )
     with (
         joined(cluster, 2, num_gpus=1, resources={"mixed": 3}) as gpu,
         joined(cluster, 1, resources={"mixed": 1}) as plain,

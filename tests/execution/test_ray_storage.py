@@ -51,7 +51,7 @@ def test_a_relative_folder_is_one_of_the_working_folder(tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     ("where", "said"),
     [
-        ("nope://bucket/x", "--storage nope://bucket/x: checkpoints cannot be written there.* got .*nope"),
+        ("nope://bucket/x", "--checkpoint-dir nope://bucket/x: checkpoints cannot be written there.* got .*nope"),
         ("{}/file/below", "cannot be written there; expected a folder .*; got .*ot a directory"),
         ("file://elsewhere/x", "cannot be written there"),
     ],

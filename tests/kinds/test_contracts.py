@@ -385,7 +385,7 @@ BROKEN: dict[str, tuple[Contract[Any, Any], Kinded, str, Patch]] = {
 
 
 def test_every_kind_is_tried_or_named_with_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`ablate check --all` reaches the last kind: all can be tried but those that read a file of the user."""
+    """`ablate check-kind --all` reaches the last kind: all can be tried but those that read a file of the user."""
 
     def parsed(kind: str, family: str, values: Any) -> CheckedKind:
         contract = CONTRACTS[family]

@@ -232,10 +232,10 @@ def test_the_next_command_continues_the_study_with_more_seeds_and_says_what_they
     (row,) = answer.rows
     assert row.verdict == "undecided"
     assert len(answer.next) == 1
-    assert answer.next[0].arguments[:3] == ("study", "--stored", "a_study")
+    assert answer.next[0].arguments[:2] == ("resume", "a_study")
     more = int(row.bound_text.strip("~").split()[0])
     assert answer.next[0].seconds == pytest.approx(more * 2 * 60)
-    assert "ablate study --stored a_study --seeds 4:" in printed(answer)
+    assert "ablate resume a_study --seeds 4:" in printed(answer)
 
 
 def test_json_has_the_groups_that_people_see() -> None:
@@ -319,5 +319,5 @@ def test_a_comparison_whose_trials_are_missing_has_no_verdict_yet() -> None:
     answer = answered(made)
     (running,) = [group for group in answer.groups if group.key == "running"]
     assert [(row.variant, row.bound_text) for row in running.rows] == [("norm=off", "2/4 seeds")]
-    assert [step.arguments for step in answer.next] == [("study", "--stored", "a_study")]
+    assert [step.arguments for step in answer.next] == [("resume", "a_study")]
     assert "norm" not in answer.headline[0]

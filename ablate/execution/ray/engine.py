@@ -53,10 +53,10 @@ class RayEngine(Engine):
 
     def __init__(self, options: RunOptions, name: str = "ablate", ranks: int = 1) -> None:
         resources = options.resources_of_job()
-        if resources.checkpoint_every and not resources.storage:
+        if resources.checkpoint_every and not resources.checkpoint_dir:
             raise EngineError(
                 "checkpoints need storage that outlives the machine that wrote them",
-                where="resources.storage or --storage",
+                where="resources.checkpoint_dir or --checkpoint-dir",
                 remedy="Name a folder that all machines share, or a URL.",
             )
         self._options = replace(options, cache=options.folder.absolute(), resources=resources)
@@ -76,7 +76,7 @@ class RayEngine(Engine):
         self._populations = False
         self._needed = 0
         self._looked = 0.0
-        shared = open_storage(resources.storage) if resources.storage else None
+        shared = open_storage(resources.checkpoint_dir) if resources.checkpoint_dir else None
         self._connected = connect(options.address, max(1, int(resources.cpus)))
         self._scratch = tempfile.TemporaryDirectory(
             prefix="ablate-ray-", dir=temporary_folder(), ignore_cleanup_errors=True

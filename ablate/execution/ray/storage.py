@@ -96,13 +96,13 @@ def open_storage(where: str) -> Storage:
     except ImportError as error:
         raise EngineError(
             f"this kind of storage needs a package that is missing: {error}",
-            where=f"--storage {where}",
+            where=f"--checkpoint-dir {where}",
             remedy="Install it on every machine of the cluster, or name a folder that all of them see.",
         ) from error
     except (OSError, ValueError, NotImplementedError) as error:
         raise EngineError(
             "checkpoints cannot be written there",
-            where=f"--storage {where}",
+            where=f"--checkpoint-dir {where}",
             expected="a folder that all machines see, or a URL that Arrow or fsspec supports, such as s3://BUCKET/FOLDER",
             got=(str(error).strip() or type(error).__name__).splitlines()[0],
         ) from error

@@ -46,7 +46,7 @@ def build_model(spec: ModelSpec, *, vocabulary: int, context: int, classes: int 
 def outline(spec: ModelSpec, *, vocabulary: int, context: int, classes: int = 0) -> nn.Module:
     """A pack of one whose tensors have names and shapes, but neither values nor memory: on the device `meta`.
 
-    With a user's kind that reads values while it is built, it has memory after all; `ablate check` reports the kind.
+    With a user's kind that reads values while it is built, it has memory after all; `ablate check-kind` reports it.
 
     Args:
         spec: The model.

@@ -34,10 +34,10 @@ def parse_lengths(text: str) -> list[int]:
         if not (part.isascii() and part.isdigit() and int(part) > 0):
             raise AblateError(
                 "a length is no number of tokens",
-                where="--lengths",
+                where="--context",
                 expected="whole numbers above 0 with commas between",
                 got=f"`{part}`",
-                remedy="For example: --lengths 128,512,2048.",
+                remedy="For example: --context 128,512,2048.",
             )
     return sorted({int(part) for part in parts})
 

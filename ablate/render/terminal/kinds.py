@@ -1,8 +1,10 @@
-"""Kinds as text: all that a space or a command can name (`ablate kinds`), and what `ablate check` found on them."""
+"""Kinds as text: all that a space or a command can name (`ablate kinds`), and what `ablate check-kind` found."""
 
 from __future__ import annotations
 
+import difflib
 import inspect
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
@@ -13,32 +15,60 @@ from rich.text import Text
 from ablate.analysis.text import plural
 from ablate.contracts.checking import CheckedKind, CheckedSpec, UntriedKind
 from ablate.contracts.contract import Finding
+from ablate.errors import ArgumentError
 from ablate.plugins import FAMILIES
-from ablate.spec.base import Spec
+from ablate.spec.base import Family, Spec
 from ablate.spec.named import block_names, model_names, named_block, named_model
 
 
-def kinds_json() -> dict[str, Any]:
-    """All kinds as plain data: a key for each family, `blocks` and `models`."""
-    families = {
-        name: [
-            {"kind": kind, **member.facts(), "description": _first_line(member)}
-            for kind, member in family.members().items()
-        ]
-        for name, family in FAMILIES.items()
+def kinds_json(family: str | None = None) -> dict[str, Any]:
+    """Kinds as plain data: a key for each family, `blocks` and `models`; or that of one of them alone.
+
+    Raises:
+        ArgumentError: There is no such family.
+    """
+    named_groups: dict[str, Callable[[], list[dict[str, Any]]]] = {"blocks": _blocks, "models": _models}
+    families = [*FAMILIES, *named_groups]
+    if family is not None and family not in families:
+        near = difflib.get_close_matches(family, families, n=1)
+        remedy = f"Did you mean `{near[0]}`?" if near else None
+        raise ArgumentError(
+            "there is no such family", where="FAMILY", expected=", ".join(families), got=family, remedy=remedy
+        )
+    return {
+        name: named_groups[name]() if name in named_groups else _members(FAMILIES[name])
+        for name in families
+        if family in (None, name)
     }
-    blocks = [(name, named_block(name)) for name in block_names()]
-    named = [{"name": name, "description": block.description, "source": block.source} for name, block in blocks]
-    models = [
-        {"name": name, "description": model.description, "source": model.source}
-        for name, model in ((name, named_model(name)) for name in model_names())
+
+
+def _members(family: Family) -> list[dict[str, Any]]:
+    return [
+        {"kind": kind, **member.facts(), "description": _first_line(member)}
+        for kind, member in family.members().items()
     ]
-    return {**families, "blocks": named, "models": models}
 
 
-def print_kinds(console: Console) -> None:
-    """Print a list for each family: what each kind is, and below it its facts."""
-    listed = kinds_json()
+def _blocks() -> list[dict[str, Any]]:
+    blocks = [(name, named_block(name)) for name in block_names()]
+    return [{"name": name, "description": block.description, "source": block.source} for name, block in blocks]
+
+
+def _models() -> list[dict[str, Any]]:
+    models = [(name, named_model(name)) for name in model_names()]
+    return [{"name": name, "description": model.description, "source": model.source} for name, model in models]
+
+
+def print_kinds(console: Console, family: str | None = None) -> None:
+    """Print a list of one family: what each kind is, and below it its facts; or the names in every family."""
+    if family is None:
+        table = Table.grid(padding=(0, 2, 0, 0))
+        for title, names in _all_names().items():
+            table.add_row(Text(title, style="bold"), Text(", ".join(names), style="cyan"))
+        console.print(table)
+        console.print("\n`ablate kinds FAMILY` says what each of a family is.", style="dim")
+        return
+    listed = kinds_json(family)
     width = max(len(_name(kind)) for group in listed.values() for kind in group)
     for title, group in listed.items():
         console.print(Text(title, style="bold"))
@@ -50,6 +80,11 @@ def print_kinds(console: Console) -> None:
                 table.add_row("", Text("; ".join(facts), style="dim"))
         console.print(table)
         console.print()
+
+
+def _all_names() -> dict[str, list[str]]:
+    members = {title: list(family.members()) for title, family in FAMILIES.items()}
+    return {**members, "blocks": list(block_names()), "models": list(model_names())}
 
 
 def _name(kind: dict[str, Any]) -> str:
@@ -100,7 +135,7 @@ def print_check(checked: CheckedKind | UntriedKind, console: Console) -> None:
     """Print each broken rule with where it was broken first, and a last line that sums up."""
     if isinstance(checked, UntriedKind):
         needed = " ".join(f"--set {name}=VALUE" for name in checked.missing)
-        console.print(Text(f"{checked.kind} was not tried: `ablate check {checked.kind} {needed}` tries it."))
+        console.print(Text(f"{checked.kind} was not tried: `ablate check-kind {checked.kind} {needed}` tries it."))
         return
     rules = checked.contract.rules
     broken: dict[str, list[tuple[CheckedSpec, Finding[Any]]]] = {}

@@ -9,6 +9,7 @@ import difflib
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -161,13 +162,36 @@ class Source(Kinded):
         return ""
 
 
+_MOVED: dict[str, str] = {}
+"""Addresses whose data is read from another place, and that place."""
+
+
+@contextmanager
+def moved(address: str, place: str) -> Iterator[None]:
+    """Within it, the data of an address is read from another place. Specs, and so the keys of trials, stay as they are.
+
+    Args:
+        address: As a space writes it.
+        place: The address of the same data now.
+
+    Raises:
+        DataError: There is no such source.
+    """
+    parse(place)
+    _MOVED[address] = place
+    try:
+        yield
+    finally:
+        del _MOVED[address]
+
+
 def parse(address: str, *, with_test: bool = False, partial: bool = False) -> Source:
     """The source at an address, without reading any data.
 
     Raises:
         DataError: There is no such source; the message suggests the closest match.
     """
-    kinds = _kinds()
+    kinds, address = _kinds(), _MOVED.get(address, address)
     for kind, source in kinds.items():
         argument = address.removeprefix(f"{kind}:")
         if source.argument_name and "" != argument != address:

@@ -116,7 +116,11 @@ class Files(Source):
         paths = sorted(Path(name) for name in glob.glob(str(root), recursive=True) if Path(name).is_file())
         if not paths:
             what = "no file matches this pattern" if glob.has_magic(str(root)) else "there is no such file or folder"
-            raise DataError(what, where=str(root), remedy="Check the path after `file:`, or name other data.")
+            raise DataError(
+                what,
+                where=str(root),
+                remedy="Check the path after `file:`; `--data file:PATH` says where data is that has moved.",
+            )
         fixed = Path(*_fixed_parts(root))
         return [(path, path.relative_to(fixed).as_posix()) for path in paths]
 
