@@ -26,7 +26,7 @@ from ablate.execution.timing import Bench
 from ablate.execution.tracking import TrackingObserver
 from ablate.extras import require
 from ablate.locations import DEFAULT_STORE, cache_folder
-from ablate.nn.model.build import build_model
+from ablate.nn.model import build_model
 from ablate.notebook import Study
 from ablate.planning.earlier import EarlierTrials
 from ablate.planning.packing import Packing

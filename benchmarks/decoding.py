@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ablate.nn.model.build import build_model
+from ablate.nn.model import build_model
 from ablate.nn.model.decoder import Decoder, States
 from ablate.spec.model import ModelSpec
 

@@ -43,11 +43,10 @@ from ablate.stats import (
     tails_at_looks,
     tails_of,
 )
-from ablate.stats.calibrate import calibrate, pooled_noise
+from ablate.stats.calibrate import Rate, calibrate, decide, pooled_noise, rate
 from ablate.stats.further import advised_schedule
 from ablate.stats.hidden_noise import regret_bound, tuning_noise
 from ablate.stats.schedule import ERROR
-from ablate.stats.simulate import Rate, decide, rate
 from ablate.stats.trend import MOVING, bends, course_word, movements
 from ablate.store.records import TrialState
 from benchmarks.studies_in_memory import DIRECTION, MARGIN, SD, MemoryStore, study_in_memory, study_of

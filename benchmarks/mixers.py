@@ -45,7 +45,7 @@ from ablate.nn.pack.layer_parts import State
 from ablate.nn.pack.layer_parts import step as step_of_a_token
 from ablate.spec.layer import LayerContext
 from ablate.spec.sublayers import MixerSpec
-from ablate.timing.measure import side_by_side
+from ablate.timing import side_by_side
 from benchmarks.machine import machine
 
 Way = Callable[..., Tensor]

@@ -32,7 +32,7 @@ from ablate.spec.reading import load_space
 from ablate.spec.space import SpaceSpec
 from ablate.spec.task import Task
 from ablate.spec.variant import VariantSpec
-from ablate.timing.measure import side_by_side
+from ablate.timing import side_by_side
 from ablate.training.members import Member
 from ablate.training.pack import Pack
 from benchmarks.machine import OWN_SOURCE, machine

@@ -25,7 +25,7 @@ from ablate.planning.planner import Planner, make_plan
 from ablate.planning.points import check_points
 from ablate.plugins import load_plugin
 from ablate.processes import adopt_modules, keep_printing
-from ablate.render.drawing.stored import stored_svg
+from ablate.render.drawing.svg import stored_svg
 from ablate.render.formats.slides import slides
 from ablate.render.terminal.cost import Priced, cost_json
 from ablate.spec.model import ModelSpec

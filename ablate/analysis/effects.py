@@ -15,9 +15,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ablate.analysis.factors import Factors, crosses, factors_of, is_logarithmic, place
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
 from ablate.analysis.scaling import at_own_length
+from ablate.analysis.slices import Factors, crosses, factors_of, is_logarithmic, place
 from ablate.extras import require
 from ablate.stats import (
     Configuration,

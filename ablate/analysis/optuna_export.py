@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ablate.analysis.factors import switch_settings, varied_values
 from ablate.analysis.runs import StudyReader
+from ablate.analysis.slices import switch_settings, varied_values
 from ablate.errors import ArgumentError, StoreError
 from ablate.extras import require
 from ablate.portable_names import NameRule, is_character, portable_name

@@ -252,7 +252,7 @@ def _to_hugging_face(
     trial: str, folder: Path, store: str, cache: Path | None, plugin: list[str] | None
 ) -> tuple[dict[str, Any], str]:
     """Write the model; what was written, as data and as a sentence."""
-    from ablate.nn.model.build import model_cost
+    from ablate.nn.model import model_cost
     from ablate.render.card import PICTURE, ModelFacts, card
     from ablate.render.drawing import layout, to_svg
     from ablate.store import open_store

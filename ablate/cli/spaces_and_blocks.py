@@ -39,7 +39,7 @@ def validate(
     from ablate.spec.named import is_model_file
 
     if is_model_file(file) or (is_model(file) and not is_space(file)):
-        from ablate.render.terminal.models import model_json, model_line
+        from ablate.render.terminal.kinds import model_json, model_line
 
         model = find_model(file)
         if json_:
@@ -49,7 +49,7 @@ def validate(
         return
     from ablate.planning.planner import Planner
     from ablate.planning.points import check_points
-    from ablate.render.terminal.validate import lines, validate_json
+    from ablate.render.terminal.plan import lines, validate_json
 
     space = load_space(file, None, data)
     planner = Planner(space, Path(), lambda line: None)
@@ -221,7 +221,7 @@ def bench(
     keep_freed_memory()  # as workers do, so that what is timed is what training takes
     load_plugins(plugin)
     from ablate.render.terminal.bench import FIGURES, bench_json, draw_bench, parse_lengths, print_bench
-    from ablate.timing.measure import Setting, device_of, measure
+    from ablate.timing import Setting, device_of, measure
 
     tokens = parse_lengths(context)
     figure = None if out is None else picture_file("--out", out, FIGURES)
@@ -411,7 +411,7 @@ def import_(
         raise AblateError("this file already exists", where=f"--out {out}", remedy="Name another one.")
     if out is not None and not out.parent.is_dir():
         raise AblateError("its folder does not exist", where=f"--out {out}", remedy="Create the folder first.")
-    from ablate.render.terminal.models import compared_line, imported_json, model_file, summary
+    from ablate.render.terminal.kinds import compared_line, imported_json, model_file, summary
     from ablate.trained.hugging_face.check import compare
     from ablate.trained.hugging_face.checkpoint import read_config, read_tensors
 

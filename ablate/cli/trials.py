@@ -123,9 +123,9 @@ def evaluate(
     from ablate.downstream.harness import Request
     from ablate.execution.environment import choose_device
     from ablate.extras import require
-    from ablate.render.terminal.evaluated import evaluation_json, print_tasks, sentence
+    from ablate.render.terminal.reproduce import evaluation_json, print_tasks, sentence
     from ablate.store import open_store
-    from ablate.trained.evaluate import evaluate_file, evaluate_tasks
+    from ablate.trained.decode import evaluate_file, evaluate_tasks
 
     if names:
         require("evaluate", "a task of `lm-eval`", where="--tasks")
@@ -181,7 +181,7 @@ def generate(
 ) -> None:
     """Write text with the decoder of a trial that was trained with `save_weights: true`."""
     trained = load_trial(trial, store, cache, plugin, accept_changed_code=accept_changed_code)
-    from ablate.decoding.search import Sampling
+    from ablate.decoding import Sampling
     from ablate.trained.decode import generate as pieces_of
 
     sampling = Sampling(0.0 if greedy else temperature, top_k, top_p)

@@ -15,7 +15,7 @@ from torch import nn
 
 from ablate.contracts.contract import Contract, by_name, round_trips_through_json
 from ablate.locations import temporary_folder
-from ablate.nn.model.build import build_model
+from ablate.nn.model import build_model
 from ablate.spec.model import ModelSpec
 from ablate.spec.task import TASKS, Task, TaskSpec
 

@@ -28,8 +28,7 @@ from ablate.planning.packing import ResumablePack
 from ablate.spec.base import content_hash
 from ablate.spec.resources import CheckpointInterval
 from ablate.training.events import State
-from ablate.training.ranks import Ranks
-from ablate.training.sharding import is_divided
+from ablate.training.sharding import Ranks, is_divided
 
 MEMBERS = "members.json"
 """The file in a checkpoint with the keys of the trials of its job, and of those that had not left it."""

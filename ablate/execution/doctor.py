@@ -22,12 +22,12 @@ from ablate.devices import known_device
 from ablate.errors import EngineError
 from ablate.execution.environment import check_compiler, describe_environment
 from ablate.locations import temporary_folder
-from ablate.nn.model.build import model_cost
+from ablate.nn.model import model_cost
 from ablate.planning.forecast import wait_for
 from ablate.planning.memory import free_bytes, trial_bytes
 from ablate.planning.plan import Variant
 from ablate.spec.variant import VariantSpec
-from ablate.timing.measure import peak_bytes
+from ablate.timing import peak_bytes
 from ablate.training.members import Member
 from ablate.training.pack import Pack
 from ablate.training.program import BuildProgram, EagerProgram, build_program

@@ -19,8 +19,8 @@ from ablate.errors import EngineError
 from ablate.planning.plan import Trial
 from ablate.spec.training import TrainingSpec
 from ablate.store.records import Environment, WorkerRecord
-from ablate.training.compiling import missing_compiler
 from ablate.training.optimizer import check_packages
+from ablate.training.program import missing_compiler
 
 _PACKAGES = ("ablate-blocks", "torch", "numpy", "pydantic", "tokenizers", "optuna", "sqlalchemy", "scipy")
 

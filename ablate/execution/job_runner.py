@@ -25,7 +25,7 @@ from ablate.trained.weights import save_weights
 from ablate.training.events import Measurement, Started, State
 from ablate.training.loop import train
 from ablate.training.members import Member
-from ablate.training.ranks import RankLostError, Ranks
+from ablate.training.sharding import RankLostError, Ranks
 
 EVERY = 10.0
 """Seconds between two samples at least: shorter trials have none, and long ones few."""

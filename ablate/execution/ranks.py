@@ -25,7 +25,7 @@ from ablate.locations import temporary_folder
 from ablate.plugins import load_plugin
 from ablate.processes import adopt_modules, child_environment, keep_printing, python_command
 from ablate.training.events import Checkpoint
-from ablate.training.ranks import RankLostError, Ranks
+from ablate.training.sharding import RankLostError, Ranks
 
 SILENT_SECONDS = 600.0
 """How long the other ranks may be silent before the trial is restarted from its last checkpoint."""

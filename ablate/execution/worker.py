@@ -46,7 +46,7 @@ def work(pipe: Connection) -> None:
     from ablate.execution.ranks import rank_group
     from ablate.plugins import load_plugin
     from ablate.training.events import Checkpoint, Remark
-    from ablate.training.ranks import RankLostError
+    from ablate.training.sharding import RankLostError
 
     options, devices = settings.options, settings.devices
     torch.set_num_threads(options.threads)

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from ablate.designs.base import Point
 from ablate.errors import PluginError
-from ablate.nn.model.build import model_cost
+from ablate.nn.model import model_cost
 from ablate.planning.plan import InvalidPoint
 from ablate.planning.starting import Starting
 from ablate.spec.cost import Cost

@@ -1,7 +1,9 @@
-"""What a written report says, section by section, whatever the format."""
+"""What a written report says, section by section, whatever the format, and how to reproduce the study."""
 
 from __future__ import annotations
 
+import io
+import shlex
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -15,9 +17,8 @@ from ablate.analysis.runs import MOST_SHOWN
 from ablate.analysis.study import StudyReport
 from ablate.analysis.text import plural
 from ablate.command_line import command
-from ablate.render import sections
 from ablate.render.blocks import Block, Grid, Items, Listing, Paragraph, Picture, ReportDocument, Section
-from ablate.render.reproducing import reproduction
+from ablate.render.figures import SECTIONS
 from ablate.render.table import CAUTION
 from ablate.store.records import Environment, StudyRecord, TrialState
 
@@ -26,7 +27,7 @@ def document(findings: Findings, pictures: Sequence[Picture] = ()) -> ReportDocu
     """The report of a study: what answers its question first, what is looked up last; each picture in its section."""
     report = findings.report
     shown = {picture.name: picture for picture in pictures}
-    designed = [section for of in sections.OF_DESIGNS if (section := of(findings, shown)) is not None]
+    designed = [section for of in SECTIONS if (section := of(findings, shown)) is not None]
     placed = {block for section in designed for block in section.blocks} | {shown.get("forest"), shown.get("course")}
     parts = [
         Section("Answer", tuple(_answer(answer_of(report)))),
@@ -211,3 +212,74 @@ def _cost(findings: Findings) -> Iterator[Block]:
         )
     rows = tuple((name, str(of.trials), f"{of.tokens:.3g}", f"{of.flops:.3g}") for name, of in findings.cost_of.items())
     yield Grid(("variant", "trials", "tokens", "FLOP"), (rows,), frozenset({0}))
+
+
+_KEPT = ("--plugin", "--engine")
+"""Options of `ablate study` without which a space cannot be read or run. What else was given names where trials run
+and are stored; the space contains `--data`."""
+
+
+def reproduction(findings: Findings) -> Iterator[Block]:
+    """The section of a report that says how to run the study again."""
+    record = findings.report.record
+    commands = sorted({environment.command for environment in findings.environments} - {""})
+    yield Paragraph(
+        "Install the versions named above, save the space below as a file and run the command. Trials that the store "
+        "already holds are not trained again; give another store to train all of them. Paths in the space and in the "
+        "command are those of the folder where the study was run."
+    )
+    kept = dict.fromkeys(option for command in commands for option in kept_options(command))
+    words = [word for option in kept for word in option]
+    again = shlex.join(["ablate", "study", f"{record.name}.yaml", *words, "--store", "again.db"])
+    yield Listing(f"{again}\nablate report {record.name} --store again.db")
+    if commands:
+        yield Paragraph(f"These trials were run by: {'; '.join(commands)}")
+    if unknown := _unknown(commands):
+        yield Paragraph(unknown)
+    yield Paragraph(
+        f"The space, {record.name}.yaml, as it was understood: with what it extends, its blocks, the data that it was "
+        "given and every default written out, so that it needs no other file of spaces."
+    )
+    yield Listing(space_yaml(record.space))
+
+
+def kept_options(command: str) -> Iterator[tuple[str, str]]:
+    """The options, with their values, of a command line that ran a study, without which it cannot be run again."""
+    words = iter(_study_words(command))
+    for word in words:
+        option, equals, value = word.partition("=")
+        if option in _KEPT:
+            yield option, value if equals else next(words, "")
+
+
+def _study_words(command: str) -> list[str]:
+    """The words of a command `ablate study`; none of any other program's."""
+    try:
+        words = shlex.split(command)
+    except ValueError:  # not what a shell could have read
+        return []
+    return words[2:] if words[1:2] == ["study"] else []
+
+
+def _unknown(commands: Sequence[str]) -> str:
+    """What of a study's runs is not known, as a sentence; empty if all is."""
+    others = [command for command in commands if not _study_words(command)]
+    if commands and not others:
+        return ""
+    who = f"by a program of its own ({'; '.join(others)})" if others else "by a version that noted no command"
+    return (
+        f"Some of it was run {who}: whether that loaded plugins, and which, is not recorded. If a kind in the space is "
+        "unknown when you run it, name its file with --plugin."
+    )
+
+
+def space_yaml(space: dict[str, Any]) -> str:
+    """A stored space as a file that `ablate study` reads; what is left empty at its top is left out."""
+    from ruamel.yaml import YAML
+
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style, yaml.allow_unicode = False, True
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # annotated as None
+    written = io.StringIO()
+    yaml.dump({key: value for key, value in space.items() if value not in ("", [], {}, None)}, written)
+    return written.getvalue().rstrip()

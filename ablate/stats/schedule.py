@@ -1,7 +1,7 @@
 """`SeedSchedule`: seeds that are added one at a time until a comparison is decided, with its error rate intact.
 
 A test that looks after every seed and stops at the first `p < 0.05` is wrong far more often than once in twenty.
-Here the level of each look is `k sqrt(n)`, where k (from `boundaries.csv`, see `simulate.py`) makes the error
+Here the level of each look is `k sqrt(n)`, where k (from `boundaries.csv`, see `calibrate.py`) makes the error
 rate over all looks together the declared one, for t-tests as small as they are.
 
 `ExtendedSeeds`: seeds that were declared otherwise after results could be seen. A test that was to be read at 3 seeds

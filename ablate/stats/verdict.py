@@ -61,7 +61,7 @@ class Verdict:
         bound: Bounds of how much worse the variant is, of the look that decides, else of the last; None if there are
             none.
         p_better: As `p_needed`, of the test whose rejection is `better`.
-        chance: The chance that `further_seeds` decide (`ablate.stats.further`); None where it is not known.
+        chance: The chance that `further_seeds` decide (`ablate.stats.schedule`); None where it is not known.
     """
 
     word: Word

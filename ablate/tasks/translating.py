@@ -15,7 +15,7 @@ from ablate.tasks.tokenizers import Tokenizer
 if TYPE_CHECKING:
     import torch
 
-    from ablate.decoding.search import States
+    from ablate.decoding import States
 
 MORE_THAN_SOURCE = 50
 """Maximum number of tokens by which a translation is longer than its source (arXiv:1706.03762, §6.1)."""
@@ -107,7 +107,7 @@ def _search(
 ) -> list[list[list[int]]]:
     import torch
 
-    from ablate.decoding.search import Remembering, beam, greedy
+    from ablate.decoding import Remembering, beam, greedy
 
     device = device or torch.device("cpu")
     lengths = np.array([ids.size for ids in sources])

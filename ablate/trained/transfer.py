@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from ablate.errors import PluginError, SpaceError
 from ablate.kinds.mixers.attention import AttentionSpec
-from ablate.nn.model.build import outline
+from ablate.nn.model import outline
 from ablate.nn.pack import Gain, HeadGain, IdentitySpec
 from ablate.spec.block import BlockSpec
 from ablate.spec.model import ModelSpec

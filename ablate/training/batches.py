@@ -20,7 +20,7 @@ from ablate.nn.pack.initial import stream
 from ablate.spec.task import Task
 from ablate.spec.training import TrainingSpec
 from ablate.training.events import State
-from ablate.training.ranks import Ranks
+from ablate.training.sharding import Ranks
 
 if TYPE_CHECKING:
     from ablate.spec.task import Batch

@@ -31,7 +31,7 @@ class Measurement:
         inside: Recordings of `training.record_blocks`, by quantity and part of the model, with one value for each
             member (`ablate.training.inside`).
         parts: At the last point, validation metrics by name over each of the `PARTS` parts of the validation data
-            (`ablate.training.evaluation`), members within; empty where it has fewer batches.
+            (`ablate.training.objective`), members within; empty where it has fewer batches.
         windows: Validation metrics of each window (example) by itself, for each member: at the last step of trials that
             start from trained weights.
         compile_seconds: Seconds of compilation so far in this process, which `seconds` does not count.

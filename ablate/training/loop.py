@@ -18,7 +18,7 @@ from ablate.spec.task import Task
 from ablate.training.events import Checkpoint, Diverged, Event, Measurement, Remark, State, Tick
 from ablate.training.members import Member
 from ablate.training.pack import Pack
-from ablate.training.ranks import Ranks
+from ablate.training.sharding import Ranks
 
 _TICK_SECONDS = 0.25
 _CUDA_CHECK_STEPS = 16

@@ -17,29 +17,31 @@ import torch
 from torch import Tensor, nn
 
 from ablate.metrics import Metric
-from ablate.nn.model.build import mean_flops
+from ablate.nn.model import mean_flops
 from ablate.nn.pack import member_streams
 from ablate.spec.task import Task
 from ablate.training.batches import Batches, DropoutRandomness
-from ablate.training.compiling import (
+from ablate.training.events import Diverged, Measurement, State
+from ablate.training.inside import look_inside
+from ablate.training.members import Member, assemble, compact, frozen_counts
+from ablate.training.objective import Evaluation, Objective, evaluate
+from ablate.training.optimizer import PackOptimizer, WeightAverage, optimizer_order
+from ablate.training.program import (
+    BuildProgram,
+    Changed,
+    EagerProgram,
+    build_program,
     cast_to,
     compile_blocks,
     compile_clock,
     compiler_failures,
     eager_blocks,
+    first_sentence,
     missing_compiler,
     products_in,
     run_eagerly,
 )
-from ablate.training.evaluation import Evaluation, evaluate
-from ablate.training.events import Diverged, Measurement, State
-from ablate.training.inside import look_inside
-from ablate.training.members import Member, assemble, compact, frozen_counts
-from ablate.training.objective import Objective
-from ablate.training.optimizer import PackOptimizer, WeightAverage, optimizer_order
-from ablate.training.program import BuildProgram, Changed, EagerProgram, build_program, first_sentence
-from ablate.training.ranks import Ranks
-from ablate.training.sharding import divide_like, free_gathered, shard_model, whole_tensors
+from ablate.training.sharding import Ranks, divide_like, free_gathered, shard_model, whole_tensors
 from ablate.training.totals import Totals, totals
 
 if TYPE_CHECKING:

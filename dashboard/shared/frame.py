@@ -11,7 +11,7 @@ import streamlit as st
 from streamlit.navigation.page import Page
 
 from ablate.errors import NotFoundError
-from dashboard.shared.charts import dark
+from dashboard.shared.exports import dark
 from dashboard.shared.store import STORE, options, record, stores, studies
 from dashboard.shared.text import escape
 from dashboard.views import PAGES, Entry

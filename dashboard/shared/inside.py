@@ -8,12 +8,10 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from ablate.analysis.block_recordings import QUANTITIES, WHOLE, BlockRecordings, MixingMap, Quantity, block_recordings
-from ablate.analysis.curves import band
+from ablate.analysis.curves import QUANTITIES, WHOLE, BlockRecordings, MixingMap, Quantity, band, block_recordings
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import WIDTH, Palette, Spec, layers, mark
-from dashboard.shared.charts import chart
-from dashboard.shared.exports import export, figure_files, table_files
+from dashboard.shared.exports import chart, export, figure_files, table_files
 from dashboard.shared.store import store
 from dashboard.shared.text import escape
 

@@ -1,18 +1,145 @@
-"""Pictures of blocks, which a separate process draws."""
+"""Pictures of blocks and checks of drafts, by processes that run `drafter.py`, which imports torch."""
 
 from __future__ import annotations
 
+import base64
 import json
+import subprocess
+import zlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from select import select
+from threading import Lock
 from typing import Any
+from weakref import finalize
 
 import streamlit as st
 
-from dashboard.shared.charts import picture, widened, width_of
-from dashboard.shared.drafters import drafter
+from ablate.processes import child_environment, python_command
+from ablate.spec.texts import WORDS
+from dashboard.shared.exports import picture, widened, width_of
 from dashboard.shared.frame import link
+from dashboard.shared.schema import to_yaml
+from dashboard.shared.store import options
 from dashboard.shared.text import escape
+
+_PATIENCE = 60.0
+"""Seconds that a quick answer may take: checking a draft from an address may take hours."""
+
+
+class Drafter:
+    """A process that runs `drafter.py`; started when needed, and restarted if it has died.
+
+    Args:
+        plugins: Paths of plugin files that it imports.
+        patience: Seconds that an answer may take; None for no limit.
+    """
+
+    def __init__(self, plugins: list[str], patience: float | None) -> None:
+        self._command = python_command(str(Path(__file__).parents[1] / "drafter.py"), *plugins)
+        self._patience = patience
+        self._lock = Lock()
+        self._process: subprocess.Popen[str] | None = None
+
+    def answer(self, request: str) -> str:
+        """The answer to a line of JSON; empty if the process fails or takes longer than `patience` seconds."""
+        with self._lock:
+            if self._process is None or self._process.poll() is not None:
+                self._process = subprocess.Popen(
+                    self._command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    encoding="utf-8",
+                    env=child_environment(),
+                )
+                finalize(self, _end, self._process)
+            assert self._process.stdin is not None
+            assert self._process.stdout is not None
+            try:
+                self._process.stdin.write(f"{request}\n")
+                self._process.stdin.flush()
+            except BrokenPipeError:
+                return ""
+            if not select([self._process.stdout], [], [], self._patience)[0]:
+                _end(self._process)
+                return ""
+            answer = self._process.stdout.readline()
+        return str(json.loads(answer)) if answer else ""
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End a process that no session uses any longer."""
+    process.kill()
+    with suppress(BrokenPipeError), process:
+        pass
+
+
+@st.cache_resource(show_spinner=False)
+def drafter(*, slow: bool = False) -> Drafter:
+    """One process for quick requests and one for slow ones, so that a click does not wait for an earlier estimate."""
+    return Drafter([str(plugin) for plugin in options()["plugins"]], None if slow else _PATIENCE)
+
+
+Draft = dict[str, Any]
+ORDER = ("name", "question", "source", "task", "model", "training", "switches", "variants", "design", "objective")
+"""Keys of a space in the order in which they are written; others follow."""
+PARTS = ("task", "model", "training", "switches", "design", "objective")
+"""The required parts of a draft, each a mapping."""
+LONGEST = 1_000_000
+"""Maximum number of characters of an unpacked draft."""
+
+
+@st.cache_data(show_spinner=False, max_entries=200)
+def _ask(request: str, *, slow: bool) -> Any:
+    said = drafter(slow=slow).answer(request)
+    return json.loads(said) if said else None
+
+
+def ask(name: str, *arguments: Any) -> Any:
+    """The answer of a function of `drafter.py`; None if its process failed."""
+    return _ask(json.dumps([name, *arguments]), slow=name == "plan")
+
+
+def text_of(draft: Mapping[str, Any]) -> str:
+    """A draft as the text of a space file."""
+    first = {key: draft[key] for key in ORDER if key in draft}
+    return to_yaml(first | {key: value for key, value in draft.items() if key not in first})
+
+
+def packed(draft: Mapping[str, Any]) -> str:
+    """A draft as a parameter of an address."""
+    text = json.dumps(draft, separators=(",", ":"), ensure_ascii=False)
+    return base64.urlsafe_b64encode(zlib.compress(text.encode(), 9)).decode().rstrip("=")
+
+
+def unpacked(parameter: str) -> Draft | None:
+    """The draft in a parameter of an address; None if it holds none."""
+    try:
+        squeezed = base64.urlsafe_b64decode(parameter + "=" * (-len(parameter) % 4))
+        opened = zlib.decompressobj()
+        draft = json.loads(opened.decompress(squeezed, LONGEST)) if squeezed else None
+    except (ValueError, zlib.error):
+        return None
+    return draft if _is_draft(draft) else None
+
+
+def _is_draft(draft: Any) -> bool:
+    """Whether all parts exist and have the right type; their contents are validated later."""
+    if not isinstance(draft, dict) or not all(isinstance(draft.get(part), dict) for part in PARTS):
+        return False
+    variants = draft.get("variants", {})
+    settings = [one for one in draft["switches"].values() if isinstance(one, dict)]
+    return (
+        isinstance(draft["model"].get("block"), dict)
+        and len(settings) == len(draft["switches"])
+        and all(isinstance(paths, str if key in WORDS else dict) for one in settings for key, paths in one.items())
+        and isinstance(variants, dict)
+        and all(isinstance(one, dict) for one in variants.values())
+    )
+
 
 Model = Mapping[str, Any]
 ROOM = 1300

@@ -8,12 +8,11 @@ from typing import Any
 import streamlit as st
 
 from ablate.analysis.effects import StudyEffects, StudyImportances, effects_of, importances_of
-from ablate.analysis.factors import crosses, factors_of
 from ablate.analysis.pareto import Front, front_of
 from ablate.analysis.path import RemovalPath, path_of
 from ablate.analysis.runs import VariantRuns, read_confirming, read_runs
 from ablate.analysis.scaling import at_own_length
-from ablate.analysis.slices import Slice, slices_of
+from ablate.analysis.slices import Slice, crosses, factors_of, slices_of
 from ablate.analysis.text import counted
 from ablate.store import TrialState
 from dashboard.shared.store import location, record, stamp, store

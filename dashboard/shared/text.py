@@ -1,4 +1,4 @@
-"""Escapes users' text, so that it is shown literally and never read as Markdown, HTML or a change of text direction.
+"""Escapes users' text, so that it is shown literally, and measures it for the columns of tables.
 
 `st.text`, `st.code`, table cells and the options of select boxes show text literally. Titles, captions, labels and
 links are Markdown: all text for them must be escaped by this module. A figure shows text as it is.
@@ -6,9 +6,13 @@ links are Markdown: all text for them must be escaped by this module. A figure s
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping
 
-from ablate.render.code_spans import with_code
+import pandas as pd
+
+from ablate.render.blocks import with_code
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+\-.!|~<>$:&^=@/])")
 # Isolates right-to-left text, so that it does not reorder the words around it.
@@ -43,3 +47,22 @@ def prose(text: str, longest: int = 10_000) -> str:
 
 def _escaped(line: str) -> str:
     return _MARKDOWN.sub(r"\\\1", _MAIL.sub(f"@{_WORD_JOINER}", line))
+
+
+LETTER, PADDING = 6.4, 24
+"""Width of a letter and horizontal padding of a cell, in pixels."""
+_LINE, _AROUND, _LEAST = 18, 11, 65
+"""Height of a line, vertical padding of a cell and least height of a row with wrapped text, in pixels; Streamlit wraps
+text only in rows higher than 64."""
+
+
+def fitting(table: pd.DataFrame, name: str, most: int = 10_000) -> int:
+    """The width in pixels at which a column truncates no text, `most` at most."""
+    return min(most, math.ceil(PADDING + LETTER * max(map(len, [name, *table[name].dropna()]))))
+
+
+def wrapping(table: pd.DataFrame, widths: Mapping[str, int]) -> int | None:
+    """The row height in pixels that shows all text of these columns; None if each cell fits in one line."""
+    longest = {name: max(map(len, table[name].dropna()), default=0) for name in widths}
+    lines = max((math.ceil(LETTER * longest[name] / (width - PADDING)) for name, width in widths.items()), default=1)
+    return max(_LEAST, _LINE * lines + _AROUND) if lines > 1 else None

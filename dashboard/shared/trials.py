@@ -1,14 +1,20 @@
-"""All trials of a study as a table, filtered and sorted by controls."""
+"""All trials of a study as a table with a filter; marks of studies and trials; samples that trained decoders write."""
 
 from __future__ import annotations
 
+import json
+import subprocess
 from dataclasses import dataclass
 
 import pandas as pd
 import streamlit as st
 
-from ablate.store import PlannedTrial, StudyRecord, TrialRecord, TrialState
-from dashboard.shared.store import location, record, stamp, store
+from ablate.errors import StoreError
+from ablate.processes import python_command
+from ablate.store import Mark, PlannedTrial, StudyRecord, TrialRecord, TrialState, VariantRecord
+from ablate.store.marks import Marked
+from dashboard.shared.store import location, options, read_only, record, stamp, store
+from dashboard.shared.text import escape, prose
 
 STATE, VARIANT, SEED, ROLE, KEY = "state", "variant", "seed", "role", "key"
 MEMBERSHIP = "training.population"
@@ -126,3 +132,79 @@ def filtered(table: pd.DataFrame, wish: Filter) -> pd.DataFrame:
     if wish.by in table:
         rows = rows.sort_values(wish.by, ascending=not wish.descending, kind="stable", na_position="last")
     return rows
+
+
+MOST_TAGS = 20
+
+
+def edit_mark(kind: Marked, name: str) -> None:
+    """A form that shows the mark and writes what is entered."""
+    mark = store().marks.of(kind, name)
+    key = f"{kind}-{name}"
+    stated = [word for word in ("★" * mark.starred, ", ".join(mark.tags), "note" * bool(mark.note)) if word]
+    with (
+        st.expander(
+            f"Star, tags, note{': ' if stated else ''}{escape(' · '.join(stated), 100)}", icon=":material/star:"
+        ),
+        st.form(f"mark-{key}", border=False),
+    ):
+        starred = st.toggle("Star", mark.starred, key=f"star-{key}")
+        tags = st.text_input("Tags, separated by commas", ", ".join(mark.tags), key=f"tags-{key}", max_chars=400)
+        note = st.text_area("Note", mark.note, key=f"note-{key}", max_chars=20_000)
+        if st.form_submit_button("Save", type="primary", disabled=read_only()) and not read_only():
+            _save(kind, name, Mark(starred, split_tags(tags or ""), note or ""))
+    if mark.note:
+        st.text(mark.note)
+
+
+def split_tags(text: str) -> tuple[str, ...]:
+    """The tags in a text that separates them by commas."""
+    tags = dict.fromkeys(" ".join(tag.split()) for tag in text.split(","))
+    return tuple(tag for tag in tags if tag)[:MOST_TAGS]
+
+
+def _save(kind: Marked, name: str, mark: Mark) -> None:
+    try:
+        store().marks.put(kind, name, mark)
+    except StoreError as error:
+        st.error(prose(str(error)))
+    else:
+        st.rerun()
+
+
+PATIENCE = 180
+"""Seconds that a sample may take; each sample loads the weights."""
+
+
+def can_write(record: StudyRecord, variant: VariantRecord) -> bool:
+    """Whether the trials of a variant are decoders with saved weights."""
+    kept = [spec.get("training", {}).get("save_weights") for spec in (record.space, variant.spec)]
+    return any(kept) and variant.spec["model"].get("family") == "decoder"
+
+
+def sample_box(keys: dict[str, str]) -> None:
+    """A form for a text and its continuation by each trial; `keys` maps labels to trial keys."""
+    with st.form("sample", border=True):
+        prompt = st.text_input("Text to continue", key="prompt", max_chars=2000)
+        seed = st.number_input("Seed of the draws", 0, 2**31, key="draws", width=180)
+        asked = st.form_submit_button("Write", icon=":material/edit:", disabled=read_only())
+    if not asked or read_only():
+        return
+    for (label, key), column in zip(keys.items(), st.columns(len(keys)), strict=True):
+        with column, st.spinner("Loading the weights"):
+            st.text(label)
+            st.code(_write(key, str(prompt or ""), int(seed)), language=None, wrap_lines=True)
+
+
+def _write(key: str, prompt: str, seed: int) -> str:
+    chosen = options()
+    command = python_command("-m", "ablate", "generate", key, "--json", f"--prompt={prompt}")
+    command += [f"--seed={seed}", "--tokens=200", f"--store={location()}"]
+    command += [f"--plugin={plugin}" for plugin in chosen["plugins"]]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    except subprocess.TimeoutExpired:
+        return f"There was no answer within {PATIENCE} s."
+    if done.returncode:
+        return done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "The sample could not be generated."
+    return prompt + str(json.loads(done.stdout)["text"])

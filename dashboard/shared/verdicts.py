@@ -14,7 +14,7 @@ from ablate.analysis.study import StudyReport
 from ablate.analysis.why import why
 from ablate.render.figures.style import Palette
 from ablate.render.interval import Axis, interval_svg
-from dashboard.shared.charts import dark
+from dashboard.shared.exports import dark
 from dashboard.shared.frame import link
 from dashboard.shared.text import escape, prose
 

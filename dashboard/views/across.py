@@ -13,8 +13,7 @@ from ablate.errors import NotFoundError
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Palette, Spec
 from ablate.store import TrialState
-from dashboard.shared.charts import AXES, LOSSES, chart, choose_axis_and_loss
-from dashboard.shared.exports import export, figure_files, table_files
+from dashboard.shared.exports import AXES, LOSSES, chart, choose_axis_and_loss, export, figure_files, table_files
 from dashboard.shared.frame import STUDY, no_study_yet
 from dashboard.shared.store import location, looking_at, record, settled_curves, store, stores, studies
 from dashboard.shared.text import escape, prose

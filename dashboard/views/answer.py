@@ -17,24 +17,22 @@ from ablate.analysis.numbers import MISSING, count
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.study import StudyReport
 from ablate.analysis.text import plural
-from ablate.render.code_spans import lead
+from ablate.render.blocks import lead
 from ablate.render.document import evidence_lines
+from ablate.render.figures.axes import scaling_table, scaling_title
 from ablate.render.figures.curves import coursed, draw_course
 from ablate.render.figures.forest import MOST, compared, forest, telling
 from ablate.render.formats import find_format, format_names
 from ablate.render.formats.slides import shown_variant
-from ablate.render.sections.axes import scaling_table, scaling_title
 from ablate.render.writing import render_report
 from ablate.store import TrialState
-from dashboard.shared.charts import AXES, chart
-from dashboard.shared.exports import Maker, export, report_figure, table_files
+from dashboard.shared.exports import AXES, Maker, chart, export, report_figure, table_files
 from dashboard.shared.frame import begin_page, warn_of_unknown
 from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
 from dashboard.shared.running import show_next_steps
 from dashboard.shared.store import every, findings, report
-from dashboard.shared.text import escape, prose
+from dashboard.shared.text import LETTER, PADDING, escape, fitting, prose, wrapping
 from dashboard.shared.verdicts import show_answer
-from dashboard.shared.widths import LETTER, PADDING, fitting, wrapping
 
 FIRST, MOST_COURSES = 7, 24
 """Variants whose courses are drawn before others are chosen, and at most."""

@@ -11,12 +11,10 @@ from ablate.analysis.status import Status, StudyStatus, WorkerFailure, WorkerLoa
 from ablate.analysis.text import plural
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Palette, Spec
-from dashboard.shared.charts import chart
-from dashboard.shared.exports import Maker, export, figure_files, table_files
+from dashboard.shared.exports import Maker, chart, export, figure_files, table_files
 from dashboard.shared.frame import STUDY, begin_page, link
 from dashboard.shared.store import LIVE, location, stamp, store
-from dashboard.shared.text import escape
-from dashboard.shared.widths import fitting
+from dashboard.shared.text import escape, fitting
 
 MOST_LINKS = 6
 UNITS = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))

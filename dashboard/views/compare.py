@@ -15,15 +15,13 @@ from ablate.errors import NotFoundError
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Look, Palette, Spec
 from ablate.store import StudyRecord, TrialState
-from dashboard.shared.charts import chart
-from dashboard.shared.exports import Maker, export, figure_files, table_files
+from dashboard.shared.exports import Maker, chart, export, figure_files, table_files
 from dashboard.shared.frame import STUDY, begin_page, link
 from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
-from dashboard.shared.samples import can_write, sample_box
 from dashboard.shared.store import every, location, settled_curves, stamp, store
 from dashboard.shared.store import record as read_record
-from dashboard.shared.text import escape, one_line, prose
-from dashboard.shared.widths import LETTER, fitting, wrapping
+from dashboard.shared.text import LETTER, escape, fitting, one_line, prose, wrapping
+from dashboard.shared.trials import can_write, sample_box
 
 LEAST, MOST = 2, 6
 HIDDEN = ("parameters",)

@@ -14,8 +14,7 @@ from ablate.analysis.curves import Axis, Band, Line, Loss, Spread, band, line, s
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Look, Palette, Spec
 from ablate.store import CurvePoint, PlannedTrial, StudyRecord, TrialRecord, TrialState
-from dashboard.shared.charts import AXES, LOSSES, chart, choose_axis_and_loss
-from dashboard.shared.exports import Maker, export, figure_files, table_files
+from dashboard.shared.exports import AXES, LOSSES, Maker, chart, choose_axis_and_loss, export, figure_files, table_files
 from dashboard.shared.frame import begin_page, link, warn_of_unknown
 from dashboard.shared.results import plans_ahead, runs
 from dashboard.shared.store import every, moves, settled_curves, store

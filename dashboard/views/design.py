@@ -8,14 +8,12 @@ import pandas as pd
 import streamlit as st
 
 from ablate.analysis.numbers import duration, scaled
-from dashboard.shared.charts import picture
-from dashboard.shared.drafters import Draft, ask, packed, text_of, unpacked
-from dashboard.shared.exports import Maker, export, table_files
-from dashboard.shared.form import Form, edited
+from dashboard.shared.exports import Maker, export, picture, table_files
+from dashboard.shared.form import Form, edit_switches, edited
+from dashboard.shared.pictures import Draft, ask, packed, text_of, unpacked
 from dashboard.shared.running import begin_study
 from dashboard.shared.schema import Node, default_of, lean
 from dashboard.shared.store import location, read_only
-from dashboard.shared.switches import edit_switches
 from dashboard.shared.text import escape, prose
 
 SPACE = "space"

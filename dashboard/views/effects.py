@@ -10,23 +10,29 @@ import pandas as pd
 import streamlit as st
 
 from ablate.analysis.effects import StudyEffects
-from ablate.analysis.factors import place
 from ablate.analysis.numbers import count
 from ablate.analysis.runs import VariantRuns
+from ablate.analysis.slices import place
 from ablate.render.figures.axes import MOST_LINES, Column, draw_parallel, draw_slice
-from ablate.render.figures.effects import MOST_CELLS, draw_effects, draw_importances, draw_pairs, side
+from ablate.render.figures.effects import (
+    MOST_CELLS,
+    draw_effects,
+    draw_importances,
+    draw_pairs,
+    how_to_read,
+    how_to_read_importances,
+    side,
+    what_is_left,
+)
 from ablate.render.figures.style import Palette, Spec
-from ablate.render.sections import effects as effects_words
 from ablate.store import StudyRecord
 from dashboard.shared import results
-from dashboard.shared.charts import chart
-from dashboard.shared.exports import export, figure_files, table_files
+from dashboard.shared.exports import chart, export, figure_files, table_files
 from dashboard.shared.frame import begin_page
 from dashboard.shared.results import any_ended, missing
 from dashboard.shared.store import every, record
-from dashboard.shared.text import escape, prose
+from dashboard.shared.text import escape, fitting, prose
 from dashboard.shared.trials import MEMBERSHIP
-from dashboard.shared.widths import fitting
 
 VIEWS = ("Effects", "Interactions", "Importances", "Slices", "Parallel")
 
@@ -71,7 +77,7 @@ def _effects(study: str) -> None:
     caption = "; ".join(f"{row.name} {row.estimate:+.3g}" for row in effects.main[:20])
     draw = partial(draw_effects, effects)
     chart(draw, "effects", f"Effects on {effects.metric} with 95 % intervals. Main effects: {caption}")
-    for said in (effects_words.how_to_read(effects), effects_words.what_is_left(effects, len(effects.interactions))):
+    for said in (how_to_read(effects), what_is_left(effects, len(effects.interactions))):
         st.markdown(prose(said))
     _show_effects(table, effects)
     export(table_files(f"{study}_effects", table) | figure_files(f"{study}_effects", draw), "effects")
@@ -151,7 +157,7 @@ def _importances(study: str) -> None:
     caption = ", ".join(f"{one.factor} {100 * one.share:.0f} %" for one in importances.factors[:20])
     draw = partial(draw_importances, importances, record(study).objective["metric"])
     chart(draw, "importances", f"Shares of the variance explained: {caption}")
-    st.markdown(prose(effects_words.how_to_read_importances(importances, record(study).objective["metric"])))
+    st.markdown(prose(how_to_read_importances(importances, record(study).objective["metric"])))
     percent = st.column_config.NumberColumn(format="percent")
     st.dataframe(
         table, key="importances-table", hide_index=True, placeholder="-",

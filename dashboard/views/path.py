@@ -9,19 +9,16 @@ import streamlit as st
 
 from ablate.analysis.numbers import count
 from ablate.analysis.path import Removal, RemovalPath, VariantSummary
-from ablate.render.figures.path import draw_path
-from ablate.render.sections.path import outcome
+from ablate.render.figures.path import draw_path, outcome
 from ablate.stats import PairedDifference
 from ablate.store import StudyRecord
 from dashboard.shared import results
-from dashboard.shared.charts import chart
-from dashboard.shared.exports import Maker, export, figure_files, table_files
+from dashboard.shared.exports import Maker, chart, export, figure_files, table_files
 from dashboard.shared.frame import begin_page
 from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
 from dashboard.shared.store import every
 from dashboard.shared.store import record as read_record
-from dashboard.shared.text import escape, prose
-from dashboard.shared.widths import wrapping
+from dashboard.shared.text import escape, prose, wrapping
 
 ABREAST = 3
 """Number of drawings in a row."""

@@ -8,12 +8,11 @@ from typing import Any
 
 import streamlit as st
 
-from ablate.analysis.factors import is_logarithmic, switch_settings, varied_values
+from ablate.analysis.slices import is_logarithmic, switch_settings, varied_values
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Look, Palette, Spec, by_look, layers, mark, number
 from ablate.store import StudyRecord, TrialRecord, TrialState
-from dashboard.shared.charts import chart
-from dashboard.shared.exports import export, figure_files
+from dashboard.shared.exports import chart, export, figure_files
 from dashboard.shared.frame import begin_page, link
 from dashboard.shared.results import any_ended, missing, plans_ahead
 from dashboard.shared.store import location, settled_curves, stamp, store

@@ -10,10 +10,9 @@ import streamlit as st
 
 from ablate.errors import printable
 from ablate.render.formats.slides import shown_variant
-from dashboard.shared.charts import dark
-from dashboard.shared.drafters import drafter
-from dashboard.shared.exports import export
+from dashboard.shared.exports import dark, export
 from dashboard.shared.frame import begin_page
+from dashboard.shared.pictures import drafter
 from dashboard.shared.results import any_ended
 from dashboard.shared.store import location, report, stamp
 from dashboard.shared.text import prose

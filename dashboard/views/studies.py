@@ -9,13 +9,12 @@ import pandas as pd
 import streamlit as st
 
 from ablate.analysis.numbers import count, duration, scaled
-from ablate.analysis.overview import Overview, read_overview
+from ablate.analysis.status import Overview, read_overview
 from ablate.analysis.text import counted
 from ablate.errors import NotFoundError
 from ablate.store import Mark, StudySummary
 from dashboard.shared.exports import export, table_files
 from dashboard.shared.frame import STUDY, link, look_at, no_study_yet, unknown_study
-from dashboard.shared.marks import edit_mark
 from dashboard.shared.store import (
     LIVE,
     STORE,
@@ -30,6 +29,7 @@ from dashboard.shared.store import (
     summary,
 )
 from dashboard.shared.text import escape
+from dashboard.shared.trials import edit_mark
 
 PAGE = 15
 """Number of rows per page; their contents are read study by study."""

@@ -13,19 +13,16 @@ from ablate.analysis.numbers import count
 from ablate.analysis.pareto import Front
 from ablate.analysis.runs import words_for
 from ablate.metrics import COSTS
-from ablate.render.figures.front import draw_front, draw_front_panel, half_width, numbered, stand
+from ablate.render.figures.front import draw_front, draw_front_panel, half_width, numbered, stand, what_it_says
 from ablate.render.figures.style import Palette, Spec
-from ablate.render.sections.front import what_it_says
 from ablate.store import StudyRecord
 from dashboard.shared import results
-from dashboard.shared.charts import chart
-from dashboard.shared.exports import export, figure_files, table_files
+from dashboard.shared.exports import chart, export, figure_files, table_files
 from dashboard.shared.frame import begin_page, link, warn_of_unknown
 from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
 from dashboard.shared.store import every
 from dashboard.shared.store import record as read_record
-from dashboard.shared.text import prose
-from dashboard.shared.widths import fitting, wrapping
+from dashboard.shared.text import fitting, prose, wrapping
 
 LEAST, MOST = 2, 3
 

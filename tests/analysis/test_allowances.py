@@ -16,7 +16,7 @@ from ablate.analysis.judging import read_allowances
 from ablate.analysis.runs import read_runs, seed_schedule
 from ablate.analysis.study import VariantRow, read_study
 from ablate.stats import ExtendedSeeds, SeedSchedule
-from ablate.stats.simulate import rate
+from ablate.stats.calibrate import rate
 from ablate.store.records import Declaration, TrialState
 
 MARGIN, SD = 0.05, 0.02

@@ -14,7 +14,7 @@ from ablate.analysis.study import read_study
 from ablate.analysis.text import listed
 from ablate.analysis.warnings import tuning_edges
 from ablate.errors import NotFoundError
-from ablate.render.sections.effects import how_to_read_importances
+from ablate.render.figures.effects import how_to_read_importances
 from ablate.spec.design import DesignSpec
 from ablate.stats import Importance
 from ablate.store.records import DesignTraits

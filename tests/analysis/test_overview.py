@@ -9,7 +9,7 @@ import pytest
 from fake_store import NOON, FakeStore, fake_store
 
 from ablate.analysis.diff import differences
-from ablate.analysis.overview import read_overview
+from ablate.analysis.status import read_overview
 from ablate.analysis.study import read_study
 from ablate.store import TrialState
 

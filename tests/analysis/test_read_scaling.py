@@ -14,9 +14,9 @@ from ablate.analysis import StudyReport, read_study
 from ablate.analysis.claims import judge_claims
 from ablate.analysis.fairness import Tried, Tuned, Tuning
 from ablate.analysis.findings import read_findings
-from ablate.analysis.overview import read_overview
 from ablate.analysis.runs import read_runs
 from ablate.analysis.scaling import Scaling, Scalings
+from ablate.analysis.status import read_overview
 from ablate.render.as_json import study_json
 from ablate.render.writing import render_report
 from ablate.store.records import StudyRecord, TrialState

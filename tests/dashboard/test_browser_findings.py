@@ -14,7 +14,7 @@ from cli_runs import Workplace
 from pages import Page
 
 from ablate.spec.document import read_document
-from dashboard.shared.drafters import packed
+from dashboard.shared.pictures import packed
 
 CROSSED = "design: {kind: fractional, resolution: III, seeds: 2}"
 WILD = """

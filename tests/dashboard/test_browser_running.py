@@ -11,7 +11,7 @@ from cli_runs import Workplace, eventually
 from pages import Page, serving
 
 from ablate.spec.document import read_document
-from dashboard.shared.drafters import packed
+from dashboard.shared.pictures import packed
 
 
 @pytest.fixture(scope="module")

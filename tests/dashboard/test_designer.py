@@ -18,7 +18,7 @@ from ablate.spec.reading import load_space
 from ablate.spec.space import SpaceSpec
 from ablate.spec.texts import without_texts
 from dashboard.drafter import _space
-from dashboard.shared.drafters import ask, packed, text_of, unpacked
+from dashboard.shared.pictures import ask, packed, text_of, unpacked
 from dashboard.shared.schema import lean, member
 
 

@@ -6,7 +6,7 @@ import json
 
 import psutil
 
-from dashboard.shared.drafters import Drafter
+from dashboard.shared.pictures import Drafter
 
 REQUEST = json.dumps(["block", "pre_ln"])
 

@@ -9,8 +9,7 @@ import pytest
 from ablate.planning.forecast import Forecast
 from ablate.planning.planner import Planner, make_plan
 from ablate.planning.points import check_points
-from ablate.render.terminal.plan import plan_json
-from ablate.render.terminal.validate import validate_json
+from ablate.render.terminal.plan import plan_json, validate_json
 from ablate.spec.reading import load_space
 from dashboard.drafter import check
 

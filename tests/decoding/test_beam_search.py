@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ablate.decoding.search import beam, greedy
+from ablate.decoding import beam, greedy
 
 CPU = torch.device("cpu")
 START, END, VOCABULARY, LIMIT = 3, 2, 4, 4

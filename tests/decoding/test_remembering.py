@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ablate.decoding.search import Remembering, States, beam
+from ablate.decoding import Remembering, States, beam
 
 VOCABULARY, END = 5, 4
 CPU = torch.device("cpu")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ablate.decoding.search import Sampling, choose, probabilities
+from ablate.decoding import Sampling, choose, probabilities
 
 LOGITS = torch.tensor([0.1, 0.4, 0.05, 0.25, 0.2], dtype=torch.float64).log()
 

@@ -17,7 +17,7 @@ from ablate.cli.app import app
 from ablate.downstream.harness import Request, measure
 from ablate.downstream.scoring import Scored
 from ablate.errors import ArgumentError, DataError, NotFoundError, SpaceError
-from ablate.nn.model.build import build_model
+from ablate.nn.model import build_model
 from ablate.spec.space import SpaceSpec
 from ablate.store import open_store
 from ablate.trained.hugging_face.checkpoint import load_tensors, read_config, read_tensors

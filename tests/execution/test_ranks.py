@@ -22,7 +22,7 @@ from ablate.planning.planner import make_plan
 from ablate.spec.resources import ResourcesSpec
 from ablate.store import Store
 from ablate.training.events import Measurement
-from ablate.training.ranks import RankLostError, Ranks
+from ablate.training.sharding import RankLostError, Ranks
 
 CPU = torch.device("cpu")
 MIXTURE = {"kind": "mixture", "experts": 4, "balance_loss": 1.0, "balance_rate": 0.01}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from ablate.nn.model.build import build_model
+from ablate.nn.model import build_model
 from ablate.spec.layer import InitialiserSpec
 from ablate.spec.model import ModelSpec
 

@@ -13,7 +13,7 @@ from plugin_kinds import OF_MODELS, write_plugin
 from ablate import plugins
 from ablate.contracts.checking import check_kind
 from ablate.errors import PluginError
-from ablate.nn.model.build import build_model, model_cost
+from ablate.nn.model import build_model, model_cost
 from ablate.nn.model.decoder import Decoder
 from ablate.nn.pack.initial import stream
 from ablate.plugins import FAMILIES, load_plugin

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ablate import extras
 from ablate.errors import MissingPackageError
-from ablate.nn.model.build import build_model
+from ablate.nn.model import build_model
 from ablate.nn.pack import Linear, initialise, normal
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import ParameterInfo

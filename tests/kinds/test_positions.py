@@ -16,7 +16,7 @@ from ablate.kinds.positions.alibi import AlibiSpec
 from ablate.kinds.positions.rotary import RotarySpec
 from ablate.kinds.positions.t5_buckets import T5BucketsSpec
 from ablate.nn.kernels.relative_positions import alibi_slopes, distance_buckets
-from ablate.nn.model.build import build_model
+from ablate.nn.model import build_model
 from ablate.nn.pack import initialise
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext

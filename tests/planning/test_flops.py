@@ -11,7 +11,7 @@ from engine_samples import SPACE, planner
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from ablate.nn.model.build import build_model
+from ablate.nn.model import build_model
 from ablate.planning.plan import Variant
 from ablate.planning.planner import make_plan
 from ablate.spec.task import Task

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ablate.errors import SpaceError
-from ablate.nn.model.build import build_model
+from ablate.nn.model import build_model
 from ablate.planning.budget import Step, UnmatchedError, equal_steps, nearest_size
 from ablate.planning.plan import Plan
 from ablate.planning.planner import Planner, make_plan

@@ -15,7 +15,7 @@ from ablate.execution.environment import describe_environment
 from ablate.execution.local import LocalEngine
 from ablate.execution.observer import Observer
 from ablate.execution.options import RunOptions
-from ablate.nn.model.build import model_cost
+from ablate.nn.model import model_cost
 from ablate.planning.memory import check_memory, largest_blocks, part_of_rank, trial_bytes
 from ablate.planning.plan import Variant
 from ablate.planning.planner import make_plan

@@ -13,7 +13,7 @@ from engine_samples import planner, space
 from ablate.cli.studies import plan
 from ablate.devices import DEVICES, find_device, known_device, stated_device, utilisation
 from ablate.errors import EngineError
-from ablate.nn.model.build import model_cost
+from ablate.nn.model import model_cost
 from ablate.planning.memory import trial_bytes
 from ablate.planning.other_machine import EFFICIENCY, Machine, MachineForecast, read_doctor_report
 from ablate.planning.plan import Variant

@@ -13,7 +13,7 @@ from ablate.errors import EngineError, PluginError, SpaceError
 from ablate.execution.driver import run_study
 from ablate.execution.observer import Observer
 from ablate.kinds.mixers.attention import AttentionSpec
-from ablate.nn.model.build import build_model, model_cost
+from ablate.nn.model import build_model, model_cost
 from ablate.planning.forecast import Speed, forecast
 from ablate.planning.memory import largest_micro_batch, trial_bytes
 from ablate.planning.plan import Variant

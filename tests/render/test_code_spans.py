@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from ablate.render.code_spans import lead, with_code
+from ablate.render.blocks import lead, with_code
 from ablate.render.formats.html import prose as html
 from ablate.render.formats.latex import prose as latex
 from ablate.render.formats.md import prose as markdown

@@ -9,8 +9,7 @@ import pytest
 from PIL import Image
 from vega import marks, rows, series, units
 
-from ablate.analysis.block_recordings import WHOLE, MixingMap, block_recordings
-from ablate.analysis.curves import Band
+from ablate.analysis.curves import WHOLE, Band, MixingMap, block_recordings
 from ablate.render.figures import save
 from ablate.render.figures.axes import draw_parallel
 from ablate.render.figures.curves import draw_bands

@@ -10,7 +10,7 @@ from fake_store import FakeStore, fake_store
 
 from ablate.analysis.findings import read_findings
 from ablate.render.blocks import Listing, Paragraph
-from ablate.render.reproducing import kept_options, reproduction
+from ablate.render.document import kept_options, reproduction
 from ablate.spec.reading import load_space
 from ablate.spec.space import SpaceSpec
 from ablate.store.records import Environment

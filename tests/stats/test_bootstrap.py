@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from ablate.stats.calibrate import rate
 from ablate.stats.paired import MANY, RESAMPLES, bca_interval, bca_quantiles, mean_interval, resampled_means, summarise
-from ablate.stats.simulate import rate
 
 
 @pytest.mark.parametrize("confidence", [0.8, 0.95])

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ablate.stats import Allowance, judge
+from ablate.stats.calibrate import rate
 from ablate.stats.hidden_noise import regret_bound, tuning_noise
-from ablate.stats.simulate import rate
 
 MARGIN, SD, STUDIES = 1.0, 0.1, 1_500
 

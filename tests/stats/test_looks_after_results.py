@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ablate.stats import ExtendedSeeds, SeedSchedule, judge, seeds_declared
-from ablate.stats.simulate import decide, rate
+from ablate.stats.calibrate import decide, rate
 
 MARGIN, SD, COMPARISONS = 0.05, 0.02, 6_000
 SIX = 0.06

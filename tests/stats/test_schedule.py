@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from ablate.stats import SeedSchedule, bounds, judge, need_more_seeds
-from ablate.stats.simulate import ALPHAS, boundaries, running_p
+from ablate.stats.calibrate import ALPHAS, boundaries, running_p
 
 PATHS = 20_000
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from statsmodels.stats.power import TTestPower
 
 from ablate.stats import SeedSchedule, judge
-from ablate.stats.simulate import decide, rate
+from ablate.stats.calibrate import decide, rate
 
 MARGIN, SD, COMPARISONS = 0.05, 0.02, 2_000
 SCHEDULE = SeedSchedule(3, 20)

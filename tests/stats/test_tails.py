@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ablate.stats import Allowance, SeedSchedule, Tails, bounds, judge, over_looks, summarise, tails_of
 from ablate.stats.bounds import p_above, p_below
-from ablate.stats.simulate import rate
+from ablate.stats.calibrate import rate
 
 MARGIN, STUDIES = 0.05, 250
 

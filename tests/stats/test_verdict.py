@@ -15,8 +15,8 @@ from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import DescrStatsW
 
 from ablate.stats import Direction, ExtendedSeeds, SeedPlan, SeedSchedule, Verdict, judge
+from ablate.stats.calibrate import rate, running_p
 from ablate.stats.further import advised_schedule, further_seeds, in_percent
-from ablate.stats.simulate import rate, running_p
 
 ORDER = {"better": 0, "not needed": 0, "undecided": 1, "needed": 2}
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from torch.nn import functional
 
 from ablate.contracts import task as contract
-from ablate.nn.model.build import build_model
+from ablate.nn.model import build_model
 from ablate.spec.model import ModelSpec
 from ablate.tasks.language_mixture import LanguageMixture, LanguageMixtureSpec
 from ablate.tasks.language_model import LanguageModelSpec

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ablate.errors import DataError
-from ablate.nn.model.build import build_model
+from ablate.nn.model import build_model
 from ablate.spec.model import ModelSpec
 from ablate.tasks.matching import SAME, Matching, MatchingSpec
 

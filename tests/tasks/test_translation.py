@@ -14,7 +14,7 @@ from sacrebleu import corpus_bleu, corpus_chrf
 from torch import nn
 
 from ablate.errors import DataError
-from ablate.nn.model.build import build_model
+from ablate.nn.model import build_model
 from ablate.spec.model import ModelSpec
 from ablate.spec.variant import VariantSpec
 from ablate.tasks.translation import UNSCORED, Translation, TranslationSpec

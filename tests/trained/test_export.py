@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ablate.errors import DataError, SpaceError
-from ablate.nn.model.build import build_model
+from ablate.nn.model import build_model
 from ablate.nn.pack.initial import stream
 from ablate.spec.model import ModelSpec
 from ablate.tasks.tokenizers.bytes import ByteTokenizer

@@ -14,7 +14,7 @@ import torch
 from small_models import CASES, PUBLISHED, Small, T, V
 from torch import Tensor, nn
 
-from ablate.nn.model.build import build_model
+from ablate.nn.model import build_model
 from ablate.nn.model.decoder import States
 from ablate.nn.pack.initial import stream
 from ablate.spec.lookup import find_model

@@ -10,7 +10,7 @@ from families import without_dropout
 
 from ablate.errors import PluginError
 from ablate.kinds.mixers.fnet import FNetSpec
-from ablate.nn.model.build import build_model, model_cost, outline
+from ablate.nn.model import build_model, model_cost, outline
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import block_names
 from ablate.spec.sublayers import MIXERS

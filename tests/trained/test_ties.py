@@ -13,7 +13,7 @@ from small_models import CASES, T, V
 from torch import Tensor
 
 from ablate.errors import DataError
-from ablate.nn.model.build import build_model
+from ablate.nn.model import build_model
 from ablate.nn.pack.initial import stream
 from ablate.trained.hugging_face.architecture import architectures
 from ablate.trained.hugging_face.checkpoint import (

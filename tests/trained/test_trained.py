@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from ablate.api import run
 from ablate.cli.app import app
-from ablate.decoding.search import Sampling
+from ablate.decoding import Sampling
 from ablate.errors import AblateError, DataError, NotFoundError, PluginError, SpaceError
 from ablate.plugins import load_plugin
 from ablate.spec.space import SpaceSpec

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ablate.errors import DataError, NotFoundError, SpaceError
-from ablate.nn.model.build import build_model
+from ablate.nn.model import build_model
 from ablate.nn.pack.initial import stream
 from ablate.spec.model import ModelSpec
 from ablate.spec.task import DataShape

@@ -17,14 +17,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.contracts.task import SAMPLE
-from ablate.nn.model.build import build_model
+from ablate.nn.model import build_model
 from ablate.spec.model import ModelSpec
 from ablate.spec.task import TASKS, Task, TaskSpec
 from ablate.spec.training import TrainingSpec
 from ablate.tasks.probe import UNSCORED
 from ablate.training.batches import Batches
 from ablate.training.objective import Objective
-from ablate.training.ranks import Ranks
+from ablate.training.sharding import Ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

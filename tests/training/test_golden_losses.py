@@ -20,7 +20,7 @@ import torch
 from families import a_family_for
 from random_tokens import RandomTokens, losses, run, variant
 
-from ablate.nn.model.build import build_model
+from ablate.nn.model import build_model
 from ablate.spec.base import Kinded
 from ablate.spec.code import REVISION, specs_in
 from ablate.spec.named import block_names

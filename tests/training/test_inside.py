@@ -12,7 +12,7 @@ from random_tokens import CPU, RandomTokens, losses, points, variant
 from test_checkpoint import pack, state_at, told
 from torch import Tensor, nn
 
-from ablate.nn.model.build import build_model
+from ablate.nn.model import build_model
 from ablate.spec.block import BlockSpec
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import block_names, named_block

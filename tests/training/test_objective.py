@@ -14,7 +14,7 @@ from random_tokens import CPU, RandomTokens, variant
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from ablate.nn.model.build import build_model, model_cost
+from ablate.nn.model import build_model, model_cost
 from ablate.planning.memory import largest_micro_batch, trial_bytes
 from ablate.planning.plan import Variant
 from ablate.spec.model import ModelSpec

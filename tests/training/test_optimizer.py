@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ablate.kinds.mixers.attention_module import Attention
 from ablate.kinds.optimizers.adamw import AdamWSpec
-from ablate.nn.model.build import build_model
+from ablate.nn.model import build_model
 from ablate.spec.named import block_names
 from ablate.spec.training import TrainingSpec
 from ablate.training.optimizer import PackOptimizer, clip_gradients

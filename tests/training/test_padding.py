@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ablate.contracts.modules import noise, perturb
 from ablate.contracts.task import SAMPLE
-from ablate.nn.model.build import build_model
+from ablate.nn.model import build_model
 from ablate.nn.pack import auxiliary_losses, counting
 from ablate.spec.layer import LayerContext
 from ablate.spec.model import ModelSpec

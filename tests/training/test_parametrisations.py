@@ -10,7 +10,7 @@ import torch
 from pydantic import ValidationError
 from random_tokens import CPU, RandomTokens, T, V, points, variant
 
-from ablate.nn.model.build import build_model
+from ablate.nn.model import build_model
 from ablate.spec.layer import ParameterInfo, RateScaling
 from ablate.spec.model import ModelSpec
 from ablate.spec.variant import VariantSpec

@@ -16,8 +16,7 @@ from ablate.spec.variant import VariantSpec
 from ablate.training.loop import misfit, restore, state_of
 from ablate.training.members import Member
 from ablate.training.pack import Pack
-from ablate.training.ranks import Ranks
-from ablate.training.sharding import is_divided
+from ablate.training.sharding import Ranks, is_divided
 
 WHOLE = Ranks()
 DIVIDED = Ranks(0, 1, shard=True)

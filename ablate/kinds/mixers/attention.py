@@ -16,13 +16,116 @@ Shapes: K pack, B batch, T tokens, D width, H heads, d_h = D/H head width.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
-from ablate.kinds.mixers.attention_cost import attention_cost
 from ablate.kinds.mixers.attention_module import Attention
 from ablate.kinds.mixers.attention_settings import AttentionSettings
-from ablate.spec.cost import Cost
+from ablate.nn.kernels import linear_attention
+from ablate.nn.pack import IdentitySpec, visible_pairs
+from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
+
+
+def attention_cost(spec: AttentionSettings, context: LayerContext, length: int) -> Cost:
+    """The cost over one sequence; with softmax and dense projections this is Table 3 of arXiv:2308.07661.
+
+    Args:
+        spec: The attention.
+        context: Context of its layer, without the removed heads.
+        length: L, tokens.
+    """
+    reads_kv = spec.reads_kv(context)
+    wide, d, h, d_h = context.width, context.inner_width, context.heads, context.head_width
+    kv_heads = spec.kv_heads or h
+    d_kv = d_h * kv_heads
+    bias = spec.query_key_bias
+    maps = linear_cost(length, wide, d, bias=bias) + spec.output.cost(length, d, wide)
+    if not reads_kv:
+        maps += linear_cost(length, wide, d_kv, bias=bias) + spec.value.cost(length, wide, d_kv)
+    maps = replace(maps, activations=_kept_activations(spec, context, length))
+    maps += spec.query_key_norm.cost(length, h, 0 if reads_kv else kv_heads, d_h) + _paths(spec, context, length)
+    pairs = visible_pairs(context, length)
+    if spec.matmul_order == "kv_first":
+        # Causal: a state d_h x d_h for each head gets one product a token, and each token reads it.
+        core = Cost(
+            multiplications=2 * length * d * d_h,
+            additions=length * d * d_h + length * d * (d_h - 1),
+            divisions=0 if spec.scale == "none" else length * d,
+        )
+    else:
+        products = Cost(
+            multiplications=2 * pairs * d,
+            additions=pairs * (d - h) + (pairs - length) * d,
+        )
+        softmax = Cost(additions=(pairs - length) * h, divisions=pairs * h, exponentiations=pairs * h)
+        scale = Cost(divisions=0 if spec.scale == "none" else pairs * h)
+        core = products + scale + (softmax if spec.softmax else Cost()) + spec.logits.cost(length, h, pairs)
+    gains = sum(h for gain in spec.shaping.gains().values() if gain.trainable)
+    terms = len(spec.shaping.gains())
+    shaping = Cost(
+        parameters=gains,
+        multiplications=terms * length * d,
+        additions=max(0, terms - 1) * length * d + (length * d if "gamma" in spec.shaping.gains() else 0),
+        divisions=length * d if "gamma" in spec.shaping.gains() else 0,
+    )
+    total = maps + core + shaping
+    if context.positions is not None:
+        total += context.positions.cost(context, length, key_heads=0 if reads_kv else kv_heads, pairs=pairs)
+    return total
+
+
+def _paths(spec: AttentionSettings, context: LayerContext, length: int) -> Cost:
+    """Cost of the gate, of the terms added to the values, and of `exclusive`."""
+    d_kv, elements = context.head_width * (spec.kv_heads or context.heads), length * context.inner_width
+    total = spec.gate.cost(context, length)
+    if spec.value_residual is not None and context.layer != spec.value_residual.from_layer:
+        total += spec.value_residual.cost(context, length, d_kv)
+    if spec.value_embedding is not None:
+        total += spec.value_embedding.cost(context, length, d_kv)
+    if spec.exclusive:
+        rows = length * context.heads
+        total += Cost(
+            multiplications=3 * elements,
+            additions=3 * elements - 2 * rows,
+            divisions=elements,
+            activations=2 * elements + 3 * rows,  # v̂, the output without its part along v̂, two sums and a norm
+        )
+    return total
+
+
+def _kept_activations(spec: AttentionSettings, context: LayerContext, length: int) -> int:
+    """Number of scalars that autograd keeps: the input of all projections, heads, products and terms of shaping."""
+    elements, d_h = length * context.inner_width, context.head_width
+    square = context.heads * length * length
+    values = 0 if isinstance(spec.value, IdentitySpec) else 1  # otherwise they are a view of the input
+    mapped = 0 if isinstance(spec.output, IdentitySpec) else 1
+    heads = length * context.width + (2 + values) * elements  # the input, queries, keys and values
+    if spec.reads_kv(context):
+        heads = length * context.width + elements  # the layer that publishes keys and values keeps them
+    shaped = spec.shaping.kind != "none"
+    logits = spec.logits
+    if spec.matmul_order == "qk_first" and (spec.dropout > 0 or not logits.plain):
+        # A is materialised. Kept: A after softmax and after gains, the capped logits, a sink for each row, a mask of
+        # bytes, and the mask and the result of dropout.
+        squares = (spec.softmax or shaped) + (logits.soft_cap is not None) + 2 * (spec.dropout > 0)
+        sinks = length * context.heads * logits.sinks
+        return heads + squares * square + sinks + length * length // 4 + mapped * elements
+    if spec.softmax:
+        biased = context.positions is not None and context.positions.applied == "logits"
+        bias = square if biased else length * length if context.window else 0  # a mask, in numbers
+        result = elements + length * context.heads  # with the logarithm of each row's sum
+        centre = elements if spec.shaping.kind == "shaped" and context.causal else 0
+        # Shaping writes a new tensor. After norms by head, concatenating the heads makes a copy.
+        copied = shaped or spec.gate.present or spec.exclusive
+        by_head = spec.query_key_norm.lays_out_heads and not copied
+        return heads + bias + result + centre + (mapped * elements if shaped or by_head else 0)
+    results = (mapped + shaped) * elements
+    if spec.matmul_order == "qk_first":
+        return heads + square + results
+    if not context.causal:
+        return heads + context.heads * d_h * d_h + results
+    return length * context.width + context.heads * linear_attention.kept_activations(length, d_h, d_h) + results
 
 
 class AttentionSpec(AttentionSettings):

@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from ablate.kinds.mlps.hidden_layer import HiddenLayerSpec
+from ablate.kinds.mlps import HiddenLayerSpec
 from ablate.nn.pack import ACTIVATIONS, dropout, linear
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext

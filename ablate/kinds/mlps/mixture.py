@@ -22,8 +22,8 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from ablate.kinds.mlps import HiddenLayerSpec
 from ablate.kinds.mlps.gated import GatedMLPSpec, gated_product, product_cost
-from ablate.kinds.mlps.hidden_layer import HiddenLayerSpec
 from ablate.kinds.mlps.plain import PlainMLPSpec
 from ablate.nn.kernels.product import product
 from ablate.nn.pack import (

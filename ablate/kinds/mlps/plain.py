@@ -11,7 +11,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from ablate.kinds.mlps.hidden_layer import HiddenLayerSpec
+from ablate.kinds.mlps import HiddenLayerSpec
 from ablate.nn.pack import ACTIVATIONS, dropout, linear
 from ablate.spec.layer import LayerContext
 

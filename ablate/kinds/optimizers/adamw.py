@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import torch
 
+from ablate.kinds.optimizers import without_compile_guard
 from ablate.kinds.optimizers.adam import AdamBaseSpec
-from ablate.kinds.optimizers.uncompiled import without_compile_guard
 
 AdamW = without_compile_guard(torch.optim.AdamW)
 

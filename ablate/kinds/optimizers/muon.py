@@ -16,8 +16,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from ablate.kinds.optimizers import without_compile_guard
 from ablate.kinds.optimizers.adam import Beta, moments
-from ablate.kinds.optimizers.uncompiled import without_compile_guard
 from ablate.spec.base import Spec, refusal
 from ablate.spec.layer import ParameterInfo
 from ablate.spec.optimizer import OptimizerSpec

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from ablate.kinds.optimizers.uncompiled import without_compile_guard
+from ablate.kinds.optimizers import without_compile_guard
 from ablate.spec.base import refusal
 from ablate.spec.layer import ParameterInfo
 from ablate.spec.optimizer import OptimizerSpec

@@ -2,3 +2,46 @@
 
 Shapes: K pack, B batch, T tokens, D width.
 """
+
+from __future__ import annotations
+
+from ablate.spec.base import refusal
+from ablate.spec.block import BlockSpec, GainSpec, ResidualSpec
+
+
+def check_every_join(spec: ResidualSpec, block: BlockSpec, *, gains: bool = True, post: bool = True) -> None:
+    """Refuse a block unless each sub-layer has exactly one skip, which this residual replaces.
+
+    Args:
+        spec: The residual.
+        block: The block.
+        gains: Whether skips may have gains.
+        post: Whether a norm after the sum is allowed.
+
+    Raises:
+        ValidationError: With the path inside the block.
+    """
+    name = spec.kind_name()
+    for part in block.sublayers:
+        if (count := getattr(block.skips, part)) != 1:
+            raise refusal(
+                ("skips", part),
+                count,
+                f"the residual {name} joins each sub-layer to the stream once",
+                f"Set `skips.{part}: 1`, or `residual: plain`.",
+            )
+        if not gains and getattr(block.gains, f"{part}_skip") != GainSpec():
+            raise refusal(
+                ("gains", f"{part}_skip"),
+                getattr(block.gains, f"{part}_skip").model_dump(),
+                f"the residual {name} has trained weights instead of this gain",
+                "Leave the gain out.",
+            )
+    for norm in block.norms[: len(block.sublayers)]:
+        if not post and norm.present and norm.place == "post":
+            raise refusal(
+                ("norm", "place"),
+                "post",
+                f"the residual {name} has no single sum that a norm could follow",
+                "Set `norm.place` to pre, output or sandwich.",
+            )

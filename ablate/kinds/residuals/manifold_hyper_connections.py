@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from ablate.kinds.residuals.every_join import check_every_join
+from ablate.kinds.residuals import check_every_join
 from ablate.nn.pack import Packed, Residual, Sublayer, constant, normal, zeros
 from ablate.spec.block import BlockSpec, ResidualSpec
 from ablate.spec.cost import Cost, linear_cost

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from ablate.kinds.residuals.every_join import check_every_join
+from ablate.kinds.residuals import check_every_join
 from ablate.kinds.residuals.layer_scale import VectorGain
 from ablate.nn.pack import Residual, Sublayer
 from ablate.spec.base import refusal

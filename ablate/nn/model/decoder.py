@@ -1,19 +1,154 @@
 """A decoder language model: embedding, positions, causal blocks, norm, head.
 
-Shapes: K pack, B batch, T tokens, V vocabulary.
+In training it may predict tokens after the next one too (`MultiTokenSpec`). Shapes: K pack, B batch, T tokens, D width,
+V vocabulary.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
 from torch import Tensor, nn
 
-from ablate.nn.model.block import Block
-from ablate.nn.model.prediction import FurtherToken, add_further_losses, add_token_loss, further_cost
+from ablate.nn.kernels.cross_entropy import cross_entropy, logit_tensors
+from ablate.nn.model.block import Block, block_cost, build_block
 from ablate.nn.model.stack import TokenHead, stack_cost, token_head_cost
-from ablate.nn.pack import Shared, State, collects_losses, counting, gathers, numbers_documents
-from ablate.nn.pack.forward_pass import logit_chunk
-from ablate.spec.cost import Cost
+from ablate.nn.pack import (
+    RMSNorm,
+    Shared,
+    State,
+    add_loss,
+    collects_losses,
+    counting,
+    gathers,
+    linear,
+    mean_of_scored,
+    numbers_documents,
+    real_mask,
+    scored_targets,
+)
+from ablate.nn.pack.forward_pass import logit_chunk, sum_of_chunks
+from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.model import ModelSpec
+
+_EPS = 1e-6
+
+
+class FurtherToken(nn.Module):
+    """The module of one token after the next: h' = Block(W [N(e); N(h)]); the block is built as the last layer."""
+
+    def __init__(self, spec: ModelSpec, context: int, pack: int) -> None:
+        super().__init__()
+        layer_context = spec.layer_context(context, pack, layer=spec.depth - 1)
+        self.norm_embedding = RMSNorm(pack, spec.width, _EPS)
+        self.norm_hidden = RMSNorm(pack, spec.width, _EPS)
+        self.join = linear(layer_context, 2 * spec.width, spec.width)
+        self.block = build_block(spec.block, layer_context)
+
+    def forward(self, embedded: Tensor, hidden: Tensor, padding: Tensor | None = None) -> Tensor:
+        """Embeddings of the following tokens and hidden states of the previous ones, both [K, B, T, D], to the same.
+
+        `padding` [K, B, T] is True where both tokens are real.
+        """
+        joined = self.join(torch.cat([self.norm_embedding(embedded), self.norm_hidden(hidden)], -1))
+        residual = self.block.residual
+        y: Tensor = residual.close(self.block(residual.open(joined), padding))
+        return y
+
+
+def add_further_losses(
+    weights: Sequence[float],
+    tokens: Tensor,
+    embedded: Tensor,
+    hidden: Tensor,
+    modules: Sequence[nn.Module],
+    logits: Callable[[Tensor], Tensor],
+) -> None:
+    """Add the losses of `modules`.
+
+    Args:
+        weights: One for each token after the next.
+        tokens: Ids, [K, B, T].
+        embedded: Their embeddings, [K, B, T, D].
+        hidden: The output of the blocks of the model, [K, B, T, D].
+        modules: One for each token after the next.
+        logits: The final norm and the head, [K, ..., D] to [K, ..., V].
+    """
+    real = both = real_mask()
+    for ahead, (weight, module) in enumerate(zip(weights, modules, strict=True), 1):
+        if tokens.shape[2] < ahead + 2:
+            return
+        if real is not None and both is not None:
+            both = both[:, :, :-1] & real[:, :, ahead:]
+        with counting(both):
+            hidden = module(embedded[:, :, ahead:], hidden[:, :, :-1], both)
+        add_token_loss(weight, ahead + 1, hidden, tokens, logits)
+
+
+def add_token_loss(weight: float, ahead: int, x: Tensor, tokens: Tensor, logits: Callable[[Tensor], Tensor]) -> None:
+    """Add the mean cross entropy of the tokens `ahead` positions later, if there are any.
+
+    Tokens that are padding, or that the loss of the task ignores, do not count.
+
+    Args:
+        weight: Of the loss.
+        ahead: How much later.
+        x: What `logits` reads, [K, B, T, ...]; positions that have no token so much later are left out.
+        tokens: Ids, [K, B, T].
+        logits: [..., D] to [..., V].
+    """
+    targets = tokens[:, :, ahead:]
+    if not targets.shape[2]:
+        return
+    x, scored = x[:, :, : targets.shape[2]], scored_targets(ahead)
+
+    def nats(given: Tensor, expected: Tensor) -> Tensor:
+        flat = logits(given).flatten(0, -2)
+        flat = flat.float() if flat.itemsize < 4 else flat
+        return cross_entropy(flat, expected.flatten()).view(len(expected), -1)
+
+    if chunk := logit_chunk():
+
+        def total(given: Tensor, expected: Tensor, *mask: Tensor) -> Tensor:
+            losses = nats(given, expected)
+            return (torch.where(mask[0], losses, 0) if mask else losses).sum(1)
+
+        masks = () if scored is None else (scored.mask.flatten(1),)
+        summed = sum_of_chunks(total, chunk, x.flatten(1, 2), targets.flatten(1), *masks)
+        add_loss(weight * summed / (targets[0].numel() if scored is None else scored.count))
+    else:
+        add_loss(weight * mean_of_scored(nats(x, targets).view(targets.shape), scored))
+
+
+def further_cost(spec: ModelSpec, vocabulary: int, context: int, length: int) -> Cost:
+    """Cost of predicting tokens after the next one, over one sequence of `length` tokens."""
+    further = spec.multi_token
+    if further is None:
+        return Cost()
+    total = Cost()
+    for ahead in range(1, len(further.weights) + 1):
+        rows = max(0, length - 1 - ahead)
+        total += Cost(activations=logit_tensors(vocabulary) * rows * vocabulary)
+        if further.form == "modules":
+            tokens = length - ahead if length > ahead else 0
+            layer_context = spec.layer_context(context, layer=spec.depth - 1)
+            norm = Cost(
+                parameters=spec.width,
+                multiplications=2 * tokens * spec.width,
+                additions=tokens * spec.width,
+                divisions=tokens * spec.width,
+                activations=2 * tokens * spec.width,
+            )
+            total += norm * 2 + linear_cost(tokens, 2 * spec.width, spec.width)
+            # Without tokens only the parameters count.
+            block = sum(block_cost(spec.block, layer_context, max(1, tokens)).values(), Cost())
+            total += block if tokens else Cost(parameters=block.parameters)
+            total += replace(spec.final_norm.cost(spec.width, rows), parameters=0)
+            total += replace(linear_cost(rows, spec.width, vocabulary), parameters=0)
+    return total
+
 
 States = tuple[State, ...]
 """The states of the embedding, and of each block at each of its passes, after the tokens read so far."""

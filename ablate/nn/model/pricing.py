@@ -10,8 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from ablate.nn.kernels.cross_entropy import logit_tensors
+from ablate.nn.model import model_cost
 from ablate.nn.model.block import block_cost
-from ablate.nn.model.build import model_cost
 from ablate.nn.model.encoder_decoder import decoder_block_cost
 from ablate.nn.model.stack import repeat_cost, token_head_cost
 from ablate.spec.block import BlockSpec

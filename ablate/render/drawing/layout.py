@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ablate.render.drawing.picture import Box, Chip, Drawing, Note, Polyline, Presence, Sum
-from ablate.render.drawing.slots import SlotPart, Slots
+from ablate.render.drawing.picture import Box, Chip, Drawing, Note, Polyline, Presence, SlotPart, Slots, Sum
 from ablate.spec.block import BlockSpec
 
 _GAP = 2

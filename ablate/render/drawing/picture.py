@@ -1,9 +1,12 @@
-"""What a painter is given: boxes, chips, sums, lines and notes on a grid of cells, each kept, removed or added."""
+"""What a painter is given: boxes, chips, sums, lines and notes on a grid; and the slots of two blocks side by side."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
+
+from ablate.spec.base import Kinded
+from ablate.spec.block import BlockSpec, GainSpec
 
 Presence = Literal["kept", "removed", "added"]
 """Beside another block: in both, only in the other, or only in this one (or another than there)."""
@@ -99,3 +102,130 @@ class Drawing:
     def plain(self) -> dict[str, Any]:
         """As plain data."""
         return {"columns": self.size[0], "rows": self.size[1], **asdict(self)}
+
+
+Rows = tuple[tuple[tuple[str, str], ...], ...]
+"""Rows of (slot, label) inside a box, in the order of the computation."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotPart:
+    """The part in a slot and how it differs from the part of the other block."""
+
+    label: str
+    state: Presence
+    was: str = ""
+
+
+class Slots:
+    """The slots of a block beside those of another (or of itself).
+
+    Args:
+        old: The block that it is compared with.
+        new: The block that is drawn.
+    """
+
+    def __init__(self, old: BlockSpec, new: BlockSpec) -> None:
+        self._old, self._new = _labels(old), _labels(new)
+        self._rows = {box: (_rows(old)[box], _rows(new)[box]) for box in ("mixer", "mlp")}
+
+    def get(self, slot: str) -> SlotPart | None:
+        """The part in a slot; None if the slot is empty in both blocks."""
+        return _beside(self._old.get(slot), self._new.get(slot))
+
+    def rows(self, box: str) -> list[list[SlotPart]]:
+        """The parts inside the mixer or the MLP, in rows; a replaced part is listed as removed and as added."""
+        old, new = ({slot: label for row in rows for slot, label in row} for rows in self._rows[box])
+        order: list[list[str]] = [[slot for slot, _ in row] for row in self._rows[box][1]]
+        for index, row in enumerate(self._rows[box][0]):
+            missing = [slot for slot, _ in row if slot not in new]
+            shared = [place for place in order if any(slot in place for slot, _ in row)]
+            if shared:
+                shared[0].extend(missing)
+            elif missing:
+                order.insert(_place(order, self._rows[box][0][index + 1 :]), missing)
+        return [[part for slot in row for part in _both(old.get(slot), new.get(slot))] for row in order]
+
+
+def _place(order: list[list[str]], after: Rows) -> int:
+    """The index before the first row that follows it in the other block too, else the end."""
+    known = {slot for row in after for slot, _ in row}
+    return next((index for index, row in enumerate(order) if known & set(row)), len(order))
+
+
+def _beside(old: str | None, new: str | None) -> SlotPart | None:
+    if new is None:
+        return None if old is None else SlotPart(old, "removed")
+    if old is None:
+        return SlotPart(new, "added")
+    return SlotPart(new, "kept") if old == new else SlotPart(new, "added", old)
+
+
+def _both(old: str | None, new: str | None) -> list[SlotPart]:
+    if old is not None and old == new:
+        return [SlotPart(old, "kept")]
+    states: tuple[tuple[str | None, Presence], ...] = ((old, "removed"), (new, "added"))
+    return [SlotPart(label, state) for label, state in states if label is not None]
+
+
+def _labels(block: BlockSpec) -> dict[str, str]:
+    gains, skips, parallel = block.gains, block.skips, block.arrangement == "parallel"
+    labels = {"mixer": _title(block)}
+    if label := block.residual.label():
+        labels["gain_residual"] = label
+    subs = ("mixer",) if parallel or not block.mlp.present else ("mixer", "mlp")
+    labels |= {
+        f"norm_{part}_{place}": norm.label()
+        for part, norm in zip(subs, block.norms, strict=False)
+        if norm.present
+        for place in (("pre", "output") if norm.place == "sandwich" else (norm.place,))
+    }
+    labels |= _branch("mixer", gains.mixer_branch, "β_SA", block.dropout)
+    if skips.mixer and not gains.mixer_skip.fixed_at_zero:
+        labels["skip_both" if parallel else "skip_mixer"] = _gain(gains.mixer_skip, "α_comb" if parallel else "α_SA")
+    if skips.mixer == 2:
+        labels["skip_second"] = "again"
+    if block.mlp.present:
+        labels["mlp"] = "MLP"
+        labels |= _branch("mlp", gains.mlp_branch, "β_FF", block.dropout)
+        if skips.mlp and not gains.mlp_skip.fixed_at_zero:
+            labels["skip_mlp"] = _gain(gains.mlp_skip, "α_FF")
+        labels["feed_parallel" if parallel else "feed_sequential"] = ""
+    return labels
+
+
+def _branch(sub_layer: str, gain: GainSpec, symbol: str, dropout: float) -> dict[str, str]:
+    labels = {}
+    if dropout:
+        labels[f"dropout_{sub_layer}"] = f"dropout {dropout:g}"
+    if gain != GainSpec():
+        labels[f"gain_{sub_layer}"] = _gain(gain, symbol)
+    return labels
+
+
+def _gain(gain: GainSpec, symbol: str) -> str:
+    if gain == GainSpec():
+        return ""
+    depth = "/√depth" if gain.depth_scaling != "none" else ""
+    value = f"{gain.init:g}{depth}"
+    return f"× {symbol} from {value}, trained" if gain.trainable else f"× {symbol} = {value}"
+
+
+def _title(block: BlockSpec) -> str:
+    return block.mixer.kind_name().replace("_", " ")
+
+
+def _rows(block: BlockSpec) -> dict[str, Rows]:
+    settings = (
+        ("positions", "" if block.positions is None else _kind(block.positions)),
+        ("head width", "" if block.head_width is None else f"d_h = {block.head_width}"),
+        ("window", "" if block.window is None else f"window {block.window}"),
+    )
+    shown = tuple((slot, label) for slot, label in settings if label)
+    mixer = ((shown,) if shown else ()) + block.mixer.parts()
+    return {"mixer": mixer, "mlp": block.mlp.parts() if block.mlp.present else ()}
+
+
+def _kind(spec: Kinded) -> str:
+    """A kind and its settings that are no default."""
+    return ", ".join([spec.kind_name(), *(label for row in spec.settings_as_parts() for _, label in row)])

@@ -1,12 +1,16 @@
-"""Paint a picture as SVG: readable on light and dark pages, with words as words."""
+"""Draws a block as an SVG document, from its layout or from what a store holds of it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from xml.sax.saxutils import escape
 
 from ablate.errors import AblateError
+from ablate.render.drawing.layout import compare, layout
 from ablate.render.drawing.picture import Box, Chip, Drawing, Note, Polyline, Sum
+from ablate.spec.block import BlockSpec
 
 _COLUMN, _ROW = 9, 17
 """Size of a cell in pixels."""
@@ -181,3 +185,24 @@ def write_svg(path: Path, content: str) -> None:
         raise AblateError(
             f"this cannot be written: {error.strerror}", where=str(path), remedy="Name another place."
         ) from None
+
+
+def stored_svg(
+    name: str, model: Mapping[str, Any], versus: tuple[str, Mapping[str, Any]] | None = None, *, titled: bool = True
+) -> str:
+    """The picture of a stored model's block as an SVG document.
+
+    Args:
+        name: What to call it.
+        model: `model` of a variant's plain spec.
+        versus: Name and plain model to compare it with.
+        titled: Whether the name is written above it.
+
+    Raises:
+        ValidationError: A mixer of a kind that is not known here.
+    """
+    block = BlockSpec.model_validate(model["block"])
+    if versus is None:
+        return to_svg(layout(name, block, bool(model.get("exceptions"))), titled=titled)
+    other, old = versus
+    return to_svg(compare(other, BlockSpec.model_validate(old["block"]), name, block), titled=titled)

@@ -1,21 +1,32 @@
-"""The figures of reports, pages and notebooks: each module of this package draws a kind of them.
+"""Figures, and the sections of a report that only some designs give: each module of this package holds a kind of them.
 
 A figure is a Vega-Lite specification, one for all outputs: Streamlit shows it on a page, `save` writes it as a file. A
 module gives `pictures`, which names the figures that a study has data for, and `FIGURES`, the functions that draw them.
+
+A section takes what was found, and by name the pictures that may be shown; it is None where there is nothing to say.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ablate.analysis.findings import Findings
 from ablate.extras import missing_packages, require
-from ablate.render.blocks import Picture
+from ablate.render.blocks import Picture, Section
 from ablate.render.figures import axes, curves, effects, forest, front, path
 from ablate.render.figures.style import PAPER, Palette, Spec, themed
 
 _KINDS = (forest, curves, axes, path, effects, front)
+SECTIONS: tuple[Callable[[Findings, Mapping[str, Picture]], Section | None], ...] = (
+    axes.scaling_section,
+    path.section,
+    axes.slices_section,
+    effects.section,
+    effects.importances_section,
+    front.section,
+)
+"""Sections that only some designs give, in the order in which a report has them."""
 _DOTS_PER_INCH = 210
 _ID, _REFERENCE = re.compile(r'(?<= )id="([^"]+)"'), re.compile(r"""(url\(|href=")#([^")]+)""")
 

@@ -7,8 +7,7 @@ from functools import singledispatch
 from typing import Literal
 
 from ablate.analysis.findings import Findings
-from ablate.render.blocks import Grid, Items, Listing, Paragraph, Picture
-from ablate.render.code_spans import with_code
+from ablate.render.blocks import Grid, Items, Listing, Paragraph, Picture, with_code
 from ablate.render.document import document
 from ablate.render.formats import Format, Place, file_stem
 

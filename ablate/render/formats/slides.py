@@ -196,7 +196,7 @@ def _blocks(before: VariantRecord, after: VariantRecord) -> str:
 
 def _block(name: str, model: Mapping[str, Any], versus: tuple[str, Mapping[str, Any]] | None = None) -> str:
     """The picture of a block without its title and its paper, dark only on a screen."""
-    from ablate.render.drawing.stored import stored_svg
+    from ablate.render.drawing.svg import stored_svg
 
     svg = stored_svg(name, model, versus, titled=False)
     return svg.replace('class="paper"', 'style="fill: none"').replace(_DARK, f"screen and {_DARK}")

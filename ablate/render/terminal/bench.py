@@ -17,7 +17,7 @@ from ablate.analysis.text import plural
 from ablate.errors import AblateError
 from ablate.render.figures import save
 from ablate.render.figures.style import PAPER, by_look, layers, mark, number, themed
-from ablate.timing.measure import Setting, Timing, growth, threads_used
+from ablate.timing import Setting, Timing, growth, threads_used
 
 FIGURES = (".svg", ".png", ".pdf")
 """Endings of pictures that can be drawn."""

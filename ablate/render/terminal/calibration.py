@@ -12,8 +12,7 @@ from ablate.analysis.calibration import StudyCalibration
 from ablate.analysis.numbers import decimals_for, fixed
 from ablate.analysis.text import plural
 from ablate.render.cells import plain, plain_table
-from ablate.stats.calibrate import SIMULATED, Power
-from ablate.stats.simulate import Rate
+from ablate.stats.calibrate import SIMULATED, Power, Rate
 
 
 def calibration_json(calibration: StudyCalibration) -> dict[str, Any]:

@@ -1,9 +1,10 @@
-"""`ablate plan`: every trial with its cost and an estimate of time, and the excluded points."""
+"""Prints what `validate` checked of a space and what `plan` forecasts for it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -11,16 +12,79 @@ from rich.table import Table
 from rich.text import Text
 
 from ablate.analysis.numbers import duration, scaled
-from ablate.analysis.text import plural
+from ablate.analysis.text import listed, plural
 from ablate.planning.earlier import ChangedKind
 from ablate.planning.forecast import Estimate
 from ablate.planning.other_machine import MachineForecast
 from ablate.planning.plan import Plan, Trial
-from ablate.planning.points import without_effect
+from ablate.planning.points import CheckedPoints, without_effect
 from ablate.render.cells import in_lines
-from ablate.render.terminal.validate import left_out, start_json, starts
 from ablate.roles import TrialRole
+from ablate.spec.design import SeedsSpec
 from ablate.spec.paths import value_at
+from ablate.spec.space import SpaceSpec
+from ablate.trained.transfer import Transfer
+
+
+def starts(made: Mapping[str, Transfer]) -> Iterable[str]:
+    """What variants take from trained weights, a line for all that take the same."""
+    names: dict[str, list[str]] = {}
+    for name, one in made.items():
+        names.setdefault(one.sentence(), []).append(name)
+    for sentence, alike in names.items():
+        yield f"{listed(alike)}: {sentence}."
+
+
+def start_json(made: Transfer) -> dict[str, Any]:
+    """What a variant takes from trained weights as plain data."""
+    return {"source": made.where, "copied": made.copied, "new": made.new, "unused": made.unused}
+
+
+def validate_json(space: SpaceSpec, seen: CheckedPoints) -> dict[str, Any]:
+    """What is known as plain data."""
+    return {
+        "space": space.name,
+        "valid": True,
+        "points": seen.points,
+        "further": seen.further,
+        "invalid": [{"name": name, "reason": reason} for name, reason in seen.reasons.items()],
+        "same_as": dict(seen.same_as),
+        "without_effect": list(seen.without_effect),
+        "doubts": list(seen.doubts),
+        "starts": {name: start_json(made) for name, made in seen.starts.items()},
+        "missing": seen.missing,
+    }
+
+
+def lines(file: str, space: SpaceSpec, seen: CheckedPoints) -> Iterable[str]:
+    """What is known, a line each."""
+    points = plural(seen.points, "point") + (f" {seen.further}" if seen.further else "")
+    yield f"{file} is a valid space: {points}, each with {_seeds(space.design.seeds)}{_fair(space)}."
+    yield from left_out(seen.reasons.values())
+    yield from seen.without_effect
+    yield from starts(seen.starts)
+    yield from seen.doubts
+    if seen.missing:
+        yield f"Its data is missing: {seen.missing}"
+
+
+def left_out(reasons: Iterable[str]) -> Iterable[str]:
+    """How many points make no model, and why, the most frequent reason first."""
+    counts = Counter(reasons)
+    if counts:
+        made = "makes" if counts.total() == 1 else "make"
+        yield f"{plural(counts.total(), 'point')} left out that {made} no model:"
+        yield from (f"  {times} x {reason}" for reason, times in counts.most_common())
+
+
+def _seeds(seeds: int | SeedsSpec) -> str:
+    return plural(seeds, "seed") if isinstance(seeds, int) else f"{seeds.start} to {seeds.max} seeds"
+
+
+def _fair(space: SpaceSpec) -> str:
+    tuned = "" if space.tune is None else f", tuned over {len(list(space.tune.combinations()))} values first"
+    return f"{tuned}{'' if space.match.path is None else f', at equal {space.match.equal}'}"
+
 
 _GIB = 2**30
 _MOST_UNFIT = 10
@@ -156,7 +220,7 @@ def print_plan(
             f"{variant.cost.parameters:,}",
             *([f"{value_at(variant.spec.model_dump(mode='json'), solved):,.5g}"] if solved else []),
             scaled(variant.flops).replace(" ", " "),
-            _seeds([trial.seed for trial in trials]),
+            _seed_list([trial.seed for trial in trials]),
             str(sum(trial.key in forecast.done for trial in trials)),
             duration(forecast.seconds(trials[0])) if trials else "-",
             *([f"{on_machine.machine.needed(variant) / _GIB:.1f}"] if on_machine is not None else []),
@@ -239,7 +303,7 @@ def _print(console: Console, line: str) -> None:
     console.print(Text(line), soft_wrap=not console.is_terminal)  # a pipe gets whole lines
 
 
-def _seeds(seeds: list[int]) -> str:
+def _seed_list(seeds: list[int]) -> str:
     """`0-2` for 0, 1, 2; else one by one."""
     if len(seeds) > 1 and seeds == list(range(seeds[0], seeds[-1] + 1)):
         return f"{seeds[0]}-{seeds[-1]}"

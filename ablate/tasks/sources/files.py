@@ -15,9 +15,8 @@ from typing import Literal
 from ablate.errors import DataError
 from ablate.locations import typed_path
 from ablate.spec.task import Say
-from ablate.tasks.compression import LONGEST, inner_name, lines, too_long
 from ablate.tasks.sources import TEST, VALIDATION_NAMES, BadRows, Row, Source, SourceDocument, pick_columns
-from ablate.tasks.tables import TABLES
+from ablate.tasks.tables import LONGEST, TABLES, inner_name, lines, too_long
 
 END_OF_DOCUMENT = "<|endoftext|>"
 """A line that separates documents in a file."""

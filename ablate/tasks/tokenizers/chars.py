@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from ablate.tasks.tokenizers import Tokenizer, TokenizerSpec
-from ablate.tasks.tokenizers.lookup import LookupTokenizer, units
+from ablate.tasks.tokenizers import LookupTokenizer, Tokenizer, TokenizerSpec, units
 
 
 class CharactersSpec(TokenizerSpec):

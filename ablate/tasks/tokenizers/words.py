@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from ablate.tasks.tokenizers import Tokenizer, TokenizerSpec
-from ablate.tasks.tokenizers.lookup import LookupTokenizer, units
+from ablate.tasks.tokenizers import LookupTokenizer, Tokenizer, TokenizerSpec, units
 
 
 class WordsSpec(TokenizerSpec):

@@ -21,7 +21,7 @@ from torch import Tensor
 from ablate.errors import DataError
 from ablate.extras import require
 from ablate.machine import available_memory
-from ablate.nn.model.build import build_model, model_cost
+from ablate.nn.model import build_model, model_cost
 from ablate.trained.hugging_face.checkpoint import Imported, load_tensors, read_tensors
 
 _TEXTS, _LEAST = 3, 33

@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from ablate.errors import DataError
-from ablate.nn.model.build import outline
+from ablate.nn.model import outline
 from ablate.spec.model import ModelSpec
 from ablate.spec.sentences import describe
 from ablate.trained.hugging_face.architecture import Architecture, architectures

@@ -15,7 +15,7 @@ from torch import Tensor
 from ablate.contracts.mixer import check_mixer
 from ablate.kinds.mixers.latent_attention import LatentAttentionSpec
 from ablate.kinds.positions.rotary import Rotary, RotarySpec
-from ablate.nn.model.build import build_model
+from ablate.nn.model import build_model
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 from ablate.spec.model import ModelSpec

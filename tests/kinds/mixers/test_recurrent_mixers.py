@@ -24,7 +24,7 @@ from ablate.kinds.mixers.mamba2 import Mamba2Spec
 from ablate.kinds.mixers.mlstm import MLSTMSpec
 from ablate.kinds.mixers.rwkv7 import RWKV7Spec
 from ablate.nn.kernels.flash_linear import installed
-from ablate.nn.model.build import build_model
+from ablate.nn.model import build_model
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 from ablate.spec.model import ModelSpec

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 from ablate.nn.kernels import chunked
-from ablate.nn.model.build import build_model, model_cost
+from ablate.nn.model import build_model, model_cost
 from ablate.spec.block import BlockSpec
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import block_names, named_block

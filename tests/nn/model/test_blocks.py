@@ -12,7 +12,7 @@ from equations import Attention, layer_norm, mlp, rms_norm, rms_norm_outside
 from families import a_family_for, without_dropout
 from torch import Tensor, nn
 
-from ablate.nn.model.build import build_model, model_cost
+from ablate.nn.model import build_model, model_cost
 from ablate.nn.pack.initial import stream
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import block_names

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from ablate.nn.model.build import build_model
+from ablate.nn.model import build_model
 from ablate.nn.pack.initial import stream
 from ablate.spec.model import ModelSpec
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from pydantic import ValidationError
 from torch import Tensor
 
-from ablate.nn.model.build import build_model, model_cost
+from ablate.nn.model import build_model, model_cost
 from ablate.nn.model.decoder import Decoder
 from ablate.nn.model.embedding import pairs
 from ablate.nn.model.pricing import price

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.nn.model.build import build_model, model_cost
+from ablate.nn.model import build_model, model_cost
 from ablate.nn.pack.initial import stream
 from ablate.spec.model import ModelSpec
 from ablate.spec.sublayers import MIXERS, MixerSpec

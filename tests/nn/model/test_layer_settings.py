@@ -11,7 +11,7 @@ from torch import Tensor
 from ablate.kinds.mixers.local import LocalSpec
 from ablate.kinds.positions.rotary import RotarySpec
 from ablate.nn.kernels.relative_positions import rotate
-from ablate.nn.model.build import build_model, model_cost
+from ablate.nn.model import build_model, model_cost
 from ablate.nn.pack import initialise
 from ablate.spec.layer import LayerContext
 from ablate.spec.model import ModelSpec

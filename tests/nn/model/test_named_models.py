@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from ablate.errors import SpaceError
-from ablate.nn.model.build import build_model, model_cost, outline
+from ablate.nn.model import build_model, model_cost, outline
 from ablate.nn.model.decoder import Decoder
 from ablate.nn.model.pricing import price
 from ablate.nn.pack import auxiliary_losses

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ablate.kinds.residuals.layer_scale import LayerScaleSpec
 from ablate.kinds.residuals.manifold_hyper_connections import ManifoldHyperConnections
-from ablate.nn.model.build import build_model, model_cost
+from ablate.nn.model import build_model, model_cost
 from ablate.nn.model.decoder import Decoder
 from ablate.nn.model.pricing import price
 from ablate.nn.pack import initialise

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from ablate.kinds.mixers.attention import AttentionSpec
-from ablate.nn.model.build import build_model
+from ablate.nn.model import build_model
 from ablate.nn.pack import positions_in_documents
 from ablate.spec.model import ModelSpec
 from ablate.spec.sublayers import MIXERS, MixerSpec

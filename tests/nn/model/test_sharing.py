@@ -9,7 +9,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from ablate.nn.model.build import build_model, model_cost
+from ablate.nn.model import build_model, model_cost
 from ablate.nn.model.decoder import Decoder
 from ablate.nn.pack import State, linear
 from ablate.nn.pack.initial import stream

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from families import a_family_for
 from torch import Tensor
 
-from ablate.nn.model.build import build_model
+from ablate.nn.model import build_model
 from ablate.nn.pack.initial import stream
 from ablate.spec.model import ModelSpec
 

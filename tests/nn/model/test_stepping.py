@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ablate.nn.model.build import build_model
+from ablate.nn.model import build_model
 from ablate.nn.model.decoder import Decoder
 from ablate.nn.model.encoder_decoder import EncoderDecoder
 from ablate.nn.pack import Stepping

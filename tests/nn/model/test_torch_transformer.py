@@ -12,7 +12,7 @@ import torch
 from copied import Pair, compare, linear, multi_head, norm
 from torch import Tensor, nn
 
-from ablate.nn.model.build import build_model
+from ablate.nn.model import build_model
 from ablate.nn.pack.initial import stream
 from ablate.spec.model import ModelSpec
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ablate.nn.model.build import build_model
+from ablate.nn.model import build_model
 from ablate.nn.pack import Unpacked
 from ablate.spec.base import Family
 from ablate.spec.cost import Cost

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from ablate.render.terminal.bench import print_bench
-from ablate.timing.measure import Setting, Timing
+from ablate.timing import Setting, Timing
 
 
 def printed(*rows: Timing) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from ablate.planning.planner import Planner
 from ablate.planning.points import check_points
-from ablate.render.terminal.validate import lines, validate_json
+from ablate.render.terminal.plan import lines, validate_json
 from ablate.spec.reading import load_space
 
 SPACE = """\

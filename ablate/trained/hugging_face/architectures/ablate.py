@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ablate.nn.model.build import outline
+from ablate.nn.model import outline
 from ablate.spec.model import ModelSpec
 from ablate.trained.hugging_face.architecture import Architecture, Conversion, Link, same
 from ablate.trained.hugging_face.settings import Config

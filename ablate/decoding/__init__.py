@@ -1,1 +1,0 @@
-"""Decoding from the logits of the next token: greedy, sampling, beam search."""

@@ -1,1 +1,0 @@
-"""Benchmarks of blocks on this machine: time, memory, arithmetic."""
