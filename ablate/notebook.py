@@ -24,8 +24,8 @@ from ablate.render.formats.html import answer_and_table
 from ablate.store import open_store
 from ablate.tables.answering import answer_of_table, read_reports, why_of_table
 from ablate.tables.description import RunTableSpec, make_description, read_description
+from ablate.tables.formats import with_origin
 from ablate.tables.judging import JudgedTable, judge_files, judge_frame
-from ablate.tables.reading import with_origin
 
 if TYPE_CHECKING:
     import pandas as pd

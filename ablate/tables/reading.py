@@ -1,33 +1,23 @@
-"""Files of runs to one table of texts and numbers, by format: no reader knows whose files they are.
-
-Every reader returns rows with the columns of its file; texts stay texts, so that a variant `02222222` keeps its zero.
-The column `ORIGIN` says where a row stands, for messages.
-"""
+"""Files of runs to one table of texts and numbers, and text logs to rows by a regular expression."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ablate.errors import DataError
 from ablate.extras import require
 from ablate.tables.description import RunTableSpec
+from ablate.tables.formats import FRAMES, ORIGIN, READERS, Row, file_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
-ORIGIN = "\N{SECTION SIGN}origin"
-"""The column with the file, and where it has lines the line, of a row."""
 MOST_BYTES = 128 * 1024**2
 """Of all files together; more is read in minutes and does not fit beside its copies."""
 MOST_FILES = 20_000
-MOST_LEVELS = 20
-"""Nesting of mappings and lists in JSON."""
 _SUFFIXES = {
     ".csv": "csv",
     ".tsv": "tsv",
@@ -39,12 +29,8 @@ _SUFFIXES = {
     ".txt": "log",
     ".out": "log",
 }
-SUMMARY = ("__MIN", "__MAX")
-"""Endings of the columns that W&B puts beside that of each run."""
 _PROGRAM = re.compile(r"\bprint\w*\(|\bf[\"']|\{[A-Za-z_][\w.()\[\]]*(:[^}\"']*)?\}")
 """What stands in a line of program text, and in no line that a program has printed."""
-
-Row = dict[str, Any]
 
 
 def read_tables(folder: Path, patterns: Sequence[str], spec: RunTableSpec, *, program: bool = False) -> pd.DataFrame:
@@ -138,123 +124,14 @@ def _read_file(file: Path, spec: RunTableSpec, *, program: bool) -> pd.DataFrame
         )
     if named == "log":
         rows: Iterable[Row] = _log(file, spec.line, program=program)
-    elif named in _READERS:
-        rows = _READERS[named](file)
+    elif named in READERS:
+        rows = READERS[named](file)
     else:
-        return _FRAMES[named](file)
+        return FRAMES[named](file)
     frame = pd.DataFrame.from_records(list(rows))
     if frame.empty:
         raise DataError("this file holds no row", where=str(file), remedy="Correct `files`, or the format.")
     return frame
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise DataError("this is not UTF-8 text", where=f"{file}:{line}", remedy="Save the file as UTF-8.") from None
-
-
-def _separated(separator: str, *, summaries: bool = False) -> Callable[[Path], pd.DataFrame]:
-    """A reader of cells divided by a separator; `summaries`: whether W&B's columns of minima are expected."""
-
-    def read(file: Path) -> pd.DataFrame:
-        import pandas as pd
-
-        reader = csv.reader(io.StringIO(_text(file), newline=""), delimiter=separator, skipinitialspace=True)
-        rows, lines = [], []
-        try:
-            header = [name.strip() for name in next(reader, [])]
-            _check_header(file, header, separator, summaries=summaries)
-            for row in reader:
-                if not row:
-                    continue
-                if len(row) != len(header):
-                    raise DataError(
-                        "this row is not as long as the header",
-                        where=f"{file}:{reader.line_num}",
-                        expected=f"{len(header)} cells",
-                        got=str(len(row)),
-                        remedy="Correct the row; a text that holds the separator stands in quotes.",
-                    )
-                rows.append(row)
-                lines.append(f"{file}:{reader.line_num}")
-        except csv.Error as error:
-            raise DataError(f"this is not a table ({error})", where=f"{file}:{reader.line_num}") from None
-        if not rows:
-            raise DataError("this file holds no row", where=str(file), remedy="Correct `files`, or the format.")
-        columns = dict(zip(header, map(list, zip(*rows, strict=True)), strict=True))
-        return pd.DataFrame({**columns, ORIGIN: lines}, dtype=object)
-
-    return read
-
-
-def _check_header(file: Path, header: Sequence[str], separator: str, *, summaries: bool) -> None:
-    if twice := sorted({name for name in header if header.count(name) > 1}):
-        raise DataError(
-            f"the column {twice[0]!r} is there twice", where=f"{file}:1", remedy="Rename one of them in the file."
-        )
-    if not summaries and any(" - " in name and name.endswith(SUMMARY) for name in header):
-        raise DataError(
-            "this is a wide export of W&B, whose `__MIN` and `__MAX` columns are not runs",
-            where=f"{file}:1",
-            remedy="Give `format: wandb`.",
-        )
-    other, name = {",": ("\t", "tsv"), "\t": (",", "csv")}[separator]
-    if len(header) == 1 and (other in header[0] or ";" in header[0]):
-        raise DataError(
-            f"this table has one column only, {header[0]!r}",
-            where=f"{file}:1",
-            expected=f"cells divided by {separator!r}",
-            remedy=f"Give `format: {name}`." if other in header[0] else "Write commas in place of semicolons.",
-        )
-
-
-def _wandb(file: Path) -> pd.DataFrame:
-    """W&B's wide export: a step, then `RUN - METRIC` with `__MIN` and `__MAX` beside it; to a row a run and step."""
-    import pandas as pd
-
-    wide = _separated(",", summaries=True)(file)
-    step, *columns = [str(name) for name in wide.columns if name != ORIGIN]
-    kept = [name for name in columns if not name.endswith(SUMMARY)]
-    if not kept or not all(" - " in name for name in kept):
-        wrong = next((name for name in kept if " - " not in name), step)
-        raise DataError(
-            "this is not a wide export of W&B",
-            where=f"{file}:1",
-            expected="columns called `RUN - METRIC` after the first",
-            got=repr(wrong),
-            remedy="Give `format: csv` for an ordinary table.",
-        )
-    parts = []
-    for name in kept:
-        run, _, metric = name.rpartition(" - ")
-        part = wide[[step, name, ORIGIN]].rename(columns={name: metric}).assign(run=run)
-        filled = part[part[metric].str.strip() != ""]
-        parts.append(filled if len(filled) else part.tail(1))  # a run without any value has failed
-    frame = pd.concat(parts, ignore_index=True)
-    metrics = [name for name in frame.columns if name not in (step, "run", ORIGIN)]
-    if len(metrics) == 1:
-        return frame
-    texts = frame.groupby([step, "run"], sort=False)[[*metrics, ORIGIN]].first()
-    return texts.reset_index().fillna("")
-
-
-def _parquet(file: Path) -> pd.DataFrame:
-    require("judge", "a Parquet file", where=str(file), packages=("pyarrow",))
-    import pandas as pd
-
-    try:
-        frame = pd.read_parquet(file)
-    except Exception as error:  # pyarrow raises errors of its own and of Python
-        raise DataError(f"this is not a Parquet file ({error})", where=str(file)) from None
-    return with_origin(frame.reset_index(drop=True), str(file))
-
-
-def with_origin(frame: pd.DataFrame, where: str) -> pd.DataFrame:
-    """The same rows, each with its origin: `WHERE row N`."""
-    return frame.assign(**{ORIGIN: [f"{where} row {number}" for number in range(1, len(frame) + 1)]})
 
 
 def _log(file: Path, pattern: str | None, *, program: bool) -> Iterator[Row]:
@@ -266,7 +143,7 @@ def _log(file: Path, pattern: str | None, *, program: bool) -> Iterator[Row]:
             remedy="Give `line`, such as '^step:(?P<step>\\d+) loss:(?P<loss>\\S+)'.",
         )
     compiled, matched = re.compile(pattern), False
-    for number, line in enumerate(_text(file).splitlines(), 1):
+    for number, line in enumerate(file_text(file).splitlines(), 1):
         match = compiled.search(line)
         if match is None:
             continue
@@ -298,150 +175,6 @@ def _log(file: Path, pattern: str | None, *, program: bool) -> Iterator[Row]:
 def later_mentions(file: Path, pattern: str, metric: str) -> list[str]:
     """Lines after the last one that a pattern matches which also give a value of a metric."""
     compiled, named = re.compile(pattern), re.compile(rf"(?<!\w){re.escape(metric)}\s*[:=]\s*-?\.?\d")
-    lines = _text(file).splitlines()
+    lines = file_text(file).splitlines()
     last = max((number for number, line in enumerate(lines) if compiled.search(line)), default=len(lines))
     return [line.strip() for line in lines[last + 1 :] if named.search(line)]
-
-
-def _parse_json(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise DataError("this JSON is nested too deeply", where=where, expected=f"{MOST_LEVELS} levels") from None
-    except ValueError as error:
-        raise DataError(f"this is not JSON ({error})", where=where, remedy="Correct the file.") from None
-
-
-def _json_lines(file: Path) -> Iterator[Row]:
-    for number, line in enumerate(_text(file).splitlines(), 1):
-        if line.strip():
-            where = f"{file}:{number}"
-            record = _parse_json(line, where)
-            if not isinstance(record, dict):
-                raise DataError("a line is not an object", where=where, expected="{...}", got=line.strip()[:60])
-            yield from _exploded(record, where)
-
-
-def _json(file: Path) -> Iterator[Row]:
-    """Rows of a JSON file: a list of objects, an object of columns, or an object whose keys name its rows (`key`)."""
-    whole = _parse_json(_text(file), str(file))
-    if isinstance(whole, list):
-        records: list[Row] = []
-        for number, record in enumerate(whole):
-            if not isinstance(record, dict):
-                raise DataError(
-                    "an entry is not an object", where=f"{file} entry {number}", expected="{...}", got=repr(record)[:60]
-                )
-            records.append(record)
-        for number, record in enumerate(records):
-            yield from _exploded(record, f"{file} entry {number}")
-    elif isinstance(whole, dict) and whole and all(isinstance(value, dict) for value in whole.values()):
-        for key, record in whole.items():
-            yield from _exploded({"key": key, **record}, f"{file} key {key!r}")
-    elif isinstance(whole, dict) and whole:
-        yield from _exploded(whole, str(file))
-    else:
-        raise DataError("this JSON holds no rows", where=str(file), expected="a list of objects, or an object")
-
-
-def _exploded(record: Row, where: str) -> Iterator[Row]:
-    """A record as rows: nested objects become columns `a.b`, lists of values a row for each with its `index`."""
-    flat = dict(_flattened(record, "", where, 0))
-    lists = {name: value for name, value in flat.items() if isinstance(value, list)}
-    lengths = {len(value) for value in lists.values()}
-    if not lists:
-        yield flat | {ORIGIN: where}
-        return
-    if len(lengths) > 1:
-        sizes = ", ".join(f"{name} has {len(value)}" for name, value in lists.items())
-        raise DataError("the lists of one record are not equally long", where=where, got=sizes)
-    for index in range(lengths.pop()):
-        row = {name: value[index] if isinstance(value, list) else value for name, value in flat.items()}
-        if any(isinstance(value, dict | list) for value in row.values()):
-            inner = {name: value for name, value in row.items() if not isinstance(value, dict)}
-            nested = {key: one for value in row.values() if isinstance(value, dict) for key, one in value.items()}
-            yield from _exploded(inner | nested, f"{where}[{index}]")
-        else:
-            yield row | {"index": str(index), ORIGIN: f"{where}[{index}]"}
-
-
-def _flattened(record: Mapping[str, Any], above: str, where: str, level: int) -> Iterator[tuple[str, Any]]:
-    if level > MOST_LEVELS:
-        raise DataError("this JSON is nested too deeply", where=where, expected=f"at most {MOST_LEVELS} levels")
-    for key, value in record.items():
-        if isinstance(value, dict):
-            yield from _flattened(value, f"{above}{key}.", where, level + 1)
-        else:
-            yield f"{above}{key}", value
-
-
-def _lm_eval(file: Path) -> Iterator[Row]:
-    """A result file of `lm-eval`, a row for each task, with the `group` that holds it already, if there is one.
-
-    A metric `acc,none` is the column `acc`; one of another filter keeps it: `acc,strict-match`. Standard errors are
-    over test items, in `acc_stderr`.
-    """
-    whole = _parse_json(_text(file), str(file))
-    results = whole.get("results") if isinstance(whole, dict) else None
-    if not isinstance(results, dict) or not results:
-        raise DataError("this is not a result file of lm-eval", where=str(file), expected="a key `results`")
-    members = _members(whole, results)
-    for task, metrics in results.items():
-        if isinstance(metrics, dict):
-            values = {name.removesuffix(",none"): value for name, value in metrics.items() if name != "alias"}
-            group = next((name for name, of in members.items() if task in of), "")
-            yield values | {"task": task, "group": group, ORIGIN: f"{file} task {task!r}"}
-
-
-def _members(whole: Mapping[str, Any], results: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Each group of a result file to the tasks in it, at any depth."""
-    named = {name: list(of) for name, of in (whole.get("group_subtasks") or {}).items() if name in results and of}
-    if not named:
-        for name in whole.get("groups") or {}:
-            aliases = {task: str(metrics.get("alias", "")) for task, metrics in results.items()}
-            named[name] = [task for task, alias in aliases.items() if alias.startswith(" - ") and task != name]
-    return named
-
-
-def _tensorboard(file: Path) -> Iterator[Row]:
-    """The scalars of an event file, a row for each step."""
-    require("tensorboard", "a TensorBoard event file", where=str(file))
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(file), size_guidance={"scalars": 0, "tensors": 0})
-    events.Reload()
-    steps: dict[int, Row] = {}
-    tags = events.Tags()
-    for tag in tags["scalars"]:
-        for event in events.Scalars(tag):
-            steps.setdefault(event.step, {"step": event.step})[tag] = event.value
-    for tag in tags["tensors"]:
-        for event in events.Tensors(tag):
-            value = _scalar(event.tensor_proto)
-            if value is not None:
-                steps.setdefault(event.step, {"step": event.step})[tag] = value
-    for step in sorted(steps):
-        yield steps[step] | {ORIGIN: f"{file} step {step}"}
-
-
-def _scalar(proto: Any) -> float | None:
-    from tensorboard.util import tensor_util
-
-    array = tensor_util.make_ndarray(proto)
-    return float(array) if array.size == 1 and array.dtype.kind in "fiu" else None
-
-
-_READERS: dict[str, Callable[[Path], Iterable[Row]]] = {
-    "json": _json,
-    "jsonl": _json_lines,
-    "lm-eval": _lm_eval,
-    "tensorboard": _tensorboard,
-}
-"""Formats that are read row by row."""
-_FRAMES: dict[str, Callable[[Path], pd.DataFrame]] = {
-    "csv": _separated(","),
-    "tsv": _separated("\t"),
-    "wandb": _wandb,
-    "parquet": _parquet,
-}
-"""Formats that are read as tables."""

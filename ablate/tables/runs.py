@@ -1,58 +1,37 @@
-"""Rows of a table to runs: who is compared, what is repeated, one value for each. Nothing is dropped unsaid."""
+"""Questions on the rows of a table: who is compared, and what is repeated. Nothing is dropped unsaid."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ablate.analysis.text import listed, plural
+from ablate.analysis.text import listed
 from ablate.errors import DataError
 from ablate.tables.description import REACH, DescriptionSpec, QuestionSpec, RunTableSpec
-from ablate.tables.reading import ORIGIN
+from ablate.tables.evaluations import (
+    FAILED,
+    OURS,
+    UNIT,
+    VARIANT,
+    Keyed,
+    TableRun,
+    cell_text,
+    check_column,
+    is_missing,
+    mean_over,
+    runs_of_curves,
+    runs_of_rows,
+)
+from ablate.tables.formats import ORIGIN
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MISSING = frozenset({"", "-", "n/a", "na", "none", "null", "nan", "<na>"})
-"""Texts of a cell without a number, in small letters."""
-OURS = "\N{SECTION SIGN}"
-"""The beginning of the names of columns that are none of the table's."""
-VARIANT, UNIT, FILE = f"{OURS}variant", f"{OURS}unit", f"{OURS}file"
-FAILED, STEP, VALUE = f"{OURS}failed", f"{OURS}step", f"{OURS}value"
-LARGEST = 1e100
-"""Of a value that is a result: the squares of larger ones overflow, as those of a run that diverged do."""
 LEAST_SHARED = 3
 """Units that both sides must have for runs to be paired unasked: of two pairs one difference is all that is left."""
-
-
-@dataclass(frozen=True, slots=True)
-class TableRun:
-    """One run of a variant.
-
-    Attributes:
-        variant: Its name.
-        unit: Its seed, task ... as text; of runs without any a number.
-        value: Its metric; None if it failed.
-        failure: Why it failed; empty if it did not.
-        censored: Whether it ended before it reached the target, so that the true value is at least as bad.
-        step: The step whose evaluation counts; None without steps.
-        curve: Step to value of all its evaluations; empty without steps.
-    """
-
-    variant: str
-    unit: str
-    value: float | None
-    failure: str = ""
-    censored: bool = False
-    step: float | None = None
-    curve: Mapping[float, float] = field(default_factory=dict, repr=False)
-
-
-Keyed = tuple[tuple[str, ...], TableRun]
-"""A run with the texts that identify it: its variant, its unit, and what is averaged within the unit."""
 
 
 @dataclass(frozen=True)
@@ -120,20 +99,20 @@ def asked_tables(
     asked = (metric, direction, margin, baseline)
     if question.each is None:
         return [_asked(rows, name or metric, asked, question, spec, notes)]
-    _check_column(rows, question.each, "each", where)
+    check_column(rows, question.each, "each", where)
     tables = []
     for value, part in rows.groupby(question.each, sort=False):
         if _has_metric(part, metric, question):
             tables.append(_asked(part, str(value), asked, question, spec, notes))
     if not tables:
-        _check_column(rows, metric, "metric", where)
+        check_column(rows, metric, "metric", where)
     if question.aggregate:
         tables.append(_aggregate(f"{name} over {question.each}s", tables, question.each))
     return tables
 
 
 def _has_metric(part: pd.DataFrame, metric: str, question: QuestionSpec) -> bool:
-    return metric in part.columns and bool(part[metric].map(lambda cell: not _is_missing(cell)).any())
+    return metric in part.columns and bool(part[metric].map(lambda cell: not is_missing(cell)).any())
 
 
 def _required(value: Any, key: str, where: str) -> Any:
@@ -142,57 +121,37 @@ def _required(value: Any, key: str, where: str) -> Any:
     return value
 
 
-def _check_column(frame: pd.DataFrame, name: str, key: str, where: str) -> None:
-    if name not in frame.columns:
-        known = [str(column) for column in frame.columns if not str(column).startswith(OURS)]
-        raise DataError(
-            f"the table has no column {name!r}",
-            where=f"`{key}` of {where}",
-            expected=f"one of {listed(known)}",
-            remedy="Correct the name; columns are those of the file and the named groups of `path`, `line` and `name`.",
-        )
-
-
 def _filtered(frame: pd.DataFrame, question: QuestionSpec, where: str) -> pd.DataFrame:
     for column, texts in (question.where or {}).items():
-        _check_column(frame, column, "where", where)
-        frame = frame[frame[column].map(_text).isin(texts)]
+        check_column(frame, column, "where", where)
+        frame = frame[frame[column].map(cell_text).isin(texts)]
         if frame.empty:
             raise DataError(f"no row has {column} {' or '.join(map(repr, texts))}", where=f"`where` of {where}")
     return frame
-
-
-def _text(cell: Any) -> str:
-    """A cell as the text of a name."""
-    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
-        return ""
-    if isinstance(cell, float) and cell.is_integer():  # a column of whole numbers that another cell made one of floats
-        return str(int(cell))
-    return str(cell).strip()
 
 
 def _identified(frame: pd.DataFrame, spec: RunTableSpec, question: QuestionSpec, notes: list[str]) -> pd.DataFrame:
     """The rows with the names of their variant and of their unit."""
     rows = frame.copy()
     for column, texts in spec.rename.items():
-        _check_column(rows, column, "rename", "the table")
-        rows[column] = rows[column].map(lambda cell, texts=texts: texts.get(_text(cell), cell))
+        check_column(rows, column, "rename", "the table")
+        rows[column] = rows[column].map(lambda cell, texts=texts: texts.get(cell_text(cell), cell))
     if spec.name is not None:
         rows = _named(rows, spec.name, next((column for column in spec.run if column in rows.columns), None))
     variant = _variant_columns(rows, spec, question)
     for column in variant:
-        _check_column(rows, column, "variant", "the table")
+        check_column(rows, column, "variant", "the table")
     if len(variant) == 1:
-        rows[VARIANT] = rows[variant[0]].map(_text)
+        rows[VARIANT] = rows[variant[0]].map(cell_text)
     else:
-        cells = zip(*(rows[column].map(_text) for column in variant), strict=True)
+        cells = zip(*(rows[column].map(cell_text) for column in variant), strict=True)
         rows[VARIANT] = [", ".join(f"{name}={text}" for name, text in zip(variant, row, strict=True)) for row in cells]
     if (rows[VARIANT] == "").any():
         origin = rows.loc[rows[VARIANT] == "", ORIGIN].iloc[0]
         raise DataError("this row names no variant", where=str(origin), expected=f"a text in {variant[0]!r}")
     unit = unit_column(rows, spec)
     if unit is not None:
-        rows[UNIT] = rows[unit].map(_text)
+        rows[UNIT] = rows[unit].map(cell_text)
         if (rows[UNIT] == "").any():
             origin = rows.loc[rows[UNIT] == "", ORIGIN].iloc[0]
             raise DataError(f"this row has no {unit}", where=str(origin), remedy="Fill it, or name another column.")
@@ -202,7 +161,7 @@ def _identified(frame: pd.DataFrame, spec: RunTableSpec, question: QuestionSpec,
 def unit_column(rows: pd.DataFrame, spec: RunTableSpec) -> str | None:
     """The column that says what is repeated; None if the table has none."""
     if named := spec.unit or spec.seed:
-        _check_column(rows, named, "unit" if spec.unit else "seed", "the table")
+        check_column(rows, named, "unit" if spec.unit else "seed", "the table")
         return named
     return "seed" if "seed" in rows.columns else None
 
@@ -220,13 +179,13 @@ def _named(rows: pd.DataFrame, pattern: str, run: str | None) -> pd.DataFrame:
     if run is None:
         raise DataError("`name` has no run to read", where="the table", remedy="Give `run`, the column of their names.")
     compiled = re.compile(pattern)
-    found = {name: compiled.search(name) for name in dict.fromkeys(rows[run].map(_text))}
+    found = {name: compiled.search(name) for name in dict.fromkeys(rows[run].map(cell_text))}
     if wrong := [name for name, match in found.items() if match is None]:
         raise DataError(
             "`name` does not match the name of this run", where=f"column {run!r}", expected=pattern, got=repr(wrong[0])
         )
     for group in compiled.groupindex:
-        rows[group] = [found[_text(name)][group] or "" for name in rows[run]]  # type: ignore[index]
+        rows[group] = [found[cell_text(name)][group] or "" for name in rows[run]]  # type: ignore[index]
     return rows
 
 
@@ -250,13 +209,13 @@ def _asked(
 ) -> AskedTable:
     metric, direction, margin, baseline = asked
     where = f"question {name!r}"
-    _check_column(rows, metric, "metric", where)
+    check_column(rows, metric, "metric", where)
     rows = _compared(rows, baseline, question.variants, where)
     said = list(notes)
     unit = unit_column(rows, spec)
     step = next((column for column in spec.step if column in rows.columns), None)
     if spec.step and step is None and question.files is None:
-        _check_column(rows, spec.step[0], "step", where)
+        check_column(rows, spec.step[0], "step", where)
     if step is None and (question.at is not None or question.reach is not None):
         key = "at" if question.at is not None else "reach"
         raise DataError(f"`{key}` needs the column of the step", where=where, remedy="Give `step`.")
@@ -267,14 +226,14 @@ def _asked(
         keys.append(run)
     over = list(spec.over)
     for column in over:
-        _check_column(rows, column, "over", where)
+        check_column(rows, column, "over", where)
     rows = rows.assign(**{FAILED: _marked(rows, spec, where)})
     if step is not None:
-        runs = _curves(rows, [*keys, *over], metric, step, direction, question, spec, said, where)
+        runs = runs_of_curves(rows, [*keys, *over], metric, step, direction, question, spec, said, where)
     else:
-        runs = _single(rows, [*keys, *over] if len(keys) > 1 else [], metric, where)
+        runs = runs_of_rows(rows, [*keys, *over] if len(keys) > 1 else [], metric, where)
     if over:
-        runs = _averaged(runs, over)
+        runs = mean_over(runs, over)
     if unit is not None and spec.unit:
         runs = _of_both_sides(_measured_somewhere(runs, metric, unit, said), baseline, unit, spec, said)
     numbered = runs if unit is not None else _numbered(runs)
@@ -326,219 +285,11 @@ def _marked(rows: pd.DataFrame, spec: RunTableSpec, where: str) -> list[str]:
     """Why each row is a failed run by its own account; empty for the others."""
     reasons = [""] * len(rows)
     for column, texts in spec.failed.items():
-        _check_column(rows, column, "failed", where)
-        for number, cell in enumerate(rows[column].map(_text)):
+        check_column(rows, column, "failed", where)
+        for number, cell in enumerate(rows[column].map(cell_text)):
             if cell in texts:
                 reasons[number] = f"{column} is {cell}"
     return reasons
-
-
-def number_of(cell: Any, where: str) -> float | None:
-    """The number in a cell; None if it holds none.
-
-    Raises:
-        DataError: It holds something else.
-    """
-    if isinstance(cell, bool) or cell is None:
-        return None if cell is None else float(cell)
-    if isinstance(cell, int | float):
-        return float(cell)
-    text = str(cell).strip()
-    if text.lower() in MISSING:
-        return math.nan if text.lower() == "nan" else None
-    try:
-        return float(text.replace("_", "\0"))
-    except ValueError:
-        pass
-    remedy = "Mark failed rows by `failed`, such as `failed: {status: crash}`."
-    if re.fullmatch(r"[-+]?\d{1,3}([.,]\d+)*%?", text):
-        remedy = "Write numbers with a decimal point, without separators of thousands and without a unit."
-    raise DataError("this is not a number", where=where, got=repr(text[:60]), remedy=remedy)
-
-
-def _is_missing(cell: Any) -> bool:
-    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
-        return True
-    return isinstance(cell, str) and cell.strip().lower() in MISSING
-
-
-def _numbers(rows: pd.DataFrame, column: str) -> list[float | None]:
-    return [
-        number_of(cell, f"{origin}, column {column!r}") for cell, origin in zip(rows[column], rows[ORIGIN], strict=True)
-    ]
-
-
-def _failure(value: float | None, marked: str, metric: str, origin: str) -> str:
-    if marked:
-        return f"{marked} ({origin})"
-    if value is None:
-        return f"{metric} is missing ({origin})"
-    return "" if abs(value) <= LARGEST else f"{metric} is {value:g} ({origin})"
-
-
-def _single(rows: pd.DataFrame, keys: Sequence[str], metric: str, where: str) -> list[Keyed]:
-    """A run for each row."""
-    if keys:
-        _refuse_duplicates(rows, keys, where)
-    found = []
-    names = [rows[key].map(_text) for key in keys]
-    values = zip(rows[VARIANT], _numbers(rows, metric), rows[FAILED], rows[ORIGIN], strict=True)
-    for number, (variant, value, marked, origin) in enumerate(values):
-        key = tuple(str(name.iloc[number]) for name in names) or (variant, str(number))
-        failure = _failure(value, marked, metric, origin)
-        found.append((key, TableRun(variant, key[1], None if failure else value, failure)))
-    return found
-
-
-def _refuse_duplicates(rows: pd.DataFrame, keys: Sequence[str], where: str) -> None:
-    texts = rows[list(keys)].map(_text)
-    twice = texts.duplicated(keep=False)
-    if not twice.any():
-        return
-    first = texts[twice].iloc[0]
-    same = (texts == first).all(axis=1)
-    alike = rows[same]
-    varies = [
-        str(name)
-        for name in rows.columns
-        if not str(name).startswith(OURS) and name not in keys and alike[name].map(_text).nunique() == len(alike)
-    ]
-    said = ", ".join(f"{str(key).removeprefix(OURS)} {text!r}" for key, text in first.items())
-    remedy = "Keep one row of each, or name a column that tells them apart"
-    remedy += f" ({listed(varies)} differ): as `step`, `over`, `each` or `unit`." if varies else "."
-    raise DataError(
-        f"{len(alike)} rows are one run",
-        where=f"{where}: {listed(map(str, alike[ORIGIN]))}",
-        expected="one row for each variant and seed",
-        got=said,
-        remedy=remedy,
-    )
-
-
-def _curves(
-    rows: pd.DataFrame,
-    keys: Sequence[str],
-    metric: str,
-    step: str,
-    direction: str,
-    question: QuestionSpec,
-    spec: RunTableSpec,
-    notes: list[str],
-    where: str,
-) -> list[Keyed]:
-    """A run for all rows of one key, with the evaluation that counts."""
-    rows = rows.assign(**{STEP: _steps(rows, step), VALUE: _numbers(rows, metric)})
-    measured = rows[VALUE].map(lambda value: value is not None and math.isfinite(value))
-    grid = set(rows.loc[measured, STEP])
-    if question.reach is not None:
-        grid = set(rows[STEP])
-    if len(keys) == 1:
-        rows = rows.assign(**{FILE: rows[ORIGIN].map(lambda origin: re.sub(r"(:\d+| row \d+| step \S+)$", "", origin))})
-        keys = [*keys, FILE]
-    rows = rows[rows[STEP].isin(grid)] if grid else rows
-    found, repeated = [], 0
-    groups = [(tuple(map(_text, key)), part) for key, part in rows.groupby(list(keys), sort=False)]
-    unrepeated = []
-    for key, part in groups:
-        twice = part.duplicated(STEP, keep=False)
-        if twice.any():
-            repeated += 1
-            if spec.repeated == "refuse":
-                _refuse_repeated(part[twice], key, step, where)
-            part = part.drop_duplicates(STEP, keep=spec.repeated)
-        unrepeated.append((key, part.sort_values(STEP, kind="stable")))
-    if repeated:
-        notes.append(f"{plural(repeated, 'run')} hold a step twice: the {spec.repeated} row of each counts.")
-    common = min((part[STEP].iloc[-1] for _, part in unrepeated), default=math.inf)
-    for key, part in unrepeated:
-        values = list(zip(part[STEP], part[VALUE], part[FAILED], part[ORIGIN], strict=True))
-        curve = {at: value for at, value, _, _ in values if value is not None and math.isfinite(value)}
-        unit = key[1] if len(key) > 1 else ""
-        if question.reach is not None:
-            found.append((key, _reaching(part, key, metric, question.reach, curve)))
-            continue
-        at, value, marked, origin = _counting(values, question.at or "last", direction, common)
-        failure = _failure(value, marked, metric, origin)
-        found.append((key, TableRun(key[0], unit, None if failure else value, failure, step=at, curve=curve)))
-    return found
-
-
-def _steps(rows: pd.DataFrame, step: str) -> list[float]:
-    steps = _numbers(rows, step)
-    for number, at in enumerate(steps):
-        if at is None or not math.isfinite(at):
-            raise DataError(
-                "this row has no step", where=str(rows[ORIGIN].iloc[number]), expected=f"a number in {step!r}"
-            )
-    return [at for at in steps if at is not None]
-
-
-def _refuse_repeated(part: pd.DataFrame, key: Sequence[str], step: str, where: str) -> None:
-    at = part[STEP].iloc[0]
-    same = part[part[STEP] == at]
-    raise DataError(
-        f"one run has {step} {at:g} {len(same)} times: does a second run stand under its name?",
-        where=f"{where}: {listed(map(str, same[ORIGIN]))}",
-        expected="each step once",
-        got=", ".join(key),
-        remedy="Say which counts by `repeated: first` or `repeated: last`, or name what tells the runs apart.",
-    )
-
-
-Evaluation = tuple[float, float | None, str, str]
-
-
-def _counting(values: Sequence[Evaluation], at: str | int, direction: str, common: float) -> Evaluation:
-    """The evaluation of a run that counts: its step, value, mark of failure and origin."""
-    marked = next((one for one in values if one[2]), None)
-    if marked is not None:
-        return marked
-    if at == "first":
-        return values[0]
-    if at == "shared":
-        return [one for one in values if one[0] <= common][-1] if values[0][0] <= common else values[0]
-    if at == "best":
-        finite = [one for one in values if one[1] is not None and math.isfinite(one[1])]
-        if finite:
-            return (min if direction == "lower" else max)(finite, key=lambda one: one[1] or 0.0)
-    if isinstance(at, int):
-        exact = [one for one in values if one[0] == at]
-        return exact[0] if exact else (float(at), None, f"it has no step {at:g}", values[-1][3])
-    return values[-1]
-
-
-def _reaching(
-    part: pd.DataFrame, key: Sequence[str], metric: str, target: str, curve: Mapping[float, float]
-) -> TableRun:
-    """The metric at the first evaluation that reaches a target; of a run that never does, at its last."""
-    match = REACH.match(target)
-    assert match is not None
-    _check_column(part, match["metric"], "reach", "the question")
-    goal, above = float(match["target"]), match["sign"] == ">="
-    reached = [
-        value is not None and (value >= goal if above else value <= goal) for value in _numbers(part, match["metric"])
-    ]
-    number = reached.index(True) if any(reached) else len(part) - 1
-    row = part.iloc[number]
-    value = row[VALUE]
-    failure = _failure(value, row[FAILED], metric, row[ORIGIN])
-    unit = key[1] if len(key) > 1 else ""
-    return TableRun(key[0], unit, None if failure else value, failure, not any(reached), row[STEP], curve)
-
-
-def _averaged(runs: Sequence[Keyed], over: Sequence[str]) -> list[Keyed]:
-    """The mean of each unit over folds, episodes ...; a unit with a failed one has failed."""
-    grouped: dict[tuple[str, ...], list[TableRun]] = {}
-    for key, run in runs:
-        grouped.setdefault(key[: -len(over)], []).append(run)
-    found = []
-    for key, parts in grouped.items():
-        failed = [run.failure for run in parts if run.failure]
-        values = [run.value for run in parts if run.value is not None]
-        what = f"{len(failed)} of {len(parts)} {'/'.join(over)}s failed: {failed[0]}" if failed else ""
-        mean = None if failed else math.fsum(values) / len(values)
-        found.append((key, TableRun(parts[0].variant, key[1], mean, what, any(run.censored for run in parts))))
-    return found
 
 
 def _measured_somewhere(runs: Sequence[Keyed], metric: str, unit: str, notes: list[str]) -> list[Keyed]:

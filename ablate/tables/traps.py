@@ -16,8 +16,9 @@ import numpy as np
 from ablate.analysis.text import listed, plural
 from ablate.errors import DataError
 from ablate.tables.description import DescriptionSpec, QuestionSpec
-from ablate.tables.reading import ORIGIN, SUMMARY
-from ablate.tables.runs import OURS, UNIT, VARIANT, AskedTable, TableRun
+from ablate.tables.evaluations import OURS, UNIT, VARIANT, TableRun
+from ablate.tables.formats import ORIGIN, SUMMARY
+from ablate.tables.runs import AskedTable
 
 if TYPE_CHECKING:
     pass

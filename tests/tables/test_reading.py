@@ -162,7 +162,7 @@ BROKEN: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
     "short row": ("a.csv", b"variant,seed,loss\nbase,1\n", {}, r"a.csv:2: this row is not as long"),
     "column twice": ("a.csv", b"variant,loss,loss\nbase,1,2\n", {}, "the column 'loss' is there twice"),
     "tabs": ("a.csv", b"variant\tseed\tloss\nbase\t1\t2\n", {}, "`format: tsv`"),
-    "semicolons": ("a.csv", b"variant;seed;loss\nbase;1;2\n", {}, "commas in place of semicolons"),
+    "semicolons": ("a.csv", b"variant;seed;loss\nbase;1;2\n", {}, "commas instead of semicolons"),
     "latin 1": ("a.csv", "variant,seed,loss\né,1,2\n".encode("latin-1"), {}, r"a.csv:2: this is not UTF-8 text"),
     "text for a number": ("a.csv", b"variant,seed,loss\nbase,1,oops\n", {}, r"a.csv:2, column 'loss': this is not a number; got 'oops'. Mark failed rows"),
     "decimal comma": ("a.csv", b'variant,seed,loss\nbase,1,"1,5"\n', {}, "with a decimal point"),
