@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from ablate import judge
 from ablate.errors import AblateError
 from ablate.notebook import JudgedStudy
-from ablate.tables import reading
+from ablate.tables import formats, reading
 
 RUNS = [
     {"variant": variant, "seed": seed, "loss": loss + seed / 100}
@@ -246,9 +246,9 @@ def test_any_names_and_cells_are_read_as_they_are(variants: list[str], columns: 
         "allow": ["mixed", "percent"],
     }
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(reading, "_text", lambda file: text.getvalue())
-        frame = reading._separated(",")(Path("table.csv"))
-    study = judge(frame.drop(columns=[reading.ORIGIN]), baseline=variants[0], **asked)
+        patched.setattr(formats, "file_text", lambda file: text.getvalue())
+        frame = formats._separated(",")(Path("table.csv"))
+    study = judge(frame.drop(columns=[formats.ORIGIN]), baseline=variants[0], **asked)
     for row in study.report.variants:
         cells = {one[seed]: one[metric] for one in table if one[variant] == row.name}
         numbers = {int(number): float(cell) for number, cell in cells.items() if cell not in ("", "N/A")}
