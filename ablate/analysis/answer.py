@@ -158,13 +158,13 @@ def answer_of(report: StudyReport) -> Answer:
         words = places.get(row.name) or row.change.words or row.name
         if counts[row.change] > 1 and row.change.words:
             words += f" ({row.name})"
-        by_group[_group_of(row) if report.learnt else "no answer"].append(_row(row, words, report))
+        by_group[_group_of(row) if report.answer.learnt else "no answer"].append(_row(row, words, report))
     groups = tuple(
         AnswerGroup(key, TITLES[key], tuple(sorted(rows, key=_badness(worse))))
         for key, rows in by_group.items()
         if rows
     )
-    trust = trust_lines(report.warnings)
+    trust = trust_lines(report.answer.warnings)
     baseline = report.baseline.mean(report.metric)
     return Answer(
         study=report.record.name,
@@ -172,11 +172,11 @@ def answer_of(report: StudyReport) -> Answer:
         headline=_headline(groups, trust, report),
         groups=groups,
         trust=trust,
-        next=next_steps(report) if report.learnt else (),
+        next=next_steps(report) if report.answer.learnt else (),
         claims={
             word: count
             for word in ("supported", "refuted", "undecided")
-            if (count := sum(claim.verdict == word for claim in report.claims))
+            if (count := sum(claim.verdict == word for claim in report.answer.claims))
         },
         metric=report.metric,
         margin=report.margin,
@@ -290,7 +290,7 @@ def _row(row: VariantRow, words: str, report: StudyReport) -> AnswerRow:
         high=paired.high if paired else None,
         bound=bound,
         bound_text=text,
-        jointly=row.name in report.together,
+        jointly=row.name in report.answer.together,
         parameter_change=row.parameter_change,
         warning=_warning(row, report),
         finished=len(row.finished),
@@ -316,7 +316,7 @@ def _warning(row: VariantRow, report: StudyReport) -> str:
     """What limits the verdict of one row, in a few words."""
     if row.failed:
         return f"{plural(len(row.failed), 'trial')} failed"
-    if row.name in report.unlearnt:
+    if row.name in report.evidence.unlearnt:
         return "barely learnt"
     if row.longer:
         return row.longer

@@ -98,7 +98,7 @@ class Column:
 def columns(report: StudyReport) -> tuple[Column, ...]:
     """The columns of the ablation table of a study, in their order."""
     write = _Writer(report, shared_decimals(report))
-    trivial, axis = report.trivial, axis_title(report)
+    trivial, axis = report.evidence.trivial, axis_title(report)
     metrics = [
         Column(
             report.metric,
@@ -241,7 +241,7 @@ def shared_decimals(report: StudyReport) -> int:
 
 def axis_title(report: StudyReport) -> str:
     """The unit in which a column says when a variant reached the final loss of the baseline."""
-    return "FLOP" if report.matching.axis == "flops" else report.matching.axis
+    return "FLOP" if report.evidence.matching.axis == "flops" else report.evidence.matching.axis
 
 
 def steps_to_baseline(row: VariantRow) -> str:
@@ -315,7 +315,7 @@ def _parameter_change(row: VariantRow) -> Cell:
 
 def _tuned(report: StudyReport) -> Iterator[Column]:
     """A column for each tuned path, under the last part of its name, or more where that is not enough."""
-    paths = list(report.tuning.grid) if report.tuning is not None else []
+    paths = list(report.evidence.tuning.grid) if report.evidence.tuning is not None else []
     ends = [path.rpartition(".")[2] for path in paths]
     for path, end in zip(paths, ends, strict=True):
         yield Column(
@@ -328,8 +328,8 @@ def _tuned(report: StudyReport) -> Iterator[Column]:
 
 def _tuned_cell(path: str, report: StudyReport, row: VariantRow) -> Cell:
     """The value that was chosen for a variant; with an asterisk if it is at an edge of its grid."""
-    assert report.tuning is not None
-    tuned = report.tuning.of[row.name]
+    assert report.evidence.tuning is not None
+    tuned = report.evidence.tuning.of[row.name]
     return Cell(MISSING if tuned.values is None else f"{tuned.values[path]}{'*' if path in tuned.edges else ''}")
 
 
@@ -376,7 +376,7 @@ def _verdict_values(row: VariantRow, report: StudyReport) -> dict[str, Value]:
         "verdict": verdict.word if verdict else None,
         "reason": row.verdict_sentence if verdict else None,
         "further_seeds": verdict.further_seeds if verdict else None,
-        "holds_together": row.name in report.together if verdict else None,
+        "holds_together": row.name in report.answer.together if verdict else None,
     }
 
 
@@ -409,18 +409,18 @@ def _speed() -> Column:
 
 
 def _interval_help(report: StudyReport) -> str:
-    rows, schedule = report.variants, report.schedule
+    rows, schedule = report.variants, report.rule.schedule
     over = "initial values and batches; same split and validation windows"
     if report.record.judged is not None:
         over = f"{report.unit}s"
-    elif report.windows:
-        over = f"{report.windows} validation windows of one model, resampled"
+    elif report.evidence.windows:
+        over = f"{report.evidence.windows} validation windows of one model, resampled"
     draw = ""
-    if report.draw_sd:  # None if not measured, 0 if below what could be
-        moves = f"{report.draw_sd:.1g} (standard deviation)"
+    if report.evidence.draw_sd:  # None if not measured, 0 if below what could be
+        moves = f"{report.evidence.draw_sd:.1g} (standard deviation)"
         draw = f"; another draw of these windows would move a difference by about {moves}"
     looks = f", over all looks from {schedule.start} to {schedule.max} seeds" if schedule else ""
-    is_lopsided = report.tails is not None or any(row.difference and row.difference.n >= MANY for row in rows)
+    is_lopsided = report.evidence.tails is not None or any(row.difference and row.difference.n >= MANY for row in rows)
     lopsided = "; [low, high] where it is not symmetric" if is_lopsided else ""
     return f"±: 95 % interval over {over}{draw}{looks}{lopsided}."
 
@@ -431,7 +431,7 @@ def _difference_help(report: StudyReport) -> str:
 
 
 def _verdict_help(report: StudyReport) -> Iterator[str]:
-    schedule, margin = report.schedule, f"{report.margin:g}"
+    schedule, margin = report.rule.schedule, f"{report.margin:g}"
     looks = f" at every look from {schedule.start} to {schedule.max} seeds" if schedule else ""
     chance = ""
     if any(row.verdict is not None and row.verdict.chance is not None for row in report.variants):
@@ -475,7 +475,7 @@ def _course_help(report: StudyReport) -> tuple[str, ...]:
 def varied_cells(variant: VariantRecord, report: StudyReport) -> dict[str, Value]:
     """Whatever the study varied in a variant: settings of switches, and values of paths, parts of a spec as JSON."""
     known = report.record.space.get("switches", variant.settings)
-    tuned = report.tuning.grid if report.tuning else {}
+    tuned = report.evidence.tuning.grid if report.evidence.tuning else {}
     cells: dict[str, Value] = {
         f"switch.{switch}": setting for switch, setting in variant.settings.items() if switch in known
     }

@@ -28,7 +28,7 @@ class NextStep:
 
 def next_steps(report: StudyReport) -> tuple[NextStep, ...]:
     """The commands that would settle what a study left open; empty if it left nothing open, or more seeds than pay."""
-    if missing := report.progress[TrialState.WAITING] + report.progress[TrialState.RUNNING]:
+    if missing := report.progress.states[TrialState.WAITING] + report.progress.states[TrialState.RUNNING]:
         arguments = ("resume", report.record.name)
         return (NextStep(arguments, f"trains what is missing: {plural(missing, 'trial')}"),)
     return (*_more_seeds(report), *_together(report))
@@ -54,7 +54,7 @@ def _together(report: StudyReport) -> Iterator[NextStep]:
         for row in report.variants
         if row.verdict is not None and row.verdict.is_acceptable and row.change.only_removes and not row.change.combines
     ]
-    fits = not (record.traits.chooses or record.space.get("tuned") or report.windows or report.scaling)
+    fits = not (record.traits.chooses or record.space.get("tuned") or report.evidence.windows or report.scaling)
     if len(alone) > 1 and fits:
         arguments = ("resume", record.name, "--design", "simplify")
         yield NextStep(arguments, f"tries the {len(alone)} removals together")
@@ -70,7 +70,7 @@ def deciding_seeds(report: StudyReport) -> str:
     if report.unit != "seed" or not report.record.traits.adds_seeds:
         return ""
     undecided = [row for row in report.variants if row.verdict is not None and row.verdict.word == "undecided"]
-    advised = advised_seeds(undecided, report.schedule)
+    advised = advised_seeds(undecided, report.rule.schedule)
     return "" if advised is None else f"{advised.start}:{advised.max}"
 
 

@@ -155,13 +155,13 @@ class Findings:
         combinations = math.prod(len(settings) for settings in switches.values())
         if len(switches) < 2 or combinations <= len(self.report.variants):
             return None
-        trials = round(combinations * self.report.planned / len(self.report.variants))
+        trials = round(combinations * self.report.progress.planned / len(self.report.variants))
         return FullGrid(
             combinations=combinations,
             trials=trials,
             seconds=trials * self.cost.seconds / self.cost.trials,
             flops=trials * self.cost.flops / self.cost.trials,
-            times=trials / self.report.planned,
+            times=trials / self.report.progress.planned,
         )
 
 
@@ -182,7 +182,7 @@ def read_findings(store: StudyReader, name: str) -> Findings:
         raise NotFoundError(
             f"study {name!r} has no results to report yet",
             expected="a trial that has ended",
-            got=f"{report.planned} planned",
+            got=f"{report.progress.planned} planned",
             remedy="Run it with `ablate study` and report it afterwards.",
         )
     environments: list[Environment] = []

@@ -47,6 +47,7 @@ from ablate.analysis.runs import (
 )
 from ablate.analysis.scaling import Scalings, at_own_length, read_scalings, scaling_sentences
 from ablate.analysis.sentences import answer_sentences, best_sentence, confirmed_sentences, window_sentences
+from ablate.analysis.text import counted, plural
 from ablate.analysis.trivial import (
     Standing,
     TrivialBaseline,
@@ -61,11 +62,11 @@ from ablate.analysis.warnings import (
     assumption,
     changes_after_results,
     draw_noise,
-    evidence,
     limits_of_table,
     lost_trials,
     missing_trials,
     selected_variants,
+    support,
     tuning_edges,
     validation_draw,
 )
@@ -75,7 +76,6 @@ from ablate.stats import (
     Direction,
     Interval,
     PairedDifference,
-    SeedPlan,
     Tails,
     Verdict,
     hold_together,
@@ -103,29 +103,15 @@ class OtherLength:
 
 
 @dataclass(frozen=True, slots=True)
-class StudyReport:
-    """A study, its variants in the order of the design, and its answer.
+class Evidence:
+    """What the comparison of a study rests on.
 
     Attributes:
-        record: The study as the store holds it, without its variants at other budgets.
-        metric: Name of the objective's metric.
-        direction: Whether a smaller or a larger metric is better.
-        margin: How much worse matters, in the unit of the metric.
-        variants: A row for each variant.
-        progress: How many planned trials are in each state.
-        warnings: What supports the answer and what limits it: the evidence, then what the answer begins with.
-        answer: The answer to the study's question, as sentences; its caveats first.
-        schedule: How the study adds seeds; None if their number is fixed.
-        together: Names of the variants whose verdicts hold together (`ablate.stats.joint`).
-        claims: The verdicts on the claims of its space, in their order.
         matching: The budgets of the variants, and the quantity that is equal.
         tuning: What was tuned for each variant; None if nothing was.
         trivials: The trivial baselines of its task, the best first.
         standings: How each variant compares with them.
-        failures: All trials that failed, those among them that only tune or time others.
         windows: Validation windows that are paired where nothing was trained; 0 if seeds are.
-        scaling: The variants at other budgets, or along the path of a sweep; None if the study has neither.
-        other_lengths: The variants at other budgets, the baseline among them.
         redeclared: What was declared otherwise after results, oldest first.
         draw_sd: Standard deviation of a difference over other draws of the validation data; None if it was not measured
             in parts (`ablate.analysis.warnings.draw_noise`).
@@ -133,50 +119,14 @@ class StudyReport:
             they show none.
     """
 
-    record: StudyRecord
-    metric: str
-    direction: Direction
-    margin: float
-    variants: tuple[VariantRow, ...]
-    progress: dict[TrialState, int]
-    warnings: tuple[StudyWarning, ...]
-    answer: tuple[str, ...]
-    schedule: SeedPlan | None
-    together: frozenset[str]
-    claims: tuple[ClaimVerdict, ...]
     matching: MatchedBudgets
     tuning: Tuning | None
-    trivials: tuple[TrivialBaseline, ...] = ()
-    standings: tuple[Standing, ...] = ()
-    failures: tuple[Failure, ...] = ()
-    windows: int = 0
-    scaling: Scalings | None = None
-    other_lengths: tuple[OtherLength, ...] = ()
-    draw_sd: float | None = None
-    redeclared: tuple[Redeclaration, ...] = ()
-    tails: Tails | None = None
-
-    @property
-    def caveats(self) -> tuple[str, ...]:
-        """The sentences that the answer begins with: what limits all that follows."""
-        return tuple(one.full for one in self.warnings if one.full and one.key not in _AMONG_VERDICTS)
-
-    @property
-    def learnt(self) -> bool:
-        """Whether a model has learnt enough for the study to have an answer."""
-        return not any(warning.replaces_headline for warning in self.warnings)
-
-    @property
-    def assumption(self) -> str | None:
-        """On what condition verdicts hold (`ablate.analysis.warnings.assumption`)."""
-        return assumption(self.variants, self.tails, self.windows, self.unit)
-
-    @property
-    def test_metric(self) -> str | None:
-        """The objective's metric on the test, which no verdict reads; None if nothing was tested."""
-        metric = Metric.of(self.metric)
-        name = str(metric.on("test"))
-        return name if metric.split == "val" and any(name in row.metrics for row in self.variants) else None
+    trivials: tuple[TrivialBaseline, ...]
+    standings: tuple[Standing, ...]
+    windows: int
+    redeclared: tuple[Redeclaration, ...]
+    draw_sd: float | None
+    tails: Tails | None
 
     @property
     def trivial(self) -> TrivialBaseline | None:
@@ -186,7 +136,111 @@ class StudyReport:
     @property
     def unlearnt(self) -> frozenset[str]:
         """Names of the variants that learnt so little that differences between them are not informative."""
-        return frozenset(one.name for one in behind(self.standings, self.trivials))
+        return frozenset(standing.name for standing in behind(self.standings, self.trivials))
+
+
+@dataclass(frozen=True, slots=True)
+class StudyAnswer:
+    """The answer to a study's question.
+
+    Attributes:
+        warnings: What supports it and what limits it: the evidence, then what the sentences begin with.
+        sentences: Its caveats, then what the verdicts say.
+        together: Names of the variants whose verdicts hold together (`ablate.stats.joint`).
+        claims: The verdicts on the claims of its space, in their order.
+    """
+
+    warnings: tuple[StudyWarning, ...]
+    sentences: tuple[str, ...]
+    together: frozenset[str]
+    claims: tuple[ClaimVerdict, ...]
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """The sentences that it begins with: what limits all that follows."""
+        return tuple(warning.full for warning in self.warnings if warning.full and warning.key not in _AMONG_VERDICTS)
+
+    @property
+    def learnt(self) -> bool:
+        """Whether a model has learnt enough for the study to have an answer."""
+        return not any(warning.replaces_headline for warning in self.warnings)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a study is.
+
+    Attributes:
+        states: How many planned trials are in each state, those at other budgets and those that confirm among them.
+        failures: All trials that failed, those among them that only tune or time others.
+    """
+
+    states: dict[TrialState, int]
+    failures: tuple[Failure, ...]
+
+    @property
+    def planned(self) -> int:
+        """How many trials the study planned."""
+        return sum(self.states.values())
+
+    @property
+    def sentence(self) -> str:
+        """`3 of 4 trials finished, 1 failed`."""
+        finished = f"{self.states[TrialState.FINISHED]} of {plural(self.planned, 'trial')} finished"
+        others = counted((state.value, n) for state, n in self.states.items() if state is not TrialState.FINISHED)
+        return ", ".join([finished, *others])
+
+
+@dataclass(frozen=True, slots=True)
+class StudyReport:
+    """A study, its variants in the order of the design, and its answer.
+
+    Attributes:
+        record: The study as the store holds it, without its variants at other budgets.
+        rule: By what its variants are judged.
+        variants: A row for each variant.
+        evidence: What their comparison rests on.
+        answer: What it says.
+        progress: How far it is.
+        scaling: The variants at other budgets, or along the path of a sweep; None if the study has neither.
+        other_lengths: The variants at other budgets, the baseline among them.
+    """
+
+    record: StudyRecord
+    rule: JudgingRule
+    variants: tuple[VariantRow, ...]
+    evidence: Evidence
+    answer: StudyAnswer
+    progress: Progress
+    scaling: Scalings | None
+    other_lengths: tuple[OtherLength, ...]
+
+    @property
+    def metric(self) -> str:
+        """Name of the objective's metric."""
+        return self.rule.metric
+
+    @property
+    def direction(self) -> Direction:
+        """Whether a smaller or a larger metric is better."""
+        return self.rule.direction
+
+    @property
+    def margin(self) -> float:
+        """How much worse matters, in the unit of the metric."""
+        return self.rule.margin
+
+    @property
+    def assumption(self) -> str | None:
+        """On what condition verdicts hold (`ablate.analysis.warnings.assumption`)."""
+        return assumption(self.variants, self.evidence.tails, self.evidence.windows, self.unit)
+
+    @property
+    def test_metric(self) -> str | None:
+        """The objective's metric on the test, which no verdict reads; None if nothing was tested."""
+        metric = Metric.of(self.metric)
+        name = str(metric.on("test"))
+        return name if metric.split == "val" and any(name in row.metrics for row in self.variants) else None
 
     @property
     def timed(self) -> bool:
@@ -201,12 +255,7 @@ class StudyReport:
     @property
     def unit(self) -> str:
         """What is paired: `seed`, or `window` where nothing was trained."""
-        return self.record.unit if not self.windows else "window"
-
-    @property
-    def planned(self) -> int:
-        """How many trials the study planned, those at other budgets and those that confirm among them."""
-        return sum(self.progress.values())
+        return self.record.unit if not self.evidence.windows else "window"
 
 
 _AMONG_VERDICTS = ("selected", "draw", "elsewhere")
@@ -214,15 +263,44 @@ _AMONG_VERDICTS = ("selected", "draw", "elsewhere")
 
 
 @dataclass(frozen=True, slots=True)
+class _Stored:
+    """What a store holds of a study.
+
+    Attributes:
+        whole: Its record.
+        record: The same without the variants at other budgets.
+        runs: Variant of `record` to its trials.
+        all_runs: Variant of `whole` to its trials.
+        fresh: Variant to the trials that confirm it.
+        scouting: Variant to the trials that only tune or time others.
+        evaluated: Key of a finished trial to its evaluations.
+    """
+
+    whole: StudyRecord
+    record: StudyRecord
+    runs: Mapping[str, VariantRuns]
+    all_runs: Mapping[str, VariantRuns]
+    fresh: Mapping[str, VariantRuns]
+    scouting: Mapping[str, VariantRuns]
+    evaluated: Mapping[str, Curve]
+
+    @property
+    def baseline(self) -> VariantRecord:
+        """The variant that all others are compared with."""
+        return next(variant for variant in self.record.variants if variant.name == self.record.baseline)
+
+
+@dataclass(frozen=True, slots=True)
 class _Question:
     """By what a variant is judged, and what it is compared with."""
 
     rule: JudgingRule
+    matching: MatchedBudgets
+    tuning: Tuning | None
+    trivials: tuple[TrivialBaseline, ...]
     goals: Mapping[int, float]
-    evaluated: Mapping[str, Curve]
     lines: Mapping[str, Line]
     allowances: Allowances
-    trivial: float | None
     record: StudyRecord
 
 
@@ -233,124 +311,163 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
     Raises:
         NotFoundError: The store holds no such study.
     """
+    stored = _read_stored(store, name)
+    question = _question(store, stored)
+    changes = changes_of(stored.record)
+    rows = tuple(_row(variant, stored, changes[variant.name], question) for variant in stored.record.variants)
+    evidence = _evidence(stored, question, rows)
+    progress = _progress(stored)
+    scaling = read_scalings(store, stored.whole)
+    return StudyReport(
+        record=stored.record,
+        rule=question.rule,
+        variants=rows,
+        evidence=evidence,
+        answer=_answer(store, stored, question, rows, evidence, progress, scaling),
+        progress=progress,
+        scaling=scaling,
+        other_lengths=tuple(
+            OtherLength(variant, stored.all_runs[variant.name].states, _metrics(stored.all_runs[variant.name]))
+            for variant in stored.whole.variants
+            if variant.name not in stored.runs
+        ),
+    )
+
+
+def _read_stored(store: StudyReader, name: str) -> _Stored:
     whole = store.study(name)
-    record = at_own_length(whole)
-    metric, direction = record.objective["metric"], record.objective["direction"]
-    margin = float(record.objective["margin"])
-    runs = read_runs(store, record, metric)
-    baseline = next(variant for variant in record.variants if variant.name == record.baseline)
-    matching = read_matching(record, runs)
-    fresh = read_confirming(store, record)
+    record, metric = at_own_length(whole), whole.objective["metric"]
+    runs, fresh = read_runs(store, record, metric), read_confirming(store, record)
     finished = [trial for group in (runs, fresh) for run in group.values() for trial in run.finished.values()]
-    evaluated = store.evaluations([trial.key for trial in finished])
-    goals = read_goals(runs[baseline.name], evaluated)
-    tuning = read_tuning(store, record)
-    trivial = trivial_baselines(record.trivial, metric, direction)
+    return _Stored(
+        whole,
+        record,
+        runs,
+        runs if record is whole else read_runs(store, whole, metric),
+        fresh,
+        read_runs(store, scouts_of(record), metric) if record.scout_trials else {},
+        store.evaluations([trial.key for trial in finished]),
+    )
+
+
+def _question(store: StudyReader, stored: _Stored) -> _Question:
+    record, runs = stored.record, stored.runs
+    metric, direction = record.objective["metric"], record.objective["direction"]
+    matching, tuning = read_matching(record, runs), read_tuning(store, record)
     unit = "window" if pairs_windows(record) else record.unit
-    rule = JudgingRule(metric, direction, margin, seed_schedule(record), unit, matching.axis, record.traits.adds_seeds)
-    question = _Question(
+    rule = JudgingRule(
+        metric,
+        direction,
+        float(record.objective["margin"]),
+        seed_schedule(record),
+        unit,
+        matching.axis,
+        record.traits.adds_seeds,
+    )
+    return _Question(
         rule,
-        goals,
-        evaluated,
-        {key: line(curve, cast(Axis, matching.axis)) for key, curve in evaluated.items()},
+        matching,
+        tuning,
+        tuple(trivial_baselines(record.trivial, metric, direction)),
+        read_goals(runs[record.baseline], stored.evaluated),
+        {key: line(curve, cast(Axis, matching.axis)) for key, curve in stored.evaluated.items()},
         read_allowances(record, runs, tuning),
-        trivial[-1].value if trivial else None,
         record,
     )
-    changes = changes_of(record)
-    rows = tuple(_row(variant, baseline, runs, fresh, changes[variant.name], question) for variant in record.variants)
-    verdicts = {row.name: row.verdict for row in rows if row.verdict is not None}
-    dropped = {name: Verdict("undecided", "undecided: left out", None) for name in dropped_variants(whole)}
-    together = hold_together({**dropped, **verdicts})
-    redeclared = redeclarations(whole)
-    all_runs = runs if record is whole else read_runs(store, whole, metric)
-    scaling = read_scalings(store, whole)
-    states = [
-        state
-        for group in (all_runs, fresh)
-        for variant_runs in group.values()
-        for state in variant_runs.states.values()
-    ]
-    progress = {state: states.count(state) for state in TrialState}
-    first = next(row for row in rows if row.name == baseline.name)
-    failures = failures_of(all_runs) + failures_of(fresh) + failures_of(_scouting(store, record, metric))
-    standings = _standings(rows, runs, trivial, question)
-    changed = (
-        *declared_otherwise(redeclared),
-        *seed_sets_read(record),
-        *changed_code(store, whole),
-        *seeds_added(rule.schedule),
-        *seeds_added(seed_schedule(confirming(record)), "fresh seeds"),
+
+
+def _evidence(stored: _Stored, question: _Question, rows: Sequence[VariantRow]) -> Evidence:
+    return Evidence(
+        matching=question.matching,
+        tuning=question.tuning,
+        trivials=question.trivials,
+        standings=tuple(_standings(rows, stored.runs, question)),
+        windows=len(stored.runs[stored.record.baseline].windows.get(question.rule.metric, ())),
+        redeclared=redeclarations(stored.whole),
+        draw_sd=draw_noise(stored.record, stored.runs),
+        tails=question.allowances.tails,
     )
-    windows = len(runs[baseline.name].windows.get(metric, ()))
-    healed = [variant.name for variant in record.variants if is_trained(variant)] if windows else []
-    draw_sd, tails = draw_noise(record, runs), question.allowances.tails
-    learning = tuple(learning_warnings(standings, trivial))
-    nothing = any(warning.replaces_headline for warning in learning)
-    assumed = assumption(rows, tails, windows, unit)
+
+
+def _progress(stored: _Stored) -> Progress:
+    groups = (stored.all_runs, stored.fresh)
+    states = [state for group in groups for runs in group.values() for state in runs.states.values()]
+    failures = failures_of(stored.all_runs) + failures_of(stored.fresh) + failures_of(stored.scouting)
+    return Progress({state: states.count(state) for state in TrialState}, failures)
+
+
+def _answer(
+    store: StudyReader,
+    stored: _Stored,
+    question: _Question,
+    rows: Sequence[VariantRow],
+    evidence: Evidence,
+    progress: Progress,
+    scaling: Scalings | None,
+) -> StudyAnswer:
+    """The warnings, the sentences and the claims, once the rows are judged."""
+    record, rule, trivials = stored.record, question.rule, question.trivials
+    baseline = next(row for row in rows if row.name == record.baseline)
+    verdicts = {row.name: row.verdict for row in rows if row.verdict is not None}
+    dropped = {name: Verdict("undecided", "undecided: left out", None) for name in dropped_variants(stored.whole)}
+    together = hold_together({**dropped, **verdicts})
+    learning = tuple(learning_warnings(evidence.standings, trivials))
+    learnt = not any(warning.replaces_headline for warning in learning)
     limits = (
-        *(learning if nothing else ()),
-        *missing_trials(progress, tuning),
-        *lost_trials(failures, rows, first),
-        *(() if nothing else learning),
-        *tuning_edges(tuning, rows, first),
-        *changes_after_results(changed),
+        *(() if learnt else learning),
+        *missing_trials(progress.states, evidence.tuning),
+        *lost_trials(progress.failures, rows, baseline),
+        *(learning if learnt else ()),
+        *tuning_edges(evidence.tuning, rows, baseline),
+        *changes_after_results(_changes_after_results(store, stored, question, evidence)),
         *limits_of_table(record),
     )
+    assumed = assumption(rows, evidence.tails, evidence.windows, rule.unit)
     among = (
         *selected_variants(rows),
-        *validation_draw(draw_sd, margin, record),
+        *validation_draw(evidence.draw_sd, rule.margin, record),
         *([StudyWarning("assumption", "weak", f"a verdict {assumed}")] if assumed else ()),
         *read_elsewhere(record, decided=any(verdict.is_decided for verdict in verdicts.values())),
     )
-    verdicts_in_words = (
-        *answer_sentences(rows, first, together, rule),
+    of_verdicts = (
+        *answer_sentences(rows, baseline, together, rule),
         *course_sentences(rows, rule, advise=_may_have_budgets(record)),
-        *scaling_sentences(scaling, metric),
-        *(trivial_sentences(standings, trivial) if trivial else ()),
+        *scaling_sentences(scaling, rule.metric),
+        *(trivial_sentences(evidence.standings, trivials) if trivials else ()),
         *confirmed_sentences(rows),
-        *(one.full for one in among if one.full and one.key != "elsewhere"),
-        *(best_sentence(rows, metric, direction, margin) if record.traits.finds_best else ()),
-        *(one.full for one in among if one.key == "elsewhere"),
+        *(warning.full for warning in among if warning.full and warning.key != "elsewhere"),
+        *(best_sentence(rows, rule.metric, rule.direction, rule.margin) if record.traits.finds_best else ()),
+        *(warning.full for warning in among if warning.key == "elsewhere"),
     )
-    return StudyReport(
-        record=record,
-        metric=metric,
-        direction=direction,
-        margin=margin,
-        variants=rows,
-        progress=progress,
-        warnings=(evidence(record, progress, rows, unit, tuning, matching), *limits, *among),
-        answer=(
+    healed = [variant.name for variant in record.variants if is_trained(variant)] if evidence.windows else []
+    supports = support(record, progress.states, rows, rule.unit, evidence.tuning, evidence.matching)
+    return StudyAnswer(
+        warnings=(supports, *limits, *among),
+        sentences=(
             *(warning.full for warning in limits),
-            *window_sentences(windows, healed),
-            *(() if nothing else verdicts_in_words),
+            *window_sentences(evidence.windows, healed),
+            *(of_verdicts if learnt else ()),
         ),
-        schedule=rule.schedule,
         together=together,
-        claims=_claims(whole, all_runs, question.allowances),
-        scaling=scaling,
-        other_lengths=tuple(
-            OtherLength(variant, all_runs[variant.name].states, _metrics(all_runs[variant.name]))
-            for variant in whole.variants
-            if variant.name not in runs
-        ),
-        windows=windows,
-        matching=matching,
-        tuning=tuning,
-        trivials=tuple(trivial),
-        standings=tuple(standings),
-        failures=failures,
-        draw_sd=draw_sd,
-        redeclared=redeclared,
-        tails=tails,
+        claims=_claims(stored, question.allowances),
+    )
+
+
+def _changes_after_results(
+    store: StudyReader, stored: _Stored, question: _Question, evidence: Evidence
+) -> tuple[str, ...]:
+    return (
+        *declared_otherwise(evidence.redeclared),
+        *seed_sets_read(stored.record),
+        *changed_code(store, stored.whole),
+        *seeds_added(question.rule.schedule),
+        *seeds_added(seed_schedule(confirming(stored.record)), "fresh seeds"),
     )
 
 
 def _standings(
     rows: Sequence[VariantRow],
     runs: Mapping[str, VariantRuns],
-    trivial: Sequence[TrivialBaseline],
     question: _Question,
 ) -> list[Standing]:
     """How the variants compare with the trivial baselines; those that diverged or were pruned have no mean."""
@@ -358,7 +475,7 @@ def _standings(
         standing_of(
             row.name,
             list(runs[row.name].values(question.rule.metric).values()),
-            trivial,
+            question.trivials,
             question.rule.direction,
             question.rule.schedule,
         )
@@ -375,19 +492,9 @@ def _may_have_budgets(record: StudyRecord) -> bool:
     return may and not record.space.get("budgets") and match in ("steps", "parameters")
 
 
-def _scouting(store: StudyReader, record: StudyRecord, metric: str) -> Mapping[str, VariantRuns]:
-    return read_runs(store, scouts_of(record), metric) if record.scout_trials else {}
-
-
-def _row(
-    variant: VariantRecord,
-    baseline: VariantRecord,
-    all_runs: Mapping[str, VariantRuns],
-    fresh: Mapping[str, VariantRuns],
-    change: Change,
-    question: _Question,
-) -> VariantRow:
-    runs, baseline_runs = all_runs[variant.name], all_runs[baseline.name]
+def _row(variant: VariantRecord, stored: _Stored, change: Change, question: _Question) -> VariantRow:
+    baseline, fresh, evaluated = stored.baseline, stored.fresh, stored.evaluated
+    runs, baseline_runs = stored.runs[variant.name], stored.runs[baseline.name]
     chosen = variant.chosen
     ours, theirs, asked = runs, baseline_runs, question
     if variant.name in fresh and variant.name != baseline.name:
@@ -400,13 +507,13 @@ def _row(
         difference, verdict = _judged(variant.name, ours, theirs, asked)
         verdict = verdict.of_replacement() if change.otherwise or question.record.judged else verdict
     more = variant.parameters - baseline.parameters
-    steps = to_baseline(runs, question.goals, "step", question.evaluated)
+    steps = to_baseline(runs, question.goals, "step", evaluated)
     axis, course = question.rule.axis, None
     if variant.name != baseline.name:
         course = course_of(
             ours,
             theirs,
-            question.evaluated,
+            evaluated,
             question.lines,
             asked.rule,
             allowance=asked.allowances.versus(variant.name, baseline.name),
@@ -435,7 +542,7 @@ def _row(
         chosen=chosen and not runs.pruned,
         confirmed=tuple(ours.states) if ours is not runs else (),
         steps_to_baseline=steps,
-        spent_to_baseline=steps if axis == "steps" else to_baseline(runs, question.goals, axis, question.evaluated),
+        spent_to_baseline=steps if axis == "steps" else to_baseline(runs, question.goals, axis, evaluated),
         relative_speed=relative_speed(runs.rates, baseline_runs.rates),
         course=course,
         seconds=math.fsum(trial.seconds for trial in runs.finished.values()),
@@ -450,7 +557,8 @@ def _judged(
     """The difference from the baseline on the seeds of these trials, and the verdict."""
     rule = question.rule
     values, baseline_values = runs.values(rule.metric), baseline.values(rule.metric)
-    worst = worst_results(runs, values, baseline_values, question.trivial, rule.sign)
+    worst_trivial = question.trivials[-1].value if question.trivials else None
+    worst = worst_results(runs, values, baseline_values, worst_trivial, rule.sign)
     allowance = question.allowances.versus(name, question.record.baseline, failed=not worst)
     paired = question.record.pairs(name)
     if not paired:
@@ -473,9 +581,11 @@ def _judged(
     return over_looks(difference, rule.schedule, allowance=allowance.of_change(rule.direction)), verdict
 
 
-def _claims(record: StudyRecord, runs: Mapping[str, VariantRuns], allowances: Allowances) -> tuple[ClaimVerdict, ...]:
-    failed = {name: len(run.failed) for name, run in runs.items() if run.failed}
-    return judge_claims(record, runs, replace(allowances, failed=failed)) if record.space.get("claims") else ()
+def _claims(stored: _Stored, allowances: Allowances) -> tuple[ClaimVerdict, ...]:
+    if not stored.whole.space.get("claims"):
+        return ()
+    failed = {name: len(run.failed) for name, run in stored.all_runs.items() if run.failed}
+    return judge_claims(stored.whole, stored.all_runs, replace(allowances, failed=failed))
 
 
 def _metrics(runs: VariantRuns) -> dict[str, Interval]:

@@ -72,7 +72,7 @@ def trust_lines(warnings: Iterable[StudyWarning]) -> tuple[StudyWarning, ...]:
     )
 
 
-def evidence(
+def support(
     record: StudyRecord,
     progress: Mapping[TrialState, int],
     rows: Sequence[VariantRow],

@@ -91,7 +91,7 @@ def _facts(row: VariantRow, shown: AnswerRow, report: StudyReport, answer: Answe
     if report.record.judged is None:
         change = percent(row.parameter_change)
         yield "cost", f"{row.parameters:,} parameters ({change.replace('%', ' %')})"
-    if report.tuning is not None and (tuned := report.tuning.of.get(row.name)) and tuned.values:
+    if report.evidence.tuning is not None and (tuned := report.evidence.tuning.of.get(row.name)) and tuned.values:
         values = (
             f"{path} {value}{' (edge of its grid)' * (path in tuned.edges)}" for path, value in tuned.values.items()
         )

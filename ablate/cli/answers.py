@@ -149,7 +149,7 @@ def claims(
     from ablate.render.table import print_caveats, print_claims
 
     report = read(store, study)
-    judged = report.claims
+    judged = report.answer.claims
     if json_:
         print_json(claims_json(judged))
     elif judged:

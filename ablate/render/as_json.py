@@ -32,14 +32,15 @@ def study_json(report: StudyReport) -> dict[str, Any]:
         "objective": {"metric": report.metric, "direction": report.direction, "margin": report.margin},
         "baseline": report.record.baseline,
         "trivial_baselines": {
-            "best": report.trivial.name if report.trivial else None,
+            "best": report.evidence.trivial.name if report.evidence.trivial else None,
             "metrics": report.record.trivial,
         },
-        "progress": {"planned": report.planned} | {state.value: count for state, count in report.progress.items()},
+        "progress": {"planned": report.progress.planned}
+        | {state.value: count for state, count in report.progress.states.items()},
         "variants": [_variant(row, variants[row.name], report) for row in report.variants],
         "other_budgets": [_other_length(one, report) for one in report.other_lengths],
-        "failures": [asdict(failure) for failure in report.failures],
-        "claims": claims_json(report.claims),
+        "failures": [asdict(failure) for failure in report.progress.failures],
+        "claims": claims_json(report.answer.claims),
         "scaling": _scaling(report),
         "redeclared": [
             {
@@ -50,20 +51,24 @@ def study_json(report: StudyReport) -> dict[str, Any]:
                 ],
                 "dropped": one.dropped,
             }
-            for one in report.redeclared
+            for one in report.evidence.redeclared
         ],
-        "validation_draw": report.draw_sd,
+        "validation_draw": report.evidence.draw_sd,
         "judged": None if report.record.judged is None else _judged(report.record.judged),
-        "answer": answer_json(answer_of(report)) | {"sentences": list(report.answer)},
+        "answer": answer_json(answer_of(report)) | {"sentences": list(report.answer.sentences)},
         "assumption": report.assumption,
-        "caveats": list(report.caveats),
-        "match": {"equal": report.matching.equal, "path": report.matching.path, "axis": report.matching.axis},
+        "caveats": list(report.answer.caveats),
+        "match": {
+            "equal": report.evidence.matching.equal,
+            "path": report.evidence.matching.path,
+            "axis": report.evidence.matching.axis,
+        },
         "tune": None
-        if report.tuning is None
+        if report.evidence.tuning is None
         else {
-            "grid": report.tuning.grid,
-            "seeds": list(report.tuning.seeds),
-            "before": list(report.tuning.before),
+            "grid": report.evidence.tuning.grid,
+            "seeds": list(report.evidence.tuning.seeds),
+            "before": list(report.evidence.tuning.before),
         },
     }
 
@@ -144,8 +149,8 @@ def _variant(row: VariantRow, variant: VariantRecord, report: StudyReport) -> di
         "chosen": row.chosen,
         "confirmed": list(row.confirmed),
         "spent_to_baseline": asdict(row.spent_to_baseline),
-        "budget": asdict(report.matching.of[row.name]) if row.name in report.matching.of else None,
-        "tuned": asdict(report.tuning.of[row.name]) if report.tuning is not None else None,
+        "budget": asdict(report.evidence.matching.of[row.name]) if row.name in report.evidence.matching.of else None,
+        "tuned": asdict(report.evidence.tuning.of[row.name]) if report.evidence.tuning is not None else None,
         "table": machine_row(row, columns(report)),
     }
 
@@ -179,7 +184,7 @@ def _versus_baseline(row: VariantRow, report: StudyReport) -> dict[str, Any] | N
         "sentence": row.verdict_sentence,
         "further_seeds": row.verdict.further_seeds,
         "chance_of_decision": row.verdict.chance,
-        "holds_together": row.name in report.together,
+        "holds_together": row.name in report.answer.together,
         "sign_flip_at_margin": flip_at_margin(row.difference, report),
     }
 

@@ -20,7 +20,7 @@ from ablate.command_line import command
 from ablate.render.blocks import Block, Grid, Items, Listing, Paragraph, Picture, ReportDocument, Section
 from ablate.render.figures import SECTIONS
 from ablate.render.table import CAUTION
-from ablate.store.records import Environment, StudyRecord, TrialState
+from ablate.store.records import Environment, StudyRecord
 
 
 def document(findings: Findings, pictures: Sequence[Picture] = ()) -> ReportDocument:
@@ -43,7 +43,7 @@ def document(findings: Findings, pictures: Sequence[Picture] = ()) -> ReportDocu
     parts += designed
     if curves := tuple(picture for picture in pictures if picture not in placed):
         parts.append(Section("Learning curves", curves))
-    if report.claims:
+    if report.answer.claims:
         parts.append(Section("Claims", (claims_table(report),)))
     if report.record.judged is not None:
         return ReportDocument(report.record.question, (*parts, Section("Source", tuple(_source(report.record)))))
@@ -102,23 +102,23 @@ def answer_note(answer: Answer) -> str:
 
 def _checks(report: StudyReport) -> Iterator[Block]:
     """Everything that supports or limits the verdicts; what limits them has its own paragraph, before the rest."""
-    if report.caveats:
-        yield Paragraph(f"{CAUTION} {' '.join(report.caveats)}")
-    yield Paragraph(" ".join(report.answer[len(report.caveats) :]))
+    if report.answer.caveats:
+        yield Paragraph(f"{CAUTION} {' '.join(report.answer.caveats)}")
+    yield Paragraph(" ".join(report.answer.sentences[len(report.answer.caveats) :]))
 
 
 def ablation_table(report: StudyReport) -> Grid:
     """The table of a study, a row for each variant: baseline, then switch by switch, then the rest."""
     shown = columns(report)
     rows = tuple(tuple(tuple(column.text(row).text for column in shown) for row in group) for group in groups(report))
-    if report.trivial:
+    if report.evidence.trivial:
         rows += ((tuple(column.of_trivial(shared_decimals(report)) for column in shown),),)
     texts = frozenset(number for number, column in enumerate(shown) if column.is_text)
     return Grid(tuple(column.title for column in shown), rows, texts)
 
 
 def _failed(report: StudyReport) -> Iterator[Section]:
-    if failures := report.failures:
+    if failures := report.progress.failures:
         rows = tuple((one.variant, str(one.seed), one.line) for one in failures[:MOST_SHOWN])
         more = f"and {len(failures) - MOST_SHOWN} more." if len(failures) > MOST_SHOWN else ""
         table = Grid(("variant", "seed", "why"), (rows,), frozenset({0, 2}))
@@ -126,7 +126,7 @@ def _failed(report: StudyReport) -> Iterator[Section]:
 
 
 def _fairness(report: StudyReport) -> Iterator[Section]:
-    if lines := fairness_lines(report.tuning, report.matching, report.metric):
+    if lines := fairness_lines(report.evidence.tuning, report.evidence.matching, report.metric):
         yield Section("Fair comparison", (Items(lines),))
 
 
@@ -139,7 +139,7 @@ def claims_table(report: StudyReport) -> Grid:
             claim.sentence,
             "; ".join(evidence_lines(claim.evidence)),
         )
-        for claim in report.claims
+        for claim in report.answer.claims
     )
     return Grid(("claim", "says", "verdict", "evidence"), (rows,), frozenset(range(4)))
 
@@ -186,14 +186,10 @@ def _commit(environment: Environment) -> str:
 
 def _cost(findings: Findings) -> Iterator[Block]:
     cost, scouting, report = findings.cost, findings.scouting, findings.report
-    others = [f"{n} {state.value}" for state, n in report.progress.items() if n and state is not TrialState.FINISHED]
-    ended = ", ".join(
-        [f"{report.progress[TrialState.FINISHED]} of {plural(report.planned, 'trial')} finished", *others]
-    )
     yield Paragraph(
-        f"{ended}. {plural(cost.trials, 'trial')} that ended took {cost.seconds:,.0f} s of training, {cost.tokens:.3g} "
-        f"tokens and {cost.flops:.3g} FLOP, without evaluation. This includes trials that other studies of the store "
-        "had trained before."
+        f"{report.progress.sentence}. {plural(cost.trials, 'trial')} that ended took {cost.seconds:,.0f} s of "
+        f"training, {cost.tokens:.3g} tokens and {cost.flops:.3g} FLOP, without evaluation. This includes trials that "
+        "other studies of the store had trained before."
     )
     if cost.seconds > 0:
         share = findings.utilisation

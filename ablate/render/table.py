@@ -18,10 +18,9 @@ from ablate.analysis.numbers import MISSING
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.runs import MOST_SHOWN, Failure
 from ablate.analysis.study import StudyReport
-from ablate.analysis.text import counted, plural
+from ablate.analysis.text import plural
 from ablate.render.cells import NARROW, in_lines, joined, named, plain, plain_table
 from ablate.stats.verdict import ACCEPTABLE, WORSE
-from ablate.store.records import TrialState
 
 WIDE = 120
 """Columns from which parameter counts and headings are written out."""
@@ -37,6 +36,7 @@ COLOURS: dict[str, str] = {
     "diverged": "magenta",
 }
 """Verdict to its colour on a terminal."""
+CLAIM_COLOURS = {"supported": "green", "refuted": "red", "undecided": "yellow"}
 
 
 def print_study(report: StudyReport, console: Console, most: int | None = None) -> None:
@@ -48,14 +48,14 @@ def print_study(report: StudyReport, console: Console, most: int | None = None) 
         most: Rows of the table; a line says how to see the others. None: all.
     """
     console.print(plain(report.record.question or report.record.name, "bold"))
-    console.print(plain(_progress(report), "dim"))
+    console.print(plain(report.progress.sentence, "dim"))
     console.print()
     print_table(report, console, most)
     console.print()
     print_checks(report, console)
-    if report.claims:
+    if report.answer.claims:
         console.print()
-        print_claims(report.claims, console)
+        print_claims(report.answer.claims, console)
 
 
 def print_table(report: StudyReport, console: Console, most: int | None = None) -> None:
@@ -68,21 +68,21 @@ def print_table(report: StudyReport, console: Console, most: int | None = None) 
     console.print()
     for line in legend(shown):
         console.print(plain(line.translate(_ASCII if console.options.ascii_only else {}), "dim"))
-    for line in fairness_lines(report.tuning, report.matching, report.metric):
+    for line in fairness_lines(report.evidence.tuning, report.evidence.matching, report.metric):
         console.print(plain(line, "yellow" if line.startswith("*") else "dim"))
 
 
 def print_checks(report: StudyReport, console: Console) -> None:
     """Print every sentence on the verdicts of a study, those that limit them first, and the trials that failed."""
     print_caveats(report, console)
-    for sentence in report.answer[len(report.caveats) :]:
+    for sentence in report.answer.sentences[len(report.answer.caveats) :]:
         console.print(plain(sentence, "bold"))
-    _print_failures(report.failures, console)
+    _print_failures(report.progress.failures, console)
 
 
 def print_caveats(report: StudyReport, console: Console) -> None:
     """Print what makes the comparison worth little; nothing if nothing does."""
-    for sentence in report.caveats:
+    for sentence in report.answer.caveats:
         console.print(plain(f"{CAUTION} {sentence}", "bold yellow"))
 
 
@@ -133,7 +133,7 @@ def _laid_out(report: StudyReport, console: Console, most: int | None) -> tuple[
         for row in group:
             table.add_row(named(row.name, width), *(column.cells[row.name] for column in others))
         table.add_section()
-    if report.trivial:
+    if report.evidence.trivial:
         decimals = shared_decimals(report)
         table.add_row(*(plain(column.column.of_trivial(decimals), "dim") for column in (names, *others)))
     return table, [column.column for column in (names, *others)]
@@ -178,8 +178,8 @@ def _print_columns(report: StudyReport, rows: Sequence[VariantRow], console: Con
             continue
         parts = [column, *(other for other in shown if short and other.beneath == column.key)]
         cells = {row.name: joined(line for part in parts for line in _cell(part, row, console)) for row in rows}
-        if report.trivial and column.key == "variant":
-            cells[report.trivial.name] = plain(report.trivial.name)
+        if report.evidence.trivial and column.key == "variant":
+            cells[report.evidence.trivial.name] = plain(report.evidence.trivial.name)
         yield _PrintColumn(column, column.short if short and column.short else column.title, cells)
 
 
@@ -200,15 +200,6 @@ def _cell(column: Column, row: VariantRow, console: Console) -> Iterator[Text]:
         text.stylize(tail, cell.head)
         text.stylize(head, 0, cell.head)
     yield text
-
-
-def _progress(report: StudyReport) -> str:
-    ended = f"{report.progress[TrialState.FINISHED]} of {plural(report.planned, 'trial')} finished"
-    others = counted((state.value, n) for state, n in report.progress.items() if state is not TrialState.FINISHED)
-    return ", ".join([ended, *others])
-
-
-CLAIM_COLOURS = {"supported": "green", "refuted": "red", "undecided": "yellow"}
 
 
 def print_claims(claims: Sequence[ClaimVerdict], console: Console) -> None:

@@ -36,11 +36,13 @@ def read_reports(table: JudgedTable) -> dict[str, StudyReport]:
     }
     together = hold_together(verdicts)
     return {
-        name: replace(
-            report, together=frozenset(row.name for row in report.variants if f"{name}\0{row.name}" in together)
-        )
+        name: replace(report, answer=replace(report.answer, together=_of_question(name, report, together)))
         for name, report in reports.items()
     }
+
+
+def _of_question(name: str, report: StudyReport, together: frozenset[str]) -> frozenset[str]:
+    return frozenset(row.name for row in report.variants if f"{name}\0{row.name}" in together)
 
 
 def answer_of_table(table: JudgedTable, reports: Mapping[str, StudyReport]) -> Answer:

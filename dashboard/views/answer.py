@@ -72,10 +72,10 @@ def _details(study: str) -> None:
     study_report = report(study)
     with st.expander("Checks: everything that supports or limits the verdicts", key="checks"):
         _lost(study_report)
-        if study_report.caveats:
-            caveats = "\n".join(f"- {prose(sentence)}" for sentence in study_report.caveats)
+        if study_report.answer.caveats:
+            caveats = "\n".join(f"- {prose(sentence)}" for sentence in study_report.answer.caveats)
             st.warning(caveats, icon=":material/warning:")
-        for sentence in study_report.answer[len(study_report.caveats) :]:
+        for sentence in study_report.answer.sentences[len(study_report.answer.caveats) :]:
             st.markdown(_led(sentence))
     st.subheader("Ablation table", anchor=False)
     table = ablation(study_report)
@@ -100,9 +100,7 @@ def _details(study: str) -> None:
 
 
 def _progress(study_report: StudyReport) -> None:
-    counts = [f"{study_report.progress[TrialState.FINISHED]} of {study_report.planned} trials finished"]
-    counts += [f"{n} {state}" for state, n in study_report.progress.items() if n and state is not TrialState.FINISHED]
-    st.caption(", ".join([*counts, *filter(None, [_seeds(study_report)])]))
+    st.caption(", ".join([study_report.progress.sentence, *filter(None, [_seeds(study_report)])]))
 
 
 def _lost(study_report: StudyReport) -> None:
@@ -139,7 +137,7 @@ def _led(sentence: str) -> str:
 
 def _fairness(study_report: StudyReport) -> None:
     """What was tuned for each variant, and which budget was matched; with a warning icon if that is in doubt."""
-    for line in fairness_lines(study_report.tuning, study_report.matching, study_report.metric):
+    for line in fairness_lines(study_report.evidence.tuning, study_report.evidence.matching, study_report.metric):
         doubt = ":material/warning: " if line.startswith("*") else ""
         st.caption(f"{doubt}{prose(line)}")
 
@@ -148,7 +146,7 @@ def ablation(study_report: StudyReport) -> pd.DataFrame:
     """The table as it is shown: numbers apart from their intervals, so that a click on a heading sorts by them."""
     shown = columns(study_report)
     rows = [_row(shown, row) for group in groups(study_report) for row in group]
-    if study_report.trivial is not None:
+    if study_report.evidence.trivial is not None:
         rows.append({column.title: column.trivial for column in shown if column.trivial is not None})
     return pd.DataFrame(rows)
 
@@ -272,10 +270,10 @@ def _scaling(study_report: StudyReport) -> None:
 
 
 def _claims(study_report: StudyReport) -> None:
-    if not study_report.claims:
+    if not study_report.answer.claims:
         return
     st.subheader("Claims", anchor=False)
-    for claim in study_report.claims:
+    for claim in study_report.answer.claims:
         with st.container(border=True):
             sign = SIGNS.get(claim.verdict, ":orange-badge[undecided]")
             st.markdown(f"{sign} **{escape(claim.id)}** {prose(claim.says)}")

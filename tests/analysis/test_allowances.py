@@ -102,7 +102,7 @@ def test_a_baseline_that_diverged_at_its_worst_seeds_makes_nothing_needed(seeds:
     assert held, "the other seeds alone would call it needed in some studies"
     assert held[0].sentence.startswith("undecided: the baseline diverged at seed")
     assert held[0].sentence.endswith("and the other seeds alone flatter it")
-    assert read_study(made, "a_study").answer  # the sentences of an answer can say it
+    assert read_study(made, "a_study").answer.sentences  # the sentences of an answer can say it
 
 
 def declared(made: FakeStore, *seeds: Any) -> FakeStore:
@@ -126,12 +126,12 @@ def test_added_seeds_are_reported_and_get_wider_bounds() -> None:
     report = read_study(made, "a_study")
     assert report.variants[1].verdict is not None
     assert report.variants[1].verdict.word == "undecided"
-    (said,) = report.caveats
+    (said,) = report.answer.caveats
     assert said.startswith("The number of seeds was changed after results were visible: 3, then 6.")
     assert "the error rate of a verdict over all looks is at most 5.5 %." in said
     unchanged = declared(study(row, 6), 6, 6)
     assert seed_schedule(unchanged.record) is None
-    assert not read_study(unchanged, "a_study").caveats
+    assert not read_study(unchanged, "a_study").answer.caveats
     assert seed_schedule(declared(study(row, 6), None, {"start": 3, "max": 6}).record) == SeedSchedule(3, 6)
 
 

@@ -31,7 +31,7 @@ def study(losses: dict[str, float], space: dict[str, object] | None = None) -> F
 
 def test_values_of_a_sweep_replace_nothing() -> None:
     losses = {"baseline@model.width=8": 3.0, "baseline@model.width=16": 2.5, "a=x@model.width=8": 4.0}
-    answer = read_study(study(losses), "a_study").answer
+    answer = read_study(study(losses), "a_study").answer.sentences
     assert answer[0].startswith(
         "Better than the baseline by more than 0.1: baseline@model.width=16 (val_loss at least 0."
     )
@@ -40,9 +40,9 @@ def test_values_of_a_sweep_replace_nothing() -> None:
 
 def test_a_search_says_which_point_was_best() -> None:
     made = study({"baseline": 3.0, "a=x": 2.5, "a=x,b=x": 4.0})
-    assert "best mean" not in " ".join(read_study(made, "a_study").answer)
+    assert "best mean" not in " ".join(read_study(made, "a_study").answer.sentences)
     made.record = dataclasses.replace(made.record, traits=DesignTraits(finds_best=True))
-    best = [one for one in read_study(made, "a_study").answer if one.startswith("The best mean")]
+    best = [one for one in read_study(made, "a_study").answer.sentences if one.startswith("The best mean")]
     assert len(best) == 1
     assert best[0].startswith("The best mean val_loss of 3 points is that of a=x: 2.64. Selection makes this")
 

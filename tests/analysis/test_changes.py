@@ -172,7 +172,7 @@ def test_studies_of_which_nothing_is_known_are_reported_by_names() -> None:
 
 
 def answer(report: StudyReport) -> str:
-    return " ".join(report.answer)
+    return " ".join(report.answer.sentences)
 
 
 def test_parts_removed_one_by_one_are_not_said_to_be_removable_together() -> None:
@@ -269,16 +269,21 @@ def test_variants_that_change_the_same_are_distinguished_by_name() -> None:
 def test_every_variant_is_compared_with_the_trivial_baseline_by_its_bound() -> None:
     names = singles("norm=none", "values=identity")
     sure = read_study(study_of(names, {"norm=none": 0.5}, trivial=3.0), "a_study")
-    assert sure.caveats == ()
+    assert sure.answer.caveats == ()
     # The variant's mean is 2.601 with an upper bound of 2.6 + 2.92 * 0.1 / sqrt(3) = 2.77, rounded so that it holds.
-    assert "All 3 models beat the best trivial baseline, trigram (val_loss 3), by at least 0.2" in sure.answer[-1]
+    assert (
+        "All 3 models beat the best trivial baseline, trigram (val_loss 3), by at least 0.2"
+        in sure.answer.sentences[-1]
+    )
     unsure = read_study(study_of(names, {"norm=none": 0.5}, trivial=2.7), "a_study")
-    assert unsure.caveats == unsure.answer[:1]
-    assert unsure.caveats[0].startswith(
+    assert unsure.answer.caveats == unsure.answer.sentences[:1]
+    assert unsure.answer.caveats[0].startswith(
         "1 of 3 models does not beat the best trivial baseline, trigram (val_loss 2.7) with 95 % confidence: "
         "norm=none (2.60"
     )
-    assert any(sentence.startswith("The other 2 models beat trigram by at least") for sentence in unsure.answer)
+    assert any(
+        sentence.startswith("The other 2 models beat trigram by at least") for sentence in unsure.answer.sentences
+    )
 
 
 def test_one_seed_shows_no_bound_and_equal_seeds_are_their_own() -> None:
@@ -286,11 +291,11 @@ def test_one_seed_shows_no_bound_and_equal_seeds_are_their_own() -> None:
     for name in ("baseline", "norm=none"):
         for seed in range(3):
             made.add(name, seed, {"val_loss": 1.0})
-    assert "by at least 8 " in read_study(made, "a_study").answer[-1]
+    assert "by at least 8 " in read_study(made, "a_study").answer.sentences[-1]
     for name in ("baseline", "norm=none"):
         for seed in (1, 2):
             del made.trial_records[f"{name}/{seed}"]
-    (_, caveat) = read_study(made, "a_study").caveats
+    (_, caveat) = read_study(made, "a_study").answer.caveats
     assert "baseline (1, one seed)" in caveat
 
 

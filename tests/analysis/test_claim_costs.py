@@ -30,7 +30,7 @@ def compared(expect: str, metric: str, margin: float, **others: Any) -> dict[str
 
 
 def verdicts(store: FakeStore) -> list[ClaimVerdict]:
-    return list(read_study(store, "a_study").claims)
+    return list(read_study(store, "a_study").answer.claims)
 
 
 def test_what_follows_from_the_spec_is_settled_before_a_trial() -> None:

@@ -49,11 +49,11 @@ def store_with(
 
 
 def verdicts(store: FakeStore) -> dict[str, ClaimVerdict]:
-    return {claim.id: claim for claim in read_study(store, "a_study").claims}
+    return {claim.id: claim for claim in read_study(store, "a_study").answer.claims}
 
 
 def only(store: FakeStore) -> ClaimVerdict:
-    (verdict,) = read_study(store, "a_study").claims
+    (verdict,) = read_study(store, "a_study").answer.claims
     return verdict
 
 
@@ -385,7 +385,7 @@ def test_claims_stand_in_the_report_and_in_its_json() -> None:
     text = " ".join(capture.get().split())
     assert "Claims: 1 supported, 1 refuted" in text
     assert "c-better So it is. ([red]Fig. 8)" in text
-    assert report.claims[0].sentence in text
+    assert report.answer.claims[0].sentence in text
 
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
@@ -403,7 +403,7 @@ def test_the_evidence_has_the_sign_of_the_table_whichever_side_the_claim_names_f
     report = read_study(store, "a_study")
     row = next(row for row in report.variants if row.name == "he")
     assert row.difference is not None
-    (verdict,) = report.claims
+    (verdict,) = report.answer.claims
     for name in ("difference", "low", "high"):
         assert verdict.evidence[name] == pytest.approx(getattr(row.difference, name))
     assert verdict.evidence["difference_of"] == "val_loss of he minus attention"

@@ -25,7 +25,7 @@ def _store(design: dict[str, object], *, adds_seeds: bool = True) -> FakeStore:
 def test_the_answer_and_the_command_name_the_same_schedule() -> None:
     report = read_study(_store({"kind": "somebody's", "seeds": 2}), "a_study")
     start, _, most = deciding_seeds(report).partition(":")
-    assert f"`seeds: {{start: {start}, max: {most}}}`" in " ".join(report.answer)
+    assert f"`seeds: {{start: {start}, max: {most}}}`" in " ".join(report.answer.sentences)
 
 
 @pytest.mark.parametrize(
@@ -33,9 +33,9 @@ def test_the_answer_and_the_command_name_the_same_schedule() -> None:
 )
 def test_no_seeds_where_none_can_be_added(seeds: object, adds_seeds: bool) -> None:
     report = read_study(_store({"kind": "somebody's", "seeds": seeds}, adds_seeds=adds_seeds), "a_study")
-    assert "Undecided" in " ".join(report.answer)
+    assert "Undecided" in " ".join(report.answer.sentences)
     assert deciding_seeds(report) == ""
-    assert "set `seeds" not in " ".join(report.answer)
+    assert "set `seeds" not in " ".join(report.answer.sentences)
 
 
 def test_arguments() -> None:

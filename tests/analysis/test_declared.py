@@ -25,7 +25,7 @@ from ablate.store.records import Declaration, PlannedTrial, SharedTrials, TrialS
 def test_changed_declarations_are_reported_with_the_answer() -> None:
     store = fake_store({"baseline": ({}, 10), "a=x": ({}, 10)}, seeds=2, margin=0.0001)
     now = store.record.objective
-    assert not any("Until" in sentence for sentence in read_study(store, "a_study").answer)
+    assert not any("Until" in sentence for sentence in read_study(store, "a_study").answer.sentences)
     store.record = replace(
         store.record,
         declared_before=(
@@ -33,7 +33,7 @@ def test_changed_declarations_are_reported_with_the_answer() -> None:
             Declaration({**now, "margin": 0.05, "metric": "accuracy"}, ["a claim"], NOON + timedelta(hours=1), 1),
         ),
     )
-    first, second = [sentence for sentence in read_study(store, "a_study").answer if "Until" in sentence]
+    first, second = [sentence for sentence in read_study(store, "a_study").answer.sentences if "Until" in sentence]
     assert first.startswith(f"Until {NOON:%Y-%m-%d %H:%M} UTC, when 15 trials had finished, the metric was val_loss ")
     assert " and there were no claims. " in first
     assert "when 1 trial had finished, the " in second
@@ -98,9 +98,9 @@ def test_every_part_of_a_declaration_that_changed_after_results_is_named(
     before: dict[str, Any], after: dict[str, Any], path: str, words: str
 ) -> None:
     report = read_study(redeclared(before, after), "a_study")
-    (made,) = report.redeclared
+    (made,) = report.evidence.redeclared
     assert [change.path for change in made.changes] == [path]
-    assert any("6 trials had finished" in sentence and words in sentence for sentence in report.caveats)
+    assert any("6 trials had finished" in sentence and words in sentence for sentence in report.answer.caveats)
 
 
 def specs_below(base: type[Spec]) -> Iterator[type[Spec]]:
@@ -129,25 +129,29 @@ def test_what_a_newer_version_of_a_space_adds_and_texts_are_no_change() -> None:
         "training": {**SPACE["training"], "a_new_field": 1},
         "switches": {"a": {"removes": "a part", "on": {}, "x": {"model.width": 8, "removes": "it"}}},
     }
-    assert read_study(redeclared({}, after), "a_study").redeclared == ()
+    assert read_study(redeclared({}, after), "a_study").evidence.redeclared == ()
 
 
 def test_a_variant_that_was_dropped_after_results_is_named_and_stays_in_the_family() -> None:
     kept = redeclared({}, {})
     report = read_study(kept, "a_study")
-    assert report.together == {"a=x"}
+    assert report.answer.together == {"a=x"}
     verdict = report.variants[1].verdict
     assert verdict is not None
     others = {f"b={number}": 3 for number in range(int(0.05 / verdict.p_not_needed) + 1)}
     dropped = read_study(redeclared({}, {}, variants={"baseline": 3, "a=x": 3, **others}), "a_study")
-    assert dropped.redeclared[0].dropped == others
-    assert any("b=0 (3 trials finished)" in sentence and "compared too" in sentence for sentence in dropped.caveats)
-    assert dropped.together == frozenset(), "ten were tested, so that one of them holds only if it holds among ten"
+    assert dropped.evidence.redeclared[0].dropped == others
+    assert any(
+        "b=0 (3 trials finished)" in sentence and "compared too" in sentence for sentence in dropped.answer.caveats
+    )
+    assert dropped.answer.together == frozenset(), (
+        "ten were tested, so that one of them holds only if it holds among ten"
+    )
 
 
 def test_several_sets_of_seeds_are_counted() -> None:
     store = redeclared({"design": {**SPACE["design"], "first_seed": 4}}, {})
-    (said,) = [sentence for sentence in read_study(store, "a_study").caveats if "sets of seeds" in sentence]
+    (said,) = [sentence for sentence in read_study(store, "a_study").answer.caveats if "sets of seeds" in sentence]
     assert said.startswith("2 sets of seeds were read one after the other (from seed 4 and 0 on).")
     assert said.endswith("wrong in up to 10 % of cases.")
 
@@ -176,7 +180,7 @@ def test_fresh_seeds_that_are_added_when_some_were_seen_spend_error_as_others_do
     raised = confirmed(row, confirm=3, seen=3)
     assert raised.variants[1].verdict is not None
     assert raised.variants[1].verdict.word == "undecided"
-    assert any(one.startswith("The number of fresh seeds was changed") for one in raised.caveats)
+    assert any(one.startswith("The number of fresh seeds was changed") for one in raised.answer.caveats)
     unseen = confirmed(row, confirm=3, seen=0)
     assert unseen.variants[1].verdict == at_once.variants[1].verdict
 
@@ -184,12 +188,14 @@ def test_fresh_seeds_that_are_added_when_some_were_seen_spend_error_as_others_do
 def test_the_same_trials_under_another_name_and_many_studies_are_said_beside_a_verdict() -> None:
     store = redeclared({}, {})
     store.record = replace(store.record, declared_before=(), shared=(SharedTrials("first", ("a=x",)),), studies=20)
-    answer = read_study(store, "a_study").answer
+    answer = read_study(store, "a_study").answer.sentences
     assert any("The trials of a=x and of the baseline were compared before in the study `first`." in one and
                "wrong in up to 10 % of cases" in one for one in answer)  # fmt: skip
     assert any("This store holds 20 studies with results." in one and "up to 64 %." in one for one in answer)
     store.add("a=x", 1, state=TrialState.RUNNING)
-    assert not any("studies with results" in one for one in read_study(store, "a_study").answer), "no verdict to doubt"
+    assert not any("studies with results" in one for one in read_study(store, "a_study").answer.sentences), (
+        "no verdict to doubt"
+    )
 
 
 def test_json_has_what_was_declared_otherwise() -> None:

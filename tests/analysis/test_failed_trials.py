@@ -54,8 +54,8 @@ def shown(made: FakeStore) -> str:
 )
 def test_the_answer_says_what_was_lost_and_asks_for_no_seeds(baseline: TrialState, other: TrialState, why: str) -> None:
     report = read_study(study(baseline, other), "a_study")
-    caveat, *answer = report.answer
-    assert report.caveats == (caveat,)
+    caveat, *answer = report.answer.sentences
+    assert report.answer.caveats == (caveat,)
     assert ("failed" if TrialState.FAILED in (baseline, other) else "diverged at 2 of 2 seeds") in caveat
     assert answer[0] == f"Too few results to judge a=x: {why}."
     assert not any("required" in sentence for sentence in answer)
@@ -67,7 +67,7 @@ def test_before_its_first_look_a_schedule_is_named_and_no_estimate_is_made() -> 
     for seed in range(2):
         made.add("baseline", seed, {"val_loss": 3.0 + seed})
         made.add("a=x", seed, {"val_loss": 3.1 + seed})
-    assert read_study(made, "a_study").answer == (
+    assert read_study(made, "a_study").answer.sentences == (
         "Too few results to judge a=x: at least 3 paired seeds are required.",
     )
 

@@ -79,7 +79,7 @@ def test_the_course_in_words(gap: Callable[[int], float], word: str, said: str |
     report, row = read(studied(gap))
     assert row.course is not None
     assert row.course.word == word
-    told = [one for one in report.answer if "in the last third of training" in one]
+    told = [one for one in report.answer.sentences if "in the last third of training" in one]
     assert len(told) == (said is not None)
     if said:
         assert told[0].startswith(said)
@@ -89,7 +89,8 @@ def test_the_course_in_words(gap: Callable[[int], float], word: str, said: str |
     moves = abs(gap(1200) - gap(800)) > 0.02
     assert row.provisional(0.02) == moves
     assert (
-        any(one.startswith("Provisional for longer training: the verdict on a=off") for one in report.answer) == moves
+        any(one.startswith("Provisional for longer training: the verdict on a=off") for one in report.answer.sentences)
+        == moves
     )
 
 
@@ -97,7 +98,7 @@ def test_a_larger_metric_may_be_better() -> None:
     report, row = read(studied(lambda step: -0.0002 * step, direction="maximize"))
     assert row.course is not None
     assert row.course.word == "growing"
-    assert any(one.startswith("Falling further behind") for one in report.answer)
+    assert any(one.startswith("Falling further behind") for one in report.answer.sentences)
 
 
 def test_every_format_shows_the_course() -> None:
@@ -138,7 +139,7 @@ def test_with_a_decaying_rate_earlier_points_are_not_shorter_trainings(schedule:
     report, row = read(made)
     assert row.course is not None
     assert row.course.comparable is comparable
-    assert any("had not decayed" in one for one in report.answer) == (comparable is False)
+    assert any("had not decayed" in one for one in report.answer.sentences) == (comparable is False)
 
 
 def test_no_course_without_evaluations_or_of_another_metric() -> None:
@@ -197,4 +198,7 @@ def test_another_schedule_than_the_baselines_is_named_as_a_cause_of_movement() -
             ),
         )
         report, _ = read(made)
-        assert any("of a=off follows another schedule than the baseline's" in one for one in report.answer) == said
+        assert (
+            any("of a=off follows another schedule than the baseline's" in one for one in report.answer.sentences)
+            == said
+        )

@@ -73,7 +73,7 @@ def test_a_verdict_holds_turns_or_is_undecided(
     assert (found.axis, found.places) == ("budget", (1.0, 2.0, 4.0))
     assert [point.verdict.word for point in one.points] == words
     assert (one.variant, one.outcome) == ("a=off", outcome)
-    assert said in report.answer
+    assert said in report.answer.sentences
     assert one.slope is not None
     assert one.slope.difference == pytest.approx(gap(2) - gap(1), abs=0.004)
 
@@ -97,13 +97,13 @@ def test_the_table_of_the_study_is_that_of_its_own_length() -> None:
     made = studied(lambda at: 0.1)
     report = read_study(made, "a_study")
     assert [row.name for row in report.variants] == ["baseline", "a=off"]
-    assert report.planned == 24
-    assert report.progress[TrialState.FINISHED] == 24
+    assert report.progress.planned == 24
+    assert report.progress.states[TrialState.FINISHED] == 24
     assert read_findings(made, "a_study").cost.trials == 24
     overview = read_overview(made, "a_study")
     assert (overview.best, overview.simplest) == ("baseline", "baseline")
     del made.trial_records["a=off@budget=4/3"]
-    assert read_study(made, "a_study").answer[0] == "This answer is provisional: 1 trial is still missing."
+    assert read_study(made, "a_study").answer.sentences[0] == "This answer is provisional: 1 trial is still missing."
 
 
 def test_a_trial_that_diverged_at_a_length_is_reported() -> None:
@@ -126,7 +126,7 @@ def test_claims_follow_the_budgets() -> None:
         "margin": 0.01,
     }
     made.record = replace(made.record, space={**made.record.space, "claims": [plain]})
-    (found,) = read_study(made, "a_study").claims
+    (found,) = read_study(made, "a_study").answer.claims
     assert (found.verdict, found.evidence["positions"]) == ("supported", [1.0, 2.0, 4.0])
     wrong = {**plain, "expect": "grows"}
     made.record = replace(made.record, space={**made.record.space, "claims": [wrong]})
@@ -149,7 +149,7 @@ def test_a_sweep_compares_with_the_baseline_of_the_same_value() -> None:
     report, found, one = scaled(made)
     assert (found.axis, found.places, one.variant) == ("model.width", (32.0, 64.0, 128.0), "sas")
     assert [point.difference.difference for point in one.points] == pytest.approx([0.3, 0.17, 0.04], abs=0.005)
-    assert any(said.startswith("With each doubling of model.width the difference") for said in report.answer)
+    assert any(said.startswith("With each doubling of model.width the difference") for said in report.answer.sentences)
     assert len(report.variants) == 6, "the rows of a sweep stay as they are"
 
 
@@ -170,12 +170,12 @@ def test_a_verdict_holds_only_if_every_place_agrees() -> None:
     report, _, one = scaled(studied(lambda at: middle[int(at)]))
     assert one.outcome == "turns"
     said = "The verdicts change between budget 1 and budget 4: a=off (needed, then not needed, then needed)."
-    assert said in report.answer
+    assert said in report.answer.sentences
     made = studied(lambda at: 0.1)
     made.add("a=off@budget=2", 1, {}, state=TrialState.DIVERGED, stopped_at=9)
     report, _, one = scaled(made)
     assert one.outcome == "turns"
-    assert not any("verdicts hold" in sentence for sentence in report.answer)
+    assert not any("verdicts hold" in sentence for sentence in report.answer.sentences)
     undecided = {1: 0.1, 2: 0.02, 4: 0.1}
     assert scaled(studied(lambda at: undecided[int(at)]))[2].outcome == "decided"
 
@@ -185,7 +185,7 @@ def test_a_curve_that_bends_has_no_slope_and_shows_its_steps() -> None:
     report, _, one = scaled(studied(lambda at: bent[int(at)]))
     assert one.slope is None
     assert [step.difference for step in one.steps] == pytest.approx([0.1, 0.0], abs=0.004)
-    assert any("a=off no slope: it bends (+0." in sentence for sentence in report.answer)
+    assert any("a=off no slope: it bends (+0." in sentence for sentence in report.answer.sentences)
     plain = study_json(report)["scaling"]["variants"][0]
     assert (plain["for_each_doubling"], plain["no_slope"], len(plain["steps"])) == (None, "it bends", 2)
 
@@ -197,7 +197,9 @@ def test_all_slopes_are_said_or_none() -> None:
     assert one.slope.low is not None
     assert one.slope.high is not None
     assert one.slope.low < 0 < one.slope.high
-    (said,) = [sentence for sentence in report.answer if sentence.startswith("With each doubling of training")]
+    (said,) = [
+        sentence for sentence in report.answer.sentences if sentence.startswith("With each doubling of training")
+    ]
     assert f"a=off {one.slope.difference:+.2g} [" in said
     made = studied(lambda at: 0.1)
     del made.trial_records["a=off@budget=4/3"]
@@ -206,7 +208,7 @@ def test_all_slopes_are_said_or_none() -> None:
 
 def test_the_best_of_several_places_is_said_to_err_more_often() -> None:
     report, _, _ = scaled(studied(lambda at: 0.1))
-    assert any("the best of the 3 is wrong in up to 15 %" in sentence for sentence in report.answer)
+    assert any("the best of the 3 is wrong in up to 15 %" in sentence for sentence in report.answer.sentences)
 
 
 def test_tuned_values_widen_the_bounds_at_every_budget(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +232,7 @@ def test_a_claimed_trend_needs_every_step_where_the_gap_bends() -> None:
     def claimed(gaps: dict[int, float]) -> str:
         made = studied(lambda at: gaps[int(at)])
         made.record = replace(made.record, space={**made.record.space, "claims": [plain]})
-        (found,) = read_study(made, "a_study").claims
+        (found,) = read_study(made, "a_study").answer.claims
         return found.sentence
 
     assert claimed({1: 0.1, 2: 0.2, 4: 0.5}).startswith("supported: the gap grows by at least 0.1")

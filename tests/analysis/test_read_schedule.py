@@ -42,7 +42,7 @@ SCHEDULED = {
 
 def test_verdicts_of_a_schedule_use_the_levels_of_its_looks() -> None:
     report = read_study(store_of(SCHEDULED, {"start": 3, "max": 8}), "a_study")
-    assert report.schedule == SeedSchedule(3, 8)
+    assert report.rule.schedule == SeedSchedule(3, 8)
     _, far, near = report.variants
     level = SeedSchedule(3, 8).level(3)
     low = stats.ttest_1samp([0.5, 0.51, 0.49], 0).confidence_interval(1 - 2 * level).low
@@ -51,7 +51,7 @@ def test_verdicts_of_a_schedule_use_the_levels_of_its_looks() -> None:
     assert float(far.verdict.sentence.split()[-1]) == pytest.approx(low, abs=0.005)
     assert near.verdict is not None
     assert near.verdict.word == "undecided"
-    assert any(sentence.startswith("Undecided: near=x. ") for sentence in report.answer)
+    assert any(sentence.startswith("Undecided: near=x. ") for sentence in report.answer.sentences)
 
 
 def test_a_schedule_that_is_used_up_says_so() -> None:
@@ -60,7 +60,7 @@ def test_a_schedule_that_is_used_up_says_so() -> None:
     near = report.variants[2].verdict
     assert near is not None
     assert near.sentence == "undecided: 4 seeds, the maximum of this study, do not decide"
-    assert "Undecided: near=x. More seeds than the schedule has would be required." in report.answer
+    assert "Undecided: near=x. More seeds than the schedule has would be required." in report.answer.sentences
     console = Console(width=100)
     with console.capture() as capture:
         print_study(report, console)
@@ -87,8 +87,8 @@ def test_the_answer_says_which_verdicts_hold_together() -> None:
             losses[f"{'abc'[number]}=x"] = (baseline + MARGIN + stats.t.isf(p, 2) * error + spread).tolist()
         report = read_study(store_of(losses), "a_study")
         together = {row["name"]: row["versus_baseline"] for row in study_json(report)["variants"][1:]}
-        assert {name for name, versus in together.items() if versus["holds_together"]} == report.together
-        return report.answer
+        assert {name for name, versus in together.items() if versus["holds_together"]} == report.answer.together
+        return report.answer.sentences
 
     jointly = "These 3 verdicts also hold jointly: with 95 % confidence none of them is wrong"
     assert f"{jointly} (Holm's procedure)." in sentences(0.01, 0.02, 0.04)
@@ -139,7 +139,7 @@ def test_a_fixed_study_has_no_verdict_until_its_last_seed_has_ended(
     whole = read_study(store, "a_study")
     assert whole.variants[1].verdict is not None
     assert whole.variants[1].verdict.is_worse
-    assert whole.claims[0].verdict == "supported"
+    assert whole.answer.claims[0].verdict == "supported"
     assert not whole.variants[1].awaits
     report = read_study(without(store, *missing, states=state), "a_study")
     row = report.variants[1]
@@ -148,9 +148,9 @@ def test_a_fixed_study_has_no_verdict_until_its_last_seed_has_ended(
     assert (row.verdict.word, row.verdict.sentence, row.verdict.p_needed) == ("undecided", f"undecided: {ended}", 1.0)
     assert row.difference is not None
     assert row.difference.n == 5 - len(missing), "the estimate is shown"
-    assert any(f"No verdict yet on far=x: {ended}" in sentence for sentence in report.answer)
-    assert (report.claims[0].verdict, ended in report.claims[0].sentence) == ("undecided", True)
-    assert not report.together
+    assert any(f"No verdict yet on far=x: {ended}" in sentence for sentence in report.answer.sentences)
+    assert (report.answer.claims[0].verdict, ended in report.answer.claims[0].sentence) == ("undecided", True)
+    assert not report.answer.together
 
 
 def test_a_schedule_decides_at_its_looks_while_later_seeds_run_and_never_over_a_gap() -> None:

@@ -33,8 +33,8 @@ def two_seeds() -> FakeStore:
 
 def test_every_number_of_a_small_study() -> None:
     report = read_study(two_seeds(), "a_study")
-    assert (report.metric, report.direction, report.margin, report.planned) == ("val_loss", "minimize", 0.5, 4)
-    assert report.progress[TrialState.FINISHED] == 4
+    assert (report.metric, report.direction, report.margin, report.progress.planned) == ("val_loss", "minimize", 0.5, 4)
+    assert report.progress.states[TrialState.FINISHED] == 4
     baseline, variant = report.baseline, row(report, "norm=none")
 
     # Baseline: mean of 3.0 and 3.2; each lies 0.1 off, so sd = 0.1 sqrt(2) and the standard error is 0.1.
@@ -65,7 +65,9 @@ def test_every_number_of_a_small_study() -> None:
     assert variant.steps_to_baseline.median == pytest.approx((180 + 191.919) / 2, abs=1e-3)
     assert (variant.steps_to_baseline.reached, variant.steps_to_baseline.of) == (2, 2)
     assert variant.relative_speed is None, "the clocks of trials tell no speed"
-    assert report.answer == ("Not worse than the baseline by 0.5 or more: norm=none (val_loss at least 0.053 lower).",)
+    assert report.answer.sentences == (
+        "Not worse than the baseline by 0.5 or more: norm=none (val_loss at least 0.053 lower).",
+    )
 
 
 def test_verdicts_agree_with_the_curves_recomputed_by_hand() -> None:
@@ -142,12 +144,12 @@ def test_a_diverged_trial_is_never_averaged_away() -> None:
     ]
     assert variant.metrics["val_loss"].n == 1
     assert (variant.steps_to_baseline.reached, variant.steps_to_baseline.of) == (1, 2)
-    assert report.answer == (
+    assert report.answer.sentences == (
         "Training diverged: norm=none at 1 of 2 seeds. These variants have no mean, because the seeds that "
         "finished are a biased selection.",
         "No variant can be compared with the baseline.",
     )
-    assert report.caveats == report.answer[:1]
+    assert report.answer.caveats == report.answer.sentences[:1]
 
 
 def test_a_trial_that_finished_without_a_number_counts_as_diverged() -> None:
@@ -179,7 +181,7 @@ def test_an_unfinished_study_says_so() -> None:
     assert variant.finished == ()
     assert variant.metrics == {}
     assert (variant.relative_speed, variant.steps_to_baseline.of) == (None, 0)
-    assert report.progress == {
+    assert report.progress.states == {
         TrialState.WAITING: 1,
         TrialState.RUNNING: 1,
         TrialState.FINISHED: 2,
@@ -187,7 +189,7 @@ def test_an_unfinished_study_says_so() -> None:
         TrialState.PRUNED: 0,
         TrialState.FAILED: 0,
     }
-    assert report.answer == (
+    assert report.answer.sentences == (
         "This answer is provisional: 2 trials are still missing.",
         "No verdict yet on norm=none: 0 of 2 seeds have ended, and a fixed number of seeds is judged once, at its end.",
     )
@@ -203,7 +205,7 @@ def test_one_seed_decides_nothing() -> None:
     assert (variant.difference.difference, variant.difference.low, variant.difference.n) == (6.0, None, 1)
     assert variant.verdict is not None
     assert (variant.verdict.word, variant.verdict.further_seeds) == ("undecided", 1)
-    assert report.answer == ("Too few results to judge norm=none: at least 2 paired seeds are required.",)
+    assert report.answer.sentences == ("Too few results to judge norm=none: at least 2 paired seeds are required.",)
 
 
 def test_without_results_of_the_baseline_nothing_is_compared() -> None:
@@ -231,7 +233,9 @@ def test_a_metric_to_maximise() -> None:
     assert variant.difference is not None
     assert variant.difference.difference == pytest.approx(-0.21)
     assert variant.verdict.sentence == "needed: worse by at least 0.14"
-    assert report.answer == ("Worse than the baseline by more than 0.05: norm=none (val_acc at least 0.14 lower).",)
+    assert report.answer.sentences == (
+        "Worse than the baseline by more than 0.05: norm=none (val_acc at least 0.14 lower).",
+    )
 
 
 def test_the_answer_names_what_is_undecided_and_how_many_seeds_would_settle_it() -> None:
@@ -250,7 +254,7 @@ def test_the_answer_names_what_is_undecided_and_how_many_seeds_would_settle_it()
     report = read_study(store, "a_study")
     undecided = row(report, "c=x").verdict
     assert undecided is not None
-    assert report.answer == (
+    assert report.answer.sentences == (
         "Not worse than the baseline by 0.02 or more: a=x (val_loss at most 3.7e-09 higher).",
         "Worse than the baseline by more than 0.02: b=x (val_loss at least 0.49 higher).",
         'These 2 verdicts also hold jointly: with 95 % confidence no "worse" among them is wrong, '

@@ -31,19 +31,19 @@ def studied(of_part: float) -> FakeStore:
 
 def test_a_draw_that_matters_is_reported_with_a_remedy() -> None:
     report = read_study(studied(0.02), "a_study")
-    assert report.draw_sd == pytest.approx(0.02 / np.sqrt(8), rel=0.35)
-    (said,) = [one for one in report.answer if "one draw of validation data" in one]
+    assert report.evidence.draw_sd == pytest.approx(0.02 / np.sqrt(8), rel=0.35)
+    (said,) = [one for one in report.answer.sentences if "one draw of validation data" in one]
     assert "task.validation_windows: " in said
     windows = int(said.partition("windows: ")[2].partition("`")[0])
-    assert windows == pytest.approx(128 * (report.draw_sd / 0.002) ** 2, rel=0.1)
-    assert study_json(report)["validation_draw"] == report.draw_sd
+    assert windows == pytest.approx(128 * (report.evidence.draw_sd / 0.002) ** 2, rel=0.1)
+    assert study_json(report)["validation_draw"] == report.evidence.draw_sd
     assert "another draw of these windows" in legend(columns(report))[0]
 
 
 def test_a_draw_that_hardly_matters_is_only_in_the_legend() -> None:
     report = read_study(studied(0.0005), "a_study")
-    assert report.draw_sd is not None
-    assert not [one for one in report.answer if "one draw of validation data" in one]
+    assert report.evidence.draw_sd is not None
+    assert not [one for one in report.answer.sentences if "one draw of validation data" in one]
     assert "another draw of these windows" in legend(columns(report))[0]
 
 
@@ -51,5 +51,5 @@ def test_nothing_is_reported_for_trials_that_were_not_measured_in_parts() -> Non
     made = studied(0.02)
     made.trial_records = {key: replace(trial, parts={}) for key, trial in made.trial_records.items()}
     report = read_study(made, "a_study")
-    assert report.draw_sd is None
+    assert report.evidence.draw_sd is None
     assert "another draw" not in legend(columns(report))[0]

@@ -37,10 +37,10 @@ def study(metric: str, direction: str, reached: float, trivial: dict[str, dict[s
 def test_the_best_is_the_best_by_the_objective(metric: str, direction: str, best: str, value: float) -> None:
     store = study(metric, direction, 0.8 if direction == "maximize" else 2.0)
     report = read_study(store, "a_study")
-    assert report.trivial is not None
-    assert (report.trivial.name, report.trivial.value) == (best, value)
-    assert report.caveats == ()
-    assert report.answer[-1].startswith(
+    assert report.evidence.trivial is not None
+    assert (report.evidence.trivial.name, report.evidence.trivial.value) == (best, value)
+    assert report.answer.caveats == ()
+    assert report.answer.sentences[-1].startswith(
         f"All 2 models beat the best trivial baseline, {best} ({metric} {value:.4g}), by"
     )
     plain = study_json(report)["trivial_baselines"]
@@ -68,10 +68,10 @@ def test_the_best_is_the_best_by_the_objective(metric: str, direction: str, best
 )
 def test_a_baseline_that_has_learnt_nothing_is_reported(metric: str, direction: str, reached: float) -> None:
     report = read_study(study(metric, direction, reached), "a_study")
-    assert report.answer[: len(report.caveats)] == report.caveats
-    (caveat,) = report.answer
+    assert report.answer.sentences[: len(report.answer.caveats)] == report.answer.caveats
+    (caveat,) = report.answer.sentences
     assert caveat.startswith("No answer yet: none of the 2 models beats the trivial baseline")
-    assert report.caveats == report.answer
+    assert report.answer.caveats == report.answer.sentences
 
 
 def test_a_study_whose_models_know_less_than_pairs_of_tokens_has_no_answer() -> None:
@@ -81,8 +81,10 @@ def test_a_study_whose_models_know_less_than_pairs_of_tokens_has_no_answer() -> 
         store.add("skip=none", seed, {"val_loss": 3.0 + 0.02 * seed})
     report = read_study(store, "a_study")
     assert [row.verdict_word for row in report.variants[1:]] == ["needed"]
-    assert report.answer[0].startswith("No answer yet: none of the 2 models beats the trivial baseline bigram")
-    said = " ".join(report.answer)
+    assert report.answer.sentences[0].startswith(
+        "No answer yet: none of the 2 models beats the trivial baseline bigram"
+    )
+    said = " ".join(report.answer.sentences)
     assert all(
         verdict not in said for verdict in ("You need", "can remove", "hold jointly", "Undecided", "by at least")
     )
@@ -92,8 +94,8 @@ def test_a_study_whose_models_know_less_than_pairs_of_tokens_has_no_answer() -> 
     for seed in range(3):  # one model that knows more makes the others a caution
         store.add("skip=none", seed, {"val_loss": 2.0 + 0.02 * seed})
     report = read_study(store, "a_study")
-    assert "No answer yet" not in " ".join(report.answer)
-    assert any("does not beat the trivial baseline bigram" in sentence for sentence in report.caveats)
+    assert "No answer yet" not in " ".join(report.answer.sentences)
+    assert any("does not beat the trivial baseline bigram" in sentence for sentence in report.answer.caveats)
 
 
 @pytest.mark.parametrize(("loss", "answered"), [(2.4, True), (2.6, False)])
@@ -101,13 +103,13 @@ def test_single_seeds_count_by_their_means(loss: float, answered: bool) -> None:
     store = study("val_loss", "minimize", loss)
     for key in [key for key in store.trial_records if not key.endswith("/0")]:
         del store.trial_records[key]
-    assert read_study(store, "a_study").answer[0].startswith("No answer yet") != answered
+    assert read_study(store, "a_study").answer.sentences[0].startswith("No answer yet") != answered
 
 
 def test_models_between_the_two_best_of_three_are_distinguished_from_those_that_learnt_nothing() -> None:
     trivial = {name: {"val_loss": value} for name, value in {"unigram": 3.3, "bigram": 2.5, "trigram": 1.9}.items()}
     store = study("val_loss", "minimize", 2.1, trivial)
-    (between,) = read_study(store, "a_study").caveats
+    (between,) = read_study(store, "a_study").answer.caveats
     assert between.startswith(
         "2 of 2 models beat the trivial baseline bigram (val_loss 2.5) with 95 % confidence, but not the best one, "
         "trigram (1.9)."
@@ -115,22 +117,22 @@ def test_models_between_the_two_best_of_three_are_distinguished_from_those_that_
     for seed in range(3):
         store.add("skip=none", seed, {"val_loss": 2.7 + 0.01 * seed, "val_accuracy": 0.1})
     report = read_study(store, "a_study")
-    behind, between = report.caveats
+    behind, between = report.answer.caveats
     assert behind.startswith(
         "1 of 2 models does not beat the trivial baseline bigram (val_loss 2.5) with 95 % confiden"
     )
     assert ": skip=none" in behind
     assert between.startswith("1 of 2 models beats the trivial baseline bigram")
-    assert report.trivial is not None
-    assert report.trivial.name == "trigram", "the table shows the best"
+    assert report.evidence.trivial is not None
+    assert report.evidence.trivial.name == "trigram", "the table shows the best"
 
 
 @pytest.mark.parametrize("trivial", [{}, {"source": {"val_bleu": 0.3}}])
 def test_without_one_nothing_is_reported(trivial: dict[str, dict[str, float]]) -> None:
     report = read_study(study("val_loss", "minimize", 9.0, trivial), "a_study")
-    assert report.trivial is None
+    assert report.evidence.trivial is None
     assert study_json(report)["trivial_baselines"]["best"] is None
-    assert not any("trivial" in sentence for sentence in report.answer)
+    assert not any("trivial" in sentence for sentence in report.answer.sentences)
 
 
 def test_test_metrics_are_shown_beside_validation_metrics() -> None:

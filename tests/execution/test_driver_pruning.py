@@ -179,7 +179,7 @@ def test_pruned_trials_have_no_mean_and_no_verdict(store: Store, folder: Path) -
     run(store, folder)
     report = read_study(store, "sample")
     pruned = [row for row in report.variants if row.pruned]
-    assert len(pruned) == report.progress[TrialState.PRUNED] > 2
+    assert len(pruned) == report.progress.states[TrialState.PRUNED] > 2
     assert all(row.metrics == {} and row.verdict is None and row.difference is None for row in pruned)
     assert all(row.finished == () for row in pruned)
     others = [row for row in report.variants if not row.pruned]

@@ -88,7 +88,7 @@ def test_one_rate_for_all_gives_the_wrong_verdict_and_tuned_rates_the_right_one(
     assert words(store) == {"values=identity": "not needed", "norm=none": "not needed"}
     # 3 variants: 3 rates with 2 seeds each, then 3 seeds; those of the baseline are the untuned study's.
     assert (result.trials, result.reused) == (3 * 6 + 3 * 3, 3)
-    tuning = read_study(store, "sample").tuning
+    tuning = read_study(store, "sample").evidence.tuning
     assert tuning is not None
     assert {name: tuned.values for name, tuned in tuning.of.items()} == {
         "baseline": {LR: 1e-3},
@@ -160,7 +160,7 @@ def test_a_rate_that_diverges_or_fails_loses(store: Store, folder: Path) -> None
         return train(job)
 
     run(store, folder, break_the_best, tune=TUNE)
-    tuning = read_study(store, "sample").tuning
+    tuning = read_study(store, "sample").evidence.tuning
     assert tuning is not None
     chosen = {name: tuned.values[LR] for name, tuned in tuning.of.items() if tuned.values}
     assert chosen == {"baseline": 3e-3, "values=identity": 1e-3, "norm=none": 3e-3}
@@ -181,7 +181,7 @@ def test_claims_are_about_variants_as_they_were_tuned(store: Store, folder: Path
         {"id": "loss", "expect": 3.01, "subject": {"variant": "norm=none", "quantity": "val_loss"}, "tolerance": 0.2},
     ]
     run(store, folder, tune=TUNE, claims=claims, design={"kind": "leave_one_out", "seeds": 3})
-    assert [claim.verdict for claim in read_study(store, "sample").claims] == ["supported", "supported"]
+    assert [claim.verdict for claim in read_study(store, "sample").answer.claims] == ["supported", "supported"]
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_claims_are_about_variants_as_they_were_tuned(store: Store, folder: Path
 )
 def test_every_variant_that_a_design_proposes_is_tuned(store: Store, folder: Path, design: dict[str, Any]) -> None:
     run(store, folder, tune=TUNE, design=design)
-    tuning = read_study(store, "sample").tuning
+    tuning = read_study(store, "sample").evidence.tuning
     assert tuning is not None
     trained = {row.name: spec_of_row(row) for row in store.study("sample").variants}
     assert {kind_of(spec) for spec in trained.values()} == set(BEST)  # the design came to each kind of variant
@@ -210,13 +210,13 @@ def test_equal_seconds_by_the_second_half_of_timing_trials(store: Store, folder:
     training = {"steps": 50, "batch_size": 2, "optimizer": {"kind": "adamw", "lr": 1e-3}}
     run(store, folder, match="seconds", training=training)
     report = read_study(store, "sample")
-    steps = {name: spent.steps for name, spent in report.matching.of.items()}
+    steps = {name: spent.steps for name, spent in report.evidence.matching.of.items()}
     assert steps == {"baseline": 50, "values=identity": 100, "norm=none": round(50 / 1.6)}
-    relative = [spent.relative for spent in report.matching.of.values()]
+    relative = [spent.relative for spent in report.evidence.matching.of.values()]
     assert relative == pytest.approx([1.0, 1.0, 31 * 1.6 / 50])
     # Each loss falls along a line to its end. The baseline is at its end with its last step; at the baseline's learning
     # rate the other variants end higher.
-    assert report.matching.axis == "seconds"
+    assert report.evidence.matching.axis == "seconds"
     spent = {row.name: row.spent_to_baseline for row in report.variants}
     seconds = STEP_SECONDS["usual"] * (2 * 25 + 25)  # a step of the first half takes twice as long
     assert spent == {
@@ -241,7 +241,7 @@ def test_the_table_says_what_was_chosen_what_is_at_an_edge_and_how_near_the_budg
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     (head,) = [line for line in lines if line.startswith("variant")]
     assert head.split() == ["variant", "parameters", "change", "lr", "val_loss", "difference", "verdict", "FLOP"]
-    named = [line for line in lines if line.split() and line.split()[0] in report.matching.of]
+    named = [line for line in lines if line.split() and line.split()[0] in report.evidence.matching.of]
     cells = {line.split()[0]: line for line in reversed(named)}  # sentences below the table begin with names too
     assert " 0.001* " in cells["baseline"]
     assert " 0.003 " in cells["values=identity"]
@@ -262,10 +262,10 @@ def test_an_unfinished_study_can_be_shown_while_it_tunes(store: Store, folder: P
     with pytest.raises(KeyboardInterrupt):
         run(store, folder, lambda job, attempt: train(job) if job.number < 6 else stop(), tune=TUNE)
     report = read_study(store, "sample")
-    assert report.tuning is not None
-    assert all(tuned.values is None for tuned in report.tuning.of.values())
-    assert report.answer[0].startswith("This answer is provisional: ")
-    assert report.caveats == report.answer[:1]
+    assert report.evidence.tuning is not None
+    assert all(tuned.values is None for tuned in report.evidence.tuning.of.values())
+    assert report.answer.sentences[0].startswith("This answer is provisional: ")
+    assert report.answer.caveats == report.answer.sentences[:1]
     print_study(report, console := Console(file=StringIO(), width=100))
     assert "Still tuning: baseline, values=identity, norm=none." in console.file.getvalue()  # type: ignore[attr-defined]
 

@@ -243,7 +243,7 @@ def test_a_knock_out_pairs_the_validation_windows(here: Path) -> None:
             trial = store.trials([planned.key])[planned.key]
             assert losses[planned.variant].mean() == pytest.approx(trial.metrics["val_loss"], rel=1e-5)
         report = read_study(store, SPACE["name"])
-        assert report.windows == len(losses["baseline"]) > 30
+        assert report.evidence.windows == len(losses["baseline"]) > 30
         for row in report.variants[1:]:
             gaps = losses[row.name] - losses["baseline"]
             theirs = scipy.stats.bootstrap((gaps,), np.mean, n_resamples=9999, rng=np.random.default_rng(0))
@@ -259,7 +259,9 @@ def test_a_knock_out_pairs_the_validation_windows(here: Path) -> None:
             assert ours.high >= high - spread
             assert ours.high - ours.low <= 1.5 * (high - low)
             assert "seed" not in row.verdict_sentence
-        assert any(sentence.startswith("Nothing was trained: each comparison pairs") for sentence in report.answer)
+        assert any(
+            sentence.startswith("Nothing was trained: each comparison pairs") for sentence in report.answer.sentences
+        )
 
 
 @pytest.mark.parametrize("seeds", [1, 2, {"start": 3, "max": 5}])

@@ -65,6 +65,6 @@ def test_neither_a_verdict_nor_an_answer_states_the_margin_as_a_bound() -> None:
     for seed in range(4):
         made.add("baseline", seed, {"val_loss": 2.0 + seed / 10})
         made.add("a=off", seed, {"val_loss": 2.161 + seed / 10 + noise.uniform(-0.004, 0.004)})
-    said = " ".join(read_study(made, "a_study").answer)
+    said = " ".join(read_study(made, "a_study").answer.sentences)
     assert "val_loss at least 0.15" in said
     assert "val_loss at least 0.15 higher" not in said

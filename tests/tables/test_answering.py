@@ -71,7 +71,9 @@ def test_equal_seeds_are_labels_if_it_is_said_so() -> None:
 def test_a_pair_is_enough_if_pairing_is_declared() -> None:
     study = judge(table({"base": BASE, "other": {"1": 1.01, "2": 1.22, "9": 1.0}}), pair=True, **ASKED)
     assert row(study, "other").difference.n == 2
-    assert "other lacks 3 and alone has 9: compared at the seeds that both have" in " ".join(study.report.answer)
+    assert "other lacks 3 and alone has 9: compared at the seeds that both have" in " ".join(
+        study.report.answer.sentences
+    )
 
 
 @pytest.mark.parametrize("cell", [None, math.nan, math.inf, "", "N/A"])
@@ -185,9 +187,9 @@ def test_the_export_of_a_study_has_its_verdicts() -> None:
             store.add(name, seed, {"loss": value})
             frame.append({"variant": name, "seed": seed, "loss": value})
     study, judged = read_study(store, "a_study"), judge(pd.DataFrame(frame), **ASKED).report
-    assert study.tails is not None
-    assert judged.tails == study.tails
-    assert judged.together == study.together
+    assert study.evidence.tails is not None
+    assert judged.evidence.tails == study.evidence.tails
+    assert judged.answer.together == study.answer.together
     for ours, theirs in zip(judged.variants, study.variants, strict=True):
         assert ours.difference == theirs.difference
         if theirs.verdict is not None:

@@ -125,7 +125,7 @@ def test_results_of_lm_eval(tmp_path: Path) -> None:
     assert row.difference is not None
     assert row.difference.n == 6
     assert row.verdict_word == "better"
-    said = " ".join(study.report.answer)
+    said = " ".join(study.report.answer.sentences)
     assert "group is a group: its 1 members are left out" in said
     assert "acc is not measured for any variant at f: not part of the question" in said
     assert "base alone has alone: left out" in said

@@ -94,11 +94,13 @@ def compare(name: str, report: StudyReport, comparisons: dict[str, Any]) -> None
             assert row.difference.n == pairs, variant
         if expected["mean_diff"] is not None and row.difference.difference is not None:
             assert row.difference.difference == pytest.approx(expected["mean_diff"], abs=1e-9), variant
-        check_interval(row, expected, tails=report.tails is not None)
-        if (name, variant) not in WIDER and not (report.tails and row.verdict.word == "undecided"):
+        check_interval(row, expected, tails=report.evidence.tails is not None)
+        if (name, variant) not in WIDER and not (report.evidence.tails and row.verdict.word == "undecided"):
             assert row.verdict.word == expected["verdict"], (variant, row.verdict.sentence)
-            if row.verdict.is_decided and report.tails is None and name != "algoperf_ogbg":
-                assert (row.name in report.together) == (expected["verdict_holm"] == expected["verdict"]), variant
+            if row.verdict.is_decided and report.evidence.tails is None and name != "algoperf_ogbg":
+                assert (row.name in report.answer.together) == (expected["verdict_holm"] == expected["verdict"]), (
+                    variant
+                )
 
 
 def check_interval(row: VariantRow, expected: dict[str, Any], *, tails: bool) -> None:
@@ -158,7 +160,7 @@ def test_wide_exports_give_the_numbers_of_the_trap_and_warn_of_it(tmp_path: Path
     for question, trap in (("last", "TRAP_val_loss_AB_last"), ("best", "TRAP_val_loss_AB_min")):
         report = read_reports(table)[question]
         compare("masking_wandb", report, expected[trap]["comparisons"])
-        assert any("is val/loss defined alike everywhere" in warning.text for warning in report.warnings)
+        assert any("is val/loss defined alike everywhere" in warning.text for warning in report.answer.warnings)
 
 
 def asked_of(name: str, old: str, new: str, folder: Path) -> JudgedTable:
@@ -210,4 +212,4 @@ def test_a_wrong_question_is_refused(name: str, tmp_path: Path) -> None:
 def test_a_doubtful_question_is_warned_of(name: str, tmp_path: Path) -> None:
     old, new, said = WARNED[name]
     reports = read_reports(asked_of(name, old, new, tmp_path)).values()
-    assert any(said in warning.text for report in reports for warning in report.warnings)
+    assert any(said in warning.text for report in reports for warning in report.answer.warnings)

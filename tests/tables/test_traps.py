@@ -31,7 +31,7 @@ def judged(frame: pd.DataFrame, **description: Any) -> JudgedStudy:
 
 
 def warnings(study: JudgedStudy) -> str:
-    return "\n".join(warning.full or warning.text for warning in study.report.warnings)
+    return "\n".join(warning.full or warning.text for warning in study.report.answer.warnings)
 
 
 def word(study: JudgedStudy, variant: str) -> str:
@@ -47,7 +47,7 @@ def refused(frame: pd.DataFrame, **description: Any) -> str:
 def test_an_ordinary_table_has_no_warning_but_the_usual() -> None:
     study = judged(rows(LOSS))
     assert word(study, "other") == "not worse"
-    assert [warning.key for warning in study.report.warnings if warning.text] == ["evidence", "assumption"]
+    assert [warning.key for warning in study.report.answer.warnings if warning.text] == ["evidence", "assumption"]
 
 
 def test_a_crash_that_is_the_minimum_is_refused_or_marked_as_failed() -> None:
@@ -62,9 +62,9 @@ def test_a_crash_that_is_the_minimum_is_refused_or_marked_as_failed() -> None:
     assert "`allow: zero`" in text
     marked = judged(crash, failed={"status": "crash"})
     assert word(marked, "broken") == "undecided"
-    assert [failure.reason for failure in marked.report.failures] == ["status is crash (table row 7)"]
+    assert [failure.reason for failure in marked.report.progress.failures] == ["status is crash (table row 7)"]
     allowed = judged(crash, allow=["zero"])
-    assert any(warning.level == "void" for warning in allowed.report.warnings)
+    assert any(warning.level == "void" for warning in allowed.report.answer.warnings)
 
 
 def test_zeros_that_are_values_are_none() -> None:

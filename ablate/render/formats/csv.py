@@ -26,11 +26,11 @@ def harmless(cell: object) -> object:
 
 def table_rows(findings: Findings) -> Iterator[dict[str, Value]]:
     """A line of the table for each variant, then for each at another budget: title of the column to value."""
-    report, trivial, cost_of = findings.report, findings.report.trivial, findings.cost_of
+    report, trivial, cost_of = findings.report, findings.report.evidence.trivial, findings.cost_of
     name, *others = columns(report)
     variants = {variant.name: variant for variant in report.record.variants}
     for row in report.variants:
-        budget = report.matching.of.get(row.name)
+        budget = report.evidence.matching.of.get(row.name)
         yield {
             "study": report.record.name,
             **name.values(row),

@@ -128,7 +128,7 @@ def slides(findings: Findings, after: str | None = None) -> str:
     title = report.record.question or report.record.name
     body = "\n".join((_question(report, title, after), _comparisons(findings), _conclusion(findings)))
     characters = sum(map(len, _answer(report)))
-    rows, claims = min(len(_compared(report)), MOST_ROWS), min(len(report.claims), MOST_CLAIMS)
+    rows, claims = min(len(_compared(report)), MOST_ROWS), min(len(report.answer.claims), MOST_CLAIMS)
     return _PAGE.format(
         title=escape(title),
         body=body,
@@ -262,16 +262,16 @@ def _conclusion(findings: Findings) -> str:
     said = [
         _verdict(claim.says or claim.id, claim.sentence, claim.verdict)
         + (f'<dd class="note">{escape(claim.source)}</dd>' if claim.source else "")
-        for claim in report.claims[:MOST_CLAIMS]
+        for claim in report.answer.claims[:MOST_CLAIMS]
     ]
-    more = len(report.claims) - MOST_CLAIMS
+    more = len(report.answer.claims) - MOST_CLAIMS
     if more > 0:
         said.append(f'<dd class="note">{more} more claims are in the report.</dd>')
     claims = f'<div class="claims"><h2>Claims</h2><dl class="claims">{"".join(said)}</dl></div>' if said else ""
     sections = {section.title: section.blocks for section in document(findings).sections}
     about = "Cost" if report.record.judged is None else "Source"
     cost = [block.text for block in sections[about] if isinstance(block, Paragraph)]
-    fair = fairness_lines(report.tuning, report.matching, report.metric)
+    fair = fairness_lines(report.evidence.tuning, report.evidence.matching, report.metric)
     fairness = f"<h2>Fair comparison</h2>{_list(fair[:3])}" if fair else ""
     return (
         f'<section>\n<div class="sides">{claims}<div class="text"><h2>{about}</h2>{_paragraphs(cost[:2])}'
