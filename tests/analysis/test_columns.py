@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from fake_store import FakeStore, fake_store
@@ -14,10 +15,12 @@ import ablate.analysis.columns as columns_module
 from ablate.analysis import read_study
 from ablate.analysis.columns import Cell, Column, columns, machine_row
 from ablate.analysis.findings import read_findings
+from ablate.analysis.study import StudyReport
 from ablate.render.as_json import study_json
 from ablate.render.document import ablation_table
 from ablate.render.formats import Place, find_format
 from ablate.render.table import print_study
+from ablate.stats.hidden_noise import Tails
 from dashboard.views.answer import ablation
 
 
@@ -66,6 +69,21 @@ def test_one_more_column_is_on_the_terminal_and_on_the_page() -> None:
     print_study(report, console)
     assert "tangy" in console.file.getvalue()  # type: ignore[attr-defined]
     assert list(ablation(report)["zest"]) == ["tangy", "sour"]
+
+
+def test_intervals_that_may_be_lopsided_are_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the study shows a tail, or where so many seeds are compared that intervals are bootstrapped."""
+    report = read_study(made(), "a_study")
+    assert report.tails is None
+
+    def explained(report: StudyReport) -> bool:
+        return any("where it is not symmetric" in line for column in columns(report) for line in column.help)
+
+    assert not explained(report)
+    assert explained(replace(report, tails=Tails(2.0, 0.1, 8, low=False, high=True)))
+    for many in (3, 4):
+        monkeypatch.setattr(columns_module, "MANY", many)
+        assert explained(report) == (many == 3)
 
 
 def test_the_number_that_is_shown_is_the_one_that_machines_get() -> None:

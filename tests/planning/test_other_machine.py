@@ -163,7 +163,9 @@ def test_the_share_that_doctor_measured(tmp_path: Path) -> None:
     assert examined.shares == pytest.approx({"fp32": 0.1, "bf16": 13.4 / 989})
     machine = Machine(examined.device, examined.count, measured=examined.shares)
     assert machine.seconds(simplify()) == pytest.approx(simplify().flops / 6.7e12)
-    assert machine.share(simplify(precision="tf32").spec.training) == EFFICIENCY["tf32"]  # that was not measured
+    measured, usual = (simplify(precision=name).spec.training for name in ("fp32", "tf32"))
+    assert (machine.source(measured), machine.source(usual)) == ("measured by doctor", "which is usual")
+    assert machine.share(usual) == EFFICIENCY["tf32"]
 
 
 def test_a_machine_that_is_not_in_the_table_has_the_speed_that_was_measured(tmp_path: Path) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from annotated_types import BaseMetadata
 from families import a_family_for
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +17,8 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 
 from ablate.kinds.mixers.attention import AttentionSpec
+from ablate.plugins import FAMILIES
+from ablate.spec.base import Spec
 from ablate.spec.block import BlockSpec
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import block_names
@@ -21,59 +26,12 @@ from ablate.spec.reading import load_space
 from ablate.spec.training import TrainingSpec
 from ablate.spec.variant import VariantSpec
 
-# A hash that changes renames every stored variant: mend the schema, not this table.
-GOLDEN_BLOCKS: dict[str, str] = {
-    "bigbird": "433b34dc0cab03b1c3eef3d948910b772c47423fd92c50906f183ff42bcb5381",
-    "differential_attention": "316aa4b0a8b3297d4780f96e8ffc4574fd65ff740fbf767e299493a7c2d186d7",
-    "extractor_attention": "9ea433546974e38a4e15b24a607709ff209a6458447cda21f835eff7276438d8",
-    "fastfood": "9dc68bf6ee3457d200d15e5d285db341935d4349e0fd5103464b475af592bb40",
-    "fnet": "eebfb0be50d2954dfc97ac5cb01a3925cc25fe86218a4aff1d2914b2bc792d0f",
-    "gated_deltanet": "0e5154ca3d7bc3827c4eac991473589cc24a60777d8605dc337586d460fef6a5",
-    "gated_linear_attention": "ae152463a1dc0e92fccb5dee786e5bab3235cbac9381dc3ec429b61289e6515d",
-    "generative": "4a946bad2b737d3e173dbb15e84d2af75248cef05adf2a84d6016e379bfe8413",
-    "gmm": "ff281efe81c99398ead966e065ae9687045a537054121cb6e047ccc59b658875",
-    "he": "7d4ec03f3e7e79809ee97cb93bf54c2c21954885d7ee07094066a632251bfe6a",
-    "hyena": "2e366e5d4cb96fabc6ee586e14c4ffda62e521eea28620e68fd8b599522bbab4",
-    "kimi_delta_attention": "775a630f4232bd02ab7e9bf72b5c0f317e3c30ee3f2aded9a7513e75917d74c6",
-    "latent_attention": "be0c0b3d5371b9c494abb75a08056765d2a66ad283781c83097f47e8b05f983d",
-    "linear": "9178e7e49b3e1aa6ac850e3297ab764717bd60163796eca43d5ca701b2e2b8f4",
-    "linformer": "a1f6e1f073366c162a00b6954e472c4c36fc3eac5cb6642ec46dd9d465dc73ff",
-    "local": "232b4a00ac90848f52f51ab456b791d46300916adffb32d7c92ba42b0f704da3",
-    "longformer": "e54ab2b275d7d58b925a0496959c6ac7bb8fd38aa358188c276fd78a28e81897",
-    "mamba2": "1bb2b1f73b0b554f47cf122ec801091ccda96356ba1a8d4afbd5a3d01d17e3f2",
-    "me": "8e160a48349824f1941a62b6216656d6f47daf0ffe4c969865bb666d34b9ec5e",
-    "mlp_mixer": "c7c6543d34354b50c9456176850aa17e43816283c9505f6c368dc77065e6465e",
-    "mlstm": "67ae572d92b17ee8f7e170828313a53a188c3ae09b89b751d97f03217fc701f7",
-    "op": "3fe3a20f5e911409a8983f0a6b392e97c5b54b412bc9ec1390693807e4b19674",
-    "parallel": "ab5247e2bcb570085ce870c2ce2d9740f0d8a8f6dae7fdd22268f17f0fb4f30c",
-    "performer": "5f33b18b737d1bd2b3bcad7903c0948aaa794745cb8bb82611303a676c8e55a0",
-    "post_ln": "5f8169ef91b448370244596e1e57b8e3f849c4a8a57fcb460ec9cb571c2deff7",
-    "pre_ln": "23bf65db4e9564e97a20f5682f5ab9eb38448d2debf136c641fb55bcb7cef3e9",
-    "reformer": "8307ae140c0859241eab032d61a60055956852e806003b8ab708aaab5f3d7f00",
-    "retention": "dce1af4c5dab9d218232f76d7f31f1a59dee7a467207c4dffe440935929aa663",
-    "rwkv7": "fb05a86b29502e73b3a01c591e63d08ef1de2d3806e4cde9ddb369d3b064e3c2",
-    "sas": "af25e0276a0571a1734a5bfa226134d13f1f20fbb27ed0e0ecd7cea21c08b0a6",
-    "sas_p": "e30f443c5c5c2014439c5bdf5db02ae77b9707c47beb4bdd018fdcdc66099f63",
-    "sas_p_no_norm": "4a4a81d15ce695b14319c01d319ee93c2a905ed7a5a0e73fe02b45362e69eeec",
-    "sas_p_no_norm_released": "2b4b94a24b8b6a6b9301bbb9fb73649abb1d231f1fb25ec45ce36f1dbe8b26ee",
-    "shaped": "4f2fbfd9e3ebe4590577bb6063e426c0bfa2425e851d27c187ce42c40158a1d5",
-    "she": "dbb2970771f8aff1207c4ff1df39fbaf2533d7dfc020c149202630213ac18697",
-    "simple": "03b266d3f2b2a17ea08b1e2b093a64c1d7f8b035b2f3cc7e8c7eb9be43dbfe6b",
-    "simple_post_ln": "3a68e9a6c12859f17bb2bad56eb54245fba42abac7eb31fc68edd06e8ec22e34",
-    "simple_post_ln_released": "43c61123ea7fcdea67de3701c26e2bbd62089b487673a2907d2ef8366a0202e7",
-    "simple_res": "5443f788ef9775647466d60acde571c65f0ed46ff282f2f23c39d9b9fb4815e4",
-    "simple_resl": "fa8088564cb136980bdba223f1536e63c670bfe3e9e87652af2b26065792da15",
-    "sinkhorn": "ae2ab3278841df130cb34f20f16294734d2378cd1275b275804680a23809a0c8",
-    "sparse": "fb1432bf807091bbcc6223be2899f3df4a1c9902cd697810df66df641d633640",
-    "synthesizer": "e5a8e2332d31f0a1155683c7f397e091ec8f5713ca7f67e44f70c0581fa858f5",
-    "value_skipinit": "e46a3ddb444ea5fcd8640ef83dfc267b78af654f73cfe4a4d140316021b8a3e7",
-    "we": "4a3f50fc0563a7817ce13492d60cbc5423c50698c1944649b8268f0c82668360",
-}
-GOLDEN_VARIANTS: dict[str, str] = {
-    "everything at its default": "e1465d03ad33a210524650edf840c57889f91ce5f458b523f12f44ea8bc01fab",
-    "linear attention, post-norm, two skips": "e004eccf96ee3e58dde51f5ed0d176663cdbce4914b1248553ce511ccf79d724",
-    "layers that differ, another schedule": "1fbcbde11bf1ebce3adc5bb22d9cc69925b771bc968753b1ac5cd63ad4c8c594",
-}
+GOLDEN = Path(__file__).with_name("golden_specs.json")
+"""Hashes of named blocks and of written variants, and the defaults and limits of all fields, as
+`PYTHONPATH=tests python tests/spec/test_canonical_form.py` writes them. A hash that changes renames stored variants:
+mend the schema, not this file. Hashes leave out defaults, so that another default gives stored trials another meaning:
+raise the `code_revision` of its kind with it."""
+
 
 WRITTEN: Plain = {
     "model": {"family": "decoder", "depth": 3, "width": 32, "heads": 4, "block": {"mixer": "attention"}},
@@ -197,15 +155,6 @@ def test_a_trial_key_depends_on_variant_data_and_seed() -> None:
     assert len(keys) == 8
 
 
-def test_every_named_block_has_a_golden_hash() -> None:
-    assert set(GOLDEN_BLOCKS) == set(block_names())
-
-
-@pytest.mark.parametrize("name", sorted(block_names()))
-def test_hashes_of_named_blocks_do_not_change(name: str) -> None:
-    assert model_of(name, family=a_family_for(name)).content_hash() == GOLDEN_BLOCKS[name]
-
-
 HAND_WRITTEN: dict[str, Plain] = {
     "everything at its default": WRITTEN,
     "linear attention, post-norm, two skips": {
@@ -232,9 +181,37 @@ HAND_WRITTEN: dict[str, Plain] = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(HAND_WRITTEN))
-def test_hashes_of_written_variants_do_not_change(name: str) -> None:
-    assert VariantSpec.model_validate(HAND_WRITTEN[name]).content_hash() == GOLDEN_VARIANTS[name]
+def specs_below(base: type[Spec]) -> Iterator[type[Spec]]:
+    for one in base.__subclasses__():
+        yield one
+        yield from specs_below(one)
+
+
+def described(spec: type[Spec]) -> str:
+    """The fields of a spec with their defaults and limits."""
+    lines = []
+    for name, field in spec.model_fields.items():
+        made = None if field.is_required() else field.get_default(call_default_factory=True, validated_data={})
+        shown = made.canonical_json() if isinstance(made, Spec) else "required" if field.is_required() else repr(made)
+        limits = sorted(repr(limit) for limit in field.metadata if isinstance(limit, BaseMetadata))
+        lines.append(f"{name}={shown}{''.join(f' {limit}' for limit in limits)}")
+    return "; ".join(lines)
+
+
+def golden() -> dict[str, dict[str, str]]:
+    for family in FAMILIES.values():
+        family.members()
+    ours = [spec for spec in specs_below(Spec) if spec.__module__.startswith("ablate.")]
+    return {
+        "blocks": {name: model_of(name, family=a_family_for(name)).content_hash() for name in sorted(block_names())},
+        "variants": {name: VariantSpec.model_validate(plain).content_hash() for name, plain in HAND_WRITTEN.items()},
+        "fields": dict(sorted((f"{spec.__module__}.{spec.__qualname__}", described(spec)) for spec in ours)),
+    }
+
+
+@pytest.mark.parametrize("what", ["blocks", "variants", "fields"])
+def test_hashes_defaults_and_limits_do_not_change(what: str) -> None:
+    assert golden()[what] == json.loads(GOLDEN.read_text(encoding="utf-8"))[what], GOLDEN
 
 
 def test_the_shipped_space_and_the_named_blocks_mean_the_same() -> None:
@@ -304,3 +281,7 @@ def test_specs_are_values() -> None:
     for one in (spec, spec.optimizer):
         with pytest.raises(ValidationError, match="frozen"):
             one.lr = 2
+
+
+if __name__ == "__main__":
+    GOLDEN.write_text(json.dumps(golden(), indent=1) + "\n", encoding="utf-8")

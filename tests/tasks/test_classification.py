@@ -73,8 +73,9 @@ def test_long_texts_are_cut_windowed_or_refused(tmp_path: Path) -> None:
     assert {len(text) for text, _ in texts(cut, cut.train_batch(0, 0, 30))} == {12}
     assert {text[:3] for text, _ in texts(cut, cut.train_batch(0, 0, 60))} <= {alphabet[i : i + 3] for i in range(7)}
     windowed = ready(spec(folder, long_texts="window"), tmp_path / "cache")
-    starts = {text[0] for step in range(40) for text, _ in texts(windowed, windowed.train_batch(0, step, 16))}
-    assert len(starts) > 20, "windows begin anywhere"
+    drawn = {text for step in range(40) for text, _ in texts(windowed, windowed.train_batch(0, step, 16))}
+    assert len({text[0] for text in drawn}) > 20, "windows begin anywhere"
+    assert {len(text) for text in drawn} == {12}, "and end in their text"
     read = [text for batch in windowed.validation_batches(7) for text, _ in texts(windowed, batch)]
     held_out = [row.values[0] for row in read_table(windowed.spec, lambda line: None).rows("validation")]
     assert read == [text[start : start + 12] for text in held_out for start in range(0, len(text) - 11, 12)]

@@ -338,7 +338,7 @@ def test_losses_beyond_all_bounds_are_not_an_error(task: LanguageModel) -> None:
 @pytest.mark.parametrize("dense", [1 << 22, 0], ids=["table", "search"])
 def test_baselines_are_counts_of_the_training_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dense: int) -> None:
     monkeypatch.setattr("ablate.tasks.language_model._DENSE", dense)
-    texts = ["abcabcabd " * 9, "abdabcabc " * 7, "cab abc " * 8, "dab abc " * 5]
+    texts = ["abcabdabc " * 9, "abdabcabc " * 7, "cab abc " * 8, "dab abc " * 5]
     task = ready(small(tmp_path, 6, texts, validation_share=0.3), tmp_path / ".cache")
     train, vocabulary = task.tokens["train"].tolist(), 257
 

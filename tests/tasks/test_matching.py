@@ -39,6 +39,18 @@ def test_given_pairs_stay_together(tmp_path: Path) -> None:
     assert task.tokens_per_batch(16) == task.train_batch(0, 0, 16)["inputs"].numel() * 2
 
 
+def test_windows_of_given_pairs_lie_in_their_texts(tmp_path: Path) -> None:
+    """The texts of a pair have different lengths; every place of a text may be the first of a window."""
+    rows = [("".join(f"a{i:02}{k}" for k in range(3)), "".join(f"b{i:02}{k}" for k in range(6))) for i in range(20)]
+    lines = [f"{a},{b},{'yn'[i % 2]}\n" for i, (a, b) in enumerate(rows)]
+    (tmp_path / "pairs.csv").write_text(f"a,b,label\n{''.join(lines)}")
+    task = ready(tmp_path / "cache", tmp_path / "pairs.csv", long_texts="window")
+    drawn = [(a, b) for step in range(60) for a, b, _ in pairs(task, task.train_batch(0, step, 16))]
+    assert {len(text) for pair in drawn for text in pair} == {8}
+    for side, starts in ((0, 12 - 8 + 1), (1, 24 - 8 + 1)):
+        assert {text.find(pair[side]) for pair in drawn for texts in rows for text in texts} == {-1, *range(starts)}
+
+
 def test_drawn_pairs_are_what_their_label_says(tmp_path: Path) -> None:
     # Every text is made of one letter of its own, so a window tells the file it is from; positions tell windows apart.
     texts = {letter: "".join(f"{letter}{i:02}" for i in range(16 + 4 * k)) for k, letter in enumerate("ABCDEFGHIJ")}
