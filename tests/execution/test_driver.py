@@ -119,7 +119,7 @@ def test_a_trial_that_raises_is_tried_again_only_in_the_next_run(run: Run, store
     assert counts(run(engine, log)) == {"trials": 6, "trained": 4, "failed": 2}
     assert len(engine.jobs) == 6
     failed = [outcome for outcome in log.outcomes if outcome.state is TrialState.FAILED]
-    assert [outcome.reason for outcome in failed] == ["ValueError: no\nTraceback ...\nValueError: no"] * 2
+    assert [(one.reason, one.steps) for one in failed] == [("ValueError: no\nTraceback ...\nValueError: no", 0)] * 2
     assert states(store).count(TrialState.FAILED) == 2
     assert counts(run()) == {"trials": 6, "trained": 2, "reused": 4}
 

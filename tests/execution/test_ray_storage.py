@@ -11,7 +11,7 @@ from fsspec.implementations.local import LocalFileSystem
 from pyarrow.fs import FileType
 
 from ablate.errors import EngineError
-from ablate.execution.checkpoint import job_key
+from ablate.execution.checkpoint import MEMBERS, job_key
 from ablate.execution.protocol import Job, JobMember
 from ablate.execution.ray.storage import Storage, open_storage
 
@@ -76,6 +76,10 @@ def test_checkpoints_of_an_earlier_driver_are_found_by_what_is_trained(tmp_path:
     other = checkpoint(tmp_path, "mine-20260102-000000-3", "k2_ghi", 1)
     checkpoint(tmp_path, "mine-too-20260102-000000-3", "k1_abc", 1)
     assert storage.left("mine") == {"k1": [newer, new, old], "k2": [other]}
+    for text, alive in (('{"members": ["a", "b"], "alive": ["b"]}', {"b"}), ('{"members": [', None), ("{}", None)):
+        Path(new, MEMBERS).write_text(text)
+        pack = storage.members(new)
+        assert (pack and pack.alive) == alive, "an incomplete checkpoint has no members"
     storage.forget([newer, new, old])
     assert storage.left("mine") == {"k2": [other]}
     assert not Path(old).parents[1].exists(), "nothing is left in it"

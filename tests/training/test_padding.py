@@ -206,3 +206,6 @@ def test_the_losses_of_a_router_are_means_over_the_real_tokens_of_texts_of_unequ
     before = mlp.choice.value.clone()
     mlp.end_step()
     torch.testing.assert_close(mlp.choice.value - before, torch.stack(moved))
+    with auxiliary_losses() as nothing, counting(torch.zeros_like(real)):
+        mlp(rows)
+    assert all(torch.equal(loss, torch.zeros(PACK)) for loss in nothing), "a part of a batch may be padding alone"

@@ -25,6 +25,7 @@ from ablate.kinds.mixers.mlstm import MLSTMSpec
 from ablate.kinds.mixers.rwkv7 import RWKV7Spec
 from ablate.nn.kernels.flash_linear import installed
 from ablate.nn.model import build_model
+from ablate.nn.pack import initialise
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 from ablate.spec.model import ModelSpec
@@ -343,6 +344,18 @@ def test_impossible_settings_are_refused(parts: dict[str, Any], path: str, rule:
     loc, sentence = describe(caught.value)[0]
     assert ".".join(map(str, loc)).startswith(path)
     assert rule in sentence
+
+
+def test_decays_of_rwkv7_start_by_the_share_of_the_depth_below_their_layer() -> None:
+    def started(layer: int, depth: int) -> Tensor:
+        mixer = RWKV7Spec().build(LayerContext(1, 12, 3, depth=depth, context=7, causal=True, layer=layer))
+        initialise(mixer, [0])
+        return mixer.decay.up.bias.detach()  # type: ignore[union-attr, operator, return-value]
+
+    assert torch.equal(started(0, 1), started(0, 5))
+    assert torch.equal(started(1, 2), started(4, 5))
+    assert torch.equal(started(1, 3), started(2, 5))
+    assert not torch.allclose(started(0, 5), started(4, 5))
 
 
 def test_the_library_of_kernels_is_no_dependency() -> None:
