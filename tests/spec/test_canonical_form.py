@@ -205,7 +205,7 @@ def golden() -> dict[str, dict[str, str]]:
     return {
         "blocks": {name: model_of(name, family=a_family_for(name)).content_hash() for name in sorted(block_names())},
         "variants": {name: VariantSpec.model_validate(plain).content_hash() for name, plain in HAND_WRITTEN.items()},
-        "fields": dict(sorted((f"{spec.__module__}.{spec.__qualname__}", described(spec)) for spec in ours)),
+        "fields": dict(sorted((spec.__qualname__, described(spec)) for spec in ours)),
     }
 
 
