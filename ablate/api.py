@@ -60,6 +60,8 @@ def load_space(location: str | Path, *, data: str | None = None, plugins: Plugin
         PluginError: A plugin is missing or broken.
     """
     _load(plugins)
+    check_argument("load_space: location", location, (str, Path), "the path or the name of a space")
+    _load(reading.plugins_of(location))
     return reading.load_space(location, data=data)
 
 
@@ -104,7 +106,8 @@ def run(
     chosen = RunOptions(**options)
     space = _read(space, chosen.plugins)
     resources = chosen.resources_of_job(space.resources)
-    chosen = replace(chosen, cache=chosen.folder, resources=resources)
+    needed = list(dict.fromkeys([*chosen.plugins, *space.plugins]))
+    chosen = replace(chosen, cache=chosen.folder, resources=resources, plugins=needed)
     observer = observer or Observer()
     trackers = [find_tracker(address) for address in chosen.log_to]
     if resources.shard and chosen.pack is not None and chosen.pack > 1:
@@ -206,8 +209,11 @@ def _folder(cache: str | Path | None) -> Path:
 
 def _read(space: SpaceSpec | str | Path, plugins: Plugins) -> SpaceSpec:
     check_argument("space", space, (SpaceSpec, str, Path), "a SpaceSpec, or the path or name of a space")
+    if not isinstance(space, SpaceSpec):
+        return load_space(space, plugins=plugins)
     _load(plugins)
-    return space if isinstance(space, SpaceSpec) else reading.load_space(space)
+    _load(space.plugins)
+    return space
 
 
 def _load(plugins: Plugins) -> None:

@@ -28,7 +28,9 @@ def load_space(file: str, plugins: list[str] | None, data: str | None = None) ->
     """Read a space, with the plugins it needs, and with other data where `data` names some."""
     load_plugins(plugins)
     from ablate.spec.reading import load_space as read_space
+    from ablate.spec.reading import plugins_of
 
+    load_plugins(plugins_of(file))
     return read_space(file, data=data)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -28,6 +28,9 @@ from ablate.errors import AblateError, EngineError, SpaceError
 from ablate.extras import require
 from ablate.nn.kernels.processor import keep_freed_memory
 from ablate.render.terminal.console import make_console, print_json, say
+
+if TYPE_CHECKING:
+    from ablate.spec.lookup import FoundBlock
 
 
 def validate(
@@ -65,7 +68,7 @@ def schema(plugin: PluginOption = None) -> None:
     load_plugins(plugin)
     from ablate.spec.schema import space_schema
 
-    print_json(space_schema())
+    print_json(space_schema(), indent=None)
 
 
 def data_(
@@ -300,13 +303,12 @@ def draw(
     picture = None if out is None else picture_file("--out", out)
     load_plugins(plugin)
     from ablate.render.drawing import compare, layout, to_svg, to_text
-    from ablate.spec.lookup import find_block
 
-    named = find_block(block)
+    named = _block_to_draw(block)
     if versus is None:
         drawn = layout(named.name, named.block, bool(named.exceptions))
     else:
-        other = find_block(versus)
+        other = _block_to_draw(versus)
         drawn = compare(other.name, other.block, named.name, named.block)
     if picture is not None:
         from ablate.render.drawing.svg import write_svg
@@ -319,6 +321,16 @@ def draw(
         print_json(drawn.plain())
     else:
         console.print(to_text(drawn), soft_wrap=True)
+
+
+def _block_to_draw(name: str) -> FoundBlock:
+    """The block of a name: of a block, a model or a mixer kind, or of the baseline of a space."""
+    from ablate.spec.lookup import block_of_model, find_block, is_block, is_model
+
+    if is_model(name) or is_block(name) or not (name.endswith((".yaml", ".yml")) or is_space(name)):
+        return find_block(name)
+    space = load_space(name, None)
+    return block_of_model(space.name, space.question, space.resolve({}).model)
 
 
 def check_kind(

@@ -238,7 +238,7 @@ def _train(space: SpaceSpec, store: str, options: dict[str, Any], *, json_: bool
     from ablate.render.answer import print_answer
     from ablate.render.terminal.live import Display
 
-    console, plugins = make_console(stderr=json_), options["plugins"]
+    console, plugins = make_console(stderr=json_), [*(options["plugins"] or ()), *space.plugins]
     with Display(console) as display:
         result = run(space, store=store, observer=display, **options).result
     assert result is not None, "a study that was run says how that ended"
@@ -248,7 +248,7 @@ def _train(space: SpaceSpec, store: str, options: dict[str, Any], *, json_: bool
     elif not result.interrupted:
         console.print()
         answer = answer_of(read(store, result.study))
-        print_answer(answer, console, store=store_flag(store), plugins=[f"--plugin={name}" for name in plugins or ()])
+        print_answer(answer, console, store=store_flag(store), plugins=[f"--plugin={name}" for name in plugins])
     _print_ending(result, console)
     return INTERRUPTED if result.interrupted else FAILED if result.failed else 0
 

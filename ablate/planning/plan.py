@@ -95,6 +95,8 @@ class Plan:
     invalid: tuple[InvalidPoint, ...]
     aliases: Mapping[str, str]
     """Point to the name of the variant that it is the same as."""
+    same_because: Mapping[str, str]
+    """Such a point to the reason."""
     remarks: tuple[str, ...]
     """Remarks of the design and the budget, one line each."""
     scouts: tuple[Variant, ...] = ()

@@ -19,6 +19,7 @@ from ablate.planning.budget import Budget, UnmatchedError
 from ablate.planning.costs import PointCosts
 from ablate.planning.earlier import EarlierTrials
 from ablate.planning.plan import InvalidPoint, Plan, Trial, Variant, stages_of
+from ablate.planning.points import reasons_for
 from ablate.planning.starting import Starting
 from ablate.roles import TrialRole
 from ablate.spec.code import CodeReader
@@ -248,6 +249,7 @@ def make_plan(planner: Planner) -> Plan:
         trials=tuple(trials.values()),
         invalid=tuple(planner.invalid.values()),
         aliases=aliases,
+        same_because=reasons_for(planner.space, points, aliases),
         remarks=(*design.remarks(), *planner.budget.remarks(), *_too_few_tokens(planner)),
         scouts=(
             *(variant for digest, variant in planner.scouts.items() if digest in trained),

@@ -26,6 +26,7 @@ class CheckedPoints:
         further: Those that follow, in words; empty if none do.
         reasons: Name of a point that makes no model to the reason.
         same_as: Name of a point to that of the point before it whose variant it is too.
+        because: Name of such a point to the reason.
         variants: How many different variants the points that were looked at make.
         missing: What its data lacks; None if nothing is known to be missing.
         doubts: Warnings about settings that are probably unintended.
@@ -40,11 +41,13 @@ class CheckedPoints:
     same_as: Mapping[str, str] = field(default_factory=dict)
     variants: int = 0
     starts: Mapping[str, Transfer] = field(default_factory=dict)
+    because: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def without_effect(self) -> tuple[str, ...]:
         """The sentences of `without_effect` about these points; only a limited number of points is checked."""
-        return tuple(without_effect(self.same_as, self.variants if self.points <= MOST_LOOKED_AT else None))
+        variants = self.variants if self.points <= MOST_LOOKED_AT else None
+        return tuple(without_effect(self.same_as, variants, self.because))
 
 
 def check_points(space: SpaceSpec, design: Design, starting: Starting | None = None) -> CheckedPoints:
@@ -70,24 +73,38 @@ def check_points(space: SpaceSpec, design: Design, starting: Starting | None = N
         digest = spec.content_hash()
         if names.setdefault(digest, point.name) != point.name:
             same_as[point.name] = names[digest]
+    because = reasons_for(space, points, same_as)
     missing, doubted = space.task.missing(), tuple(space.warnings())
-    return CheckedPoints(len(points), design.further(), missing, doubted, reasons, same_as, len(names), begun)
+    return CheckedPoints(len(points), design.further(), missing, doubted, reasons, same_as, len(names), begun, because)
 
 
-def without_effect(same_as: Mapping[str, str], variants: int | None) -> Iterable[str]:
+def reasons_for(space: SpaceSpec, points: Iterable[Point], same_as: Mapping[str, str]) -> dict[str, str]:
+    """Why points are the same variant as others, by name, where both are points of the design."""
+    settings = {point.name: point.settings for point in points}
+    return {
+        name: space.composer.why_same(settings[name], settings[same])
+        for name, same in same_as.items()
+        if name in settings and same in settings
+    }
+
+
+def without_effect(same_as: Mapping[str, str], variants: int | None, because: Mapping[str, str] = {}) -> Iterable[str]:
     """The points that change nothing, because they are the same variant as another. All commands and pages say it so.
 
     Args:
         same_as: Name of a point to that of the point before it whose variant it is too.
         variants: How many different variants all points make; None if that is not known.
+        because: Name of such a point to the reason, as `reasons_for` gives it.
     """
     if same_as and variants == 1:
         yield (
             "Warning: there is nothing to compare. Every point that makes a model is the same variant as "
-            f"{next(iter(same_as.values()))}: no switch changes anything. See that the settings after the first set "
+            f"{next(iter(same_as.values()))}: no switch changes anything. Let the settings after the first set "
             "other values than `model`, `task` and `training` do."
         )
-    yield from (f"{name} is the same variant as {same} and is trained once." for name, same in same_as.items())
+    for name, same in same_as.items():
+        reason = f": {because[name]}" if name in because else ""
+        yield f"{name} is the same variant as {same} and is trained once{reason}."
 
 
 def _spec_or_reason(space: SpaceSpec, point: Point, reasons: dict[str, str]) -> VariantSpec | None:

@@ -343,6 +343,8 @@ class Family:
             return members[kind]
         near = difflib.get_close_matches(str(kind), members, n=1)
         hint = f"Did you mean `{near[0]}`?" if near else f"Known kinds: {', '.join(members)}."
+        if self.entry_points is not None:
+            hint += " One of your own needs its file: `plugins: [FILE.py]` in the space, or `--plugin FILE.py`."
         remedy = self._other(str(kind)) or hint
         raise PydanticCustomError(
             "unknown_kind",

@@ -126,6 +126,29 @@ class Composer:
                 blamed = without
         return blamed
 
+    def why_same(self, settings: Mapping[str, str], other: Mapping[str, str]) -> str:
+        """Why two points are the same variant: the later setting that replaces what an earlier one sets."""
+        points = [{**self.baseline_settings, **chosen} for chosen in (settings, other)]
+        for switch, options in self._switches.items():
+            for point in points if points[0][switch] != points[1][switch] else ():
+                for path in options[point[switch]]:
+                    if (later := self._replaced_by(switch, path, point)) is not None:
+                        by, setting, whole = later
+                        return (
+                            f"`{by}={setting}` sets `{whole}` as a whole, after `{switch}={point[switch]}` has set"
+                            f" `{path}`; to cross the two, let `{by}` set paths below `{whole}`"
+                        )
+        return "what it sets is there already, or is set again by the pattern or the exceptions of the model"
+
+    def _replaced_by(self, switch: str, path: str, settings: Mapping[str, str]) -> tuple[str, str, str] | None:
+        """The (switch, setting, path as written) that sets a path, or what contains it, after a switch."""
+        order = list(self._switches)
+        for later in order[order.index(switch) + 1 :]:
+            for written in self._switches[later][settings[later]]:
+                if f"{full_path(path)}.".startswith(f"{full_path(written)}."):
+                    return later, settings[later], written
+        return None
+
     def setter_of(self, settings: Mapping[str, str], path: str) -> tuple[str, str, str] | None:
         """The last (switch, setting, path as written) among `settings` that sets this full path or a part of it."""
         last = None

@@ -71,11 +71,16 @@ class FoundModel:
 
     def as_block(self) -> FoundBlock:
         """The block that most of its layers have; `exceptions` tells whether others differ."""
-        runs = Counter(block.canonical_json() for block in self.spec.blocks)
-        usual = runs.most_common(1)[0][0]
-        block = next(block for block in self.spec.blocks if block.canonical_json() == usual)
-        others = {"others": {"layers": len(self.spec.blocks) - runs[usual]}} if len(runs) > 1 else {}
-        return FoundBlock(self.name, self.named.description, block, others)
+        return block_of_model(self.name, self.named.description, self.spec)
+
+
+def block_of_model(name: str, description: str, model: ModelSpec) -> FoundBlock:
+    """The block that most layers of a model have; `exceptions` tells whether others differ."""
+    runs = Counter(block.canonical_json() for block in model.blocks)
+    usual = runs.most_common(1)[0][0]
+    block = next(block for block in model.blocks if block.canonical_json() == usual)
+    others = {"others": {"layers": len(model.blocks) - runs[usual]}} if len(runs) > 1 else {}
+    return FoundBlock(name, description, block, others)
 
 
 MODELS = "models/"

@@ -29,26 +29,47 @@ def assign(plain: dict[str, Any], path: str, value: Any) -> None:
     A spec on the path is converted to a mapping; other specs are kept, so that they need not be validated again. A bare
     kind name on the path (`value: identity`) counts as `{kind: identity}`.
 
+    An item of a list is named by its number from 0 (`model.pattern.3.mixer`); the list is replaced by a copy.
+
     Raises:
-        PathError: The path is empty or leads through a value that is not a mapping.
+        PathError: The path is empty, or leads through a value that is not a mapping or past the end of a list.
     """
-    *parents, last = path.split(".")
-    if not all((*parents, last)):
+    names = path.split(".")
+    if not all(names):
         raise PathError(f"`{path}` is not a path", "Write field names joined by single dots.")
-    here = plain
-    for depth, name in enumerate(parents):
-        below = here.get(name)
+    here: Any = plain
+    for depth in range(len(names) - 1):
+        key = _key(here, names, depth)
+        below = here.get(key) if isinstance(here, dict) else here[key]
         if below is None:
-            below = here[name] = {}
+            below = {}
         elif isinstance(below, str):
-            below = here[name] = {"kind": below}
+            below = {"kind": below}
         elif isinstance(below, Spec):
-            below = here[name] = below.editable()
+            below = below.editable()
+        elif isinstance(below, list | tuple):
+            below = copy.deepcopy(list(below))
         elif not isinstance(below, dict):
-            reached = ".".join(parents[: depth + 1])
-            raise PathError(f"`{reached}` is {below!r} and has no fields", f"Set `{reached}` as a whole.")
+            reached = ".".join(names[: depth + 1])
+            raise PathError(
+                f"`{reached}` is {below!r} and has no fields",
+                f"Set `{reached}` itself: `{reached}: VALUE`, or a mapping that has `{names[depth + 1]}`.",
+            )
+        here[key] = below
         here = below
-    here[last] = copy.deepcopy(value)
+    here[_key(here, names, len(names) - 1)] = copy.deepcopy(value)
+
+
+def _key(here: dict[str, Any] | list[Any], names: list[str], depth: int) -> Any:
+    """The key of a mapping, or the index of a list, that a name of a path stands for."""
+    name = names[depth]
+    if isinstance(here, dict):
+        return name
+    reached = ".".join(names[:depth])
+    if not (name.isascii() and name.isdigit() and int(name) < len(here)):
+        remedy = f"Its items are numbered from 0 to {len(here) - 1}." if here else f"Set `{reached}` itself."
+        raise PathError(f"`{reached}` is a list of {len(here)}, and has no item `{name}`", remedy)
+    return int(name)
 
 
 def lay_over(plain: dict[str, Any], patch: Mapping[str, Any], *, null_removes: bool = False) -> None:

@@ -48,6 +48,8 @@ def load_space(location: str | Path, *, data: str | None = None) -> SpaceSpec:
         check_argument("load_space: data", data, str, "the address of data, such as `file:PATH`")
     path = find_space(location)
     document, folders = _read(path, ())
+    if "plugins" in document.plain:
+        document.plain["plugins"] = _plugin_files(document)
     _graft_block(document, folders)
     if data is not None and isinstance(document.plain.get("task"), dict):
         document.plain["task"]["data"] = data
@@ -57,6 +59,30 @@ def load_space(location: str | Path, *, data: str | None = None) -> SpaceSpec:
         raise document.space_error(error) from None
     space._text = path.read_text(encoding="utf-8-sig")
     return space
+
+
+def plugins_of(location: str | Path) -> list[str]:
+    """The files that a space names under `plugins`, which must be loaded before `load_space` knows their kinds.
+
+    Raises:
+        SpaceError: The space is missing or not YAML, or `plugins` is not a list of files.
+    """
+    document, _ = _read(find_space(location), ())
+    return _plugin_files(document)
+
+
+def _plugin_files(document: Document) -> list[str]:
+    """The plugins of a space as absolute paths; each is relative to the file that names it."""
+    given = document.plain.get("plugins") or []
+    if not isinstance(given, list) or not all(isinstance(file, str) for file in given):
+        raise SpaceError(
+            "`plugins` is a list of Python files",
+            where=str(document.position(("plugins",))),
+            got=repr(given),
+            remedy="Write `plugins: [my_mixer.py]`; a path is relative to the space file.",
+        )
+    folders = [document.position(("plugins", index)).file.parent for index in range(len(given))]
+    return [str((folder / Path(file).expanduser()).resolve()) for folder, file in zip(folders, given, strict=True)]
 
 
 def _shipped_names() -> dict[str, Path]:
@@ -187,7 +213,9 @@ def with_seeds(space: SpaceSpec, seeds: str) -> SpaceSpec:
     number, most = parsed.groups()
     given = int(number) if most is None else {"start": int(number), "max": int(most)}
     plain = space.model_dump(mode="json")
-    changed = _validate(plain | {"design": plain["design"] | {"seeds": given}}, f"--seeds {seeds}", "")
+    changed = _validate(
+        plain | {"design": plain["design"] | {"seeds": given}, "plugins": space.plugins}, f"--seeds {seeds}", ""
+    )
     changed._text = space.text
     return changed
 
@@ -206,6 +234,7 @@ def with_design(space: SpaceSpec, kind: str) -> SpaceSpec:
     seeds = plain["design"].get("seeds", {})
     given = {"seeds": seeds} if isinstance(seeds, int) else {}
     changed = {"name": f"{space.name}_{kind}", "design": {"kind": kind} | given, "claims": []}
+    changed["plugins"] = space.plugins
     made = _validate(plain | changed, f"--design {kind}", "")
     made._text = space.text
     return made

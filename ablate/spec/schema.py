@@ -44,16 +44,17 @@ def space_schema(folders: Iterable[Path] = ()) -> dict[str, Any]:
     del definitions["JsonValue"]  # settings get a stricter schema
     _share(definitions)
     _allow_texts(definitions["SpaceSpec"]["properties"]["variants"])
-    definitions.update({f"{name}{_PART}": _part(body) for name, body in definitions.items()})
+    definitions.update({f"{name}{_PART}": _part(name, body) for name, body in definitions.items()})
 
     names = {"enum": list(block_names(folders)), "description": "The name of a block."}
     exceptions = {"propertyNames": {"pattern": f"^{_SELECTOR}$"}, "additionalProperties": _ref(f"BlockSpec{_PART}")}
+    written = dict(definitions["ModelSpec"]["properties"])
     for suffix in ("", _PART):
         model = definitions[f"ModelSpec{suffix}"]["properties"]
         model["block"] = {"description": model["block"]["description"], "anyOf": [names, _ref(f"BlockSpec{suffix}")]}
         if suffix:
             model["name"] = {"type": "string", "description": "The model over which the other keys are laid."}
-        model["exceptions"] = {**_described(model["exceptions"]), "type": "object", **exceptions}
+        model["exceptions"] = {**_described(written["exceptions"]), "type": "object", **exceptions}
         space = definitions[f"SpaceSpec{suffix}"]["properties"]
         # The name of a model, or with `name` what is laid over it.
         named = {"enum": list(model_names(folders)), "description": "The name of a model."}
@@ -156,12 +157,15 @@ def _share(definitions: dict[str, Any]) -> None:
                     container[key] = _ref(child["title"])
 
 
-def _part(body: dict[str, Any]) -> dict[str, Any]:
+def _part(home: str, body: dict[str, Any]) -> dict[str, Any]:
     """The schema for a partial value that is merged over a whole one: nothing is required, null removes."""
     part = copy.deepcopy(body)
+    for name, value in part.get("properties", {}).items():
+        if name != "kind" and all("$ref" not in node and "properties" not in node for node in _nodes(value)):
+            part["properties"][name] = _shorter(value, f"{home}/properties/{name}")  # the same, but for null
     for node in reversed(list(_nodes(part))):  # bottom-up, because properties are replaced by copies
         node.pop("required", None)
-        if "$ref" in node:
+        if "$ref" in node and "/properties/" not in node["$ref"]:
             node["$ref"] += _PART
         for name, value in node.get("properties", {}).items():
             if name != "kind":  # distinguishes the members of a family
@@ -173,14 +177,15 @@ def _part(body: dict[str, Any]) -> dict[str, Any]:
 def _setting(definitions: dict[str, Any]) -> dict[str, Any]:
     """The schema of a setting: every existing path with the schema of its value."""
     space = definitions["SpaceSpec"]["properties"]
-    paths: dict[str, list[Any]] = {}
+    paths: _Paths = {}
     for root in ROOTS:
         _collect(root, space[root], definitions, paths)
     for path in [path for path in paths if path.startswith("model.block")]:
         short = path.removeprefix("model.")
-        paths[short], paths[path] = paths[path], [{"$ref": f"#/$defs/Setting/properties/{short}"}]
-    layers: dict[str, list[Any]] = {}
-    _collect(rf"^model\.exceptions\.{_SELECTOR}", _ref(f"BlockSpec{_PART}"), definitions, layers, dot=r"\.")
+        paths[short], paths[path] = paths[path], [(_ref(f"Setting/properties/{short}"), "")]
+    layers: _Paths = {}
+    place = rf"^model\.(exceptions\.{_SELECTOR}|pattern\.\d+)"
+    _collect(place, _ref(f"BlockSpec{_PART}"), definitions, layers, dot=r"\.")
     return {
         "type": "object",
         "properties": {path: _any_of(options) for path, options in sorted(paths.items())} | _TEXTS,
@@ -189,17 +194,35 @@ def _setting(definitions: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+_Paths = dict[str, list[tuple[dict[str, Any], str]]]
+"""Path to the schemas of its value, each with the place where it is written already; empty: nowhere."""
+
+
 def _collect(
-    path: str, node: dict[str, Any], definitions: dict[str, Any], schemas: dict[str, list[Any]], dot: str = "."
+    path: str, node: dict[str, Any], definitions: dict[str, Any], schemas: _Paths, dot: str = ".", home: str = ""
 ) -> None:
-    """Collect `node` under `path`, and its fields under their paths."""
-    if node not in schemas.setdefault(path, []):
-        schemas[path].append(node)
+    """Collect `node` under `path`, and its fields under their paths; `home` is where it is written already."""
+    if "/properties/" in node.get("$ref", ""):
+        name, _, field = node["$ref"].removeprefix("#/$defs/").partition("/properties/")
+        node = definitions[name]["properties"][field]
+    known = schemas.setdefault(path, [])
+    if all(node != other for other, _ in known):
+        known.append((node, home))
     for option in _alternatives(node):
-        body = definitions[option["$ref"].rpartition("/")[2]] if "$ref" in option else option
-        for name, field in body.get("properties", {}).items():
-            _collect(f"{path}{dot}{name}", field, definitions, schemas, dot)
+        name = option["$ref"].rpartition("/")[2] if "$ref" in option and "/properties/" not in option["$ref"] else ""
+        body = definitions[name] if name else option
+        for field, value in body.get("properties", {}).items():
+            _collect(
+                f"{path}{dot}{field}", value, definitions, schemas, dot, f"{name}/properties/{field}" if name else ""
+            )
 
 
-def _any_of(options: list[Any]) -> Any:
-    return options[0] if len(options) == 1 else {"anyOf": options}
+def _any_of(options: list[tuple[dict[str, Any], str]]) -> Any:
+    shown = [_shorter(node, home) for node, home in options]
+    return shown[0] if len(shown) == 1 else {"anyOf": shown}
+
+
+def _shorter(node: dict[str, Any], home: str) -> dict[str, Any]:
+    """A reference to a schema, where it is written already and that is shorter than to repeat it."""
+    reference = _ref(home)
+    return reference if home and len(str(reference)) < len(str(node)) else node

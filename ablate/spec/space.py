@@ -118,7 +118,8 @@ class SpaceSpec(SpaceFields):
     def canonical(self) -> Any:
         """As for any spec, but with switches and settings as lists, because their order matters."""
         ordered = [[switch, [[*pair] for pair in settings.items()]] for switch, settings in self.switches.items()]
-        return {**super().canonical(), "switches": ordered}
+        plain = {name: value for name, value in super().canonical().items() if name != "plugins"}
+        return {**plain, "switches": ordered}
 
     def warnings(self) -> Iterator[str]:
         """Settings that are valid and probably not intended: one or two sentences each, with the key and a remedy."""

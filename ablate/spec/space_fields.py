@@ -77,6 +77,8 @@ class SpaceFields(Spec):
     """The paper that the question comes from."""
     departs: str = ""
     """How data or evaluation differ from that paper; `ablate data` shows it."""
+    plugins: tuple[str, ...] = Field(default=(), exclude=True)
+    """Python files with your own components, as `--plugin` names them; paths are relative to the space file."""
     task: TaskField
     """The task."""
     model: ModelSpec

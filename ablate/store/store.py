@@ -421,7 +421,7 @@ def _own_trials(connection: Connection, study: int) -> tuple[list[str], list[str
     return [row.key for row in rows if not row.shared], [row.key for row in rows if row.shared]
 
 
-_WORDS = ("name", "question", "source", "departs", "resources")
+_WORDS = ("name", "question", "source", "departs", "resources", "plugins")
 """Keys of a space that affect no result."""
 
 

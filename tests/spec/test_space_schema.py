@@ -83,9 +83,9 @@ def described(node: dict[str, Any]) -> bool:
     if "description" in node:
         return True
     if "$ref" in node:
-        name = node["$ref"].partition("/Setting/properties/")[2]
-        definitions = SHIPPED["$defs"]
-        return described(definitions["Setting"]["properties"][name] if name else definitions[node["$ref"][8:]])
+        name, _, field = node["$ref"].removeprefix("#/$defs/").partition("/properties/")
+        definition = SHIPPED["$defs"][name]
+        return described(definition["properties"][field] if field else definition)
     options = [option for option in node.get("anyOf", ()) if option != {"type": "null"}]
     return bool(options) and all(described(option) for option in options)
 

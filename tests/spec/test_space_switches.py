@@ -182,7 +182,7 @@ NORM = {"rms": {}, "none": {"block.norm": "none"}}
             {"switches": {"a": {"b": {}, "c": {"model.depth.x": 1}}}},
             "a.c.model.depth.x",
             "`model.depth` is 3 and has no fields",
-            "Set `model.depth` as a whole",
+            "Set `model.depth` itself",
         ),
         ({"switches": {"a": {"b": {}, "c": {"block..norm": 1}}}}, "a.c.block..norm", "is not a path", "single dots"),
         ({"switches": {"a": {"b": {}, "c": {"block": "pre_lm"}}}}, "a.c.block", "no block of this name", "`pre_ln`"),

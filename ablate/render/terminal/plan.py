@@ -141,7 +141,7 @@ def plan_json(
         ],
         "invalid": [{"name": invalid.point.name, "reason": invalid.reason} for invalid in plan.invalid],
         "same_as": dict(plan.aliases),
-        "without_effect": list(without_effect(plan.aliases, len(plan.variants))),
+        "without_effect": list(without_effect(plan.aliases, len(plan.variants), plan.same_because)),
         "remarks": list(plan.remarks),
         "doubts": list(plan.space.warnings()),
         "changed_code": [
@@ -231,7 +231,7 @@ def print_plan(
     console.print()
     remarks = (
         *(f"{one.sentence}." for one in changed),
-        *without_effect(plan.aliases, len(plan.variants)),
+        *without_effect(plan.aliases, len(plan.variants), plan.same_because),
         *plan.remarks,
         *left_out(invalid.reason for invalid in plan.invalid),
         *starts({variant.name: variant.transfer for variant in plan.variants if variant.transfer is not None}),
