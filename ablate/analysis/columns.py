@@ -29,6 +29,8 @@ TRIVIAL = "trivial baseline"
 """Shown instead of a verdict for a trivial baseline."""
 OF_TRAINING = frozenset({"parameters", "parameter_change", "steps_to_baseline", "course"})
 """Columns that runs which were trained elsewhere do not have."""
+OF_MODEL = frozenset({"parameters", "parameter_change"})
+"""Columns that trials of a trainer of the user's own do not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +198,10 @@ def columns(report: StudyReport) -> tuple[Column, ...]:
         ),
         *([_speed()] if report.timed else []),
     )
-    return shown if report.record.judged is None else tuple(one for one in shown if one.key not in OF_TRAINING)
+    if report.record.knows_models:
+        return shown
+    absent = OF_MODEL if report.record.judged is None else OF_TRAINING
+    return tuple(one for one in shown if one.key not in absent)
 
 
 def legend(shown: Iterable[Column]) -> tuple[str, ...]:

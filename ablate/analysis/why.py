@@ -88,7 +88,7 @@ def _facts(row: VariantRow, shown: AnswerRow, report: StudyReport, answer: Answe
             yield "jointly", f"{holds} jointly with {which} (Holm's procedure)"
     if row.course is not None:
         yield "course", f"{course_cell(row.course)} over the last third of training"
-    if report.record.judged is None:
+    if report.record.knows_models:
         change = percent(row.parameter_change)
         yield "cost", f"{row.parameters:,} parameters ({change.replace('%', ' %')})"
     if report.evidence.tuning is not None and (tuned := report.evidence.tuning.of.get(row.name)) and tuned.values:

@@ -61,7 +61,7 @@ class Attempt:
     @property
     def is_whole(self) -> bool:
         """Whether the trial was trained to its last step."""
-        return bool(self.curve) and self.curve[-1].step == self.trial.variant.spec.training.steps
+        return bool(self.curve) and self.trial.variant.spec.is_complete(self.curve[-1].step)
 
     def begin_again(self) -> None:
         """Start the next attempt after the engine restarted the job; the job sends its whole curve again."""
@@ -77,8 +77,10 @@ class Attempt:
         self.values = values
 
     def add(self, point: Measurement) -> CurvePoint:
-        """Append a point to the curve and return it."""
+        """Append a point to the curve, or replace that of the same step, and return it."""
         added = curve_point(point, self.member)
+        if self.curve and self.curve[-1].step == added.step:
+            del self.curve[-1]
         self.curve.append(added)
         self.metrics = {name: values[self.member] for name, values in point.metrics.items()}
         self.parts = {name: tuple(part[self.member] for part in sums) for name, sums in point.parts.items()}
@@ -152,7 +154,7 @@ def curve_point(point: Measurement, member: int) -> CurvePoint:
         tokens=point.tokens,
         flops=point.flops,
         train_loss=_number(point.train_loss[member]),
-        val_loss=_number(point.metrics["val_loss"][member]),
+        val_loss=_number(point.metrics["val_loss"][member]) if "val_loss" in point.metrics else None,
     )
 
 

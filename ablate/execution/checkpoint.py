@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
+from ablate.execution.own_trainer import TrainerPlaces
 from ablate.execution.protocol import Job
 from ablate.planning.packing import ResumablePack
 from ablate.spec.base import content_hash
@@ -238,9 +239,14 @@ def _reason(error: Exception, folder: Path) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def checkpoints_folder(store: str) -> Path:
+def checkpoints_folder(store: str, suffix: str = ".checkpoints") -> Path:
     """The default folder of checkpoints: beside the store, named after it; `studies/store.checkpoints` for a server."""
-    return (Path("studies/store.db") if "://" in store else Path(store)).absolute().with_suffix(".checkpoints")
+    return (Path("studies/store.db") if "://" in store else Path(store)).absolute().with_suffix(suffix)
+
+
+def trainer_places(store: str, key: str) -> TrainerPlaces:
+    """Where a trial of a trainer of the user's own runs: in this folder, with files in `NAME.runs` beside the store."""
+    return TrainerPlaces(str(Path.cwd()), str(checkpoints_folder(store, ".runs") / key[:_KEY_CHARACTERS]))
 
 
 def _newest_first(job: Path) -> list[Path]:

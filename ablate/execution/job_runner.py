@@ -14,15 +14,17 @@ import torch
 from torch import nn
 
 from ablate.errors import DataError, PluginError
+from ablate.execution.own_trainer import TrainerFailedError, run_trainer
 from ablate.execution.protocol import Broken, Done, Happened, Job, Message
 from ablate.spec.code import CodeReader
 from ablate.spec.resources import CheckpointInterval
 from ablate.spec.task import Task
+from ablate.spec.trainer import TrainerVariant, read_variant
 from ablate.spec.variant import VariantSpec
 from ablate.trained.source import SourceWeights, read_source
 from ablate.trained.transfer import Transfer, transfer
 from ablate.trained.weights import save_weights
-from ablate.training.events import Measurement, Started, State
+from ablate.training.events import Event, Measurement, Started, State
 from ablate.training.loop import train
 from ablate.training.members import Member
 from ablate.training.sharding import RankLostError, Ranks
@@ -78,11 +80,13 @@ class JobRunner:
     Args:
         cache: The folder of prepared data.
         device: The device to train on.
+        devices: Those of all processes of a job, which a trainer of the user's own sees; by default this one.
     """
 
-    def __init__(self, cache: Path, device: torch.device) -> None:
+    def __init__(self, cache: Path, device: torch.device, devices: Sequence[str] = ()) -> None:
         self._cache = cache
         self._device = device
+        self._devices = devices or (str(device),)
         self._tasks: dict[tuple[str, str], Task] = {}
         self._reader = CodeReader()
 
@@ -110,22 +114,21 @@ class JobRunner:
             RankLostError: Another rank has died or does not answer.
         """
         try:
-            members = [Member(VariantSpec.model_validate_json(member.variant), member.seed) for member in job.members]
+            members = [Member(read_variant(member.variant), member.seed) for member in job.members]
             for planned, member in zip(job.members, members, strict=True):
-                self._check_code(planned.code, member.variant)
-            task = self._task(members[0].variant, job.fingerprint)
-            for number, taken in self._starts(job, members, task):
-                members[number] = replace(members[number], start=taken.tensors)
-                started = Started(number, taken.where, taken.copied, taken.new, taken.unused)
-                yield Happened(job.number, started)
-            meter = UsageMeter(self._device)
-            keep = self._keeper(job, members) if ranks.index == 0 else None
-            for event in train(members, task, self._device, keep, stopped, start=start, save=save, ranks=ranks):
-                if isinstance(event, Measurement) and (used := meter.sample()):
-                    event = replace(event, usage=used)
+                reader = self._reader if planned.places is None else CodeReader(Path(planned.places.root))
+                self._check_code(planned.code, member.variant, reader)
+            variant, places = members[0].variant, job.members[0].places
+            if isinstance(variant, TrainerVariant) and places is not None:
+                events = run_trainer(variant, members[0].seed, places, self._devices, stopped)
+            else:
+                events = self._train(job, members, stopped, start, save, ranks)
+            for event in events:
                 yield Happened(job.number, event)
         except RankLostError:
             raise
+        except TrainerFailedError as error:
+            broken = Broken(job.number, error.reason, error.log)
         except Exception as error:  # an exception of a trial must not end the worker
             sentence = str(error).strip().splitlines() or [""]
             broken = Broken(job.number, f"{type(error).__name__}: {sentence[0]}", traceback.format_exc())
@@ -135,6 +138,26 @@ class JobRunner:
         if self._device.type == "cuda":
             torch.cuda.empty_cache()  # it may have run out of memory; free all of it for the next job
         yield broken
+
+    def _train(
+        self,
+        job: Job,
+        members: list[Member],
+        stopped: Callable[[], Sequence[int]],
+        start: State | None,
+        save: CheckpointInterval,
+        ranks: Ranks,
+    ) -> Iterator[Event]:
+        """The events of a job whose models ablate builds."""
+        task = self._task(members[0].variant, job.fingerprint)
+        for number, taken in self._starts(job, members, task):
+            members[number] = replace(members[number], start=taken.tensors)
+            yield Started(number, taken.where, taken.copied, taken.new, taken.unused)
+        meter = UsageMeter(self._device)
+        keep = self._keeper(job, members) if ranks.index == 0 else None
+        for event in train(members, task, self._device, keep, stopped, start=start, save=save, ranks=ranks):
+            used = meter.sample() if isinstance(event, Measurement) else {}
+            yield replace(event, usage=used) if isinstance(event, Measurement) and used else event
 
     def _starts(self, job: Job, members: Sequence[Member], task: Task) -> Iterator[tuple[int, Transfer]]:
         """What members that start from trained weights take from them, with their numbers."""
@@ -151,13 +174,13 @@ class JobRunner:
                 )
             yield number, transfer(member.variant.model, task.shape, sources[job_member.initial_weights], init_from)
 
-    def _check_code(self, planned: str, variant: VariantSpec) -> None:
+    def _check_code(self, planned: str, variant: VariantSpec, reader: CodeReader) -> None:
         """Refuse to train with other code than that under whose key the trial is stored.
 
         Raises:
             PluginError: A file has changed since the study was planned, or is another one on this machine.
         """
-        if planned and planned != (here := self._reader.of(variant)).identity:
+        if planned and planned != (here := reader.of(variant)).identity:
             files = sorted({entry["file"] for entry in here.content.get("kinds", {}).values()})
             raise PluginError(
                 f"the code of the trial's kinds ({', '.join(files)}) is not that with which the study was planned",

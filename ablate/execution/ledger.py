@@ -155,7 +155,10 @@ class Ledger:
 
     def add_point(self, trial: Trial, point: CurvePoint) -> None:
         """Buffer a point of the curve of a running trial for `write_points`."""
-        self._points.setdefault(trial.key, []).append(point)
+        waiting = self._points.setdefault(trial.key, [])
+        if waiting and waiting[-1].step == point.step:
+            del waiting[-1]
+        waiting.append(point)
 
     def write_points(self) -> None:
         """Write all buffered points in one transaction: one for each of 1,000 jobs would cost more than the points."""

@@ -107,11 +107,11 @@ class LocalEngine(Engine):
                 got=f"{self._memory / _GIB:g} GiB for each",
                 remedy="Ask for less memory, or use fewer --workers.",
             )
-        check_abilities(plan.trials, self.device)
+        check_abilities(plan.built, self.device)
         if self._shard:
-            check_shard(plan.trials, self._ranks)
+            check_shard(plan.built, self._ranks)
         check_memory(plan, self.size, self.device, self._ranks, shard=self._shard)
-        check_shares(plan.trials, self._ranks)
+        check_shares(plan.built, self._ranks)
         if any(trial.variant.spec.training.population for trial in plan.trials):
             raise EngineError(
                 "population based training needs Ray Tune, which exchanges the members' checkpoints",

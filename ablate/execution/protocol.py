@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ablate.execution.own_trainer import TrainerPlaces
 from ablate.spec.training import PopulationSpec
 from ablate.store.records import WorkerRecord
 from ablate.training.events import Event
@@ -21,6 +22,7 @@ class JobMember:
         population: The population that it belongs to, as its variant says; None if it belongs to none.
         initial_weights: The file or folder of the weights that it starts from; empty if it starts from random ones.
         code: Identity of the code of its kinds, which the worker must have too; empty if that is not checked.
+        places: Where a trainer of the user's own runs; None if ablate trains.
     """
 
     variant: str
@@ -30,6 +32,7 @@ class JobMember:
     population: PopulationSpec | None = None
     initial_weights: str = ""
     code: str = ""
+    places: TrainerPlaces | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,11 @@ class Job:
     number: int
     members: tuple[JobMember, ...]
     fingerprint: str
+
+    @property
+    def ranks(self) -> int | None:
+        """The processes of ablate that train it; None: one for each device."""
+        return None if self.members[0].places is None else 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ def rank_group(
         RankLostError: They could not be reached.
     """
     devices = settings.devices
-    if len(devices) == 1:
+    if (job.ranks or len(devices)) == 1:
         yield Ranks()
         return
     with ExitStack() as stack:

@@ -14,6 +14,7 @@ from ablate.designs.base import BASELINE
 from ablate.errors import SpaceError, StoreError, StudyBusyError
 from ablate.execution.attempt import Attempt
 from ablate.execution.base import Engine
+from ablate.execution.checkpoint import trainer_places
 from ablate.execution.dialogue import Dialogue
 from ablate.execution.ledger import Ledger
 from ablate.execution.observer import Observer
@@ -63,7 +64,8 @@ class StudyRun:
         self.observer = observer
         self.lease = lease
         self.design = planner.design()
-        self.dialogue = Dialogue(self.design, planner.space.objective.metric, ledger.curves)
+        self.metric = planner.space.objective.metric
+        self.dialogue = Dialogue(self.design, self.metric, ledger.curves)
         self.trials: dict[str, Trial] = {}
         self.declared: frozenset[str] = frozenset()
         self.waiting = Queue(packing, lambda: engine.size)
@@ -234,7 +236,12 @@ class StudyRun:
                 unwanted.append(i)
             member = JobMember(spec.model_dump_json(), trial.seed, weights, trial.key, spec.training.population)
             members.append(
-                replace(member, initial_weights=self.initial_weights(trial), code=trial.variant.code.identity)
+                replace(
+                    member,
+                    initial_weights=self.initial_weights(trial),
+                    code=trial.variant.code.identity,
+                    places=None if spec.builds_model else trainer_places(self.ledger.where, trial.key),
+                )
             )
         self.attempts[self.jobs], self.members[self.jobs] = attempts, tuple(trials)
         self.engine.submit(Job(self.jobs, tuple(members), trials[0].variant.fingerprint))
@@ -283,7 +290,7 @@ class StudyRun:
             case Done(number):
                 for attempt in attempts:
                     if attempt.is_whole:
-                        self.end(number, attempt, attempt.outcome())
+                        self.end(number, attempt, attempt.outcome(self.unmeasured(attempt)))
                 if rest := self.attempts.get(number):
                     self.break_(list(rest), Broken(number, "its job ended before it did", "", ""))
             case Broken():
@@ -364,14 +371,33 @@ class StudyRun:
 
     def check_metric(self, point: Measurement) -> None:
         """Refuse an objective that the task does not measure, at the first point rather than after the last trial."""
-        metric = self.planner.space.objective.metric
-        if metric not in point.metrics and metric not in self.planner.space.task.final_metric_names:
-            raise SpaceError(
-                "the task does not measure this",
-                where=f"space {self.planner.space.name}, `objective.metric`",
-                expected=f"one of {', '.join(point.metrics)}",
-                got=repr(metric),
-            )
+        if self.metric not in point.metrics and self.metric not in self.planner.space.task.final_metric_names:
+            raise self.no_metric(self.metric, "objective.metric", point.metrics)
+
+    def unmeasured(self, attempt: Attempt) -> str:
+        """Why a trial that was trained to its end has failed: it lacks the objective. Empty if it does not.
+
+        Raises:
+            SpaceError: No trial before it had the objective either, or pruners have nothing to watch.
+        """
+        if attempt.trial.role is TrialRole.STAGE:
+            return ""
+        if self.design.prunes and all(point.val_loss is None for point in attempt.curve):
+            raise self.no_metric("val_loss", "design", attempt.metrics)
+        if self.metric in attempt.metrics:
+            return ""
+        if not self.counts["trained"] + self.counts["reused"]:
+            raise self.no_metric(self.metric, "objective.metric", attempt.metrics)
+        return f"it ended without a finite `{self.metric}`; it measured {', '.join(attempt.metrics) or 'nothing'}"
+
+    def no_metric(self, name: str, path: str, metrics: Iterable[str]) -> SpaceError:
+        """The error for a metric that is not among those of a trial."""
+        return SpaceError(
+            "the task does not measure this",
+            where=f"space {self.planner.space.name}, `{path}`",
+            expected=f"one of {', '.join(metrics)}",
+            got=repr(name),
+        )
 
     def leave(self, number: int, attempt: Attempt) -> None:
         """Stop tracking this member of a job."""
@@ -382,6 +408,8 @@ class StudyRun:
     def end(self, number: int, attempt: Attempt, outcome: TrialOutcome) -> None:
         """Store the outcome of a trial, notify observer and design, and queue the next proposals."""
         self.ledger.end(outcome, attempt.worker)
+        if not attempt.trial.variant.spec.builds_model and outcome.state is TrialState.FINISHED:
+            trainer_places(self.ledger.where, outcome.key).remove_checkpoint()
         self.leave(number, attempt)
         self.notify(attempt, outcome)
 

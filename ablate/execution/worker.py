@@ -52,7 +52,7 @@ def work(pipe: Connection) -> None:
     torch.set_num_threads(options.threads)
     for plugin in options.plugins:
         load_plugin(plugin)
-    runner = JobRunner(options.folder, torch.device(devices[0]))
+    runner = JobRunner(options.folder, torch.device(devices[0]), devices)
     saved = Checkpoints(settings.checkpoints, options.checkpoint_interval)
     here = this_worker(devices[0], len(devices))
     pipe.send(Ready())

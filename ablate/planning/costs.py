@@ -78,7 +78,12 @@ class PointCosts:
         return self.costs[read]
 
     def trial_cost(self, spec: VariantSpec, point: Point) -> tuple[Cost, int, tuple[float, float]]:
-        """The cost with trained parameters, how many are frozen, and tokens and arithmetic of a trial."""
+        """The cost with trained parameters, how many are frozen, and tokens and arithmetic of a trial.
+
+        All are 0 where a trainer of the user's own builds the model.
+        """
+        if not spec.builds_model:
+            return Cost(), 0, (0.0, 0.0)
         cost, _ = self.forward_cost(spec, point)
         task = self.prepare(spec)
         frozen, undone = self.starting.frozen(spec, task)

@@ -7,7 +7,7 @@ import math
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -81,6 +81,40 @@ class Forecast:
         return self.seconds(trial) + evaluations * self.evaluation * variant.cost.flops
 
 
+@dataclass(frozen=True, slots=True)
+class TrainerForecast:
+    """How long the trials of a trainer of the user's own take, by those that have ended.
+
+    Attributes:
+        done: The keys of trials that the store already holds.
+        workers: The number of trials at once.
+        times: The mean seconds of a trial by the content hash of its variant.
+    """
+
+    done: frozenset[str]
+    workers: int
+    times: Mapping[str, float]
+
+    @property
+    def basis(self) -> str:
+        """A description of the source of the estimate."""
+        return f"{len(self.done)} trials of this plan in the store"
+
+    @property
+    def counts_evaluations(self) -> bool:
+        """True: a trainer's time is that of all it does."""
+        return True
+
+    def seconds(self, trial: Trial) -> float:
+        """The time of one trial; NaN before any has ended. That of an untried variant is the mean of the others."""
+        return self.times.get(trial.variant.hash, statistics.fmean(self.times.values()) if self.times else math.nan)
+
+    def total(self, plan: Plan) -> float:
+        """The wall time of all trials that are not done; NaN before any has ended."""
+        left = [self.seconds(trial) for trial in (*plan.trials, *plan.later) if trial.key not in self.done]
+        return max(sum(left) / self.workers, max(left, default=0.0))
+
+
 class Estimate(Protocol):
     """What is shown of a forecast, for this machine or another."""
 
@@ -114,8 +148,10 @@ def forecast(
     *,
     device: str = "cpu",
     tasks: Callable[[VariantSpec], Task] | None = None,
-) -> Forecast:
+) -> Forecast | TrainerForecast:
     """Estimate a plan from its trials in the store that ran on such a device, else from some steps run here.
+
+    Steps of a trainer of the user's own are never run for it.
 
     Args:
         plan: What is to be trained.
@@ -132,6 +168,11 @@ def forecast(
     workers = workers or usual_workers(resources, device)
     settled = settled_trials(plan, store)
     done = frozenset(record.key for record in settled)
+    if plan.trials and not plan.built:
+        times: dict[str, list[float]] = {}
+        for record in settled:
+            times.setdefault(record.variant_hash, []).append(record.seconds)
+        return TrainerForecast(done, workers, {digest: statistics.fmean(taken) for digest, taken in times.items()})
     trials = (*plan.trials, *plan.later)
     left = [trial for trial in trials if trial.key not in done]
     rates = [

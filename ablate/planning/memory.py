@@ -23,16 +23,20 @@ from ablate.spec.variant import VariantSpec
 def trial_bytes(variant: Variant, parts: int = 1) -> int:
     """Predicted peak of one trial: parameters, gradients, the optimizer's state and what the backward pass needs.
 
+    0 where a trainer of the user's own builds the model.
+
     Args:
         variant: The variant; its batch is that of one process.
         parts: The processes among which weights, gradients and the state of the optimizer are divided.
     """
+    if not variant.spec.builds_model:
+        return 0
     return _training_bytes(variant.cost, variant.spec, variant.vocabulary, variant.context, parts)
 
 
 def part_of_rank(variant: Variant, ranks: int) -> Variant:
     """What one of several processes computes of a variant: its share of each batch."""
-    if ranks == 1:
+    if ranks == 1 or not variant.spec.builds_model:
         return variant
     training = variant.spec.training
     share = max(1, training.batch_size // ranks)
@@ -139,9 +143,9 @@ def check_memory(plan: Plan, workers: int, device: str, ranks: int = 1, *, shard
     Raises:
         EngineError: The largest variant is predicted to need more than there is.
     """
-    if plan.trials:
+    if plan.built:
         parts, processes = ranks if shard else 1, workers * ranks
-        variants = {trial.variant.hash: trial.variant for trial in plan.trials}.values()
+        variants = {trial.variant.hash: trial.variant for trial in plan.built}.values()
         needed = [(trial_bytes(part, parts), part) for part in (part_of_rank(variant, ranks) for variant in variants)]
         most, largest = max(needed, key=itemgetter(0))
         here = free_bytes(device) / (1 if device == "cuda" else processes)

@@ -86,7 +86,12 @@ class Machine:
         return "measured by doctor" if training.precision in self.measured else "which is usual"
 
     def seconds(self, variant: Variant) -> float:
-        """The training time of one trial on its devices."""
+        """The training time of one trial on its devices.
+
+        Raises:
+            SpaceError: A trainer of the user's own builds the model, of which nothing is known.
+        """
+        variant.spec.require_model()
         return self._on_one(part_of_rank(variant, self._ranks)) * self._ranks / self.each
 
     @property

@@ -108,6 +108,11 @@ class Plan:
     keys are not final."""
 
     @property
+    def built(self) -> tuple[Trial, ...]:
+        """The trials whose models ablate builds: none if a trainer of the user's own does."""
+        return tuple(trial for trial in self.trials if trial.variant.spec.builds_model)
+
+    @property
     def flops(self) -> float:
         """Arithmetic of all trials."""
         return sum(trial.variant.flops for trial in (*self.trials, *self.later))

@@ -133,7 +133,11 @@ class Planner:
         """Name and spec of each point that its design begins with, as far as the data and `match` cannot change it."""
         for point in self.design().points():
             spec = self.costs.valid_spec(point)
-            if spec is not None and (point.name == BASELINE or self.space.match.equal != "parameters"):
+            if (
+                spec is not None
+                and spec.builds_model
+                and (point.name == BASELINE or self.space.match.equal != "parameters")
+            ):
                 yield point.name, spec
 
     def _variant(self, point: Point, spec: VariantSpec, digest: str, stage: Variant | None = None) -> Variant:

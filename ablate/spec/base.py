@@ -17,8 +17,9 @@ import math
 import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from types import FrameType, MemberDescriptorType, UnionType
-from typing import Annotated, Any, ClassVar, Literal, LiteralString, Self, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, LiteralString, Protocol, Self, Union, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -49,6 +50,13 @@ def _bound_integers(schema: Any) -> None:
             schema["le"] = LARGEST
         if not {"ge", "gt"} & schema.keys():
             schema["ge"] = -LARGEST
+
+
+class DeclaresSources(Protocol):
+    """What names files that give the numbers of a trial."""
+
+    def code(self, root: Path) -> dict[str, Any]:
+        """Their digests by label, as `ablate.spec.code.Code` holds those of kinds."""
 
 
 class Spec(BaseModel):
@@ -108,6 +116,10 @@ class Spec(BaseModel):
     def specs_beside(self) -> Iterable[Spec]:
         """The specs that it makes of settings or texts in its fields, beside those that are fields."""
         return ()
+
+    def declared_sources(self) -> DeclaresSources | None:
+        """What names files outside ablate that give the numbers of a trial; None if nothing does."""
+        return None
 
     def canonical_json(self) -> str:
         """`canonical` as one line of JSON with sorted keys."""

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ablate.spec.base import Kinded, Spec, content_hash, is_users
+from ablate.spec.base import DeclaresSources, Kinded, Spec, content_hash, is_users
 from ablate.spec.source_code import ModuleCode, differences, read_definitions, read_modules
 
 REVISION = 1
@@ -72,10 +72,16 @@ class CodeChange:
 
 
 class CodeReader:
-    """Reads the source of each kind once; a new reader sees files as they are then."""
+    """Reads the source of each kind once; a new reader sees files as they are then.
 
-    def __init__(self) -> None:
+    Args:
+        root: The folder to which files that a trainer declares are relative; None: the working folder.
+    """
+
+    def __init__(self, root: Path | None = None) -> None:
+        self._root = root
         self._kinds: dict[type[Spec], tuple[int, dict[str, Any]]] = {}
+        self._declared: dict[int, tuple[DeclaresSources, dict[str, Any]]] = {}
 
     def of(self, spec: Spec) -> Code:
         """The code of the kinds in a spec, without that of a stage whose weights it starts from."""
@@ -88,6 +94,10 @@ class CodeReader:
                     kinds[label] = entry
                 if revision > 1:
                     revisions[label] = revision
+        if (declared := spec.declared_sources()) is not None:
+            if id(declared) not in self._declared:  # all variants of a space have the same
+                self._declared[id(declared)] = declared, declared.code(self._root or Path.cwd())
+            kinds |= self._declared[id(declared)][1]
         content = {"kinds": dict(sorted(kinds.items())), "revisions": dict(sorted(revisions.items()))}
         return Code({name: value for name, value in content.items() if value})
 
@@ -106,7 +116,8 @@ def code_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[C
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any], where: str, *, known: bool) -> Iterator[CodeChange]:
     old, new = before.get("kinds", {}), after.get("kinds", {})
     for label in sorted({*old, *new}):
-        name = f"the kind `{label.rpartition(' ')[2]}`{where}"
+        noun = "file" if label.startswith("source ") else "kind"
+        name = f"the {noun} `{label.rpartition(' ')[2]}`{where}"
         file = (new.get(label) or old[label])["file"]
         if not known:
             yield CodeChange(name, f"{file}; the version that trained them was not recorded")
@@ -150,6 +161,8 @@ def specs_in(value: Any) -> Iterator[Spec]:
         yield value
         yield from specs_in(value.specs_beside())
         for name, described in type(value).model_fields.items():
+            if described.exclude:  # not part of what the spec says
+                continue
             inside = getattr(value, name)
             for mark in described.metadata:
                 if isinstance(mark, type) and issubclass(mark, NamesKind) and isinstance(inside, str):

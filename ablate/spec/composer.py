@@ -33,7 +33,7 @@ class Composer:
     def __init__(self, roots: Mapping[str, Spec], switches: Switches) -> None:
         self._baseline = roots
         self._switches = switches
-        self._setters = {root: self.setters_below(root) for root in ROOTS}
+        self._setters = {root: self.setters_below(root) for root in roots}
         self._roots: dict[_Key, Spec] = {}
         self._errors: dict[_Key, ValidationError] = {}
         self._reasons: list[tuple[dict[str, str], str]] = []
@@ -90,6 +90,9 @@ class Composer:
             except PathError as error:
                 loc = tuple(full_path(path).split("."))
                 raise refusal(loc, {}, str(error), error.remedy, kind="no_path") from None
+        return self._validated(plain)
+
+    def _validated(self, plain: Mapping[str, Any]) -> VariantSpec:
         return VariantSpec.model_validate(plain)
 
     def error_with(self, values: Mapping[str, JsonValue], settings: Mapping[str, str] = {}) -> ValidationError | None:

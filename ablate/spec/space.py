@@ -1,12 +1,17 @@
-"""`SpaceSpec`: a space whose parts fit together, with its texts; it resolves settings to variants."""
+"""`SpaceSpec`: a space whose parts fit together, with its texts; it resolves settings to variants.
+
+`TrainerSpace` is one that drives a trainer of the user's own.
+"""
 
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 from pydantic import (
+    Field,
     JsonValue,
     ModelWrapValidatorHandler,
     PrivateAttr,
@@ -19,13 +24,14 @@ from pydantic import (
 )
 
 from ablate.errors import SpaceError
-from ablate.spec.base import refusal
-from ablate.spec.composer import ROOTS, check_settings
+from ablate.spec.base import below, refusal
+from ablate.spec.composer import ROOTS, Composer, check_settings
 from ablate.spec.paths import full_path
 from ablate.spec.sentences import describe
 from ablate.spec.space_fields import Setting, SpaceFields
 from ablate.spec.space_rules import check_space, check_texts
 from ablate.spec.texts import WORDS, Place, with_texts, without_texts
+from ablate.spec.trainer import ABSENT, ParameterComposer, TrainerSpec, TrainerTask
 from ablate.spec.variant import VariantSpec
 
 
@@ -42,10 +48,12 @@ class SpaceSpec(SpaceFields):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _keep_texts_apart(cls, value: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+    def _keep_texts_apart(cls, value: Any, validate: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Any:
         """Remove texts from `switches` and `variants`, so that they are in no spec and no hash."""
         if not isinstance(value, Mapping):
             return validate(value)
+        if "trainer" in value and not issubclass(cls, TrainerSpace):
+            return TrainerSpace.model_validate(value, context=info.context)
         plain, texts = without_texts(value)
         check_texts(plain, texts)
         space = validate(plain)
@@ -71,16 +79,24 @@ class SpaceSpec(SpaceFields):
                 )
             for setting, paths in settings.items():
                 for path in paths:
-                    root = full_path(path).split(".")[0]
-                    if root not in ROOTS:
-                        near = difflib.get_close_matches(root, (*ROOTS, "block", *WORDS), n=1)
-                        raise refusal(
-                            (switch, setting, path),
-                            {},
-                            "a path starts at `model`, `task` or `training`, or at `block`, short for `model.block`",
-                            f"Did you mean `{near[0]}`?" if near else f"Write the full path of `{path}`.",
-                        )
+                    try:
+                        cls._check_path(path)
+                    except ValidationError as error:
+                        raise below((switch, setting, path), error) from None
         return switches
+
+    @classmethod
+    def _check_path(cls, path: str) -> None:
+        """Refuse a path that no setting can set."""
+        root = full_path(path).split(".")[0]
+        if root not in ROOTS:
+            near = difflib.get_close_matches(root, (*ROOTS, "block", *WORDS), n=1)
+            raise refusal(
+                (),
+                {},
+                "a path starts at `model`, `task` or `training`, or at `block`, short for `model.block`",
+                f"Did you mean `{near[0]}`?" if near else f"Write the full path of `{path}`.",
+            )
 
     @model_validator(mode="after")
     def _is_a_space(self, info: ValidationInfo) -> Self:
@@ -134,6 +150,69 @@ class SpaceSpec(SpaceFields):
                 f"`objective.direction`: smaller values of `{objective.metric}` are better, but it is maximised "
                 "here. Set `direction: minimize`."
             )
+
+
+class TrainerSpace(SpaceSpec):
+    """A space whose trials a trainer of the user's own runs. It has `trainer` and no `model`, `task` or `training`."""
+
+    trainer: TrainerSpec
+    """The command or function that trains a trial, its parameters and its metrics."""
+    model: Any = Field(default=ABSENT, exclude=True)
+    """None that ablate knows."""
+    task: Any = Field(default=None, exclude=True)
+    """Its data is not known."""
+    training: Any = Field(default=None, exclude=True)
+    """Nothing of it is known but its steps."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_model(cls, value: Any) -> Any:
+        for name in (*ROOTS, "budgets", "timing") if isinstance(value, Mapping) else ():
+            if value.get(name):
+                rule = f"a space with a `trainer` has no `{name}`, which needs models that ablate builds"
+                raise refusal((name,), {}, rule, f"Leave `{name}` out; what varies is in `trainer.parameters`.")
+        return value
+
+    @classmethod
+    def _check_path(cls, path: str) -> None:
+        """Nothing: the trainer knows its parameters, and refuses others."""
+
+    @model_validator(mode="after")
+    def _is_a_space(self, info: ValidationInfo) -> Self:
+        task = TrainerTask(trainer=self.trainer, named=self.metric_names)
+        self.__dict__.update(task=task, training=self.trainer.training(self.trainer.defaults))
+        self._document = (info.context or {}).get("document")
+        for loc, value, rule in self._unusable():
+            raise refusal(loc, value, f"{rule} models that ablate builds", "Leave it out.")
+        check_space(self)
+        return self
+
+    def _unusable(self) -> Iterator[tuple[tuple[str, ...], Any, str]]:
+        """The place, the value, and a rule for each setting that a trainer of the user's own cannot follow."""
+        if self.match.equal != "steps":
+            yield ("match",), self.match.equal, f"equal {self.match.equal} are known of"
+        if self.design.kind_name() == "population":
+            yield ("design", "kind"), "population", "a population exchanges the weights of"
+        if self.resources.shard:
+            yield ("resources", "shard"), True, "dividing a model among GPUs needs"
+        if self.resources.checkpoint_every:
+            given = self.resources.checkpoint_every
+            yield (
+                ("resources", "checkpoint_every"),
+                given,
+                "a trainer writes into `{checkpoint}` itself, and ablate saves the state of",
+            )
+
+    @property
+    def metric_names(self) -> frozenset[str]:
+        """The metrics of the objective and of the claims; a trainer may measure any."""
+        claimed = (getattr(claim, "metric", None) for claim in self.claims)
+        return frozenset([self.objective.metric, *filter(None, claimed)])
+
+    @functools.cached_property
+    def composer(self) -> Composer:
+        """Makes the variants of this space."""
+        return ParameterComposer(self.trainer, self.switches)
 
 
 def _expect_mapping(given: object, where: str, rule: str, example: str) -> None:

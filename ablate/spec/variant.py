@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import ValidationError, model_validator
 
@@ -16,6 +16,9 @@ from ablate.spec.training import TrainingSpec
 
 class VariantSpec(Spec):
     """The full spec that results from settings of the switches."""
+
+    builds_model: ClassVar[bool] = True
+    """Whether ablate builds and trains its model; False where a trainer of the user's own does (`TrainerVariant`)."""
 
     model: ModelSpec
     """The model."""
@@ -105,6 +108,17 @@ class VariantSpec(Spec):
             growth.check(self.task.length)
         except ValidationError as error:
             raise below(("training", "context_growth"), error) from None
+
+    def require_model(self) -> None:
+        """Nothing: ablate builds its model.
+
+        Raises:
+            SpaceError: A trainer of the user's own does.
+        """
+
+    def is_complete(self, step: int) -> bool:
+        """Whether a trial whose curve ends at this step was trained to its end."""
+        return step == self.training.steps
 
     def stage(self) -> VariantSpec | None:
         """The variant that is trained before this one; None if it starts from no stage of its study.

@@ -233,6 +233,11 @@ class StudyRecord:
     judged: JudgedRuns | None = None
 
     @property
+    def knows_models(self) -> bool:
+        """Whether ablate built the models, and knows their cost: neither judged runs, nor a trainer of the user's."""
+        return self.judged is None and "trainer" not in self.space
+
+    @property
     def unit(self) -> str:
         """What is repeated: seeds, where ablate trained the runs."""
         return "seed" if self.judged is None else self.judged.unit

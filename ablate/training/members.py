@@ -46,7 +46,12 @@ def pack_key(variant: VariantSpec, fingerprint: str) -> str | None:
         fingerprint: Fingerprint of its prepared data.
     """
     training = variant.training
-    if not variant.model.fusable or not training.optimizer.pack_aware or training.population is not None:
+    if (
+        not variant.builds_model
+        or not variant.model.fusable
+        or not training.optimizer.pack_aware
+        or training.population is not None
+    ):
         return None
     structures = variant.model.structure(), training.structure()
     return content_hash([*structures, variant.task.canonical(), fingerprint])

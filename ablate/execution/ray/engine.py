@@ -103,10 +103,10 @@ class RayEngine(Engine):
         self._needed = 0
         self.expect(plan.trials)
         for placement in self._find_placements(nodes()):
-            check_abilities(plan.trials, placement.device, here=False)
-            check_shares(plan.trials, placement.ranks)
+            check_abilities(plan.built, placement.device, here=False)
+            check_shares(plan.built, placement.ranks)
             if self._resources.shard:
-                check_shard(plan.trials, placement.ranks)
+                check_shard(plan.built, placement.ranks)
         if plan.trials:
             self._check_placements()
 

@@ -115,7 +115,7 @@ class JobTrainable(Trainable):
                     self._state = {**state, VALUES: self._history} if self._population else state
                     return result | {SHOULD_CHECKPOINT: True, STEPS: step, LOSS: self._loss}
                 case Happened(event=Measurement(metrics=metrics)):
-                    self._loss = metrics["val_loss"][0]
+                    self._loss = metrics.get("val_loss", [math.nan])[0]
                     messages.append(message)
                 case Happened(event=Tick()) if messages and isinstance(getattr(messages[-1], "event", None), Tick):
                     messages[-1] = message
@@ -191,7 +191,7 @@ class JobTrainable(Trainable):
             options = replace(options, checkpoint_every=str(self._population.every))
             self._history = history(start, self._values)
             yield StateReplaced(self._job.number, tuple((step, values) for step, values in self._history))
-        runner = self._runners.setdefault(cache, JobRunner(cache, self._device))
+        runner = self._runners.setdefault(cache, JobRunner(cache, self._device, self._devices))
         with ExitStack() as stack:
             place = ""
             if start is not None and len(self._devices) > 1:  # what Tune gave is gone when the other processes start

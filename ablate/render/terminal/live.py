@@ -55,8 +55,14 @@ class _Row:
     train_loss: float | None = None
 
     @property
-    def done_flops(self) -> float:
-        return self.trial.variant.flops * self.step / max(1, self.trial.variant.spec.training.steps)
+    def work_done(self) -> float:
+        steps = self.trial.variant.spec.training.steps
+        return work_of(self.trial) * min(1.0, self.step / steps) if steps else 0.0
+
+
+def work_of(trial: Trial) -> float:
+    """The arithmetic of a trial; 1 where it is not known, so that trials of a trainer of the user's own count alike."""
+    return trial.variant.flops or 1.0
 
 
 class Display(Observer):
@@ -69,8 +75,8 @@ class Display(Observer):
         self._name_width = 0
         self._total = 0
         self._done = 0
-        self._done_flops = 0.0
-        self._left_flops = 0.0
+        self._work_done = 0.0
+        self._work_left = 0.0
         self._begin = time.monotonic()
         self._refreshed = 0.0
         self._training_since: float | None = None
@@ -98,12 +104,12 @@ class Display(Observer):
         self._name_width = max(len(variant.name) for variant in (*plan.variants, *plan.scouts))
         self._total = len(plan.trials)
         self._done = len(settled)
-        self._left_flops = sum(trial.variant.flops for trial in left)
+        self._work_left = sum(work_of(trial) for trial in left)
         self._begin = time.monotonic()
         after = f" and {len(plan.later)} after them" if plan.later else ""
         self.say(
             f"{plan.space.name}: {plural(len(plan.variants), 'variant')}, {plural(self._total, 'trial')}{after}, "
-            f"{scaled(plan.flops)}FLOP, {plural(workers, 'worker')}"
+            f"{f'{scaled(plan.flops)}FLOP, ' if plan.flops else ''}{plural(workers, 'worker')}"
         )
         if plan.invalid:
             self.say(f"{plural(len(plan.invalid), 'point')} left out that make no model; `ablate plan` says why")
@@ -129,12 +135,12 @@ class Display(Observer):
         self._total += len(trials)
         self._done += len(settled)
         self._count(trials, settled)
-        self._left_flops += sum(trial.variant.flops for trial in trials if trial.key not in settled)
+        self._work_left += sum(work_of(trial) for trial in trials if trial.key not in settled)
 
     def reused(self, trial: Trial) -> None:
         self._done += 1
         self._variants[trial.variant.name].done += 1
-        self._left_flops -= trial.variant.flops
+        self._work_left -= work_of(trial)
 
     def moved(self, trial: Trial, step: int, train_loss: float) -> None:
         row = self._running[trial.key]
@@ -160,8 +166,8 @@ class Display(Observer):
     def ended(self, trial: Trial, outcome: TrialOutcome) -> None:
         del self._running[trial.key]
         self._done += 1
-        self._done_flops += trial.variant.flops
-        self._left_flops -= trial.variant.flops
+        self._work_done += work_of(trial)
+        self._work_left -= work_of(trial)
         progress = self._variants[trial.variant.name]
         progress.done += 1
         if outcome.state is TrialState.FINISHED:
@@ -224,7 +230,9 @@ class Display(Observer):
         if running:
             steps = sum(row.step for row in running), sum(row.trial.variant.spec.training.steps for row in running)
             losses = [row.train_loss for row in running if row.train_loss is not None]
-            now = f"step {steps[0]}/{steps[1]}" + (f", loss {losses[0]:.3f}" if losses else ", starting")
+            now = f"step {steps[0]}{f'/{steps[1]}' if steps[1] else ''}" + (
+                f", loss {losses[0]:.3f}" if losses else ", starting"
+            )
         else:
             now = "done" if progress.done >= progress.planned else "waiting"
         lost = f", {progress.lost} lost" if progress.lost else ""
@@ -236,13 +244,13 @@ class Display(Observer):
         )
 
     def _time_left(self, before: str) -> str:
-        """From the arithmetic done per second since the first worker was ready; empty at first.
+        """From the work done per second since the first worker was ready; empty at first.
 
         Trials that run are counted by their share.
         """
         elapsed = time.monotonic() - (self._training_since or math.inf)
-        running = sum(row.done_flops for row in self._running.values())
-        done = self._done_flops + running
+        running = sum(row.work_done for row in self._running.values())
+        done = self._work_done + running
         if done <= 0 or elapsed < _SETTLING_SECONDS:
             return ""
-        return f"{before}{duration(max(0.0, self._left_flops - running) * elapsed / done)} left"
+        return f"{before}{duration(max(0.0, self._work_left - running) * elapsed / done)} left"

@@ -106,10 +106,10 @@ def plan_json(
                 "name": variant.name,
                 "hash": variant.hash,
                 "settings": dict(variant.settings),
-                "parameters": variant.cost.parameters,
+                "parameters": variant.cost.parameters if variant.spec.builds_model else None,
                 "flops": variant.flops,
                 "steps": variant.spec.training.steps,
-                "width": variant.spec.model.width,
+                "width": variant.spec.model.width if variant.spec.builds_model else None,
                 "frozen": variant.frozen,
                 "start": None if variant.transfer is None else start_json(variant.transfer),
             }
@@ -121,7 +121,7 @@ def plan_json(
                 "variant": trial.variant.name,
                 "seed": trial.seed,
                 "flops": trial.variant.flops,
-                "seconds": round(forecast.seconds(trial), 3),
+                "seconds": _rounded(forecast.seconds(trial)),
                 "done": trial.key in forecast.done,
             }
             for trial in plan.trials
@@ -135,7 +135,7 @@ def plan_json(
                 "variant": trial.variant.name,
                 "seed": trial.seed,
                 "flops": trial.variant.flops,
-                "seconds": round(forecast.seconds(trial), 3),
+                "seconds": _rounded(forecast.seconds(trial)),
             }
             for trial in plan.later
         ],
@@ -148,10 +148,14 @@ def plan_json(
             {"kind": one.change.kind, "what": one.change.what, "trials": one.trials, "accepted": one.accepted}
             for one in changed
         ],
-        "seconds": round(forecast.total(plan), 3),
+        "seconds": _rounded(forecast.total(plan)),
         "basis": forecast.basis,
         **({} if on_machine is None else {"machine": _machine_json(plan, on_machine)}),
     }
+
+
+def _rounded(seconds: float) -> float | None:
+    return round(seconds, 3) if math.isfinite(seconds) else None
 
 
 def _machine_json(plan: Plan, forecast: MachineForecast) -> dict[str, Any]:
@@ -198,10 +202,11 @@ def print_plan(
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("variant", overflow="fold")
     solved = plan.space.match.path
+    models = bool(plan.built)
     titles = [
-        "parameters",
+        *(["parameters"] if models else []),
         *([solved.rpartition(".")[2]] if solved else []),
-        "FLOP/trial",
+        *(["FLOP/trial"] if models else []),
         "seeds",
         "done",
         "time/trial",
@@ -217,12 +222,12 @@ def print_plan(
         trials = by_variant.get(variant.hash, [])
         table.add_row(
             Text(in_lines(variant.name, room)),
-            f"{variant.cost.parameters:,}",
+            *([f"{variant.cost.parameters:,}"] if models else []),
             *([f"{value_at(variant.spec.model_dump(mode='json'), solved):,.5g}"] if solved else []),
-            scaled(variant.flops).replace(" ", " "),
+            *([scaled(variant.flops).replace(" ", " ")] if models else []),
             _seed_list([trial.seed for trial in trials]),
             str(sum(trial.key in forecast.done for trial in trials)),
-            duration(forecast.seconds(trials[0])) if trials else "-",
+            duration(forecast.seconds(trials[0])) if trials and math.isfinite(forecast.seconds(trials[0])) else "-",
             *([f"{on_machine.machine.needed(variant) / _GIB:.1f}"] if on_machine is not None else []),
         )
     console.print(table)
@@ -250,10 +255,13 @@ def print_plan(
     _print(
         console,
         f"{plural(len(plan.trials) + len(plan.later), 'trial')}, {left} of them to train: "
-        f"{_about(forecast.total(plan))} with "
-        f"{plural(forecast.workers, 'worker')} ({scaled(plan.flops)}FLOP in all; estimated from {forecast.basis}); "
+        f"{_about(forecast.total(plan))} with {plural(forecast.workers, 'worker')} "
+        f"({f'{scaled(plan.flops)}FLOP in all; ' if models else ''}estimated from {forecast.basis}); "
         + ("starting" if forecast.counts_evaluations else "evaluations and starting")
-        + f" workers come{'s' * forecast.counts_evaluations} on top.",
+        + f" workers come{'s' * forecast.counts_evaluations} on top."
+        if math.isfinite(forecast.total(plan))
+        else f"{plural(len(plan.trials) + len(plan.later), 'trial')}, {left} of them to train, with "
+        f"{plural(forecast.workers, 'worker')}; how long one takes is known when the first has ended.",
     )
     for line in _on_machine(plan, on_machine) if on_machine is not None else ():
         _print(console, line)

@@ -1,0 +1,369 @@
+"""One trial of a trainer of the user's own: runs its command, follows its metrics file, and yields training events.
+
+The command runs under `ablate.execution.guard`, in a process group of its own that ends with the trial, also when the
+worker of the trial is killed.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ablate.execution import guard
+from ablate.processes import child_environment
+from ablate.spec.base import LARGEST
+from ablate.spec.paths import leaves
+from ablate.spec.trainer import MetricsSpec, TrainerVariant, filled
+from ablate.training.events import Diverged, Event, Measurement, Tick
+
+_POLL_SECONDS = 0.1
+_END_SECONDS = 10.0
+"""How long the guard may take to end a trainer before it is killed too."""
+_LOG_BYTES = 4000
+"""The bytes of the log that the reason of a failure shows."""
+_LONGEST_LINE = 2**20
+OUTPUT, CHECKPOINT, LOG, CONFIG = "output", "checkpoint", "log.txt", "config.json"
+"""Names in the folder of a trial."""
+
+
+class TrainerFailedError(Exception):
+    """A trial of a trainer failed: it ended with an error or too late, or its metrics cannot be read.
+
+    Attributes:
+        reason: One sentence.
+        log: The end of what it printed.
+    """
+
+    def __init__(self, reason: str, log: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.log = log
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerPlaces:
+    """Where a trainer runs.
+
+    Attributes:
+        root: The working folder of the study.
+        folder: For the files of the trial. `output` in it is new for each attempt; `checkpoint` is kept until the trial
+            has finished; `log.txt` has what the trainer printed.
+    """
+
+    root: str
+    folder: str
+
+    def remove_checkpoint(self) -> None:
+        """Remove what the trainer has kept to go on from: the trial has finished, or nobody wants it any more."""
+        shutil.rmtree(Path(self.folder) / CHECKPOINT, ignore_errors=True)
+
+
+def visible_devices(devices: Sequence[str], before: str | None) -> str:
+    """The value of CUDA_VISIBLE_DEVICES for a trainer that gets some of the devices that this process sees.
+
+    Args:
+        devices: `cpu`, or `cuda` with or without an index, as this process numbers them.
+        before: The value for this process; None if it is not set.
+    """
+    seen = None if before is None else [name.strip() for name in before.split(",") if name.strip()]
+    chosen = [int(name.partition(":")[2] or 0) for name in devices if name.startswith("cuda")]
+    return ",".join(str(number) if seen is None else seen[number] for number in chosen)
+
+
+def run_trainer(
+    variant: TrainerVariant,
+    seed: int,
+    places: TrainerPlaces,
+    devices: Sequence[str] = ("cpu",),
+    stopped: Callable[[], Sequence[int]] = lambda: (),
+) -> Iterator[Event]:
+    """Run a trainer once.
+
+    Args:
+        variant: The trainer and its parameters.
+        seed: Of the trial.
+        places: Where it runs.
+        devices: The devices that it sees.
+        stopped: Asked several times a second; when it returns anything, the trainer is ended.
+
+    Yields:
+        `Measurement` for each row with metrics, `Tick` at least once a second, and `Diverged` if a loss is not finite,
+        which ends the trainer. The last `Measurement` has the last value of every metric.
+
+    Raises:
+        TrainerFailedError: It failed.
+    """
+    trainer, folder = variant.trainer, Path(places.folder)
+    output, checkpoint, log, config = (folder / name for name in (OUTPUT, CHECKPOINT, LOG, CONFIG))
+    shutil.rmtree(output, ignore_errors=True)
+    for made in (output, checkpoint):
+        made.mkdir(parents=True, exist_ok=True)
+    log.unlink(missing_ok=True)
+    known = {"seed": seed, "folder": str(output), "checkpoint": str(checkpoint)}
+    rows = Path(places.root) / filled(trainer.metrics.file, {**known, "log": log})
+    if trainer.function is not None:
+        config.write_text(json.dumps({"parameters": variant.parameters, "places": known}))
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "ablate.execution.call_function",
+            trainer.function,
+            str(config),
+            str(rows),
+        ]
+    else:
+        config.write_text(json.dumps({**variant.parameters, "seed": seed}))
+        values = {**variant.parameters, **known, "python": sys.executable, "config": config, "log": log}
+        command = [filled(argument, values) for argument in trainer.command or ()]
+    visible = visible_devices(devices, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    running = _Running(command, places.root, log, {"CUDA_VISIBLE_DEVICES": visible, "PYTHONUNBUFFERED": "1"})
+    curve = _Curve(trainer.metrics, rows)
+    try:
+        while True:
+            code = running.ended(_POLL_SECONDS)
+            yield from curve.read(ended=code is not None)
+            if curve.diverged is not None or stopped():
+                running.end()
+                places.remove_checkpoint()
+                yield from [curve.diverged] if curve.diverged is not None else []
+                return
+            if code is not None:
+                break
+            if trainer.timeout is not None and running.seconds > trainer.timeout:
+                raise _RunError(f"it took longer than the timeout of {trainer.timeout:g} s, and was ended")
+            yield Tick(curve.step, [curve.train_loss])
+        if code != "0":
+            raise _RunError(_how(code))
+        yield curve.last(variant.training.steps)
+    except _RunError as failure:
+        running.end()
+        raise TrainerFailedError(str(failure), _tail(log)) from None
+    finally:
+        running.end()
+
+
+class _RunError(Exception):
+    """Why a trial failed, as a sentence."""
+
+
+def _how(code: str) -> str:
+    """How a trainer ended, in words, from what the guard says."""
+    if not code:
+        return "its processes were killed"
+    if not code.lstrip("-").isdigit():
+        return f"its program could not be started ({code})"
+    if code.startswith("-"):
+        with suppress(ValueError):
+            return f"it was killed by {signal.Signals(-int(code)).name}"
+    return f"it ended with exit code {code}"
+
+
+def _tail(log: Path) -> str:
+    with suppress(OSError), log.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _LOG_BYTES))
+        if text := file.read().decode(errors="replace").strip():
+            return text
+    return "(it printed nothing)"
+
+
+class _Running:
+    """The process of a trainer, behind its guard."""
+
+    def __init__(self, command: Sequence[str], root: str, log: Path, variables: Mapping[str, str]) -> None:
+        self._began = time.monotonic()
+        try:
+            self._guard = subprocess.Popen(
+                [sys.executable, "-I", "-S", guard.__file__, str(log), *command],
+                cwd=root,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=child_environment(variables),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise TrainerFailedError(f"it could not be started in {root} ({error})", _tail(log)) from None
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since it was started."""
+        return time.monotonic() - self._began
+
+    def ended(self, timeout: float) -> str | None:
+        """Its exit code, negative for a signal, empty if it was killed with its guard; None while it runs."""
+        assert self._guard.stdout is not None, "it has a pipe"
+        if not select.select([self._guard.stdout], [], [], timeout)[0]:
+            return None
+        return self._guard.stdout.readline().decode().strip()
+
+    def end(self) -> None:
+        """End it and all processes of its group; nothing happens the second time."""
+        if self._guard.returncode is not None:
+            return
+        for pipe in (self._guard.stdin, self._guard.stdout):
+            assert pipe is not None, "it has a pipe"
+            pipe.close()  # the guard ends the group when its stdin closes
+        with suppress(subprocess.TimeoutExpired):
+            self._guard.wait(_END_SECONDS)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._guard.pid, signal.SIGKILL)
+        self._guard.wait()
+
+
+@dataclass(slots=True)
+class _Curve:
+    """What the rows of a metrics file have said so far.
+
+    Attributes:
+        step: Of the newest row.
+        train_loss: The newest.
+        latest: The newest value of each metric.
+        diverged: Set once a loss is not finite.
+    """
+
+    spec: MetricsSpec
+    file: Path
+    step: int = 0
+    train_loss: float = math.nan
+    latest: dict[str, float] = field(default_factory=dict)
+    diverged: Diverged | None = None
+    _of_step: dict[str, float] = field(default_factory=dict)
+    _began: float = field(default_factory=time.monotonic)
+    _seconds: float = 0.0
+    _tokens: int = 0
+    _read: int = 0
+    _lines: int = 0
+    _partial: bytes = b""
+    _header: list[str] = field(default_factory=list)
+
+    def read(self, *, ended: bool) -> Iterator[Event]:
+        """The events of what was written since the last call."""
+        for row in self._rows(ended=ended):
+            if (event := self._take(row)) is not None:
+                yield event
+            if self.diverged is not None:
+                return
+
+    def last(self, steps: int) -> Measurement:
+        """The last point, with the last value of every metric."""
+        if not self.latest:
+            found = "it is empty" if self.file.is_file() else "there is no such file"
+            if self.spec.format == "log" and self._lines:
+                found = "`line` matches none of its lines"
+            elif self._lines:
+                found = "its rows hold no metric"
+            raise _RunError(f"it ended without metrics in {self.file.name} ({found})")
+        step = max(self.step, steps if self.spec.format == "json" else 0, 1)
+        return self._measurement(step, self.latest)
+
+    def _measurement(self, step: int, metrics: Mapping[str, float]) -> Measurement:
+        values = {name: [value] for name, value in metrics.items()}
+        return Measurement(step, self._seconds, self._tokens, 0.0, [self.train_loss], values)
+
+    def _take(self, row: Mapping[str, float]) -> Event | None:
+        values = {self.spec.rename.get(name, name): value for name, value in row.items()}
+        self._seconds = values.pop("seconds", time.monotonic() - self._began)
+        self._tokens = int(values.pop("tokens", self._tokens))
+        written = values.pop("step", self.step + 1)
+        if not 0 <= written < LARGEST:
+            raise self._damaged("a row", "a step from 0", str(written))
+        step = int(written)
+        for name, value in values.items():
+            if not math.isfinite(value) and name.endswith("loss"):
+                self.diverged = Diverged(0, step, value)
+                return None
+        values = {name: value for name, value in values.items() if math.isfinite(value)}
+        self.train_loss = values.pop("train_loss", self.train_loss)
+        self.latest |= values
+        if step < self.step:  # written again after it went on from a checkpoint
+            return None
+        self._of_step = values if step > self.step else self._of_step | values
+        self.step = step
+        if not values:
+            return Tick(step, [self.train_loss])
+        stale = {"val_loss"} - self._of_step.keys()
+        return self._measurement(step, {name: value for name, value in self.latest.items() if name not in stale})
+
+    def _rows(self, *, ended: bool) -> Iterator[dict[str, float]]:
+        if self.spec.format == "json":
+            if ended and self.file.is_file():
+                self._lines = 1
+                yield self._object(self.file.read_bytes(), "the file")
+            return
+        for number, line in self._new_lines(ended=ended):
+            place = f"line {number}"
+            if self.spec.format == "jsonl":
+                yield self._object(line, place)
+            elif self.spec.format == "csv":
+                yield from self._cells(line.decode(errors="replace"), place)
+            elif found := re.search(self.spec.line or "", line.decode(errors="replace")):
+                cells = {name: text for name, text in found.groupdict().items() if text is not None}
+                yield {name: self._number(text, place, name) for name, text in cells.items()}
+
+    def _new_lines(self, *, ended: bool) -> Iterator[tuple[int, bytes]]:
+        """Number and text of each line that was completed since the last call; at the end also of a partial one."""
+        with suppress(FileNotFoundError), self.file.open("rb") as file:
+            if self._read > os.fstat(file.fileno()).st_size:
+                raise _RunError(f"its metrics file {self.file.name} became shorter while it was written")
+            file.seek(self._read)
+            added = file.read()
+            self._read += len(added)
+            *lines, self._partial = (self._partial + added).split(b"\n")
+            if ended or len(self._partial) > _LONGEST_LINE:
+                lines, self._partial = [*lines, self._partial], b""
+            for line in lines:
+                self._lines += bool(line.strip())
+                if line.strip():
+                    yield self._lines, line
+
+    def _object(self, text: bytes, place: str) -> dict[str, float]:
+        try:
+            row = json.loads(text)
+        except ValueError:
+            row = None
+        if not isinstance(row, Mapping):
+            raise self._damaged(place, "a JSON object", text.decode(errors="replace"))
+        return {
+            name: float(at)
+            for name, at in leaves(row).items()
+            if isinstance(at, (int, float)) and not isinstance(at, bool)
+        }
+
+    def _cells(self, line: str, place: str) -> Iterator[dict[str, float]]:
+        cells = [cell.strip() for cell in next(csv.reader([line]))]
+        if not self._header:
+            self._header = cells
+            return
+        if len(cells) != len(self._header):
+            raise self._damaged(place, f"{len(self._header)} cells", line)
+        written = {name: cell for name, cell in zip(self._header, cells, strict=True) if cell}
+        row: dict[str, float] = {}
+        for name, cell in written.items():
+            with suppress(ValueError):  # a text, such as a date
+                row[name] = float(cell)
+        yield row
+
+    def _number(self, text: str, place: str, name: str) -> float:
+        try:
+            return float(text.replace(",", ""))
+        except ValueError:
+            raise self._damaged(place, f"a number for `{name}`", text) from None
+
+    def _damaged(self, place: str, expected: str, got: str) -> _RunError:
+        shown: Any = got.strip()[:80]
+        return _RunError(f"its metrics file {self.file.name} is damaged: {place}, expected {expected}, got {shown!r}")

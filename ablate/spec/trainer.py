@@ -1,0 +1,607 @@
+"""A trainer of the user's own as the engine of a study: its command or function, its parameters and its metrics.
+
+A space with a `trainer` has neither `model`, `task` nor `training`. A variant is a value for each parameter, and a
+trial is one run of the trainer with these values and a seed (`ablate.execution.own_trainer`). Everything that asks such
+a space for its model gets a `SpaceError` that says why there is none.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    StrictStr,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from ablate.errors import SpaceError
+from ablate.spec.annotations import Spelling
+from ablate.spec.base import Spec, below, refusal
+from ablate.spec.composer import Composer, Switches, check_settings
+from ablate.spec.source_code import module_code, read_modules
+from ablate.spec.task import DataShape, DataSummary, Say, Task, TaskSpec
+from ablate.spec.training import TrainingSpec
+from ablate.spec.variant import VariantSpec
+
+if TYPE_CHECKING:
+    import torch
+
+    from ablate.spec.task import Batch
+
+Scalar = bool | int | float | str
+"""The value of a parameter."""
+
+PLACES: Mapping[str, str] = {
+    "python": "the interpreter that runs ablate",
+    "seed": "the seed of the trial",
+    "folder": "an empty folder for the output of this attempt",
+    "checkpoint": "a folder that is kept until the trial has finished",
+    "config": "a JSON file with all parameters and `seed`",
+    "log": "the file with all that the trainer prints",
+}
+"""What a command can be given besides its parameters, as `{name}`."""
+_RESERVED = (*PLACES, "seeds", "grid", "block", "trainer", "removes", "replaces", "report")
+_PLACEHOLDER = re.compile(r"(?<!\{)\{([A-Za-z_][A-Za-z0-9_]*)\}(?!\})")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(s|min|h|days?)")
+_SECONDS = {"s": 1, "min": 60, "h": 3600, "day": 86400, "days": 86400}
+_MOST_FILES = 10_000
+_NOT_SOURCE = ("__pycache__", "site-packages", "node_modules")
+
+ParameterName = Annotated[
+    str, Spelling(r"^[A-Za-z_][A-Za-z0-9_]*$", "the name of a parameter is letters, digits and `_`, no digit first")
+]
+
+
+def _duration(value: Any) -> Any:
+    if isinstance(value, str) and (match := _DURATION.fullmatch(value.strip())):
+        value = float(match[1]) * _SECONDS[match[2]]
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
+        return float(value)
+    rule = "a timeout is a time, such as `30 min` or `2 h`"
+    raise PydanticCustomError("duration", "{rule}", {"rule": rule, "remedy": "A bare number counts seconds."})
+
+
+def _pattern(text: str) -> str:
+    try:
+        named = re.compile(text).groupindex
+    except re.error as error:
+        rule = f"this is not a regular expression: {error}"
+        raise PydanticCustomError(
+            "pattern", "{rule}", {"rule": rule, "remedy": "Quote it with single quotes."}
+        ) from None
+    if not named:
+        rule = "the expression names no metric"
+        remedy = r"Write a named group for each: '^step (?P<step>\d+): val loss (?P<val_loss>\S+)'."
+        raise PydanticCustomError("pattern", "{rule}", {"rule": rule, "remedy": remedy})
+    return text
+
+
+def _whole(value: Any) -> Any:
+    """A bare value as a parameter with that default."""
+    return {"default": value} if isinstance(value, (bool, int, float, str)) else value
+
+
+class ParameterSpec(Spec):
+    """A parameter of a trainer. Its type is that of its default: true or false, an integer, a number or a text."""
+
+    default: Scalar
+    """The value where nothing sets another. Write `1.0`, not `1`, where fractions may follow."""
+    choices: tuple[Scalar, ...] = ()
+    """All values that it can have; any of its type unless set."""
+    min: float | None = None
+    """The smallest value."""
+    max: float | None = None
+    """The largest value."""
+
+    @model_validator(mode="after")
+    def _default_fits(self) -> Self:
+        try:
+            self.check(self.default)
+        except ValidationError as error:
+            raise below(("default",), error) from None
+        return self
+
+    def check(self, value: JsonValue) -> Scalar:
+        """The value as this parameter has it: an integer becomes a float where fractions are allowed.
+
+        Raises:
+            ValidationError: It has another type, or is out of bounds.
+        """
+        wanted = type(self.default)
+        if wanted is float and type(value) is int:
+            value = float(value)
+        if type(value) is not wanted or not isinstance(value, (bool, int, float, str)):
+            words = {bool: "true or false", int: "an integer", float: "a number", str: "a text"}[wanted]
+            rule = f"its default is {self.default!r}, so that it is {words}"
+            raise refusal((), value, rule, "Change the value or the default.", kind="type")
+        if self.choices and value not in self.choices:
+            rule = f"it is one of {', '.join(map(str, self.choices))}"
+            raise refusal((), value, rule, "Choose one of them, or add it to `choices`.", kind="choice")
+        if not isinstance(value, (bool, str)) and (
+            (self.min is not None and value < self.min) or (self.max is not None and value > self.max)
+        ):
+            low, high = (("" if end is None else f"{end:g}") for end in (self.min, self.max))
+            remedy = f"The bounds are {low or 'none'} to {high or 'none'}."
+            raise refusal((), value, "it is out of its bounds", remedy, kind="bound")
+        return value
+
+
+class ExcludedSpec(Spec):
+    """A combination of parameters that is never trained."""
+
+    when: dict[ParameterName, JsonValue] = Field(min_length=1)
+    """Parameter to the value, or the list of values, that make the combination when all are met."""
+    because: str = ""
+    """Why, for the list of what was left out."""
+
+    def meets(self, values: Mapping[str, Scalar]) -> bool:
+        """Whether a variant is such a combination."""
+        return all(values[name] in (at if isinstance(at, list) else [at]) for name, at in self.when.items())
+
+
+class MetricsSpec(Spec):
+    """Where a trainer writes its metrics. They are read while it runs.
+
+    A row has numbers by name: `step`, `train_loss`, and metrics, of which `val_loss` is drawn as the learning curve and
+    watched by pruners. A metric has the value of the last row that holds it. A loss that is not finite ends the trial
+    as diverged. `seconds` and `tokens` are known too; the others are kept by their names.
+    """
+
+    file: str = "{folder}/metrics.jsonl"
+    """The file, with `{folder}`, `{checkpoint}` or `{log}`."""
+    format: Literal["jsonl", "json", "csv", "log"] = "jsonl"
+    """`jsonl`: an object on each line. `json`: one object, read at the end. `csv`: a header and a line for each row.
+    `log`: lines that `line` finds. Names in objects within objects are joined by dots."""
+    line: Annotated[str, AfterValidator(_pattern)] | None = None
+    """Of the format `log`: a regular expression that is searched in each line; each named group is a number."""
+    rename: dict[str, str] = Field(default_factory=dict)
+    """Name in the file to the name here: `{eval_loss: val_loss}`."""
+
+    @model_validator(mode="after")
+    def _has_a_line(self) -> Self:
+        if (self.format == "log") != (self.line is not None):
+            rule = "the format `log` needs `line`" if self.line is None else "`line` applies to the format `log` only"
+            remedy = r"Write `line: '^step (?P<step>\d+): val loss (?P<val_loss>\S+)'`, for example."
+            raise refusal(("line",), self.line, rule, remedy if self.line is None else "Leave it out.")
+        if unknown := [name for name in _PLACEHOLDER.findall(self.file) if name not in ("folder", "checkpoint", "log")]:
+            rule = f"there is no `{{{unknown[0]}}}` for a file of metrics"
+            raise refusal(("file",), self.file, rule, "Use `{folder}`, `{checkpoint}` or `{log}`.")
+        return self
+
+
+class TrainerSpec(Spec):
+    """A program or function of the user's own that trains one trial."""
+
+    command: tuple[StrictStr, ...] | None = None
+    """The program and its arguments, run without a shell in the working folder of the study. An argument may hold
+    `{parameter}`, `{seed}`, `{python}` (the interpreter that runs ablate), `{folder}` (empty, for this attempt's
+    output), `{checkpoint}` (a folder that is kept until the trial has finished), `{config}` (a JSON file with all
+    parameters and the seed) and `{log}` (the file with all that it prints). `{{name}}` is a plain `{name}`."""
+    function: StrictStr | None = None
+    """`MODULE:FUNCTION`, called in a process of its own with the parameters as keywords, and with `seed`, `folder`,
+    `checkpoint` and `report` if it takes them. It returns or yields rows of metrics, or calls
+    `report(step=..., val_loss=...)`."""
+    parameters: dict[ParameterName, Annotated[ParameterSpec, BeforeValidator(_whole)]] = Field(min_length=1)
+    """What switches, the design and `tune` set, by name: a default, or `{default: ..., choices: [...]}`, or with `min`
+    and `max`."""
+    metrics: MetricsSpec = MetricsSpec()
+    """Where the metrics are."""
+    steps: Annotated[int, Field(ge=1)] | StrictStr | None = None
+    """The step of the last row, or the parameter that is that number, for progress and pruners."""
+    timeout: Annotated[float, BeforeValidator(_duration)] | None = Field(
+        default=None,
+        json_schema_extra={"anyOf": [{"type": "number"}, {"type": "string", "pattern": _DURATION.pattern}]},
+    )
+    """The longest time of one attempt, such as `30 min`: one that takes longer has failed. None unless set."""
+    sources: tuple[StrictStr, ...] | None = None
+    """Files, folders and patterns whose content decides the numbers, relative to the working folder: when one changes,
+    trials are trained again. Python files count with the modules beside them that they import, without comments and
+    docstrings. Default: the files that `command` names, or the module of `function`."""
+    excluded: tuple[ExcludedSpec, ...] = ()
+    """Combinations of parameters that are left out."""
+
+    @model_validator(mode="after")
+    def _is_a_trainer(self) -> Self:
+        if (self.command is None) == (self.function is None):
+            rule = "a trainer is either a `command` or a `function`"
+            remedy = 'Write `command: ["{python}", "train.py", "--seed", "{seed}"]`, or `function: module:train`.'
+            raise refusal((), {}, rule, remedy)
+        for name in self.parameters:
+            if name in _RESERVED:
+                raise refusal(("parameters", name), {}, f"`{name}` has a meaning of its own", "Rename the parameter.")
+        if self.command is not None:
+            self._check_command(self.command)
+        elif not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", self.function or ""):
+            rule = "a function is written as its module, a colon and its name"
+            raise refusal(("function",), self.function, rule, "Write `function: train:main` for `main` in train.py.")
+        elif self.metrics != MetricsSpec(rename=self.metrics.rename):
+            rule = "a function returns its metrics or reports them"
+            raise refusal(("metrics",), {}, rule, "Leave out all but `rename`.")
+        if isinstance(self.steps, str):
+            self._check_name(("steps",), self.steps)
+            if type(self.parameters[self.steps].default) is not int:
+                raise refusal(("steps",), self.steps, "the steps are an integer parameter", "Name one, or a number.")
+        for place, excluded in enumerate(self.excluded):
+            for name in excluded.when:
+                self._check_name(("excluded", place, "when", name), name)
+        return self
+
+    def _check_command(self, command: tuple[str, ...]) -> None:
+        if not command or not command[0].strip():
+            raise refusal(("command",), list(command), "the command names no program", "Begin with one.")
+        used = {name for argument in command for name in _PLACEHOLDER.findall(argument)}
+        for place, argument in enumerate(command):
+            for name in _PLACEHOLDER.findall(argument):
+                if name not in PLACES and name not in self.parameters:
+                    near = difflib.get_close_matches(name, [*PLACES, *self.parameters], n=1)
+                    remedy = (
+                        f"Did you mean `{{{near[0]}}}`?"
+                        if near
+                        else f"Declare it in `parameters`, or write `{{{{{name}}}}}`."
+                    )
+                    raise refusal(("command", place), argument, f"there is no parameter `{name}`", remedy)
+        for name in () if "config" in used else self.parameters:
+            if name not in used:
+                rule = f"no argument has `{{{name}}}`, so that it would change nothing"
+                raise refusal(("parameters", name), {}, rule, "Pass it to the command, or leave it out.")
+        if not used & {"seed", "config"}:
+            rule = "no argument has `{seed}`, so that all seeds would train the same"
+            raise refusal(("command",), list(command), rule, 'Add an argument such as `"--seed={seed}"`.')
+
+    def _check_name(self, loc: tuple[str | int, ...], name: str, kind: Literal["no_path", "name"] = "name") -> None:
+        if name not in self.parameters:
+            near = difflib.get_close_matches(name, self.parameters, n=1)
+            remedy = f"Did you mean `{near[0]}`?" if near else f"Its parameters: {', '.join(self.parameters)}."
+            raise refusal(loc, {}, f"the trainer has no parameter `{name}`", remedy, kind=kind)
+
+    @property
+    def defaults(self) -> dict[str, Scalar]:
+        """The value of each parameter where nothing sets it."""
+        return {name: parameter.default for name, parameter in self.parameters.items()}
+
+    def check(self, values: Mapping[str, JsonValue]) -> dict[str, Scalar]:
+        """The values of a variant, by name, those of parameters that are not given at their default.
+
+        Raises:
+            ValidationError: There is no such parameter, a value does not fit, or the combination is excluded; paths
+                begin with the name of a parameter.
+        """
+        checked = self.defaults
+        for name, value in values.items():
+            self._check_name((name,), name, "no_path")
+            try:
+                checked[name] = self.parameters[name].check(value)
+            except ValidationError as error:
+                raise below((name,), error) from None
+        for excluded in self.excluded:
+            if excluded.meets(checked):
+                met = ", ".join(f"{name}={checked[name]}" for name in excluded.when)
+                rule = f"{met} is excluded{f': {excluded.because}' if excluded.because else ''}"
+                raise refusal((next(iter(excluded.when)),), {}, rule, "Change `trainer.excluded` to train it.")
+        return checked
+
+    def training(self, values: Mapping[str, Scalar]) -> TrainingSpec:
+        """What is known of the training of a variant: its steps; 0 if not even they are."""
+        steps = values[self.steps] if isinstance(self.steps, str) else self.steps
+        known: dict[str, Any] = {"steps": int(steps or 0), "batch_size": 1}
+        return TrainingSpec.model_construct(**known)
+
+    def canonical(self) -> Any:
+        """What gives the numbers besides the values of parameters: command or function, and how metrics are read."""
+        plain = super().canonical()
+        return {name: plain[name] for name in ("command", "function", "metrics") if name in plain}
+
+    def missing(self, root: Path) -> str | None:
+        """Which program or file is not there, as a sentence; None if all are."""
+        program = None if self.command is None else self.command[0]
+        if program and "{" not in program and shutil.which(program) is None and not (root / program).is_file():
+            return f"There is no program `{program}`; `{{python}}` is the interpreter that runs ablate."
+        try:
+            self.source_files(root)
+        except SpaceError as error:
+            return str(error)
+        return None
+
+    def source_files(self, root: Path) -> dict[str, Path]:
+        """The declared files by their names in messages.
+
+        Args:
+            root: The working folder of the study.
+
+        Raises:
+            SpaceError: One is missing, or there are too many.
+        """
+        if self.sources is not None:
+            found = {
+                str(file.relative_to(root) if file.is_relative_to(root) else file): file
+                for file in self._declared(root)
+            }
+        elif self.function is not None:
+            module = self.function.partition(":")[0]
+            found = {f"{module}.py": _module_file(module, root)}
+        else:
+            named = [argument for argument in self.command or () if not _PLACEHOLDER.search(argument)]
+            found = {name: root / name for name in named[1:] if name and (root / name).is_file()}
+            if (root / named[0]).is_file() if named else False:
+                found = {named[0]: root / named[0], **found}
+        return found
+
+    def _declared(self, root: Path) -> Iterator[Path]:
+        count = 0
+        for source in self.sources or ():
+            path = root / source
+            if path.is_dir():
+                files = sorted(
+                    file for file in path.rglob("*") if file.is_file() and _is_source(file.relative_to(path))
+                )
+            elif path.is_file():
+                files = [path]
+            else:
+                files = (
+                    [] if Path(source).is_absolute() else sorted(file for file in root.glob(source) if file.is_file())
+                )
+            count += len(files)
+            if not files or count > _MOST_FILES:
+                raise SpaceError(
+                    "there is no such file" if not files else f"these are more than {_MOST_FILES:,} files",
+                    where=f"`trainer.sources`, {source}",
+                    expected=f"a file, a folder or a pattern below {root}",
+                    remedy="Correct it, or run ablate in the folder to which it is relative."
+                    if not files
+                    else "Name fewer.",
+                )
+            yield from files
+
+    def code(self, root: Path) -> dict[str, Any]:
+        """The digests of its sources as `Code.content` holds those of kinds, by label.
+
+        Raises:
+            SpaceError: A file is missing or cannot be read.
+        """
+        entries: dict[str, Any] = {}
+        for name, file in self.source_files(root).items():
+            try:
+                modules = read_modules(file) if file.suffix == ".py" else {"": module_code(file.read_bytes())}
+            except OSError as error:
+                raise SpaceError(str(error), where=f"`trainer.sources`, {name}") from error
+            plain = {one: {"whole": code.whole, "parts": dict(code.parts)} for one, code in modules.items()}
+            entries[f"source {name.replace(' ', '_')}"] = {"file": name, "modules": plain}
+        return entries
+
+
+def _is_source(file: Path) -> bool:
+    return not any(part.startswith(".") or part in _NOT_SOURCE for part in file.parts)
+
+
+def _module_file(module: str, root: Path) -> Path:
+    """The file of a module, below the working folder or installed; it is not imported."""
+    below_root = root.joinpath(*module.split("."))
+    for file in (below_root.with_suffix(".py"), below_root / "__init__.py"):
+        if file.is_file():
+            return file
+    try:
+        found = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        found = None
+    if found is None or found.origin is None:
+        raise SpaceError(
+            "there is no such module",
+            where=f"`trainer.function`, {module}",
+            expected=f"{module.replace('.', '/')}.py below {root}, or an installed module",
+            remedy="Correct the name, or run ablate in the folder of the module.",
+        )
+    return Path(found.origin)
+
+
+def filled(argument: str, values: Mapping[str, object]) -> str:
+    """An argument with the values of its placeholders; `{{name}}` becomes `{name}`."""
+    text = _PLACEHOLDER.sub(lambda match: str(values[match[1]]), argument)
+    return re.sub(r"\{(\{[A-Za-z_][A-Za-z0-9_]*\})\}", r"\1", text)
+
+
+def _no_model() -> SpaceError:
+    return SpaceError(
+        "this needs a model and data that ablate knows, and this study runs a trainer of your own",
+        where="`trainer`",
+        remedy="Verdicts, curves, reports and the dashboard work; cost, packs, block drawings and weights do not.",
+    )
+
+
+class _Absent:
+    """Stands for the model of a variant that a trainer of the user's own builds: everything it is asked is an error."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise _no_model()
+
+    def __deepcopy__(self, memo: object) -> _Absent:
+        return self
+
+
+ABSENT: Any = _Absent()
+"""The model of a trainer of the user's own."""
+
+
+class TrainerTask(TaskSpec):
+    """Stands for the task of a trainer of the user's own, whose data ablate does not know."""
+
+    model_families: ClassVar[frozenset[str]] = frozenset()
+    trainer: TrainerSpec
+    """The trainer."""
+    named: frozenset[str] = frozenset()
+    """The metrics that its space names. Others may be in its rows."""
+
+    @classmethod
+    def kind_name(cls) -> str:
+        """A name for messages."""
+        return "of the trainer"
+
+    @property
+    def length(self) -> int:
+        """Not known."""
+        raise _no_model()
+
+    @property
+    def final_metric_names(self) -> frozenset[str]:
+        """All that the space names: a trainer may measure it only at its end."""
+        return self.named
+
+    def missing(self) -> str | None:
+        """The program or file that is missing."""
+        return self.trainer.missing(Path.cwd())
+
+    def prepare(self, cache: Path, say: Say) -> str:
+        """Check that the trainer is there; nothing is prepared.
+
+        Raises:
+            SpaceError: A program or file is missing.
+        """
+        if missing := self.missing():
+            raise SpaceError(missing, where="`trainer`")
+        return ""
+
+    def open(self, cache: Path, fingerprint: str) -> Task:
+        """Data of which nothing is known."""
+        return _NoData()
+
+
+class _NoData(Task):
+    """The data of a trainer of the user's own."""
+
+    fingerprint = ""
+    shape = DataShape(0, 0)
+
+    def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
+        raise NotImplementedError
+
+    def validation_batches(self, batch_size: int) -> Iterator[Batch]:
+        return iter(())
+
+    def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        raise NotImplementedError
+
+    def metrics(self, sums: dict[str, list[Any]]) -> dict[str, list[float]]:
+        return {}
+
+    def measure(self, outputs: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
+        return {}
+
+    def tokens_per_batch(self, batch_size: int) -> int:
+        return 0
+
+    def describe(self) -> DataSummary:
+        raise _no_model()
+
+
+class TrainerVariant(VariantSpec):
+    """A variant of a trainer of the user's own: the trainer, and a value for each of its parameters.
+
+    As JSON the parameters stand beside the trainer, so that the path of a parameter is its name.
+    """
+
+    builds_model: ClassVar[bool] = False
+
+    trainer: TrainerSpec
+    """The trainer."""
+    parameters: dict[str, JsonValue]
+    """Value of each parameter."""
+    model: Any = Field(default=ABSENT, exclude=True)
+    """None that ablate knows."""
+    task: Any = Field(default=None, exclude=True)
+    """Its data is not known."""
+    training: Any = Field(default=None, exclude=True)
+    """Nothing of it is known but its steps."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _parameters_apart(cls, value: Any) -> Any:
+        if isinstance(value, Mapping) and "parameters" not in value:
+            values = {name: item for name, item in value.items() if name != "trainer"}
+            return {"trainer": value.get("trainer"), "parameters": values}
+        return value
+
+    @model_serializer(mode="wrap")
+    def _parameters_beside(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {"trainer": serialize(self)["trainer"], **self.parameters}
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        values = self.trainer.check(self.parameters)
+        training = self.trainer.training(values)
+        self.__dict__.update(parameters=values, training=training, task=TrainerTask(trainer=self.trainer))
+        return self
+
+    def canonical(self) -> Any:
+        """The trainer and all values, those at their default too: the trainer may not know the default."""
+        parameters = Spec.canonical(self)["parameters"]
+        return {"trainer": self.trainer.canonical(), **parameters}
+
+    def canonical_json(self) -> str:
+        """As any spec."""
+        return Spec.canonical_json(self)
+
+    def declared_sources(self) -> TrainerSpec:
+        """The trainer."""
+        return self.trainer
+
+    def require_model(self) -> None:
+        """Refuse what needs the model.
+
+        Raises:
+            SpaceError: Always.
+        """
+        raise _no_model()
+
+    def is_complete(self, step: int) -> bool:
+        """True: the trainer has ended without an error when its last row counts."""
+        return True
+
+    def stage(self) -> VariantSpec | None:
+        """None: it starts from nothing that ablate trained."""
+        return None
+
+
+class ParameterComposer(Composer):
+    """Composes variants of a trainer: settings of switches set parameters.
+
+    Args:
+        trainer: The trainer.
+        switches: The switches of the space.
+    """
+
+    def __init__(self, trainer: TrainerSpec, switches: Switches) -> None:
+        super().__init__({}, switches)
+        self._trainer = trainer
+
+    def compose(self, settings: Mapping[str, str], values: Mapping[str, JsonValue] | None = None) -> VariantSpec:
+        """As for any space."""
+        check_settings(self._switches, (), settings)
+        return self.lay_over_baseline({**self.baseline_settings, **settings}, values or {})
+
+    def _validated(self, plain: Mapping[str, Any]) -> VariantSpec:
+        return TrainerVariant(trainer=self._trainer, parameters=self._trainer.check(plain))
+
+
+def read_variant(text: str) -> VariantSpec:
+    """The variant of a JSON text, of a model of ours or of a trainer of the user's own.
+
+    Raises:
+        ValidationError: It is neither.
+    """
+    kind: Callable[[str], VariantSpec] = VariantSpec.model_validate_json
+    return TrainerVariant.model_validate_json(text) if text.startswith('{"trainer":') else kind(text)

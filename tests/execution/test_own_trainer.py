@@ -1,0 +1,305 @@
+"""One trial of a trainer of the user's own: its rows, how it fails, and that no process of it is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from own_trainers import trainer, write_script
+
+from ablate.execution.own_trainer import TrainerFailedError, TrainerPlaces, run_trainer, visible_devices
+from ablate.spec.trainer import TrainerVariant
+from ablate.training.events import Diverged, Event, Measurement, Tick
+
+TELLS = "import json, sys; print(json.dumps({'arguments': sys.argv[1:], %s}), file=open(sys.argv[1], 'w'))"
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> TrainerPlaces:
+    write_script(tmp_path)
+    return TrainerPlaces(str(tmp_path), str(tmp_path / "trial"))
+
+
+def variant(changes: dict[str, Any] | None = None, **parameters: Any) -> TrainerVariant:
+    return TrainerVariant(trainer=trainer(**(changes or {})), parameters=parameters)
+
+
+def prints(code: str, **changes: Any) -> TrainerVariant:
+    """A trainer that is this code; `sys.argv[1]` is its metrics file."""
+    command = ["{python}", "-c", code, "{folder}/rows", "{seed}", "{x}"]
+    return TrainerVariant(trainer={"command": command, "parameters": {"x": 1.0}, **changes}, parameters={})
+
+
+def measured(events: Sequence[Event]) -> list[tuple[int, dict[str, float]]]:
+    points = {}
+    for event in events:
+        if isinstance(event, Measurement):
+            points[event.step] = {name: value for name, (value,) in event.metrics.items()}
+    return list(points.items())
+
+
+def is_gone(number: int) -> bool:
+    return not psutil.pid_exists(number) or psutil.Process(number).status() == psutil.STATUS_ZOMBIE
+
+
+def until(condition: Any, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_rows_arrive_while_it_runs(places: TrainerPlaces) -> None:
+    events = run_trainer(variant(does="wait"), 4, places)
+    first = next(event for event in events if isinstance(event, Measurement))
+    assert first.step == 1
+    assert first.train_loss == pytest.approx([first.metrics["val_loss"][0] + 0.1])
+    Path(places.folder, "output", "go").touch()
+    assert [step for step, _ in measured(list(events))] == [2, 3]
+    assert Path(places.folder, "log.txt").read_text() == "begins\n"
+
+
+def test_a_seed_gives_the_same_batches_to_all_variants(places: TrainerPlaces) -> None:
+    ends = {}
+    for seed, rate in ((0, 0.1), (0, 0.3), (1, 0.1)):
+        (_, last) = measured(list(run_trainer(variant(lr=rate), seed, places)))[-1]
+        ends[seed, rate] = last["val_loss"]
+    assert ends[0, 0.3] - ends[0, 0.1] == pytest.approx(0.2, abs=0.02)
+    assert ends[1, 0.1] != ends[0, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("does", "changes", "reason", "log"),
+    [
+        ("exit", {}, "it ended with exit code 1", "begins\nValueError: the rate is too large"),
+        ("hang", {"timeout": 1.5}, "it took longer than the timeout of 1.5 s, and was ended", "begins"),
+        (
+            "damage",
+            {},
+            'its metrics file metrics.jsonl is damaged: line 2, expected a JSON object, got \'{"step": 2, "val_l\'',
+            "begins",
+        ),
+        (
+            "train",
+            {"metrics": {"file": "{folder}/other.jsonl"}},
+            "it ended without metrics in other.jsonl (there is no such file)",
+            "begins",
+        ),
+        (
+            "train",
+            {"metrics": {"file": "{log}", "format": "log", "line": r"loss (?P<val_loss>\S+)"}},
+            "it ended without metrics in log.txt (`line` matches none of its lines)",
+            "begins",
+        ),
+    ],
+)
+def test_a_failure_says_why_with_the_end_of_the_log(
+    places: TrainerPlaces, does: str, changes: dict[str, Any], reason: str, log: str
+) -> None:
+    with pytest.raises(TrainerFailedError) as failed:
+        list(run_trainer(variant(changes, does=does), 0, places))
+    assert (failed.value.reason, failed.value.log) == (reason, log)
+
+
+@pytest.mark.parametrize(
+    ("code", "changes", "reason"),
+    [
+        ("import os; os.kill(os.getpid(), 15)", {}, "it was killed by SIGTERM"),
+        (
+            "import os, sys; open(sys.argv[1], 'w').write('1,2')",
+            {},
+            "damaged: line 1, expected a JSON object, got '1,2'",
+        ),
+        ("import os, sys; open(sys.argv[1], 'w').write('step,val_loss\\n1,0.5\\n2')", {"format": "csv"}, "2 cells"),
+        (
+            "print('step 1: loss 0.5'); print('step 2: loss n/a')",
+            {"format": "log", "file": "{log}", "line": r"step (?P<step>\d+): loss (?P<val_loss>\S+)"},
+            "damaged: line 2, expected a number for `val_loss`, got 'n/a'",
+        ),
+        ("import sys; open(sys.argv[1], 'w').write('[1]')", {"format": "json"}, "the file, expected a JSON object"),
+        (
+            "import sys; open(sys.argv[1], 'w').write('{\"step\": -1, \"a\": 1}')",
+            {},
+            "expected a step from 0, got '-1.0'",
+        ),
+        ("import sys; open(sys.argv[1], 'w').write('{\"step\": 1}')", {}, "its rows hold no metric"),
+    ],
+)
+def test_damaged_metrics_and_deaths(places: TrainerPlaces, code: str, changes: dict[str, Any], reason: str) -> None:
+    metrics = {"file": "{folder}/rows", **changes}
+    with pytest.raises(TrainerFailedError) as failed:
+        list(run_trainer(prints(code, metrics=metrics), 0, places))
+    assert reason in failed.value.reason
+
+
+def test_a_program_that_is_not_there(places: TrainerPlaces) -> None:
+    missing = TrainerVariant(
+        trainer={"command": ["no-such-program", "{seed}", "{x}"], "parameters": {"x": 1}}, parameters={}
+    )
+    with pytest.raises(TrainerFailedError, match=r"could not be started \(FileNotFoundError: .*no-such-program"):
+        list(run_trainer(missing, 0, places))
+
+
+@pytest.mark.parametrize("form", ["jsonl", "json", "csv", "log"])
+def test_all_formats_say_the_same(places: TrainerPlaces, form: str) -> None:
+    rows = [{"step": 1, "loss": {"val": 0.5}, "accuracy": 0.25}, {"step": 4, "loss": {"val": 0.375}, "accuracy": 0.5}]
+    texts = {
+        "jsonl": "\n".join(map(json.dumps, rows)),
+        "json": json.dumps(rows[-1] | {"name": "ignored", "best": True}),
+        "csv": "step,loss.val,accuracy,date\n1,0.5,0.25,today\n4,0.375,0.5,\n",
+        "log": "starting\nstep 1: loss 0.5, accuracy 0.25\nstep 4: loss 0.375, accuracy 0.5\nbye",
+    }
+    metrics: dict[str, Any] = {"file": "{folder}/rows", "format": form, "rename": {"loss.val": "val_loss"}}
+    if form == "log":
+        metrics["line"] = r"^step (?P<step>\d+): loss (?P<val_loss>\S+), accuracy (?P<accuracy>\S+)"
+        metrics["rename"] = {}
+    code = f"import sys; open(sys.argv[1], 'w').write({texts[form]!r})"
+    events = measured(list(run_trainer(prints(code, metrics=metrics), 0, places)))
+    assert events[-1] == (4, {"val_loss": 0.375, "accuracy": 0.5})
+    assert events[:-1] == ([] if form == "json" else [(1, {"val_loss": 0.5, "accuracy": 0.25})])
+
+
+def test_the_last_value_of_each_metric_counts_and_curves_hold_only_what_was_measured(places: TrainerPlaces) -> None:
+    rows = [
+        {"step": 2, "val_loss": 3.0},
+        {"step": 2, "train_loss": 2.5, "seconds": 7.5, "tokens": 64},
+        {"step": 4, "train_loss": 2.0},
+        {"step": 3, "val_loss": 9.0},  # written again after a checkpoint
+        {"step": 5, "test_accuracy": 0.5, "gradient": float("inf")},
+    ]
+    code = f"import sys; open(sys.argv[1], 'w').write({chr(10).join(map(json.dumps, rows))!r})"
+    events = list(run_trainer(prints(code, metrics={"file": "{folder}/rows"}), 0, places))
+    points = [event for event in events if isinstance(event, Measurement)]
+    assert [point.step for point in points] == [2, 5, 5]
+    assert points[0].metrics == {"val_loss": [3.0]}
+    assert points[1].metrics == {"test_accuracy": [0.5]}
+    assert points[2].metrics == {"val_loss": [9.0], "test_accuracy": [0.5]}
+    assert points[2].train_loss == [2.0]
+    assert any(event == Tick(4, [2.0]) for event in events)
+
+
+def test_a_loss_that_is_not_finite_ends_it(places: TrainerPlaces) -> None:
+    *_, last = run_trainer(variant(does="diverge"), 0, places)
+    assert isinstance(last, Diverged)
+    assert (last.step, str(last.loss)) == (2, "nan")
+    assert not Path(places.folder, "checkpoint").exists()
+
+
+@pytest.mark.parametrize("how", ["stopped", "closed"])
+def test_no_process_is_left(places: TrainerPlaces, how: str) -> None:
+    asked: list[int] = []
+    events: Iterator[Event] = run_trainer(variant(does="start_others"), 0, places, stopped=lambda: asked)
+    assert isinstance(next(event for event in events if isinstance(event, Measurement)), Measurement)
+    other = int(Path(places.folder, "output", "other").read_text())
+    assert not is_gone(other)
+    if how == "stopped":
+        asked.append(0)
+        assert list(events) == []
+    else:
+        events.close()  # type: ignore[attr-defined]
+    until(lambda: is_gone(other))
+
+
+def test_no_process_is_left_when_its_starter_is_killed(places: TrainerPlaces, tmp_path: Path) -> None:
+    code = (
+        "import sys; from ablate.execution.own_trainer import *\n"
+        f"list(run_trainer(TrainerVariant.model_validate_json(sys.argv[1]), 0, {places!r}))"
+    )
+    spec = variant(does="start_others").model_dump_json()
+    starter = subprocess.Popen([sys.executable, "-c", code, spec], cwd=tmp_path)
+    file = Path(places.folder, "output", "other")
+    until(lambda: file.exists() and file.read_text())
+    os.kill(starter.pid, signal.SIGKILL)
+    starter.wait()
+    until(lambda: is_gone(int(file.read_text())))
+
+
+def test_arguments_reach_the_program_as_they_are_written(places: TrainerPlaces, tmp_path: Path) -> None:
+    command = ["{python}", "-c", TELLS % "'val_loss': 1", "{folder}/rows", "{text}", "{{seed}}-{seed}", "a b", "{flag}"]
+    parameters = {"text": "$(touch pwned); `touch pwned` {folder} *", "flag": True}
+    spec = TrainerVariant(
+        trainer={"command": command, "parameters": parameters, "metrics": {"file": "{folder}/rows"}}, parameters={}
+    )
+    list(run_trainer(spec, 3, places))
+    told = json.loads(Path(places.folder, "output", "rows").read_text())["arguments"]
+    assert told[1:] == [parameters["text"], "{seed}-3", "a b", "True"]
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_a_configuration_file_and_the_devices(places: TrainerPlaces, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    code = (
+        TELLS
+        % "'given': json.load(open(sys.argv[2])), 'gpus': __import__('os').environ['CUDA_VISIBLE_DEVICES'], 'a': 1"
+    )
+    spec = TrainerVariant(
+        trainer={
+            "command": ["{python}", "-c", code, "{folder}/rows", "{config}"],
+            "parameters": {"lr": 0.5, "name": "x"},
+            "metrics": {"file": "{folder}/rows"},
+        },
+        parameters={"lr": 1},
+    )
+    list(run_trainer(spec, 3, places, ("cuda:1",)))
+    told = json.loads(Path(places.folder, "output", "rows").read_text())
+    assert told["given"] == {"lr": 1.0, "name": "x", "seed": 3}
+    assert told["gpus"] == "7"
+
+
+@pytest.mark.parametrize(
+    ("devices", "before", "visible"),
+    [
+        (["cpu"], None, ""),
+        (["cpu"], "0,1", ""),
+        (["cuda:2"], None, "2"),
+        (["cuda"], "5", "5"),
+        (["cuda:0", "cuda:1"], "GPU-a, GPU-b", "GPU-a,GPU-b"),
+    ],
+)
+def test_the_devices_that_a_trainer_sees(devices: list[str], before: str | None, visible: str) -> None:
+    assert visible_devices(devices, before) == visible
+
+
+FUNCTIONS = """
+from pathlib import Path
+def returned(lr, seed):
+    return {"val_loss": lr + seed}
+def yielded(lr):
+    yield {"step": 1, "val_loss": lr}
+    yield {"step": 2, "val_loss": lr / 2}
+def reported(lr, report, folder, checkpoint):
+    assert Path(folder).is_dir() and Path(checkpoint).is_dir()
+    report({"step": 1}, val_loss=lr)
+    report(step=2, val_loss=lr / 2)
+def raised(lr):
+    raise RuntimeError("out of luck")
+def narrow(seed):
+    return {"val_loss": 1.0}
+"""
+
+
+@pytest.mark.parametrize(("name", "value"), [("returned", 2.5), ("yielded", 0.25), ("reported", 0.25)])
+def test_a_function(places: TrainerPlaces, tmp_path: Path, name: str, value: float) -> None:
+    (tmp_path / "mine.py").write_text(FUNCTIONS)
+    spec = TrainerVariant(trainer={"function": f"mine:{name}", "parameters": {"lr": 0.5}}, parameters={})
+    assert measured(list(run_trainer(spec, 2, places)))[-1][1] == {"val_loss": value}
+
+
+@pytest.mark.parametrize(
+    ("name", "log"), [("raised", "RuntimeError: out of luck"), ("narrow", "unexpected keyword argument 'lr'")]
+)
+def test_a_function_that_raises(places: TrainerPlaces, tmp_path: Path, name: str, log: str) -> None:
+    (tmp_path / "mine.py").write_text(FUNCTIONS)
+    spec = TrainerVariant(trainer={"function": f"mine:{name}", "parameters": {"lr": 0.5}}, parameters={})
+    with pytest.raises(TrainerFailedError) as failed:
+        list(run_trainer(spec, 2, places))
+    assert failed.value.log.endswith(log)

@@ -1,0 +1,213 @@
+"""Spaces with a trainer of the user's own: what is refused, what a trial's key holds, what has no model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from own_trainers import SCRIPT, space, trainer, write_script
+from pydantic import ValidationError
+
+from ablate.errors import SpaceError
+from ablate.spec.paths import assign
+from ablate.spec.sentences import describe
+from ablate.spec.space import SpaceSpec, TrainerSpace
+from ablate.spec.trainer import TrainerVariant, read_variant
+
+COMMAND = ["{python}", "train.py", "{seed}"]
+GRID = {"kind": "grid", "seeds": 1}
+
+
+def made(**changes: Any) -> SpaceSpec:
+    plain = space()
+    for path, value in changes.items():
+        assign(plain, path.replace("__", "."), value)
+    return SpaceSpec.model_validate(plain)
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "rule"),
+    [
+        ({"trainer__command": []}, "trainer.command", "the command names no program"),
+        ({"trainer__command": None}, "trainer", "a trainer is either a `command` or a `function`. Write `command:"),
+        ({"trainer__function": "a:b"}, "trainer", "a trainer is either a `command` or a `function`"),
+        ({"trainer": {"function": "train.py", "parameters": {"x": 1}}}, "trainer.function", "its module, a colon and"),
+        (
+            {"trainer__command": [*trainer()["command"], "{sed}"]},
+            "trainer.command.9",
+            "there is no parameter `sed`; got '{sed}'. Did you mean `{seed}`?",
+        ),
+        (
+            {"trainer__command": trainer()["command"][:-4]},
+            "trainer.command",
+            "no argument has `{seed}`, so that all seeds would train the same",
+        ),
+        ({"trainer__parameters__more": 1}, "trainer.parameters.more", "no argument has `{more}`, so that it would"),
+        ({"trainer__parameters__seed": 1}, "trainer.parameters.seed", "`seed` has a meaning of its own"),
+        ({"trainer__parameters__a-b": 1}, "trainer.parameters.a-b", "the name of a parameter is letters, digits"),
+        (
+            {"trainer__parameters__lr": {"default": 1.0, "max": 0.5}},
+            "trainer.parameters.lr.default",
+            "out of its bounds",
+        ),
+        ({"trainer__parameters__lr": None}, "trainer.parameters.lr", "a mapping of keys to values is expected"),
+        ({"trainer__steps": "lr"}, "trainer.steps", "the steps are an integer parameter"),
+        ({"trainer__steps": "stepss"}, "trainer.steps", "the trainer has no parameter `stepss`. Did you mean `steps`?"),
+        ({"trainer__timeout": "soon"}, "trainer.timeout", "a timeout is a time, such as `30 min` or `2 h`"),
+        ({"trainer__timeout": 0}, "trainer.timeout", "a timeout is a time"),
+        ({"trainer__metrics": {"format": "log"}}, "trainer.metrics.line", "the format `log` needs `line`"),
+        ({"trainer__metrics": {"format": "log", "line": "("}}, "trainer.metrics.line", "not a regular expression"),
+        (
+            {"trainer__metrics": {"format": "log", "line": "loss"}},
+            "trainer.metrics.line",
+            "the expression names no metric",
+        ),
+        ({"trainer__metrics": {"line": "(?P<a>.)"}}, "trainer.metrics.line", "`line` applies to the format `log` only"),
+        (
+            {"trainer__metrics": {"file": "{out}/x"}},
+            "trainer.metrics.file",
+            "there is no `{out}` for a file of metrics",
+        ),
+        ({"trainer__excluded": [{"when": {"rate": 1}}]}, "trainer.excluded.0.when.rate", "has no parameter `rate`"),
+        ({"switches__rate__high": {"lrr": 1.0}}, "switches.rate.high.lrr", "no parameter `lrr`. Did you mean `lr`?"),
+        (
+            {"switches__rate__high": {"lr": "fast"}},
+            "switches.rate.high.lr",
+            "its default is 0.1, so that it is a number",
+        ),
+        (
+            {"switches__rate__high": {"steps": 1.5}},
+            "switches.rate.high.steps",
+            "its default is 3, so that it is an integer",
+        ),
+        ({"switches__rate__high": {"steps": True}}, "switches.rate.high.steps", "so that it is an integer"),
+        ({"tune": {"lrr": [0.1, 0.2]}}, "tune.lrr.0", "the trainer has no parameter `lrr`"),
+        ({"model": {"depth": 1}}, "model", "a space with a `trainer` has no `model`"),
+        ({"training": {"steps": 1}}, "training", "a space with a `trainer` has no `training`"),
+        ({"budgets": [1, 2]}, "budgets", "a space with a `trainer` has no `budgets`"),
+        ({"timing": True}, "timing", "a space with a `trainer` has no `timing`"),
+        ({"match": "flops"}, "match", "equal flops are known of models that ablate builds"),
+        ({"resources": {"shard": True, "gpus": 2}}, "resources.shard", "dividing a model among GPUs needs models that"),
+        ({"resources": {"checkpoint_every": 5}}, "resources.checkpoint_every", "writes into `{checkpoint}` itself"),
+        ({"objective__metric": "test_loss"}, "objective.metric", "a test metric cannot be an objective"),
+    ],
+)
+def test_what_is_refused(changes: dict[str, Any], path: str, rule: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        made(**changes)
+    problems = [(".".join(map(str, loc)), said) for loc, said in describe(refused.value)]
+    assert any(path == where and rule in said for where, said in problems), problems
+
+
+def test_settings_set_parameters_of_their_types() -> None:
+    given = made(
+        trainer__parameters__does={"default": "train", "choices": ["train", "wait"]},
+        switches={"a": {"x": {}, "y": {"lr": 1, "does": "wait"}}, "b": {"x": {}, "y": {"lr": 0.5}}},
+    )
+    assert isinstance(given, TrainerSpace)
+    spec = given.resolve({"a": "y"})
+    assert isinstance(spec, TrainerVariant)
+    assert spec.parameters == {"does": "wait", "lr": 1.0, "steps": 3}
+    assert isinstance(spec.parameters["lr"], float)
+    assert given.resolve({"a": "y", "b": "y"}).model_dump(mode="json")["lr"] == 0.5  # the path is the name
+    assert spec.training.steps == 3
+    with pytest.raises(SpaceError, match="it is one of train, wait"):
+        given.resolve({}, {"does": "sleep"})
+
+
+def test_a_variant_and_a_space_survive_json() -> None:
+    given = made(switches__rate__replaces="the rate by a larger one")
+    spec = given.resolve({"rate": "high"})
+    assert read_variant(spec.model_dump_json()) == spec
+    assert read_variant(spec.model_dump_json()).content_hash() == spec.content_hash()
+    again = SpaceSpec.model_validate(given.model_dump(mode="json"))
+    assert again.model_dump() == given.model_dump()
+    assert again.content_hash() == given.content_hash()
+
+
+def test_excluded_combinations_are_left_out() -> None:
+    excluded = [{"when": {"lr": [0.3, 0.5], "steps": 6}, "because": "it takes too long"}]
+    given = made(trainer__excluded=excluded, switches__steps={"few": {}, "many": {"steps": 6}}, design=GRID)
+    settings = {"rate": "high", "steps": "many"}
+    error = given.composer.error_with({}, settings)
+    assert error is not None
+    assert given.composer.reason(settings, error) == (
+        "rate=high, steps=many: `lr`: lr=0.3, steps=6 is excluded: it takes too long. "
+        "Change `trainer.excluded` to train it."
+    )
+    assert given.composer.error_with({}, {"steps": "many"}) is None
+
+
+def key(**changes: Any) -> str:
+    return made(**changes).resolve({"rate": "high"}).trial_key("", 0)
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_key_holds_what_gives_the_numbers(folder: Path) -> None:
+    write_script(folder)
+    before = key()
+    same: list[dict[str, Any]] = [
+        {"trainer__timeout": "1 h"},
+        {"trainer__parameters__lr": {"default": 0.1, "min": 0.0}},
+        {"trainer__excluded": [{"when": {"lr": 9.0}}]},
+        {"trainer__sources": ["train.py"]},
+        {"trainer__metrics": {"format": "jsonl"}},
+        {"trainer__steps": None},
+    ]
+    assert {key(**changes) for changes in same} == {before}
+    other: list[dict[str, Any]] = [
+        {"trainer__command": [*trainer()["command"], "--fast"]},
+        {"trainer__parameters__does": "wait"},
+        {"switches__rate__high": {"lr": 0.25}},
+        {"trainer__metrics": {"rename": {"val_loss": "val_x"}}, "objective__metric": "val_x"},
+    ]
+    assert len({before, *(key(**changes) for changes in other)}) == 5
+    write_script(folder, SCRIPT + "\n# a comment\n")
+    assert key() == before
+    write_script(folder, SCRIPT + "\nprint('bye')\n")
+    assert key() != before
+    write_script(folder)
+    assert key() == before
+
+
+@pytest.mark.usefixtures("folder")
+def test_declared_sources_are_files_folders_patterns_and_imports(folder: Path) -> None:
+    for name in ("data/a.txt", "data/.hidden", "lib/__init__.py", "lib/model.py", "other.py"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("x = 1")
+    write_script(folder, "import lib.model")
+    sources = made(trainer__sources=["train.py", "data", "oth*.py"]).resolve({}).declared_sources()
+    assert sources is not None
+    assert sorted(entry["file"] for entry in sources.code(folder).values()) == ["data/a.txt", "other.py", "train.py"]
+    before = key()
+    (folder / "lib" / "model.py").write_text("x = 2")
+    assert key() != before
+    with pytest.raises(
+        SpaceError, match=r"`trainer.sources`, nothing: there is no such file; expected a file, a folder"
+    ):
+        key(trainer__sources=["nothing"])
+
+
+def test_what_is_missing_is_said_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    lost = made(trainer__command=["no-such-program", *trainer()["command"][1:]])
+    assert (
+        lost.task.missing() == "There is no program `no-such-program`; `{python}` is the interpreter that runs ablate."
+    )
+    function = {"function": "nowhere:train", "parameters": {"lr": 0.1}}
+    assert "there is no such module" in str(made(trainer=function).task.missing())
+
+
+def test_what_needs_a_model_says_so() -> None:
+    given = made()
+    for ask in (
+        lambda: given.model.width,
+        lambda: given.resolve({}).model.block,
+        lambda: given.task.length,
+        given.resolve({}).require_model,
+    ):
+        with pytest.raises(
+            SpaceError, match="needs a model and data that ablate knows, and this study runs a trainer of"
+        ):
+            ask()
