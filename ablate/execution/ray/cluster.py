@@ -90,8 +90,8 @@ def connect(address: str | None, threads: int) -> bool:
                 " (`InvalidAuthToken` above), or its version of Ray is another",
                 where=f"--address {address}",
                 got=said,
-                remedy="Copy `~/.ray/auth_token` of the head node to the same place here and on every node (or name it by"
-                " RAY_AUTH_TOKEN_PATH), or start all of them, and ablate, with RAY_AUTH_MODE=disabled.",
+                remedy="Copy `~/.ray/auth_token` of the head node to the same place here and on every node (or name it"
+                " by RAY_AUTH_TOKEN_PATH), or start all of them, and ablate, with RAY_AUTH_MODE=disabled.",
             ) from error
         raise EngineError(
             "there is no Ray cluster to connect to",
@@ -133,7 +133,6 @@ def nodes() -> list[Node]:
 def alive() -> list[dict[str, Any]]:
     """The nodes of the cluster that are alive, as Ray describes them."""
     import ray
-    from ray.exceptions import AuthenticationError
 
     every: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     return [node for node in every if node["Alive"]]
@@ -146,7 +145,6 @@ def give_up_lost_places() -> None:
     groups of waiting jobs would never be placed.
     """
     import ray
-    from ray.exceptions import AuthenticationError
     from ray._raylet import PlacementGroupID
     from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
 
