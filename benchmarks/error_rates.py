@@ -46,6 +46,7 @@ from ablate.stats import (
 from ablate.stats.calibrate import Rate, calibrate, decide, pooled_noise, rate
 from ablate.stats.further import advised_schedule
 from ablate.stats.hidden_noise import regret_bound, tuning_noise
+from ablate.stats.scaling_law import Rung, climb
 from ablate.stats.schedule import ERROR
 from ablate.stats.trend import MOVING, bends, course_word, movements
 from ablate.store.records import TrialState
@@ -512,6 +513,52 @@ def along(rng: np.random.Generator, times: int) -> Iterator[Case]:
         yield case(f"14 a line over three budgets, {seeds} seeds: bends", ERROR, bent[0.0], bent[0.1], limit)
 
 
+def climbing(rng: np.random.Generator, times: int) -> Iterator[Case]:
+    """Ladders of five rungs over a factor of 100 in compute: how often do intervals miss the truth at 10 times more?
+
+    The baseline follows 1.5 + 0.5 (C / 1e13)^-0.3, with an exponent of 0.32 and a scale of 0.45 for the variant.
+    """
+    computes, unit = np.geomspace(1e12, 1e14, 5), 1e13
+    settings: dict[str, dict[str, float]] = {
+        "3 seeds": {"seeds": 3},
+        "8 seeds": {"seeds": 8},
+        "3 seeds, noise 3 times as large on the smallest rung": {"small": 3.0},
+        "3 seeds, differences that grow by 0.01 a decade": {"bend": 0.01},
+        "3 seeds, the baseline of the largest rung 0.03 too high": {"mistuned": 0.03},
+    }
+    for name, setting in settings.items():
+        bend, seeds = setting.get("bend", 0.0), int(setting.get("seeds", 3))
+
+        def variant(compute: float, bend: float = bend) -> float:
+            return float(1.5 + 0.45 * (compute / unit) ** -0.32 + bend * max(0.0, math.log10(compute / unit)))
+
+        def baseline(compute: float) -> float:
+            return float(1.5 + 0.5 * (compute / unit) ** -0.3)
+
+        target = 10 * computes[-1]
+        truth = variant(target) - baseline(target)
+        speedup = unit * (0.5 / (variant(target) - 1.5)) ** (1 / 0.3) / target
+        missed: dict[str, list[bool]] = {"difference": [], "speedup": []}
+        refused = []
+        for _ in range(times // 8):
+            rungs = []
+            for place, compute in enumerate(computes):
+                common, own, other = rng.normal(0, 0.01 * setting.get("small", 1.0) ** (1 - place / 4), (3, seeds))
+                shift = setting.get("mistuned", 0.0) if place == 4 else 0.0
+                losses = baseline(compute) + shift + common + own, variant(compute) + common + other
+                rungs.append(Rung((compute, compute), *(dict(enumerate(side.tolist())) for side in losses)))
+            ladder = climb(rungs)
+            refused.append(ladder.difference is None)
+            if ladder.difference is not None and ladder.speedup is not None:
+                missed["difference"].append(not ladder.difference.low <= truth <= ladder.difference.high)
+                missed["speedup"].append(not ladder.speedup.low <= speedup <= ladder.speedup.high)
+        for what, misses in missed.items():
+            promised = None if bend or setting.get("mistuned") else ERROR
+            limit = f"extrapolation refused in {100 * np.mean(refused):.0f} %"
+            limit += "" if promised else "; intervals hold only if the law does beyond the largest rung"
+            yield case(f"15 ladder, {name}: interval of the {what} misses", promised, misses, None, limit)
+
+
 def calibrated(rng: np.random.Generator, times: int) -> Iterator[Case]:
     """The difference that a calibration promises to detect 4 times in 5, for the noisiest of eight variants."""
     sds, seeds = SD * np.array([0.5, 0.5, 0.5, 1, 1, 1, 2, 4]), 10
@@ -572,6 +619,7 @@ CASES: Mapping[str, Measure] = {
     "calibrated": calibrated,
     "moving": moving,
     "unpaired": unpaired,
+    "climbing": climbing,
 }
 FULL, QUICK, SMOKE = 8_000, 2_000, 150
 """Simulated comparisons of a case, about."""

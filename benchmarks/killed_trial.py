@@ -98,7 +98,7 @@ def _engine(name: str, folder: Path, ranks: int) -> Engine:
     if name == "ray":
         from ablate.execution.ray.engine import RayEngine  # Ray is an extra
 
-        resources = ResourcesSpec(checkpoint_every=_EVERY, storage=str(storage), cpus=1 / ranks, memory=1.0)
+        resources = ResourcesSpec(checkpoint_every=_EVERY, checkpoint_dir=str(storage), cpus=1 / ranks, memory=1.0)
         return RayEngine(
             RunOptions(cache=folder / "cache", device="cpu", resources=resources, address="local", workers=1),
             name="killed",

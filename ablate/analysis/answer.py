@@ -14,13 +14,13 @@ from typing import Literal
 from ablate.analysis.columns import shared_decimals
 from ablate.analysis.continuing import NextStep, next_steps
 from ablate.analysis.judging import MISSING
+from ablate.analysis.ladder import climb_lines
 from ablate.analysis.numbers import bound_text, fixed, percent
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.scaling import Scaling
 from ablate.analysis.study import StudyReport
 from ablate.analysis.text import listed, plural
 from ablate.analysis.warnings import StudyWarning, trust_lines
-from ablate.spec.fairness import BUDGET
 
 GroupKey = Literal[
     "better", "can go", "as good", "must stay", "worse", "not known", "unproven", "running", "lost", "no answer"
@@ -114,6 +114,7 @@ class Answer:
         question: Of the study, as its space states it.
         headline: What can go and what must stay, in one to three short sentences.
         groups: The compared variants by verdict, in the order of `TITLES`.
+        scale: On a ladder, a line for each variant: its differences by rung, and what larger models would show.
         trust: Whether to believe it, at most three lines.
         next: Commands that would settle or extend it.
         claims: How many claims have each verdict: `supported`, `refuted`, `undecided`; empty without claims.
@@ -130,6 +131,7 @@ class Answer:
     question: str
     headline: tuple[str, ...]
     groups: tuple[AnswerGroup, ...]
+    scale: tuple[str, ...]
     trust: tuple[StudyWarning, ...]
     next: tuple[NextStep, ...]
     claims: dict[str, int]
@@ -171,6 +173,7 @@ def answer_of(report: StudyReport) -> Answer:
         question=report.record.question or report.record.name,
         headline=_headline(groups, trust, report),
         groups=groups,
+        scale=tuple(_scale(groups, report)),
         trust=trust,
         next=next_steps(report) if report.answer.learnt else (),
         claims={
@@ -188,6 +191,13 @@ def answer_of(report: StudyReport) -> Answer:
     )
 
 
+def _scale(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:
+    if report.climbs is not None:
+        words = {row.variant: row.words for group in groups for row in group.rows}
+        for name, line in climb_lines(report.climbs, shared_decimals(report)):
+            yield f"{words.get(name, name)}: {line}"
+
+
 def _pairing(report: StudyReport) -> str:
     """Whether and by what variants are paired with the baseline."""
     pairs = [report.record.pairs(row.name) for row in report.variants if row.name != report.record.baseline]
@@ -199,7 +209,7 @@ def _pairing(report: StudyReport) -> str:
 def compared_rows(report: StudyReport) -> list[VariantRow]:
     """The variants that an answer has a row for; one of a sweep has one, with its comparison at the last place."""
     rows = {row.name: row for row in report.variants if row.name != report.record.baseline}
-    if report.scaling is None or report.scaling.axis == BUDGET:
+    if report.scaling is None or not report.scaling.is_swept:
         return list(rows.values())
     last = {_at_last(one, report): one.points[-1] for one in report.scaling.of}
     return [
@@ -211,7 +221,7 @@ def compared_rows(report: StudyReport) -> list[VariantRow]:
 def _at_last(scaling: Scaling, report: StudyReport) -> str:
     """The name of a variant at the last place of the axis; at a budget all places share the name."""
     assert report.scaling is not None
-    if report.scaling.axis == BUDGET:
+    if not report.scaling.is_swept:
         return scaling.variant
     beginning = f"{scaling.variant}@{report.scaling.axis}="
     values = {row.name: row.name.removeprefix(beginning) for row in report.variants if row.name.startswith(beginning)}
@@ -220,7 +230,7 @@ def _at_last(scaling: Scaling, report: StudyReport) -> str:
 
 def _places(report: StudyReport) -> dict[str, str]:
     """The variants of a sweep at its last place to the places over which they are compared, in words."""
-    if report.scaling is None or report.scaling.axis == BUDGET:
+    if report.scaling is None or not report.scaling.is_swept:
         return {}
     axis = report.scaling.axis
     name = axis.rpartition(".")[2]

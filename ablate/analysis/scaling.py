@@ -1,7 +1,7 @@
 """Whether verdicts hold for longer training or along a swept number: differences along an axis, and their slope.
 
-The axis is `budget`, where a space has `budgets`, or the path of a sweep, such as `model.width` or `model.depth`. At
-each place a variant is compared with the baseline of that place.
+The axis is `budget`, where a space has `budgets`; the path of a sweep, such as `model.width`; or the training compute
+of the rungs of a ladder. At each place a variant is compared with the baseline of that place.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ablate.analysis.fairness import read_tuning
 from ablate.analysis.judging import Allowances, judge_trials, missing_seeds, read_allowances
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs, seed_schedule
 from ablate.analysis.text import listed, shortened
+from ablate.designs.ladder import at_rung
 from ablate.spec.design import BASELINE
 from ablate.spec.fairness import BUDGET, at_budget
 from ablate.stats import PairedDifference, Verdict, over_looks, paired_difference, summarise
@@ -23,6 +24,8 @@ from ablate.stats.trend import bends, slopes, steps
 from ablate.store.records import StudyRecord
 
 Outcome = Literal["holds", "turns", "decided", "undecided"]
+COMPUTE = "compute"
+"""The axis of a ladder: training FLOPs of the baseline."""
 MOST_SLOPES = 8
 """Variants whose slopes a sentence gives; of more the table has them all."""
 
@@ -70,7 +73,7 @@ class Scalings:
     """All variants of a study along its axis.
 
     Attributes:
-        axis: `budget`, or a spec path.
+        axis: `budget`, `compute`, or a spec path.
         places: Ascending.
         of: The variants, in the order of the design.
     """
@@ -79,9 +82,23 @@ class Scalings:
     places: tuple[float, ...]
     of: tuple[Scaling, ...]
 
+    @property
+    def is_swept(self) -> bool:
+        """Whether the variants of the study itself are those of a swept path, at all its values."""
+        return self.axis not in (BUDGET, COMPUTE)
+
+
+def rungs_of(record: StudyRecord) -> dict[int, StudyRecord]:
+    """The rungs of a ladder in ascending order, each as a study of its own; empty if the study is no ladder."""
+    values = record.space.get("design", {}).get("rungs") or ()
+    rungs = {place: _at(record, _ending(at_rung("", place)), BASELINE) for place in range(1, len(values) + 1)}
+    return {place: study for place, study in rungs.items() if any(one.name == BASELINE for one in study.variants)}
+
 
 def at_own_length(record: StudyRecord) -> StudyRecord:
-    """A study without its variants at other budgets, which are compared among themselves."""
+    """A study without its variants at other budgets or on smaller rungs, which are compared among themselves."""
+    if rungs := rungs_of(record):
+        return rungs[max(rungs)]
     if not record.space.get("budgets"):
         return record
     return _at(record, lambda name: None if f"@{BUDGET}=" in name else name, record.baseline)
@@ -94,7 +111,7 @@ def read_scalings(store: StudyReader, record: StudyRecord) -> Scalings | None:
         store: Of its trials.
         record: The study, as the store has it.
     """
-    axis, studies = _places(record)
+    axis, studies = _places(store, record)
     runs = {at: read_runs(store, study, record.objective["metric"]) for at, study in studies.items()}
     changes = {at: changes_of(study) for at, study in studies.items()}
     allowances = {at: read_allowances(study, runs[at], read_tuning(store, study)) for at, study in studies.items()}
@@ -110,8 +127,15 @@ def read_scalings(store: StudyReader, record: StudyRecord) -> Scalings | None:
     return Scalings(axis, tuple(studies), tuple(scalings)) if scalings else None
 
 
-def _places(record: StudyRecord) -> tuple[str, dict[float, StudyRecord]]:
+def _places(store: StudyReader, record: StudyRecord) -> tuple[str, dict[float, StudyRecord]]:
     """The axis of a study, and for each place of it the study of that place alone."""
+    if rungs := rungs_of(record):
+        metric = record.objective["metric"]
+        trained = {
+            rung: read_runs(store, study, metric)[study.baseline].finished.values() for rung, study in rungs.items()
+        }
+        compute = {rung: sum(trial.flops for trial in of) / len(of) for rung, of in trained.items() if of}
+        return COMPUTE, {at: rungs[rung] for rung, at in compute.items()}
     design, budgets = record.space.get("design", {}), record.space.get("budgets") or ()
     if budgets:
         ends = {float(at): at_budget("", at) for at in budgets}
@@ -241,6 +265,8 @@ def slope_words(slope: PairedDifference) -> str:
 
 
 def _place(axis: str, at: float) -> str:
+    if axis == COMPUTE:
+        return f"{at:.2g} FLOP"
     return f"budget {at:g}" if axis == BUDGET else f"{axis} {at:g}"
 
 

@@ -30,6 +30,8 @@ from ablate.analysis.declarations import (
 )
 from ablate.analysis.fairness import MatchedBudgets, Tuning, longer_in_all, read_matching, read_tuning, scouts_of
 from ablate.analysis.judging import Allowances, awaited_seeds, judge_trials, read_allowances, worst_results
+from ablate.analysis.ladder import Climbs, climb_sentences, read_climbs
+from ablate.analysis.numbers import decimals_for
 from ablate.analysis.rows import Divergence, JudgingRule, VariantRow
 from ablate.analysis.runs import (
     Curve,
@@ -202,7 +204,8 @@ class StudyReport:
         evidence: What their comparison rests on.
         answer: What it says.
         progress: How far it is.
-        scaling: The variants at other budgets, or along the path of a sweep; None if the study has neither.
+        scaling: The variants at other budgets, along the path of a sweep, or by rung; None if the study has neither.
+        climbs: What the laws of a ladder say; None if the study is none.
         other_lengths: The variants at other budgets, the baseline among them.
     """
 
@@ -213,6 +216,7 @@ class StudyReport:
     answer: StudyAnswer
     progress: Progress
     scaling: Scalings | None
+    climbs: Climbs | None
     other_lengths: tuple[OtherLength, ...]
 
     @property
@@ -318,14 +322,16 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
     evidence = _evidence(stored, question, rows)
     progress = _progress(stored)
     scaling = read_scalings(store, stored.whole)
+    climbs = read_climbs(store, stored.whole, scaling)
     return StudyReport(
         record=stored.record,
         rule=question.rule,
         variants=rows,
         evidence=evidence,
-        answer=_answer(store, stored, question, rows, evidence, progress, scaling),
+        answer=_answer(store, stored, question, rows, evidence, progress, scaling, climbs),
         progress=progress,
         scaling=scaling,
+        climbs=climbs,
         other_lengths=tuple(
             OtherLength(variant, stored.all_runs[variant.name].states, _metrics(stored.all_runs[variant.name]))
             for variant in stored.whole.variants
@@ -404,6 +410,7 @@ def _answer(
     evidence: Evidence,
     progress: Progress,
     scaling: Scalings | None,
+    climbs: Climbs | None,
 ) -> StudyAnswer:
     """The warnings, the sentences and the claims, once the rows are judged."""
     record, rule, trivials = stored.record, question.rule, question.trivials
@@ -433,6 +440,7 @@ def _answer(
         *answer_sentences(rows, baseline, together, rule),
         *course_sentences(rows, rule, advise=_may_have_budgets(record)),
         *scaling_sentences(scaling, rule.metric),
+        *climb_sentences(climbs, rule.metric, decimals_for(rule.margin, ())),
         *(trivial_sentences(evidence.standings, trivials) if trivials else ()),
         *confirmed_sentences(rows),
         *(warning.full for warning in among if warning.full and warning.key != "elsewhere"),

@@ -244,11 +244,7 @@ def _train(space: SpaceSpec, store: str, options: dict[str, Any], *, json_: bool
     assert result is not None, "a study that was run says how that ended"
     if json_:
         counts = {key: value for key, value in asdict(result).items() if key != "interrupted"}
-        report = read(store, result.study)
-        verdicts = {row.name: row.verdict.word for row in report.variants if row.verdict is not None}
-        ended = {"interrupted": result.interrupted, "seconds": round(result.seconds, 3)}
-        headline = list(answer_of(report).headline)
-        print_json(counts | ended | {"verdicts": verdicts, "headline": headline}, indent=None)
+        print_json(counts | {"seconds": round(result.seconds, 3)}, indent=None)
     elif not result.interrupted:
         console.print()
         answer = answer_of(read(store, result.study))
@@ -366,7 +362,7 @@ def delete(
             remedy = f"Write `{command('delete', study, '--yes', *store_flag(store))}`."
             raise ArgumentError(told.removesuffix("."), where="ablate delete", expected="--yes", remedy=remedy)
         say(make_console(), told[0].upper() + told[1:])
-        if not typer.confirm("Delete it?"):
+        if not typer.confirm("Go on?"):
             raise typer.Exit(INTERRUPTED)
     with open_store(store) as opened, opened.lease(study):
         removed = opened.delete_study(study)

@@ -176,7 +176,8 @@ class Planner:
         if variant is None:
             stage = self._stage(point, spec)
             variant = self._variant(point, self.costs.starting.identified(spec, _identity(stage)), digest, stage)
-        return PointCost(variant.cost.parameters, variant.flops)
+        _, _, (tokens, _) = self.costs.trial_cost(spec, point)
+        return PointCost(variant.cost.parameters, variant.flops, tokens, spec.training.steps)
 
     def trial(self, proposal: Proposal) -> Trial | None:
         """The trial of a proposal; None if its point is invalid."""

@@ -136,6 +136,11 @@ def answer_lines(
         yield Text()
         yield from _table(answer, width, everything=everything)
         yield Text()
+    for number, climb in enumerate(answer.scale):
+        first, *rest = wrap(climb, width - LABEL - 2)
+        yield _labelled("SCALE" if not number else "", first)
+        for more in rest:
+            yield Text(" " * (LABEL + 2) + printable(more))
     for number, line in enumerate(answer.trust[:3]):
         hidden = f" ({len(answer.trust) - 3} more: --checks)" if number == 2 and len(answer.trust) > 3 else ""
         lines = wrap(f"{line.text}{hidden}", width - LABEL - 6)

@@ -42,6 +42,7 @@ def study_json(report: StudyReport) -> dict[str, Any]:
         "failures": [asdict(failure) for failure in report.progress.failures],
         "claims": claims_json(report.answer.claims),
         "scaling": _scaling(report),
+        "ladder": None if report.climbs is None else _finite(asdict(report.climbs)),
         "redeclared": [
             {
                 "until": one.until.isoformat(),

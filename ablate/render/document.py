@@ -59,6 +59,8 @@ def _answer(answer: Answer) -> Iterator[Block]:
     if answer.groups:
         yield answer_table(answer)
         yield Paragraph(answer_note(answer))
+    if answer.scale:
+        yield Items(answer.scale)
     trust = tuple(f"{line.level}: {line.text}" for line in answer.trust)
     claims = (f"claims: {', '.join(f'{n} {word}' for word, n in answer.claims.items())}",) if answer.claims else ()
     yield Items(trust + claims)

@@ -59,10 +59,14 @@ class PointCost:
     Attributes:
         parameters: Trainable parameters.
         flops: Arithmetic of one trial.
+        tokens: That one trial trains on.
+        steps: Optimizer steps of one trial.
     """
 
     parameters: int
     flops: float
+    tokens: float = 0.0
+    steps: int = 0
 
 
 def _path_of_key(*keys: str) -> str:
@@ -82,6 +86,8 @@ class DesignContext:
         cost: Returns the cost of a point that makes a model.
         where: Returns the position of a key of the design in the space file, for errors; without a key, of the design.
         tuned: Values of spec paths that were tuned before this study, by name of the point.
+        rates: How the learning rate of a point follows from its size: `tuned` for it, `scaled` by the parametrisation
+            of the model, or `given`.
         seeds_before: The seeds that the study declared before, one after the other, until results had been seen.
     """
 
@@ -93,6 +99,7 @@ class DesignContext:
     cost: Callable[[Point], PointCost]
     where: Callable[..., str] = _path_of_key
     tuned: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
+    rates: Literal["tuned", "scaled", "given"] = "given"
     seeds_before: Sequence[int | Mapping[str, int]] = ()
 
     @property

@@ -29,6 +29,7 @@ from ablate.spec.fairness import (
 )
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import expand_setting
+from ablate.spec.paths import full_path
 from ablate.spec.resources import ResourcesSpec
 from ablate.spec.task import TaskField
 from ablate.spec.training import TrainingSpec
@@ -157,7 +158,15 @@ class SpaceFields(Spec):
             cost=cost,
             where=self._design_position,
             tuned=tuned_by_variant(self.tuned),
+            rates=self._rates(),
         )
+
+    def _rates(self) -> Literal["tuned", "scaled", "given"]:
+        """As `DesignContext.rates`."""
+        tuned = map(full_path, (*(self.tune.grid if self.tune is not None else ()), *self.tuned))
+        if any(path.startswith("training.optimizer") and path.endswith("lr") for path in tuned):
+            return "tuned"
+        return "scaled" if self.model.initialiser.scales_rates else "given"
 
     def _design_position(self, *keys: str) -> str:
         """As `DesignContext.where`."""

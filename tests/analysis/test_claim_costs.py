@@ -70,7 +70,7 @@ def test_speed_is_better_when_larger_and_judged_by_paired_seeds() -> None:
         store.add("small", seed, {"val_loss": 3.0}, tokens=1000, seconds=1.0)
         store.add("baseline", seed, {"val_loss": 3.0}, tokens=1000, seconds=9.0)
     untimed = verdicts(store)[0]
-    advice = "no variant was timed; `ablate study a_resume --time` does"
+    advice = "no variant was timed; `ablate resume a_study --time` does"
     assert untimed.sentence == f"undecided: tokens_per_second is not known: {advice}"
     rates, beside = [150.0, 148.0, 152.0, 147.0], [100.0, 99.0, 101.0, 98.0]
     store.time("small", rates, beside)

@@ -101,11 +101,11 @@ def test_same_results_give_the_same_proposals(case) -> None:  # type: ignore[no-
 
 
 def test_every_point_is_paired_with_the_baseline(case) -> None:  # type: ignore[no-untyped-def]
-    """With the baseline at the same value, in a sweep."""
+    """With the baseline at the same value of a sweep, or on the same rung of a ladder."""
     proposals = drive(build(case[0], context_of(case[1])), landscape)
     baselines = {(*p.point.values.items(), p.seed) for p in proposals if p.point.name.split("@")[0] == BASELINE}
     for proposal in proposals:
-        values = proposal.point.values.items() if case[0]["kind"] == "sweep" else ()
+        values = proposal.point.values.items() if case[0]["kind"] in ("sweep", "ladder") else ()
         assert (*values, proposal.seed) in baselines
 
 

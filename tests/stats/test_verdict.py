@@ -16,8 +16,7 @@ from statsmodels.stats.weightstats import DescrStatsW
 
 from ablate.stats import Direction, ExtendedSeeds, SeedPlan, SeedSchedule, Verdict, judge
 from ablate.stats.calibrate import rate, running_p
-from ablate.stats.further import advised_schedule, further_pairs, further_seeds, in_percent
-from ablate.stats.paired import summarise
+from ablate.stats.further import advised_schedule, further_seeds, in_percent
 
 ORDER = {"better": 0, "not needed": 0, "undecided": 1, "needed": 2}
 
@@ -243,14 +242,6 @@ def test_further_seeds_agree_with_statsmodels_and_a_simulation(distance: float, 
         levels = np.array([extended.level(at) * (at > n) for at in range(2, last + 1)])
         drawn = rng.normal(abs(distance), sd, (1000, last))
         assert (running_p(drawn, 0.0) < levels).any(axis=1).mean() >= 0.77  # 80 % less chance of 1,000 draws
-
-
-def test_a_schedule_asks_for_further_seeds_until_its_last_look() -> None:
-    row = [0.0, 0.12, 0.06, 0.01, 0.06, 0.11]
-    for n in range(2, 7):
-        further = further_pairs(summarise(row[:n]), 0.05, SeedSchedule(3, 6))
-        assert ("the maximum of this study" in further.reason) == (n == 6)
-        assert further.reason.startswith("at least 3 paired seeds are required, 2 finished") == (n == 2)
 
 
 def test_further_seeds_give_up_beyond_a_hundred() -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from ablate.analysis.findings import Findings
 from ablate.analysis.judging import worst_margin
 from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, with_interval
-from ablate.analysis.scaling import ScalePoint, Scaling, Scalings, slope_cell
+from ablate.analysis.scaling import COMPUTE, ScalePoint, Scaling, Scalings, slope_cell
 from ablate.analysis.slices import Slice, SliceLine, SlicePoint, is_logarithmic
 from ablate.analysis.text import plural
 from ablate.render.blocks import Block, Grid, Paragraph, Picture, Section
@@ -278,6 +278,8 @@ def scaling_table(scalings: Scalings, margin: float) -> Grid:
 
 
 def _title(axis: str, at: float) -> str:
+    if axis == COMPUTE:
+        return f"{at:.2g} FLOP"
     return f"{at:g} x" if axis == BUDGET else f"{axis.rpartition('.')[2]} {at:g}"
 
 

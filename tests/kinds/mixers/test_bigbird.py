@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from patterns import LENGTHS, K, assert_is, by_matrix, mixer_of
+from patterns import LENGTHS, K, assert_is, assert_is_full_attention, by_matrix, mixer_of
 from torch import nn
 
 from ablate.kinds.mixers.bigbird import BigBirdSpec
@@ -67,3 +67,12 @@ def test_every_allowed_block_is_drawn_equally_often() -> None:
     assert set(counts.nonzero()[:, 0].tolist()) == {1, 2, 3, 7, 8, 9, 10}
     expected = 400 * 2 / 7
     assert (counts[counts > 0] - expected).abs().max() < 4 * (expected * 5 / 7) ** 0.5
+
+
+@pytest.mark.parametrize("block", [5, 7, 13, 64])
+def test_up_to_three_blocks_see_everything(block: int) -> None:
+    assert_is_full_attention(mixer_of(BigBirdSpec(block=block), 13), 13, causal=False)
+
+
+def test_all_blocks_drawn_is_full_attention() -> None:
+    assert_is_full_attention(mixer_of(BigBirdSpec(block=2, random_blocks=14), 33), 33, causal=False)

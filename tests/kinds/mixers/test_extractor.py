@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 from pydantic import ValidationError
 from torch import Tensor, nn
 
@@ -80,6 +81,43 @@ def test_extractor_is_its_equations(settings: dict[str, object], padded: bool, l
         torch.testing.assert_close(mine, his, rtol=1e-9, atol=1e-9)
 
 
+@torch.no_grad()
+def test_he_with_identity_input_map_is_we() -> None:
+    he, we = extractor({"type": "he"}), extractor({"type": "we"})
+    he.input.weight.copy_(torch.eye(D).expand(K, D, D))
+    he.weight.copy_(we.weight)
+    for name in ("adjustment", "output"):
+        getattr(he, name).weight.copy_(getattr(we, name).weight)
+    torch.testing.assert_close(he(noise(33)), we(noise(33)))
+
+
+@torch.no_grad()
+def test_she_with_diagonal_matrices_is_we() -> None:
+    she, we = extractor({"type": "she"}), extractor({"type": "we"})
+    she.weight.copy_(torch.diag_embed(we.weight))
+    for name in ("adjustment", "output"):
+        getattr(she, name).weight.copy_(getattr(we, name).weight)
+    torch.testing.assert_close(she(noise(33)), we(noise(33)))
+
+
+@torch.no_grad()
+def test_we_with_equal_vectors_and_no_maps_is_me() -> None:
+    we, me = extractor({"type": "we", "adjustment": False, "output": False}), extractor({"type": "me"})
+    we.weight.copy_(me.weight[..., None].expand_as(we.weight))
+    torch.testing.assert_close(we(noise(33)), me(noise(33)))
+
+
+@pytest.mark.parametrize("name", ["he", "we", "me"])
+def test_core_is_a_causal_depthwise_convolution(name: str) -> None:
+    mixer = extractor({"type": name, "adjustment": False, "output": False})
+    x = noise(33)
+    for k in range(K):
+        kernel = mixer.weight[k].view(33, -1).expand(33, D).flip(0).T[:, None]
+        inside = mixer.input(x)[k]
+        expected = F.conv1d(F.pad(inside.mT, (32, 0)), kernel, groups=D).mT
+        torch.testing.assert_close(mixer(x)[k], expected)
+
+
 @pytest.mark.parametrize("name", TYPES)
 def test_all_weights_start_from_the_models_normal(name: str) -> None:
     context = LayerContext(1, 64, 1, 1, 64, True, init_std=0.01)
@@ -88,6 +126,11 @@ def test_all_weights_start_from_the_models_normal(name: str) -> None:
     for parameter in mixer.parameters():
         assert abs(parameter.mean()) < 0.005
         assert 0.007 < parameter.std() < 0.013
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_there_are_no_biases(name: str) -> None:
+    assert not [name for name, _ in extractor({"type": name}).named_parameters() if "bias" in name]
 
 
 def test_the_papers_maps_written_out_or_left_out_are_one_spec() -> None:

@@ -10,6 +10,7 @@ from patterns import LENGTHS, D, H, K, Slow, assert_is, heads_of, mixer_of, text
 from pydantic import ValidationError
 from torch import Tensor, nn
 
+from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.kinds.mixers.linformer import LinformerSpec
 from ablate.spec.layer import LayerContext
 
@@ -38,6 +39,19 @@ def reference(mixer: nn.Module) -> Slow:
 def test_linformer_is_its_equation(sharing: str, rank: int, length: int, padded: bool) -> None:
     mixer = mixer_of(LinformerSpec.model_validate({"rank": rank, "sharing": sharing}), length)
     assert_is(mixer, reference(mixer), length, padded)
+
+
+@pytest.mark.independent_check("mixers", "linformer", against="full attention, where the maps are the identity")
+@pytest.mark.parametrize("sharing", ["none", "headwise", "key_value"])
+def test_identity_maps_are_full_attention(sharing: str) -> None:
+    mixer = mixer_of(LinformerSpec.model_validate({"rank": 13, "sharing": sharing}), 13)
+    with torch.no_grad():
+        for reduce in (mixer.reduce_keys, mixer.reduce_values or mixer.reduce_keys):
+            reduce.weight.copy_(torch.eye(13, dtype=torch.float64))
+    attention = mixer_of(AttentionSpec(), 13)
+    attention.load_state_dict({name: v for name, v in mixer.state_dict().items() if not name.startswith("reduce")})
+    # Without padding: a padded token is a row of zeros here, and no row at all to attention.
+    torch.testing.assert_close(mixer(text(13)), attention(text(13)), rtol=1e-9, atol=1e-9)
 
 
 def test_shorter_text_is_a_text_padded_to_the_length() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from patterns import LENGTHS, H, Slow, assert_is, heads_of, matrix, mixer_of
+from patterns import LENGTHS, H, Slow, assert_is, assert_is_full_attention, heads_of, matrix, mixer_of
 from pydantic import ValidationError
 from torch import Tensor, nn
 
@@ -41,6 +41,18 @@ def reference(mixer: nn.Module, window: int, g: int, causal: bool) -> Slow:
 def test_longformer_is_its_equation(window: int, g: int, length: int, causal: bool, padded: bool) -> None:
     mixer = mixer_of(LongformerSpec(window=window, global_tokens=g), length, causal)
     assert_is(mixer, reference(mixer, window, g, causal), length, padded)
+
+
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
+@pytest.mark.parametrize(("window", "g"), [(24, 0), (100, 0), (24, 3), (2, 13), (2, 20)])
+def test_window_over_the_whole_text_is_full_attention(window: int, g: int, causal: bool) -> None:
+    """Also where all tokens are global, or the global maps are those of the others."""
+    mixer = mixer_of(LongformerSpec(window=window, global_tokens=g), 13, causal)
+    if g:
+        with torch.no_grad():
+            for name in ("query", "key", "value"):
+                getattr(mixer, f"global_{name}").weight.copy_(getattr(mixer, name).weight)
+    assert_is_full_attention(mixer, 13, causal)
 
 
 def test_global_maps_exist_only_with_global_tokens() -> None:

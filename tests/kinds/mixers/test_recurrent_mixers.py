@@ -24,6 +24,7 @@ from ablate.kinds.mixers.mamba2 import Mamba2Spec
 from ablate.kinds.mixers.mlstm import MLSTMSpec
 from ablate.kinds.mixers.rwkv7 import RWKV7Spec
 from ablate.nn.kernels.flash_linear import installed
+from ablate.nn.model import build_model
 from ablate.nn.pack import initialise
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
@@ -292,8 +293,31 @@ def test_bfloat16_is_as_exact_as_its_inputs(spec: MixerSpec) -> None:
         assert gradient.isfinite().all()
 
 
+def test_padding_anywhere_is_like_its_absence_for_mlstm() -> None:
+    mixer, x, real = perturbed(MLSTMSpec(), CONTEXT), noise("x", K, B, 13, D), torch.tensor([0, 2, 3, 5, 8, 9])
+    padding = torch.zeros(K, B, 13, dtype=torch.bool).index_fill(2, real, True)
+    torch.testing.assert_close(mixer(x, padding)[:, :, real], mixer(x[:, :, real]))
+
+
 PLAIN: dict[str, Any] = {"family": "decoder", "depth": 4, "width": D, "heads": H, "positions": "none"}
 KINDS = ["gated_deltanet", "kimi_delta_attention", "mamba2", "mlstm"]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "rwkv7"])
+def test_hybrids_by_pattern(kind: str) -> None:
+    """Three recurrent layers and one of attention, as in Qwen3-Next and Kimi Linear, in a pack and token by token."""
+    attention = {"mixer": "attention", "positions": "rotary"}
+    spec = ModelSpec.model_validate({**PLAIN, "block": {"mixer": kind}, "pattern": [{}, {}, {}, attention]})
+    assert [block.mixer.kind_name() for block in spec.blocks] == [kind] * 3 + ["attention"]
+    spec.check_context(9)
+    packed, alone = (build_model(spec, vocabulary=11, context=9, seeds=seeds) for seeds in ([3, 5], [5]))
+    ids = torch.randint(11, (2, 3, 9), generator=stream(1, "ids"))
+    torch.testing.assert_close(packed(ids)[1], alone(ids[1:])[0])
+    states: Any = ()
+    with torch.no_grad():
+        for place in range(9):
+            logits, states = packed.step(ids[..., place : place + 1], place, states)
+            torch.testing.assert_close(logits, packed(ids)[:, :, place : place + 1], rtol=1e-4, atol=1e-4)
 
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from patterns import LENGTHS, assert_is, by_matrix, mixer_of
+from patterns import LENGTHS, assert_is, assert_is_full_attention, by_matrix, mixer_of
 from pydantic import ValidationError
 
 from ablate.kinds.mixers.sparse import SparseSpec
@@ -22,6 +22,12 @@ def test_own_block_and_the_ends_of_others_are_seen(
 
     mixer = mixer_of(SparseSpec(stride=stride, summary=summary), length, causal)
     assert_is(mixer, by_matrix(mixer, sees), length, padded)
+
+
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
+@pytest.mark.parametrize(("stride", "summary"), [(13, 1), (64, 8), (4, 4), (1, 1)])
+def test_one_block_or_a_summary_of_everything_is_full_attention(stride: int, summary: int, causal: bool) -> None:
+    assert_is_full_attention(mixer_of(SparseSpec(stride=stride, summary=summary), 13, causal), 13, causal)
 
 
 def test_summary_longer_than_a_block_is_refused() -> None:

@@ -44,6 +44,19 @@ def recurrent(q: Tensor, k: Tensor, v: Tensor, g: Tensor | None) -> Tensor:
     return torch.stack(rows, -2)
 
 
+def quadratic(q: Tensor, k: Tensor, v: Tensor, g: Tensor | None) -> Tensor:
+    """A_ij = Σ_c q_ic·k_jc·e^(g_{j+1,c} + ... + g_ic) for j ≤ i, the whole matrix made entry by entry."""
+    length = q.shape[-2]
+    rows = []
+    for i in range(length):
+        row = q.new_zeros(*q.shape[:-2], v.shape[-1])
+        for j in range(i + 1):
+            weight = 1.0 if g is None else g[..., j + 1 : i + 1, :].sum(-2).exp()
+            row = row + (q[..., i, :] * k[..., j, :] * weight).sum(-1, keepdim=True) * v[..., j, :]
+        rows.append(row)
+    return torch.stack(rows, -2)
+
+
 def assert_same(fast: Callable[..., Tensor], slow: Callable[..., Tensor], tensors: list[Tensor]) -> None:
     y, z = fast(*tensors), slow(*tensors)
     torch.testing.assert_close(y, z, rtol=1e-10, atol=1e-10)
@@ -59,15 +72,41 @@ def assert_same(fast: Callable[..., Tensor], slow: Callable[..., Tensor], tensor
 
 @pytest.mark.parametrize("decay", DECAYS)
 @pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("chunk", [1, 8, 64, None])
-def test_chunked_is_recurrent(chunk: int | None, length: int, decay: str) -> None:
+def test_chunked_is_recurrent(length: int, decay: str) -> None:
     tensors, g = inputs(length, decay)
     everything = tensors if g is None else [*tensors, g]
     assert_same(
-        lambda q, k, v, g=None: linear_attention.causal(q, k, v, g, chunk=chunk),
+        lambda q, k, v, g=None: linear_attention.causal(q, k, v, g, chunk=8),
         lambda q, k, v, g=None: recurrent(q, k, v, g),
         everything,
     )
+
+
+@pytest.mark.parametrize("decay", DECAYS)
+@pytest.mark.parametrize("length", [1, 7, 13])
+def test_chunked_is_quadratic(length: int, decay: str) -> None:
+    tensors, g = inputs(length, decay)
+    everything = tensors if g is None else [*tensors, g]
+    assert_same(
+        lambda q, k, v, g=None: linear_attention.causal(q, k, v, g, chunk=4),
+        lambda q, k, v, g=None: quadratic(q, k, v, g),
+        everything,
+    )
+
+
+@pytest.mark.parametrize("decay", DECAYS)
+def test_size_of_chunks_makes_no_difference(decay: str) -> None:
+    (q, k, v), g = inputs(33, decay)
+    one = linear_attention.causal(q, k, v, g, chunk=1)
+    for chunk in (2, 16, 32, 64):
+        torch.testing.assert_close(linear_attention.causal(q, k, v, g, chunk=chunk), one, rtol=1e-11, atol=1e-11)
+
+
+def test_equal_decay_in_all_channels_is_decay_by_head() -> None:
+    (q, k, v), g = inputs(33, "head")
+    assert g is not None
+    by_channel = linear_attention.causal(q, k, v, g.expand(*LEAD, 33, D))
+    torch.testing.assert_close(linear_attention.causal(q, k, v, g), by_channel, rtol=1e-11, atol=1e-11)
 
 
 def test_bidirectional_is_the_whole_matrix_and_meets_causal_at_the_end() -> None:

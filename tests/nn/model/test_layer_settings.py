@@ -11,7 +11,7 @@ from torch import Tensor
 from ablate.kinds.mixers.local import LocalSpec
 from ablate.kinds.positions.rotary import RotarySpec
 from ablate.nn.kernels.relative_positions import rotate
-from ablate.nn.model import build_model
+from ablate.nn.model import build_model, model_cost
 from ablate.nn.pack import initialise
 from ablate.spec.layer import LayerContext
 from ablate.spec.model import ModelSpec
@@ -56,6 +56,20 @@ def test_rotary_in_every_layer_is_rotary_in_the_model() -> None:
         assert (logits(mixed) - logits(other)).abs().max() > 1e-6
 
 
+def test_a_window_as_long_as_the_text_hides_nothing() -> None:
+    torch.testing.assert_close(logits(spec(block={"mixer": "attention", "window": T})), logits(spec()))
+
+
+def test_windows_reach_as_far_as_their_layers_together() -> None:
+    """Three layers of windows of 2 tokens: the output at t reads tokens t - 3 to t."""
+    model = build_model(spec(block={"mixer": "attention", "window": 2}), vocabulary=11, context=T, seeds=[3]).eval()
+    ids = torch.arange(T).view(1, 1, T)
+    changed = ids.clone()
+    changed[..., 2] = 10
+    moved = (model(ids) - model(changed)).abs().amax((0, 1, 3)) > 1e-7
+    assert moved.nonzero()[:, 0].tolist() == [2, 3, 4, 5]
+
+
 @pytest.mark.parametrize(
     ("parts", "equal"),
     [
@@ -68,6 +82,15 @@ def test_rotary_in_every_layer_is_rotary_in_the_model() -> None:
 )
 def test_what_changes_the_model_changes_its_hash(parts: dict[str, Any], equal: bool) -> None:
     assert (spec(**parts).content_hash() == spec().content_hash()) is equal
+
+
+def test_wide_heads_have_the_parameters_that_they_cost() -> None:
+    model = spec(head_width=10, pattern=[{}, {"mixer": "local"}, {"mixer": "performer"}])
+    built = build_model(model, vocabulary=11, context=T, seeds=[0])
+    real = sum(parameter.numel() for parameter in built.parameters())
+    assert model_cost(model, vocabulary=11, context=T).parameters == real
+    assert real - sum(parameter.numel() for parameter in build_model(spec(pattern=model.pattern), vocabulary=11,
+                      context=T, seeds=[0]).parameters()) == 3 * 4 * D * (H * 10 - D)  # fmt: skip
 
 
 def test_a_kind_that_attends_in_blocks_rotates_its_queries_and_keys() -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from pydantic import ValidationError
 from torch import nn
 
-from ablate.nn.model.block import build_block
-from ablate.nn.pack import LayerNorm, RMSNorm
+from ablate.nn.model.block import block_cost, build_block
+from ablate.nn.pack import LayerNorm, RMSNorm, initialise
 from ablate.spec.block import BlockSpec
 from ablate.spec.layer import LayerContext
+from ablate.spec.model import ModelSpec
 from ablate.spec.sentences import describe
 
 CONTEXT = LayerContext(1, 8, 2, depth=2, context=5, causal=True, init_std=0.4)
@@ -30,6 +32,25 @@ def test_norm_is_that_of_both() -> None:
     assert norms(block(norm="layer")) == [LayerNorm, LayerNorm]
     assert norms(block(norm="none", norm_mixer="rms")) == [RMSNorm, nn.Identity]
     assert norms(block(norm_mlp={"kind": "layer", "eps": 1e-5})) == [RMSNorm, LayerNorm]
+
+
+def test_one_norm_before_attention_of_the_first_block() -> None:
+    """The released no-norm model of arXiv:2311.01906: all norms are gone but that one."""
+    plain = {"family": "decoder", "depth": 3, "width": 8, "heads": 2, "block": {"mixer": "attention", "norm": "none"}}
+    spec = ModelSpec.model_validate({**plain, "exceptions": {"first": {"norm_mixer": "rms"}}})
+    assert [[norm.kind_name() for norm in one.norms] for one in spec.blocks] == [["rms", "none"], *[["none"] * 2] * 2]
+
+
+def test_each_has_its_own_place() -> None:
+    spec = block(norm_mlp={"place": "post", "eps": 1e-3})
+    module: Any = build_block(spec, CONTEXT)
+    initialise(module, [0])
+    x = torch.randn(1, 2, 5, 8, generator=torch.Generator().manual_seed(0))
+    y = x + module.mixer(module.norm_mixer(x))
+    torch.testing.assert_close(module(x), module.norm_mlp(y + module.mlp(y)))
+    assert module.norm_mlp.eps == 1e-3
+    rest = block_cost(spec, CONTEXT, 5)["rest"]
+    assert rest.parameters == sum(p.numel() for n in (module.norm_mixer, module.norm_mlp) for p in n.parameters())
 
 
 def test_settings_without_a_kind_change_those_of_norm() -> None:

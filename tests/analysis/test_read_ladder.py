@@ -1,0 +1,116 @@
+"""What a ladder says: verdicts on the largest rung, effective speedup, extrapolation, and why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_store import FakeStore, fake_store
+
+from ablate.analysis import read_study
+from ablate.analysis.answer import answer_of
+from ablate.analysis.ladder import Climb, climb_sentences
+from ablate.analysis.why import why
+from ablate.render.as_json import study_json
+from ablate.store.records import TrialState
+
+RUNGS = 5
+
+
+def loss(compute: float) -> float:
+    return float(1.5 + 0.5 * (compute / 1e13) ** -0.3)
+
+
+def studied(
+    variant: Callable[[float], float],
+    *,
+    seeds: int = 4,
+    noise: float = 0.002,
+    rungs: int = RUNGS,
+    margin: float = 0.01,
+    direction: str = "minimize",
+    design: dict[str, Any] | None = None,
+) -> FakeStore:
+    """A ladder over a factor of 100 in compute."""
+    rng = np.random.default_rng(5)
+    names = [f"{name}@rung={rung}" for rung in range(1, rungs + 1) for name in ("baseline", "a=off")]
+    settings = {name: ({"a": "off" if "off" in name else "on"}, 100) for name in names}
+    made = fake_store(settings, seeds=seeds, margin=margin, direction=direction)
+    space = {"design": {"kind": "ladder", "rungs": list(range(1, rungs + 1)), "target": 10.0, **(design or {})}}
+    made.record = replace(made.record, space=space, baseline="baseline@rung=1")
+    for rung, compute in enumerate(np.geomspace(1e12, 1e14, rungs), 1):
+        for seed in range(seeds):
+            common = rng.normal(0, noise)
+            for name, truth in (("baseline", loss), ("a=off", variant)):
+                value = truth(compute) + common + rng.normal(0, noise)
+                made.add(f"{name}@rung={rung}", seed, {"val_loss": value}, flops=compute)
+    return made
+
+
+def climbed(made: FakeStore) -> Climb:
+    report = read_study(made, "a_study")
+    assert report.climbs is not None
+    (one,) = report.climbs.of
+    return one
+
+
+def test_a_gain_that_survives_holds_with_its_speedup_and_stands_in_the_answer() -> None:
+    made = studied(lambda compute: loss(2 * compute))
+    one = climbed(made)
+    assert one.outcome == "holds"
+    assert one.ladder is not None
+    assert one.ladder.speedup is not None
+    assert one.ladder.speedup.low < 2 < one.ladder.speedup.high
+    report = read_study(made, "a_study")
+    answer = answer_of(report)
+    (row,) = answer.rows
+    assert (row.variant, row.verdict) == ("a=off", "better")
+    (line,) = answer.scale
+    assert line.endswith(", holds")
+    assert "| 10x: -0.0" in line
+    assert study_json(report)["answer"]["scale"] == (line,)
+    assert why(report, "a=off").row.variant == "a=off"
+
+
+def test_a_gain_that_fades_vanishes_and_one_that_becomes_a_loss_turns() -> None:
+    shrinking = climbed(studied(lambda compute: loss(1.5 * compute), seeds=8, noise=0.0005, margin=0.02))
+    turning = climbed(
+        studied(lambda compute: 1.5 + 0.42 * (compute / 1e13) ** -0.24, seeds=8, noise=0.0005, margin=0.005)
+    )
+    assert [one.scaling.points[-1].verdict.word for one in (shrinking, turning)] == ["better", "better"]
+    assert (shrinking.outcome, turning.outcome) == ("vanishes", "turns")
+
+
+def test_a_removal_that_costs_nothing_holds_inside_the_margin() -> None:
+    one = climbed(studied(loss, margin=0.05))
+    assert one.scaling.points[-1].verdict.is_acceptable
+    assert one.outcome == "holds"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"rungs": 3}, "extrapolated from 4"),
+        ({"rungs": 2}, "a law needs 3"),
+        ({"design": {"target": 1.0}}, "`target: 1`"),
+        ({"seeds": 1}, "fewer than two seeds"),
+        ({"direction": "maximize"}, "larger values of this objective are better"),
+    ],
+)
+def test_what_is_not_extrapolated_says_why(fields: dict[str, Any], said: str) -> None:
+    made = studied(lambda compute: loss(2 * compute), **fields)
+    one = climbed(made)
+    assert said in one.refusal
+    assert one.outcome == "undecided"
+    report = read_study(made, "a_study")
+    assert any(said in sentence for sentence in climb_sentences(report.climbs, "val_loss", 3))
+    assert said in answer_of(report).scale[0]
+
+
+def test_a_diverged_trial_is_no_point_of_a_law() -> None:
+    made = studied(loss)
+    made.add("a=off@rung=2", 0, {}, state=TrialState.DIVERGED, flops=1e12)
+    assert "lost trials" in climbed(made).refusal

@@ -1,0 +1,130 @@
+"""Scaling laws of a ladder: against scipy's fit, against laws whose truth is known, and where they are refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy.optimize import least_squares
+
+from ablate.stats.scaling_law import Law, Rung, WithBounds, climb, outcome
+
+UNIT = 1e13
+
+
+def law(irreducible: float, scale: float, exponent: float) -> Callable[[float], float]:
+    return lambda compute: irreducible + scale * (compute / UNIT) ** -exponent
+
+
+def rungs(
+    baseline: Callable[[float], float],
+    variant: Callable[[float], float],
+    *,
+    number: int = 5,
+    seeds: int = 4,
+    noise: float = 0.0,
+    draw: int = 0,
+) -> list[Rung]:
+    """A factor of 100 in compute; half of the noise is common to both models of a seed."""
+    rng = np.random.default_rng(draw)
+    made = []
+    for compute in np.geomspace(1e12, 1e14, number):
+        common, own, other = rng.normal(0, noise, (3, seeds))
+        base = dict(enumerate(baseline(compute) + common + own))
+        made.append(Rung((compute, compute), base, dict(enumerate(variant(compute) + common + other))))
+    return made
+
+
+def test_a_variant_that_needs_a_third_less_compute_has_that_speedup_on_every_rung_and_beyond() -> None:
+    baseline = law(1.5, 0.5, 0.3)
+    found = climb(rungs(baseline, lambda compute: baseline(1.5 * compute), noise=1e-9))
+    assert [speedup.value for speedup in found.speedups] == pytest.approx([1.5] * 5, rel=1e-6)
+    assert found.speedup is not None
+    assert found.speedup.value == pytest.approx(1.5, rel=1e-6)
+    assert found.difference is not None
+    assert found.difference.value == pytest.approx(baseline(1.5e15) - baseline(1e15), rel=1e-5)
+    assert found.shares_irreducible
+
+
+def test_the_laws_are_those_of_a_joint_least_squares_fit_by_scipy() -> None:
+    made = rungs(law(1.5, 0.5, 0.3), law(1.5, 0.45, 0.33), noise=0.01, draw=3)
+    computes = np.array([rung.compute[0] for rung in made])
+    means = np.array([rung.losses().mean(axis=0) for rung in made])
+    variances = np.array([rung.losses().var(axis=0, ddof=1).mean() for rung in made])
+    line = np.polynomial.Polynomial.fit(np.log(computes), np.log(variances), 1)
+    weights = np.exp(-line(np.log(computes)) / 2)[:, None]
+
+    def residuals(parameters: np.ndarray) -> np.ndarray:
+        irreducible, *rest = parameters
+        fitted = [irreducible + rest[2 * k] * (computes / UNIT) ** -rest[2 * k + 1] for k in (0, 1)]
+        return np.asarray((weights * (means - np.stack(fitted, axis=1))).ravel())
+
+    best = least_squares(residuals, (1.4, 0.4, 0.2, 0.4, 0.2), xtol=1e-15, ftol=1e-15, gtol=1e-15).x
+    found = climb(made)
+    got = [found.baseline.irreducible, found.baseline.scale, found.baseline.exponent]
+    got += [found.variant.scale, found.variant.exponent]
+    assert got == pytest.approx(best, rel=1e-4)
+
+
+def test_two_models_that_tend_to_different_losses_do_not_share_one() -> None:
+    found = climb(rungs(law(1.5, 0.5, 0.3), law(1.7, 0.3, 0.4), noise=1e-4, seeds=6))
+    assert not found.shares_irreducible
+    assert found.variant.irreducible == pytest.approx(1.7, abs=0.01)
+
+
+def test_a_loss_that_the_baseline_never_reaches_has_no_finite_speedup() -> None:
+    curve = Law(1.5, 0.5, 0.3, UNIT)
+    assert curve.compute(1.4) == math.inf
+    assert curve.compute(curve.loss(3e13)) == pytest.approx(3e13)
+    found = climb(rungs(law(1.5, 0.5, 0.3), law(1.2, 0.5, 0.3), noise=1e-4))
+    assert found.speedup is None or found.speedup.value == math.inf
+
+
+def test_intervals_of_equal_models_cover_a_speedup_of_one() -> None:
+    covered = 0
+    for draw in range(60):
+        found = climb(rungs(law(1.5, 0.5, 0.3), law(1.5, 0.5, 0.3), seeds=3, noise=0.01, draw=draw))
+        covered += found.speedups[-1].low <= 1 <= found.speedups[-1].high
+    assert covered >= 50  # 57 expected; below 50 with a chance of 0.2 % at 95 %
+
+
+def test_a_mistuned_largest_rung_is_found_by_the_law_of_the_others() -> None:
+    *small, last = rungs(law(1.5, 0.5, 0.3), law(1.5, 0.45, 0.3), noise=0.003)
+    mistuned = Rung(last.compute, {seed: loss + 0.1 for seed, loss in last.baseline.items()}, last.variant)
+    found = climb([*small, mistuned])
+    assert found.difference is None
+    assert "does not predict" in found.refusal
+    assert found.held_out is not None
+    assert found.held_out.low > 0
+    assert climb([*small, last]).difference is not None
+
+
+def test_three_rungs_give_speedups_and_no_extrapolation() -> None:
+    found = climb(rungs(law(1.5, 0.5, 0.3), law(1.5, 0.45, 0.3), number=3, noise=0.003))
+    assert (found.difference, found.speedup, found.held_out) == (None, None, None)
+    assert len(found.speedups) == 3
+
+
+@pytest.mark.parametrize(
+    ("number", "seeds", "times", "said"),
+    [(2, 3, 10, "at least 3 rungs"), (5, 1, 10, "two seeds"), (5, 3, 11, "between 1 and 10"), (5, 3, 0.5, "between 1")],
+)
+def test_what_cannot_be_extrapolated_is_refused(number: int, seeds: int, times: float, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        climb(rungs(law(1.5, 0.5, 0.3), law(1.5, 0.45, 0.3), number=number, seeds=seeds, noise=0.003), times)
+
+
+@pytest.mark.parametrize(
+    ("here", "low", "high", "word"),
+    [
+        (-1.0, -0.3, -0.2, "holds"), (-1.0, -0.05, 0.05, "vanishes"), (-1.0, 0.2, 0.3, "turns"),
+        (-1.0, -0.3, 0.0, "undecided"), (0.0, -0.05, 0.05, "holds"), (0.0, 0.2, 0.3, "turns"),
+        (0.0, -0.3, -0.2, "turns"), (1.0, 0.2, 0.3, "holds"), (1.0, -0.05, 0.05, "vanishes"),
+        (1.0, 0.05, 0.3, "undecided"), (0.0, -0.1, 0.05, "undecided"),
+    ],
+)  # fmt: skip
+def test_what_becomes_of_a_difference(here: float, low: float, high: float, word: str) -> None:
+    assert outcome(here, WithBounds((low + high) / 2, low, high), margin=0.1) == word
+    assert outcome(here, None, margin=0.1) == "undecided"
