@@ -111,20 +111,6 @@ def test_effects_mean_what_they_say() -> None:
     assert effects["c=off"] == pytest.approx(0.5)
 
 
-def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
-    hits, trials = 0, 0
-    for draw in range(400):
-        effects = estimate_effects(observe(TWO, lambda row: 0.7 * (row["b"] == "off"), 2, 1.0, draw), TWO)
-        for effect in effects.effects:
-            expected = 0.7 if effect.term.name == "b=off" else 0.0
-            assert effect.low is not None
-            assert effect.high is not None
-            hits += effect.low <= expected <= effect.high
-            trials += 1
-    # Effects of one draw share their noise estimate only, so the binomial deviation is nearly right: four of them.
-    assert abs(hits / trials - 0.95) < 4 * np.sqrt(0.95 * 0.05 / trials)
-
-
 def test_half_fraction_names_its_aliases() -> None:
     observations = observe(TWO, lambda row: 1.0 * (row["a"] == "off"), 3, 0.1, 3)
     half = [one for one in observations if sum(setting == "off" for setting in one.settings.values()) % 2 == 0]

@@ -174,20 +174,6 @@ def test_baselines_are_measured_on_the_rows_to_validate_on(task: ListOpsTask) ->
     assert baselines["root_operator"]["val_loss"] < baselines["majority"]["val_loss"] < np.log(10)
 
 
-def test_loss_and_metrics_for_each_member(task: ListOpsTask) -> None:
-    batch = {name: torch.stack([values, values]) for name, values in next(task.validation_batches(8)).items()}
-    logits = torch.randn(2, 8, 10)
-    losses = task.loss(logits, batch)
-    for member in range(2):
-        logs = logits[member].log_softmax(-1)[range(8), batch["labels"][member]]
-        assert losses[member] == pytest.approx(-logs.mean().item(), rel=1e-5)
-    sums = {name: total.tolist() for name, total in task.measure(logits, batch).items()}
-    metrics = task.metrics(sums)
-    assert metrics["val_loss"] == pytest.approx(losses.tolist(), rel=1e-5)
-    right = (logits.argmax(-1) == batch["labels"]).float().mean(1)
-    assert metrics["val_accuracy"] == pytest.approx(right.tolist())
-
-
 def write(path: Path, rows: list[str]) -> str:
     path.write_text("\n".join(rows) + "\n", encoding="utf-8")
     return f"file:{path}"

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -68,28 +67,6 @@ def test_convolution_is_its_sum(sort: str, path: Convolution, length: int, lags:
     torch.testing.assert_close(fast, slow, rtol=1e-11, atol=1e-11)
     for ours, theirs in zip(gradients(fast, x, w), gradients(slow, x, w), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-11)
-
-
-@pytest.mark.parametrize("length", [1, 13, 128])
-@pytest.mark.parametrize("path", DEPTHWISE)
-def test_depthwise_is_a_grouped_conv1d(path: Convolution, length: int) -> None:
-    x, w = noise("x", 1, B, length, D), noise("w", 1, length, D)
-    theirs = F.conv1d(F.pad(x[0].mT, (length - 1, 0)), w[0].flip(0).mT[:, None], groups=D).mT[None]
-    ours = path(x, w)
-    torch.testing.assert_close(ours, theirs)
-    for mine, his in zip(gradients(ours, x, w), gradients(theirs, x, w), strict=True):
-        torch.testing.assert_close(mine, his)
-
-
-@pytest.mark.parametrize("length", [1, 13, 64])
-@pytest.mark.parametrize("path", FULL)
-def test_full_is_a_conv1d(path: Convolution, length: int) -> None:
-    x, w = noise("x", 1, B, length, D), noise("w", 1, length, D, E)
-    theirs = F.conv1d(F.pad(x[0].mT, (length - 1, 0)), w[0].flip(0).permute(2, 1, 0)).mT[None]
-    ours = path(x, w)
-    torch.testing.assert_close(ours, theirs)
-    for mine, his in zip(gradients(ours, x, w), gradients(theirs, x, w), strict=True):
-        torch.testing.assert_close(mine, his)
 
 
 @pytest.mark.parametrize("path", FOURIER)
