@@ -18,7 +18,7 @@ from ablate.errors import ArgumentError, EngineError, SpaceError, check_argument
 from ablate.execution.base import Engine
 from ablate.execution.checkpoint import checkpoints_folder
 from ablate.execution.driver import run_study
-from ablate.execution.environment import describe_environment
+from ablate.execution.environment import describe_environment, undeclared_changes
 from ablate.execution.local import LocalEngine
 from ablate.execution.observer import Observer, ObserverGroup
 from ablate.execution.options import RunOptions, plugin_files, show_in_signature
@@ -37,7 +37,7 @@ from ablate.render.formats import Place, find_format
 from ablate.spec import reading
 from ablate.spec.model import ModelSpec
 from ablate.spec.sentences import describe
-from ablate.spec.space import SpaceSpec
+from ablate.spec.space import SpaceSpec, TrainerSpace
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store, open_store
 from ablate.trackers import Tracker, find_tracker
@@ -129,12 +129,25 @@ def run(
             observer.say(opened.warning)
         earlier = EarlierTrials(opened, accept=chosen.accept_changed_code)
         planner = Planner(space, chosen.folder, observer.say, weights=weights_folder(opened.where), earlier=earlier)
+        if isinstance(space, TrainerSpace):
+            _tell_undeclared(space, observer)
         environment = describe_environment(trainer.device)
         packing = Packing(1 if resources.shard else chosen.pack, trainer.device)
         with _tracking(trackers, space.name, opened, observer) as watching:
             bench = _bench(space, chosen, trainer.device, environment.device, observer)
             result = run_study(planner, opened, trainer, environment, watching, packing, bench)
     return Study(space.name, store, result=result)
+
+
+def _tell_undeclared(space: TrainerSpace, observer: Observer) -> None:
+    """Say which changed files of the repository count for no trial's key."""
+    files = undeclared_changes(space.trainer.source_files(Path.cwd()).values())
+    if files:
+        more = f" and {len(files) - 3} more" if len(files) > 3 else ""
+        observer.say(
+            f"{', '.join(files[:3])}{more}: changed since the last commit, and not among `trainer.sources`: if they "
+            "change the numbers, trials that the store holds are reused all the same"
+        )
 
 
 def make_engine(options: RunOptions, study: str = "ablate", checkpoints: Path = Path("checkpoints")) -> Engine:

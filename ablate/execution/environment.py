@@ -96,7 +96,21 @@ _NO_PROGRAMS = {
 
 
 def _is_clean() -> bool | None:
-    """Whether the repository of the working folder has no change; None if git does not say.
+    """Whether the repository of the working folder has no change; None if git does not say."""
+    changed = changed_files()
+    return None if changed is None else not changed
+
+
+def undeclared_changes(declared: Iterable[Path]) -> list[str]:
+    """Python files in the repository of the working folder that are changed or new, and not among those declared."""
+    top, known = _git("rev-parse", "--show-toplevel"), {file.resolve() for file in declared}
+    changed = changed_files() if top else None
+    files = [name for name in changed or () if name.endswith(".py") and (Path(str(top)) / name).resolve() not in known]
+    return sorted(files)
+
+
+def changed_files() -> list[str] | None:
+    """The changed and the new files of the repository of the working folder; None if git does not say.
 
     A repository's own configuration may name programs: monitors of files, hooks, filters of contents, transports for
     objects that it lacks. None of them is run.
@@ -104,8 +118,16 @@ def _is_clean() -> bool | None:
     listed = _git("config", "--includes", "--show-scope", "--name-only", "--null", "--get-regexp", r"^filter\.")
     fields = (listed or "").split("\0")
     own = {name: "" for scope, name in zip(fields[::2], fields[1::2], strict=False) if scope in ("local", "worktree")}
-    told = _git("--no-optional-locks", "status", "--porcelain", "--ignore-submodules=dirty", settings=own)
-    return None if told is None else told == ""
+    told = _git("--no-optional-locks", "status", "--porcelain", "-z", "--ignore-submodules=dirty", settings=own)
+    if told is None:
+        return None
+    entries = iter(told.split("\0"))
+    files = []
+    for entry in filter(None, entries):
+        files.append(entry[3:])
+        if entry[0] in "RC":
+            next(entries, None)  # where it came from
+    return files
 
 
 def _git(*arguments: str, settings: Mapping[str, str] | None = None) -> str | None:
@@ -120,7 +142,7 @@ def _git(*arguments: str, settings: Mapping[str, str] | None = None) -> str | No
         )
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return done.stdout.strip("\n") if done.returncode == 0 else None
 
 
 _AMPERE = (8, 0)

@@ -149,7 +149,7 @@ def run_trainer(
             yield Tick(curve.step, [curve.train_loss])
         if code != "0":
             raise _RunError(_how(code))
-        yield curve.last(variant.training.steps)
+        yield from curve.last(variant.training.steps)
     except _RunError as failure:
         running.end()
         raise TrainerFailedError(str(failure), _tail(log)) from None
@@ -243,6 +243,7 @@ class _Curve:
     latest: dict[str, float] = field(default_factory=dict)
     diverged: Diverged | None = None
     _of_step: dict[str, float] = field(default_factory=dict)
+    _said: Measurement | None = None
     _began: float = field(default_factory=time.monotonic)
     _seconds: float = 0.0
     _tokens: int = 0
@@ -259,8 +260,8 @@ class _Curve:
             if self.diverged is not None:
                 return
 
-    def last(self, steps: int) -> Measurement:
-        """The last point, with the last value of every metric."""
+    def last(self, steps: int) -> Iterator[Measurement]:
+        """The last point, with the last value of every metric, unless that has been said."""
         if not self.latest:
             found = "it is empty" if self.file.is_file() else "there is no such file"
             if self.spec.format == "log" and self._lines:
@@ -269,7 +270,9 @@ class _Curve:
                 found = "its rows hold no metric"
             raise _RunError(f"it ended without metrics in {self.file.name} ({found})")
         step = max(self.step, steps if self.spec.format == "json" else 0, 1)
-        return self._measurement(step, self.latest)
+        whole = self._measurement(step, self.latest)
+        if self._said is None or (self._said.step, self._said.metrics) != (step, whole.metrics):
+            yield whole
 
     def _measurement(self, step: int, metrics: Mapping[str, float]) -> Measurement:
         values = {name: [value] for name, value in metrics.items()}
@@ -297,13 +300,14 @@ class _Curve:
         if not values:
             return Tick(step, [self.train_loss])
         stale = {"val_loss"} - self._of_step.keys()
-        return self._measurement(step, {name: value for name, value in self.latest.items() if name not in stale})
+        self._said = self._measurement(step, {name: at for name, at in self.latest.items() if name not in stale})
+        return self._said
 
     def _rows(self, *, ended: bool) -> Iterator[dict[str, float]]:
         if self.spec.format == "json":
             if ended and self.file.is_file():
                 self._lines = 1
-                yield self._object(self.file.read_bytes(), "the file")
+                yield from self._objects(self.file.read_bytes())
             return
         for number, line in self._new_lines(ended=ended):
             place = f"line {number}"
@@ -331,18 +335,29 @@ class _Curve:
                 if line.strip():
                     yield self._lines, line
 
+    def _objects(self, text: bytes) -> Iterator[dict[str, float]]:
+        """The rows of a JSON file: the object, or those of the list that `rows` names."""
+        if self.spec.rows is None:
+            yield self._object(text, "the file")
+            return
+        with suppress(ValueError):
+            written = json.loads(text)
+            if isinstance(written, Mapping) and isinstance(rows := written.get(self.spec.rows), list):
+                yield from (self._numbers(row, "a row") for row in rows)
+                return
+        raise self._damaged("the file", f"an object with a list `{self.spec.rows}`", text.decode(errors="replace"))
+
     def _object(self, text: bytes, place: str) -> dict[str, float]:
         try:
-            row = json.loads(text)
+            return self._numbers(json.loads(text), place)
         except ValueError:
-            row = None
+            raise self._damaged(place, "a JSON object", text.decode(errors="replace")) from None
+
+    def _numbers(self, row: Any, place: str) -> dict[str, float]:
         if not isinstance(row, Mapping):
-            raise self._damaged(place, "a JSON object", text.decode(errors="replace"))
-        return {
-            name: float(at)
-            for name, at in leaves(row).items()
-            if isinstance(at, (int, float)) and not isinstance(at, bool)
-        }
+            raise self._damaged(place, "a JSON object", json.dumps(row))
+        numbers = {name: at for name, at in leaves(row).items() if isinstance(at, (int, float))}
+        return {name: float(at) for name, at in numbers.items() if not isinstance(at, bool)}
 
     def _cells(self, line: str, place: str) -> Iterator[dict[str, float]]:
         cells = [cell.strip() for cell in next(csv.reader([line]))]

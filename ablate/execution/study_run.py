@@ -321,9 +321,11 @@ class StudyRun:
         if any(attempt.trial.role is not TrialRole.STAGE for attempt in attempts):
             self.check_metric(point)
         for attempt in attempts:
+            before = attempt.curve[-1] if attempt.curve else None
             self.ledger.add_point(attempt.trial, attempt.add(point))
             self.observer.measured(attempt.trial, point, attempt.member)
-            if self.dialogue.unwanted(attempt):
+            watched = before is not None and before.step == point.step and before.val_loss is not None
+            if not watched and self.dialogue.unwanted(attempt):
                 attempt.pruned_at = point.step
                 self.engine.stop(number, attempt.member)
                 self.end(number, attempt, attempt.outcome())

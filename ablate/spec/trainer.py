@@ -168,6 +168,8 @@ class MetricsSpec(Spec):
     `log`: lines that `line` finds. Names in objects within objects are joined by dots."""
     line: Annotated[str, AfterValidator(_pattern)] | None = None
     """Of the format `log`: a regular expression that is searched in each line; each named group is a number."""
+    rows: str | None = None
+    """Of the format `json`: the key of a list of rows in the object, such as `log_history` of `trainer_state.json`."""
     rename: dict[str, str] = Field(default_factory=dict)
     """Name in the file to the name here: `{eval_loss: val_loss}`."""
 
@@ -177,6 +179,8 @@ class MetricsSpec(Spec):
             rule = "the format `log` needs `line`" if self.line is None else "`line` applies to the format `log` only"
             remedy = r"Write `line: '^step (?P<step>\d+): val loss (?P<val_loss>\S+)'`, for example."
             raise refusal(("line",), self.line, rule, remedy if self.line is None else "Leave it out.")
+        if self.rows is not None and self.format != "json":
+            raise refusal(("rows",), self.rows, "`rows` applies to the format `json` only", "Leave it out.")
         if unknown := [name for name in _PLACEHOLDER.findall(self.file) if name not in ("folder", "checkpoint", "log")]:
             rule = f"there is no `{{{unknown[0]}}}` for a file of metrics"
             raise refusal(("file",), self.file, rule, "Use `{folder}`, `{checkpoint}` or `{log}`.")
@@ -310,6 +314,9 @@ class TrainerSpec(Spec):
         program = None if self.command is None else self.command[0]
         if program and "{" not in program and shutil.which(program) is None and not (root / program).is_file():
             return f"There is no program `{program}`; `{{python}}` is the interpreter that runs ablate."
+        for argument in self.command or ():
+            if argument.endswith(".py") and "{" not in argument and not (root / argument).is_file():
+                return f"There is no file `{argument}` in {root}, to which paths in the command are relative."
         try:
             self.source_files(root)
         except SpaceError as error:

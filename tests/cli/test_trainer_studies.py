@@ -1,0 +1,218 @@
+"""Studies that drive a trainer of the user's own: killed, resumed, changed, pruned, tuned, and on Ray."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from cli_runs import Finished, Workplace, eventually, wait_for
+from own_trainers import SCRIPT, space, trainer, write_script
+
+
+@pytest.fixture
+def own(place: Workplace) -> Workplace:
+    write_script(place.folder)
+    return place
+
+
+def study(place: Workplace, *options: str, **changes: Any) -> tuple[str, ...]:
+    """The command of a study over the script."""
+    (place.folder / "own.yaml").write_text(json.dumps(space(**changes)))
+    return ("study", "own.yaml", "--json", "--workers", "2", *options)
+
+
+def counts(done: Finished) -> dict[str, int]:
+    assert done.code in (0, 3), done.err
+    return {name: done.last_object[name] for name in ("trials", "trained", "reused", "failed", "diverged", "pruned")}
+
+
+def reasons(place: Workplace) -> list[str]:
+    return [reason for (reason,) in place.rows("SELECT reason FROM trials WHERE state = 'failed' ORDER BY key")]
+
+
+def commands(place: Workplace) -> list[psutil.Process]:
+    """The trainers that run."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        if any(str(place.folder) in argument for argument in process.info["cmdline"] or ()):
+            found.append(process)
+    return found
+
+
+@pytest.mark.timeout(600)
+def test_twenty_kills_lose_nothing_that_had_finished(own: Workplace) -> None:
+    # Of 40 trials two run at once; each kill falls somewhere after the next one has finished, or before.
+    numbers = random.Random(0)
+    command = study(own, design={"kind": "leave_one_out", "seeds": 20})
+    kept: dict[str, tuple[object, ...]] = {}
+    for _ in range(20):
+        goal, delay = len(kept) + numbers.choice((0, 1, 1)), 0.15 * numbers.random()
+        driver = own.fork(*command)
+        eventually(lambda goal=goal: len(own.trials("finished")) >= goal)
+        time.sleep(delay)
+        driver.kill()
+        assert wait_for(driver).code == -signal.SIGKILL
+        now = own.trials("finished")
+        assert kept.items() <= now.items()
+        kept = now
+    assert 10 <= len(kept) < 40
+    done = counts(wait_for(own.fork(*command)))
+    assert done == {
+        "trials": 40,
+        "trained": 40 - len(kept),
+        "reused": len(kept),
+        "failed": 0,
+        "diverged": 0,
+        "pruned": 0,
+    }
+    assert kept.items() <= own.trials("finished").items()
+    assert all(len(own.curve(key)) == 3 for key in own.trials("finished"))
+    eventually(lambda: not commands(own), timeout=30)
+    # A trainer alone, without ablate, gives the same numbers: no row was lost or mixed up.
+    batches, noise = random.Random(7), random.Random("7 0.1 train")
+    low = [1 / step + batches.gauss(0, 0.02) + noise.gauss(0, 0.002) for step in (1, 2, 3)][-1]
+    values = [json.loads(found)["val_loss"] for (found,) in own.rows("SELECT metrics FROM trials WHERE seed = 7")]
+    assert min(values) == pytest.approx(low, abs=1e-9)
+
+
+def test_a_trial_that_loses_its_process_goes_on_from_its_checkpoint(own: Workplace) -> None:
+    once = trainer(parameters={"does": "die_once", "lr": 0.1, "steps": 4})
+    done = own.call(*study(own, trainer=once))
+    assert counts(done) == {"trials": 4, "trained": 0, "reused": 0, "failed": 4, "diverged": 0, "pruned": 0}
+    assert all(reason.startswith("its processes were killed") for reason in reasons(own))
+    # What failed is tried again by the same command, from where the trainer had got to: step 2.
+    done = own.call(*study(own, trainer=once))
+    assert counts(done) == {"trials": 4, "trained": 4, "reused": 0, "failed": 0, "diverged": 0, "pruned": 0}
+    assert all([step for step, *_ in own.curve(key)] == [3, 4] for key in own.trials("finished"))
+    assert not list(own.store.with_suffix(".runs").glob("*/checkpoint"))
+
+
+def test_failures_have_the_end_of_the_log_and_other_trials_go_on(own: Workplace) -> None:
+    switches = {"does": {name: {"does": name} for name in ("train", "exit", "damage", "hang", "diverge")}}
+    done = own.call(
+        *study(own, trainer=trainer(timeout=4), switches=switches, design={"kind": "leave_one_out", "seeds": 1})
+    )
+    assert done.code == 3
+    assert counts(done) == {"trials": 5, "trained": 1, "reused": 0, "failed": 3, "diverged": 1, "pruned": 0}
+    said = "\n".join(sorted(reasons(own)))
+    assert "it ended with exit code 1\nbegins\nValueError: the rate is too large" in said
+    assert "it took longer than the timeout of 4 s, and was ended\nbegins" in said
+    assert "its metrics file metrics.jsonl is damaged: line 2" in said
+
+
+def test_a_changed_source_file_trains_again_and_says_so(own: Workplace) -> None:
+    own.call(*study(own))
+    write_script(own.folder, SCRIPT.replace("1 / step", "1.5 / step"))
+    done = own.call(*study(own))
+    assert counts(done)["trained"] == 4
+    assert "4 trials were trained with another version of the file `train.py` (train.py: statements of the" in done.err
+    write_script(own.folder, SCRIPT.replace("1 / step", "2 / step"))
+    done = own.call(*study(own, "--accept-changed-code"))
+    assert counts(done)["reused"] == 4
+
+
+def test_a_changed_file_that_is_not_declared_is_a_warning(own: Workplace) -> None:
+    (own.folder / "lib.py").write_text("x = 1")
+    (own.folder / "own notes.py").write_text("x = 1")
+    for command in ("init -q", "add lib.py", "-c user.name=a -c user.email=a@b commit -qm first"):
+        assert own.shell(f"git {command}").code == 0
+    (own.folder / "lib.py").write_text("x = 2")
+    done = own.call(*study(own))
+    assert "lib.py, own notes.py: changed since the last commit, and not among `trainer.sources`" in done.err
+    assert own.rows("SELECT json_extract(content, '$.git_clean') FROM environments") == [(0,)]
+
+
+def test_a_file_that_changes_while_a_study_runs_is_noticed(own: Workplace) -> None:
+    changes = SCRIPT + "\nPath('train.py').write_text(Path('train.py').read_text() + 'x = 1')\n"
+    write_script(own.folder, changes)
+    done = own.call(*study(own, "--workers", "1"))
+    assert counts(done) == {"trials": 4, "trained": 1, "reused": 0, "failed": 3, "diverged": 0, "pruned": 0}
+    assert "the code of the trial's kinds (train.py) is not that with which the study was planned" in reasons(own)[0]
+
+
+def test_an_objective_that_is_not_measured_ends_the_study_with_the_first_trial(own: Workplace) -> None:
+    done = own.call(*study(own, objective={"metric": "accuracy", "direction": "maximize", "margin": 0.1}))
+    assert done.code == 2
+    assert "does not measure this" in done.err
+    assert "'accuracy'" in done.err
+
+
+def test_tuning_claims_and_a_schedule_of_seeds(own: Workplace) -> None:
+    claims = [
+        {
+            "id": "longer",
+            "says": "Longer training is better.",
+            "left": "longer=yes",
+            "right": "baseline",
+            "expect": "better",
+            "margin": 0.05,
+        }
+    ]
+    done = own.call(
+        *study(
+            own,
+            switches={"longer": {"no": {}, "yes": {"steps": 30}}},
+            tune={"lr": [0.1, 0.4], "seeds": 3},
+            design={"kind": "leave_one_out", "seeds": {"start": 6, "max": 9}},
+            claims=claims,
+        )
+    )
+    assert counts(done)["failed"] == 0
+    shown = json.loads(own.call("show", "own", "--json").out)
+    (claim,) = shown["claims"]
+    assert claim["verdict"] == "supported"
+    assert own.rows("SELECT count(*) FROM trials WHERE seed >= 1000") == [(12,)]
+
+
+def test_pruners_watch_the_rows_as_they_come(own: Workplace) -> None:
+    search = {
+        "kind": "search",
+        "sampler": "random",
+        "seeds": 1,
+        "points": 8,
+        "batch": 2,
+        "confirm": 0,
+        "ranges": {"lr": {"low": 0.1, "high": 5.0}},
+        "pruning": {"kind": "median", "finished": 2},
+    }
+    slow = SCRIPT.replace("print(json.dumps", "time.sleep(0.3 if step < 3 else 0); print(json.dumps")
+    write_script(own.folder, slow)
+    done = counts(own.call(*study(own, design=search)))
+    assert done["failed"] == 0
+    assert done["pruned"] >= 1
+    eventually(lambda: not commands(own), timeout=30)
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(600)
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.*")
+@pytest.mark.filterwarnings("ignore::FutureWarning:ray.*")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_ray_runs_a_trainer_with_the_same_numbers(own: Workplace, tmp_path: Path) -> None:
+    done = wait_for(own.start(*study(own, "--engine", "ray", "--address", "local")))
+    assert counts(done) == {"trials": 4, "trained": 4, "reused": 0, "failed": 0, "diverged": 0, "pruned": 0}
+    there = {key: (metrics, *curve) for key, (_, metrics, _, *curve) in own.trials("finished").items()}
+    own.store.rename(tmp_path / "ray.db")
+    own.call(*study(own))
+    here = {key: (metrics, *curve) for key, (_, metrics, _, *curve) in own.trials("finished").items()}
+    assert there == here
+
+
+def test_what_needs_a_model_is_refused_or_absent(own: Workplace) -> None:
+    own.call(*study(own))
+    for command in (("cost", "own.yaml"), ("data", "own.yaml"), ("plan", "own.yaml", "--on", "h100")):
+        refused = own.call(*command)
+        assert refused.code == 2
+        assert "this needs a model and data that ablate knows, and this study runs a trainer of your own" in refused.err
+    for name in ("parameters", "FLOP"):
+        assert name not in own.call("plan", "own.yaml").out
+        assert name not in own.call("show", "own", "--table").out
+    assert own.call("report", "own", "--format", "html", "--out", "report").code == 0
+    assert own.call("show", "own", "--why", "rate=high").code == 0
