@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ablate.stats import sign_flip
+from ablate.stats.paired import MOST_EXACT
 
 
 @pytest.mark.parametrize("n", [2, 3, 6, 11])
@@ -36,6 +37,8 @@ def test_counts_every_pattern(differences: list[float]) -> None:
 def test_the_floor_is_reached_when_all_seeds_agree() -> None:
     assert sign_flip([0.1, 0.2, 0.3]).p == sign_flip([0.1, 0.2, 0.3]).floor == 0.25
     assert sign_flip([0.1, 0.2, 0.3], tested=0.2).p == 1.0
+    all_patterns, drawn = (sign_flip([0.1] * n).floor for n in (MOST_EXACT, MOST_EXACT + 1))
+    assert (all_patterns, drawn) == (2 / 2**MOST_EXACT, 1e-5)
     with pytest.raises(ValueError, match="1 difference"):
         sign_flip([])
 

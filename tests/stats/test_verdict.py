@@ -15,6 +15,7 @@ from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import DescrStatsW
 
 from ablate.stats import Direction, ExtendedSeeds, SeedPlan, SeedSchedule, Verdict, judge
+from ablate.stats.bounds import Allowance
 from ablate.stats.calibrate import rate, running_p
 from ablate.stats.further import advised_schedule, further_seeds, in_percent
 
@@ -94,6 +95,12 @@ def test_swapping_the_direction_flips_the_sides(
         assert dataclasses.replace(other, sentence="") == dataclasses.replace(straight, sentence="")
         # a sentence about differences without spread quotes one with its sign, as variant minus baseline
         assert other.sentence.replace(" -", " ") == straight.sentence.replace(" -", " ")
+
+
+def test_an_allowance_on_how_much_worse_is_one_on_the_other_side_of_a_metric_to_maximise() -> None:
+    worse = Allowance(1.0, 2.0, None, ("low",), ("high",))
+    assert worse.of_change("minimize") == worse
+    assert worse.of_change("maximize") == Allowance(2.0, 1.0, None, ("high",), ("low",))
 
 
 @given(seeds, seeds, margins, directions, finite)
