@@ -508,9 +508,10 @@ def test_parameters_are_known_by_role_block_and_shape() -> None:
         ("hyena", "mixer.short"),
         ("mamba2", "mixer.convolution.weight"),
         ("gated_deltanet", "mixer.key_convolution.weight"),
+        ({"kind": "extractor", "type": "me", "output": True}, "mixer.weight"),  # a number for each lag
     ],
 )
-def test_depthwise_filters_are_no_matrices(mixer: str, filters: str) -> None:
+def test_depthwise_filters_are_no_matrices(mixer: Any, filters: str) -> None:
     """Muon leaves them to AdamW and muP does not scale their rate: their fan-in is the number of taps."""
     plain = {"family": "decoder", "depth": 1, "width": 16, "heads": 2, "block": {"mixer": mixer}, "positions": "none"}
     spec = ModelSpec.model_validate({**plain, "initialiser": {"kind": "mup", "base_width": 4}})

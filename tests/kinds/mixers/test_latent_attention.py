@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ablate.contracts.mixer import check_mixer
 from ablate.kinds.mixers.latent_attention import LatentAttentionSpec
+from ablate.kinds.norms.rms import RMSNormSpec
 from ablate.kinds.positions.rotary import Rotary, RotarySpec
 from ablate.nn.model import build_model
 from ablate.nn.pack.initial import stream
@@ -70,7 +71,10 @@ def test_it_keeps_the_numbers_of_deepseek() -> None:
     spec = LatentAttentionSpec(query_rank=1536, kv_rank=512, plain_width=128, turned_width=64, value_width=128)
     assert spec.cache(told, 100) == 57600
     maps = 7168 * 1536 + 1536 * 128 * 192 + 7168 * 576 + 512 * 128 * 256 + 128 * 128 * 7168
-    assert spec.cost(told, 3).parameters == maps + 1536 + 512
+    cost, norms = spec.cost(told, 3), RMSNormSpec().cost(1536, 3) + RMSNormSpec().cost(512, 3)
+    assert cost.parameters == maps + 1536 + 512
+    pairs = 128 * (1 + 2 + 3)  # of a query and a key that it sees, each with a scale, an exponential and a share
+    assert (cost.exponentiations, cost.divisions) == (pairs, 2 * pairs + norms.divisions)
     # What the paper says of widths that are not set.
     usual = LatentAttentionSpec().widths(told)
     assert (usual.plain, usual.turned, usual.value, usual.latent) == (128, 64, 128, 512)
