@@ -158,8 +158,8 @@ def compare(options: argparse.Namespace) -> None:
         worst = max(abs(ours[0] - theirs[0]) for ours, theirs in zip(row.losses, rows[0].losses, strict=True))
         if worst > TOLERANCE:
             raise SystemExit(f"{row.name}: losses are {worst:.1e} nats off those of the single eager run")
-        if row.pack.remark:
-            print(f"{row.name}: {row.pack.remark}")
+        if row.pack.warning:
+            print(f"{row.name}: {row.pack.warning}")
     rates: dict[str, list[float]] = {row.name: [] for row in rows}
     for _ in range(REPEATS):
         for row in rows:

@@ -20,7 +20,7 @@ from ablate.analysis.answer import answer_of
 from ablate.analysis.findings import read_findings
 from ablate.analysis.numbers import count, duration
 from ablate.render.answer import answer_svg
-from ablate.render.writing import render_report, write_report
+from ablate.render.formats import render_report, write_report
 from ablate.spec.document import read_document
 from ablate.store import Store, open_store
 

@@ -115,8 +115,7 @@ def report(
 ) -> None:
     """Report a study: answer, table, figures, claims, environment, cost, and how to reproduce it."""
     from ablate.analysis.findings import read_findings
-    from ablate.render.formats import find_format
-    from ablate.render.writing import print_report, render_report, write_report
+    from ablate.render.formats import find_format, print_report, render_report, write_report
     from ablate.store import open_store
 
     load_plugins(plugin)

@@ -225,9 +225,8 @@ def _show(
 
 def _report(judged: Any, format_: str, out: Path | None) -> None:
     from ablate.analysis.findings import read_findings
-    from ablate.render.formats import find_format
+    from ablate.render.formats import find_format, print_report, render_report, write_report
     from ablate.render.terminal.console import make_console, say
-    from ablate.render.writing import print_report, render_report, write_report
 
     find_format(format_)
     for name in judged.records:

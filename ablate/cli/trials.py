@@ -135,8 +135,8 @@ def evaluate(
         torch.device(choose_device(device)),
         load_trial(trial, store, cache, plugin, accept_changed_code=accept_changed_code),
     )
-    remark = lambda line: print(line, file=sys.stderr)  # noqa: E731
-    text = None if file is None else evaluate_file(trained, file, place, remark)
+    warn = lambda line: print(line, file=sys.stderr)  # noqa: E731
+    text = None if file is None else evaluate_file(trained, file, place, warn)
     scores = evaluate_tasks(trained, Request(names, include, shots, limit), place) if names else ()
     stored = bool(scores) and limit is None
     if stored:

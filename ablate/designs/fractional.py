@@ -49,7 +49,7 @@ class FractionalDesign(FixedDesign):
         self.aliases = tuple(aliases)
         self._summary = summary
 
-    def remarks(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """The fraction and its aliases."""
         if not self.aliases:
             return [f"{self._summary}; no effects of one or two switches are aliased."]

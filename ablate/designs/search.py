@@ -173,18 +173,16 @@ class SearchDesign(Design):
         front.sort(key=lambda name: sign * values[name][first])
         return [self._proposed[name] for name in front[: 1 if len(directions) == 1 else _MOST_CONFIRMED]]
 
-    def remarks(self) -> Sequence[str]:
-        remarks = []
+    def warnings(self) -> Sequence[str]:
+        found = []
         if self._pruning is not None:
-            remarks.append(
-                "pruned trials have no result: the table compares only variants that were trained to the end"
-            )
+            found.append("pruned trials have no result: the table compares only variants that were trained to the end")
         if "tokens_per_second" in self._spec.objectives:
-            remarks.append(
+            found.append(
                 "tokens_per_second is noisy and depends on the machine, its load and the size of packs; reports "
                 "show it only where variants are timed side by side, with `timing: true`"
             )
-        return remarks
+        return found
 
     @property
     def prunes(self) -> bool:

@@ -44,8 +44,8 @@ class WrappingDesign(Design):
     def further(self) -> str:
         return self._inner.further()
 
-    def remarks(self) -> Sequence[str]:
-        return self._inner.remarks()
+    def warnings(self) -> Sequence[str]:
+        return self._inner.warnings()
 
     def waiting(self) -> list[Proposal]:
         return self._inner.waiting()
@@ -97,9 +97,9 @@ class ConfirmingDesign(WrappingDesign):
         self._open: set[tuple[str, int]] = set()
         self._asked = False
 
-    def remarks(self) -> Sequence[str]:
+    def warnings(self) -> Sequence[str]:
         said = f"what is chosen is then trained with {len(self._seeds)} fresh seeds; only these carry its verdict"
-        return (*self._inner.remarks(), said)
+        return (*self._inner.warnings(), said)
 
     def ask(self) -> list[Proposal]:
         """The proposals of the inner design, and after its last result those that confirm."""
@@ -145,11 +145,11 @@ class BudgetedDesign(WrappingDesign):
         inner = self._inner.points()
         return [*inner, *(other for point in inner for other in self._at_others(point))]
 
-    def remarks(self) -> Sequence[str]:
-        """The remarks of the inner design, and one on the lengths."""
+    def warnings(self) -> Sequence[str]:
+        """The warnings of the inner design, and one on the lengths."""
         lengths = ", ".join(f"{round(budget * self._steps):,}" for budget in self._others)
         said = f"every variant is also trained for {lengths} steps, each with its whole schedule"
-        return (*self._inner.remarks(), said)
+        return (*self._inner.warnings(), said)
 
     def waiting(self) -> list[Proposal]:
         return self._with_others(self._inner.waiting())
@@ -270,11 +270,11 @@ class TunedDesign(ScoutingDesign):
         self._tune = tune
         self._direction = direction
 
-    def remarks(self) -> Sequence[str]:
+    def warnings(self) -> Sequence[str]:
         paths = " and ".join(f"{path} ({', '.join(map(str, values))})" for path, values in self._tune.grid.items())
         trials = len(self._grid) * len(self._seeds)
         return (
-            *self._inner.remarks(),
+            *self._inner.warnings(),
             f"Tunes {paths}: {trials} trials for each variant, with seeds from {TUNING_SEEDS} on, not compared.",
             *(_ONE_SEED if len(self._seeds) == 1 else ()),
         )

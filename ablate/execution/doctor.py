@@ -127,7 +127,7 @@ def _run(
                 losses.append(pack.last_loss())
             wait_for(device)
             flops = pack.totals.phases[-1].flops
-            return _Run(losses, (time.perf_counter() - begin) / _TIMED, flops, pack.eager_remark)
+            return _Run(losses, (time.perf_counter() - begin) / _TIMED, flops, pack.eager_warning)
 
 
 def _speed(run: _Run, description: str, precision: str) -> DoctorFinding:

@@ -37,7 +37,7 @@ from ablate.roles import TrialRole
 from ablate.store.leases import Lease
 from ablate.store.records import TrialOutcome, TrialRecord, TrialState
 from ablate.trained.weights import weights_file
-from ablate.training.events import Diverged, Event, Measurement, Remark, Started, Tick
+from ablate.training.events import Diverged, Event, Measurement, Started, Tick, TrialWarning
 
 _POLL_SECONDS = 0.1
 _RENEW_SECONDS = 10.0
@@ -313,7 +313,7 @@ class StudyRun:
                     if attempt.member == member:
                         attempt.diverged = event
                         self.end(number, attempt, attempt.outcome())
-            case Remark(text):
+            case TrialWarning(text):
                 self.observer.say(text)
 
     def measure(self, number: int, attempts: list[Attempt], point: Measurement) -> None:

@@ -45,7 +45,7 @@ def work(pipe: Connection) -> None:
     from ablate.execution.job_runner import JobRunner
     from ablate.execution.ranks import rank_group
     from ablate.plugins import load_plugin
-    from ablate.training.events import Checkpoint, Remark
+    from ablate.training.events import Checkpoint, TrialWarning
     from ablate.training.sharding import RankLostError
 
     options, devices = settings.options, settings.devices
@@ -73,7 +73,7 @@ def work(pipe: Connection) -> None:
                         case _:
                             pipe.send(message)
                     for warning in kept.take_warnings():
-                        pipe.send(Happened(job.number, Remark(warning)))
+                        pipe.send(Happened(job.number, TrialWarning(warning)))
     except RankLostError as lost:
         sys.exit(f"another process of a trial on several devices was lost: {lost}")  # the job resumes in another worker
     except (EOFError, BrokenPipeError, ConnectionResetError):

@@ -53,7 +53,7 @@ class Budget:
         self.baseline = Point(BASELINE, space.baseline_settings)
         """The baseline without matching: the target of all variants."""
 
-    def remarks(self) -> Sequence[str]:
+    def warnings(self) -> Sequence[str]:
         """Remarks on the budget for the user, one line each."""
         return _REMARKS[self._match.equal]
 

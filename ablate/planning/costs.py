@@ -18,7 +18,7 @@ from ablate.spec.cost import Cost
 from ablate.spec.space import SpaceSpec
 from ablate.spec.task import Task
 from ablate.spec.variant import VariantSpec
-from ablate.training.totals import totals
+from ablate.training.batches import totals
 
 
 @dataclass(slots=True)

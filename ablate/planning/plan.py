@@ -97,8 +97,8 @@ class Plan:
     """Point to the name of the variant that it is the same as."""
     same_because: Mapping[str, str]
     """Such a point to the reason."""
-    remarks: tuple[str, ...]
-    """Remarks of the design and the budget, one line each."""
+    warnings: tuple[str, ...]
+    """Warnings of the design and the budget, one line each."""
     scouts: tuple[Variant, ...] = ()
     """Variants that are trained only to tune or time others."""
     declared: frozenset[str] = frozenset()

@@ -255,7 +255,7 @@ def make_plan(planner: Planner) -> Plan:
         invalid=tuple(planner.invalid.values()),
         aliases=aliases,
         same_because=reasons_for(planner.space, points, aliases),
-        remarks=(*design.remarks(), *planner.budget.remarks(), *_too_few_tokens(planner)),
+        warnings=(*design.warnings(), *planner.budget.warnings(), *_too_few_tokens(planner)),
         scouts=(
             *(variant for digest, variant in planner.scouts.items() if digest in trained),
             *_variants_of(trial for trial in trials.values() if trial.role is TrialRole.STAGE),
@@ -266,7 +266,7 @@ def make_plan(planner: Planner) -> Plan:
 
 
 def _too_few_tokens(planner: Planner) -> Iterator[str]:
-    """A remark if no trial sees enough of its data to beat a trivial baseline: then the study has no answer."""
+    """A warning if no trial sees enough of its data to beat a trivial baseline: then the study has no answer."""
     rules: dict[str, tuple[int, str]] = {}
     most: dict[str, int] = {}
     for variant in planner.variants.values():

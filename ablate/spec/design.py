@@ -123,7 +123,7 @@ class Design(ABC):
         """A phrase on further points that depend on results, to follow the number of `points`; empty if none."""
         return ""
 
-    def remarks(self) -> Sequence[str]:
+    def warnings(self) -> Sequence[str]:
         """Remarks for the user before the design runs, one line each, such as aliased effects."""
         return ()
 

@@ -21,7 +21,7 @@ from sqlalchemy import JSON, Boolean, Column, Double, Integer, Table
 
 from ablate.errors import NotFoundError, StoreError
 from ablate.locations import typed_path
-from ablate.store.locks import check_locks
+from ablate.store.failures import check_locks
 from ablate.store.records import TrialState
 from ablate.store.tables import State, UtcDateTime, metadata
 

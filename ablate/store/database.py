@@ -32,8 +32,7 @@ from sqlalchemy.exc import ArgumentError
 from ablate.errors import NotFoundError, StoreError
 from ablate.extras import require
 from ablate.locations import typed_path
-from ablate.store.failures import DAMAGED, FORMS, REPAIR, store_errors
-from ablate.store.locks import check_locks, shared_file_system
+from ablate.store.failures import DAMAGED, FORMS, REPAIR, check_locks, shared_file_system, store_errors
 from ablate.store.migrations import OLDEST_VERSION, SCHEMA_VERSION, upgrade
 from ablate.store.tables import create_tables, leases
 

@@ -17,7 +17,6 @@ from ablate.roles import TrialRole
 from ablate.store import queries
 from ablate.store.database import Database
 from ablate.store.leases import Lease, drop_abandoned, free
-from ablate.store.marks import Marks
 from ablate.store.reader import StoreReader
 from ablate.store.records import (
     CurvePoint,
@@ -49,7 +48,7 @@ from ablate.store.tables import (
     trials,
     variants,
 )
-from ablate.store.writing import UNSETTLED, Writer
+from ablate.store.writing import UNSETTLED, Marks, Writer
 
 
 def open_store(location: str | Path, *, create: bool = True) -> Store:

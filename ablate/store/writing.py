@@ -1,9 +1,10 @@
-"""Writes records as rows within a transaction, replacing rows that may be replaced."""
+"""Writes records as rows within a transaction, replacing rows that may be replaced; marks: stars, tags, notes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Connection, Insert, bindparam, select
 
@@ -14,6 +15,7 @@ from ablate.store.leases import free
 from ablate.store.records import (
     CurvePoint,
     Environment,
+    Mark,
     PlannedTrial,
     Recording,
     TrialOutcome,
@@ -28,7 +30,7 @@ from ablate.store.rows import (
     study_variant_row,
     variant_row,
 )
-from ablate.store.tables import curves, environments, recordings, study_trials, study_variants, trials, variants
+from ablate.store.tables import curves, environments, marks, recordings, study_trials, study_variants, trials, variants
 
 UNSETTLED = (TrialState.RUNNING, TrialState.FAILED)
 """States of trials that are run again."""
@@ -143,3 +145,39 @@ class Writer:
 def _replaceable(database: Database) -> ColumnElement[bool]:
     """SQL condition: the existing row of a trial may be replaced by the driver of the new row."""
     return trials.c.state.in_(_REPLACEABLE) & free(database.insert(trials).excluded.driver)
+
+
+Marked = Literal["study", "trial"]
+
+
+class Marks:
+    """The marks of a store; see `Store.marks`. Marks remain when their study or trial is removed."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def of(self, kind: Marked, name: str) -> Mark:
+        """The mark of a study (by name) or trial (by key); an empty mark if there is none."""
+        return self.all(kind, name).get(name, Mark())
+
+    def all(self, kind: Marked, name: str | None = None) -> dict[str, Mark]:
+        """All marks of studies or trials, by name or key."""
+        query = select(marks).where(marks.c.kind == kind)
+        if name is not None:
+            query = query.where(marks.c.name == name)
+        with self._database.reading() as connection:
+            rows = connection.execute(query).all()
+        return {row.name: Mark(row.starred, tuple(row.tags), row.note) for row in rows}
+
+    def put(self, kind: Marked, name: str, mark: Mark) -> None:
+        """Write a mark, replacing an existing one."""
+        values = {
+            "kind": kind,
+            "name": name,
+            "starred": mark.starred,
+            "tags": sorted(set(mark.tags)),
+            "note": mark.note,
+            "updated_at": datetime.now(UTC),
+        }
+        with self._database.writing() as connection:
+            connection.execute(self._database.upsert(marks), values)

@@ -23,8 +23,7 @@ from ablate.tasks import cache as prepared
 from ablate.tasks import scores
 from ablate.tasks.cache import GrowingArray, open_array, spread, token_dtype
 from ablate.tasks.rows import Table, read_table
-from ablate.tasks.sourced import TokenizedSpec
-from ablate.tasks.sources import TEST, Address
+from ablate.tasks.sources import TEST, Address, TokenizedSpec
 from ablate.tasks.text import left_out
 from ablate.tasks.tokenizers import ReiterableTexts, Tokenizer
 

@@ -27,8 +27,7 @@ from ablate.tasks import cache as prepared
 from ablate.tasks import scores
 from ablate.tasks.cache import open_array
 from ablate.tasks.sampling import Buckets, pad_rows
-from ablate.tasks.sourced import Column, SourcedSpec
-from ablate.tasks.sources import TEST, Address, BadRows, parse
+from ablate.tasks.sources import TEST, Address, BadRows, Column, SourcedSpec, parse
 from ablate.tasks.sources.listops import LENGTHS, OPERATORS, WORDS, ListOps, Tree, expression, parse_expression, trees
 
 if TYPE_CHECKING:

@@ -28,8 +28,7 @@ from ablate.tasks import cache as prepared
 from ablate.tasks.cache import GrowingArray, open_array, spread, token_dtype
 from ablate.tasks.corpus import LONG, Corpus, read_corpus
 from ablate.tasks.sampling import Draws
-from ablate.tasks.sourced import TokenizedSpec
-from ablate.tasks.sources import TEST, Address, SourceDocument
+from ablate.tasks.sources import TEST, Address, SourceDocument, TokenizedSpec
 from ablate.tasks.tokenizers import ReiterableTexts, Tokenizer, TokenizerSpec
 
 if TYPE_CHECKING:

@@ -29,8 +29,7 @@ from ablate.tasks.pairs import PairSplit, read_pairs, write_pairs
 from ablate.tasks.rows import Table
 from ablate.tasks.sampling import Buckets
 from ablate.tasks.scores import nats
-from ablate.tasks.sourced import Column, TokenizedSpec
-from ablate.tasks.sources import TEST, Address
+from ablate.tasks.sources import TEST, Address, Column, TokenizedSpec
 from ablate.tasks.tokenizers import Tokenizer, TokenizerSpec
 from ablate.tasks.translating import Translator, translate
 

@@ -1,29 +1,98 @@
-"""What the members of a pack draw: their training batches, stacked and moved to the device, and the noise of dropout.
+"""Training batches of a pack, stacked and moved to the device, the noise of dropout, and the totals of a trial.
 
-On a GPU, a thread prepares the next batch during a step. On a CPU, the batches of several steps are prepared at once,
-because after the arithmetic of a step the caches are cold and the first batch takes many times longer than the next
-ones.
+Batches may grow from step to step. On a GPU, a thread prepares the next batch during a step. On a CPU, the batches of
+several steps are prepared at once, because after the arithmetic of a step the caches are cold and the first batch takes
+many times longer than the next ones.
 
 Shapes: K pack, B batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ablate.nn.pack.initial import stream
+from ablate.spec.growth import Phase
 from ablate.spec.task import Task
 from ablate.spec.training import TrainingSpec
+from ablate.spec.variant import VariantSpec
 from ablate.training.events import State
 from ablate.training.sharding import Ranks
 
 if TYPE_CHECKING:
     from ablate.spec.task import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseCost:
+    """The cost of each step of a phase.
+
+    Attributes:
+        phase: The phase.
+        tokens: Training tokens of a step.
+        flops: Arithmetic of a step: forward and backward pass, and optimizer.
+    """
+
+    phase: Phase
+    tokens: int
+    flops: float
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Tokens and arithmetic of one trial.
+
+    Attributes:
+        phases: What the steps take, in order.
+    """
+
+    phases: tuple[PhaseCost, ...]
+
+    def until(self, step: int) -> tuple[int, float]:
+        """Tokens and arithmetic of the steps up to this one, which is counted from 1; nothing for 0."""
+        tokens, flops = 0, 0.0
+        for cost in self.phases:
+            steps = min(step, cost.phase.last) - cost.phase.first + 1
+            if steps > 0:
+                tokens, flops = tokens + steps * cost.tokens, flops + steps * cost.flops
+        return tokens, flops
+
+    @property
+    def whole(self) -> tuple[int, float]:
+        """Tokens and arithmetic of all steps."""
+        return self.until(self.phases[-1].phase.last if self.phases else 0)
+
+
+def totals(variant: VariantSpec, task: Task, trainable: int, forward: Callable[[int], float], frozen: float) -> Totals:
+    """The cost of the steps of a trial.
+
+    Args:
+        variant: What is trained.
+        task: Its task.
+        trainable: Number of trainable parameters.
+        forward: Arithmetic of the forward pass over an example with inputs of this length; for the context of the task
+            the mean over its examples.
+        frozen: The part of it that frozen projections do, for a token.
+    """
+    training, context = variant.training, task.shape.context
+    lengths = task.input_lengths()
+    costs = []
+    for phase in training.phases(context):
+        whole = task.tokens_per_batch(phase.batch_size)
+        rows = task.mean_rows(phase.batch_size)
+        undone = frozen * (sum(lengths) / len(lengths) if phase.context == context else phase.context)
+        flops = training.step_flops(forward(phase.context), trainable, variant.model.width, undone, rows)
+        # Tasks whose inputs shorten have inputs of one length.
+        tokens = whole if phase.context == context else phase.batch_size * phase.context
+        costs.append(PhaseCost(phase, tokens, flops))
+    return Totals(tuple(costs))
+
 
 _MOST_AHEAD = 16
 """Maximum number of steps whose batches are prepared at once on a CPU."""

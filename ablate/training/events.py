@@ -81,7 +81,7 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class TrialWarning:
     """A note for the user on how the pack runs. It does not affect results."""
 
     text: str
@@ -99,4 +99,4 @@ class Checkpoint:
     state: State
 
 
-Event = Tick | Measurement | Diverged | Started | Remark | Checkpoint
+Event = Tick | Measurement | Diverged | Started | TrialWarning | Checkpoint

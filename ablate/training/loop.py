@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ablate.spec.resources import CheckpointInterval
 from ablate.spec.task import Task
-from ablate.training.events import Checkpoint, Diverged, Event, Measurement, Remark, State, Tick
+from ablate.training.events import Checkpoint, Diverged, Event, Measurement, State, Tick, TrialWarning
 from ablate.training.members import Member
 from ablate.training.pack import Pack
 from ablate.training.sharding import Ranks
@@ -66,7 +66,7 @@ def train(
         steps = members[0].variant.training.steps
         due = set(members[0].variant.training.evaluation_steps())
         last_tick = saved = time.monotonic()
-        remark = ""
+        warning = ""
         for step in range(pack.steps + 1, steps + 1):
             pack.step(step)
             if device.type == "cpu" or step in due or step % _CUDA_CHECK_STEPS == 0:
@@ -77,9 +77,9 @@ def train(
                 pack.leave(member)
             if not pack.alive:
                 return
-            if pack.remark != remark:
-                remark = pack.remark
-                yield Remark(remark)
+            if pack.warning != warning:
+                warning = pack.warning
+                yield TrialWarning(warning)
             if step in due:
                 yield pack.point()
                 yield from pack.remove_diverged()  # the validation loss may not be finite even if the training loss was
@@ -108,9 +108,9 @@ def _keep(pack: Pack, keep: Keep | None) -> None:
 
 
 def _resume(pack: Pack, start: State) -> Iterator[Event]:
-    """Load a state and yield its events; if it has another structure, start from the beginning with a remark."""
+    """Load a state and yield its events; if it has another structure, start from the beginning with a warning."""
     if reason := misfit(pack, start):
-        yield Remark(f"a checkpoint does not fit its trial ({reason}); training starts from the beginning")
+        yield TrialWarning(f"a checkpoint does not fit its trial ({reason}); training starts from the beginning")
         yield pack.point()
     else:
         yield from restore(pack, start)

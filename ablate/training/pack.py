@@ -20,7 +20,7 @@ from ablate.metrics import Metric
 from ablate.nn.model import mean_flops
 from ablate.nn.pack import member_streams
 from ablate.spec.task import Task
-from ablate.training.batches import Batches, DropoutRandomness
+from ablate.training.batches import Batches, DropoutRandomness, Totals, totals
 from ablate.training.events import Diverged, Measurement, State
 from ablate.training.inside import look_inside
 from ablate.training.members import Member, assemble, compact, frozen_counts
@@ -42,7 +42,6 @@ from ablate.training.program import (
     run_eagerly,
 )
 from ablate.training.sharding import Ranks, divide_like, free_gathered, shard_model, whole_tensors
-from ablate.training.totals import Totals, totals
 
 if TYPE_CHECKING:
     from ablate.spec.task import Batch
@@ -128,16 +127,16 @@ class Pack:
         self.batches.close()
 
     @property
-    def remark(self) -> str:
+    def warning(self) -> str:
         """A note on how steps are run; usually empty."""
         if self.compile_seconds and not self._not_compiled:
             return f"compiling its blocks took {self.compile_seconds:.1f} s, which its training seconds do not count"
-        return self.eager_remark
+        return self.eager_warning
 
     @property
-    def eager_remark(self) -> str:
+    def eager_warning(self) -> str:
         """Why steps run eagerly that should run as a graph or compiled; usually empty."""
-        return self._not_compiled or self._program.remark
+        return self._not_compiled or self._program.warning
 
     def step(self, step: int) -> None:
         """Run one optimizer step of all members."""

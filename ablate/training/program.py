@@ -172,11 +172,11 @@ class Program(ABC):
     """Runs steps.
 
     Attributes:
-        remark: Why steps are not run as a CUDA graph; empty if they are, or on a CPU.
+        warning: Why steps are not run as a CUDA graph; empty if they are, or on a CPU.
     """
 
     def __init__(self) -> None:
-        self.remark = ""
+        self.warning = ""
 
     def compare(self, changed: Callable[[], Changed]) -> None:  # noqa: B027 - most programs have nothing to compare
         """Compare the first fast steps with eager ones, given what a step changes. Eager steps need no comparison."""
@@ -210,7 +210,7 @@ class GraphProgram(Program):
 
     Batches of other shapes than the captured one are run eagerly on the same parameters. All batches are if the step
     cannot be captured, for example because a mixer synchronises with the device, or if a replay differs from an eager
-    step (see `compare`); `remark` then gives the reason.
+    step (see `compare`); `warning` then gives the reason.
     """
 
     def __init__(self, compute: Compute, device: torch.device) -> None:
@@ -231,7 +231,7 @@ class GraphProgram(Program):
         self._steps += 1
         if self._steps <= _WARM_UP_STEPS:
             return self._warm_up(batch)
-        if self._graph is None and not self.remark:
+        if self._graph is None and not self.warning:
             self._capture(batch)
         if self._graph is None or not self._fits(batch):
             return self._compute(batch)
@@ -260,7 +260,7 @@ class GraphProgram(Program):
             return self._loss
         _put(tensors, after, changed.random, drawn)
         self._graph, self._inputs = None, {}
-        self.remark = f"its steps run eagerly, because a CUDA graph gave another result: {difference}"
+        self.warning = f"its steps run eagerly, because a CUDA graph gave another result: {difference}"
         return loss
 
     def _warm_up(self, batch: Batch) -> Tensor:
@@ -285,7 +285,7 @@ class GraphProgram(Program):
             if isinstance(error, torch.cuda.OutOfMemoryError):
                 raise
             self._inputs = {}
-            self.remark = f"its steps cannot be captured as a CUDA graph and run eagerly: {first_sentence(error)}"
+            self.warning = f"its steps cannot be captured as a CUDA graph and run eagerly: {first_sentence(error)}"
             return
         self._graph = graph
 

@@ -1,10 +1,14 @@
-"""Results of designs, read for the pages and cached until the study changes, without curves."""
+"""Results of designs and the trials of a study, cached until it changes; marks; samples that trained decoders write."""
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
 import streamlit as st
 
 from ablate.analysis.effects import StudyEffects, StudyImportances, effects_of, importances_of
@@ -14,9 +18,12 @@ from ablate.analysis.runs import VariantRuns, read_confirming, read_runs
 from ablate.analysis.scaling import at_own_length
 from ablate.analysis.slices import Slice, crosses, factors_of, slices_of
 from ablate.analysis.text import counted
-from ablate.store import TrialState
-from dashboard.shared.store import location, record, stamp, store
-from dashboard.shared.text import escape
+from ablate.errors import StoreError
+from ablate.processes import python_command
+from ablate.store import Mark, PlannedTrial, StudyRecord, TrialRecord, TrialState, VariantRecord
+from ablate.store.writing import Marked
+from dashboard.shared.store import location, options, read_only, record, stamp, store
+from dashboard.shared.text import escape, prose
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
@@ -124,3 +131,197 @@ def slices(study: str) -> tuple[Slice, ...]:
 def plans_ahead(study: str) -> bool:
     """Whether the design of a study names all its points before any result."""
     return record(study).traits.plans_points
+
+
+STATE, VARIANT, SEED, ROLE, KEY = "state", "variant", "seed", "role", "key"
+MEMBERSHIP = "training.population"
+"""The path of the object that the name of a member of a population stands for."""
+NONE = "(none)"
+"""A setting of a switch that a variant does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """The filter and the order that the controls set.
+
+    Attributes:
+        states: The states that are shown; if empty, all.
+        settings: `SWITCH=SETTING`; for each switch named, a trial must have one of its settings named here.
+        metric: The column with bounds; if empty, none.
+        low: Its lower bound, or None.
+        high: Its upper bound, or None.
+        by: The column that the rows are sorted by; if empty, the order of the design.
+        descending: Whether the largest value comes first.
+    """
+
+    states: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    metric: str = ""
+    low: float | None = None
+    high: float | None = None
+    by: str = ""
+    descending: bool = False
+
+
+def switches(study_record: StudyRecord) -> dict[str, list[str]]:
+    """Each switch or path that variants set, to its settings in the order of the design."""
+    found: dict[str, dict[str, None]] = {}
+    for variant in study_record.variants:
+        for switch, setting in variant.settings.items():
+            if switch != MEMBERSHIP:
+                found.setdefault(switch, {})[setting] = None
+    return {switch: list(settings) for switch, settings in found.items()}
+
+
+@st.cache_resource(show_spinner=False, max_entries=4)
+def _trials(location: str, study: str, at: tuple[object, ...]) -> pd.DataFrame:
+    study_record = record(study)
+    planned = (*study_record.planned, *study_record.scout_trials, *study_record.confirm_trials)
+    return trial_table(study_record, planned, store().trials([trial.key for trial in planned]))
+
+
+def trials(study: str) -> pd.DataFrame:
+    """A row for each planned trial of a study; cached, so do not change it.
+
+    Raises:
+        NotFoundError: There is no such study.
+    """
+    return _trials(location(), study, stamp(study))
+
+
+def trial_table(
+    study_record: StudyRecord, planned: tuple[PlannedTrial, ...], known: dict[str, TrialRecord]
+) -> pd.DataFrame:
+    """The trials with their settings, metrics and cost; unknown values are missing."""
+    named = {variant.name: variant for variant in (*study_record.variants, *study_record.scout_variants)}
+    metrics = list(dict.fromkeys(metric for trial in known.values() for metric in trial.metrics))
+    objective, named_switches, rows = study_record.objective["metric"], list(switches(study_record)), []
+    metrics.sort(key=lambda metric: metric != objective)
+    for one in planned:
+        variant, trial = named[one.variant], known.get(one.key)
+        row: dict[str, object] = {
+            VARIANT: one.variant,
+            SEED: one.seed,
+            STATE: (trial.state if trial else TrialState.WAITING).value,
+            ROLE: one.role.value,
+            **{metric: trial.metrics.get(metric) if trial else None for metric in metrics},
+            **{f"{switch}=": variant.settings.get(switch) for switch in named_switches},
+            "parameters": variant.parameters,
+            "steps": trial.steps if trial else None,
+            "tokens": trial.tokens if trial else None,
+            "FLOP": trial.flops if trial else None,
+            "seconds": trial.seconds if trial else None,
+            "attempts": trial.attempts if trial else None,
+            "ended": trial.finished_at if trial else None,
+            KEY: one.key,
+        }
+        rows.append(row)
+    table = pd.DataFrame(rows)
+    for column in (*metrics, "steps", "tokens", "FLOP", "seconds", "attempts"):
+        if column in table:
+            table[column] = pd.to_numeric(table[column])
+    return table
+
+
+def numeric(table: pd.DataFrame) -> list[str]:
+    """The columns that hold numbers."""
+    return [str(name) for name, kind in table.dtypes.items() if pd.api.types.is_numeric_dtype(kind)]
+
+
+def filtered(table: pd.DataFrame, wish: Filter) -> pd.DataFrame:
+    """The filtered and sorted rows; rows without the number that they are sorted by come last."""
+    kept = pd.Series(True, index=table.index)
+    if wish.states:
+        kept &= table[STATE].isin(wish.states)
+    asked: dict[str, list[str]] = {}
+    for setting in wish.settings:
+        switch, _, name = setting.partition("=")
+        asked.setdefault(switch, []).append(name)
+    for switch, names in asked.items():
+        if f"{switch}=" in table:
+            kept &= table[f"{switch}="].fillna(NONE).isin(names)
+    if wish.metric in table:
+        if wish.low is not None:
+            kept &= table[wish.metric] >= wish.low
+        if wish.high is not None:
+            kept &= table[wish.metric] <= wish.high
+    rows = table[kept]
+    if wish.by in table:
+        rows = rows.sort_values(wish.by, ascending=not wish.descending, kind="stable", na_position="last")
+    return rows
+
+
+MOST_TAGS = 20
+
+
+def edit_mark(kind: Marked, name: str) -> None:
+    """A form that shows the mark and writes what is entered."""
+    mark = store().marks.of(kind, name)
+    key = f"{kind}-{name}"
+    stated = [word for word in ("★" * mark.starred, ", ".join(mark.tags), "note" * bool(mark.note)) if word]
+    with (
+        st.expander(
+            f"Star, tags, note{': ' if stated else ''}{escape(' · '.join(stated), 100)}", icon=":material/star:"
+        ),
+        st.form(f"mark-{key}", border=False),
+    ):
+        starred = st.toggle("Star", mark.starred, key=f"star-{key}")
+        tags = st.text_input("Tags, separated by commas", ", ".join(mark.tags), key=f"tags-{key}", max_chars=400)
+        note = st.text_area("Note", mark.note, key=f"note-{key}", max_chars=20_000)
+        if st.form_submit_button("Save", type="primary", disabled=read_only()) and not read_only():
+            _save(kind, name, Mark(starred, split_tags(tags or ""), note or ""))
+    if mark.note:
+        st.text(mark.note)
+
+
+def split_tags(text: str) -> tuple[str, ...]:
+    """The tags in a text that separates them by commas."""
+    tags = dict.fromkeys(" ".join(tag.split()) for tag in text.split(","))
+    return tuple(tag for tag in tags if tag)[:MOST_TAGS]
+
+
+def _save(kind: Marked, name: str, mark: Mark) -> None:
+    try:
+        store().marks.put(kind, name, mark)
+    except StoreError as error:
+        st.error(prose(str(error)))
+    else:
+        st.rerun()
+
+
+PATIENCE = 180
+"""Seconds that a sample may take; each sample loads the weights."""
+
+
+def can_write(record: StudyRecord, variant: VariantRecord) -> bool:
+    """Whether the trials of a variant are decoders with saved weights."""
+    kept = [spec.get("training", {}).get("save_weights") for spec in (record.space, variant.spec)]
+    return any(kept) and variant.spec["model"].get("family") == "decoder"
+
+
+def sample_box(keys: dict[str, str]) -> None:
+    """A form for a text and its continuation by each trial; `keys` maps labels to trial keys."""
+    with st.form("sample", border=True):
+        prompt = st.text_input("Text to continue", key="prompt", max_chars=2000)
+        seed = st.number_input("Seed of the draws", 0, 2**31, key="draws", width=180)
+        asked = st.form_submit_button("Write", icon=":material/edit:", disabled=read_only())
+    if not asked or read_only():
+        return
+    for (label, key), column in zip(keys.items(), st.columns(len(keys)), strict=True):
+        with column, st.spinner("Loading the weights"):
+            st.text(label)
+            st.code(_write(key, str(prompt or ""), int(seed)), language=None, wrap_lines=True)
+
+
+def _write(key: str, prompt: str, seed: int) -> str:
+    chosen = options()
+    command = python_command("-m", "ablate", "generate", key, "--json", f"--prompt={prompt}")
+    command += [f"--seed={seed}", "--tokens=200", f"--store={location()}"]
+    command += [f"--plugin={plugin}" for plugin in chosen["plugins"]]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    except subprocess.TimeoutExpired:
+        return f"There was no answer within {PATIENCE} s."
+    if done.returncode:
+        return done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "The sample could not be generated."
+    return prompt + str(json.loads(done.stdout)["text"])

@@ -22,9 +22,8 @@ from ablate.render.document import evidence_lines
 from ablate.render.figures.axes import scaling_table, scaling_title
 from ablate.render.figures.curves import coursed, draw_course
 from ablate.render.figures.forest import MOST, compared, forest, telling
-from ablate.render.formats import find_format, format_names
+from ablate.render.formats import find_format, format_names, render_report
 from ablate.render.formats.slides import shown_variant
-from ablate.render.writing import render_report
 from ablate.store import TrialState
 from dashboard.shared.exports import AXES, Maker, chart, export, report_figure, table_files
 from dashboard.shared.frame import begin_page, warn_of_unknown

@@ -18,10 +18,10 @@ from ablate.store import StudyRecord, TrialState
 from dashboard.shared.exports import Maker, chart, export, figure_files, table_files
 from dashboard.shared.frame import STUDY, begin_page, link
 from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
+from dashboard.shared.results import can_write, sample_box
 from dashboard.shared.store import every, location, settled_curves, stamp, store
 from dashboard.shared.store import record as read_record
 from dashboard.shared.text import LETTER, escape, fitting, one_line, prose, wrapping
-from dashboard.shared.trials import can_write, sample_box
 
 LEAST, MOST = 2, 6
 HIDDEN = ("parameters",)

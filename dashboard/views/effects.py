@@ -29,10 +29,9 @@ from ablate.store import StudyRecord
 from dashboard.shared import results
 from dashboard.shared.exports import chart, export, figure_files, table_files
 from dashboard.shared.frame import begin_page
-from dashboard.shared.results import any_ended, missing
+from dashboard.shared.results import MEMBERSHIP, any_ended, missing
 from dashboard.shared.store import every, record
 from dashboard.shared.text import escape, fitting, prose
-from dashboard.shared.trials import MEMBERSHIP
 
 VIEWS = ("Effects", "Interactions", "Importances", "Slices", "Parallel")
 

@@ -15,6 +15,7 @@ from ablate.errors import NotFoundError
 from ablate.store import Mark, StudySummary
 from dashboard.shared.exports import export, table_files
 from dashboard.shared.frame import STUDY, link, look_at, no_study_yet, unknown_study
+from dashboard.shared.results import edit_mark
 from dashboard.shared.store import (
     LIVE,
     STORE,
@@ -29,7 +30,6 @@ from dashboard.shared.store import (
     summary,
 )
 from dashboard.shared.text import escape
-from dashboard.shared.trials import edit_mark
 
 PAGE = 15
 """Number of rows per page; their contents are read study by study."""

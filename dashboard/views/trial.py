@@ -23,11 +23,11 @@ from dashboard.shared.exports import Maker, chart, export, figure_files, table_f
 from dashboard.shared.frame import begin_page, link, warn_of_unknown
 from dashboard.shared.inside import show_inside
 from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
+from dashboard.shared.results import can_write, edit_mark, sample_box
 from dashboard.shared.schema import to_yaml
 from dashboard.shared.store import LIVE, location, moves, store
 from dashboard.shared.store import record as read_record
 from dashboard.shared.text import escape, prose
-from dashboard.shared.trials import can_write, edit_mark, sample_box
 
 TIMED_FROM = 10.0
 """Seconds of training from which on a trial's clock tells its rate; how variants compare it does not tell."""

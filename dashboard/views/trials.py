@@ -10,9 +10,9 @@ import streamlit as st
 from ablate.store import TrialState
 from dashboard.shared.exports import export, table_files
 from dashboard.shared.frame import begin_page, link
+from dashboard.shared.results import KEY, ROLE, SEED, VARIANT, Filter, filtered, numeric, switches, trials
 from dashboard.shared.store import every
 from dashboard.shared.store import record as read_record
-from dashboard.shared.trials import KEY, ROLE, SEED, VARIANT, Filter, filtered, numeric, switches, trials
 
 ROWS = 200
 """Rows at a time."""

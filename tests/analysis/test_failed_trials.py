@@ -11,8 +11,8 @@ from rich.console import Console
 
 from ablate.analysis.findings import read_findings
 from ablate.analysis.study import read_study
+from ablate.render.formats import render_report
 from ablate.render.table import print_study
-from ablate.render.writing import render_report
 from ablate.roles import TrialRole
 from ablate.store.records import PlannedTrial, TrialState, VariantRecord
 

@@ -18,7 +18,7 @@ from ablate.analysis.runs import read_runs
 from ablate.analysis.scaling import Scaling, Scalings
 from ablate.analysis.status import read_overview
 from ablate.render.as_json import study_json
-from ablate.render.writing import render_report
+from ablate.render.formats import render_report
 from ablate.store.records import StudyRecord, TrialState
 
 BUDGETS = (1, 2, 4)

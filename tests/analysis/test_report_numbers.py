@@ -13,8 +13,8 @@ from rich.console import Console
 from ablate.analysis.findings import read_findings
 from ablate.analysis.numbers import count, decimals_for, fixed, percent, times, with_interval
 from ablate.analysis.study import read_study
+from ablate.render.formats import render_report
 from ablate.render.table import print_study
-from ablate.render.writing import render_report
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,9 @@ from ablate.store import (
     VariantRecord,
     open_store,
 )
+from dashboard.shared.results import _write
 from dashboard.shared.store import every
 from dashboard.shared.store import store as opened_store
-from dashboard.shared.trials import _write
 
 APP = Path(__file__).parent.parent.parent / "dashboard" / "app.py"
 

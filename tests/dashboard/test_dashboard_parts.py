@@ -35,9 +35,9 @@ from ablate.render.table import print_study
 from ablate.spec.document import read_document
 from ablate.store import CurvePoint, TrialState
 from dashboard.shared.exports import on_page, widened
+from dashboard.shared.results import split_tags
 from dashboard.shared.schema import to_yaml
 from dashboard.shared.text import escape, fitting, one_line, prose, wrapping
-from dashboard.shared.trials import split_tags
 from dashboard.views import PAGES
 from dashboard.views.answer import LEAST, _word_widths, ablation
 from dashboard.views.curves import PRUNED, Group, _first, _singles

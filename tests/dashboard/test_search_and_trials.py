@@ -29,7 +29,7 @@ from ablate.store import (
     open_store,
 )
 from ablate.store.records import DesignTraits
-from dashboard.shared.trials import KEY, STATE, Filter, filtered, switches, trial_table
+from dashboard.shared.results import KEY, STATE, Filter, filtered, switches, trial_table
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 LR = "training.optimizer.lr"

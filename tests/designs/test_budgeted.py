@@ -51,4 +51,4 @@ def test_points_come_with_their_lengths_and_results_there_are_not_told() -> None
     assert names == ["baseline", "a=off", "b=off", "baseline@budget=2", "a=off@budget=2", "b=off@budget=2"]
     drive(design, loss)
     assert set(told) == {"baseline", "a=off", "b=off"}
-    assert "20 steps" in design.remarks()[-1]
+    assert "20 steps" in design.warnings()[-1]

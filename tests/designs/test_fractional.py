@@ -30,16 +30,16 @@ def forbid(**pair: str):  # type: ignore[no-untyped-def]
 def test_regular_where_it_can_be(resolution: str, runs: int) -> None:
     design = FractionalSpec(resolution=resolution, seeds=2).build(a_context(SEVEN))
     assert len(design.points()) == runs
-    assert f"{runs} of 128 combinations, a regular fraction" in design.remarks()[0]
+    assert f"{runs} of 128 combinations, a regular fraction" in design.warnings()[0]
     mains_aliased = any(":" not in effect for group in design.aliases for effect in group)
     assert mains_aliased == (resolution == "III")
     assert bool(design.aliases) == (resolution != "V")
-    assert len(design.remarks()) == 1 + len(design.aliases)
+    assert len(design.warnings()) == 1 + len(design.aliases)
 
 
 def test_more_runs_give_a_higher_resolution() -> None:
-    assert "resolution VII" in FractionalSpec(resolution="III", runs=64).build(a_context(SEVEN)).remarks()[0]
-    assert "full factorial" in FractionalSpec(resolution="III", runs=128).build(a_context(SEVEN)).remarks()[0]
+    assert "resolution VII" in FractionalSpec(resolution="III", runs=64).build(a_context(SEVEN)).warnings()[0]
+    assert "full factorial" in FractionalSpec(resolution="III", runs=128).build(a_context(SEVEN)).warnings()[0]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_forbidden_combinations_are_left_out_and_effects_recovered(resolution: s
         assert estimates["c=off:d=off"] == pytest.approx(both)
         # What never goes together cannot be seen together: the design said so, and the estimates do.
         assert "a=off:c=off" in effects.aliased
-        assert "no valid combinations estimate a=off:c=off" in design.remarks()[0]
+        assert "no valid combinations estimate a=off:c=off" in design.warnings()[0]
 
 
 def test_resolution_iv_keeps_main_effects_clear_of_interactions() -> None:
@@ -111,7 +111,7 @@ def test_resolution_iv_keeps_main_effects_clear_of_interactions() -> None:
 def test_aliases_of_a_subset_are_named() -> None:
     design = FractionalSpec(resolution="III", runs=8).build(a_context(MIXED))
     assert any(group[0].count(":") == 1 for group in design.aliases)
-    assert "D-optimal subset" in design.remarks()[0]
+    assert "D-optimal subset" in design.warnings()[0]
 
 
 def turned(point: Point, switch: str) -> bool:
@@ -129,7 +129,7 @@ def test_a_subset_says_whether_interactions_shift_its_main_effects(runs: int | N
             if effect.term.settings[0][0] not in (left, right):
                 others = max(others, abs(effect.estimate))
     assert (others < 1e-9) == clear
-    assert ("main effects not aliased with" in design.remarks()[0]) == clear
+    assert ("main effects not aliased with" in design.warnings()[0]) == clear
 
 
 def test_one_seed_shows_no_noise() -> None:

@@ -144,8 +144,8 @@ def test_speed_is_an_objective() -> None:
     assert sorted(trial.values for trial in design.study.trials if trial.values) == [[1, 7, 200], [1, 7, 2000]]
     (best,) = design.study.best_trials
     assert best.params["part"] == "off"
-    assert any("noisy" in remark for remark in design.remarks())
-    assert search().remarks() == []
+    assert any("noisy" in warning for warning in design.warnings())
+    assert search().warnings() == []
 
 
 def test_a_point_is_a_point() -> None:

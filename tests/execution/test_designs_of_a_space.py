@@ -155,10 +155,10 @@ def test_wrong_designs_are_refused_before_anything_trains(folder: Path, design: 
         make_plan(planner(folder, design=design))
 
 
-def test_remarks_reach_the_plan(folder: Path) -> None:
-    remarks = make_plan(planner(folder, design={"kind": "fractional", "resolution": "III"})).remarks
-    (remark,) = [one for one in remarks if "tokens" not in one]  # these trials are too short for an answer as well
-    assert remark == "4 of 4 combinations, the full factorial; no effects of one or two switches are aliased."
+def test_warnings_reach_the_plan(folder: Path) -> None:
+    warnings = make_plan(planner(folder, design={"kind": "fractional", "resolution": "III"})).warnings
+    (warning,) = [one for one in warnings if "tokens" not in one]  # these trials are too short for an answer as well
+    assert warning == "4 of 4 combinations, the full factorial; no effects of one or two switches are aliased."
 
 
 def test_numeric_values_are_in_the_stored_settings(folder: Path) -> None:

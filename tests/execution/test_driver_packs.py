@@ -20,7 +20,7 @@ from ablate.roles import TIMING_SEEDS
 from ablate.spec.variant import VariantSpec
 from ablate.store import Store
 from ablate.store.records import TrialState
-from ablate.training.events import Diverged, Remark
+from ablate.training.events import Diverged, TrialWarning
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -207,14 +207,14 @@ def test_an_interrupt_forgets_every_member(run: Run, store: Store) -> None:
     assert store.trials([planned.key for planned in store.study("sample").planned]) == {}
 
 
-def test_a_remark_is_passed_on(run: Run) -> None:
+def test_a_warning_is_passed_on(run: Run) -> None:
     class Said(Observer):
         lines: list[str] = []  # noqa: RUF012
 
         def say(self, line: str) -> None:
             self.lines.append(line)
 
-    script = lambda job, attempt: [Happened(job.number, Remark("slow")), *finish(job, attempt)]  # noqa: E731
+    script = lambda job, attempt: [Happened(job.number, TrialWarning("slow")), *finish(job, attempt)]  # noqa: E731
     run(ScriptedEngine(script, size=1), observer=Said())
     assert Said.lines == ["slow"] * 2
 

@@ -27,7 +27,7 @@ from ablate.planning.planner import make_plan
 from ablate.spec.resources import CheckpointInterval, ResourcesSpec
 from ablate.store import Store
 from ablate.store.records import CurvePoint
-from ablate.training.events import Checkpoint, Measurement, Remark
+from ablate.training.events import Checkpoint, Measurement, TrialWarning
 
 CPU = torch.device("cpu")
 STEPS = 24
@@ -52,7 +52,7 @@ def told(event: Measurement) -> tuple[Any, ...]:
 
 def run(folder: Path, job: Job, saved: JobCheckpoints, until: int = STEPS) -> tuple[list[Measurement], list[str]]:
     """What a worker does with a job until it is killed after the events of step `until`."""
-    points, remarks = [], []
+    points, warnings = [], []
     for message in JobRunner(folder / "cache", CPU).run_job(
         job, lambda: (), saved.newest(), CheckpointInterval(steps=4)
     ):
@@ -61,11 +61,11 @@ def run(folder: Path, job: Job, saved: JobCheckpoints, until: int = STEPS) -> tu
                 saved.write(step, state)
             case Happened(event=Measurement() as point):
                 points.append(point)
-            case Happened(event=Remark(text)):
-                remarks.append(text)
+            case Happened(event=TrialWarning(text)):
+                warnings.append(text)
         if isinstance(message, Happened) and getattr(message.event, "step", 0) > until:
             break
-    return points, remarks + saved.take_warnings()
+    return points, warnings + saved.take_warnings()
 
 
 def test_killed_after_any_step_the_curve_is_that_of_an_uninterrupted_run(folder: Path) -> None:
@@ -97,17 +97,17 @@ def test_the_newest_readable_checkpoint_is_used(folder: Path) -> None:
     state = saved.newest()
     assert state is not None
     assert state["counters"]["steps"] == STEPS - 8
-    (remark,) = saved.take_warnings()
-    assert "cannot be read" in remark
-    assert str(newest) in remark
+    (warning,) = saved.take_warnings()
+    assert "cannot be read" in warning
+    assert str(newest) in warning
     again, _ = run(folder, job, saved)
     assert [told(point) for point in again] == [told(point) for point in whole]
     assert not list(saved.folder.glob(".partial-*"))
     for checkpoint in saved.folder.iterdir():
         (checkpoint / "state.pt").write_bytes(b"")
-    again, remarks = run(folder, job, saved)
+    again, warnings = run(folder, job, saved)
     assert [told(point) for point in again] == [told(point) for point in whole]
-    assert len(remarks) == 2
+    assert len(warnings) == 2
 
 
 def test_a_checkpoint_of_another_shape_is_not_used(folder: Path) -> None:
@@ -118,9 +118,9 @@ def test_a_checkpoint_of_another_shape_is_not_used(folder: Path) -> None:
     saved, wrong = (Checkpoints(folder / "kept", CheckpointInterval()).of(each) for each in (job, other))
     run(folder, other, wrong)
     shutil.move(wrong.folder, saved.folder)
-    points, remarks = run(folder, job, saved)
+    points, warnings = run(folder, job, saved)
     assert [point.step for point in points] == [0, 3, 6, 9, 12, 15, 18, 21, 24]
-    assert any("does not fit its trial" in remark and "instead of" in remark for remark in remarks)
+    assert any("does not fit its trial" in warning and "instead of" in warning for warning in warnings)
 
 
 def test_a_full_disk_costs_a_checkpoint_and_nothing_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,10 +134,10 @@ def test_a_full_disk_costs_a_checkpoint_and_nothing_else(folder: Path, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr(torch, "save", lambda state, path: save(state, full))
         patch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=4096))
-        points, remarks = run(folder, job, saved)
+        points, warnings = run(folder, job, saved)
     assert points[-1].step == STEPS
-    assert len(remarks) == 3
-    assert all("could not be written" in remark and "(the disk is full)" in remark for remark in remarks)
+    assert len(warnings) == 3
+    assert all("could not be written" in warning and "(the disk is full)" in warning for warning in warnings)
     assert saved.newest_step() == 8
     assert len(list(saved.folder.iterdir())) == 2
 

@@ -94,7 +94,7 @@ def test_two_processes_have_the_losses_of_one_and_their_checkpoint_is_resumed_by
             kept.write(message.event.step, message.event.state)
     assert kept.take_warnings() == []
     state = kept.newest()
-    assert state is not None, kept.remarks
+    assert state is not None, kept.warnings
     assert len(list(Path(kept.newest_file, "divided").glob("*.safetensors"))) == 2, "each process has written its part"
     uninterrupted = losses(JobRunner(folder / "cache", CPU).run_job(job, lambda: ()))
     assert losses(iter(by_two)) == pytest.approx(uninterrupted, abs=TOLERANCE)

@@ -43,23 +43,23 @@ def test_each_trial_has_the_key_of_its_variant_data_and_seed(folder: Path) -> No
 
 @pytest.mark.parametrize("kind", ["bytes", {"kind": "bpe", "vocab_size": 270}])
 def test_a_plan_warns_if_no_trial_sees_enough_tokens_for_an_answer(folder: Path, kind: object) -> None:
-    def remarks(steps: int, **changes: object) -> list[str]:
+    def warnings(steps: int, **changes: object) -> list[str]:
         task = {**SPACE["task"], "tokenizer": kind}  # type: ignore[dict-item]
         training = {**SPACE["training"], "steps": steps}  # type: ignore[dict-item]
         plan = make_plan(planner(folder, task=task, training=training, **changes))
-        return [one for one in plan.remarks if "no answer" in one]
+        return [one for one in plan.warnings if "no answer" in one]
 
     made = planner(folder, task={**SPACE["task"], "tokenizer": kind})  # type: ignore[dict-item]
     task = made.costs.prepare(make_plan(made).variants[0].spec)
     text = [int(token) for run in task.counted_runs() for token in run]  # type: ignore[attr-defined]
     pairs = len(set(itertools.pairwise(text)))
     enough = -(-8 * pairs // (2 * 8))  # two sequences of eight tokens a step
-    (said,) = remarks(enough - 1)
+    (said,) = warnings(enough - 1)
     assert f"at most {16 * (enough - 1):,} tokens" in said
     assert f"fewer than {8 * pairs:,} (8 for each of the {pairs:,} pairs" in said
-    assert remarks(enough) == []
+    assert warnings(enough) == []
     longer = {"steps": {"few": {}, "many": {"training.steps": enough}}}
-    assert remarks(enough - 1, switches=longer) == [], "one variant may tell something"
+    assert warnings(enough - 1, switches=longer) == [], "one variant may tell something"
 
 
 def test_a_plan_of_growing_batches_costs_what_its_steps_cost(folder: Path) -> None:

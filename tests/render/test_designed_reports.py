@@ -18,7 +18,7 @@ from ablate.analysis.findings import Findings, read_findings
 from ablate.render.document import document
 from ablate.render.figures import draw, pictures, save
 from ablate.render.figures.style import Spec
-from ablate.render.writing import render_report, write_report
+from ablate.render.formats import render_report, write_report
 
 SECTIONS = {"Path", "Along numeric axes", "Effects", "Importances", "Trade-offs"}
 SWEEP = {"kind": "sweep", "path": "model.heads", "values": [1, 2, 4], "seeds": 2}

@@ -17,7 +17,7 @@ def test_reports_import_neither_torch_nor_anything_else_that_is_slow() -> None:
 
 def test_only_formats_with_figures_wait_for_its_renderer() -> None:
     program = (
-        "import sys, ablate.render.writing\n"
+        "import sys, ablate.render.formats\n"
         "from ablate.render.formats import find_format, format_names\n"
         "for name in format_names(): find_format(name)\n"
         "print(sorted({'torch', 'scipy.stats', 'optuna', 'vl_convert'} & sys.modules.keys()))"

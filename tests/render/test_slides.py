@@ -14,8 +14,8 @@ import pytest
 from fake_store import FakeStore, fake_store
 
 from ablate.analysis.findings import read_findings
+from ablate.render.formats import write_report
 from ablate.render.formats.slides import shown_variant, slides
-from ablate.render.writing import write_report
 from ablate.spec.named import named_block
 from ablate.store import TrialState
 from benchmarks.browser import find_browser, launch

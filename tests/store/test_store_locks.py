@@ -13,7 +13,7 @@ from sqlalchemy import text
 from store_samples import begin, sql
 
 from ablate.store import open_store
-from ablate.store.locks import shared_file_system
+from ablate.store.failures import shared_file_system
 
 NO_LOCKS = """
 #define _GNU_SOURCE

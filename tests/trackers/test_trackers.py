@@ -177,7 +177,7 @@ class Remarks(Log):
 def study(
     folder: Path, store: Store, trackers: list[Tracker], script: Script | Engine = finish, **changes: object
 ) -> list[str]:
-    """Run the sample study, send what is missing and the answer; the remarks on trackers."""
+    """Run the sample study, send what is missing and the answer; the warnings on trackers."""
     engine = script if isinstance(script, Engine) else ScriptedEngine(script)
     log, made = Remarks(), planner(folder, **changes)
     watching = TrackingObserver(made.space.name, trackers, log.say)
@@ -334,11 +334,11 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> type[Tracker]:
     return Unreachable
 
 
-def test_a_tracker_that_fails_costs_a_remark(folder: Path, store: Store, broken: type[Tracker]) -> None:
+def test_a_tracker_that_fails_costs_a_warning(folder: Path, store: Store, broken: type[Tracker]) -> None:
     board = TensorBoard(argument="tracked")
-    (remark,) = study(folder, store, [broken(argument="http://me:secret@host"), board])
-    assert "http://me:***@host failed" in remark
-    assert "ConnectionError: no route to host" in remark
+    (warning,) = study(folder, store, [broken(argument="http://me:secret@host"), board])
+    assert "http://me:***@host failed" in warning
+    assert "ConnectionError: no route to host" in warning
     same(read_tensorboard(folder / "tracked"), stored(store))
 
 
@@ -348,9 +348,9 @@ def test_a_tracker_that_hangs_does_not_hold_the_study(
     free = threading.Event()
     monkeypatch.setattr(tracking, "_CLOSE_SECONDS", 0.1)
     monkeypatch.setattr(broken, "connect", lambda self: free.wait(60))
-    (remark,) = study(folder, store, [broken(argument="x")])
+    (warning,) = study(folder, store, [broken(argument="x")])
     free.set()
-    assert "still busy" in remark
+    assert "still busy" in warning
     assert {state for _, _, state in stored(store).values()} == {"finished"}
 
 
@@ -414,8 +414,8 @@ def test_no_run_stays_open_and_the_next_start_writes_what_is_missing(
     for method in ("__init__", "log", "end"):
         with monkeypatch.context() as patched:
             patched.setattr(_Run, method, fail)
-            (remark,) = study(folder, store, [tracker])
-        assert "ConnectionError: no route to host" in remark
+            (warning,) = study(folder, store, [tracker])
+        assert "ConnectionError: no route to host" in warning
         runs = client.search_runs([one.experiment_id for one in client.search_experiments()])
         assert runs
         assert "RUNNING" not in {run.info.status for run in runs}, method
@@ -436,8 +436,8 @@ def test_a_run_that_a_tracker_cannot_take_costs_no_other(
         usual(self, step, values)
 
     monkeypatch.setattr(_Events, "log", log)
-    (remark,) = study(folder, store, [TensorBoard(argument="tracked")])
-    assert "it does not like this one" in remark
+    (warning,) = study(folder, store, [TensorBoard(argument="tracked")])
+    assert "it does not like this one" in warning
     whole = stored(store)
     lost = ("norm=none", 1)
     found = read_tensorboard(folder / "tracked")

@@ -16,7 +16,7 @@ from ablate.execution.local import LocalEngine
 from ablate.execution.options import RunOptions
 from ablate.planning.planner import make_plan
 from ablate.spec.training import TrainingSpec
-from ablate.training.events import Remark
+from ablate.training.events import TrialWarning
 from ablate.training.loop import train
 from ablate.training.members import Member
 from ablate.training.pack import Pack
@@ -58,11 +58,11 @@ def test_compiled_blocks_give_the_losses_of_eager_ones_and_their_time_is_apart()
     assert compiled == pytest.approx(eager, abs=1e-5)  # fused operations sum in another order
     assert pack.compile_seconds > 0
     assert 0 < pack.seconds < pack.compile_seconds, "four tiny steps take less than their compilation"
-    assert "compiling its blocks took" in pack.remark
+    assert "compiling its blocks took" in pack.warning
     assert len({id(block) for block in pack.model.modules() if block._compiled_call_impl is not None}) == 2
 
 
-def test_what_the_compiler_cannot_do_runs_eagerly_with_a_remark(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_compiler_cannot_do_runs_eagerly_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     from torch._inductor.exc import InductorError
 
     def fail(graph: object, *_: object, **__: object) -> None:
@@ -73,9 +73,9 @@ def test_what_the_compiler_cannot_do_runs_eagerly_with_a_remark(monkeypatch: pyt
     eager, _ = losses((5,))
     compiled, pack = losses((5,), compile="blocks")
     assert compiled == eager
-    assert "run eagerly" in pack.remark
+    assert "run eagerly" in pack.warning
     events = list(train([Member(variant(MODEL, steps=2, compile="blocks"), 5)], RandomTokens(), CPU))
-    assert any("run eagerly" in event.text for event in events if isinstance(event, Remark))
+    assert any("run eagerly" in event.text for event in events if isinstance(event, TrialWarning))
 
 
 def test_without_a_compiler_a_study_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

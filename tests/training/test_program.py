@@ -92,7 +92,7 @@ def test_every_batch_is_learnt_from_once() -> None:
     program = GraphProgram(step, CUDA)
     losses = [program.run(batch).item() for batch in batches(8)]
     assert losses == [6.0 * sum(range(i)) for i in range(1, 9)]
-    assert (step.total, step.runs, program.remark) == (6.0 * 36, 8, "")
+    assert (step.total, step.runs, program.warning) == (6.0 * 36, 8, "")
 
 
 def test_a_batch_of_another_shape_is_run_without_the_graph() -> None:
@@ -109,7 +109,7 @@ def test_what_cannot_be_captured_runs_one_operation_at_a_time_and_says_why() -> 
     for batch in batches(8):
         program.run(batch)
     assert (step.total, step.runs) == (6.0 * 36, 8)
-    assert program.remark.endswith("run eagerly: operation not permitted when stream is capturing")
+    assert program.warning.endswith("run eagerly: operation not permitted when stream is capturing")
 
 
 def test_a_capture_that_is_out_of_memory_breaks_the_pack() -> None:
@@ -162,17 +162,17 @@ def test_a_graph_whose_first_steps_differ_from_eager_ones_gives_way_to_them(faul
                     made.weights = list(pack.model.parameters())
                 pack.step(number)
                 losses.append(pack.last_loss())
-            return losses, pack.remark
+            return losses, pack.warning
 
     def graph(compute: Compute, device: torch.device) -> GraphProgram:
         captured.append(Captured(compute, fault))
         return GraphProgram(captured[-1], device)
 
     captured: list[Captured] = []
-    found, remark = run(graph)
+    found, warning = run(graph)
     eager, _ = run(lambda compute, device: EagerProgram(compute))
     assert found == eager  # the same operations on the same numbers
-    assert ("a CUDA graph gave another result" in remark) == bool(fault)
+    assert ("a CUDA graph gave another result" in warning) == bool(fault)
 
 
 def test_the_device_chooses() -> None:

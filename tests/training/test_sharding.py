@@ -79,7 +79,7 @@ def test_a_state_is_written_divided_or_whole_and_resumed_either_way(
         losses(first, last=3)
         kept.write(3, state_of(first))
     state = kept.newest()
-    assert state is not None, kept.remarks
+    assert state is not None, kept.warnings
     assert (tmp_path / "job" / "checkpoint_0000000003" / "divided").is_dir() == before.shard
     with pack(spec, after) as second:
         assert misfit(second, state) == ""
@@ -92,7 +92,7 @@ def test_a_divided_state_of_another_shape_does_not_fit() -> None:
         assert "instead of" in misfit(other, state_of(one))
 
 
-def test_a_divided_checkpoint_that_cannot_be_written_costs_a_remark_and_keeps_the_one_before(tmp_path: Path) -> None:
+def test_a_divided_checkpoint_that_cannot_be_written_costs_a_warning_and_keeps_the_one_before(tmp_path: Path) -> None:
     kept = JobCheckpoints(tmp_path / "job", ("key",))
     with pack(variant(steps=6), DIVIDED) as trained:
         trained.step(1)

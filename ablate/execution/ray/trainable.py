@@ -184,7 +184,7 @@ class JobTrainable(Trainable):
         yield Began(self._job.number, this_worker(self._device.type, len(self._devices)))
         warnings, self._warnings = self._warnings, []
         for text in warnings:
-            yield Happened(self._job.number, events.Remark(text))
+            yield Happened(self._job.number, events.TrialWarning(text))
         cache = local_cache(self._options.folder, self._job.fingerprint, self._courier)
         options = replace(self._options, cache=cache)
         if self._population:

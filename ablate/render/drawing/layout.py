@@ -29,12 +29,12 @@ def compare(old_name: str, old: BlockSpec, new_name: str, new: BlockSpec) -> Dra
     return _lay_out(picture, Slots(old, new), new.arrangement, "")
 
 
-def _lay_out(picture: Drawing, slots: Slots, arrangement: str, remark: str) -> Drawing:
+def _lay_out(picture: Drawing, slots: Slots, arrangement: str, note: str) -> Drawing:
     builder = _Builder(picture, slots)
     draw = {"parallel": builder.parallel, "mlp_first": builder.mlp_first}.get(arrangement, builder.sequential)
     draw()
-    if remark:
-        picture.notes.append(Note(0, 2, remark, "kept", "middle"))
+    if note:
+        picture.notes.append(Note(0, 2, note, "kept", "middle"))
     return _shifted(picture)
 
 

@@ -142,7 +142,7 @@ def plan_json(
         "invalid": [{"name": invalid.point.name, "reason": invalid.reason} for invalid in plan.invalid],
         "same_as": dict(plan.aliases),
         "without_effect": list(without_effect(plan.aliases, len(plan.variants), plan.same_because)),
-        "remarks": list(plan.remarks),
+        "warnings": list(plan.warnings),
         "doubts": list(plan.space.warnings()),
         "changed_code": [
             {"kind": one.change.kind, "what": one.change.what, "trials": one.trials, "accepted": one.accepted}
@@ -234,15 +234,15 @@ def print_plan(
     if len(plan.variants) > _MOST_ROWS:
         _print(console, f"and {len(plan.variants) - _MOST_ROWS:,} variants more; --json lists them all.")
     console.print()
-    remarks = (
+    warnings = (
         *(f"{one.sentence}." for one in changed),
         *without_effect(plan.aliases, len(plan.variants), plan.same_because),
-        *plan.remarks,
+        *plan.warnings,
         *left_out(invalid.reason for invalid in plan.invalid),
         *starts({variant.name: variant.transfer for variant in plan.variants if variant.transfer is not None}),
         *plan.space.warnings(),
     )
-    for line in remarks:
+    for line in warnings:
         _print(console, line)
     left = sum(trial.key not in forecast.done for trial in plan.trials) + len(plan.later)
     if plan.scouts:

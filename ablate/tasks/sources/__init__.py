@@ -1,6 +1,7 @@
 """Data sources, one file each in this folder, named by addresses such as `builtin:python_stdlib` or `file:PATH`.
 
 A source yields rows (named columns, for tasks with labels) and documents (one text each, for language models).
+`SourcedSpec` is a task that reads a source, `TokenizedSpec` one that also tokenizes the text.
 """
 
 from __future__ import annotations
@@ -10,16 +11,18 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from ablate.errors import DataError
+from ablate.spec.annotations import OneOf, Spelling
 from ablate.spec.base import Family, Kinded, refusal
 from ablate.spec.code import NamesKind
-from ablate.spec.task import Say
+from ablate.spec.task import Say, TaskSpec
+from ablate.tasks.tokenizers import TokenizerSpec
 
 SOURCES = Family("data source", package="ablate.tasks.sources", entry_points="ablate.sources")
 
@@ -266,3 +269,32 @@ def pick_columns(columns: Sequence[str], values: dict[str, str], where: str) -> 
         if column not in values:
             raise no_column(where, column, values)
     return tuple(values[column] for column in columns)
+
+
+Column = Annotated[str, Spelling(r"\S", "a column has a name, or in a file without a header a number counted from 1")]
+
+
+class SourcedSpec(TaskSpec):
+    """A task on rows or texts of a source."""
+
+    data: Address
+    """Address of the data: `builtin:NAME`, `file:PATH` with a file, a glob or a folder, or `hub:NAME`."""
+    bad_rows: Literal["refuse", "skip"] = "refuse"
+    """Whether a bad row stops the preparation, or is skipped and counted."""
+
+    def missing(self) -> str | None:
+        return parse(self.data).missing()
+
+
+class TokenizedSpec(SourcedSpec):
+    """A task on tokenized text."""
+
+    tokenizer: Annotated[TokenizerSpec, OneOf]
+    """The tokenizer."""
+    context: int = Field(ge=2, le=1_000_000)
+    """Number of tokens in one input."""
+
+    @property
+    def length(self) -> int:
+        """The context."""
+        return self.context
