@@ -52,7 +52,7 @@ def load_space(location: str | Path, *, data: str | None = None, plugins: Plugin
 
     Args:
         location: The path or the name.
-        data: The address of data in place of the one that the space names.
+        data: The address of data instead of the one that the space names.
         plugins: Files that define further kinds; they are imported into this process.
 
     Raises:
@@ -74,7 +74,7 @@ def plan(space: SpaceSpec | str | Path, *, cache: Path | None = None, plugins: P
         plugins: Files that define further kinds; they are imported into this process.
 
     Raises:
-        AblateError: The baseline makes no model, or the data cannot be prepared.
+        AblateError: The baseline is invalid, or the data cannot be prepared.
     """
     return make_plan(Planner(_read(space, plugins), _folder(cache), lambda line: None))
 

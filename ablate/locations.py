@@ -30,7 +30,7 @@ def typed_path(text: str | Path, refused: type[AblateError] = AblateError) -> Pa
     except RuntimeError:  # the user after `~` is not known, or the own home folder is not
         user = Path(text).parts[0]
         raise refused(
-            f"there is no home folder `{user}`", where=str(text), remedy="Write the folder out in place of `~`."
+            f"there is no home folder `{user}`", where=str(text), remedy="Write the folder out instead of `~`."
         ) from None
     try:
         path.stat()

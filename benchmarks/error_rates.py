@@ -405,7 +405,7 @@ def failing(rng: np.random.Generator, times: int) -> Iterator[Case]:
             for truth in (MARGIN, 0.0)
         )
         yield case(f"7 the {lost} worst of {seeds} trials failed: not needed", ERROR, wrong, power)
-    for worse in (0.0, 1.0):  # than the trivial baseline, which then is no bound of how badly a trial may end
+    for worse in (0.0, 1.0):  # than the trivial baseline, which then does not bound how badly a trial may end
         wrong = []
         for _ in range(times // 4):
             row = np.sort(3.0 + MARGIN + rng.normal(0, SD, 10))

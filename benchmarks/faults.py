@@ -45,7 +45,7 @@ _SETUPS = 3
 _CLOSE = 1e-6
 """Relative difference of losses that a study after a fault may show: members of a pack change the last digits."""
 _NOBODY = "nobody"
-"""In place of a victim: the study had ended before anything was killed."""
+"""Instead of a victim: the study had ended before anything was killed."""
 
 
 @dataclass(frozen=True, slots=True)

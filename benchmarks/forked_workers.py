@@ -39,14 +39,14 @@ def forked_workers() -> Iterator[None]:
 
 
 def _start_process(command: Sequence[str], **options: Any) -> Any:
-    """What is called in place of `subprocess.Popen`."""
+    """What is called instead of `subprocess.Popen`."""
     if any(module in command for module in _NAMES):
         return _ForkedModule(command, **options)
     return subprocess.Popen(command, **options)
 
 
 class _ForkedModule(ForkedProcess):
-    """`python -m MODULE ARGUMENTS`, forked from this process, in place of `subprocess.Popen`.
+    """`python -m MODULE ARGUMENTS`, forked from this process, instead of `subprocess.Popen`.
 
     Attributes:
         stdin: The end of its standard input to write to, if it was asked for.

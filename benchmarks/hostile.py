@@ -275,7 +275,7 @@ def campaign(arguments: Sequence[str]) -> int:
     parser.add_argument("--quick", action="store_true", help="two minutes at most")
     parser.add_argument("--json", action="store_true", help="print the four counts as JSON")
     parser.add_argument("--cases", type=int, help=f"default: {CASES:,}; of configurations {CONFIGURATIONS}")
-    parser.add_argument("--only", choices=["configurations"], help="what to try in place of everything else")
+    parser.add_argument("--only", choices=["configurations"], help="what to try instead of everything else")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log", type=Path, help="a file to which the counts are written as they come")
     asked = parser.parse_args(arguments)

@@ -17,7 +17,7 @@ SCRIPTS = (
 
 
 def named_space(names: Sequence[str]) -> str:
-    """`TINY` with switches and settings of these names in place of its own; each gives another learning rate."""
+    """`TINY` with switches and settings of these names instead of its own; each gives another learning rate."""
     rates = {name: {"kept": {}, f"{name}!": {"training.optimizer.lr": 1e-3 * at}} for at, name in enumerate(names, 1)}
     switches = json.dumps(rates, ensure_ascii=False)
     lines = TINY.splitlines()

@@ -56,7 +56,7 @@ OPPOSITES = {"min": "max", "max": "min", "any": "all", "all": "any", "sorted": "
 
 
 class SwapCall(Operator):  # type: ignore[misc]
-    """Calls the opposite of a function, or the one that keeps the order in place of `sorted`."""
+    """Calls the opposite of a function, or the one that keeps the order instead of `sorted`."""
 
     def mutation_positions(self, node: Any) -> Iterator[tuple[Any, Any]]:
         if node.type == "name" and node.value in OPPOSITES and node.get_next_leaf() == "(":
@@ -300,7 +300,7 @@ def campaign(arguments: Sequence[str]) -> int:
     """Print the mutants that were not noticed and a table by package; the exit code is 1 if there is one."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks mutants", description=__doc__)
     parser.add_argument("--files", nargs="+", help="files of ablate, others are left out; all of ablate by default")
-    parser.add_argument("--tests", nargs="+", help="folders of `tests` in place of all")
+    parser.add_argument("--tests", nargs="+", help="folders of `tests` instead of all")
     parser.add_argument("--sample", type=int, help="mutants to draw, as many from each package; all by default")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=1, help="copies in which tests run")

@@ -33,7 +33,7 @@ class Attention:
     gamma: Tensor | None = None
 
     def __call__(self, x: Tensor, real: list[bool] | None = None) -> Tensor:
-        """[T, D] to the same; `real` says which tokens are no padding."""
+        """[T, D] to the same; `real` says which tokens are not padding."""
         return self.of(x @ self.W_Q + self.q, x @ self.W_K + self.k, x @ self.W_V + self.v, real)
 
     def of(self, Q: Tensor, K: Tensor, V: Tensor, real: list[bool] | None = None) -> Tensor:

@@ -33,8 +33,8 @@ class ForkedCommand(ForkedProcess):
         folder: The current folder of the command.
         environment: All its environment variables.
         around: Makes the context in which the command runs.
-        stdout: A descriptor in place of the file for standard output.
-        stderr: A descriptor in place of the file for standard error.
+        stdout: A descriptor instead of the file for standard output.
+        stderr: A descriptor instead of the file for standard error.
         place: Chooses the process group, session or terminal; called in the new process.
         run: What it runs; ends by returning or by raising SystemExit, as the command line does.
     """

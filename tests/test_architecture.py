@@ -349,6 +349,6 @@ def test_what_is_installed_imports_no_other_folder_of_the_repository() -> None:
 
 
 def test_no_two_test_files_share_a_name() -> None:
-    """Test folders are no packages, so that of two files of one name pytest finds only the first."""
+    """Test folders are not packages, so that of two files of one name pytest finds only the first."""
     names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
     assert len(names) == len(set(names)), sorted(name for name in names if names.count(name) > 1)

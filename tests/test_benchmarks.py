@@ -107,7 +107,7 @@ def test_the_truth_table_is_trained_and_continues(tmp_path: Path, cache: Path, m
     table.write_text("\n".join(lines[:3]) + "\n")  # as after an interruption
     write_table(space, table)
     assert table.read_text().splitlines() == lines
-    # Each seed trained alone, in place of both as one pack, ends with the same loss.
+    # Each seed trained alone, instead of both as one pack, ends with the same loss.
     variant = space.resolve({"mlp": "narrow"})
     opened = space.task.open(cache, space.task.prepare(cache, lambda line: None))
     (row,) = [row for row in csv.DictReader(lines) if row["variant"] == "mlp=narrow"]

@@ -16,7 +16,7 @@ DELETES = re.compile(
 
 
 def messages(source: Path) -> Iterator[str]:
-    """Every string of a module that is no docstring."""
+    """Every string of a module that is not a docstring."""
     tree = ast.parse(source.read_text(encoding="utf-8"))
     documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):

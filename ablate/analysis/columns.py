@@ -468,7 +468,8 @@ def _course_help(report: StudyReport) -> tuple[str, ...]:
     if not courses:
         return ()
     decays = any(course.comparable is False for course in courses)
-    decay = " The learning rate decays: earlier points do not show where shorter trainings would end." if decays else ""
+    shorter = " The learning rate decays: earlier points do not show where shorter training runs would end."
+    decay = shorter if decays else ""
     line = (
         "course: how much the difference changed over the last third of training; by its 95 % interval growing, "
         f"shrinking or crossing zero, by more than {NEGLIGIBLE * report.margin:g}; settled, by less than "

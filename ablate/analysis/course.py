@@ -248,8 +248,8 @@ def course_sentences(rows: Sequence[VariantRow], rule: JudgingRule, *, advise: b
         )
     if moving and any(course.comparable is False for _, course in moving):
         yield (
-            "Before the end the learning rate had not decayed, so earlier points do not show where shorter trainings "
-            "would end."
+            "Before the end the learning rate had not decayed, so earlier points do not show where shorter "
+            "training runs would end."
         )
 
 

@@ -178,7 +178,7 @@ class MixingMap:
     Attributes:
         part: `block 1 mixer`.
         rows: Output token by input token: the root mean square by which an output answers to an input; None where it
-            is no number.
+            is not a number.
         own: Share of the diagonal, over all rows; None for maps that are not square.
         reach: Mean distance in tokens, by the same shares.
         highest: The largest entry.

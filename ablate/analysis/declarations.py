@@ -268,7 +268,7 @@ def _variant_changes(
 
 
 def _leaf_changes(path: str, before: Any, after: Any) -> Iterator[DeclaredChange]:
-    """Values of spec paths that differ. A key that one of two versions of ablate does not know is no change."""
+    """Values of spec paths that differ. A key that one of two versions of ablate does not know is not a change."""
     if isinstance(before, dict) and isinstance(after, dict):
         if before.get("kind") == after.get("kind"):
             named_by_user = path.rpartition(".")[2] in NAMED_BY_USERS

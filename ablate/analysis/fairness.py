@@ -129,7 +129,7 @@ class MatchedBudgets:
 
 
 def scouts_of(record: StudyRecord) -> StudyRecord:
-    """A study with the trials and variants that tune or time others in place of those that are compared."""
+    """A study with the trials and variants that tune or time others instead of those that are compared."""
     names = {planned.variant for planned in record.scout_trials}
     compared = (
         variant for variant in record.variants if variant.name in names

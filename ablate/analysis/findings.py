@@ -54,7 +54,7 @@ class FullGrid:
     """What training every combination of a study's switches would have taken.
 
     Attributes:
-        combinations: Of settings, those that make no model among them.
+        combinations: Of settings, those that are invalid among them.
         trials: At as many seeds for each as the study's variants have on average.
         seconds: At the mean cost of a trial that ended.
         flops: Likewise.

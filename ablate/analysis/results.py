@@ -100,7 +100,7 @@ class Results:
         return awaited_seeds(self.schedule, *sides)
 
     def diverged(self, name: str, metric: str) -> set[int]:
-        """Seeds at which a variant diverged, or finished with a metric that is no number.
+        """Seeds at which a variant diverged, or finished with a metric that is not a number.
 
         None for a figure of cost, which does not depend on divergence.
         """

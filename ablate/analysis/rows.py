@@ -163,7 +163,7 @@ class Course:
         end: The difference at the last evaluation of both.
         movement: By how much the difference moved over the last third of training, with a 95 % interval over seeds.
         word: Whether it still moves (`ablate.stats.trend.course_word`).
-        comparable: Whether earlier points show where shorter trainings would end; None if that is not known.
+        comparable: Whether earlier points show where shorter training runs would end; None if that is not known.
         own_schedule: Whether the variant's learning rate follows another schedule than the baseline's, which moves the
             difference too.
     """

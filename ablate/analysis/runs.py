@@ -158,10 +158,10 @@ class VariantRuns:
     Attributes:
         states: Planned seed to the state of its trial.
         finished: Trials that finished with a finite objective.
-        diverged: Trials that diverged, or finished with an objective that is no number.
+        diverged: Trials that diverged, or finished with an objective that is not a number.
         pruned: Trials that their design ended early: no results.
         failed: Trials that ended in an error: no results either.
-        windows: Where nothing was trained, so that windows are paired in place of seeds: metric to
+        windows: Where nothing was trained, so that windows are paired instead of seeds: metric to
             window to value. Empty elsewhere.
         stages: Seed to the trials, of stages of the study, that a trial's weights come from; the last one first.
         rates: Round of a timing to training tokens a second (`rates_of`); empty if it was not timed.
@@ -200,7 +200,7 @@ def read_runs(store: StudyReader, record: StudyRecord, metric: str) -> dict[str,
     for planned in sorted(record.planned, key=lambda planned: planned.seed):  # looks take them in this order
         run, trial = runs[planned.variant], trials.get(planned.key)
         state = TrialState.WAITING if trial is None else trial.state
-        # A trial may have ended in time with a loss that is no number: that is no result either.
+        # A trial may have ended in time with a loss that is not a number: that is not a result either.
         if trial is not None and state is TrialState.FINISHED and not math.isfinite(trial.metrics.get(metric, 0.0)):
             state = TrialState.DIVERGED
         run.states[planned.seed] = state

@@ -66,7 +66,7 @@ def standing_of(
     """How a variant with these values, one for each seed, compares with trivial baselines; None without values.
 
     It is compared by the one-sided 95 % bound of its mean. Values that are all the same have no bound; there the value
-    itself counts, as an accuracy of 1 at every seed is no accident.
+    itself counts, as an accuracy of 1 at every seed is not an accident.
     """
     if not values:
         return None

@@ -51,7 +51,7 @@ class Contract(Generic[KindT, ContextT]):
         smaller: Values of fields whose defaults are too large to be tried, by the name of the field.
         precondition: A rule without which no other can be tried. Where it is broken, the other rules are tried in the
             next of the fallbacks.
-        fallbacks: Surroundings to try in place of those in which the precondition is broken, in order.
+        fallbacks: Surroundings to try instead of those in which the precondition is broken, in order.
         warnings: Returns warnings about things that break no rule, one sentence each.
     """
 

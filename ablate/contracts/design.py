@@ -35,14 +35,14 @@ class SpaceContext:
 
     Attributes:
         switches: Switch to settings, the baseline's first.
-        refuses: Whether some combinations make no model.
+        refuses: Whether some combinations are invalid.
     """
 
     switches: Mapping[str, tuple[str, ...]]
     refuses: bool
 
     def refusal(self, point: Point) -> str | None:
-        """Why a point makes no model."""
+        """Why a point is invalid."""
         missing = (point.settings["b"], point.settings["d"]) == ("on", "off")
         return "b needs d" if self.refuses and missing else None
 
@@ -104,7 +104,7 @@ def proposes_valid_points(spec: DesignSpec, context: SpaceContext) -> Iterator[s
             yield f"{point.name} has the settings {dict(point.settings)}"
             return
         if reason := context.refusal(point):
-            yield f"{point.name} makes no model ({reason}), and is proposed"
+            yield f"{point.name} is invalid ({reason}), and is proposed"
             return
 
 

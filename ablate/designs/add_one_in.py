@@ -22,7 +22,7 @@ class AddOneInSpec(DesignSpec):
         """As `DesignSpec.build`.
 
         Raises:
-            SpaceError: The plainest variant is not named in the space, is the baseline, or makes no model.
+            SpaceError: The plainest variant is not named in the space, is the baseline, or is invalid.
         """
         baseline, *variants = named_points(context)
         plainest = self._plainest(context, variants)
@@ -61,7 +61,7 @@ class AddOneInSpec(DesignSpec):
         reason = context.refusal(plainest)
         if reason is not None:
             raise SpaceError(
-                f"the plainest variant makes no model: {reason}",
+                f"the plainest variant is invalid: {reason}",
                 where=context.where("plainest"),
                 remedy="Name a variant that removes as much as possible, and give its name as `plainest`.",
             )

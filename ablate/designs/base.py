@@ -48,7 +48,7 @@ class FixedDesign(Design):
     Args:
         points: The points in the order of the design, the baseline first.
         seeds: The seeds in the order of training.
-        refusal: Returns why a point makes no model, or None if it makes one.
+        refusal: Returns why a point is invalid, or None if it is valid.
     """
 
     def __init__(self, points: Sequence[Point], seeds: Sequence[int], refusal: Callable[[Point], str | None]) -> None:
@@ -58,7 +58,7 @@ class FixedDesign(Design):
         self._asked = False
 
     def points(self) -> list[Point]:
-        """All points, including those that make no model."""
+        """All points, including those that are invalid."""
         return list(self._points)
 
     def ask(self) -> list[Proposal]:

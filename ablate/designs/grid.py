@@ -20,7 +20,7 @@ def combinations(context: DesignContext) -> list[Point]:
 
 
 class GridSpec(DesignSpec):
-    """All valid combinations of the switches; combinations that make no model are left out and counted."""
+    """All valid combinations of the switches; invalid ones are left out and counted."""
 
     adds_seeds = True
     kind: Literal["grid"] = "grid"

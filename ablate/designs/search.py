@@ -333,7 +333,7 @@ class SearchSpec(DesignSpec):
         """The design without its confirmation.
 
         Raises:
-            SpaceError: A range's path makes no model at all.
+            SpaceError: A range's path is invalid everywhere.
             MissingPackageError: Optuna, or what its samplers need, is not installed.
         """
         require("search", "the design `search`", where=context.where("kind"))
@@ -342,7 +342,7 @@ class SearchSpec(DesignSpec):
             reasons = [context.refusal(point) for point in ends]
             if all(reason is not None for reason in reasons):
                 raise SpaceError(
-                    f"the baseline makes no model at either end of this range: {reasons[0]}",
+                    f"the baseline is invalid at either end of this range: {reasons[0]}",
                     where=context.where("ranges", path),
                     remedy="Give an existing path and valid bounds.",
                 )

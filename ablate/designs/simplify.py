@@ -119,7 +119,7 @@ class SimplifyDesign(Design):
         return tuple(reversed(steps))
 
     def points(self) -> list[Point]:
-        """The baseline and the first round, including points that make no model."""
+        """The baseline and the first round, including invalid points."""
         return [self._baseline, *(point for point, _, _ in self._turned([self._baseline]))]
 
     def further(self) -> str:

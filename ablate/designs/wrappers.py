@@ -124,9 +124,9 @@ class ConfirmingDesign(WrappingDesign):
 class BudgetedDesign(WrappingDesign):
     """The proposals of another design, and those of the same points and seeds at other lengths.
 
-    An early point of a long training is no short training: its learning rate had not decayed yet. So every length is a
-    training run of its own, with the same seeds, and the baseline of that length to compare with. Results at other
-    lengths do not affect the proposals of the inner design.
+    An early point of a long training run does not stand for a short one: its learning rate had not decayed yet. So
+    every length is a training run of its own, with the same seeds, and the baseline of that length to compare with.
+    Results at other lengths do not affect the proposals of the inner design.
 
     Args:
         inner: The design whose points are compared at each length.

@@ -101,7 +101,7 @@ class Budget:
     @functools.cached_property
     def _baseline_spec(self) -> VariantSpec:
         spec = self._costs.valid_spec(self.baseline)
-        assert spec is not None, "a space whose baseline makes no model is refused"
+        assert spec is not None, "a space whose baseline is invalid is refused"
         return spec
 
     def _with(self, point: Point, solved: Mapping[str, JsonValue]) -> VariantSpec:
@@ -124,7 +124,7 @@ class Budget:
         spec = self._costs.valid_spec(timing_point(point, self.written))
         if spec is None:
             raise UnmatchedError(
-                f"its steps cannot be timed: with `training.steps: {TIMING_STEPS}` its settings make no model; use "
+                f"its steps cannot be timed: with `training.steps: {TIMING_STEPS}` its settings are invalid; use "
                 "`match: flops`"
             )
         timed = self._timed.get(spec.content_hash(), {})
@@ -194,7 +194,7 @@ def nearest_size(parameters: Callable[[int], int | None], target: int, start: in
     """The size whose parameters are nearest to a target; parameters grow almost monotonically with the size.
 
     Args:
-        parameters: Of a size; None where it makes no model, as when heads do not divide a width.
+        parameters: Of a size; None where it is invalid, as when heads do not divide a width.
         target: What is wanted.
         start: Where to begin.
 
@@ -246,7 +246,7 @@ def equal_parameters(
         match: What is adjusted, and the tolerance.
         target: Parameters of the baseline.
         spec: The variant as the space writes it.
-        parameters: Of the variant with these values besides; None if it makes no model with them.
+        parameters: Of the variant with these values besides; None if it is invalid with them.
 
     Raises:
         UnmatchedError: Nothing comes within the tolerance.

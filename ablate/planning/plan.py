@@ -1,4 +1,4 @@
-"""What a study would train: variants, trials, points that make no model, and the `Plan` that holds them."""
+"""What a study would train: variants, trials, invalid points, and the `Plan` that holds them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class InvalidPoint:
-    """A point that makes no model, and why."""
+    """An invalid point, and why."""
 
     point: Point
     reason: str

@@ -83,7 +83,7 @@ class Planner:
         return design
 
     def resolve(self, point: Point) -> Variant | None:
-        """The variant of a point; None, and a line in `invalid`, if its settings make no model.
+        """The variant of a point; None, and a line in `invalid`, if its settings are invalid.
 
         Raises:
             DataError: The data of its task cannot be prepared.
@@ -167,7 +167,7 @@ class Planner:
 
     def _cost(self, point: Point) -> PointCost:
         spec = self.costs.spec(point)
-        assert isinstance(spec, VariantSpec), f"{point.name} makes no model"
+        assert isinstance(spec, VariantSpec), f"{point.name} is invalid"
         with suppress(UnmatchedError):  # it is not trained; its cost is that of its spec
             spec = self.budget.matched(point, spec)
         digest = self.names.get(point.name, spec.content_hash())  # with its tuned values once they are known
@@ -221,7 +221,7 @@ def make_plan(planner: Planner) -> Plan:
     """Ask a fresh design of the planner's space for its trials, without training any.
 
     Raises:
-        AblateError: The baseline makes no model, or a variant's data or cost is not available.
+        AblateError: The baseline is invalid, or a variant's data or cost is not available.
     """
     design = planner.design()
     points = design.points()

@@ -1,4 +1,4 @@
-"""What is known of the points of a design before they are planned: those that make no model, or the same one twice."""
+"""What is known of the points of a design before they are planned: those that are invalid, or the same one twice."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CheckedPoints:
     Attributes:
         points: How many are known before results.
         further: Those that follow, in words; empty if none do.
-        reasons: Name of a point that makes no model to the reason.
+        reasons: Name of an invalid point to the reason.
         same_as: Name of a point to that of the point before it whose variant it is too.
         because: Name of such a point to the reason.
         variants: How many different variants the points that were looked at make.
@@ -108,7 +108,7 @@ def without_effect(same_as: Mapping[str, str], variants: int | None, because: Ma
 
 
 def _spec_or_reason(space: SpaceSpec, point: Point, reasons: dict[str, str]) -> VariantSpec | None:
-    """The spec of a point's variant; None, and a line in `reasons`, if it makes no model."""
+    """The spec of a point's variant; None, and a line in `reasons`, if it is invalid."""
     try:
         return space.composer.compose(point.settings, {**point.values, **point.tuned})
     except ValidationError as error:

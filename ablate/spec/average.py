@@ -17,7 +17,7 @@ from ablate.spec.base import Family, PublishedKind
 
 
 class AverageSpec(PublishedKind):
-    """A running average of the weights, a ← a + w_t (θ_t - a) after step t, which is evaluated and kept in place of θ.
+    """A running average of the weights, a ← a + w_t (θ_t - a) after step t, which is evaluated and kept instead of θ.
 
     Training continues with θ.
     """

@@ -31,7 +31,7 @@ from ablate.spec.fairness import BUDGET
 Points = Mapping[str, Mapping[str, str]]
 """Settings of each variant that the design trains, by name."""
 Refused = Callable[[str], str | None]
-"""Returns why the settings of a variant make no model; None if they make one."""
+"""Returns why the settings of a variant are invalid; None if they are valid."""
 
 _MOST_LISTED = 20
 
@@ -86,7 +86,7 @@ class ClaimSpec(Spec):
 
         Args:
             points: The variants that the design trains.
-            refused: Returns why the settings of a variant make no model.
+            refused: Returns why the settings of a variant are invalid.
 
         Raises:
             ValidationError: The claim cannot be decided; paths are relative to the claim.
@@ -95,7 +95,7 @@ class ClaimSpec(Spec):
             if name not in points:
                 raise _unknown(path, name, f"the design trains no variant `{name}`", points)
             if reason := refused(name):
-                rule = f"the settings of `{name}` make no model, so it is never trained. The reason is {reason}"
+                rule = f"the settings of `{name}` are invalid, so it is never trained. The reason is {reason}"
                 raise refusal(path, name, rule, "Name another variant, or change the switches.")
 
     def check(self, metric: str, metrics: Set[str]) -> None:
@@ -238,7 +238,7 @@ class TrendClaim(_SidesClaim):
         return sides
 
     def check_trained(self, points: Points, refused: Refused) -> None:
-        """As `ClaimSpec.check_trained`; settings where one side makes no model are left out."""
+        """As `ClaimSpec.check_trained`; settings where one side is invalid are left out."""
         if not any(f"@{self.along}=" in name for name in points):
             super().check_trained(points, refused)
             switches = next(iter(points.values()), {})
@@ -251,7 +251,7 @@ class TrendClaim(_SidesClaim):
                 rule = f"`{setting}` is not a position on an axis: settings of `{self.along}` must be numbers above 0"
                 raise refusal(("along",), self.along, rule, "Name the settings by their numbers.")
         if len(sides) < 2:
-            untrained = next((f". `{name}` makes no model: {why}" for name, why in reasons.items() if why), "")
+            untrained = next((f". `{name}` is invalid: {why}" for name, why in reasons.items() if why), "")
             raise refusal(
                 ("along",),
                 self.along,
@@ -330,7 +330,7 @@ def check_claims(
         points: The variants that its design trains.
         metric: Name of its objective's metric.
         metrics: Names of all metrics of its task.
-        refused: Returns why the settings of a variant make no model.
+        refused: Returns why the settings of a variant are invalid.
 
     Raises:
         ValidationError: A claim is refused; paths start with its index.

@@ -132,7 +132,7 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any], where: str, *,
     for label in sorted({*old, *new}):
         if (one := old.get(label, 1)) != (other := new.get(label, 1)):
             kind = "ablate's training" if label == "training" else f"ablate's kind `{label.rpartition(' ')[2]}`"
-            yield CodeChange(f"{kind}{where}", f"revision {other} in place of {one}")
+            yield CodeChange(f"{kind}{where}", f"revision {other} instead of {one}")
     stages = before.get("stage", {}), after.get("stage", {})
     if any(stages):
         yield from _changes(*stages, " in the stage before", known=known)

@@ -51,7 +51,7 @@ class Composer:
             values: Values of spec paths that are set after the switches.
 
         Raises:
-            ValidationError: There is no such switch, it has no such setting, or the settings make no model; with the
+            ValidationError: There is no such switch, it has no such setting, or the settings are invalid; with the
                 path in the `VariantSpec`.
         """
         check_settings(self._switches, (), settings)
@@ -80,7 +80,7 @@ class Composer:
         """The variant with only these settings and values; other switches set nothing.
 
         Raises:
-            ValidationError: They make no model.
+            ValidationError: They are invalid.
         """
         plain: dict[str, Any] = dict(self._baseline)
         settings = [options[chosen[switch]] for switch, options in self._switches.items() if switch in chosen]
@@ -96,7 +96,7 @@ class Composer:
         return VariantSpec.model_validate(plain)
 
     def error_with(self, values: Mapping[str, JsonValue], settings: Mapping[str, str] = {}) -> ValidationError | None:
-        """Why these settings make no model with these values; None if they make one."""
+        """Why these settings are invalid with these values; None if they are valid."""
         try:
             self.compose(settings, values)
         except ValidationError as error:
@@ -118,7 +118,7 @@ class Composer:
         return reason
 
     def culprits(self, settings: Mapping[str, str]) -> dict[str, str]:
-        """A minimal set of settings that together make no model; empty if the settings make a model."""
+        """A minimal set of settings that together are invalid; empty if the settings are valid."""
         if self.error_with({}, settings) is None:
             return {}
         baseline = self.baseline_settings

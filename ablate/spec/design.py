@@ -82,7 +82,7 @@ class DesignContext:
         variants: Settings of the named variants; other switches are at the baseline's setting.
         direction: Whether a smaller or a larger objective is better.
         margin: The smallest difference that matters, in the unit of the objective.
-        refusal: Returns why a point makes no model; None if it makes one.
+        refusal: Returns why a point is invalid; None if it is valid.
         cost: Returns the cost of a point that makes a model.
         where: Returns the position of a key of the design in the space file, for errors; without a key, of the design.
         tuned: Values of spec paths that were tuned before this study, by name of the point.

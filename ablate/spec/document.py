@@ -211,7 +211,7 @@ def _at_mark(mark: StreamMark, file: Path) -> Position:
 
 
 def _copy_aliases(tree: Any) -> Any:
-    """The same data with copies in place of aliases, so that changes are local."""
+    """The same data with copies instead of aliases, so that changes are local."""
     if isinstance(tree, dict):
         return {key: _copy_aliases(value) for key, value in tree.items()}
     return [_copy_aliases(value) for value in tree] if isinstance(tree, list) else tree

@@ -83,7 +83,7 @@ def check_budgets(budgets: Sequence[float], steps: int, *, plans_points: bool, t
 Quantity = Literal["steps", "tokens", "seconds", "flops", "parameters"]
 
 ErrorOf = Callable[[Mapping[str, JsonValue]], ValidationError | None]
-"""Returns why the baseline makes no model with some values of paths; None if it makes one."""
+"""Returns why the baseline is invalid with some values of paths; None if it is valid."""
 
 MOST_COMBINATIONS = 100
 """Maximum number of combinations in a grid, which is trained for every variant."""
@@ -141,7 +141,7 @@ class TuneSpec(Spec):
 
         Args:
             taken: For each full path that is set, what sets it.
-            error_of: Returns why the baseline makes no model with some values; None if it makes one.
+            error_of: Returns why the baseline is invalid with some values; None if it is valid.
 
         Raises:
             ValidationError: The grid cannot be trained; paths are relative to this spec.
@@ -159,7 +159,7 @@ class TuneSpec(Spec):
                 if all(error is not None for error in errors_of_value):
                     assert errors_of_value[0] is not None
                     (_, problem), *_ = describe(errors_of_value[0])
-                    rule = f"the baseline makes no model with it: {problem}"
+                    rule = f"the baseline is invalid with it: {problem}"
                     # The inner sentence says what was found.
                     raise refusal((path, index), {}, rule, "Give an existing path and valid values.")
 
@@ -192,7 +192,7 @@ def check_tuned(
         tuned: The tuned values.
         points: The points of the design, including the tuned values.
         taken: Paths as written, with what else sets them.
-        error_of: Returns why settings make no model with some values; None if they make one.
+        error_of: Returns why settings are invalid with some values; None if they are valid.
 
     Raises:
         ValidationError: A variant is not trained or not listed, or a value is invalid; paths start at `tuned`.
@@ -211,9 +211,7 @@ def check_tuned(
             alone, with_value = (error_of(assigned, points[name].settings) for assigned in ({}, {path: value}))
             if with_value is not None and alone is None:
                 (_, problem), *_ = describe(with_value)
-                raise refusal(
-                    (path, name), value, f"the variant makes no model with it: {problem}", "Give another value."
-                )
+                raise refusal((path, name), value, f"the variant is invalid with it: {problem}", "Give another value.")
         missing = [name for name, point in points.items() if name not in values and not error_of({}, point.settings)]
         if missing:
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
@@ -301,7 +299,7 @@ def check_fairness(
         tune: The values to tune.
         match: The quantity to match.
         taken: Paths as written, with what sets them.
-        error_of: Returns why the baseline makes no model with some values; None if it makes one.
+        error_of: Returns why the baseline is invalid with some values; None if it is valid.
 
     Raises:
         ValidationError: Tuning or matching is refused; paths start at the space.

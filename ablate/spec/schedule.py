@@ -39,7 +39,7 @@ class RisingSpec(ScheduleSpec):
     warmup: float = Field(default=0.05, ge=0, le=1)
     """Share of the steps in which the rate rises linearly from 0 to its peak."""
     warmup_steps: int | None = Field(default=None, ge=0, exclude_if=lambda steps: steps is None)
-    """Steps in which it rises, where they are given in place of a share."""
+    """Steps in which it rises, where they are given instead of a share."""
 
     @model_validator(mode="after")
     def _has_one_warmup(self) -> Self:

@@ -112,7 +112,7 @@ class SpaceSpec(SpaceFields):
             values: Values of spec paths that are set after the switches.
 
         Raises:
-            SpaceError: There is no such switch, it has no such setting, or the settings make no model.
+            SpaceError: There is no such switch, it has no such setting, or the settings are invalid.
         """
         here, values = f"space {self.name}", values or {}
         _expect_mapping(settings, here, "settings must be a mapping of switch to setting", '{"norm": "none"}')
@@ -125,7 +125,8 @@ class SpaceSpec(SpaceFields):
         try:
             return self.composer.compose(settings, values)
         except ValidationError as error:
-            raise SpaceError(f"this makes no model: {self.composer.reason(settings, error)}", where=here) from None
+            reason = self.composer.reason(settings, error)
+            raise SpaceError(f"this is not a valid model: {reason}", where=here) from None
 
     def with_names(self, aliases: Mapping[str, str]) -> Self:
         """The same space with renamed variants in its claims: a study has one name for each variant."""

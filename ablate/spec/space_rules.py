@@ -107,7 +107,7 @@ def _check_variant(space: SpaceFields, name: str, settings: Mapping[str, str]) -
 
 
 def _check_baseline(space: SpaceFields) -> None:
-    """Refuse a baseline that makes no model, with the first switch that causes it."""
+    """Refuse a baseline that is invalid, with the first switch that causes it."""
     if space.composer.error_with({}) is None:
         return
     space.composer.lay_over_baseline({})

@@ -136,7 +136,7 @@ class TrainingSpec(Spec):
     schedule: Annotated[ScheduleSpec, OneOf] = default_kind(ScheduleSpec)
     """The learning rate over the steps; `linear` unless it says its `kind`."""
     average: Average | None = None
-    """The average of the weights that is evaluated and kept in place of the weights after the last step; none unless
+    """The average of the weights that is evaluated and kept instead of the weights after the last step; none unless
     set."""
     micro_batch: int | None = Field(default=None, ge=1)
     """Sequences that are processed at once: the gradients of the parts of a batch are summed before the step. A divisor

@@ -124,7 +124,7 @@ class VariantSpec(Spec):
         """The variant that is trained before this one; None if it starts from no stage of its study.
 
         Raises:
-            ValidationError: The values of the stage make no model.
+            ValidationError: The values of the stage are invalid.
         """
         start = self.training.init_from
         if start is None or start.stage is None:

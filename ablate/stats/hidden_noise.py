@@ -179,7 +179,7 @@ def regret_bound(tried: Sequence[Tried], chosen: int, sd: float, freedom: int, e
     """How much worse than the best of the grid the chosen value may be: an upper bound, at least 0.
 
     Args:
-        tried: What each value gave, oriented so that positive is worse. One that has lost seeds is no rival: it was
+        tried: What each value gave, oriented so that positive is worse. One that has lost seeds is not a rival: it was
             refused for that.
         chosen: Place of the chosen value.
         sd: Of the difference between two values at one seed.

@@ -78,7 +78,7 @@ class RunTableSpec(Spec):
     seed: str | None = None
     """The column with the seed of a run, if it is not `seed`."""
     unit: str | None = None
-    """What is repeated in place of seeds: the column of tasks, of data sets ..."""
+    """What is repeated instead of seeds: the column of tasks, of data sets ..."""
     over: Columns = ()
     """Columns over which the value of one unit is averaged, such as folds or episodes: they are not independent."""
     step: Columns = ()
@@ -126,7 +126,7 @@ class QuestionSpec(Spec):
     reach: Target | None = None
     """The metric at the first evaluation that reaches a target, such as `accuracy >= 0.9`."""
     files: Annotated[tuple[str, ...] | None, BeforeValidator(_listed)] = None
-    """Files of this question, in place of those of the table."""
+    """Files of this question, instead of those of the table."""
 
 
 class DescriptionSpec(QuestionSpec):

@@ -38,7 +38,7 @@ FAR = 10
 EXACT = 1e-5
 """Relative spread of a ratio of two columns below which one is the other in another unit."""
 _DIGITS = 5
-"""Significant digits from which equal values of two runs are no coincidence."""
+"""Significant digits from which equal values of two runs are not a coincidence."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ class TensorBoardSession(TrackerSession):
         return mark.exists() and bool(json.loads(mark.read_text(encoding="utf-8")).get("state"))
 
     def begin(self, run: TrackedRun) -> RunWriter:
-        """New event files in place of those that an earlier start of the run left."""
+        """New event files instead of those that an earlier start of the run left."""
         folder = self._path(run)
         for earlier in [*folder.glob("events.out.tfevents.*"), folder / _MARK]:
             earlier.unlink(missing_ok=True)

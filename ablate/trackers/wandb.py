@@ -68,7 +68,7 @@ class _Project(TrackerSession):
         return False
 
     def begin(self, run: TrackedRun) -> RunWriter:
-        """Offline a new run in place of an earlier one; online the run continues after the last step it has."""
+        """Offline a new run instead of an earlier one; online the run continues after the last step it has."""
         import wandb
 
         if self._offline:

@@ -268,7 +268,7 @@ class WeightAverage:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Context manager: the model has the averages in place of its weights in the body."""
+        """Context manager: the model has the averages instead of its weights in the body."""
         before = [parameter.detach().clone() for parameter in self._parameters]
         self._put(self._average)
         try:

@@ -135,8 +135,8 @@ def _validity(checked: dict[str, Any], draft: Draft) -> None:
     facts.metric("Points", f"{checked['points']:,}", width="content")
     if checked["invalid"]:
         table = pd.DataFrame(checked["invalid"])
-        with st.expander(f"{len(table)} points make no model and are left out"):
-            st.dataframe(table, key="invalid", hide_index=True, alt="Points that make no model, with the reasons",
+        with st.expander(f"{len(table)} points are invalid and are left out"):
+            st.dataframe(table, key="invalid", hide_index=True, alt="Invalid points, with the reasons",
                          column_config={"reason": st.column_config.TextColumn(width="large")})  # fmt: skip
 
 

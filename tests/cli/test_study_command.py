@@ -132,7 +132,7 @@ def test_two_workers_and_a_second_store_give_the_same_numbers_to_the_last_bit(
 def test_a_second_space_reuses_the_trials_that_it_shares(place: Workplace) -> None:
     assert place.call("study", place.space("first", seeds=1), "--workers", "1").code == 0
     before = place.trials("finished")
-    # Another question about the same models: its name and margin are no part of a variant.
+    # Another question about the same models: its name and margin are not part of a variant.
     second = place.call("study", place.space("second", seeds=2, margin=0.2), "--workers", "1")
     assert "3 trials reused from the store, 3 of them from other studies" in second.out
     after = place.trials("finished")

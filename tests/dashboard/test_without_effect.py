@@ -27,7 +27,7 @@ objective: {{metric: val_loss, margin: 0.05}}
 """
 
 
-@pytest.mark.parametrize(("heads", "sentences"), [(2, 3), (4, 1), (3, 2)])  # 3 makes no model: nothing is left
+@pytest.mark.parametrize(("heads", "sentences"), [(2, 3), (4, 1), (3, 2)])  # 3 is invalid: nothing is left
 def test_the_same_sentences(heads: int, sentences: int, tmp_path: Path) -> None:
     text = SPACE.format(heads=heads)
     (tmp_path / "t.yaml").write_text(text, encoding="utf-8")

@@ -42,7 +42,7 @@ def test_add_one_in_refuses() -> None:
     with pytest.raises(SpaceError, match="is the baseline"):
         AddOneInSpec(plainest="same").build(a_context(SWITCHES, variants={"same": {}}))
     impossible = a_context(SWITCHES, refusal=lambda point: "no" if point.settings["b"] == "z" else None)
-    with pytest.raises(SpaceError, match="makes no model: no"):
+    with pytest.raises(SpaceError, match="is invalid: no"):
         AddOneInSpec().build(impossible)
 
 

@@ -14,7 +14,7 @@ from ablate.spec.named import model_names
 from docs.reference import checks_page, independent_checks
 
 OF_DATA_AND_STUDIES = {"tasks", "tokenizers", "sources", "designs", "formats", "trackers"}
-"""Families that are no part of a model or of its training."""
+"""Families that are not part of a model or of its training."""
 KINDS = {name: set(family.members()) for name, family in FAMILIES.items() if name not in OF_DATA_AND_STUDIES} | {
     "growths": set(GrowthSpec.family.members()),
     "averages": set(AverageSpec.family.members()),

@@ -31,7 +31,7 @@ def test_a_plan_that_is_written_in_parts_is_the_plan(
     plan = make_plan(planner(tmp_path))
     assert (len(plan.variants), len(plan.trials)) == (3, 6)
     with open_store(tmp_path / "store.db") as store, store.lease("sample") as lease:
-        for _ in range(2):  # the second time in place of the first
+        for _ in range(2):  # the second time instead of the first
             Ledger(store, lease, ENVIRONMENT).begin(plan, {})
             study = store.study("sample")
             assert [variant.name for variant in study.variants] == [variant.name for variant in plan.variants]

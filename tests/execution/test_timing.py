@@ -74,7 +74,7 @@ def test_a_study_times_its_variants_after_its_trials_and_once(tmp_path: Path, mo
         others = [row for row in report.variants if row.name != report.record.baseline]
         assert all(row.relative_speed is not None and row.relative_speed.low is not None for row in others)
         (key, *_) = first
-        assert all(one.step >= 0 for one in store.recordings(key)), "a timing is no recording of the trial"
+        assert all(one.step >= 0 for one in store.recordings(key)), "a timing is not a recording of the trial"
         beside = SpeedTiming("another baseline", (1.0,), (2.0,), "cpu")
         store.record_timing(key, beside)
         assert set(store.timings([key])[key]) >= {beside}

@@ -103,7 +103,7 @@ def test_parameters_within_one_percent_for_every_named_block_that_can(tmp_path: 
         changes = {"switches": switches, "task": {**SPACE["task"], "context": 32}}
         unmatched = plan(tmp_path, **changes).variants
         if len(unmatched) < 2:
-            continue  # it is no decoder
+            continue  # it is not a decoder
         target = unmatched[0].cost.parameters
         try:
             variant = plan(tmp_path, **changes, match="parameters").variants[1]

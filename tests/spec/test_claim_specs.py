@@ -79,7 +79,7 @@ def test_spaces_without_claims_keep_their_canonical_form() -> None:
         ({"left": "norm=non"}, ("left",), "no variant `norm=non`. Did you mean `norm=none`?"),
         ({"left": "zzz"}, ("left",), "Known names: baseline, norm=none"),
         ({"right": "norm=none"}, ("right",), "the same variant"),
-        ({"right": "heads=3"}, ("right",), "make no model"),
+        ({"right": "heads=3"}, ("right",), "are invalid"),
         ({"right": "heads=3"}, ("right",), "heads=3: `model.heads`: "),  # the setting, and the rule that it breaks
         ({"right": "heads=3"}, ("right",), "16"),
         ({"margin": 0}, ("margin",), "a `margin` above 0. Write the smallest difference"),
@@ -164,7 +164,7 @@ def test_a_trend_follows_a_sweep() -> None:
     trend.check_trained(points, makes_a_model)
     with pytest.raises(ValidationError, match="trains both at 1"):
         trend.check_trained(points, lambda name: "no model" if name == "he@task.context=128" else None)
-    with pytest.raises(ValidationError, match=r"`he@task\.context=128` makes no model: the width is odd"):
+    with pytest.raises(ValidationError, match=r"`he@task\.context=128` is invalid: the width is odd"):
         trend.check_trained(points, lambda name: "the width is odd" if name == "he@task.context=128" else None)
     del points["he@task.context=64"]
     with pytest.raises(ValidationError, match="trains both at 1"):

@@ -140,6 +140,6 @@ def test_our_kinds_have_no_code_in_their_keys_until_they_are_revised(monkeypatch
     assert revised.content == {"revisions": {"mixer attention": 2}}
     assert key(spec) != first
     (change,) = code_changes({}, revised.content)
-    assert (change.kind, change.what) == ("ablate's kind `attention`", "revision 2 in place of 1")
+    assert (change.kind, change.what) == ("ablate's kind `attention`", "revision 2 instead of 1")
     monkeypatch.setattr(code, "REVISION", 3)
     assert CodeReader().of(spec).content["revisions"] == {"mixer attention": 2, "training": 3}

@@ -1,4 +1,4 @@
-"""Settings that are each valid and together make no model, over all families: what is refused, where, and why."""
+"""Settings that are each valid and together are invalid, over all families: what is refused, where, and why."""
 
 from __future__ import annotations
 

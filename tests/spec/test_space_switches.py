@@ -94,7 +94,7 @@ def test_values_that_make_no_model(values: Any, message: str) -> None:
 
 def test_a_combination_that_makes_no_model_is_reported_with_what_is_to_blame() -> None:
     space = space_of(COMBINED)
-    with pytest.raises(SpaceError, match=r"this makes no model: softmax=off, shaping=shaped: `model\.block\.mixer\."):
+    with pytest.raises(SpaceError, match=r"not a valid model: softmax=off, shaping=shaped: `model\.block\.mixer\."):
         space.resolve({"softmax": "off", "shaping": "shaped", "norm": "none"})
 
 

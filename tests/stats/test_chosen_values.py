@@ -72,7 +72,7 @@ def test_the_bound_holds_the_regret_for_each_value() -> None:
 
 def test_the_noise_of_tuning_is_that_of_a_difference_between_two_values() -> None:
     rng = np.random.default_rng(6)
-    shift = rng.normal(0, 5, (200, 1, 4))  # what a seed does to all values alike is no noise of the choice
+    shift = rng.normal(0, 5, (200, 1, 4))  # what a seed does to all values alike is not noise of the choice
     tables = shift + rng.normal(0, SD, (200, 3, 4))
     sd, freedom = tuning_noise([[dict(enumerate(row)) for row in table] for table in tables.tolist()])
     assert freedom == 200 * 2 * 3

@@ -161,7 +161,7 @@ def test_an_interval_widens_on_the_side_of_the_tail_alone(side: float) -> None:
             assert near == pytest.approx(0.0, abs=1e-12)
             assert 0.0 < far < np.inf
     none = over_looks(summarise(rows[0]), None, allowance=Allowance(low=np.inf))
-    assert none == summarise(rows[0]), "what allows for more than a tail is no part of an interval"
+    assert none == summarise(rows[0]), "what allows for more than a tail is not part of an interval"
 
 
 def test_fewer_than_three_seeds_or_five_of_few_comparisons_show_no_tail() -> None:

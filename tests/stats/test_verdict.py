@@ -191,13 +191,13 @@ def test_sentences() -> None:
 @pytest.mark.parametrize(("value", "said"), [(0.0, "0"), (0.125, "0.125"), (-0.25, "-0.25")])
 @pytest.mark.parametrize("n", [2, 3, 40])
 def test_without_any_spread_nothing_is_decided(value: float, said: str, n: int) -> None:
-    """Accuracies of a few rows are the same at every seed; that is no certainty."""
+    """Accuracies of a few rows are the same at every seed; that is not certain."""
     verdict = judge_differences([value] * n, 0.02)
     reason = f"undecided: all {n} differences are {said}, and without any spread no test is possible: is the metric"
     assert verdict == Verdict("undecided", f"{reason} too coarse, or the variant the same?", None)
     higher = dict.fromkeys(range(n), 0.5 + value)  # as all outputs: variant minus baseline, whichever is better
     assert judge(higher, dict.fromkeys(range(n), 0.5), margin=0.02, direction="maximize").sentence == verdict.sentence
-    # Rounding is no spread.
+    # Rounding is not spread.
     baseline = by_seed([3.0 + 0.7 * seed for seed in range(n)])
     variant = {seed: one + 0.05 for seed, one in baseline.items()}
     assert judge(variant, baseline, margin=0.02, direction="minimize").word == "undecided"

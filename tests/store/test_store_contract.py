@@ -488,7 +488,7 @@ def test_seeds_that_are_changed_count_as_a_look_once_two_pairs_have_finished(
             state = TrialState.FINISHED if seed < finished.get(name, 0) else TrialState.DIVERGED
             assert store.record_outcome(outcome(name, seed, state), HERE)
         for seed in (7, 8):
-            assert store.record_outcome(outcome(name, seed), HERE), "confirmations are no look at comparisons"
+            assert store.record_outcome(outcome(name, seed), HERE), "confirmations are not a look at comparisons"
     later = {"start": 3, "max": 9}
     assert store.seeds_before("s", 3) == []
     assert store.seeds_before("s", later) == ([3] if seen else [])
@@ -505,6 +505,6 @@ def test_trials_that_an_earlier_study_compared_are_noticed(store: Store) -> None
         for seed in range(2):
             assert store.record_outcome(outcome(name, seed), HERE)
     begin(store, ["baseline", "no_norm", "new"], seeds=3, study="second")
-    assert store.study("second").shared == (SharedTrials("first", ("no_norm",)),), "the baseline alone is no comparison"
+    assert store.study("second").shared == (SharedTrials("first", ("no_norm",)),), "the baseline alone is none"
     assert store.study("first").shared == (), "what came first was not seen before"
     assert store.study("second").studies == 3

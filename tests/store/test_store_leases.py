@@ -99,7 +99,7 @@ def test_a_driver_on_another_machine_is_believed_for_a_minute(store: Store, loca
 
 
 def test_a_driver_in_a_container_with_the_name_of_this_host_lives(store: Store, location: str) -> None:
-    """A process in another PID namespace is invisible from here, which is no sign of its death."""
+    """A process in another PID namespace is invisible from here, which is not a sign of its death."""
     with store.lease("s"):
         change(location, processes=f"{processes()} of a container", pid=2**22 + 1)
         with pytest.raises(StudyBusyError), store.lease("s"):

@@ -178,7 +178,7 @@ BROKEN: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
     "deep object": ("a.json", b'{"a":' * 50 + b"1" + b"}" * 50, {}, "nested too deeply"),
     "a list of numbers": ("a.json", b"[1, 2]", {}, "an entry is not an object"),
     "lists of other lengths": ("a.json", b'{"variant": ["a"], "loss": [1, 2]}', {}, "the lists of one record are not equally long"),
-    "a line that is no object": ("a.jsonl", b'{"variant": "a"}\n3\n', {}, r"a.jsonl:2: a line is not an object"),
+    "a line that is not an object": ("a.jsonl", b'{"variant": "a"}\n3\n', {}, r"a.jsonl:2: a line is not an object"),
     "not Parquet": ("a.parquet", b"PAR1", {}, "this is not a Parquet file"),
     "a log without a pattern": ("a.log", b"loss 3\n", {}, "a text log is read by a regular expression"),
     "not lm-eval": ("a.json", b"{}", {"format": "lm-eval"}, "not a result file of lm-eval"),

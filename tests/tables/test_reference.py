@@ -183,7 +183,7 @@ TRAPS = {
     "tdmpc2_scores": ("  repeated: first\n", "", "does a second run stand under its name"),
     "nasbench_macro": ('"22222222"', "22222222", "text is expected here"),
 }
-"""Set to a wrong question: what is written in place of what, and what the refusal says."""
+"""Set to a wrong question: what is written instead of what, and what the refusal says."""
 WARNED = {
     "parameter_golf": ("  val_bpb: {", "  val_loss: {", "another tokenizer or unit"),
     "algoperf_ogbg": (

@@ -69,7 +69,7 @@ def made(case: Small, folder: Path) -> Both:
             if case.kind == "longformer" and "position_embeddings" in name:
                 parameter[:2] = 0  # no real token has these places
         for name, choice in theirs.named_buffers():
-            if name.endswith("e_score_correction_bias"):  # the only state that is no parameter
+            if name.endswith("e_score_correction_bias"):  # the only state that is not a parameter
                 choice += torch.randn(choice.shape, generator=stream(5, name), dtype=torch.float64)
     theirs.save_pretrained(folder)
     imported = read_config(folder)
@@ -142,7 +142,7 @@ def test_logits_and_gradients_are_theirs(both: Both, padding: str, tmp_path: Pat
     both.theirs.zero_grad()
     (ours * direction).sum().backward()
     (theirs * direction).sum().backward()
-    # Gradients go the way of the weights: through files. What is no gradient is taken away again.
+    # Gradients go the way of the weights: through files. What is not a gradient is taken away again.
     gradients = written(both, tmp_path / "gradients", gradient)
     origin = written(both, tmp_path / "origin", torch.zeros_like)
     for name, parameter in both.ours.named_parameters():

@@ -91,7 +91,7 @@ def test_t5_reads_whether_outputs_are_scaled(tmp_path: Path) -> None:
 
 
 def test_t5_1_1_as_published_has_an_output_matrix_of_its_own(tmp_path: Path) -> None:
-    """Its `config.json` has no `scale_decoder_outputs`, and its `lm_head.weight` is no copy of the embeddings."""
+    """Its `config.json` has no `scale_decoder_outputs`, and its `lm_head.weight` is not a copy of the embeddings."""
     folder = saved("t5_gated", tmp_path)
     changed(folder, tie_word_embeddings=False, scale_decoder_outputs=None)
     head = torch.randn(tensors_of(folder)["shared.weight"].shape, generator=stream(2, "head"))

@@ -219,7 +219,7 @@ def test_values_share_a_pack_and_structures_do_not() -> None:
     ):
         assert key(other) != plain
     assert key(variant(), "other data") != plain
-    # A fixed gain of 1 is no operation at all, so that it is part of the structure; a trainable one is a value.
+    # A fixed gain of 1 is not an operation, so that it is part of the structure; a trainable one is a value.
     gains = [{"init": 1.0}, {"init": 0.5}, {"init": 1.0, "trainable": True}, {"init": 0.5, "trainable": True}]
     keys = [key(variant({"block": {"mixer": "attention", "gains": {"mlp_branch": gain}}})) for gain in gains]
     assert len({keys[0], keys[1], keys[2]}) == 3

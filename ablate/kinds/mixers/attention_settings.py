@@ -64,7 +64,7 @@ class AttentionSettings(MixerSpec):
     value_embedding: ValueEmbeddingSpec | None = None
     """A table of vectors by token id that is added to the values; `{}` for the defaults."""
     shared_kv: int | None = Field(default=None, ge=0)
-    """The layer whose keys and values, after norm and positions, this layer uses in place of its own. Set it in that
+    """The layer whose keys and values, after norm and positions, this layer uses instead of its own. Set it in that
     layer too, which publishes them."""
     query_init: Literal["normal", "zero"] | None = None
     """Initial value of W_Q; unless set, `zero` for shaping `shaped` (eq. 5) and `normal` otherwise."""

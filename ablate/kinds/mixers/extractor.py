@@ -1,4 +1,4 @@
-"""Extractors: a causal convolution as long as the context in place of self-attention, times an adjustment.
+"""Extractors: a causal convolution as long as the context instead of self-attention, times an adjustment.
 
 e_i = Σ_{j≤i} x_j·W_{i-j+1}, then a_i = (x_i·W_adj) ∘ e_i and y_i = a_i·W_out. The four types differ in W:
 

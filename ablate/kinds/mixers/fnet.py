@@ -1,4 +1,4 @@
-"""FNet: a Fourier transform in place of self-attention, with no parameters.
+"""FNet: a Fourier transform instead of self-attention, with no parameters.
 
 y = Re(F_seq(F_hidden(x))) (arXiv:2105.03824, eq. 3), both transforms unnormalised.
 

@@ -6,7 +6,7 @@ y_t = (swish(x_t·W_r + b_r) ∘ concat(LN(o_t)))·W_O. Queries and keys have ha
 - Gated Linear Attention Transformers (arXiv:2312.06635), §4 and §4.4; https://arxiv.org/abs/2312.06635
 
 There is no feature map, no rotation and no denominator; each head is normalised instead. All heads share the gain and
-bias of LN. The authors' library differs: an RMS norm in place of LN, no b_r, and queries divided by √d_k (which the
+bias of LN. The authors' library differs: an RMS norm instead of LN, no b_r, and queries divided by √d_k (which the
 norm cancels, up to its ε). A key head has ⌊d_v/2⌋ channels, at least one.
 
 Causal only: the paper defines no bidirectional form. Padded tokens are in no sum, and their gate is 1.

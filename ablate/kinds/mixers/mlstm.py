@@ -1,7 +1,7 @@
 """mLSTM: a matrix memory with an exponential input gate and a forget gate for each head (xLSTM-7B's form).
 
 i_t = c·tanh((x·W_i + b_i)/c) and f_t = c·tanh((x·W_f + b_f)/c); m_t = max(log σ(f_t) + m_{t-1}, i_t), m_0 = 0;
-C_t = e^(log σ(f_t) + m_{t-1} - m_t)·C_{t-1} + e^(i_t - m_t)·k_t·v_tᵀ, and n_t the same with k_t in place of k_t·v_tᵀ;
+C_t = e^(log σ(f_t) + m_{t-1} - m_t)·C_{t-1} + e^(i_t - m_t)·k_t·v_tᵀ, and n_t the same with k_t instead of k_t·v_tᵀ;
 h_t = C_tᵀ·q̃_t/(max(|n_t·q̃_t|, e^(-m_t)) + ε), q̃ = q/√d_k; y = W_O·(LayerNorm(h) ∘ σ(x·W_o)), the norm over each head.
 
 - xLSTM (arXiv:2405.04517), eqs 19 to 27; https://arxiv.org/abs/2405.04517

@@ -9,7 +9,7 @@ Recurrent form: S_n = γ·S_{n-1} + K_nᵀ·V_n, head_n = Q_n·S_n, divided as a
 
 W_V and W_G map to twice the width, as in §3.1. θ_i = 10000^(-2i/d_h), xPos's rotation (arXiv:2212.10554) without its
 decay; in a head of odd width the last channel is not rotated. GroupNorm has no gain. The released code differs:
-θ_i = 10000^(-i/(d_h/2 - 1)), an RMS norm in place of GroupNorm, and denominators without gradient (the same result
+θ_i = 10000^(-i/(d_h/2 - 1)), an RMS norm instead of GroupNorm, and denominators without gradient (the same result
 after the norm, up to its ε).
 
 Causal only: the paper defines no bidirectional form. Padded tokens are in no sum, including those of D, but they count

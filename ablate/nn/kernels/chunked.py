@@ -293,5 +293,5 @@ def _room(x: Tensor) -> Tensor:
 
 
 def _plus(z: Tensor, x: Tensor, y: Tensor | None) -> Tensor:
-    """z + x·y, in place of z; y None is 0."""
+    """z + x·y, written into z; y None is 0."""
     return z if y is None else add_product(z, x, y)

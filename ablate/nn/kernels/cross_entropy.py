@@ -1,4 +1,4 @@
-"""Cross entropy that keeps only the probabilities, and computes its gradient in place of them.
+"""Cross entropy that keeps only the probabilities, and writes its gradient over them.
 
 `F.cross_entropy` keeps all log-probabilities and computes their exponentials in both passes. Here only the forward pass
 computes exponentials: with p = softmax(x), m = max x and p_m = max p = 1/Σ exp(x - m), the loss is

@@ -131,7 +131,7 @@ class _Chunks:
 
     @classmethod
     def of(cls, q: Tensor, k: Tensor, decay: Tensor) -> _Chunks:
-        """Chunks [..., n, C, d or w], the decays themselves in place of their logarithms."""
+        """Chunks [..., n, C, d or w], the decays themselves instead of their logarithms."""
         whole = decay
         grown_q, grown_k = q * decay, k.to(torch.promote_types(k.dtype, decay.dtype))
         scales = []

@@ -52,7 +52,7 @@ def multiply(x: Tensor, y: Tensor) -> Tensor:
 
 
 def add_product(z: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """z + x·y in place of z, [K, N, O]; as `multiply`."""
+    """z + x·y written into z, [K, N, O]; as `multiply`."""
     return _fast(x, y, z) if _by_onednn(x, y) else z.baddbmm_(x, y)
 
 
@@ -86,7 +86,7 @@ def _by_onednn(x: Tensor, y: Tensor) -> bool:
 
 
 def _fast(x: Tensor, y: Tensor, z: Tensor | None = None) -> Tensor:
-    """x·y by oneDNN, or z + x·y in place of z."""
+    """x·y by oneDNN, or z + x·y written into z."""
     with onednn_allowed():
         return torch.bmm(x, y) if z is None else z.baddbmm_(x, y)
 

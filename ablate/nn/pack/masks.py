@@ -1,6 +1,6 @@
 """Which tokens of a window belong together, and which of them count.
 
-Documents that share a window are given by integers [K, B, T] in place of the booleans of a padding mask. The tokens of
+Documents that share a window are given by integers [K, B, T] instead of the booleans of a padding mask. The tokens of
 a document are adjacent. In the losses that parts of a model add, and in statistics such as the load of experts, padding
 does not count in the blocks, and outputs that the loss of the task ignores do not count at the head. So the results for
 some texts do not depend on how far they are padded.

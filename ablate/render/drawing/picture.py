@@ -227,5 +227,5 @@ def _rows(block: BlockSpec) -> dict[str, Rows]:
 
 
 def _kind(spec: Kinded) -> str:
-    """A kind and its settings that are no default."""
+    """A kind and its settings that are not the default."""
     return ", ".join([spec.kind_name(), *(label for row in spec.settings_as_parts() for _, label in row)])

@@ -241,7 +241,7 @@ def _course_picture(findings: Findings) -> tuple[Picture, ...]:
     worse = "up" if report.direction == "minimize" else "down"
     rest = f" Left out: {plural(hidden, 'further variant')}." if hidden > 0 else ""
     decayed = any(row.course is not None and row.course.comparable is False for row in rows)
-    caution = " The learning rate decays, so earlier points are no shorter trainings." if decayed else ""
+    caution = " The learning rate decays, so earlier points do not stand for shorter training runs." if decayed else ""
     return (
         Picture(
             "course",

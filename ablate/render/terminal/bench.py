@@ -27,13 +27,13 @@ def parse_lengths(text: str) -> list[int]:
     """`128,512` as numbers in rising order, each once.
 
     Raises:
-        AblateError: One is no whole number above 0.
+        AblateError: One is not a whole number above 0.
     """
     parts = [part.strip() for part in text.split(",")]
     for part in parts:
         if not (part.isascii() and part.isdigit() and int(part) > 0):
             raise AblateError(
-                "a length is no number of tokens",
+                "a length is not a number of tokens",
                 where="--context",
                 expected="whole numbers above 0 with commas between",
                 got=f"`{part}`",

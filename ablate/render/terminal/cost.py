@@ -89,7 +89,7 @@ def price_space(space: SpaceSpec, cache: Path, say: Say, *, inference: bool) -> 
     """Price every variant of a space; prepares its data, which decides the vocabulary.
 
     Raises:
-        AblateError: The baseline makes no model, or the data cannot be prepared.
+        AblateError: The baseline is invalid, or the data cannot be prepared.
     """
     planner = Planner(space, cache, say)
     priced = []

@@ -112,7 +112,7 @@ class Display(Observer):
             f"{f'{scaled(plan.flops)}FLOP, ' if plan.flops else ''}{plural(workers, 'worker')}"
         )
         if plan.invalid:
-            self.say(f"{plural(len(plan.invalid), 'point')} left out that make no model; `ablate plan` says why")
+            self.say(f"{plural(len(plan.invalid), 'point')} left out as invalid; `ablate plan` says why")
         if settled:
             others = f", {from_other_studies} of them from other studies" if from_other_studies else ""
             self.say(f"{plural(len(settled), 'trial')} reused from the store{others}")

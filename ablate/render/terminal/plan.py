@@ -69,11 +69,10 @@ def lines(file: str, space: SpaceSpec, seen: CheckedPoints) -> Iterable[str]:
 
 
 def left_out(reasons: Iterable[str]) -> Iterable[str]:
-    """How many points make no model, and why, the most frequent reason first."""
+    """How many points are invalid, and why, the most frequent reason first."""
     counts = Counter(reasons)
     if counts:
-        made = "makes" if counts.total() == 1 else "make"
-        yield f"{plural(counts.total(), 'point')} left out that {made} no model:"
+        yield f"{plural(counts.total(), 'point')} left out as invalid:"
         yield from (f"  {times} x {reason}" for reason, times in counts.most_common())
 
 

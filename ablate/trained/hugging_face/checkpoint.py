@@ -112,7 +112,7 @@ def understand(plain: Mapping[str, Any], where: str) -> Imported:
     blamed = (named if "for field" in why else []) or _blamed(plain, where, 1) or named or _blamed(plain, where, 2)
     names = " and ".join(f"`{name}`" for name in dict.fromkeys(blamed))
     raise DataError(
-        f"{names or 'its settings'}: this makes no model ({why})",
+        f"{names or 'its settings'}: this is not a valid model ({why})",
         where=where,
         remedy=f"Take the `{CONFIG}` that belongs to the weights, or correct it.",
     )

@@ -100,7 +100,7 @@ def test_each_pair_of_changes_is_tried_wherever_a_mixer_has_it() -> None:
     ids=lambda spec: spec.canonical_json(),
 )
 def test_grouped_attention_keeps_the_contract(spec: AttentionSpec) -> None:
-    """The number of groups is no named choice, since what fits depends on the heads."""
+    """The number of groups is not a named choice, since what fits depends on the heads."""
     assert check_mixer(spec) == []
 
 

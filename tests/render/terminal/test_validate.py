@@ -42,7 +42,7 @@ def test_points_that_make_no_model_and_points_that_are_the_same_variant(tmp_path
     one_head = SPACE.replace("three: {model.heads: 3}", "three: {model.heads: 3}\n    one: {model.heads: 1}")
     first, left_out, reason, same = told(one_head, tmp_path)
     assert first == "s.yaml is a valid space: 4 points, each with 3 seeds."
-    assert left_out == "1 point left out that makes no model:"
+    assert left_out == "1 point left out as invalid:"
     assert reason.startswith("  1 x heads=three: `model.heads`: the heads must divide the width")
     assert same.startswith("mixer=twice is the same variant as baseline and is trained once: what it sets is there")
 
