@@ -49,7 +49,7 @@ class SeedSchedule:
         """What the p-value of a one-sided t-test on the first `n` seeds must lie below to decide.
 
         0 (never) for an `n` that is not a look. An error rate between those of the table counts as the next
-            smaller one.
+        smaller one.
         """
         if not self.start <= n <= self.max:
             return 0.0
