@@ -64,6 +64,7 @@ def serve(
         *("--server.address", host, "--server.port", str(port)),
         *("--browser.serverAddress", "localhost" if host in (*LOOPBACK, "0.0.0.0", "::") else host),
         *("--browser.gatherUsageStats", "false", "--server.showEmailPrompt", "false"),
+        *("--runner.magicEnabled", "false"),  # it would show the docstrings of constants in the page
     ]
     sys.stdout.flush()
     chosen = {

@@ -13,13 +13,14 @@ from typing import Literal
 
 from ablate.analysis.columns import shared_decimals
 from ablate.analysis.continuing import NextStep, next_steps
+from ablate.analysis.effects import EffectRow
 from ablate.analysis.judging import MISSING
 from ablate.analysis.ladder import climb_lines
-from ablate.analysis.numbers import bound_text, fixed, percent
+from ablate.analysis.numbers import bound_text, decimals_for, fixed, percent
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.scaling import Scaling
 from ablate.analysis.study import StudyReport
-from ablate.analysis.text import listed, plural
+from ablate.analysis.text import few, listed, plural
 from ablate.analysis.warnings import StudyWarning, trust_lines
 
 GroupKey = Literal[
@@ -343,9 +344,10 @@ def _headline(groups: Sequence[AnswerGroup], trust: Sequence[StudyWarning], repo
         return (f"No answer yet: {void[0].text}.",)
     rows = {group.key: group.rows for group in groups}
     if not any(rows.get(key) for key in ("better", "can go", "as good", "must stay", "worse")):
-        return (*_best(report), _nothing_decided(groups, report))
+        return (*_best(report), *_effects(report), _nothing_decided(groups, report))
     sentences = [
         *_best(report),
+        *_effects(report),
         *_parts(rows.get("can go", ()), "can go"),
         *_parts(rows.get("must stay", ()), "must stay"),
     ]
@@ -386,6 +388,26 @@ def _best(report: StudyReport) -> Iterator[str]:
         fresh = f"confirmed on {len(row.confirmed)} fresh seeds" if row.confirmed else "not confirmed on fresh seeds"
         value = fixed(means[name], shared_decimals(report))
         yield f"Best of {len(means)} points: {name}, {report.metric} {value}, {fresh}."
+
+
+def _effects(report: StudyReport) -> Iterator[str]:
+    """The largest effects of a factorial study, averaged over its other switches, and what they cannot be told from."""
+    effects = report.effects
+    if effects is None or effects.chosen:
+        return
+    digits = decimals_for(report.margin, ())
+
+    def text(row: EffectRow) -> str:
+        aliases = f" (or {few(row.aliases)}: aliased)" if row.aliases else ""
+        return f"{row.name} {fixed(row.estimate, digits, sign=True)}{aliases}"
+
+    def shown(rows: Sequence[EffectRow], most: int) -> list[str]:
+        large = [row for row in rows if abs(row.estimate) >= report.margin]
+        return [text(row) for row in sorted(large, key=lambda row: -abs(row.estimate))[:most]]
+
+    said = listed(shown(effects.main, 3)) if shown(effects.main, 3) else f"none reaches the margin {report.margin:g}"
+    pair = "".join(f"; largest interaction: {row}" for row in shown(effects.interactions, 1))
+    yield f"Average effects on {report.metric}: {said}{pair}."
 
 
 def _nothing_decided(groups: Sequence[AnswerGroup], report: StudyReport) -> str:

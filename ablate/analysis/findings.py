@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Self
 
-from ablate.analysis.effects import StudyEffects, StudyImportances, effects_of, importances_of
+from ablate.analysis.effects import StudyImportances, importances_of
 from ablate.analysis.fairness import scouts_of
 from ablate.analysis.pareto import Front, front_of
 from ablate.analysis.path import RemovalPath, path_of
@@ -93,11 +93,6 @@ class Findings:
     environments: tuple[Environment, ...]
     data: tuple[str, ...]
     fresh: Mapping[str, VariantRuns] = field(default_factory=dict)
-
-    @cached_property
-    def effects(self) -> StudyEffects | None:
-        """Main effects and interactions, where the switches are crossed."""
-        return effects_of(self.report.record, self.runs)
 
     @property
     def importances(self) -> StudyImportances | None:

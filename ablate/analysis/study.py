@@ -28,6 +28,7 @@ from ablate.analysis.declarations import (
     seed_sets_read,
     seeds_added,
 )
+from ablate.analysis.effects import StudyEffects, effects_of
 from ablate.analysis.fairness import MatchedBudgets, Tuning, longer_in_all, read_matching, read_tuning, scouts_of
 from ablate.analysis.judging import Allowances, awaited_seeds, judge_trials, read_allowances, worst_results
 from ablate.analysis.ladder import Climbs, climb_sentences, read_climbs
@@ -207,6 +208,7 @@ class StudyReport:
         scaling: The variants at other budgets, along the path of a sweep, or by rung; None if the study has neither.
         climbs: What the laws of a ladder say; None if the study is none.
         other_lengths: The variants at other budgets, the baseline among them.
+        effects: Main effects and interactions; None where switches are not crossed.
     """
 
     record: StudyRecord
@@ -218,6 +220,7 @@ class StudyReport:
     scaling: Scalings | None
     climbs: Climbs | None
     other_lengths: tuple[OtherLength, ...]
+    effects: StudyEffects | None
 
     @property
     def metric(self) -> str:
@@ -337,6 +340,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
             for variant in stored.whole.variants
             if variant.name not in stored.runs
         ),
+        effects=effects_of(stored.record, stored.runs),
     )
 
 

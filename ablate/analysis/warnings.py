@@ -83,11 +83,11 @@ def support(
     """What the answer rests on: trials, paired seeds, what is tuned and what is equal."""
     if record.judged is not None:
         return StudyWarning("evidence", "ok", f"{record.judged.evidence}; judged, not trained here")
-    said = [f"{progress[TrialState.FINISHED]:,}/{sum(progress.values()):,} trials"]
+    said = [f"{progress[TrialState.FINISHED]:,}/{plural(sum(progress.values()), 'trial')}"]
     pairs = [row.difference.n for row in rows if row.difference is not None]
     if pairs:
         fewest, most = min(pairs), max(pairs)
-        said.append(f"{fewest if fewest == most else f'{fewest} to {most}'} paired {unit}s")
+        said.append(plural(most, f"paired {unit}") if fewest == most else f"{fewest} to {most} paired {unit}s")
     if tuning is not None and all(tuned.values is not None for tuned in tuning.of.values()):
         said.append(f"{listed(path.rpartition('.')[2] for path in tuning.grid)} tuned for every variant")
     if matching.path is not None:

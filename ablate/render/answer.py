@@ -40,11 +40,24 @@ COLOURS: dict[GroupKey, str] = {
     "running": "dim",
     "no answer": "dim",
 }
-MARKS: dict[GroupKey, str] = {"must stay": "■", "worse": "■", "not known": "◆"}
+MARKS: dict[GroupKey, str] = {"better": "▲", "must stay": "■", "worse": "■", "not known": "◆"}
 """How the mean of a row is drawn; a disc for all other groups."""
 _LEVELS = {"ok": "green", "weak": "yellow", "void": "red"}
 _ASCII = str.maketrans(
-    {"│": "|", "┊": ":", "─": "-", "●": "o", "■": "#", "◆": "?", "▶": ">", "◀": "<", "−": "-", "…": "...", "·": "-"}
+    {
+        "│": "|",
+        "┊": ":",
+        "─": "-",
+        "●": "o",
+        "■": "#",
+        "◆": "?",
+        "▲": "^",
+        "▶": ">",
+        "◀": "<",
+        "−": "-",
+        "…": "...",
+        "·": "-",
+    }
     | {"≤": "<=", "≥": ">=", "→": "->", "±": "+/-"}
 )
 

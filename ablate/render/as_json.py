@@ -236,7 +236,7 @@ def _course(row: VariantRow, report: StudyReport) -> dict[str, Any] | None:
 def designed_json(findings: Findings) -> dict[str, Any]:
     """What only some designs give, as plain JSON data; null where a study has none of it."""
     designed = {
-        "effects": findings.effects,
+        "effects": findings.report.effects,
         "importances": findings.importances,
         "path": findings.path,
         "front": findings.front,

@@ -11,6 +11,15 @@ REACH = 2.5
 """Margins from the baseline up to which the axis may reach; what lies beyond is an arrow at its end."""
 
 
+MARKS = {
+    "circle": "M-5.5 0a5.5 5.5 0 1 0 11 0a5.5 5.5 0 1 0 -11 0z",
+    "square": "M-5 -5h10v10h-10z",
+    "diamond": "M0 -6.5l6.5 6.5l-6.5 6.5l-6.5 -6.5z",
+    "triangle-up": "M0 -6l6.5 11h-13z",
+}
+"""Vega's names of marks to their outlines in pixels around the mean; others are drawn as circles."""
+
+
 @dataclass(frozen=True, slots=True)
 class Axis:
     """From better at the left to worse at the right, in the unit of the metric.
@@ -85,7 +94,7 @@ def heading_text(axis: Axis, width: int) -> str:
 
 
 def interval_svg(
-    axis: Axis, row: AnswerRow, *, colour: str, ink: str, square: bool, size: tuple[int, int] = (244, 26)
+    axis: Axis, row: AnswerRow, *, colour: str, ink: str, mark: str, size: tuple[int, int] = (244, 26)
 ) -> str:
     """The same as SVG.
 
@@ -94,7 +103,7 @@ def interval_svg(
         row: The row.
         colour: Of the interval, as #rrggbb.
         ink: Of the lines at zero and at the margin.
-        square: Whether the mean is a square, as for parts that are needed, rather than a disc.
+        mark: Vega's name of the mark of the mean, so that verdicts differ by more than their colour.
         size: Width and height in pixels.
     """
     width, height = size
@@ -115,8 +124,7 @@ def interval_svg(
         if span[0] < 0:
             parts.append(f'<path d="M10 {middle - 6}l-9 6l9 6z" fill="{colour}"/>')
         if 0 <= span[1] <= 1:
-            mark = f'x="{mean - 5:.1f}" y="{middle - 5}" width="10" height="10"'
-            disc = f'<circle cx="{mean:.1f}" cy="{middle}" r="5.5" fill="{colour}"/>'
-            parts.append(f'<rect {mark} fill="{colour}"/>' if square else disc)
+            outline = MARKS.get(mark, MARKS["circle"])
+            parts.append(f'<path d="{outline}" transform="translate({mean:.1f} {middle})" fill="{colour}"/>')
     box = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {box}>{"".join(parts)}</svg>'

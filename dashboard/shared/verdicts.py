@@ -128,7 +128,7 @@ def _table(answer: Answer, rows: list[tuple[GroupKey, AnswerRow]]) -> str | None
 def _picture(axis: Axis, key: GroupKey, row: AnswerRow) -> str:
     palette = Palette(dark())
     look, size = palette.verdict(LOOKS[key]), (WIDTH, HEIGHT)
-    svg = interval_svg(axis, row, colour=look.colour, ink=palette.grey, square=look.mark == "square", size=size)
+    svg = interval_svg(axis, row, colour=look.colour, ink=palette.grey, mark=look.mark, size=size)
     return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
 
 

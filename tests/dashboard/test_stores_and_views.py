@@ -14,7 +14,7 @@ from pages import Page, serving
 from written_stores import HOSTILE, SCRIPT, hostile_store, simple_store
 
 from ablate.store import Mark, open_store
-from dashboard.app import PAGE, read_views, views_file, write_views
+from dashboard.shared.frame import PAGE, read_views, views_file, write_views
 from dashboard.shared.store import named_stores
 from dashboard.views import PAGES
 

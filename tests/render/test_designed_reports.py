@@ -110,7 +110,7 @@ def test_the_full_grid_is_priced_at_the_mean_cost_of_a_trial() -> None:
 
 def test_effects_are_drawn_with_their_intervals_main_effects_first() -> None:
     drawn = figure("effects", "grid")
-    found = findings("grid").effects
+    found = findings("grid").report.effects
     assert found is not None
     expected = [*found.main, *sorted(found.interactions, key=lambda row: -abs(row.estimate))]
     (points,) = marks(drawn, "point")
@@ -123,7 +123,7 @@ def test_effects_are_drawn_with_their_intervals_main_effects_first() -> None:
 
 def test_the_heat_map_leaves_out_what_the_trials_cannot_tell() -> None:
     (heat,) = marks(figure("interactions", "grid"), "rect")
-    found = findings("grid").effects
+    found = findings("grid").report.effects
     assert found is not None
     cells = {(row["line"], row["column"]): row["change"] for row in rows(heat)}
     names = ["=".join(row.settings[0]) for row in found.main]

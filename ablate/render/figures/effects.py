@@ -27,7 +27,7 @@ MOST_PRINTED = 16
 
 def pictures(findings: Findings) -> Iterator[Picture]:
     """The figures of a study that crosses its switches."""
-    fitted = findings.effects
+    fitted = findings.report.effects
     if fitted is not None:
         worse = "right" if fitted.direction == "minimize" else "left"
         left_out = len(fitted.interactions) - MOST_DRAWN
@@ -189,13 +189,13 @@ def draw_importances(importances: StudyImportances, metric: str, palette: Palett
 
 
 def _effects(findings: Findings, palette: Palette) -> Spec:
-    assert findings.effects is not None
-    return draw_effects(findings.effects, palette, MOST_DRAWN)
+    assert findings.report.effects is not None
+    return draw_effects(findings.report.effects, palette, MOST_DRAWN)
 
 
 def _pairs(findings: Findings, palette: Palette) -> Spec:
-    assert findings.effects is not None
-    return draw_pairs(findings.effects, palette)
+    assert findings.report.effects is not None
+    return draw_pairs(findings.report.effects, palette)
 
 
 def _importances(findings: Findings, palette: Palette) -> Spec:
@@ -213,9 +213,9 @@ MOST_UNSEEN = 8
 
 def section(findings: Findings, pictures: Mapping[str, Picture]) -> Section | None:
     """What each switch does on average over the others."""
-    if findings.effects is None:
+    if findings.report.effects is None:
         return None
-    return Section("Effects", tuple(_blocks(findings.effects, pictures)))
+    return Section("Effects", tuple(_blocks(findings.report.effects, pictures)))
 
 
 def _blocks(effects: StudyEffects, pictures: Mapping[str, Picture]) -> Iterator[Block]:
