@@ -11,12 +11,13 @@ change is left and named: the pages that quote its numbers have to change with i
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ablate.analysis.answer import answer_of
+from ablate.analysis.answer import TITLES, GroupKey, answer_of
 from ablate.analysis.findings import read_findings
 from ablate.analysis.numbers import count, duration
 from ablate.render.answer import answer_svg
@@ -31,6 +32,12 @@ INDEX = STUDIES / "README.md"
 FORMATS = ("json", "md", "parquet")
 PICTURES = {"simplify_block": ROOT / "docs" / "images" / "simplify_block.svg"}
 """Studies whose answer is a picture in the documentation."""
+GROUPS: dict[str, tuple[GroupKey, GroupKey]] = {
+    "not needed": ("can go", "as good"),
+    "needed": ("must stay", "worse"),
+    "undecided": ("not known", "not known"),
+}
+"""Verdict to the group of an answer: of a removal, and of any other change."""
 
 
 def reports() -> list[dict[str, Any]]:
@@ -47,7 +54,8 @@ def index() -> str:
             "",
             "Made by `python -m docs.studies` from the reports beside it. Each folder holds the report that "
             "`ablate report` wrote (Markdown with figures, JSON with the space, Parquet). Claims are those of the "
-            "sources; verdicts rest on one-sided 95 % bounds, and `undecided` means that the seeds do not tell. A "
+            "sources; verdicts rest on one-sided 95 % bounds, in brackets (*: true alone, not jointly with "
+            "the others), and `undecided` means that the seeds do not tell. A "
             "`_small` study has small models, as its report says: it does not repeat the experiment of its source.",
             "",
             *(line for report in found for line in _study(report)),
@@ -70,7 +78,8 @@ def _study(report: dict[str, Any]) -> Iterator[str]:
     if space.get("departs"):
         yield f"Departs from its source: {space['departs']}"
         yield ""
-    yield f"Answer: {' '.join(_sentences(report['answer']))}"
+    yield from _groups(report)
+    yield from (f"- **Caution**: {caveat}" for caveat in report["caveats"])
     yield ""
     if report["claims"]:
         yield "| the source says | where | here | verdict |"
@@ -83,9 +92,22 @@ def _study(report: dict[str, Any]) -> Iterator[str]:
     yield ""
 
 
-def _sentences(answer: dict[str, Any] | list[str]) -> list[str]:
-    """The sentences of an answer; reports that were kept before answers had a headline are a list of them."""
-    return answer if isinstance(answer, list) else [*answer["headline"], *answer["sentences"]]
+def _groups(report: dict[str, Any]) -> Iterator[str]:
+    """The compared variants by verdict, as an answer has them: each change with the bound that its verdict rests on."""
+    groups: dict[GroupKey, list[str]] = {key: [] for key in TITLES}
+    for row in report["variants"]:
+        versus, removed, otherwise = row["versus_baseline"], row["change"]["removed"], row["change"]["otherwise"]
+        if versus is None:
+            continue
+        bound = versus["sentence"].rpartition(": ")[2].partition(", margin")[0].partition(";")[0]
+        better = re.match(r"better by at least ([\d.e+-]+)", bound)
+        key = GROUPS[versus["verdict"]][bool(otherwise or not removed)]
+        key = "better" if better and float(better[1]) > report["objective"]["margin"] else key
+        star = "" if versus["holds_together"] or key == "not known" else " *"
+        groups[key].append(f"{', '.join([*removed, *otherwise]) or row['name']} ({bound}{star})")
+    for key, changes in groups.items():
+        if changes:
+            yield f"- **{TITLES[key].partition(':')[0]}**: {'; '.join(changes)}"
 
 
 def _run(report: dict[str, Any]) -> str:
