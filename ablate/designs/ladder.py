@@ -102,7 +102,7 @@ class LadderSpec(DesignSpec):
         """As `DesignSpec.build`.
 
         Raises:
-            SpaceError: Two rungs have one model, the baseline makes no model on a rung, or the laws would be
+            SpaceError: Two rungs have one model, the baseline is invalid on a rung, or the laws would be
                 extrapolated from rungs whose learning rate was not tuned.
         """
         if self.target > 1 and context.rates == "given":
@@ -165,7 +165,7 @@ class LadderSpec(DesignSpec):
         """The baseline of a depth, with width, heads and steps that follow.
 
         Raises:
-            SpaceError: It makes no model.
+            SpaceError: It is invalid.
         """
         values: dict[str, JsonValue] = {"model.depth": depth}
         if self.width_per_depth is not None:
@@ -175,7 +175,7 @@ class LadderSpec(DesignSpec):
         at = replace(point, name=_before_steps(point.name), values={**values, **own})
         if reason := context.refusal(at):
             raise SpaceError(
-                f"the baseline makes no model on the rung of depth {depth}: {reason}",
+                f"the baseline is invalid on the rung of depth {depth}: {reason}",
                 where=context.where("rungs"),
                 remedy="Change the rungs, `width_per_depth`, `head_width` or `per_rung`.",
             )
@@ -211,7 +211,7 @@ class LadderDesign(Design):
     def points(self) -> list[Point]:
         return [point for rung in self._rungs for point in rung]
 
-    def remarks(self) -> Sequence[str]:
+    def warnings(self) -> Sequence[str]:
         if not self._stops:
             return ()
         return (

@@ -140,7 +140,8 @@ def test_a_variant_that_was_dropped_after_results_is_named_and_stays_in_the_fami
     assert verdict is not None
     others = {f"b={number}": 3 for number in range(int(0.05 / verdict.p_not_needed) + 1)}
     once = {"baseline": 3, "a=x": 3, **dict.fromkeys(others, 1)}
-    assert read_study(redeclared({}, {}, variants=once), "a_study").answer.together == {"a=x"}, "one pair is not a comparison"
+    together = read_study(redeclared({}, {}, variants=once), "a_study").answer.together
+    assert together == {"a=x"}, "one pair is not a comparison"
     dropped = read_study(redeclared({}, {}, variants={"baseline": 3, "a=x": 3, **others}), "a_study")
     assert dropped.evidence.redeclared[0].dropped == others
     assert any(
