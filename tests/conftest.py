@@ -11,7 +11,9 @@ from pathlib import Path
 
 import postgres
 import pytest
+from figures_apart import stand_in
 from forking_python import forked_by
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 from ablate.machine import available_cores
@@ -62,6 +64,16 @@ LONGEST = (
 """The test files that take more than 20 seconds. Those that wait for other processes take turns with the others."""
 IN_A_BROWSER = ("test_browser.py", "test_browser_findings.py", "test_browser_running.py", "test_stores_and_views.py")
 """Files in `dashboard` that one process runs, so that they share a browser and its cache."""
+
+
+# How long an example takes depends on what else the machine does.
+settings.register_profile("any_machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any_machine")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Figures are converted in a process that no test forks."""
+    config.add_cleanup(stand_in())
 
 
 @pytest.hookimpl(wrapper=True)

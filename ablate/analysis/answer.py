@@ -195,8 +195,9 @@ def answer_of(report: StudyReport) -> Answer:
 def _scale(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:
     if report.climbs is not None:
         words = {row.variant: row.words for group in groups for row in group.rows}
+        largest = report.record.baseline.removeprefix(BASELINE)
         for name, line in climb_lines(report.climbs, shared_decimals(report)):
-            yield f"{words.get(name, name)}: {line}"
+            yield f"{words.get(name + largest, name)}: {line}"
 
 
 def _pairing(report: StudyReport) -> str:

@@ -98,7 +98,8 @@ def rungs_of(record: StudyRecord) -> dict[int, StudyRecord]:
 def at_own_length(record: StudyRecord) -> StudyRecord:
     """A study without its variants at other budgets or on smaller rungs, which are compared among themselves."""
     if rungs := rungs_of(record):
-        return rungs[max(rungs)]
+        end = at_rung("", max(rungs))
+        return _at(record, lambda name: name if name.endswith(end) else None, f"{BASELINE}{end}")
     if not record.space.get("budgets"):
         return record
     return _at(record, lambda name: None if f"@{BUDGET}=" in name else name, record.baseline)

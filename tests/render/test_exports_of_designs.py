@@ -37,6 +37,7 @@ STUDIES: dict[str, dict[str, Any]] = {
     "fractional": {"design": {"resolution": "III"}},
     "sweep": {"design": {"path": "model.width", "values": [8, 16]}},
     "sweep of a rate": {"design": {"kind": "sweep", "path": "block.mlp.ratio", "values": [0.5, 2]}},
+    "ladder": {"design": {"rungs": [1, 2], "width_per_depth": 8, "target": 1}},
     "search": {"design": {"points": 4, "confirm": 2, **RANGES}},
     "simplify": {"design": {"confirm": 2}},
     "tune": {"tune": {LR: [1e-3, 3e-3], "block.mlp": ["gated", "plain"], "seeds": 1}},

@@ -1,4 +1,4 @@
-"""What the tests of the schema share: hypothesis without a deadline, and a space file in an empty folder."""
+"""What the tests of the schema share: a space file in an empty folder, and a limit of time."""
 
 from __future__ import annotations
 
@@ -8,10 +8,6 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
-from hypothesis import settings
-
-settings.register_profile("no_deadline", deadline=None)
-settings.load_profile("no_deadline")
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import time
-import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -178,12 +177,14 @@ def test_a_late_exit_does_not_end_the_lease_of_the_next_driver(store: Store, loc
         second.renew()
 
 
+RACES = multiprocessing.get_context("spawn")
+"""Racers start without the threads of this process, which may hold locks that a fork would wait for."""
+
+
 def run_all(racers: Sequence[BaseProcess]) -> None:
-    """Run processes that are forked from this one, in which no store is open, to their end."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # other threads hold nothing that they need
-        for racer in racers:
-            racer.start()
+    """Run processes to their end."""
+    for racer in racers:
+        racer.start()
     for racer in racers:
         racer.join()
     assert [racer.exitcode for racer in racers] == [0] * len(racers)
@@ -209,14 +210,12 @@ def race_for_lease(location: str, rounds: int, number: int, barrier: Barrier, wo
             barrier.wait()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="each racer is a forked process")
 def test_of_several_that_race_for_a_lease_one_gets_it(location: str) -> None:
     open_store(location).close()
     processes, rounds = 4, 30
-    context = multiprocessing.get_context("fork")
-    barrier, won = context.Barrier(processes, timeout=300), context.Array("i", processes * rounds)
+    barrier, won = RACES.Barrier(processes, timeout=300), RACES.Array("i", processes * rounds)
     racers = [
-        context.Process(target=race_for_lease, args=(location, rounds, number, barrier, won))
+        RACES.Process(target=race_for_lease, args=(location, rounds, number, barrier, won))
         for number in range(processes)
     ]
     run_all(racers)
@@ -230,13 +229,11 @@ def race_to_make(locations: list[str], barrier: Barrier) -> None:
             begin(store, study=f"{os.getpid()} {number}")
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="each racer is a forked process")
 def test_several_processes_may_make_the_same_store_at_once(tmp_path: Path) -> None:
     processes = 3
-    context = multiprocessing.get_context("fork")
-    barrier = context.Barrier(processes, timeout=300)
+    barrier = RACES.Barrier(processes, timeout=300)
     locations = [str(tmp_path / f"{number}.db") for number in range(8)]
-    racers = [context.Process(target=race_to_make, args=(locations, barrier)) for _ in range(processes)]
+    racers = [RACES.Process(target=race_to_make, args=(locations, barrier)) for _ in range(processes)]
     run_all(racers)
     for location in locations:
         with sql(location) as connection:

@@ -20,12 +20,14 @@ from ablate.training.events import TrialWarning
 from ablate.training.loop import train
 from ablate.training.members import Member
 from ablate.training.pack import Pack
+from ablate.training.program import missing_compiler
 
 pytestmark = [  # torch warns of what it does itself
     pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"),
 ]
 
+needs_a_compiler = pytest.mark.skipif(bool(missing_compiler("cpu")), reason="there is no C++ compiler")
 MODEL = {"depth": 2, "dropout": 0.2}
 
 
@@ -51,6 +53,7 @@ def losses(seeds: tuple[int, ...], **training: object) -> tuple[list[float], Pac
         return [*found, *pack.point().metrics["val_loss"]], pack
 
 
+@needs_a_compiler
 def test_compiled_blocks_give_the_losses_of_eager_ones_and_their_time_is_apart() -> None:
     """In a pack of two, with dropout, whose noise is the same."""
     eager, _ = losses((5, 2))
@@ -62,6 +65,7 @@ def test_compiled_blocks_give_the_losses_of_eager_ones_and_their_time_is_apart()
     assert len({id(block) for block in pack.model.modules() if block._compiled_call_impl is not None}) == 2
 
 
+@needs_a_compiler
 def test_what_the_compiler_cannot_do_runs_eagerly_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     from torch._inductor.exc import InductorError
 
