@@ -22,6 +22,7 @@ from ablate.analysis.scaling import Scaling
 from ablate.analysis.study import StudyReport
 from ablate.analysis.text import few, listed, plural
 from ablate.analysis.warnings import StudyWarning, trust_lines
+from ablate.spec.design import BASELINE
 
 GroupKey = Literal[
     "better", "can go", "as good", "must stay", "worse", "not known", "unproven", "running", "lost", "no answer"

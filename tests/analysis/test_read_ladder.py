@@ -67,12 +67,12 @@ def test_a_gain_that_survives_holds_with_its_speedup_and_stands_in_the_answer() 
     report = read_study(made, "a_study")
     answer = answer_of(report)
     (row,) = answer.rows
-    assert (row.variant, row.verdict) == ("a=off", "better")
+    assert (row.variant, row.verdict) == ("a=off@rung=5", "better")
     (line,) = answer.scale
     assert line.endswith(", holds")
     assert "| 10x: -0.0" in line
     assert study_json(report)["answer"]["scale"] == (line,)
-    assert why(report, "a=off").row.variant == "a=off"
+    assert why(report, "a=off@rung=5").row.variant == "a=off@rung=5"
 
 
 def test_a_gain_that_fades_vanishes_and_one_that_becomes_a_loss_turns() -> None:
