@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 from ruamel.yaml import YAML
@@ -11,6 +12,8 @@ from ablate.errors import ArgumentError, SpaceError
 from ablate.spec.annotations import STUDY_NAME
 from ablate.spec.named import shipped_spaces
 
+JUDGE = "judge"
+"""The starting point that describes a table of runs, for `ablate judge`; the others are spaces."""
 DEFAULT = "needed"
 """The starting point of a space unless another is named."""
 
@@ -23,6 +26,8 @@ def starts() -> dict[str, Path]:
 
 def write_space(name: str, folder: Path, like: str = DEFAULT) -> Path:
     """Write `NAME.yaml` into a folder and return its path; an existing file is left alone.
+
+    A starting point with a table beside it (`judge`) gets a copy of that too, as `NAME.csv`.
 
     Raises:
         ArgumentError: There is no such starting point.
@@ -37,13 +42,15 @@ def write_space(name: str, folder: Path, like: str = DEFAULT) -> Path:
             where=name,
             remedy="Choose such a name; the file is written into the working folder.",
         )
-    path = folder / f"{stem}.yaml"
+    path, table = folder / f"{stem}.yaml", known[like].with_suffix(".csv")
     text = re.sub(
         r"^name: .*$", lambda _: f"name: {_in_yaml(stem)}", known[like].read_text(encoding="utf-8"), flags=re.M
-    )
+    ).replace("NAME.csv", f"{stem}.csv")
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
+        if table.exists() and not path.with_suffix(".csv").exists():
+            shutil.copyfile(table, path.with_suffix(".csv"))
     except FileExistsError:
         raise SpaceError("this file exists", where=str(path), remedy="Choose another name.") from None
     except OSError as error:

@@ -57,7 +57,7 @@ def new(
     """Write a commented space to start from."""
     from rich.table import Table
 
-    from ablate.cli.starting_points import starts, write_space
+    from ablate.cli.starting_points import JUDGE, starts, write_space
 
     console = make_console()
     if list_:
@@ -81,6 +81,8 @@ def new(
         command("plan", path): "what it would train, and how long that takes",
         command("study", path): "train it and see the answer",
     }
+    if like == JUDGE:
+        steps = {command("judge", path): "see the answer; nothing is trained"}
     print_next_steps(console, f"Wrote {path}. Change it to your question, then:", steps)
 
 

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ablate.cli.starting_points import DEFAULT, starts, write_space
+from ablate.cli.starting_points import DEFAULT, JUDGE, starts, write_space
 from ablate.errors import ArgumentError, SpaceError
 from ablate.spec.reading import load_space
+from ablate.tables.answering import answer_of_table, read_reports
+from ablate.tables.description import read_description
+from ablate.tables.judging import judge_files
 
 
 @pytest.mark.parametrize("name", ["my_question", "null", "true", "007", "1e3", "0x1F", "2026-01-01", "a.b-c"])
@@ -33,6 +36,15 @@ def test_every_starting_point_is_a_short_valid_space_that_begins_with_its_questi
         assert len(lines) <= 30, start
         assert lines[0].startswith("# "), start
         assert "?" in lines[0], start
-        assert load_space(write_space(f"own_{start}", tmp_path, start)).name == f"own_{start}"
+        path = write_space(f"own_{start}", tmp_path, start)
+        if start == JUDGE:
+            judged = judge_files(read_description(path, {}), tmp_path, "own")
+            groups = answer_of_table(judged, read_reports(judged)).groups
+            assert {group.key: [row.variant for row in group.rows] for group in groups} == {
+                "as good": ["no_norm"],
+                "worse": ["no_skip"],
+            }
+        else:
+            assert load_space(path).name == f"own_{start}"
     with pytest.raises(ArgumentError, match="there is no such starting point"):
         write_space("another", tmp_path, "nothing")
