@@ -58,6 +58,10 @@ class Format(Kinded):
         """The suffix of its file."""
         return {"suffix": cls.suffix}
 
+    def companions(self, findings: Findings) -> dict[str, str]:
+        """Further files beside the report: what follows the study's name in the file's name, to its text."""
+        return {}
+
     @abstractmethod
     def render(self, findings: Findings, place: Place) -> str | bytes:
         """What was found as text, or as bytes if the format is binary."""

@@ -219,6 +219,20 @@ def test_a_terminal_keeps_every_blank_of_a_listing() -> None:
     assert "    a:\n      b: two  blanks\n" in rendered(made, "terminal")
 
 
+def test_the_table_of_a_paper_has_four_columns_and_no_raw_evidence(tmp_path: Path) -> None:
+    written = write_report(read_findings(store(), "a_study"), "latex", tmp_path)
+    table = tmp_path / "a_study_table.tex"
+    assert table in written
+    lines = [line for line in table.read_text().splitlines() if line.endswith(r"\\")]
+    assert [line.count(" & ") for line in lines] == [3] * len(lines)
+    cells = {line.split(" & ")[0]: line.removesuffix(r" \\").split(" & ")[1:] for line in lines}
+    assert set(cells) == {"change", "baseline", "skip=removed", "norm=none"}
+    assert cells["baseline"][0].startswith("3.14")  # 3 + (0 + 1 + 2) / 3 / 7
+    assert cells["skip=removed"][0].startswith("+0.50")  # 0.5, 0.505 and 0.51
+    assert cells["norm=none"][2] == "diverged"
+    assert not re.search(r"sign_flip|\.p\b|[0-9a-f]{12}", table.read_text())
+
+
 def test_latex_keeps_every_blank_of_a_listing_and_breaks_no_number() -> None:
     made = store()
     made.record = replace(made.record, space={"a": {"b": {"c": "# --  {x}"}}})

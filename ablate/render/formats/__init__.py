@@ -64,7 +64,7 @@ def _rendered(format_: Format, findings: Findings, place: Place) -> str | bytes:
 
 
 def write_report(findings: Findings, format_name: str, folder: Path) -> list[Path]:
-    """Write `STUDY.suffix` and, where the format shows figures, `STUDY_figure.svg` and so on into a folder.
+    """Write `STUDY.suffix`, its companions and, where the format shows figures, `STUDY_figure.svg` and so on.
 
     Returns:
         The files, the report first.
@@ -85,6 +85,7 @@ def write_report(findings: Findings, format_name: str, folder: Path) -> list[Pat
     report = folder / f"{study}{format_.ending}.{format_.suffix}"
     rendered = _rendered(format_, findings, place)
     written = {report: rendered.encode() if isinstance(rendered, str) else rendered} | written
+    written |= {folder / f"{study}{end}": text.encode() for end, text in format_.companions(findings).items()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, content in written.items():

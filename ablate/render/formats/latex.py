@@ -6,7 +6,9 @@ import re
 from functools import singledispatch
 from typing import Literal
 
+from ablate.analysis.answer import Answer, answer_of
 from ablate.analysis.findings import Findings
+from ablate.analysis.numbers import fixed
 from ablate.render.blocks import Grid, Items, Listing, Paragraph, Picture, with_code
 from ablate.render.document import document
 from ablate.render.formats import Format, Place, file_stem
@@ -130,12 +132,44 @@ def _picture(block: Picture, study: str) -> str:
     return f"\\begin{{center}}\n{picture}\n\n{{\\small {prose(block.caption)}}}\n\\end{{center}}"
 
 
+def paper_table(answer: Answer) -> str:
+    """A `tabular` of an answer in four columns, for a table of a paper; it needs `booktabs` alone."""
+    baseline = "" if answer.baseline is None else fixed(answer.baseline, answer.decimals)
+    groups = [[("baseline", baseline, "", "")]]
+    for group in answer.groups:
+        groups.append(
+            [
+                (
+                    row.words,
+                    "" if row.difference is None else fixed(row.difference, answer.decimals, sign=True),
+                    row.bound_text,
+                    row.verdict + "*" * (row.bound is not None and not row.jointly),
+                )
+                for row in group.rows
+            ]
+        )
+    lines = "\n\\addlinespace\n".join(
+        "\n".join(f"{' & '.join(map(escape, row))} \\\\" for row in rows) for rows in groups
+    )
+    return (
+        "% \\usepackage{booktabs}, then \\input{} this file inside a table.\n"
+        f"% {escape(answer.metric)} minus that of the baseline; one-sided 95 % bounds; margin {answer.margin:g}.\n"
+        "% * holds on its own, not jointly with the other verdicts (Holm, 5 %).\n"
+        "\\begin{tabular}{@{}lrrl@{}}\n\\toprule\nchange & difference & bound & verdict \\\\\n\\midrule\n"
+        f"{lines}\n\\bottomrule\n\\end{{tabular}}\n"
+    )
+
+
 class LatexFormat(Format):
     """The report as a LaTeX document with booktabs, for pdfLaTeX and its successors; figures as PDF beside it."""
 
     kind: Literal["latex"] = "latex"
     suffix = "tex"
     figures = ("pdf", "svg", "png")
+
+    def companions(self, findings: Findings) -> dict[str, str]:
+        """The table of a paper, for `\\input`: each change in words, its difference, the bound and the verdict."""
+        return {"_table.tex": paper_table(answer_of(findings.report))}
 
     def render(self, findings: Findings, place: Place) -> str:
         """The whole document."""
