@@ -14,6 +14,7 @@ from store_samples import HERE, as_record, draft, outcome, planned, variant
 from ablate.errors import StoreError
 from ablate.store import TrialState, open_store
 from ablate.store.migrations import OLDEST_VERSION, SCHEMA_VERSION
+from ablate.store.records import DesignTraits
 
 ASSETS = Path(__file__).parent / "assets"
 
@@ -66,7 +67,9 @@ def test_a_store_of_a_version_before_the_first_release_is_refused_and_left_alone
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize(("kind", "chosen"), [("search", {"a", "b"}), ("simplify", {"b"}), ("grid", set())])
+@pytest.mark.parametrize(
+    ("kind", "chosen"), [("search", {"a", "b"}), ("simplify", {"b"}), ("grid", set()), ("sweep", set())]
+)
 def test_designs_whose_name_alone_said_that_they_choose(tmp_path: Path, kind: str, chosen: set[str]) -> None:
     """Before schema 10 reports knew designs by name: a search chose all that its space does not name."""
     path = tmp_path / "store_v9.db"
@@ -80,9 +83,8 @@ def test_designs_whose_name_alone_said_that_they_choose(tmp_path: Path, kind: st
     with open_store(path) as store:
         study = store.study("simplify_block")
     assert {variant.name for variant in study.variants if variant.chosen} == chosen
-    assert study.traits.chooses == (kind != "grid")
-    assert study.traits.finds_best == (kind == "search")
-    assert study.traits.adds_seeds == (kind == "grid")
+    searches = kind in ("search", "simplify")
+    assert study.traits == DesignTraits(searches, not searches, not searches, kind == "sweep", kind == "search")
 
 
 def test_every_schema_that_is_migrated_has_its_asset() -> None:

@@ -9,8 +9,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from sqlalchemy import text
@@ -18,7 +20,7 @@ from store_samples import HERE, begin, digest, outcome, sql
 
 from ablate.errors import AblateError, NotFoundError, StoreError
 from ablate.store import Store, open_store
-from ablate.store.database import Database
+from ablate.store.database import Database, _write_ahead
 from ablate.store.migrations import SCHEMA_VERSION
 
 # Root may write everywhere, so the tests of read-only places run as somebody else.
@@ -239,6 +241,21 @@ def test_a_locked_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert "locked" in str(refusal(path))
     browser.close()
     make(path)
+
+
+def test_the_switch_to_write_ahead_waits_for_other_processes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(code: int) -> sqlite3.OperationalError:
+        error = sqlite3.OperationalError("no")
+        error.sqlite_errorcode = code
+        return error
+
+    busy, full = refused(sqlite3.SQLITE_BUSY), refused(sqlite3.SQLITE_FULL)
+    for seconds, answers, tries in ((60, [busy, busy, None], 3), (60, [busy, full], 2), (-1, [busy, None], 1)):
+        monkeypatch.setattr("ablate.store.database._LOCK_TIMEOUT", seconds)
+        connection = Mock(execute=Mock(side_effect=answers))
+        with nullcontext() if answers[tries - 1] is None else pytest.raises(sqlite3.OperationalError):
+            _write_ahead(connection)
+        assert connection.execute.call_count == tries
 
 
 @pytest.mark.parametrize(
