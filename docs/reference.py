@@ -19,7 +19,7 @@ from ablate.cli.app import EXAMPLES, PANELS, app, usage
 from ablate.plugins import FAMILIES
 from ablate.spec.base import Kinded, Spec
 from ablate.spec.named import block_names, model_names, named_block, named_model
-from ablate.spec.space import SpaceSpec
+from ablate.spec.space import SpaceSpec, TrainerSpace
 
 _EXIT_CODES = """
 | exit code | meaning |
@@ -208,11 +208,13 @@ def _schemas() -> dict[type[Spec], dict[str, Any]]:
     root = SpaceSpec.model_json_schema()
     classes = {spec.__name__: spec for spec in _subclasses(Spec)}
     found: dict[type[Spec], dict[str, Any]] = {SpaceSpec: root}
-    for schema in (waiting := [root]):
+    with_trainer = TrainerSpace.model_json_schema()
+    definitions = {**with_trainer["$defs"], **root["$defs"]}
+    for schema in (waiting := [root, {"properties": {"trainer": with_trainer["properties"]["trainer"]}}]):
         for name in _references(schema.get("properties", {})):
             spec = classes.get(name)
             if spec is not None and spec not in found:
-                found[spec] = root["$defs"][name]
+                found[spec] = definitions[name]
                 waiting.append(found[spec])
     return found
 

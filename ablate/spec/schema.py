@@ -16,7 +16,7 @@ from pydantic_core import CoreSchema
 
 from ablate.spec.composer import ROOTS
 from ablate.spec.named import block_names, model_names
-from ablate.spec.space import SpaceSpec
+from ablate.spec.space import SpaceSpec, TrainerSpace
 from ablate.spec.texts import WORDS
 
 _DIALECT = "http://json-schema.org/draft-07/schema#"  # what editors know best
@@ -40,10 +40,13 @@ def space_schema(folders: Iterable[Path] = ()) -> dict[str, Any]:
         folders: Folders with further named blocks in `blocks/` and models in `models/`.
     """
     schema = SpaceSpec.model_json_schema(schema_generator=_Generator)
-    definitions: dict[str, Any] = {**schema.pop("$defs"), "SpaceSpec": schema}
+    own = _trainer_space()
+    shared = {**own.pop("$defs"), **schema.pop("$defs")}
+    definitions: dict[str, Any] = {**shared, "SpaceSpec": schema, "TrainerSpace": own}
     del definitions["JsonValue"]  # settings get a stricter schema
     _share(definitions)
-    _allow_texts(definitions["SpaceSpec"]["properties"]["variants"])
+    for name in ("SpaceSpec", "TrainerSpace"):
+        _allow_texts(definitions[name]["properties"]["variants"])
     definitions.update({f"{name}{_PART}": _part(name, body) for name, body in definitions.items()})
 
     names = {"enum": list(block_names(folders)), "description": "The name of a block."}
@@ -63,16 +66,37 @@ def space_schema(folders: Iterable[Path] = ()) -> dict[str, Any]:
         space["model"] = {"description": "The baseline model.", "anyOf": options}
         space["switches"] = {**_described(space["switches"]), **_switches(whole=not suffix)}
         space["extends"] = {"type": "string", "description": _EXTENDS}
+        own_space = definitions[f"TrainerSpace{suffix}"]["properties"]
+        own_space["switches"] = {
+            **_described(own_space["switches"]),
+            **_switches(whole=not suffix, setting="Parameters"),
+        }
+        own_space["extends"] = space["extends"]
     definitions["Setting"] = _setting(definitions)
+    value = {"type": ["string", "number", "boolean"]}
+    definitions["Parameters"] = {"type": "object", "properties": _TEXTS, "additionalProperties": value}
     return {
         "$schema": _DIALECT,
         "title": "A space of ablate",
         "type": "object",
-        "if": {"required": ["extends"]},
-        "then": _ref(f"SpaceSpec{_PART}"),
-        "else": _ref("SpaceSpec"),
+        "if": {"required": ["trainer"]},
+        "then": _whole_or_part("TrainerSpace"),
+        "else": _whole_or_part("SpaceSpec"),
         "$defs": dict(sorted(definitions.items())),
     }
+
+
+def _whole_or_part(name: str) -> dict[str, Any]:
+    """A space of this schema; one that extends another may leave keys out."""
+    return {"if": {"required": ["extends"]}, "then": _ref(f"{name}{_PART}"), "else": _ref(name)}
+
+
+def _trainer_space() -> dict[str, Any]:
+    """The schema of a space with a trainer."""
+    plain = TrainerSpace.model_json_schema(schema_generator=_Generator)
+    for name in ("budgets", "timing"):
+        plain["properties"].pop(name)
+    return plain
 
 
 class _Generator(GenerateJsonSchema):
@@ -122,10 +146,10 @@ def _described(node: dict[str, Any]) -> dict[str, Any]:
     return {"description": node["description"]} if "description" in node else {}
 
 
-def _switches(*, whole: bool) -> dict[str, Any]:
+def _switches(*, whole: bool, setting: str = "Setting") -> dict[str, Any]:
     """The schema of switches; a space that extends another may have fewer settings and remove some."""
-    setting, least = (_ref("Setting"), {"minProperties": 2}) if whole else (_or_null(_ref("Setting")), {})
-    settings = {"type": "object", **least, "properties": _TEXTS, "additionalProperties": setting}
+    of_setting, least = (_ref(setting), {"minProperties": 2}) if whole else (_or_null(_ref(setting)), {})
+    settings = {"type": "object", **least, "properties": _TEXTS, "additionalProperties": of_setting}
     switches = settings if whole else _or_null(settings)
     return {"type": "object", "minProperties": 1, "additionalProperties": switches}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import functools
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import (
     Field,
@@ -22,6 +22,7 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
+from pydantic.json_schema import SkipJsonSchema
 
 from ablate.errors import SpaceError
 from ablate.spec.base import below, refusal
@@ -158,11 +159,11 @@ class TrainerSpace(SpaceSpec):
 
     trainer: TrainerSpec
     """The command or function that trains a trial, its parameters and its metrics."""
-    model: Any = Field(default=ABSENT, exclude=True)
+    model: SkipJsonSchema[Any] = Field(default=ABSENT, exclude=True)
     """None that ablate knows."""
-    task: Any = Field(default=None, exclude=True)
+    task: SkipJsonSchema[Any] = Field(default=None, exclude=True)
     """Its data is not known."""
-    training: Any = Field(default=None, exclude=True)
+    training: SkipJsonSchema[Any] = Field(default=None, exclude=True)
     """Nothing of it is known but its steps."""
 
     @model_validator(mode="before")
@@ -209,6 +210,10 @@ class TrainerSpace(SpaceSpec):
         """The metrics of the objective and of the claims; a trainer may measure any."""
         claimed = (getattr(claim, "metric", None) for claim in self.claims)
         return frozenset([self.objective.metric, *filter(None, claimed)])
+
+    def _rates(self) -> Literal["tuned", "scaled", "given"]:
+        """Whether anything is tuned: which parameter is a rate is not known."""
+        return "tuned" if self.tune is not None or self.tuned else "given"
 
     @functools.cached_property
     def composer(self) -> Composer:

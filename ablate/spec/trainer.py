@@ -26,10 +26,11 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
 from ablate.errors import SpaceError
-from ablate.spec.annotations import Spelling
+from ablate.spec.annotations import ShortFor, Spelling
 from ablate.spec.base import Spec, below, refusal
 from ablate.spec.composer import Composer, Switches, check_settings
 from ablate.spec.source_code import module_code, read_modules
@@ -90,9 +91,11 @@ def _pattern(text: str) -> str:
     return text
 
 
-def _whole(value: Any) -> Any:
-    """A bare value as a parameter with that default."""
-    return {"default": value} if isinstance(value, (bool, int, float, str)) else value
+class _BareDefault(ShortFor):
+    """Annotation of a parameter that also takes its default alone, true or false among them."""
+
+    def _written_out(self, value: Any) -> Any:
+        return {self.field: value} if isinstance(value, (bool, int, float, str)) else value
 
 
 class ParameterSpec(Spec):
@@ -143,14 +146,14 @@ class ParameterSpec(Spec):
 class ExcludedSpec(Spec):
     """A combination of parameters that is never trained."""
 
-    when: dict[ParameterName, JsonValue] = Field(min_length=1)
+    when: dict[ParameterName, Scalar | tuple[Scalar, ...]] = Field(min_length=1)
     """Parameter to the value, or the list of values, that make the combination when all are met."""
     because: str = ""
     """Why, for the list of what was left out."""
 
     def meets(self, values: Mapping[str, Scalar]) -> bool:
         """Whether a variant is such a combination."""
-        return all(values[name] in (at if isinstance(at, list) else [at]) for name, at in self.when.items())
+        return all(values[name] in (at if isinstance(at, tuple) else [at]) for name, at in self.when.items())
 
 
 class MetricsSpec(Spec):
@@ -188,7 +191,8 @@ class MetricsSpec(Spec):
 
 
 class TrainerSpec(Spec):
-    """A program or function of the user's own that trains one trial."""
+    """A program or function of your own that trains one trial: the key `trainer` of a space, which then has no `model`,
+    `task` and `training`."""
 
     command: tuple[StrictStr, ...] | None = None
     """The program and its arguments, run without a shell in the working folder of the study. An argument may hold
@@ -199,7 +203,7 @@ class TrainerSpec(Spec):
     """`MODULE:FUNCTION`, called in a process of its own with the parameters as keywords, and with `seed`, `folder`,
     `checkpoint` and `report` if it takes them. It returns or yields rows of metrics, or calls
     `report(step=..., val_loss=...)`."""
-    parameters: dict[ParameterName, Annotated[ParameterSpec, BeforeValidator(_whole)]] = Field(min_length=1)
+    parameters: dict[ParameterName, Annotated[ParameterSpec, _BareDefault("default")]] = Field(min_length=1)
     """What switches, the design and `tune` set, by name: a default, or `{default: ..., choices: [...]}`, or with `min`
     and `max`."""
     metrics: MetricsSpec = MetricsSpec()
@@ -527,11 +531,11 @@ class TrainerVariant(VariantSpec):
     """The trainer."""
     parameters: dict[str, JsonValue]
     """Value of each parameter."""
-    model: Any = Field(default=ABSENT, exclude=True)
+    model: SkipJsonSchema[Any] = Field(default=ABSENT, exclude=True)
     """None that ablate knows."""
-    task: Any = Field(default=None, exclude=True)
+    task: SkipJsonSchema[Any] = Field(default=None, exclude=True)
     """Its data is not known."""
-    training: Any = Field(default=None, exclude=True)
+    training: SkipJsonSchema[Any] = Field(default=None, exclude=True)
     """Nothing of it is known but its steps."""
 
     @model_validator(mode="before")
