@@ -36,6 +36,7 @@ def activated(x):
 
 
 def logits_of(x, parts):
+    """Logits [N, 3] of points, their hidden layer, and the derivative of its activation."""
     hidden, slope = activated(x @ parts["w1"] + parts["b1"])
     return hidden @ parts["w2"] + parts["b2"], hidden, slope
 

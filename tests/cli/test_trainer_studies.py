@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import psutil
 import pytest
 from cli_runs import Finished, Workplace, eventually, wait_for
 from own_trainers import SCRIPT, space, trainer, write_script
+from ruamel.yaml import YAML
 
 
 @pytest.fixture
@@ -216,3 +219,34 @@ def test_what_needs_a_model_is_refused_or_absent(own: Workplace) -> None:
         assert name not in own.call("show", "own", "--table").out
     assert own.call("report", "own", "--format", "html", "--out", "report").code == 0
     assert own.call("show", "own", "--why", "rate=high").code == 0
+
+
+def test_the_ready_trainer_goes_on_from_its_checkpoint_with_the_same_curve(own: Workplace) -> None:
+    ready = Path(__file__).parents[2] / "spaces" / "trainers"
+    plain = YAML(typ="safe").load((ready / "spirals.yaml").read_text())
+    plain["trainer"]["command"][1] = str(ready / "spirals.py")
+    plain |= {
+        "design": {"kind": "leave_one_out", "seeds": 1},
+        "switches": {"width": plain["switches"]["width"]},
+        "claims": [],
+    }
+    plain["trainer"]["parameters"]["steps"] = 100
+    (own.folder / "own.yaml").write_text(json.dumps(plain))
+    command = ("study", "own.yaml", "--json", "--workers", "2")
+    assert counts(own.call(*command))["trained"] == 2
+    whole = {key: curve for key, (*_, curve) in ((key, (own.curve(key),)) for key in own.trials("finished"))}
+    own.store.unlink()
+    for runs in own.store.with_suffix(".runs").iterdir():  # as if each had been killed after 50 steps
+        made = runs / "checkpoint"
+        made.mkdir()
+        arguments = json.loads((runs / "config.json").read_text())
+        given = [f"--{name}={value}" for name, value in arguments.items()]
+        half = (
+            (ready / "spirals.py")
+            .read_text()
+            .replace("if step % (given", "if step == 51: break\n        if step % (given")
+        )
+        subprocess.run([sys.executable, "-c", half, *given, f"--out={made}", f"--checkpoint={made}"], check=True)
+        assert len((made / "metrics.jsonl").read_text().splitlines()) == 5
+    assert counts(own.call(*command))["trained"] == 2
+    assert {key: own.curve(key) for key in own.trials("finished")} == whole
