@@ -73,14 +73,14 @@ def test_one_more_column_is_on_the_terminal_and_on_the_page() -> None:
 
 def test_intervals_that_may_be_lopsided_are_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the study shows a tail, or where so many seeds are compared that intervals are bootstrapped."""
-    report = read_study(made(), "a_study")
-    assert report.tails is None
+    report, tails = read_study(made(), "a_study"), Tails(2.0, 0.1, 8, low=False, high=True)
+    assert report.evidence.tails is None
 
     def explained(report: StudyReport) -> bool:
         return any("where it is not symmetric" in line for column in columns(report) for line in column.help)
 
     assert not explained(report)
-    assert explained(replace(report, tails=Tails(2.0, 0.1, 8, low=False, high=True)))
+    assert explained(replace(report, evidence=replace(report.evidence, tails=tails)))
     for many in (3, 4):
         monkeypatch.setattr(columns_module, "MANY", many)
         assert explained(report) == (many == 3)

@@ -190,7 +190,7 @@ def test_the_command_counts_the_gpus_of_a_trial(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     planner(tmp_path)  # writes the text
-    monkeypatch.setattr("ablate.cli.studies.load_asked", lambda *given, stored: space(resources={"gpus": 4}))
+    monkeypatch.setattr("ablate.cli.studies.load_space", lambda *given: space(resources={"gpus": 4}))
     given: dict[str, Any] = {"store": str(tmp_path / "store.db"), "cache": tmp_path / "cache"}
     plan("sample", on="h100x8", json_=True, **given)
     machine = json.loads(capsys.readouterr().out)["machine"]
