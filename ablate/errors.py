@@ -7,7 +7,8 @@ it as one paragraph and exits with 2.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 _LONGEST = 120
 """Characters of a value that a message shows; of a longer one it names the type alone."""
@@ -29,6 +30,8 @@ class AblateError(Exception):
     """
 
     exit_code = 2
+    mistakes: Sequence[tuple[str, str]] = ()
+    """All mistakes of a file, each with its place; empty if there is only this one."""
 
     def __init__(
         self,
@@ -57,10 +60,15 @@ class AblateError(Exception):
         text = _sentence("; ".join(part.rstrip(".") for part in parts))
         return f"{text} {_sentence(_shortened(self.remedy))}" if self.remedy else text
 
-    def plain(self) -> dict[str, str | None]:
-        """The message as data: `problem`, and `where`, `expected`, `got` and `remedy`, each null if it says none."""
+    def plain(self) -> dict[str, Any]:
+        """The message as data: `problem`, and `where`, `expected`, `got` and `remedy`, each null if it says none.
+
+        With several mistakes of a file, `mistakes` lists all of them as `where` and `problem`.
+        """
         parts = ("problem", "where", "expected", "got", "remedy")
-        return {name: None if (text := getattr(self, name)) is None else printable(text) for name in parts}
+        said = {name: None if (text := getattr(self, name)) is None else printable(text) for name in parts}
+        mistakes = [{"where": printable(where), "problem": printable(text)} for where, text in self.mistakes]
+        return said | ({"mistakes": mistakes} if mistakes else {})
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process boundaries (a worker's mistake is shown by the driver), so keyword fields must survive.

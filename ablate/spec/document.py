@@ -67,7 +67,9 @@ class Document:
         text += "".join(f"\n{other}: {sentence}" for other, sentence in further)
         if len(lines) > _SHOWN_ERRORS:
             text += f"\nand {len(lines) - _SHOWN_ERRORS} more."
-        return SpaceError(text, where=place)
+        found = SpaceError(text, where=place)
+        found.mistakes = lines
+        return found
 
 
 def read_document(path: Path, noun: str) -> Document:

@@ -74,6 +74,14 @@ def test_an_error_is_an_object_with_json(place: Workplace) -> None:
     assert json.loads(place.call("study", "--json").err)["error"]["where"] == "ablate study"
 
 
+def test_all_mistakes_of_a_space_are_listed_with_json(place: Workplace) -> None:
+    file = place.folder / place.space("bad")
+    file.write_text(file.read_text().replace("heads: 2", "heads: two").replace("steps: 6", "steps: six"))
+    error = json.loads(place.call("validate", "bad.yaml", "--json").err)["error"]
+    assert [re.sub(r".*bad.yaml", "", mistake["where"]) for mistake in error["mistakes"]] == [":4:47", ":6:3"]
+    assert all("`" in mistake["problem"] for mistake in error["mistakes"])
+
+
 def test_an_empty_folder_is_no_mistake(place: Workplace) -> None:
     listed, status = place.call("list"), place.call("status")
     assert (listed.code, status.code) == (0, 0)
