@@ -173,10 +173,10 @@ def finds_a_minimum(spec: OptimizerSpec, context: OptimizerContext) -> Iterator[
 
 
 def declares_state_bytes(spec: OptimizerSpec, context: OptimizerContext) -> Iterator[str]:
-    """`state_bytes` is no less than the bytes that `state` needs for each parameter."""
+    """`state_bytes` is no less than what `state` keeps for each parameter; a single number, a step, does not count."""
     model = _Model(context.width, [0])
     for parameter, info in zip(model.parameters(), parameter_infos(model), strict=True):
-        kept = sum(tensor.nbytes for tensor in spec.state(parameter, info).values() if tensor.dim())
+        kept = sum(tensor.nbytes for tensor in spec.state(parameter, info).values() if tensor.numel() > 1)
         if kept > spec.state_bytes() * parameter.numel():
             yield f"it keeps {kept / parameter.numel():g} bytes a parameter, `state_bytes` says {spec.state_bytes()}"
             return
