@@ -219,6 +219,8 @@ def test_values_share_a_pack_and_structures_do_not() -> None:
     ):
         assert key(other) != plain
     assert key(variant(), "other data") != plain
+    by_turns, by_number = {"pattern": [{"norm": "layer"}, {}]}, {"exceptions": {"0": {"norm": "layer"}}}
+    assert key(variant({"depth": 2, **by_turns})) == key(variant({"depth": 2, **by_number})), "the same layers"
     # A fixed gain of 1 is not an operation, so that it is part of the structure; a trainable one is a value.
     gains = [{"init": 1.0}, {"init": 0.5}, {"init": 1.0, "trainable": True}, {"init": 0.5, "trainable": True}]
     keys = [key(variant({"block": {"mixer": "attention", "gains": {"mlp_branch": gain}}})) for gain in gains]
