@@ -140,25 +140,6 @@ def test_the_contents_of_padding_never_change_a_class(name: str, pooling: str, s
     torch.testing.assert_close(both(second, one, other_real, real), both(second, changed, other_real, real))
 
 
-@pytest.mark.parametrize("side", PADDINGS)
-@pytest.mark.parametrize("name", [name for name in PADDABLE if name != "shaped, rotary"])
-def test_the_contents_of_padding_never_change_a_translation(name: str, side: str) -> None:
-    model = build(TRANSLATOR, PADDABLE[name])
-    real = PADDINGS[side]
-    source, other, target, other_target = (tokens(text, T) for text in ("source", "other", "target", "other target"))
-    logits = model(source, target, real, real)
-    torch.testing.assert_close(logits, model(torch.where(real, source, other), target, real, real))
-    changed = model(source, torch.where(real, target, other_target), real, real)
-    torch.testing.assert_close(logits[real], changed[real])
-
-
-def test_the_contents_of_padding_never_change_a_masked_token() -> None:
-    model = build(MASKED)
-    real = PADDINGS["both"]
-    one, other = tokens("one", T), tokens("other", T)
-    torch.testing.assert_close(model(one, real)[real], model(torch.where(real, one, other), real)[real])
-
-
 @pytest.mark.parametrize("features", ["pair", "interaction"])
 def test_a_dual_encoder_reads_both_texts_by_one_encoder(features: str) -> None:
     """[a, b], or [a, b, a∘b, a-b]; the texts may have different lengths."""
