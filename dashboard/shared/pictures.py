@@ -157,7 +157,7 @@ def block_svg(name: str, model: Model, versus: tuple[str, Model] | None = None, 
 
     Args:
         name: Name of the block.
-        model: `model` of a variant's plain spec.
+        model: `model` of a variant's plain spec; empty if a trainer of the user's own built it.
         versus: Name and model to compare it with: removed parts are pale and dashed, added ones coloured.
         titled: Whether the name is written above it.
     """
@@ -167,7 +167,9 @@ def block_svg(name: str, model: Model, versus: tuple[str, Model] | None = None, 
 def block_files(
     file: str, name: str, model: Model, versus: tuple[str, Model] | None = None
 ) -> dict[str, Callable[[], str]]:
-    """The drawing of a block as an SVG file, with the arguments of `block_svg`."""
+    """The drawing of a block as an SVG file, with the arguments of `block_svg`; none without a model."""
+    if not model:
+        return {}
     return {f"{file}.svg": lambda: block_svg(name, model, versus)}
 
 
@@ -193,6 +195,9 @@ class BlockPicture:
 @st.fragment(parallel=True)
 def block_pictures(blocks: Sequence[BlockPicture], abreast: int = 2) -> None:
     """Show drawings of blocks in rows, at one scale, without delaying the rest of the page."""
+    if not all(one.model for one in blocks):
+        st.caption("This study runs a trainer of your own: ablate does not know its model, and draws no block.")
+        return
     with st.spinner("Drawing"):
         drawn = [block_svg(one.name, one.model, one.versus, titled=False) for one in blocks]
     if abreast * max(map(width_of, drawn)) > ROOM:

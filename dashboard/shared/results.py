@@ -296,7 +296,7 @@ PATIENCE = 180
 def can_write(record: StudyRecord, variant: VariantRecord) -> bool:
     """Whether the trials of a variant are decoders with saved weights."""
     kept = [spec.get("training", {}).get("save_weights") for spec in (record.space, variant.spec)]
-    return any(kept) and variant.spec["model"].get("family") == "decoder"
+    return any(kept) and variant.spec.get("model", {}).get("family") == "decoder"
 
 
 def sample_box(keys: dict[str, str]) -> None:

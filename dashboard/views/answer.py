@@ -309,7 +309,7 @@ def _before_and_after(study_report: StudyReport) -> None:
     name = st.selectbox(
         "Variant", others, others.index(shown) if shown in others else 0, key="after", bind="query-params"
     )
-    models = {variant.name: variant.spec["model"] for variant in record.variants}
+    models = {variant.name: variant.spec.get("model", {}) for variant in record.variants}
     sizes = {variant.name: count(variant.parameters) for variant in record.variants}
     first = (record.baseline, models[record.baseline])
     block_pictures(

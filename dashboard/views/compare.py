@@ -88,9 +88,9 @@ def _live(study: str, sides: list[str]) -> None:
     _show_fields(places, "environment", "Nothing: the trials of all sides ran in the same place.")
     files = table_files("compare_spec", spec) | table_files("compare_results", results)
     files |= table_files("compare_environment", places) | drawn
-    first = (labels[0], comparison.sides[0].spec["model"])
+    first = (labels[0], comparison.sides[0].spec.get("model", {}))
     for place, (side, label) in enumerate(zip(comparison.sides, labels, strict=True), 1):
-        files |= block_files(f"compare_block_{place}", label, side.spec["model"], first if place > 1 else None)
+        files |= block_files(f"compare_block_{place}", label, side.spec.get("model", {}), first if place > 1 else None)
     export(files, "compare")
 
 
@@ -205,9 +205,9 @@ def _curves(comparison: Comparison, labels: list[str], record: StudyRecord) -> d
 
 
 def _pictures(comparison: Comparison, labels: list[str]) -> None:
-    first = (labels[0], comparison.sides[0].spec["model"])
+    first = (labels[0], comparison.sides[0].spec.get("model", {}))
     pictures = []
     for number, (side, label) in enumerate(zip(comparison.sides, labels, strict=True)):
         size = f", {count(side.parameters)} parameters" if side.parameters is not None else ""
-        pictures.append(BlockPicture(label, side.spec["model"], label + size, first if number else None))
+        pictures.append(BlockPicture(label, side.spec.get("model", {}), label + size, first if number else None))
     block_pictures(pictures, min(3, len(pictures)))

@@ -149,7 +149,7 @@ def _alt(removal_path: RemovalPath) -> str:
 def _pictures(removal_path: RemovalPath, record: StudyRecord) -> None:
     """Show the block at each step, compared with the previous step."""
     st.subheader("The block at each step", anchor=False)
-    models = {variant.name: variant.spec["model"] for variant in record.variants}
+    models = {variant.name: variant.spec.get("model", {}) for variant in record.variants}
     said = [record.baseline, *(f"{step.switch}={step.setting}" for step in removal_path.steps)]
     models_on_path = [models[standing.variant] for standing in _stations(removal_path)]
     files: dict[str, Maker] = {}

@@ -119,7 +119,7 @@ def _block(study: str, record: StudyRecord, front: Front) -> None:
     warn_of_unknown("variant", names)
     name = st.selectbox("Variant (or pick a point above)", names, key="variant", bind="query-params")
     variants = {variant.name: variant for variant in record.variants}
-    beside = None if name == record.baseline else (record.baseline, variants[record.baseline].spec["model"])
+    beside = None if name == record.baseline else (record.baseline, variants[record.baseline].spec.get("model", {}))
     with st.container(horizontal=True):
         sides = [record.baseline, name] if beside else [name]
         if beside:
@@ -127,9 +127,9 @@ def _block(study: str, record: StudyRecord, front: Front) -> None:
         link("curves", "Curves", variants=sides)
         link("trial", "Trial", variant=name)
     size = f"{name}, {count(variants[name].parameters)} parameters"
-    pictures = [BlockPicture(name, variants[name].spec["model"], size, beside)]
+    pictures = [BlockPicture(name, variants[name].spec.get("model", {}), size, beside)]
     if beside:
         before = f"{record.baseline}, {count(variants[record.baseline].parameters)} parameters"
         pictures.insert(0, BlockPicture(*beside, before))
     block_pictures(pictures)
-    export(block_files("block", name, variants[name].spec["model"], beside), "block")
+    export(block_files("block", name, variants[name].spec.get("model", {}), beside), "block")

@@ -82,17 +82,17 @@ def show() -> None:
         sample_box({variant.name: key})
     st.subheader("Block", anchor=False)
     _blocks(record, variant)
-    export(block_files(f"variant_{variant.hash[:12]}", variant.name or "block", variant.spec["model"]), "block")
+    export(block_files(f"variant_{variant.hash[:12]}", variant.name or "block", variant.spec.get("model", {})), "block")
 
 
 def _blocks(record: StudyRecord, variant: VariantRecord) -> None:
     """Show the block of the trial, compared with that of the baseline."""
     name, baseline = variant.name or "block", next(one for one in record.variants if one.name == record.baseline)
-    first = (baseline.name, baseline.spec["model"])
+    first = (baseline.name, baseline.spec.get("model", {}))
     if variant.name == baseline.name:
         block_pictures([BlockPicture(*first)])
         return
-    block_pictures([BlockPicture(*first), BlockPicture(name, variant.spec["model"], versus=first)])
+    block_pictures([BlockPicture(*first), BlockPicture(name, variant.spec.get("model", {}), versus=first)])
 
 
 def _choose(record: StudyRecord) -> str | None:
