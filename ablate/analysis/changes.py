@@ -82,11 +82,13 @@ def changes_of(record: StudyRecord) -> dict[str, Change]:
         return _derived(changed, _mixer(baseline.spec))
 
     def change(variant: VariantRecord) -> Change:
-        others = [item for item in variant.settings.items() if item[1] != baseline.settings.get(item[0])]
-        if text := texts.get(("variants", variant.name)):
-            return replace(_said(text), combines=len(others) > 1)
-        if ALONG in variant.name:
+        name, _, place = variant.name.partition(ALONG)
+        if place != baseline.name.partition(ALONG)[2]:
             return Change()
+        changed = variant.settings.items() - baseline.settings.items()
+        others = [item for item in variant.settings.items() if item in changed and (not place or item[0] in switches)]
+        if text := texts.get(("variants", name)):
+            return replace(_said(text), combines=len(others) > 1)
         removed, otherwise = dict[str, None](), dict[str, None]()
         for item in others:
             if item not in turned:
