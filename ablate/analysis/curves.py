@@ -210,7 +210,7 @@ class BlockRecordings:
         """A quantity over the steps, by block; of `WHOLE` the norm over all parts. Blocks without it are left out."""
         by_block = {}
         for block in self.blocks:
-            points = [(one.step, self._at(one, quantity, block, part)) for one in self.recordings]
+            points = [(recording.step, self._at(recording, quantity, block, part)) for recording in self.recordings]
             known = [(step, value) for step, value in points if value is not None]
             if known:
                 steps, values = zip(*known, strict=True)

@@ -180,7 +180,11 @@ def _redeclaration(before: Declaration, record: StudyRecord, later: Sequence[Dec
         for root in ("task", "model", "training", "match", "budgets"):
             changes += _leaf_changes(root, before.space.get(root), space.get(root))
         changes += _switch_changes(before.space, space)
-        named = [one.name for one in record.variants if not one.chosen] if after is None else list(after.variants)
+        named = (
+            [variant.name for variant in record.variants if not variant.chosen]
+            if after is None
+            else list(after.variants)
+        )
         dropped = {name: finished for name, finished in before.variants.items() if name not in named}
         changes += _variant_changes(before.variants, named, dropped)
     confirm = _confirming(record) if after is None else after.confirm

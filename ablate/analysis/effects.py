@@ -138,8 +138,10 @@ def effects_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> StudyEff
         for other in others:
             carried.setdefault(other, []).append(alias)
     rows = [
-        EffectRow(one.term.settings, one.estimate, one.low, one.high, tuple(carried.get(one.term.name, ())))
-        for one in effects.effects
+        EffectRow(
+            effect.term.settings, effect.estimate, effect.low, effect.high, tuple(carried.get(effect.term.name, ()))
+        )
+        for effect in effects.effects
     ]
     return StudyEffects(
         metric=record.objective["metric"],
@@ -257,9 +259,9 @@ def importances_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> Stud
         return None
     return StudyImportances(
         factors=tuple(sorted(shares, key=lambda one: -one.share)),
-        rest=max(0.0, 1.0 - math.fsum(one.share for one in shares)),
+        rest=max(0.0, 1.0 - math.fsum(share.share for share in shares)),
         variants=len(configurations),
-        seeds=len({seed for one in configurations for seed in one.values}),
+        seeds=len({seed for configuration in configurations for seed in configuration.values}),
         diverged=diverged,
         pruned=sum(len(run.pruned) for run in runs.values()),
     )

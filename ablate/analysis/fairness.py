@@ -143,7 +143,7 @@ def read_tuning(store: StudyReader, record: StudyRecord) -> Tuning | None:
     if not tune and not before:
         return None
     metric = record.objective["metric"]
-    planned = tuple(one for one in record.scout_trials if one.role is TrialRole.TUNING)
+    planned = tuple(trial for trial in record.scout_trials if trial.role is TrialRole.TUNING)
     runs = read_runs(store, replace(scouts_of(record), planned=planned), metric)
     tried = [variant for variant in record.scout_variants if runs[variant.name].states]
     ready = {one.variant for one in record.planned}
@@ -291,7 +291,7 @@ def _in_all(variant: VariantRecord, runs: VariantRuns, axis: str) -> float:
     if axis == "steps":
         return float(variant.spec["training"]["steps"]) + sum(one.steps for one in stages)
     trial = next(iter(runs.finished.values()), None)
-    return _amount(trial, axis) + sum(_amount(one, axis) for one in stages)
+    return _amount(trial, axis) + sum(_amount(stage, axis) for stage in stages)
 
 
 def _amount(trial: TrialRecord | None, axis: str) -> float:

@@ -199,7 +199,7 @@ def read_findings(store: StudyReader, name: str) -> Findings:
 
 def _before(runs: VariantRuns) -> list[TrialRecord]:
     """The stages that a variant's trials start from, each once."""
-    return list({one.key: one for stages in runs.stages.values() for one in stages}.values())
+    return list({stage.key: stage for stages in runs.stages.values() for stage in stages}.values())
 
 
 def _ended(runs: Mapping[str, VariantRuns]) -> list[TrialRecord]:

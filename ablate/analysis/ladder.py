@@ -78,10 +78,10 @@ def _reasons(store: StudyReader, record: StudyRecord, rungs: Mapping[int, StudyR
             continue
         edges = {name: tuned.edges[0] for name, tuned in tuning.of.items() if tuned.edges}
         at_baseline = edges.get(study.baseline)
-        for one in study.variants:
-            if path := at_baseline or edges.get(one.name):
+        for variant in study.variants:
+            if path := at_baseline or edges.get(variant.name):
                 whose = "the baseline's" if at_baseline else "its"
-                reasons.setdefault(one.name, f"{whose} {path} on rung {rung} lies at the edge of the grid")
+                reasons.setdefault(variant.name, f"{whose} {path} on rung {rung} lies at the edge of the grid")
     return reasons
 
 

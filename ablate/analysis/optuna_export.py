@@ -271,7 +271,7 @@ def _distributions(study: StudyRecord, values: Mapping[str, Mapping[str, Any]]) 
 
     found: dict[str, dict[Any, None]] = {}
     for switch, settings in study.space["switches"].items():
-        found[portable_name(switch, PARAMETER)] = {portable_name(one, _LONGEST_TEXT): None for one in settings}
+        found[portable_name(switch, PARAMETER)] = {portable_name(setting, _LONGEST_TEXT): None for setting in settings}
     for params in values.values():
         for name, value in params.items():
             found.setdefault(name, {})[value] = None

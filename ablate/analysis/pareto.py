@@ -106,7 +106,7 @@ def front_of(record: StudyRecord, runs: Mapping[str, VariantRuns], quantities: S
     measured = {name: values for name, values in measured.items() if all(values)}
     if len(measured) < LEAST:
         return None
-    means = {name: [mean_interval(one.values()) for one in values] for name, values in measured.items()}
+    means = {name: [mean_interval(value.values()) for value in values] for name, values in measured.items()}
     names = list(measured)
     rows = [[interval.mean or 0.0 for interval in means[name]] for name in names]
     better = dominators(rows, directions)
@@ -192,7 +192,9 @@ def _default(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> dict[str, 
     if len(aims) > 1:
         return _checked(record, aims[:3])
     for quantity in COUNTED:
-        values = {value for one in record.variants for value in values_of(quantity, one, runs[one.name]).values()}
+        values = {
+            value for variant in record.variants for value in values_of(quantity, variant, runs[variant.name]).values()
+        }
         if len(values) > 1:
             return _checked(record, ("objective", quantity))
     return {}

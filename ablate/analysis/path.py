@@ -184,7 +184,7 @@ def path_of(
     for tried in design.rounds:
         order = {name: rank for rank, name in enumerate(tried.kept)}
         candidates = sorted(tried.candidates, key=lambda one: order.get(one.point.name, len(order)))
-        rounds.append(tuple(removal(one, tried.kept) for one in candidates))
+        rounds.append(tuple(removal(candidate, tried.kept) for candidate in candidates))
     path = tuple(one for tried in rounds for one in tried if one.on_path)
     return RemovalPath(
         metric=record.objective["metric"],

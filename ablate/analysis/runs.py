@@ -82,7 +82,7 @@ def relative_speed(rates: Mapping[int, float], baseline: Mapping[int, float]) ->
 def seconds_at(tokens: Iterable[float], rates: Mapping[int, float]) -> tuple[float, ...]:
     """The seconds after which a training has seen so many tokens, at the mean of its timed rates."""
     rate = _geometric(list(rates.values()))
-    return tuple(one / rate for one in tokens)
+    return tuple(token / rate for token in tokens)
 
 
 def _geometric(values: Sequence[float]) -> float:
@@ -281,7 +281,7 @@ def is_trained(variant: VariantRecord) -> bool:
 
 def _windows(store: StudyReader, key: str) -> dict[str, dict[int, float]]:
     """Metric to window to value, of the last time that they were measured; windows without a finite value left out."""
-    recorded = [one.values[WINDOWS] for one in store.recordings(key) if WINDOWS in one.values]
+    recorded = [recording.values[WINDOWS] for recording in store.recordings(key) if WINDOWS in recording.values]
     return {
         metric: {place: value for place, value in enumerate(values) if value is not None}
         for metric, values in (recorded[-1] if recorded else {}).items()

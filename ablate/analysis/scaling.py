@@ -92,7 +92,9 @@ def rungs_of(record: StudyRecord) -> dict[int, StudyRecord]:
     """The rungs of a ladder in ascending order, each as a study of its own; empty if the study is no ladder."""
     values = record.space.get("design", {}).get("rungs") or ()
     rungs = {place: _at(record, _ending(at_rung("", place)), BASELINE) for place in range(1, len(values) + 1)}
-    return {place: study for place, study in rungs.items() if any(one.name == BASELINE for one in study.variants)}
+    return {
+        place: study for place, study in rungs.items() if any(variant.name == BASELINE for variant in study.variants)
+    }
 
 
 def at_own_length(record: StudyRecord) -> StudyRecord:
@@ -118,7 +120,7 @@ def read_scalings(store: StudyReader, record: StudyRecord) -> Scalings | None:
     allowances = {at: read_allowances(study, runs[at], read_tuning(store, study)) for at, study in studies.items()}
     if axis == BUDGET:  # values are tuned at the study's own length, and used at all others
         allowances = {at: replace(one, regret=allowances[1.0].regret) for at, one in allowances.items()}
-    names = list(dict.fromkeys(one.name for study in studies.values() for one in study.variants))
+    names = list(dict.fromkeys(variant.name for study in studies.values() for variant in study.variants))
     scalings = []
     for name in names:
         places = [at for at, study in studies.items() if name != study.baseline and name in runs[at]]
@@ -147,7 +149,7 @@ def _places(store: StudyReader, record: StudyRecord) -> tuple[str, dict[float, S
     if not path or any(value <= 0 for value in values):
         return "", {}
     swept = {float(value): _at(record, _ending(f"@{path}={value}"), BASELINE) for value in values}
-    here = {at: study for at, study in swept.items() if any(one.name == BASELINE for one in study.variants)}
+    here = {at: study for at, study in swept.items() if any(variant.name == BASELINE for variant in study.variants)}
     return str(path), dict(sorted(here.items()))
 
 
@@ -160,7 +162,9 @@ def _at(record: StudyRecord, name_of: Callable[[str], str | None], baseline: str
     return replace(
         record,
         baseline=baseline,
-        variants=tuple(replace(one, name=name) for one in record.variants if (name := name_of(one.name)) is not None),
+        variants=tuple(
+            replace(variant, name=name) for variant in record.variants if (name := name_of(variant.name)) is not None
+        ),
         planned=tuple(
             replace(one, variant=name) for one in record.planned if (name := name_of(one.variant)) is not None
         ),
@@ -231,7 +235,7 @@ def scaling_sentences(scalings: Scalings | None, metric: str) -> Iterator[str]:
     }
     for outcome, beginning in said.items():
         if rows := [one for one in scalings.of if one.outcome == outcome]:
-            named = shortened(f"{one.variant} ({_words(one)})" for one in rows)
+            named = shortened(f"{row.variant} ({_words(row)})" for row in rows)
             yield f"{beginning}: {'; '.join(named)}."
     if any(point.verdict.is_decided for one in scalings.of for point in one.points):
         looks = len(scalings.places)

@@ -91,7 +91,7 @@ def bar_of(trivial: Sequence[TrivialBaseline]) -> TrivialBaseline:
 
 def behind(standings: Sequence[Standing], trivial: Sequence[TrivialBaseline]) -> list[Standing]:
     """The variants that do not beat what a model must beat."""
-    return [one for one in standings if trivial and bar_of(trivial).name not in one.ahead]
+    return [standing for standing in standings if trivial and bar_of(trivial).name not in standing.ahead]
 
 
 def learning_warnings(standings: Sequence[Standing], trivial: Sequence[TrivialBaseline]) -> Iterator[StudyWarning]:
@@ -152,7 +152,7 @@ def trivial_sentences(standings: Sequence[Standing], trivial: Sequence[TrivialBa
     """How far the variants are ahead of a trivial baseline: the best one that at least one of them beats with 95 %
     confidence."""
     for baseline in trivial:
-        ahead = [one.ahead[baseline.name] for one in standings if baseline.name in one.ahead]
+        ahead = [standing.ahead[baseline.name] for standing in standings if baseline.name in standing.ahead]
         if ahead:
             break
     else:

@@ -49,7 +49,7 @@ class CheckedKind:
     @property
     def keeps_the_contract(self) -> bool:
         """Whether nothing was found."""
-        return not any(one.findings for one in self.specs)
+        return not any(spec.findings for spec in self.specs)
 
 
 @dataclass(frozen=True, slots=True)

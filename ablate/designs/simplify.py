@@ -115,7 +115,7 @@ class SimplifyDesign(Design):
         last = -min(ends)[1]
         steps = [self._rounds[last].best]
         for tried in reversed(self._rounds[:last]):
-            steps.append(next(each for each in tried.candidates if each.point.name == steps[-1].parent))
+            steps.append(next(candidate for candidate in tried.candidates if candidate.point.name == steps[-1].parent))
         return tuple(reversed(steps))
 
     def points(self) -> list[Point]:

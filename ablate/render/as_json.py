@@ -38,7 +38,7 @@ def study_json(report: StudyReport) -> dict[str, Any]:
         "progress": {"planned": report.progress.planned}
         | {state.value: count for state, count in report.progress.states.items()},
         "variants": [_variant(row, variants[row.name], report) for row in report.variants],
-        "other_budgets": [_other_length(one, report) for one in report.other_lengths],
+        "other_budgets": [_other_length(length, report) for length in report.other_lengths],
         "failures": [asdict(failure) for failure in report.progress.failures],
         "claims": claims_json(report.answer.claims),
         "scaling": _scaling(report),

@@ -121,7 +121,7 @@ def ablation_table(report: StudyReport) -> Grid:
 
 def _failed(report: StudyReport) -> Iterator[Section]:
     if failures := report.progress.failures:
-        rows = tuple((one.variant, str(one.seed), one.line) for one in failures[:MOST_SHOWN])
+        rows = tuple((failure.variant, str(failure.seed), failure.line) for failure in failures[:MOST_SHOWN])
         more = f"and {len(failures) - MOST_SHOWN} more." if len(failures) > MOST_SHOWN else ""
         table = Grid(("variant", "seed", "why"), (rows,), frozenset({0, 2}))
         yield Section("Failed trials", (table, *([Paragraph(more)] if more else [])))

@@ -192,7 +192,7 @@ def regret_bound(tried: Sequence[Tried], chosen: int, sd: float, freedom: int, e
         return math.inf if rivals else 0.0
     half = -float(special.stdtrit(freedom, error)) * sd / math.sqrt(seeds)
     ours = math.fsum(tried[chosen].values()) / len(tried[chosen])
-    return max([0.0, *(ours - math.fsum(one.values()) / seeds + half for one in rivals)])
+    return max([0.0, *(ours - math.fsum(rival.values()) / seeds + half for rival in rivals)])
 
 
 def _table(tried: Sequence[Tried]) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:

@@ -90,7 +90,7 @@ def importances(configurations: Sequence[Configuration], factors: Mapping[str, F
         configurations: Each has a place for every factor; those without a value are left out.
         factors: Each takes at least two places among the configurations.
     """
-    seeds = sorted({seed for one in configurations for seed in one.values})
+    seeds = sorted({seed for configuration in configurations for seed in configuration.values})
     centred = _centred([one for one in configurations if one.values], seeds)
     point = _shares(centred, factors, TREES)
     if point is None:
@@ -128,7 +128,9 @@ def _margins(centred: Sequence[Configuration], factors: Mapping[str, Factor], se
     without = shares(0.0)
     noises = np.sqrt(variance * freedom / rng.chisquare(freedom, RESAMPLES))
     samples = [shares(noise) for noise in noises]
-    return {name: float(np.quantile([abs(each[name] - without[name]) for each in samples], _LEVEL)) for name in factors}
+    return {
+        name: float(np.quantile([abs(sample[name] - without[name]) for sample in samples], _LEVEL)) for name in factors
+    }
 
 
 def _centred(configurations: Sequence[Configuration], seeds: Sequence[int]) -> list[Configuration]:
@@ -139,8 +141,10 @@ def _centred(configurations: Sequence[Configuration], seeds: Sequence[int]) -> l
     whole = [one for one in configurations if len(one.values) == len(seeds)] or configurations
     shifts = {seed: float(np.mean([one.values[seed] for one in whole if seed in one.values])) for seed in seeds}
     return [
-        Configuration(one.places, {seed: value - shifts[seed] for seed, value in one.values.items()})
-        for one in configurations
+        Configuration(
+            configuration.places, {seed: value - shifts[seed] for seed, value in configuration.values.items()}
+        )
+        for configuration in configurations
     ]
 
 
@@ -161,9 +165,9 @@ def _shares(
     if spread < _ZERO:
         return None
     trials = []
-    for one in configurations:
-        places = {name: int(place) if factors[name].settings else place for name, place in one.places.items()}
-        values = list(one.values.values())
+    for configuration in configurations:
+        places = {name: int(place) if factors[name].settings else place for name, place in configuration.places.items()}
+        values = list(configuration.values.values())
         if trained > MOST_TRIALS:
             values = [float(np.mean(values))]
         for value in values:  # in parts of the spread: below 1e-8 the forest takes a difference for none

@@ -145,7 +145,9 @@ def seeds_declared(declared: Sequence[int | Mapping[str, int] | None]) -> SeedPl
     """Seeds as they were declared one after the other; None is what was not recorded."""
     known = [one for one in declared if one is not None]
     changes = [one for place, one in enumerate(known) if place == 0 or one != known[place - 1]]
-    plans = tuple(one if isinstance(one, int) else SeedSchedule(one["start"], one["max"]) for one in changes)
+    plans = tuple(
+        change if isinstance(change, int) else SeedSchedule(change["start"], change["max"]) for change in changes
+    )
     if len(plans) > 1:
         return ExtendedSeeds(plans)
     return plans[0] if plans and isinstance(plans[0], SeedSchedule) else None

@@ -82,7 +82,7 @@ def check_store(location: str | Path, export: Path | None = None) -> StoreCheck:
             findings = [*_integrity(connection), *_foreign_keys(connection)]
             schema = _schema(connection)
             rows = {name: _Rows(connection, name) for name in schema}
-            tables = tuple(each.check(findings) for each in rows.values())
+            tables = tuple(row.check(findings) for row in rows.values())
             if not tables:
                 raise sqlite3.DatabaseError("it has no table of a store")
             if export is not None:

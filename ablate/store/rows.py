@@ -112,10 +112,10 @@ def recording_rows(key: str, recordings: Iterable[Recording]) -> list[dict[str, 
     return [
         {
             "trial_key": key,
-            "step": each.step,
-            "content": {name: _round(item, 12 if name == WINDOWS else 4) for name, item in each.values.items()},
+            "step": recording.step,
+            "content": {name: _round(item, 12 if name == WINDOWS else 4) for name, item in recording.values.items()},
         }
-        for each in recordings
+        for recording in recordings
     ]
 
 

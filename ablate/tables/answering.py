@@ -51,7 +51,9 @@ def answer_of_table(table: JudgedTable, reports: Mapping[str, StudyReport]) -> A
     first, *others = answers.values()
     if not others:
         return first
-    alike = all((one.metric, one.margin, one.worse) == (first.metric, first.margin, first.worse) for one in others)
+    alike = all(
+        (other.metric, other.margin, other.worse) == (first.metric, first.margin, first.worse) for other in others
+    )
     by_group: dict[str, list[AnswerRow]] = {key: [] for key in TITLES}
     for name, answer in answers.items():
         for group in answer.groups:

@@ -236,7 +236,7 @@ Evaluation = tuple[float, float | None, str, str]
 
 def _counting(values: Sequence[Evaluation], at: str | int, direction: str, common: float) -> Evaluation:
     """The evaluation of a run that counts: its step, value, mark of failure and origin."""
-    marked = next((one for one in values if one[2]), None)
+    marked = next((value for value in values if value[2]), None)
     if marked is not None:
         return marked
     if at == "first":

@@ -73,7 +73,7 @@ class Form:
                 if name in value:
                     given[name] = value[name]
                 continue
-            nested = any(is_object(one) for one in alternatives(field, self.definitions))
+            nested = any(is_object(alternative) for alternative in alternatives(field, self.definitions))
             with nullcontext() if nested else row:
                 given[name] = self.control(name, field, value.get(name, default), f"{path}.{name}")
         return given
@@ -133,7 +133,7 @@ class Form:
     def _frame(self, name: str, node: Node, objects: list[dict[str, Any]], value: Any) -> Any:
         """The container of an object's controls; if it has nested objects, an expander, open if a value is set."""
         within = [field for one in objects for field in one["properties"].values()]
-        if not any(is_object(one) for field in within for one in alternatives(field, self.definitions)):
+        if not any(is_object(alternative) for field in within for alternative in alternatives(field, self.definitions)):
             return st.container(border=True)
         return st.expander(_title(name), expanded=bool(lean(node, value, self.definitions)))
 
@@ -179,7 +179,7 @@ class Form:
         """A list of objects: each with its controls and a button to remove it, and a button to add one."""
         key = f"{self.prefix}{path}[]"
         entries: list[tuple[int, Any]] = st.session_state.setdefault(key, list(enumerate(value)))
-        sorts = {_sort(one): one for one in alternatives(node["items"], self.definitions)}
+        sorts = {_sort(alternative): alternative for alternative in alternatives(node["items"], self.definitions)}
         items = []
         for number, (entry, begun) in enumerate(entries):
             with st.container(border=True):

@@ -67,10 +67,10 @@ def _norms(inside: BlockRecordings, key: str, name: str) -> None:
 
     chart(draw, "inside-curve", f"{QUANTITIES[quantity]} by block: {ends}"[:1000])
     rows = [
-        {"step": one.step, "quantity": of, "part": where, "value": value}
-        for one in inside.recordings
+        {"step": recording.step, "quantity": of, "part": where, "value": value}
+        for recording in inside.recordings
         for of in SAID
-        for where, value in one.values.get(of, {}).items()
+        for where, value in recording.values.get(of, {}).items()
     ]
     files = table_files(f"trial_{key[:12]}_blocks", pd.DataFrame(rows))
     export(files | figure_files(f"trial_{key[:12]}_{quantity}", draw), "inside")

@@ -135,9 +135,11 @@ def _is_draft(draft: Any) -> bool:
     return (
         isinstance(draft["model"].get("block"), dict)
         and len(settings) == len(draft["switches"])
-        and all(isinstance(paths, str if key in WORDS else dict) for one in settings for key, paths in one.items())
+        and all(
+            isinstance(paths, str if key in WORDS else dict) for setting in settings for key, paths in setting.items()
+        )
         and isinstance(variants, dict)
-        and all(isinstance(one, dict) for one in variants.values())
+        and all(isinstance(variant, dict) for variant in variants.values())
     )
 
 
@@ -199,7 +201,7 @@ def block_pictures(blocks: Sequence[BlockPicture], abreast: int = 2) -> None:
         st.caption("This study runs a trainer of your own: ablate does not know its model, and draws no block.")
         return
     with st.spinner("Drawing"):
-        drawn = [block_svg(one.name, one.model, one.versus, titled=False) for one in blocks]
+        drawn = [block_svg(block.name, block.model, block.versus, titled=False) for block in blocks]
     if abreast * max(map(width_of, drawn)) > ROOM:
         abreast = min(2, abreast)
     for number, (one, svg) in enumerate(zip(blocks, widened(drawn), strict=True)):

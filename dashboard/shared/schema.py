@@ -23,7 +23,7 @@ def alternatives(node: Node, definitions: Node) -> list[dict[str, Any]]:
     if "$ref" in node:
         return alternatives(definitions[node["$ref"].rpartition("/")[2]], definitions)
     if "anyOf" in node:
-        options = [one for option in node["anyOf"] for one in alternatives(option, definitions)]
+        options = [alternative for option in node["anyOf"] for alternative in alternatives(option, definitions)]
         constants = [one["const"] for one in options if "const" in one]
         described = {json.dumps({**one, "description": ""}, sort_keys=True): one for one in reversed(options)}
         others = [one for one in reversed(described.values()) if "const" not in one]
@@ -44,7 +44,7 @@ def kind_of(node: Node) -> str | None:
 
 def member(node: Node, value: Any, definitions: Node) -> dict[str, Any] | None:
     """The alternative that describes an object: that of its kind, or the only one; None if there is none."""
-    objects = [one for one in alternatives(node, definitions) if is_object(one)]
+    objects = [alternative for alternative in alternatives(node, definitions) if is_object(alternative)]
     kind = value.get("kind") if isinstance(value, Mapping) else value
     return next((one for one in objects if kind_of(one) == kind and kind is not None), None) or next(
         (one for one in objects if kind_of(one) is None), None

@@ -50,7 +50,7 @@ def read_only() -> bool:
 
 def stores() -> dict[str, str]:
     """The stores by name: the names of their files, with as many folders as needed to distinguish them."""
-    return named_stores([str(one) for one in options()["stores"]])
+    return named_stores([str(option) for option in options()["stores"]])
 
 
 def named_stores(locations: list[str]) -> dict[str, str]:

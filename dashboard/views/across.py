@@ -76,7 +76,7 @@ def _everywhere() -> dict[str, tuple[str, str]]:
     several = len(stores()) > 1
     for at in stores():
         with looking_at(at), suppress(NotFoundError):
-            found |= {f"{at}: {one.name}" if several else one.name: (at, one.name) for one in studies()}
+            found |= {f"{at}: {study.name}" if several else study.name: (at, study.name) for study in studies()}
     return found
 
 

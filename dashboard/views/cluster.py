@@ -138,14 +138,14 @@ def _past(study: str) -> None:
         alt=f"Trials that failed, diverged or were begun again; {plural(len(table), 'row')}",
     )  # fmt: skip
     with st.container(horizontal=True):
-        for one in failures[:MOST_LINKS]:
-            link("trial", f"{one.variant}, seed {one.seed}", variant=one.variant, seed=str(one.seed))
+        for failure in failures[:MOST_LINKS]:
+            link("trial", f"{failure.variant}, seed {failure.seed}", variant=failure.variant, seed=str(failure.seed))
     export(table_files(f"{study}_failures", table), "failures")
 
 
 def _throughput(study: str, loads: tuple[WorkerLoad, ...]) -> dict[str, Maker]:
     """Draw the number of ended trials over time for each device, and return the figure as files."""
-    known = {f"{one.host}, {one.device}": one.ended_at for one in loads[:MOST_DEVICES] if one.ended_at}
+    known = {f"{load.host}, {load.device}": load.ended_at for load in loads[:MOST_DEVICES] if load.ended_at}
     if not known:
         return {}
     begin = min(times[0] for times in known.values())
@@ -179,16 +179,16 @@ def load_table(loads: tuple[WorkerLoad, ...]) -> pd.DataFrame:
     return pd.DataFrame(
         [
             {
-                "host": one.host,
-                "device": one.device,
-                "trials": one.trials,
-                "failed": one.failed,
-                "diverged": one.diverged,
-                "training": duration(one.seconds),
-                "tokens/s": one.tokens_per_second,
-                "arithmetic": f"{scaled(one.flops / one.seconds)}FLOP/s" if one.seconds else None,
+                "host": load.host,
+                "device": load.device,
+                "trials": load.trials,
+                "failed": load.failed,
+                "diverged": load.diverged,
+                "training": duration(load.seconds),
+                "tokens/s": load.tokens_per_second,
+                "arithmetic": f"{scaled(load.flops / load.seconds)}FLOP/s" if load.seconds else None,
             }
-            for one in loads
+            for load in loads
         ]
     )
 
@@ -198,13 +198,13 @@ def failure_table(failures: tuple[WorkerFailure, ...]) -> pd.DataFrame:
     return pd.DataFrame(
         [
             {
-                "variant": one.variant,
-                "seed": one.seed,
-                "state": str(one.state),
-                "attempts": one.attempts,
-                "host": one.host,
-                "reason": one.reason,
+                "variant": failure.variant,
+                "seed": failure.seed,
+                "state": str(failure.state),
+                "attempts": failure.attempts,
+                "host": failure.host,
+                "reason": failure.reason,
             }
-            for one in failures
+            for failure in failures
         ]
     )

@@ -153,7 +153,7 @@ def _importances(study: str) -> None:
         [{"factor": one.factor, "share": one.share, "low": one.low, "high": one.high} for one in importances.factors]
         + [{"factor": "interactions and noise", "share": importances.rest}]
     )
-    caption = ", ".join(f"{one.factor} {100 * one.share:.0f} %" for one in importances.factors[:20])
+    caption = ", ".join(f"{factor.factor} {100 * factor.share:.0f} %" for factor in importances.factors[:20])
     draw = partial(draw_importances, importances, record(study).objective["metric"])
     chart(draw, "importances", f"Shares of the variance explained: {caption}")
     st.markdown(prose(how_to_read_importances(importances, record(study).objective["metric"])))

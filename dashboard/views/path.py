@@ -56,7 +56,7 @@ def _live(study: str) -> None:
                 f"Round {len(removal_path.rounds) + 1} is not over: {', '.join(removal_path.trying)} are being tried."
             )
         )
-    if any(one.relative_speed is None for one in _stations(removal_path)):
+    if any(station.relative_speed is None for station in _stations(removal_path)):
         st.caption("Speed is left out: no variant was timed. `ablate study FILE --time` does, after the trials.")
     draw = partial(draw_path, removal_path)
     if removal_path.rounds:

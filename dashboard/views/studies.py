@@ -96,7 +96,7 @@ def _table(words: str, state: str, starred: bool) -> None:
     if not rows:
         st.info("No study matches these filters.")
         return
-    table = pd.DataFrame([_row(*one) for one in rows])
+    table = pd.DataFrame([_row(*row) for row in rows])
     names, chosen = [(at, study.name) for at, study, _ in rows], _chosen()
     if chosen != st.session_state.get(_AT_SIDE):  # the select boxes in the sidebar show another one
         st.rerun(scope="app")

@@ -239,7 +239,9 @@ def _said(value: object) -> str | None:
 
 def _usage(key: str) -> None:
     """Show the resources used by the process that trained it; nothing if there are no samples."""
-    samples = [(one.step, one.values[USAGE]) for one in store().recordings(key) if USAGE in one.values]
+    samples = [
+        (recording.step, recording.values[USAGE]) for recording in store().recordings(key) if USAGE in recording.values
+    ]
     if not samples:
         return
     st.subheader("Use of the machine", anchor=False)

@@ -165,9 +165,10 @@ def draw_pairs(effects: StudyEffects, palette: Palette) -> Spec:
 def draw_importances(importances: StudyImportances, metric: str, palette: Palette) -> Spec:
     """A bar for each switch and axis, the most important first, and a hollow one for the rest."""
     rows: list[Spec] = [
-        {"name": one.factor, "share": 100 * one.share,
-         "low": None if one.low is None else 100 * one.low, "high": None if one.high is None else 100 * one.high}
-        for one in importances.factors
+        {"name": factor.factor, "share": 100 * factor.share,
+         "low": None if factor.low is None else 100 * factor.low,
+         "high": None if factor.high is None else 100 * factor.high}
+        for factor in importances.factors
     ]  # fmt: skip
     rest = {"name": "together, and noise", "share": 100 * importances.rest}
     x = number("share", f"share of the variance of {metric} (%)") | {"scale": {"zero": True}}
@@ -312,7 +313,7 @@ def _importance_blocks(importances: StudyImportances, metric: str, pictures: Map
     yield Paragraph(how_to_read_importances(importances, metric))
     if "importances" in pictures:
         yield pictures["importances"]
-    rows = tuple((one.factor, _percent(one.share), _range(one)) for one in importances.factors)
+    rows = tuple((factor.factor, _percent(factor.share), _range(factor)) for factor in importances.factors)
     rest = (("interactions and noise", _percent(importances.rest), MISSING),)
     yield Grid(("switch or axis", "share", "interval"), (rows, rest), frozenset({0}))
 
@@ -326,7 +327,7 @@ def how_to_read_importances(importances: StudyImportances, metric: str) -> str:
         else ""
     )
     pruned = f" Left out: {plural(importances.pruned, 'trial')} stopped early." if importances.pruned else ""
-    if any(one.low is not None for one in importances.factors):
+    if any(factor.low is not None for factor in importances.factors):
         interval = (
             "The interval is that of the share without noise, from simulated studies with the noise of these "
             f"{plural(importances.seeds, 'seed')}."

@@ -28,8 +28,9 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
     front = findings.front
     if front is None:
         return ()
+    costs = " and ".join(words_for(quantity) for quantity in front.quantities[1:])
     caption = (
-        f"{front.quantities[0]} against {' and '.join(words_for(one) for one in front.quantities[1:])}, with 95 % "
+        f"{front.quantities[0]} against {costs}, with 95 % "
         "intervals over seeds. Numbered squares: the Pareto front, by the numbers of the table; circles: dominated "
         "in the means; crosses: dominated with 95 % confidence."
     )
@@ -43,7 +44,9 @@ def stand(point: FrontPoint) -> str:
 
 def numbered(front: Front) -> dict[str, str]:
     """Variants on the front to their numbers, the best in the first quantity first."""
-    return {name: str(number) for number, name in enumerate([one.variant for one in front.points if one.on_front], 1)}
+    return {
+        name: str(number) for number, name in enumerate([point.variant for point in front.points if point.on_front], 1)
+    }
 
 
 def draw_front(front: Front, palette: Palette) -> Spec:

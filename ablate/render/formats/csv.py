@@ -60,17 +60,21 @@ def _other_budgets(report: StudyReport) -> Iterator[dict[str, Value]]:
     points = {
         at_budget(one.variant, point.at): point for one in (scaling.of if scaling else ()) for point in one.points
     }
-    for one in report.other_lengths:
-        states, mean, point = list(one.states.values()), one.metrics.get(report.metric), points.get(one.record.name)
+    for length in report.other_lengths:
+        states, mean, point = (
+            list(length.states.values()),
+            length.metrics.get(report.metric),
+            points.get(length.record.name),
+        )
         yield {
             "study": report.record.name,
-            "variant": one.record.name,
-            "hash": one.record.hash,
-            **varied_cells(one.record, report),
+            "variant": length.record.name,
+            "hash": length.record.hash,
+            **varied_cells(length.record, report),
             "role": TrialRole.COMPARISON.value,
             "metric": report.metric,
             "margin": report.margin,
-            "parameters": one.record.parameters,
+            "parameters": length.record.parameters,
             "planned": len(states),
             **{state.value: states.count(state) for state in ENDED},
             **{name: getattr(mean, name, None) for name in ("mean", "low", "high")},

@@ -124,12 +124,12 @@ def check_json(checked: CheckedKind | UntriedKind) -> dict[str, Any]:
         "findings": [
             {
                 "rule": finding.rule,
-                "spec": one.spec.canonical(),
+                "spec": spec.spec.canonical(),
                 "context": _plain(finding.context),
                 "detail": finding.detail,
             }
-            for one in checked.specs
-            for finding in one.findings
+            for spec in checked.specs
+            for finding in spec.findings
         ],
     }
 
@@ -147,9 +147,9 @@ def print_check(checked: CheckedKind | UntriedKind, console: Console) -> None:
         return
     rules = checked.contract.rules
     broken: dict[str, list[tuple[CheckedSpec, Finding[Any]]]] = {}
-    for one in checked.specs:
-        for finding in one.findings:
-            broken.setdefault(finding.rule, []).append((one, finding))
+    for spec in checked.specs:
+        for finding in spec.findings:
+            broken.setdefault(finding.rule, []).append((spec, finding))
     for rule, reasons in broken.items():
         one, finding = reasons[0]
         console.print(Text.assemble((rule, "bold red"), f"  {(rules[rule].__doc__ or '').strip()}"), soft_wrap=True)
@@ -168,7 +168,7 @@ def print_check(checked: CheckedKind | UntriedKind, console: Console) -> None:
 
 def _warnings(checked: CheckedKind) -> list[str]:
     """Each warning once."""
-    return list(dict.fromkeys(warning for one in checked.specs for warning in one.warnings))
+    return list(dict.fromkeys(warning for spec in checked.specs for warning in spec.warnings))
 
 
 WIDTH = 120

@@ -46,7 +46,9 @@ def _lines(study: StudyStatus, status: Status) -> list[str]:
         )
     progress = f"{driver.settled:,} of {plural(driver.planned, 'trial')} done"
     since = duration((status.at - driver.since).total_seconds())
-    failures = [f"failed: {one.variant}, seed {one.seed}: {first_line(one.reason)}" for one in driver.failures]
+    failures = [
+        f"failed: {failure.variant}, seed {failure.seed}: {first_line(failure.reason)}" for failure in driver.failures
+    ]
     return [
         f"driven by process {driver.pid} on {driver.host} for {since}{lives}",
         ", ".join([progress, *besides]),
