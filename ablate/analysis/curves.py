@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter, sub
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from ablate.analysis.runs import Curve
 from ablate.stats import mean_interval
@@ -166,7 +166,7 @@ QUANTITIES: dict[Quantity, str] = {
     "spread": "standard deviation of the mixing map",
 }
 """What is recorded of a part of a block, in words."""
-MAP = "map"
+MAP: Final = "map"
 WHOLE = "block"
 """All parts of a block together."""
 

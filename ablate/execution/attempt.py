@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import cast
 
 from ablate.planning.plan import Trial
 from ablate.store.records import (
@@ -15,6 +15,7 @@ from ablate.store.records import (
     USAGE,
     WINDOWS,
     CurvePoint,
+    RecordedValues,
     Recording,
     TrialOutcome,
     TrialState,
@@ -84,7 +85,7 @@ class Attempt:
         self.curve.append(added)
         self.metrics = {name: values[self.member] for name, values in point.metrics.items()}
         self.parts = {name: tuple(part[self.member] for part in sums) for name, sums in point.parts.items()}
-        own: dict[str, dict[str, Any]] = {}
+        own: RecordedValues = {}
         if point.windows and self.trial.variant.spec.training.init_from is not None:
             own[WINDOWS] = {name: values[self.member] for name, values in point.windows.items()}
         if point.compile_seconds:
@@ -92,10 +93,11 @@ class Attempt:
         if point.usage:
             own[USAGE] = dict(point.usage)
         if self.trial.variant.spec.training.record_blocks:
-            own |= {
+            inside = {
                 quantity: {part: values[self.member] for part, values in parts.items()}
                 for quantity, parts in point.inside.items()
             }
+            own |= cast(RecordedValues, inside)
         if self.values:
             before = [values for step, values in self.values if step < point.step or step == 0]
             own["values"] = dict(before[-1])
@@ -108,9 +110,11 @@ class Attempt:
         transfer = {"source": started.source, "copied": started.copied, "new": started.new, "unused": started.unused}
         self._record(0, {TRANSFER: transfer})
 
-    def _record(self, step: int, values: Mapping[str, Any]) -> None:
+    def _record(self, step: int, values: RecordedValues) -> None:
         """Add to what was recorded at a step."""
-        before = self.recordings.pop().values if self.recordings and self.recordings[-1].step == step else {}
+        before: RecordedValues = {}
+        if self.recordings and self.recordings[-1].step == step:
+            before = self.recordings.pop().values
         self.recordings.append(Recording(step, {**before, **values}))
 
     def outcome(self, failure: str = "") -> TrialOutcome:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypedDict
 
 from ablate.roles import TrialRole
 
@@ -283,12 +283,41 @@ class CurvePoint(NamedTuple):
     val_loss: float | None
 
 
-TRANSFER, WINDOWS = "transfer", "windows"
+TRANSFER: Final = "transfer"
+WINDOWS: Final = "windows"
 """Names of recordings of a trial that starts from trained weights."""
-COMPILATION = "compilation"
+COMPILATION: Final = "compilation"
 """Name of the recording of a trial with compiled blocks: `seconds` of compilation so far."""
-USAGE = "usage"
+USAGE: Final = "usage"
 """Name of the recording of what the process that trains a trial used since the last such recording."""
+
+
+class RecordedValues(TypedDict, total=False):
+    """What may be recorded at a step. Parts of a model are named `block 1 mixer`; None stands for what is not finite.
+
+    Attributes:
+        weights: 2-norm of each part's weights.
+        gradients: 2-norm of each part's gradients.
+        spread: Standard deviation of each mixer's map.
+        map: Rows of each mixer's map.
+        values: Of a member of a population: spec paths to the values with which it was trained up to this step.
+        transfer: Of a trial that starts from trained weights: `source`, and the names of tensors that are `copied`,
+            `new` and `unused`.
+        windows: At the end of such a trial: each validation metric of each window by itself.
+        compilation: Of a trial with compiled blocks: its `seconds`, which are not training.
+        usage: At evaluations that are ten seconds apart or more: `cores`, `memory`, on a GPU `gpu_memory` and `gpu` of
+            the process, and so the same for all trials of a pack.
+    """
+
+    weights: dict[str, float | None]
+    gradients: dict[str, float | None]
+    spread: dict[str, float | None]
+    map: dict[str, list[list[float | None]]]
+    values: dict[str, Any]
+    transfer: dict[str, Any]
+    windows: dict[str, list[float]]
+    compilation: dict[str, float]
+    usage: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,18 +326,11 @@ class Recording:
 
     Attributes:
         step: Number of optimizer steps done.
-        values: By quantity (`weights`, `gradients`, `spread`, `map`) and part of the model (`block 1 mixer`), a number
-            or the rows of a map; None if not finite. For a member of a population also `values`: the values of spec
-            paths with which it was trained up to this step. For a trial that starts from trained weights also
-            `transfer`: `source` and the names of tensors that are `copied`, `new` and `unused`; and, at its end,
-            `windows`: each validation metric of each window by itself. For a trial with compiled blocks also
-            `compilation`: its `seconds`, which are not training. At evaluations that are ten seconds apart or more also
-            `usage`: `cores`, `memory`, on a GPU `gpu_memory` and `gpu` of the process, and
-            so the same for all trials of a pack.
+        values: What was recorded.
     """
 
     step: int
-    values: dict[str, dict[str, Any]]
+    values: RecordedValues
 
 
 @dataclass(frozen=True, slots=True)
