@@ -69,7 +69,7 @@ def test_a_space_extends_the_section(gpt2: Path, tmp_path: Path, capsys: pytest.
     model = space.model
     assert space.training.init_from is not None
     assert space.training.init_from.source == str(gpt2)
-    code, out = run(capsys, str(gpt2), "--json", "--no-check")
+    code, out = run(capsys, str(gpt2), "--json", "--no-verify")
     assert (code, model.depth, model.width) == (0, json.loads(out)["depth"], json.loads(out)["width"])
     assert isinstance(model, ModelSpec)
     assert (model.block.mlp.kind_name(), model.dropout) == ("plain", 0.2)
@@ -90,7 +90,7 @@ def test_other_weights_are_reported(gpt2: Path, capsys: pytest.CaptureFixture[st
     code, out = run(capsys, str(gpt2), "--json")
     assert (code, json.loads(out)["same"]) == (1, False)
     assert json.loads(out)["max_difference"] > 1e-4
-    code, out = run(capsys, str(gpt2), "--no-check", "--json")
+    code, out = run(capsys, str(gpt2), "--no-verify", "--json")
     assert (code, json.loads(out)["compared"], json.loads(out)["same"]) == (0, False, None)
 
 

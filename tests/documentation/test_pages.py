@@ -153,8 +153,8 @@ def test_the_reference_names_every_command_and_option() -> None:
     page = commands_page()
     assert set(re.findall(r"^### ablate ([\w-]+)", page, re.MULTILINE)) == set(COMMAND_NAMES)
     study = page.partition("### ablate study\n")[2].partition("\n### ")[0]
-    assert re.search(r"^\| `--pack N\|auto` \| auto \| Most trials", study, re.MULTILINE)
-    assert re.search(r"^\| `FILE` \| required \|", study, re.MULTILINE)
+    assert re.search(r"^\| `--pack N\|auto` \| auto \| Maximum number of trials", study, re.MULTILINE)
+    assert re.search(r"^\| `SPACE` \| required \|", study, re.MULTILINE)
 
 
 def test_the_reference_of_the_space_gives_type_default_and_meaning() -> None:
@@ -184,7 +184,7 @@ def test_a_package_brings_its_task_by_an_entry_point(tmp_path: Path, cache: Path
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: reversing\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text("[ablate.tasks]\nreverse = my_task:ReverseSpec\n")
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from ablate.cli.app import app; app(['kinds'])"
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from ablate.cli.app import app; app(['kinds', 'tasks'])"
     found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "Say a random text backwards" in found.stdout, found.stderr
 

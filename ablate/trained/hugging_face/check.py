@@ -67,7 +67,7 @@ def compare(folder: Path, imported: Imported) -> Compared:
         DataError: `transformers` cannot read or run the model, or the weights do not fit it.
     """
     require(
-        "transformers", "comparing logits with those of transformers (unless `--no-check` says not to)", where="import"
+        "transformers", "comparing logits with those of transformers (unless `--no-verify` says not to)", where="import"
     )
     length = _length(imported)
     double = _bytes_in_double(imported, length) < available_memory()
@@ -203,5 +203,5 @@ def _refused(verb: str, folder: Path, error: Exception) -> DataError:
     return DataError(
         f"`transformers` cannot {verb} this model ({reason})",
         where=str(folder),
-        remedy="Mend the folder, or leave the comparison out with `--no-check`.",
+        remedy="Mend the folder, or leave the comparison out with `--no-verify`.",
     )
