@@ -17,7 +17,7 @@ from ablate.analysis.study import StudyReport
 from ablate.errors import ArgumentError, EngineError, SpaceError, check_argument, check_count
 from ablate.execution.base import Engine
 from ablate.execution.checkpoint import checkpoints_folder
-from ablate.execution.driver import run_study
+from ablate.execution.driver import Limits, run_study
 from ablate.execution.environment import describe_environment, undeclared_changes
 from ablate.execution.local import LocalEngine
 from ablate.execution.observer import Observer, ObserverGroup
@@ -135,7 +135,16 @@ def run(
         packing = Packing(1 if resources.shard else chosen.pack, trainer.device)
         with _tracking(trackers, space.name, opened, observer) as watching:
             bench = _bench(space, chosen, trainer.device, environment.device, observer)
-            result = run_study(planner, opened, trainer, environment, watching, packing, bench)
+            result = run_study(
+                planner,
+                opened,
+                trainer,
+                environment,
+                watching,
+                packing,
+                bench,
+                Limits(chosen.max_trials, chosen.max_seconds),
+            )
     return Study(space.name, store, result=result)
 
 

@@ -64,6 +64,7 @@ OTHERS = {
     "diff": ["tiny.yaml", "soap.yaml"],
     "reproduce": ["0"],
     "resume": ["tiny"],
+    "gate": ["tiny"],
     "rename": ["tiny", "tiny"],
     "delete": ["tiny"],
     "evaluate": ["tiny", "--file", "rows.txt.zst"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,8 +10,10 @@ import typer
 
 from ablate.analysis.text import plural
 from ablate.cli.judge import judge as judge  # a command of this panel
-from ablate.cli.loading import load_plugins, load_trial, read
+from ablate.cli.loading import existing_store, load_plugins, load_trial, read
 from ablate.cli.options import (
+    DIFFERENT,
+    FAILED,
     REFUTED,
     CacheOption,
     JsonOption,
@@ -21,11 +24,11 @@ from ablate.cli.options import (
     picture_file,
     store_flag,
 )
-from ablate.command_line import hide_passwords
+from ablate.command_line import command, hide_passwords
 from ablate.errors import AblateError
 from ablate.extras import missing_packages
 from ablate.locations import DEFAULT_STORE
-from ablate.render.terminal.console import make_console, print_json, say
+from ablate.render.terminal.console import make_console, print_json, print_next_steps, say
 
 if TYPE_CHECKING:
     from ablate.store import Store
@@ -158,6 +161,66 @@ def claims(
     else:
         say(make_console(), f"{study} has no claims. Add them under `claims:` in its space file.")
     return REFUTED if fail_if_refuted and any(claim.verdict == "refuted" for claim in judged) else 0
+
+
+def gate(
+    study: StudyArgument,
+    variant: Annotated[
+        str | None, typer.Option("--variant", metavar="VARIANT", help="The variant.", show_default="the only one")
+    ] = None,
+    better: Annotated[
+        bool,
+        typer.Option("--better/--not-worse", help="Whether it must be better by the margin, or not worse by it."),
+    ] = False,
+    store: StoreOption = DEFAULT_STORE,
+    json_: JsonOption = False,
+) -> int:
+    """Ask one question about a variant, for CI and loops: is it better than the baseline, or not worse?
+
+    Exit codes: 0 it passes, 1 it does not, 3 undecided (the seeds that would decide are printed), 2 it cannot be asked.
+    """
+    from ablate.analysis.gate import gate as ask
+    from ablate.analysis.gate import only_variant
+
+    report = read(store, study)
+    asked = ask(report, variant or only_variant(report), "better" if better else "not worse")
+    if json_:
+        print_json(asdict(asked))
+    else:
+        console = make_console()
+        reason = asked.reason[0].upper() + asked.reason[1:].rstrip(".")
+        say(console, f"{asked.passed}: {asked.variant}, asked for `{asked.asked}`. {reason}.")
+        if asked.next:
+            steps = {command(*step.arguments, *store_flag(store)): step.purpose for step in asked.next}
+            print_next_steps(console, "To decide it:", steps)
+    return {"passes": 0, "fails": DIFFERENT, "undecided": FAILED}[asked.passed]
+
+
+def ideas(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="Only ideas that mention this.", show_default="all")] = "",
+    store: StoreOption = DEFAULT_STORE,
+    json_: JsonOption = False,
+) -> None:
+    """List the ideas that all studies of a store have tried, with their verdicts, so that none is tried twice.
+
+    An idea is a change that a study compared, or a claim that it tested. Refuted ones come first.
+    """
+    from ablate.analysis.ideas import caution, read_ideas
+    from ablate.render.terminal.listing import ideas_table
+
+    with existing_store(store) as opened:
+        found = [] if opened is None else read_ideas(opened, text)
+    if json_:
+        ideas = [asdict(idea) | {"updated": idea.updated.isoformat()} for idea in found]
+        print_json({"ideas": ideas, "caution": caution(found)})
+        return
+    console = make_console()
+    if found:
+        console.print(ideas_table(found))
+    else:
+        say(console, f"No study of {hide_passwords(store)} has tried {text or 'anything'} yet.")
+    if found and (doubt := caution(found)):
+        say(console, doubt)
 
 
 def calibrate(

@@ -27,7 +27,7 @@ _MODULES = (studies, answers, trials, spaces_and_blocks)
 PANELS = {
     "Workflow": ("new", "validate", "plan", "study", "resume", "status", "show", "report"),
     "Studies": (
-        "list", "judge", "claims", "calibrate", "diff", "dashboard", "rename", "delete", "check-store",
+        "list", "judge", "claims", "gate", "ideas", "calibrate", "diff", "dashboard", "rename", "delete", "check-store",
     ),
     "Trained models": ("evaluate", "generate", "translate", "reproduce", "import", "export"),
     "Building blocks": ("kinds", "draw", "cost", "bench", "check-kind", "data", "schema"),
@@ -51,6 +51,8 @@ EXAMPLES = {
         "judge runs.yaml --why wide",
     ),
     "claims": ("claims simplify_block", "claims simplify_block --fail-if-refuted"),
+    "gate": ("gate simplify_block --variant sas", "gate speedrun --variant activation=gelu --better"),
+    "ideas": ("ideas", "ideas normalisation --json"),
     "calibrate": ("calibrate simplify_block", "calibrate simplify_block --json"),
     "diff": ("diff simplify_block/baseline simplify_block/norm=none", "diff my_question.yaml other.yaml"),
     "dashboard": ("dashboard", "dashboard runs/ablate.db --port 8600"),

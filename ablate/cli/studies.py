@@ -246,7 +246,11 @@ def _train(space: SpaceSpec, store: str, options: dict[str, Any], *, json_: bool
     assert result is not None, "a study that was run says how that ended"
     if json_:
         counts = {key: value for key, value in asdict(result).items() if key != "interrupted"}
-        print_json(counts | {"seconds": round(result.seconds, 3)}, indent=None)
+        report = read(store, result.study)
+        verdicts = {row.name: row.verdict.word for row in report.variants if row.verdict is not None}
+        ended = {"interrupted": result.interrupted, "seconds": round(result.seconds, 3)}
+        headline = list(answer_of(report).headline)
+        print_json(counts | ended | {"verdicts": verdicts, "headline": headline}, indent=None)
     elif not result.interrupted:
         console.print()
         answer = answer_of(read(store, result.study))

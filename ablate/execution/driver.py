@@ -11,15 +11,16 @@ from dataclasses import dataclass
 
 from ablate.execution.base import Engine
 from ablate.execution.ledger import Ledger
-from ablate.execution.observer import Observer
+from ablate.execution.observer import Observer, ObserverGroup
 from ablate.execution.study_run import StudyRun
 from ablate.execution.timing import Bench, time_study
 from ablate.planning.memory import largest_blocks
 from ablate.planning.packing import Packing
+from ablate.planning.plan import Trial
 from ablate.planning.planner import Planner, make_plan
-from ablate.processes import stop_on_signal
+from ablate.processes import StopRequest, stop_on_signal
 from ablate.store import Store
-from ablate.store.records import Environment
+from ablate.store.records import Environment, TrialOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,38 @@ class StudyResult:
     interrupted: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a run stops before its study is done; the same command continues it.
+
+    Attributes:
+        trials: After this many trials have ended; None: no limit. Those in flight are dropped.
+        seconds: After this time, the preparation of data included; None: no limit.
+    """
+
+    trials: int | None = None
+    seconds: float | None = None
+
+
+class _Limiter(Observer):
+    """Asks a run to stop at its limits."""
+
+    def __init__(self, limits: Limits, begin: float, stop: StopRequest) -> None:
+        self._limits = limits
+        self._begin = begin
+        self._stop = stop
+        self._ended = 0
+
+    def ended(self, trial: Trial, outcome: TrialOutcome) -> None:
+        self._ended += 1
+        if self._limits.trials is not None and self._ended >= self._limits.trials:
+            self._stop.asked = True
+
+    def beat(self) -> None:
+        if self._limits.seconds is not None and time.monotonic() - self._begin > self._limits.seconds:
+            self._stop.asked = True
+
+
 def run_study(
     planner: Planner,
     store: Store,
@@ -59,6 +92,7 @@ def run_study(
     observer: Observer,
     packing: Packing = Packing(most=1),  # noqa: B008 - frozen
     bench: Bench | None = None,
+    limits: Limits = Limits(),
 ) -> StudyResult:
     """Run a space until its design has no further proposals or the run is interrupted (SIGINT or SIGTERM).
 
@@ -70,6 +104,7 @@ def run_study(
         observer: Is notified of all events.
         packing: How many trials are trained together as one program.
         bench: Where to time the variants after the trials; None: nowhere.
+        limits: When to stop before the end, as an interruption does.
 
     Raises:
         StudyBusyError: Another process runs the same study.
@@ -85,6 +120,7 @@ def run_study(
     engine.admit(plan)
     trivial = planner.trivial(plan.variants[0])
     with store.lease(study) as lease, stop_on_signal() as stop:
+        observer = ObserverGroup(observer, _Limiter(limits, begin, stop))
         driver = StudyRun(planner, Ledger(store, lease, environment), engine, observer, lease, packing)
         driver.begin(plan, trivial)
         driver.run(stop)

@@ -144,6 +144,8 @@ class RunOptions:
         False, "Use trials of another version of your components as if nothing changed.", "--accept-changed-code"
     )
     time: bool = _option(False, "After the trials, time each variant in turns with the baseline.", "--time")
+    max_trials: int | None = _option(None, "Stop when this many trials have ended.", metavar="N", min=1)
+    max_seconds: float | None = _option(None, "Stop after this many seconds.", metavar="SECONDS", min=0.0)
     resources: ResourcesSpec | None = None
     """What each job gets instead of the space's `resources`, before `cpus` and its like change single fields."""
 
@@ -154,7 +156,7 @@ class RunOptions:
             ArgumentError: An option has the wrong type.
             EngineError: A number is below 1.
         """
-        for name in ("workers", "threads", "pack"):
+        for name in ("workers", "threads", "pack", "max_trials"):
             if (number := getattr(self, name)) is not None:
                 check_argument(name, number, int, "a whole number of at least 1")
                 if number < 1:

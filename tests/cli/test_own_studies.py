@@ -61,3 +61,18 @@ def test_a_study_that_is_not_there(command: list[str], done: tuple[Workplace, Fi
     failed = done[0].call(*command)
     assert failed.code == 2
     assert "there is no study 'tinny'" in failed.err
+
+
+def test_a_run_stops_at_its_limit_and_the_same_command_continues(place: Workplace) -> None:
+    command = ("study", place.space(seeds=1), "--workers", "1", "--pack", "1", "--max-trials", "2", "--json")
+    first = place.call(*command)
+    assert (first.code, first.last_object["interrupted"], first.last_object["trained"]) == (130, True, 2)
+    assert "Stopped with 2 of 3 trials done" in first.err
+    second = place.call(*command)
+    assert (second.code, second.last_object["trained"]) == (0, 1)
+    assert set(second.last_object["verdicts"]) == {"values=identity", "norm=none"}
+    asked = place.call("gate", "tiny", "--variant", "norm=none", "--json")
+    assert (asked.code, json.loads(asked.out)["passed"]) == (3, "undecided")
+    found = json.loads(place.call("ideas", "norm", "--json").out)
+    assert [(idea["variant"], idea["outcome"]) for idea in found["ideas"]] == [("norm=none", "undecided")]
+    assert place.call("study", "tiny.yaml", "--max-seconds", "0", "--store", "other.db").code == 130

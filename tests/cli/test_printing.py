@@ -46,6 +46,8 @@ COMMANDS: dict[tuple[str, ...], int] = {
     ("judge", "größe.csv", "--metric", "loss", "--direction", "lower", "--baseline", "λ", "--margin", "0.1"): 0,
     ("calibrate", "uni"): 0,
     ("resume", "größe"): 2,
+    ("gate", "uni", "--variant", "größe=λ"): 3,
+    ("ideas",): 0,
     ("rename", "größe", "uni"): 2,
     ("delete", "größe"): 2,
     ("diff", "uni/baseline", "uni/größe=λ"): 0,

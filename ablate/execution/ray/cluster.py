@@ -57,6 +57,7 @@ def connect(address: str | None, threads: int) -> bool:
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     import ray
+    from ray.exceptions import AuthenticationError
 
     if ray.is_initialized():
         return False
@@ -79,10 +80,19 @@ def connect(address: str | None, threads: int) -> bool:
     try:
         _knock(address)
         ray.init(address=address, runtime_env=runtime, **options)
-    except (OSError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError, AuthenticationError) as error:
         said = (str(error).strip() or type(error).__name__).splitlines()[0]
         if address == LOCAL:
             raise _cannot_start(said) from error
+        if isinstance(error, AuthenticationError) or said.startswith("Failed to connect"):  # a server answered
+            raise EngineError(
+                "the Ray cluster refuses this process: its authentication token is missing or another"
+                " (`InvalidAuthToken` above), or its version of Ray is another",
+                where=f"--address {address}",
+                got=said,
+                remedy="Copy `~/.ray/auth_token` of the head node to the same place here and on every node (or name it"
+                " by RAY_AUTH_TOKEN_PATH), or start all of them, and ablate, with RAY_AUTH_MODE=disabled.",
+            ) from error
         raise EngineError(
             "there is no Ray cluster to connect to",
             where=f"--address {address}",

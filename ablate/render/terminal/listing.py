@@ -15,6 +15,7 @@ from ablate.analysis.text import counted
 from ablate.render.cells import NARROW, joined, named, plain, plain_table
 
 if TYPE_CHECKING:
+    from ablate.analysis.ideas import Idea
     from ablate.analysis.trials import TrialLine
     from ablate.store.records import StudySummary
 
@@ -42,6 +43,19 @@ def studies_table(summaries: Sequence[StudySummary], console: Console) -> Table:
             joined(map(plain, besides)),
             plain(f"{summary.updated_at:%Y-%m-%d %H:%M}", "dim"),
         )
+    return table
+
+
+def ideas_table(ideas: Sequence[Idea]) -> Table:
+    """What studies have tried, the refuted ideas first; what `ablate ideas` prints."""
+    table = plain_table(2)
+    for title in ("verdict", "idea", "study"):
+        table.add_column(plain(title), overflow="fold")
+    table.add_column(plain("difference"), justify="right", no_wrap=True)
+    order = ("refuted", "held", "undecided")
+    for idea in sorted(ideas, key=lambda idea: order.index(idea.outcome)):
+        measured = "" if idea.difference is None else f"{idea.difference:+.3g} {idea.metric}"
+        table.add_row(plain(idea.verdict), plain(idea.idea), plain(idea.study, "bold"), plain(measured))
     return table
 
 
