@@ -101,6 +101,10 @@ class RayEngine(Engine):
         """Check the requested resources and the predicted memory against the nodes of the cluster."""
         self._populations = any(trial.variant.spec.training.population for trial in plan.trials)
         self._needed = 0
+        if (
+            plan.trials and not plan.built and self._resources.gpus is None
+        ):  # nobody knows which share a trainer of the user's needs
+            self._resources = self._resources.model_copy(update={"gpus": 1.0})
         self.expect(plan.trials)
         for placement in self._find_placements(nodes()):
             check_abilities(plan.built, placement.device, here=False)
