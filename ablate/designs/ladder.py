@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import Field, JsonValue, WithJsonSchema, model_validator
 
 from ablate.designs.base import Design, DesignContext, DesignSpec, Point, Proposal, named_points, setting_name
 from ablate.errors import SpaceError
@@ -59,7 +59,10 @@ class LadderSpec(DesignSpec):
     """Width of a head, which sets the number of heads; default: the heads of the space on every rung."""
     tokens_per_parameter: float | None = Field(default=None, gt=0, le=10_000)
     """Training tokens for each parameter of the baseline, which set its steps; default: the steps of the space."""
-    per_rung: dict[str, tuple[JsonValue, ...]] = Field(default_factory=dict)
+    per_rung: Annotated[
+        dict[str, tuple[JsonValue, ...]],
+        WithJsonSchema({"type": "object", "additionalProperties": {"type": "array", "minItems": 2}}),
+    ] = Field(default_factory=dict)
     """Values of other spec paths, one for each rung, such as `training.optimizer.lr` or `training.batch_size`."""
     seeds_per_rung: tuple[int, ...] = ()
     """Seeds of each rung; default: `seeds` on all of them."""
