@@ -49,7 +49,7 @@ class SpaceContext:
     def context(self) -> DesignContext:
         """The context that a design gets."""
         variants = {"bare": {"a": "off", "b": "off"}}
-        return DesignContext(self.switches, variants, "minimize", 0.1, self.refusal, _cost)
+        return DesignContext(self.switches, variants, "minimize", 0.1, self.refusal, _cost, rates="tuned")
 
 
 def _cost(point: Point) -> PointCost:
