@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from ablate.analysis.findings import read_findings
-from ablate.analysis.study import StudyReport
+from ablate.analysis.report import StudyReport
 from ablate.errors import ArgumentError, EngineError, SpaceError, check_argument, check_count
 from ablate.execution.base import Engine
 from ablate.execution.checkpoint import checkpoints_folder

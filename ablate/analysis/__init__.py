@@ -10,10 +10,11 @@ if TYPE_CHECKING:
     from ablate.analysis.effects import read_effects, read_importances
     from ablate.analysis.pareto import read_front
     from ablate.analysis.path import read_path
+    from ablate.analysis.report import StudyReport
     from ablate.analysis.rows import VariantRow
     from ablate.analysis.runs import StudyReader
     from ablate.analysis.slices import read_slices
-    from ablate.analysis.study import StudyReport, read_study
+    from ablate.analysis.study import read_study
 
 __all__ = [
     "StudyReader",
@@ -32,7 +33,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "StudyReader": "ablate.analysis.runs",
-        "StudyReport": "ablate.analysis.study",
+        "StudyReport": "ablate.analysis.report",
         "VariantRow": "ablate.analysis.rows",
         "read_effects": "ablate.analysis.effects",
         "read_front": "ablate.analysis.pareto",

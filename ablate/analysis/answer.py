@@ -17,9 +17,9 @@ from ablate.analysis.effects import EffectRow
 from ablate.analysis.judging import MISSING
 from ablate.analysis.ladder import climb_lines
 from ablate.analysis.numbers import bound_text, decimals_for, fixed, percent
+from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.scaling import Scaling
-from ablate.analysis.study import StudyReport
 from ablate.analysis.text import few, listed, plural
 from ablate.analysis.warnings import StudyWarning, trust_lines
 from ablate.spec.design import BASELINE

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import StudyReader, seed_schedule
-from ablate.analysis.study import StudyReport, read_study
+from ablate.analysis.study import read_study
 from ablate.analysis.text import plural
 from ablate.errors import NotFoundError
 from ablate.stats import SeedPlan

@@ -12,9 +12,9 @@ from functools import partial
 
 from ablate.analysis.course import course_cell
 from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, percent, times_within, with_interval
+from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.slices import varied_values
-from ablate.analysis.study import StudyReport
 from ablate.analysis.text import plural
 from ablate.stats import Interval, PairedDifference, sign_flip
 from ablate.stats.bounds import LEAST_PAIRS, at_least, at_most

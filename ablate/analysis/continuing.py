@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ablate.analysis.report import StudyReport
 from ablate.analysis.sentences import advised_seeds
-from ablate.analysis.study import StudyReport
 from ablate.analysis.text import plural
 from ablate.store.records import TrialState
 

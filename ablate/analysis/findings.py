@@ -12,10 +12,11 @@ from ablate.analysis.effects import StudyImportances, importances_of
 from ablate.analysis.fairness import scouts_of
 from ablate.analysis.pareto import Front, front_of
 from ablate.analysis.path import RemovalPath, path_of
+from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import Curve, StudyReader, VariantRuns, read_confirming, read_runs
 from ablate.analysis.slices import Slice, slices_of
 from ablate.analysis.status import place_of
-from ablate.analysis.study import StudyReport, read_study
+from ablate.analysis.study import read_study
 from ablate.devices import devices_of_a_trial, known_device
 from ablate.errors import MissingPackageError, NotFoundError
 from ablate.store.records import Environment, TrialRecord

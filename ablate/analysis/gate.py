@@ -7,8 +7,8 @@ from typing import Literal
 
 from ablate.analysis.answer import Answer, answer_of, compared_rows
 from ablate.analysis.continuing import NextStep, next_steps
+from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
-from ablate.analysis.study import StudyReport
 from ablate.analysis.text import listed
 from ablate.errors import ArgumentError, NotFoundError
 from ablate.store.records import TrialState

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from ablate.analysis.answer import Answer, AnswerRow, answer_of, compared_rows
 from ablate.analysis.course import course_cell
 from ablate.analysis.numbers import decimals_for, fixed, percent
+from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
-from ablate.analysis.study import StudyReport
 from ablate.analysis.text import listed, plural
 from ablate.errors import NotFoundError
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.analysis.answer import Answer, answer_of
 from ablate.analysis.columns import columns, flip_at_margin, machine_row
+from ablate.analysis.report import OtherLength, StudyReport
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.slices import varied_values
-from ablate.analysis.study import OtherLength, StudyReport
 from ablate.analysis.why import Why
 from ablate.roles import TrialRole
 from ablate.stats import Interval, PairedDifference

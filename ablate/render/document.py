@@ -13,8 +13,8 @@ from ablate.analysis.columns import columns, groups, legend, shared_decimals
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import MISSING, fixed, percent
+from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import MOST_SHOWN
-from ablate.analysis.study import StudyReport
 from ablate.analysis.text import plural
 from ablate.command_line import command
 from ablate.render.blocks import Block, Grid, Items, Listing, Paragraph, Picture, ReportDocument, Section

@@ -11,8 +11,9 @@ from dataclasses import replace
 
 from ablate.analysis.answer import TITLES, Answer, AnswerGroup, AnswerRow, answer_of
 from ablate.analysis.numbers import bound_text
+from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import read_runs
-from ablate.analysis.study import StudyReport, read_study
+from ablate.analysis.study import read_study
 from ablate.analysis.text import counted, listed, plural
 from ablate.analysis.warnings import LEVELS, StudyWarning
 from ablate.analysis.why import Why, why

@@ -10,7 +10,7 @@ import streamlit as st
 
 from ablate.analysis.answer import Answer, AnswerRow, GroupKey
 from ablate.analysis.numbers import MISSING, fixed, percent
-from ablate.analysis.study import StudyReport
+from ablate.analysis.report import StudyReport
 from ablate.analysis.why import why
 from ablate.render.figures.style import Palette
 from ablate.render.interval import Axis, interval_svg

@@ -14,8 +14,8 @@ from ablate.analysis.columns import Column, columns, groups, legend
 from ablate.analysis.course import course_cell
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.numbers import MISSING, count
+from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
-from ablate.analysis.study import StudyReport
 from ablate.analysis.text import plural
 from ablate.render.blocks import lead
 from ablate.render.document import evidence_lines

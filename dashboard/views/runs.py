@@ -7,7 +7,7 @@ import platform
 import streamlit as st
 
 from ablate.analysis.continuing import deciding_seeds
-from ablate.analysis.study import StudyReport
+from ablate.analysis.report import StudyReport
 from ablate.errors import NotFoundError
 from ablate.spec.annotations import STUDY_NAME
 from dashboard.shared.frame import STUDY, begin_page, link, unknown_study

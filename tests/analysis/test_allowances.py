@@ -13,8 +13,9 @@ from fake_store import NOON, FakeStore, fake_store
 
 from ablate.analysis.fairness import Tried, Tuned, Tuning
 from ablate.analysis.judging import read_allowances
+from ablate.analysis.rows import VariantRow
 from ablate.analysis.runs import read_runs, seed_schedule
-from ablate.analysis.study import VariantRow, read_study
+from ablate.analysis.study import read_study
 from ablate.stats import ExtendedSeeds, SeedSchedule
 from ablate.stats.calibrate import rate
 from ablate.store.records import Declaration, TrialState

@@ -13,7 +13,8 @@ from rich.console import Console
 
 from ablate.analysis.changes import Change, changes_of
 from ablate.analysis.findings import read_findings
-from ablate.analysis.study import StudyReport, read_study
+from ablate.analysis.report import StudyReport
+from ablate.analysis.study import read_study
 from ablate.render.as_json import study_json
 from ablate.render.cells import in_lines
 from ablate.render.formats import Place, find_format

@@ -15,7 +15,7 @@ import ablate.analysis.columns as columns_module
 from ablate.analysis import read_study
 from ablate.analysis.columns import Cell, Column, columns, machine_row
 from ablate.analysis.findings import read_findings
-from ablate.analysis.study import StudyReport
+from ablate.analysis.report import StudyReport
 from ablate.render.as_json import study_json
 from ablate.render.document import ablation_table
 from ablate.render.formats import Place, find_format

@@ -13,7 +13,8 @@ import pytest
 from fake_store import NOON, FakeStore, fake_store
 
 from ablate.analysis.declarations import LEFT_OUT, NAMED_BY_USERS
-from ablate.analysis.study import StudyReport, read_study
+from ablate.analysis.report import StudyReport
+from ablate.analysis.study import read_study
 from ablate.plugins import FAMILIES
 from ablate.render.as_json import study_json
 from ablate.roles import TrialRole

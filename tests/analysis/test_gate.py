@@ -7,7 +7,7 @@ from fake_store import fake_store
 
 from ablate.analysis import read_study
 from ablate.analysis.gate import gate, only_variant
-from ablate.analysis.study import StudyReport
+from ablate.analysis.report import StudyReport
 from ablate.errors import ArgumentError, NotFoundError
 
 T_95_ONE_SIDED_DF_2 = 2.92

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
+from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
-from ablate.analysis.study import StudyReport
 from ablate.errors import AblateError
 from ablate.tables.answering import answer_of_table, read_reports
 from ablate.tables.description import read_description

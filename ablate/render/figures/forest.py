@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from ablate.analysis.columns import groups
 from ablate.analysis.findings import Findings
 from ablate.analysis.judging import deciding_bounds, worst_margin
+from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import SELECTED, VariantRow
-from ablate.analysis.study import StudyReport
 from ablate.render.blocks import Picture
 from ablate.render.figures.style import (
     Palette,

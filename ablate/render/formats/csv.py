@@ -10,7 +10,7 @@ from typing import Literal
 
 from ablate.analysis.columns import Value, columns, machine_row, varied_cells
 from ablate.analysis.findings import Findings, TrainingCost
-from ablate.analysis.study import StudyReport
+from ablate.analysis.report import StudyReport
 from ablate.render.formats import Format, Place
 from ablate.roles import TrialRole
 from ablate.spec.fairness import at_budget

@@ -16,8 +16,8 @@ from ablate.analysis.columns import groups
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import count, percent
+from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
-from ablate.analysis.study import StudyReport
 from ablate.render.blocks import Items, Paragraph, Picture
 from ablate.render.document import document
 from ablate.render.figures import draw, pictures, save
