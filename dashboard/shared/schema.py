@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 Node = Mapping[str, Any]
+_SAID = {"description": "", "title": "", "default": ""}
 NOTHING = object()
 """The default of a required field."""
 
@@ -18,17 +20,22 @@ NOTHING = object()
 def alternatives(node: Node, definitions: Node) -> list[dict[str, Any]]:
     """The alternatives of a field: references are resolved, and several constants become one enumeration.
 
-    Of alternatives that differ only in their description, as for a field of several kinds, the first is kept.
+    Of alternatives that differ only in what is said of them, as for a field of several kinds, the first is kept.
     """
     if "$ref" in node:
-        return alternatives(definitions[node["$ref"].rpartition("/")[2]], definitions)
+        return alternatives(_referred(node["$ref"], definitions), definitions)
     if "anyOf" in node:
         options = [alternative for option in node["anyOf"] for alternative in alternatives(option, definitions)]
         constants = [one["const"] for one in options if "const" in one]
-        described = {json.dumps({**one, "description": ""}, sort_keys=True): one for one in reversed(options)}
+        described = {json.dumps({**one, **_SAID}, sort_keys=True): one for one in reversed(options)}
         others = [one for one in reversed(described.values()) if "const" not in one]
         return [{"enum": constants}, *others] if constants else others
     return [dict(node)]
+
+
+def _referred(reference: str, definitions: Node) -> Node:
+    """What a reference such as `#/$defs/BlockSpec/properties/norm` points to."""
+    return reduce(lambda node, key: node[key], reference.removeprefix("#/$defs/").split("/"), definitions)
 
 
 def is_object(node: Node) -> bool:

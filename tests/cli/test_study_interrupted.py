@@ -82,8 +82,8 @@ def test_one_process_at_a_time_and_ctrl_c_ends_it_well(place: Workplace) -> None
     second = place.call("study", file, "--json")
     assert second.code == 2
     assert second.out == ""
-    assert second.err.splitlines()[-1].startswith("Error: ")
-    assert f"the study 'tiny' is being run by process {driver.pid}" in second.err
+    error = json.loads(second.err.splitlines()[-1])["error"]
+    assert f"the study 'tiny' is being run by process {driver.pid}" in error["problem"]
     assert "Traceback" not in second.err
     assert driver.poll() is None
 
