@@ -189,6 +189,7 @@ ASKED_BY_OTHERS = {
     "store/failures.py": "a driver that the URL names",
     "execution/ray/storage.py": "a package of Arrow or fsspec for a URL",
     "execution/ray/tuning.py": "a class of Ray that other versions have moved",
+    "spec/trainer.py": "a module of the user's that a trainer names",
     "analysis/optuna_export.py": "a driver that the URL of Optuna's storage names",
 }
 """The files that may handle an ImportError, and of what."""

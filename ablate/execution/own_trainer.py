@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.execution import guard
-from ablate.processes import child_environment
+from ablate.processes import child_environment, python_command
 from ablate.spec.base import LARGEST
 from ablate.spec.paths import leaves
 from ablate.spec.trainer import MetricsSpec, TrainerVariant, filled
@@ -189,7 +189,7 @@ class _Running:
         self._began = time.monotonic()
         try:
             self._guard = subprocess.Popen(
-                [sys.executable, "-I", "-S", guard.__file__, str(log), *command],
+                python_command("-I", "-S", guard.__file__, str(log), *command),
                 cwd=root,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -144,7 +144,9 @@ def test_bounds_without_an_end_are_null() -> None:
     verdict = judge({0: 1.0, 1: 1.1}, {0: 1.0, 1: 1.0}, margin=0.1, direction="minimize", allowance=allowance)
     assert verdict.bound is not None
     assert verdict.bound.high == math.inf
-    findings = SimpleNamespace(effects=None, importances=None, path=verdict, front=None, slices=())
+    findings = SimpleNamespace(
+        report=SimpleNamespace(effects=None), importances=None, path=verdict, front=None, slices=()
+    )
     written = json.loads(to_text(designed_json(findings)))  # type: ignore[arg-type]
     assert written["path"]["bound"]["high"] is None
     assert written["path"]["bound"]["low"] == pytest.approx(verdict.bound.low)

@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 
+from ablate import timing as measuring
 from ablate.spec.block import BlockSpec
 from ablate.spec.lookup import find_block
 from ablate.timing import Setting, Timing, growth, measure, peak_bytes, side_by_side
-from ablate.timing import measure as measuring
 
 SETTING = Setting(width=16, heads=2, batch=2, device="cpu", whole=False)
 
