@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 
+assert sys.platform != "win32", "processes have groups"
 _GRACE_SECONDS = 2.0
 
 

@@ -187,6 +187,9 @@ class _Running:
 
     def __init__(self, command: Sequence[str], root: str, log: Path, variables: Mapping[str, str]) -> None:
         self._began = time.monotonic()
+        self._guard: subprocess.Popen[bytes]
+        if sys.platform == "win32":
+            raise TrainerFailedError("a command needs process groups, which Windows lacks: use Linux, macOS or WSL", "")
         try:
             self._guard = subprocess.Popen(
                 python_command("-I", "-S", guard.__file__, str(log), *command),
@@ -220,8 +223,9 @@ class _Running:
             pipe.close()  # the guard ends the group when its stdin closes
         with suppress(subprocess.TimeoutExpired):
             self._guard.wait(_END_SECONDS)
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._guard.pid, signal.SIGKILL)
+        if sys.platform != "win32":
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._guard.pid, signal.SIGKILL)
         self._guard.wait()
 
 

@@ -260,7 +260,7 @@ class _Resamples:
         shares = (effects * slopes).reshape(number, rungs, 2).sum(axis=2).var(axis=0)
         if not shares.sum() > 0:
             return float(self.freedom.sum())
-        return float(shares.sum() ** 2 / (shares**2 / self.freedom).sum())
+        return max(1.0, float(shares.sum() ** 2 / (shares**2 / self.freedom).sum()) - 1)  # one for the fitted weights
 
 
 def _at(laws: Floats, side: int, compute: float) -> Floats:
