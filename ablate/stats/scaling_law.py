@@ -22,9 +22,8 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
-from scipy.special import fdtrc, stdtrit
 
+from ablate.stats import special
 from ablate.stats.schedule import ERROR
 
 Floats = NDArray[np.float64]
@@ -247,7 +246,7 @@ class _Resamples:
         if not math.isfinite(value):
             return WithBounds(back(value), back(float(np.quantile(others, ERROR / 2, method="nearest"))), _NEVER)
         bounds = [float(bound) for bound in np.quantile(others, (ERROR / 2, 1 - ERROR / 2), method="nearest")]
-        widen = float(stdtrit(self._freedom_of(others - value), 1 - ERROR / 2)) / _NORMAL
+        widen = float(special.stdtrit(self._freedom_of(others - value), 1 - ERROR / 2)) / _NORMAL
         return WithBounds(back(value), *(back(value + widen * (bound - value)) for bound in bounds))
 
     def _freedom_of(self, changes: Floats) -> float:
@@ -283,7 +282,7 @@ def _shares(computes: Floats, means: Floats, noise: Floats, rungs: Sequence[Rung
     if len(computes) < LEAST_RUNGS:
         return True
     both = [_squares(computes, means, noise, _fit(computes, means, noise, shared))[0] for shared in (True, False)]
-    return bool(fdtrc(1, sum(len(rung.seeds) - 1 for rung in rungs), max(0.0, both[0] - both[1])) > ERROR)
+    return bool(special.fdtrc(1, sum(len(rung.seeds) - 1 for rung in rungs), max(0.0, both[0] - both[1])) > ERROR)
 
 
 def _squares(computes: Floats, means: Floats, noise: Floats, laws: Floats) -> Floats:
@@ -341,6 +340,15 @@ def _linearised(parameters: Floats, logs: Floats, weights: Floats, targets: Floa
     return residual, slopes
 
 
+def _not_negative(design: Floats, targets: Floats) -> tuple[Floats, float]:
+    """Least squares [3] with an irreducible loss and scales of at least 0, and the sum of squared residuals."""
+    found: Floats = np.asarray(np.linalg.lstsq(design, targets, rcond=None)[0], dtype=np.float64)
+    if found.min() < 0:
+        scales = np.linalg.lstsq(design[:, 1:], targets, rcond=None)[0]
+        found = np.concatenate([[0.0], np.maximum(scales, 0.0)])
+    return found, float(((targets - design @ found) ** 2).sum())
+
+
 def _start(logs: Floats, weights: Floats, targets: Floats) -> Floats:
     """Parameters of the best law among those whose two exponents lie on the grid, where it is linear."""
     best = (math.inf, np.zeros(5))
@@ -351,7 +359,7 @@ def _start(logs: Floats, weights: Floats, targets: Floats) -> Floats:
             rungs = logs.shape[1]
             design[:rungs, 1] = np.exp(-first * logs[0]) * weights[0]
             design[rungs:, 2] = np.exp(-second * logs[1]) * weights[1]
-            found, squares = nnls(design, targets)
+            found, squares = _not_negative(design, targets)
             if squares < best[0]:
                 scales = np.log(np.maximum(found[1:], 1e-9))
                 best = (squares, np.array([found[0], *scales, math.log(first), math.log(second)]))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from ablate.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
-    from scipy.special import nctdtr, ndtr, ndtri, stdtr, stdtrit
+    from scipy.special import fdtrc, nctdtr, ndtr, ndtri, stdtr, stdtrit
 
-__all__ = ["nctdtr", "ndtr", "ndtri", "stdtr", "stdtrit"]
+__all__ = ["fdtrc", "nctdtr", "ndtr", "ndtri", "stdtr", "stdtrit"]
 
 __getattr__, __dir__ = lazy_names(__name__, dict.fromkeys(__all__, "scipy.special"))
