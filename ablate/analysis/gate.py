@@ -58,8 +58,8 @@ def only_variant(report: StudyReport) -> str:
 def gate(report: StudyReport, variant: str, asked: Asked) -> Gate:
     """Ask whether a variant is better than the baseline, or not worse.
 
-    It fails `better` too if its bound shows that it is not better by the margin. A void answer, missing trials and a
-    variant that was chosen by these very results are undecided.
+    It fails `better` too if its bound shows that it is not better by the margin. It is undecided while trials are
+    missing, if the answer is void for it or for the baseline, and if these very results chose it.
 
     Raises:
         NotFoundError: The study compares no such variant.
@@ -73,16 +73,19 @@ def gate(report: StudyReport, variant: str, asked: Asked) -> Gate:
             got=repr(variant),
         )
     row, answer = rows[variant], answer_of(report)
-    reason = _void(answer) or row.verdict_sentence or row.verdict_cell or "it has no verdict"
-    passed: Passed = "undecided" if _void(answer) else _passed(row, asked, report.margin)
+    void = _void(answer, {variant, report.record.baseline})
+    reason = void or row.verdict_sentence or row.verdict_cell or "it has no verdict"
+    passed: Passed = "undecided" if void else _passed(row, asked, report.margin)
     left = report.progress.states
     next_ = next_steps(report) if left[TrialState.WAITING] + left[TrialState.RUNNING] else answer.next
     word = row.verdict.word if row.verdict is not None else ""
     return Gate(variant, asked, passed, word, reason, next_ if passed == "undecided" else ())
 
 
-def _void(answer: Answer) -> str:
-    return next((line.text for line in answer.trust if line.level == "void"), "")
+def _void(answer: Answer, compared: set[str]) -> str:
+    """Why the answer does not hold for a variant and its baseline; empty if it does."""
+    void = (line for line in answer.trust if line.level == "void")
+    return next((line.text for line in void if not line.variants or compared & {*line.variants}), "")
 
 
 def _passed(row: VariantRow, asked: Asked, margin: float) -> Passed:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from fake_store import fake_store
 
@@ -53,6 +55,19 @@ def test_missing_trials_decide_nothing_and_the_command_that_trains_them_is_named
     asked = gate(study(1.0, seeds=2), "a=x", "not worse")
     assert asked.passed == "undecided"
     assert asked.next[0].arguments == ("resume", "a_study")
+
+
+def test_a_variant_that_has_learnt_nothing_voids_its_own_gate_alone() -> None:
+    made = fake_store({name: ({}, 10) for name in ("baseline", "a=x", "b=y")}, seeds=3, margin=0.1)
+    made.record = replace(made.record, trivial={"bigram": {"val_loss": 3.5}})
+    for seed in range(3):
+        for name, loss in (("baseline", 3.0), ("a=x", 3.0), ("b=y", 3.6)):
+            made.add(name, seed, {"val_loss": loss + 0.01 * seed * (name != "baseline")})
+    report = read_study(made, "a_study")
+    assert gate(report, "a=x", "not worse").passed == "passes"
+    asked = gate(report, "b=y", "not worse")
+    assert asked.passed == "undecided"
+    assert "learnt no more than a bigram" in asked.reason
 
 
 def test_a_gate_asks_of_one_variant_that_is_there() -> None:
