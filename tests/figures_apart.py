@@ -64,7 +64,7 @@ class ConverterApart(ModuleType):
 
 
 def stand_in() -> Callable[[], None]:
-    """Put it in place of `vl_convert`, where that is installed; returns what ends it."""
+    """Make it the module `vl_convert` if that is installed; returns a function that ends its process."""
     if importlib.util.find_spec("vl_convert") is None:
         return lambda: None
     apart = ConverterApart()

@@ -117,15 +117,7 @@ def run_trainer(
     rows = Path(places.root) / filled(trainer.metrics.file, {**known, "log": log})
     if trainer.function is not None:
         config.write_text(json.dumps({"parameters": variant.parameters, "places": known}))
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "ablate.execution.call_function",
-            trainer.function,
-            str(config),
-            str(rows),
-        ]
+        command = python_command("-m", "ablate.execution.call_function", trainer.function, str(config), str(rows))
     else:
         config.write_text(json.dumps({**variant.parameters, "seed": seed}))
         values = {**variant.parameters, **known, "python": sys.executable, "config": config, "log": log}

@@ -149,7 +149,7 @@ class ExcludedSpec(Spec):
     when: dict[ParameterName, Scalar | tuple[Scalar, ...]] = Field(min_length=1)
     """Parameter to the value, or the list of values, that make the combination when all are met."""
     because: str = ""
-    """Why, for the list of what was left out."""
+    """The reason, which the list of excluded combinations shows."""
 
     def meets(self, values: Mapping[str, Scalar]) -> bool:
         """Whether a variant is such a combination."""
@@ -498,13 +498,13 @@ class _NoData(Task):
     shape = DataShape(0, 0)
 
     def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
-        raise NotImplementedError
+        raise _no_model()
 
     def validation_batches(self, batch_size: int) -> Iterator[Batch]:
         return iter(())
 
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
-        raise NotImplementedError
+        raise _no_model()
 
     def metrics(self, sums: dict[str, list[Any]]) -> dict[str, list[float]]:
         return {}
@@ -609,7 +609,7 @@ class ParameterComposer(Composer):
 
 
 def read_variant(text: str) -> VariantSpec:
-    """The variant of a JSON text, of a model of ours or of a trainer of the user's own.
+    """The variant that a JSON text describes: a model that ablate builds, or a run of the user's trainer.
 
     Raises:
         ValidationError: It is neither.

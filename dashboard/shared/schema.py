@@ -143,6 +143,6 @@ def read_yaml(typed: str) -> tuple[Any, str]:
         return json.loads(json.dumps(read, default=str)), ""
     except MarkedYAMLError as error:
         line = "" if error.problem_mark is None else f", line {error.problem_mark.line + 1}"
-        return typed, f"This is no YAML{line}: {error.problem or 'it cannot be read'}."
+        return typed, f"This is not valid YAML{line}: {error.problem or 'it cannot be read'}."
     except (YAMLError, TypeError):
-        return typed, "This is no YAML."
+        return typed, "This is not valid YAML."
