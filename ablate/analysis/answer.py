@@ -22,6 +22,7 @@ from ablate.analysis.rows import VariantRow
 from ablate.analysis.scaling import Scaling
 from ablate.analysis.text import few, listed, plural
 from ablate.analysis.warnings import StudyWarning, trust_lines
+from ablate.errors import NotFoundError
 from ablate.spec.design import BASELINE
 
 GroupKey = Literal[
@@ -219,6 +220,28 @@ def compared_rows(report: StudyReport) -> list[VariantRow]:
         replace(rows[name], difference=point.difference, verdict=point.verdict, parameter_change=None)
         for name, point in last.items()
     ]
+
+
+def compared_row(report: StudyReport, variant: str, where: str) -> VariantRow:
+    """The row of a variant that an answer has.
+
+    Args:
+        report: Of the study.
+        variant: Its name.
+        where: The option that names it, for the error.
+
+    Raises:
+        NotFoundError: The study compares no such variant.
+    """
+    rows = {row.name: row for row in compared_rows(report)}
+    if variant not in rows:
+        raise NotFoundError(
+            f"study {report.record.name!r} compares no variant {variant!r}",
+            where=where,
+            expected=f"one of {listed(rows)}" if rows else "a study with variants",
+            got=repr(variant),
+        )
+    return rows[variant]
 
 
 def _at_last(scaling: Scaling, report: StudyReport) -> str:

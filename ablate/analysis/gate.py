@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ablate.analysis.answer import Answer, answer_of, compared_rows
+from ablate.analysis.answer import Answer, answer_of, compared_row, compared_rows
 from ablate.analysis.continuing import NextStep, next_steps
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.text import listed
-from ablate.errors import ArgumentError, NotFoundError
+from ablate.errors import ArgumentError
 from ablate.store.records import TrialState
 
 Asked = Literal["better", "not worse"]
@@ -64,22 +64,14 @@ def gate(report: StudyReport, variant: str, asked: Asked) -> Gate:
     Raises:
         NotFoundError: The study compares no such variant.
     """
-    rows = {row.name: row for row in compared_rows(report)}
-    if variant not in rows:
-        raise NotFoundError(
-            f"study {report.record.name!r} compares no variant {variant!r}",
-            where="--variant",
-            expected=f"one of {listed(rows)}" if rows else "a study with variants",
-            got=repr(variant),
-        )
-    row, answer = rows[variant], answer_of(report)
+    row, answer = compared_row(report, variant, "--variant"), answer_of(report)
     void = _void(answer, {variant, report.record.baseline})
     reason = void or row.verdict_sentence or row.verdict_cell or "it has no verdict"
     passed: Passed = "undecided" if void else _passed(row, asked, report.margin)
     left = report.progress.states
-    next_ = next_steps(report) if left[TrialState.WAITING] + left[TrialState.RUNNING] else answer.next
+    further = next_steps(report) if left[TrialState.WAITING] + left[TrialState.RUNNING] else answer.next
     word = row.verdict.word if row.verdict is not None else ""
-    return Gate(variant, asked, passed, word, reason, next_ if passed == "undecided" else ())
+    return Gate(variant, asked, passed, word, reason, further if passed == "undecided" else ())
 
 
 def _void(answer: Answer, compared: set[str]) -> str:

@@ -47,7 +47,7 @@ def read_ideas(store: StoreReader, text: str = "") -> list[Idea]:
     found = []
     for summary in store.studies():
         report = read_study(store, summary.name)
-        learnt = {row.variant: row.words for row in answer_of(report).rows}
+        in_words = {row.variant: row.words for row in answer_of(report).rows}
         about = (report.metric, report.margin, summary.updated_at)
         for row in compared_rows(report):
             verdict = row.verdict
@@ -57,7 +57,7 @@ def read_ideas(store: StoreReader, text: str = "") -> list[Idea]:
             elif verdict is not None and verdict.is_acceptable:
                 outcome = "held"
             difference = None if row.shown_difference is None else row.shown_difference.difference
-            words = learnt.get(row.name, row.name)
+            words = in_words.get(row.name, row.name)
             name = row.verdict_word or row.verdict_cell
             found.append(Idea(summary.name, words, row.name, outcome, name, difference, *about))
         for claim in report.answer.claims:

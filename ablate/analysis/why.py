@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ablate.analysis.answer import Answer, AnswerRow, answer_of, compared_rows
+from ablate.analysis.answer import Answer, AnswerRow, answer_of, compared_row
 from ablate.analysis.course import course_cell
 from ablate.analysis.numbers import decimals_for, fixed, percent
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.text import listed, plural
-from ablate.errors import NotFoundError
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +39,10 @@ def why(report: StudyReport, variant: str) -> Why:
     Raises:
         NotFoundError: The study compares no such variant.
     """
-    answer = answer_of(report)
-    names = {row.variant: (row, group.title) for group in answer.groups for row in group.rows}
-    if variant not in names:
-        raise NotFoundError(
-            f"study {report.record.name!r} compares no variant {variant!r}",
-            where="--why",
-            expected=f"one of {listed(names)}" if names else "a study with variants",
-            got=repr(variant),
-        )
-    row = next(one for one in compared_rows(report) if one.name == variant)
-    shown, title = names[variant]
+    row, answer = compared_row(report, variant, "--why"), answer_of(report)
+    shown, title = next(
+        (shown, group.title) for group in answer.groups for shown in group.rows if shown.variant == variant
+    )
     return Why(
         row=shown,
         group=title,
