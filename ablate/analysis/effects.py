@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
-from ablate.analysis.scaling import at_own_length
+from ablate.analysis.scaling import main_part
 from ablate.analysis.slices import Factors, crosses, factors_of, is_logarithmic, place
 from ablate.extras import require
 from ablate.stats import (
@@ -121,7 +121,7 @@ def effects_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> StudyEff
         record: The study.
         runs: Variant name to its trials.
     """
-    record = at_own_length(record)
+    record = main_part(record)
     factors = factors_of(record)
     worst = worst_value(record, runs)
     ended = [one for one in record.variants if runs[one.name].finished or runs[one.name].diverged]
@@ -237,7 +237,7 @@ def importances_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> Stud
     Raises:
         MissingPackageError: Optuna or scikit-learn is not installed.
     """
-    record = at_own_length(record)
+    record = main_part(record)
     varying, worst = factors_of(record), worst_value(record, runs)
     factors = _factors(varying)
     if worst is None or len(factors) < 2:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ablate.analysis.runs import StudyReader, VariantRuns, direction_of, read_runs, seed_schedule, values_of
-from ablate.analysis.scaling import at_own_length
+from ablate.analysis.scaling import main_part
 from ablate.errors import AblateError
 from ablate.metrics import COSTS, COUNTED, TIMED
 from ablate.stats import Direction, Interval, SeedPlan, dominators, holm, mean_interval, summarise
@@ -93,7 +93,7 @@ def front_of(record: StudyRecord, runs: Mapping[str, VariantRuns], quantities: S
     Raises:
         AblateError: A quantity is unknown, or there are not two or three.
     """
-    record = at_own_length(record)
+    record = main_part(record)
     asked = _checked(record, quantities) if quantities else _default(record, runs)
     if not asked:
         return None

@@ -97,8 +97,8 @@ def rungs_of(record: StudyRecord) -> dict[int, StudyRecord]:
     }
 
 
-def at_own_length(record: StudyRecord) -> StudyRecord:
-    """A study without its variants at other budgets or on smaller rungs, which are compared among themselves."""
+def main_part(record: StudyRecord) -> StudyRecord:
+    """The part of a study that its answer has rows for: without other budgets, and the largest rung of a ladder."""
     if rungs := rungs_of(record):
         end = at_rung("", max(rungs))
         return _at(record, lambda name: name if name.endswith(end) else None, f"{BASELINE}{end}")
@@ -142,7 +142,7 @@ def _places(store: StudyReader, record: StudyRecord) -> tuple[str, dict[float, S
     design, budgets = record.space.get("design", {}), record.space.get("budgets") or ()
     if budgets:
         ends = {float(at): at_budget("", at) for at in budgets}
-        places = {at: _at(record, _ending(end), record.baseline) if end else at_own_length(record)
+        places = {at: _at(record, _ending(end), record.baseline) if end else main_part(record)
                  for at, end in ends.items()}  # fmt: skip
         return BUDGET, dict(sorted(places.items()))
     path, values = design.get("path"), design.get("values") or ()

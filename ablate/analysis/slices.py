@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
-from ablate.analysis.scaling import at_own_length
+from ablate.analysis.scaling import main_part
 from ablate.spec.fairness import STEPS, MatchSpec
 from ablate.spec.paths import full_path, value_at
 from ablate.stats import Direction, Interval, PairedDifference, mean_interval, paired_difference
@@ -220,7 +220,7 @@ def slices_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> tuple[Sli
         record: The study.
         runs: Variant name to its trials.
     """
-    record = at_own_length(record)
+    record = main_part(record)
     slices = [_slice(axis, record, runs) for axis in _axes(factors_of(record))]
     return tuple(one for one in slices if len({point.at for line in one.lines for point in line.points}) > 1)
 

@@ -19,7 +19,7 @@ from ablate.analysis.runs import (
     read_runs,
     seed_schedule,
 )
-from ablate.analysis.scaling import at_own_length
+from ablate.analysis.scaling import main_part
 from ablate.devices import utilisation
 from ablate.store.activity import Activity, DriverRecord, RunningTrial
 from ablate.store.records import ENDED, PlannedTrial, StudyRecord, TrialRecord, TrialState
@@ -258,7 +258,7 @@ def read_overview(store: StudyReader, name: str) -> Overview:
         NotFoundError: There is no such study.
     """
     record = store.study(name)
-    own = at_own_length(record)
+    own = main_part(record)
     trials = store.trials([planned.key for planned in (*record.planned, *record.confirm_trials)])
     metric, minimize = record.objective["metric"], record.objective["direction"] == "minimize"
     runs = read_runs(store, own, metric)

@@ -47,7 +47,7 @@ from ablate.analysis.runs import (
     relative_speed,
     seed_schedule,
 )
-from ablate.analysis.scaling import Scalings, at_own_length, read_scalings, scaling_sentences
+from ablate.analysis.scaling import Scalings, main_part, read_scalings, scaling_sentences
 from ablate.analysis.sentences import answer_sentences, best_sentence, confirmed_sentences, window_sentences
 from ablate.analysis.trivial import (
     Standing,
@@ -161,7 +161,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
 
 def _read_stored(store: StudyReader, name: str) -> _Stored:
     whole = store.study(name)
-    record, metric = at_own_length(whole), whole.objective["metric"]
+    record, metric = main_part(whole), whole.objective["metric"]
     runs, fresh = read_runs(store, record, metric), read_confirming(store, record)
     finished = [trial for group in (runs, fresh) for run in group.values() for trial in run.finished.values()]
     return _Stored(

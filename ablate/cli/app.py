@@ -101,7 +101,7 @@ class _Help:
         self.params.sort(key=_place)  # stable: what has no place of its own stays before the rest, as it is defined
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The parameters, of which a flag shows no type."""
+        """The parameters; the help of a flag shows no type."""
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for parameter in params:
             if getattr(parameter, "is_flag", False):

@@ -272,7 +272,7 @@ def _unknown(commands: Sequence[str]) -> str:
 
 
 def space_yaml(space: dict[str, Any]) -> str:
-    """A stored space as a file that `ablate study` reads; what is left empty at its top is left out."""
+    """A stored space as a file that `ablate study` reads, without the top-level keys that are empty."""
     from ruamel.yaml import YAML
 
     yaml = YAML(typ="safe", pure=True)

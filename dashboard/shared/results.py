@@ -15,7 +15,7 @@ from ablate.analysis.effects import StudyEffects, StudyImportances, effects_of, 
 from ablate.analysis.pareto import Front, front_of
 from ablate.analysis.path import RemovalPath, path_of
 from ablate.analysis.runs import VariantRuns, read_confirming, read_runs
-from ablate.analysis.scaling import at_own_length
+from ablate.analysis.scaling import main_part
 from ablate.analysis.slices import Slice, crosses, factors_of, slices_of
 from ablate.analysis.text import counted
 from ablate.errors import StoreError
@@ -73,7 +73,7 @@ def missing(study: str, what: str, remedy: str, *, crossed: bool = False) -> Non
 
 def _crosses(study: str) -> bool:
     """Whether the variants of a study, with or without a result, cross at least two switches."""
-    own = at_own_length(record(study))
+    own = main_part(record(study))
     switches = factors_of(own).switches
     return len(switches) > 1 and crosses(own.variants, switches, ())
 
