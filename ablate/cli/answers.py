@@ -290,11 +290,11 @@ def export(
             remedy="`ablate export STUDY --optuna URL`, or `ablate export TRIAL --hf DIR`.",
         )
     if optuna is not None:
-        done, told = _to_optuna(name, optuna, store)
+        done, sentence = _to_optuna(name, optuna, store)
     else:
         assert hf is not None, "one of the two is given"
-        done, told = _to_hugging_face(name, hf, store, cache, plugin)
-    print_json(done, indent=None) if json_ else say(make_console(), told)
+        done, sentence = _to_hugging_face(name, hf, store, cache, plugin)
+    print_json(done, indent=None) if json_ else say(make_console(), sentence)
 
 
 def _to_optuna(study: str, storage: str, store: str) -> tuple[dict[str, Any], str]:
@@ -378,7 +378,7 @@ def dashboard(
     ] = None,
     host: Annotated[
         str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on; 0.0.0.0 lets other machines in.")
-    ] = ("127.0.0.1"),
+    ] = "127.0.0.1",
     token: Annotated[
         str | None,
         typer.Option(

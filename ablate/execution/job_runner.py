@@ -19,7 +19,7 @@ from ablate.execution.protocol import Broken, Done, Happened, Job, Message
 from ablate.spec.code import CodeReader
 from ablate.spec.resources import CheckpointInterval
 from ablate.spec.task import Task
-from ablate.spec.trainer import TrainerVariant, read_variant
+from ablate.spec.trainer_variant import TrainerVariant, read_variant
 from ablate.spec.variant import VariantSpec
 from ablate.trained.source import SourceWeights, read_source
 from ablate.trained.transfer import Transfer, transfer

@@ -27,7 +27,8 @@ from ablate.execution import guard
 from ablate.processes import child_environment, python_command
 from ablate.spec.base import LARGEST
 from ablate.spec.paths import leaves
-from ablate.spec.trainer import MetricsSpec, TrainerVariant, filled
+from ablate.spec.trainer import MetricsSpec, filled
+from ablate.spec.trainer_variant import TrainerVariant
 from ablate.training.events import Diverged, Event, Measurement, Tick
 
 _POLL_SECONDS = 0.1

@@ -32,7 +32,8 @@ from ablate.spec.sentences import describe
 from ablate.spec.space_fields import Setting, SpaceFields
 from ablate.spec.space_rules import check_space, check_texts
 from ablate.spec.texts import WORDS, Place, with_texts, without_texts
-from ablate.spec.trainer import ABSENT, ParameterComposer, TrainerSpec, TrainerTask
+from ablate.spec.trainer import TrainerSpec
+from ablate.spec.trainer_variant import ABSENT, ParameterComposer, TrainerTask
 from ablate.spec.variant import VariantSpec
 
 

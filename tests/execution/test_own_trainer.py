@@ -17,7 +17,7 @@ import pytest
 from own_trainers import trainer, write_script
 
 from ablate.execution.own_trainer import TrainerFailedError, TrainerPlaces, run_trainer, visible_devices
-from ablate.spec.trainer import TrainerVariant
+from ablate.spec.trainer_variant import TrainerVariant
 from ablate.training.events import Diverged, Event, Measurement, Tick
 
 TELLS = "import json, sys; print(json.dumps({'arguments': sys.argv[1:], %s}), file=open(sys.argv[1], 'w'))"

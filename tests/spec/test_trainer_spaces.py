@@ -13,7 +13,7 @@ from ablate.errors import SpaceError
 from ablate.spec.paths import assign
 from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec, TrainerSpace
-from ablate.spec.trainer import TrainerVariant, read_variant
+from ablate.spec.trainer_variant import TrainerVariant, read_variant
 
 COMMAND = ["{python}", "train.py", "{seed}"]
 GRID = {"kind": "grid", "seeds": 1}
