@@ -30,7 +30,7 @@ TRIVIAL = "trivial baseline"
 OF_TRAINING = frozenset({"parameters", "parameter_change", "steps_to_baseline", "course"})
 """Columns that runs which were trained elsewhere do not have."""
 OF_MODEL = frozenset({"parameters", "parameter_change"})
-"""Columns that trials of a trainer of the user's own do not have."""
+"""Columns that trials of the user's trainer do not have."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,7 +245,7 @@ def checkpoints_folder(store: str, suffix: str = ".checkpoints") -> Path:
 
 
 def trainer_places(store: str, key: str) -> TrainerPlaces:
-    """Where a trial of a trainer of the user's own runs: in this folder, with files in `NAME.runs` beside the store."""
+    """Where a trial of the user's trainer runs: in this folder, with files in `NAME.runs` beside the store."""
     return TrainerPlaces(str(Path.cwd()), str(checkpoints_folder(store, ".runs") / key[:_KEY_CHARACTERS]))
 
 

@@ -80,7 +80,7 @@ class JobRunner:
     Args:
         cache: The folder of prepared data.
         device: The device to train on.
-        devices: Those of all processes of a job, which a trainer of the user's own sees; by default this one.
+        devices: Those of all processes of a job, which the user's trainer sees; by default this one.
     """
 
     def __init__(self, cache: Path, device: torch.device, devices: Sequence[str] = ()) -> None:

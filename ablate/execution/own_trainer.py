@@ -1,4 +1,4 @@
-"""One trial of a trainer of the user's own: runs its command, follows its metrics file, and yields training events.
+"""One trial of the user's trainer: runs its command, follows its metrics file, and yields training events.
 
 The command runs under `ablate.execution.guard`, in a process group of its own that ends with the trial, also when the
 worker of the trial is killed.

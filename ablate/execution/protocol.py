@@ -22,7 +22,7 @@ class JobMember:
         population: The population that it belongs to, as its variant says; None if it belongs to none.
         initial_weights: The file or folder of the weights that it starts from; empty if it starts from random ones.
         code: Identity of the code of its kinds, which the worker must have too; empty if that is not checked.
-        places: Where a trainer of the user's own runs; None if ablate trains.
+        places: Where the user's trainer runs; None if ablate trains.
     """
 
     variant: str

@@ -80,7 +80,7 @@ class PointCosts:
     def trial_cost(self, spec: VariantSpec, point: Point) -> tuple[Cost, int, tuple[float, float]]:
         """The cost with trained parameters, how many are frozen, and tokens and arithmetic of a trial.
 
-        All are 0 where a trainer of the user's own builds the model.
+        All are 0 where the user's trainer builds the model.
         """
         if not spec.builds_model:
             return Cost(), 0, (0.0, 0.0)

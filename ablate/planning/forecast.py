@@ -83,7 +83,7 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class TrainerForecast:
-    """How long the trials of a trainer of the user's own take, by those that have ended.
+    """How long the trials of the user's trainer take, by those that have ended.
 
     Attributes:
         done: The keys of trials that the store already holds.
@@ -151,7 +151,7 @@ def forecast(
 ) -> Forecast | TrainerForecast:
     """Estimate a plan from its trials in the store that ran on such a device, else from some steps run here.
 
-    Steps of a trainer of the user's own are never run for it.
+    Steps of the user's trainer are never run for it.
 
     Args:
         plan: What is to be trained.

@@ -23,7 +23,7 @@ from ablate.spec.variant import VariantSpec
 def trial_bytes(variant: Variant, parts: int = 1) -> int:
     """Predicted peak of one trial: parameters, gradients, the optimizer's state and what the backward pass needs.
 
-    0 where a trainer of the user's own builds the model.
+    0 where the user's trainer builds the model.
 
     Args:
         variant: The variant; its batch is that of one process.

@@ -89,7 +89,7 @@ class Machine:
         """The training time of one trial on its devices.
 
         Raises:
-            SpaceError: A trainer of the user's own builds the model, of which nothing is known.
+            SpaceError: The user's trainer builds the model, of which nothing is known.
         """
         variant.spec.require_model()
         return self._on_one(part_of_rank(variant, self._ranks)) * self._ranks / self.each

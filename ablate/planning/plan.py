@@ -109,7 +109,7 @@ class Plan:
 
     @property
     def built(self) -> tuple[Trial, ...]:
-        """The trials whose models ablate builds: none if a trainer of the user's own does."""
+        """The trials whose models ablate builds: none if the user's trainer does."""
         return tuple(trial for trial in self.trials if trial.variant.spec.builds_model)
 
     @property

@@ -1,6 +1,6 @@
 """`SpaceSpec`: a space whose parts fit together, with its texts; it resolves settings to variants.
 
-`TrainerSpace` is one that drives a trainer of the user's own.
+`TrainerSpace` is one that drives the user's trainer.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class SpaceSpec(SpaceFields):
 
 
 class TrainerSpace(SpaceSpec):
-    """A space whose trials a trainer of the user's own runs. It has `trainer` and no `model`, `task` or `training`."""
+    """A space whose trials the user's trainer runs. It has `trainer` and no `model`, `task` or `training`."""
 
     trainer: TrainerSpec
     """The command or function that trains a trial, its parameters and its metrics."""
@@ -191,7 +191,7 @@ class TrainerSpace(SpaceSpec):
         return self
 
     def _unusable(self) -> Iterator[tuple[tuple[str, ...], Any, str]]:
-        """The place, the value, and a rule for each setting that a trainer of the user's own cannot follow."""
+        """The place, the value, and a rule for each setting that the user's trainer cannot follow."""
         if self.match.equal != "steps":
             yield ("match",), self.match.equal, f"equal {self.match.equal} are known of"
         if self.design.kind_name() == "population":

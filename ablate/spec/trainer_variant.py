@@ -36,7 +36,7 @@ def _no_model() -> SpaceError:
 
 
 class _Absent:
-    """Stands for the model of a variant that a trainer of the user's own builds: everything it is asked is an error."""
+    """Stands for the model of a variant that the user's trainer builds: everything it is asked is an error."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -48,11 +48,11 @@ class _Absent:
 
 
 ABSENT: Any = _Absent()
-"""The model of a trainer of the user's own."""
+"""The model of the user's trainer."""
 
 
 class TrainerTask(TaskSpec):
-    """Stands for the task of a trainer of the user's own, whose data ablate does not know."""
+    """Stands for the task of the user's trainer, whose data ablate does not know."""
 
     model_families: ClassVar[frozenset[str]] = frozenset()
     trainer: TrainerSpec
@@ -95,7 +95,7 @@ class TrainerTask(TaskSpec):
 
 
 class _NoData(Task):
-    """The data of a trainer of the user's own."""
+    """The data of the user's trainer."""
 
     fingerprint = ""
     shape = DataShape(0, 0)
@@ -123,7 +123,7 @@ class _NoData(Task):
 
 
 class TrainerVariant(VariantSpec):
-    """A variant of a trainer of the user's own: the trainer, and a value for each of its parameters.
+    """A variant of the user's trainer: the trainer, and a value for each of its parameters.
 
     As JSON the parameters stand beside the trainer, so that the path of a parameter is its name.
     """

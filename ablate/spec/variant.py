@@ -18,7 +18,7 @@ class VariantSpec(Spec):
     """The full spec that results from settings of the switches."""
 
     builds_model: ClassVar[bool] = True
-    """Whether ablate builds and trains its model; False where a trainer of the user's own does (`TrainerVariant`)."""
+    """Whether ablate builds and trains its model; False where the user's trainer does (`TrainerVariant`)."""
 
     model: ModelSpec
     """The model."""
@@ -113,7 +113,7 @@ class VariantSpec(Spec):
         """Nothing: ablate builds its model.
 
         Raises:
-            SpaceError: A trainer of the user's own does.
+            SpaceError: The user's trainer does.
         """
 
     def is_complete(self, step: int) -> bool:

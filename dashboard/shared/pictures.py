@@ -159,7 +159,7 @@ def block_svg(name: str, model: Model, versus: tuple[str, Model] | None = None, 
 
     Args:
         name: Name of the block.
-        model: `model` of a variant's plain spec; empty if a trainer of the user's own built it.
+        model: `model` of a variant's plain spec; empty if the user's trainer built it.
         versus: Name and model to compare it with: removed parts are pale and dashed, added ones coloured.
         titled: Whether the name is written above it.
     """

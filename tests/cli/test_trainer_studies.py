@@ -1,4 +1,4 @@
-"""Studies that drive a trainer of the user's own: killed, resumed, changed, pruned, tuned, and on Ray."""
+"""Studies that drive the user's trainer: killed, resumed, changed, pruned, tuned, and on Ray."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of a study that ran a trainer of the user's own: what needs a model says so, and nothing fails."""
+"""The pages of a study that ran the user's trainer: what needs a model says so, and nothing fails."""
 
 from __future__ import annotations
 

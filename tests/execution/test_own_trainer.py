@@ -1,4 +1,4 @@
-"""One trial of a trainer of the user's own: its rows, how it fails, and that no process of it is left."""
+"""One trial of the user's trainer: its rows, how it fails, and that no process of it is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spaces with a trainer of the user's own: what is refused, what a trial's key holds, what has no model."""
+"""Spaces with the user's trainer: what is refused, what a trial's key holds, what has no model."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class _Row:
 
 
 def work_of(trial: Trial) -> float:
-    """The arithmetic of a trial; 1 where it is not known, so that trials of a trainer of the user's own count alike."""
+    """The arithmetic of a trial; 1 where it is not known, so that trials of the user's trainer count alike."""
     return trial.variant.flops or 1.0
 
 
