@@ -128,7 +128,7 @@ def climb_lines(climbs: Climbs, decimals: int) -> Iterator[tuple[str, str]]:
         decimals: Of differences.
     """
     for one in climbs.of:
-        steps = " ".join(
+        steps = "by rung " + " ".join(
             "lost" if point.difference.difference is None else _signed(point.difference.difference, decimals)
             for point in one.scaling.points
         )

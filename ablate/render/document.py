@@ -60,7 +60,7 @@ def _answer(answer: Answer) -> Iterator[Block]:
         yield answer_table(answer)
         yield Paragraph(answer_note(answer))
     if answer.scale:
-        yield Items(answer.scale)
+        yield Items(tuple(f"scale: {line}" for line in answer.scale))
     trust = tuple(f"{line.level}: {line.text}" for line in answer.trust)
     claims = (f"claims: {', '.join(f'{n} {word}' for word, n in answer.claims.items())}",) if answer.claims else ()
     yield Items(trust + claims)

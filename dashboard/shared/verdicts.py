@@ -52,7 +52,7 @@ def show_answer(report: StudyReport, answer: Answer) -> None:
                                  bind="query-params", placeholder="a variant")  # fmt: skip
         _explain(report, picked or asked)
     if answer.scale:
-        st.markdown("\n".join(f"- {prose(line)}" for line in answer.scale))
+        st.markdown("\n".join(["**Does it survive scale?**\n", *(f"- {prose(line)}" for line in answer.scale)]))
     with st.container(border=True):
         st.markdown("**May I believe it?**")
         st.markdown("  \n".join(f"{ICONS[line.level]} {line.level}: {prose(line.text)}" for line in answer.trust))
