@@ -168,7 +168,7 @@ def test_exceptions_of_layers_are_typed_and_validated(app: AppTest, tmp_path: Pa
     start_from(app, "the template")
     field = control(app, "model.exceptions")
     field.set_value("first: [").run()
-    assert any("no YAML, line 1" in one for one in beside(app)), beside(app)
+    assert any("not valid YAML, line 1" in one for one in beside(app)), beside(app)
     control(app, "model.exceptions").set_value("first:\n  norm: nothing").run()
     assert any("nothing" in one for one in beside(app))
     control(app, "model.exceptions").set_value("first:\n  norm: none").run()
