@@ -14,6 +14,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from ablate.spec.annotations import OneOf, ShortFor, default_kind
 from ablate.spec.base import Family, Spec, refusal
+from ablate.spec.convolution import NO_CONVOLUTIONS, ConvolutionSpec, ConvolutionsSpec
 from ablate.spec.cost import Cost
 from ablate.spec.layer import Initialiser, InitialiserSpec, PartSpec, Position, Sublayer
 from ablate.spec.sublayers import MLP, Mixer, MLPSpec, Norm, NormSpec
@@ -148,6 +149,8 @@ class BlockSpec(Spec):
     """Initialiser of the MLP's maps, if it differs from the model's."""
     window: int | None = Field(default=None, ge=1)
     """Tokens that the mixer sees to each side, its own counted: |i - j| < window. Unless set, all."""
+    convolutions: ConvolutionsSpec = NO_CONVOLUTIONS
+    """Short causal convolutions: before and in the mixer, before and in the MLP (Canon layers, arXiv:2512.17351)."""
 
     @model_validator(mode="before")
     @classmethod
@@ -184,6 +187,16 @@ class BlockSpec(Spec):
     def sublayers(self) -> tuple[Sublayer, ...]:
         """Those that join the stream; a parallel block joins as `mixer` alone."""
         return ("mixer", "mlp") if self.mlp.present and self.arrangement != "parallel" else ("mixer",)
+
+    def channels_of_convolutions(self, context: LayerContext) -> tuple[tuple[ConvolutionSpec, int], ...]:
+        """Its short convolutions, and the channels of each."""
+        places = (
+            (self.convolutions.before_mixer, context.width),
+            (self.convolutions.on_qkv, self.mixer.convolved_width(context)),
+            (self.convolutions.before_mlp, context.width),
+            (self.convolutions.in_mlp, self.mlp.convolved_width(context)),
+        )
+        return tuple((convolution, channels) for convolution, channels in places if convolution is not None)
 
     @property
     def parts(self) -> tuple[tuple[str, PartSpec], ...]:
@@ -316,6 +329,14 @@ class BlockSpec(Spec):
                 "the second skip of the mixer joins after the MLP, and there is none",
                 "Set `skips.mixer` to 0 or 1.",
             )
+        for place in ("before_mlp", "in_mlp"):
+            if getattr(self.convolutions, place) is not None:
+                raise refusal(
+                    ("convolutions", place),
+                    getattr(self.convolutions, place).canonical(),
+                    "the convolution is part of the MLP, and the block has none",
+                    f"Leave `{place}` out.",
+                )
         if self.gains.mlp_branch != NO_GAIN:
             raise refusal(
                 ("gains", "mlp_branch"),

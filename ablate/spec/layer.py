@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from ablate.spec.annotations import OneOf
 from ablate.spec.base import Family, PublishedKind
+from ablate.spec.convolution import NO_CONVOLUTIONS, ConvolutionsSpec
 from ablate.spec.cost import Cost
 
 if TYPE_CHECKING:
@@ -276,6 +277,7 @@ class LayerContext:
         sublayers: Those that join the stream; a parallel block joins as `mixer` alone.
         initialiser: How the weights of maps start.
         vocabulary: Number of token ids V; 0 where it is not known, as when layers are priced by themselves.
+        convolutions: The short convolutions of the block.
     """
 
     pack: int
@@ -293,6 +295,7 @@ class LayerContext:
     sublayers: tuple[Sublayer, ...] = ("mixer", "mlp")
     initialiser: InitialiserSpec = field(default_factory=InitialiserSpec.default)
     vocabulary: int = 0
+    convolutions: ConvolutionsSpec = NO_CONVOLUTIONS
 
     def __post_init__(self) -> None:
         if not self.head_width:

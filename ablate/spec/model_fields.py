@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 from ablate.spec.annotations import default_kind
 from ablate.spec.base import Spec, below, refusal
 from ablate.spec.block import BlockSpec
+from ablate.spec.convolution import NO_CONVOLUTIONS
 from ablate.spec.layer import (
     Initialiser,
     InitialiserSpec,
@@ -284,6 +285,7 @@ class ModelFields(Spec):
             layer=layer,
             sublayers=block.sublayers,
             vocabulary=vocabulary,
+            convolutions=NO_CONVOLUTIONS if cross else block.convolutions,
         )
 
     def places(self) -> Iterator[LayerPlace]:

@@ -6,9 +6,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from ablate.spec.activations import Activation
 from ablate.spec.annotations import default_kind
 from ablate.spec.base import Spec, refusal
-from ablate.spec.sublayers import Activation, Mixer, Norm, NormSpec
+from ablate.spec.sublayers import Mixer, Norm, NormSpec
 
 
 class BigramSpec(Spec):

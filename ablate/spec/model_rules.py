@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from ablate.spec.base import largest_divisor, refusal
 from ablate.spec.block import BlockSpec, GainsSpec, ResidualSpec, SkipsSpec
+from ablate.spec.convolution import NO_CONVOLUTIONS
 from ablate.spec.layer import EMBEDDING, PartSpec, SharedTensor
 from ablate.spec.model_fields import LayerPlace, Layers, ModelFields
 
@@ -123,7 +124,31 @@ def _check_settings(model: ModelFields, place: LayerPlace) -> None:
             f"the mixer {kind} has no window",
             "Leave `window` out, or choose the mixer `attention`.",
         )
+    _check_convolutions(model, place)
     _check_heads(model, place)
+
+
+def _check_convolutions(model: ModelFields, place: LayerPlace) -> None:
+    """Refuse short convolutions where a layer sees both sides, and where a part has no such place."""
+    convolutions = place.block.convolutions
+    if place.cross or convolutions == NO_CONVOLUTIONS:
+        return
+    if not place.causal:
+        raise refusal(
+            (*place.home, "convolutions"),
+            convolutions.canonical(),
+            f"a short convolution looks back from each token, and {_a_family(model)} sees both sides",
+            "Leave `convolutions` out, or set `family: decoder`.",
+        )
+    context = model.layer_context(1, layer=place.layer)
+    for field, part, such in (("on_qkv", place.mixer, "attention"), ("in_mlp", place.block.mlp, "gated")):
+        if getattr(convolutions, field) is not None and not part.convolved_width(context):
+            raise refusal(
+                (*place.home, "convolutions", field),
+                getattr(convolutions, field).canonical(),
+                f"{part.kind_name()} has no such place in this layer",
+                f"Leave `{field}` out, or choose another kind, such as `{such}`.",
+            )
 
 
 def _check_heads(model: ModelFields, place: LayerPlace) -> None:

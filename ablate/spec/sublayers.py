@@ -1,4 +1,4 @@
-"""The base classes of mixers, MLPs and norms, and the nonlinearities of hidden layers.
+"""The base classes of mixers, MLPs and norms.
 
 The kinds are in `ablate/kinds/mixers/`, `mlps/` and `norms/`, one file each.
 """
@@ -19,48 +19,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from ablate.spec.layer import LayerContext
-
-Activation = Literal[
-    "relu",
-    "gelu",
-    "silu",
-    "gelu_tanh",
-    "relu_squared",
-    "quick_gelu",
-    "identity",
-    "celu",
-    "elu",
-    "hardsigmoid",
-    "hardswish",
-    "hardtanh",
-    "leaky_relu",
-    "logsigmoid",
-    "mish",
-    "relu6",
-    "selu",
-    "sigmoid",
-    "softplus",
-    "softsign",
-    "tanh",
-    "tanhshrink",
-]
-"""Those of `torch.nn.functional` that need no settings, by its names; `gelu_tanh` is GPT-2's approximation of `gelu`,
-`relu_squared` max(0, x)², `quick_gelu` x·σ(1.702x), `identity` x."""
-
-LABELS: dict[Activation, str] = {
-    "relu": "ReLU",
-    "gelu": "GELU",
-    "silu": "SiLU",
-    "gelu_tanh": "GELU (tanh)",
-    "relu_squared": "ReLU²",
-    "quick_gelu": "x·σ(1.702x)",
-    "identity": "no nonlinearity",
-}
-"""How a picture names those that are not named as in torch."""
-
-KEPT: dict[Activation, int] = {"relu": 0, "identity": 0, "quick_gelu": 3}
-"""Tensors that an activation keeps for its backward pass besides its result; 1 for those not listed."""
-
 
 NORMS = Family("norm", package="ablate.kinds.norms", entry_points="ablate.norms")
 
@@ -114,6 +72,13 @@ class MLPSpec(PartSpec):
     default_kind = "plain"
     present: ClassVar[bool] = True
     """Whether the part exists; False for `none`."""
+
+    def convolved_width(self, context: LayerContext) -> int:
+        """Channels of its hidden layer before the activation, for `block.convolutions.in_mlp`; 0: it has no such place.
+
+        A kind with the place builds `ConvolutionSlot.of(context.convolutions.in_mlp, ...)` and calls it there.
+        """
+        return 0
 
     @abstractmethod
     def build(self, context: LayerContext) -> nn.Module:
@@ -177,6 +142,13 @@ class MixerSpec(PartSpec):
     def separates_documents(self) -> bool:
         """Whether it can keep documents of one window apart; then `padding` may hold their numbers."""
         return False
+
+    def convolved_width(self, context: LayerContext) -> int:
+        """Channels of queries, keys and values together, for `block.convolutions.on_qkv`; 0: it has no such place.
+
+        A kind with the place builds `ConvolutionSlot.of(context.convolutions.on_qkv, ...)` and calls it there.
+        """
+        return 0
 
     def positions_context(self, context: LayerContext) -> LayerContext:
         """The context in which the positions of its layer are built: that of the layer, unless other widths turn."""

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from ablate.kinds.mlps.mixture import ExpertMixture, MixtureSpec
 from ablate.nn.pack import ACTIVATIONS, auxiliary_losses, initialise
 from ablate.nn.pack.initial import stream
+from ablate.spec.activations import Activation
 from ablate.spec.layer import LayerContext
-from ablate.spec.sublayers import Activation, MLPSpec
+from ablate.spec.sublayers import MLPSpec
 
 D, B, T, E, W = 14, 2, 5, 8, 7
 """Width, batch, tokens, experts, width of an expert."""

@@ -18,6 +18,7 @@ from ablate.kinds.mixers.query_key_norm import QueryKeyNorm
 from ablate.nn.kernels import linear_attention
 from ablate.nn.kernels.softmax_attention import attend
 from ablate.nn.pack import (
+    ConvolutionSlot,
     HeadGain,
     Linear,
     Packed,
@@ -69,6 +70,7 @@ class Attention(nn.Module):
         heat = norm.temperature
         self.temperature = None if heat is None else HeadGain(pack, self.heads, heat, trainable=True)
         self.sinks = Sinks(pack, self.heads, context.init_std) if spec.logits.sinks else None
+        self.convolution = ConvolutionSlot.of(context, "on_qkv", inner + 2 * d_kv)
         self.gate = OutputGate(spec.gate, context) if spec.gate.present else None
         residual, embedding = spec.value_residual, spec.value_embedding
         reads_values = residual is not None and context.layer != residual.from_layer
@@ -182,14 +184,15 @@ class Attention(nn.Module):
         Returns:
             Queries [K, B, H, T, d_h], keys and values [K, B, kv_heads, S, d_h], and tensors [K, B, S, kv_heads·d_h].
         """
-        q = self._add_positions(self.query_norm(self.query(x)), first)
-        if self.temperature is not None:
-            q = self.temperature(q)
+        q = self.query_norm(self.query(x))
         if self.reads_kv:
             k, v = (split_heads(tensor, self.kv_heads) for tensor in shared)
-            return q, k, v, ()
-        k = self._add_positions(self.key_norm(self.key(source)), first)
-        values = self.value(source)
+            return self._turned(q, first), k, v, ()
+        k, values = self.key_norm(self.key(source)), self.value(source)
+        if self.convolution is not None:
+            made_q, made_k, values = self.convolution.together(join_heads(q), join_heads(k), values)
+            q, k = split_heads(made_q, self.heads), split_heads(made_k, self.kv_heads)
+        q, k = self._turned(q, first), self._add_positions(k, first)
         published: tuple[Tensor, ...] = (values,)
         left = list(shared)
         if self.value_residual is not None:
@@ -199,6 +202,11 @@ class Attention(nn.Module):
         if self.spec.shared_kv is not None:
             published = (join_heads(k), values)
         return q, k, split_heads(values, self.kv_heads), published
+
+    def _turned(self, q: Tensor, first: int) -> Tensor:
+        """Queries with the layer's positions and the factor of their norm."""
+        q = self._add_positions(q, first)
+        return q if self.temperature is None else self.temperature(q)
 
     def _add_positions(self, x: Tensor, first: int) -> Tensor:
         """Queries or keys [K, B, H, T, d_h] with the layer's positions."""

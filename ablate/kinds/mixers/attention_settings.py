@@ -149,6 +149,12 @@ class AttentionSettings(MixerSpec):
         mapped = isinstance(self.output, DenseSpec) and self.output.init == "normal"
         return mapped and initialiser.zero_outputs
 
+    def convolved_width(self, context: LayerContext) -> int:
+        context = self.remaining(context)
+        return (
+            0 if self.reads_kv(context) else context.head_width * (context.heads + 2 * (self.kv_heads or context.heads))
+        )
+
     def reads_kv(self, context: LayerContext) -> bool:
         """Whether this layer attends to keys and values of another one."""
         return self.shared_kv is not None and context.layer != self.shared_kv

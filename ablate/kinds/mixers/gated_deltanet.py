@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from ablate.nn.kernels import delta_rule, flash_linear
 from ablate.nn.pack import (
+    ConvolutionSlot,
     Packed,
     RMSNorm,
     ShortConvolution,
@@ -63,8 +64,8 @@ class GatedDeltaNetSpec(MixerSpec):
     """d_k; unless set, the model's head width."""
     value_width: int | None = Field(default=None, ge=1)
     """d_v; unless set, d_k."""
-    taps: int = Field(default=4, ge=1, le=64)
-    """Kernel size of the short convolution, in tokens."""
+    taps: int = Field(default=4, ge=0, le=64)
+    """Kernel size of the short convolution, in tokens; 0: none, and SiLU stays."""
     negative_eigenvalues: bool = False
     """Whether β is 2σ, so that the state transition can have negative eigenvalues (arXiv:2411.12537)."""
     eps: float = Field(default=1e-6, gt=0)
@@ -76,6 +77,10 @@ class GatedDeltaNetSpec(MixerSpec):
         key_width = self.key_width or max(1, context.head_width)
         return heads, self.key_heads or heads, key_width, self.value_width or key_width
 
+    def convolved_width(self, context: LayerContext) -> int:
+        heads, groups, key, value = self.sizes(context)
+        return 2 * groups * key + heads * value
+
     def check(self, context: LayerContext) -> None:
         heads, groups, _, _ = self.sizes(context)
         check_groups("key_heads", groups, heads, "the heads of queries and keys must divide the {} heads of values")
@@ -86,7 +91,7 @@ class GatedDeltaNetSpec(MixerSpec):
     def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
         return (
             (("query", "W_Q"), ("key", "W_K"), ("value", "W_V")),
-            (("convolution", f"SiLU(conv {self.taps})"),),
+            (("convolution", f"SiLU(conv {self.taps})" if self.taps else "SiLU"),),
             (("state", "S ← e^g S + k β(v - Sᵀk)ᵀ"),),
             (("norm", "RMSNorm by head × SiLU(W_z x)"),),
             (("output", "W_O"),),
@@ -95,7 +100,7 @@ class GatedDeltaNetSpec(MixerSpec):
     def cache(self, context: LayerContext, length: int) -> int:
         """The state, and the last inputs of the convolutions."""
         heads, groups, key, value = self.sizes(context)
-        return heads * key * value + (self.taps - 1) * (2 * groups * key + heads * value)
+        return heads * key * value + max(0, self.taps - 1) * (2 * groups * key + heads * value)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
         """In recurrent form: each token decays the state, reads it twice and writes it once."""
@@ -181,22 +186,27 @@ class DeltaNet(nn.Module, ABC):
         self.value_convolution = ShortConvolution(pack, values, taps)
         self.strength = linear(context, d, heads)
         self.output = linear(context, values, d, role="output")
+        self.convolution = ConvolutionSlot.of(context, "on_qkv", 2 * keys + values)
+
+    def project(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys and values of all heads, [K, B, T, ...] each, before their own convolutions."""
+        made = tuple(project(x) for project in (self.query, self.key, self.value))
+        return made if self.convolution is None else self.convolution.together(*made)
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
         if padding is not None:
             x = x * padding.unsqueeze(-1)
-        q, k, v = (project(x) for project in (self.query, self.key, self.value))
+        q, k, v = self.project(x)
         convolved = (self.query_convolution(q), self.key_convolution(k), self.value_convolution(v))
         q, k, v, strength, fade = self.split(x, *convolved)
         return self.join(x, flash_linear.delta_rule(q, k, v, strength, fade))
 
     def step(self, x: Tensor, position: int, state: State) -> tuple[Tensor, State]:
         """The state: the matrix S, and the last inputs of the convolutions."""
-        maps = (self.query, self.key, self.value)
         convolutions = (self.query_convolution, self.key_convolution, self.value_convolution)
         before = state[1:] if state else (None,) * 3
-        made = [c.step(project(x), kept) for c, project, kept in zip(convolutions, maps, before, strict=True)]
+        made = [c.step(y, kept) for c, y, kept in zip(convolutions, self.project(x), before, strict=True)]
         q, k, v, strength, fade = self.split(x, *(y for y, _ in made))
         matrix = state[0] if state else q.new_zeros(*q.shape[:3], q.shape[-1], v.shape[-1])
         o, matrix = delta_rule.recur(q, delta_rule.Written(k, strength * k, v), fade, matrix)

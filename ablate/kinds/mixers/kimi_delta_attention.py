@@ -53,8 +53,8 @@ class KimiDeltaAttentionSpec(MixerSpec):
     """d, head width of queries, keys and values; unless set, the model's head width."""
     rank: int | None = Field(default=None, ge=1)
     """Width between W_f1 and W_f2, and between W_g1 and W_g2; unless set, d."""
-    taps: int = Field(default=4, ge=1, le=64)
-    """Kernel size of the short convolution, in tokens."""
+    taps: int = Field(default=4, ge=0, le=64)
+    """Kernel size of the short convolution, in tokens; 0: none, and SiLU stays."""
     gate_bias: bool = False
     """Whether W_g2 has a bias (flash-linear-attention's layer has one)."""
     eps: float = Field(default=1e-5, gt=0)
@@ -65,13 +65,17 @@ class KimiDeltaAttentionSpec(MixerSpec):
         width = self.head_width or max(1, context.head_width)
         return self.heads or context.heads, width, self.rank or width
 
+    def convolved_width(self, context: LayerContext) -> int:
+        heads, width, _ = self.sizes(context)
+        return 3 * heads * width
+
     def build(self, context: LayerContext) -> KimiDeltaAttention:
         return KimiDeltaAttention(self, context)
 
     def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
         return (
             (("query", "W_Q"), ("key", "W_K"), ("value", "W_V")),
-            (("convolution", f"SiLU(conv {self.taps})"),),
+            (("convolution", f"SiLU(conv {self.taps})" if self.taps else "SiLU"),),
             (("state", "S ← diag(e^g) S + k β(v - Sᵀk)ᵀ"),),
             (("norm", "RMSNorm by head × σ(W_g x)"),),
             (("output", "W_O"),),
@@ -80,7 +84,7 @@ class KimiDeltaAttentionSpec(MixerSpec):
     def cache(self, context: LayerContext, length: int) -> int:
         """The state, and the last inputs of the convolutions."""
         heads, width, _ = self.sizes(context)
-        return heads * width * (width + 3 * (self.taps - 1))
+        return heads * width * (width + 3 * max(0, self.taps - 1))
 
     def cost(self, context: LayerContext, length: int) -> Cost:
         """In recurrent form: each token decays the state, reads it twice and writes it once."""

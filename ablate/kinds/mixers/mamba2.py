@@ -61,8 +61,8 @@ class Mamba2Spec(MixerSpec):
     """N, size of the state."""
     groups: int = Field(default=1, ge=1)
     """G: heads of one group share B and C."""
-    taps: int = Field(default=4, ge=1, le=64)
-    """Kernel size of the short convolution, in tokens."""
+    taps: int = Field(default=4, ge=0, le=64)
+    """Kernel size of the short convolution, in tokens; 0: neither it nor its bias, and SiLU stays."""
     eps: float = Field(default=1e-5, gt=0)
     """ε of the norm."""
 
@@ -90,7 +90,7 @@ class Mamba2Spec(MixerSpec):
     def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
         return (
             (("inputs", "x, B, C = W u"), ("step", "Δ = softplus(W u)")),
-            (("convolution", f"SiLU(conv {self.taps})"),),
+            (("convolution", f"SiLU(conv {self.taps})" if self.taps else "SiLU"),),
             (("state", f"S ← e^(ΔA) S + Δ x Bᵀ, N = {self.state}"),),
             (("norm", "RMSNorm((S C + D x) × SiLU(W_z u))"),),
             (("output", "W_O"),),
@@ -99,7 +99,7 @@ class Mamba2Spec(MixerSpec):
     def cache(self, context: LayerContext, length: int) -> int:
         """The state, and the last inputs of the convolution."""
         wide, _, _ = self.sizes(context)
-        return wide * self.state + (self.taps - 1) * (wide + 2 * self.groups * self.state)
+        return wide * self.state + max(0, self.taps - 1) * (wide + 2 * self.groups * self.state)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
         """In recurrent form: each token decays the state, writes it once and reads it once."""

@@ -10,9 +10,10 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from ablate.spec.activations import KEPT, LABELS, Activation
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import InitialiserSpec, LayerContext
-from ablate.spec.sublayers import KEPT, LABELS, Activation, MLPSpec
+from ablate.spec.sublayers import MLPSpec
 
 
 class HiddenLayerSpec(MLPSpec, ABC):
@@ -37,6 +38,9 @@ class HiddenLayerSpec(MLPSpec, ABC):
     def hidden(self, width: int) -> int:
         """Width of the hidden layer."""
         return max(1, round(self.ratio * width))
+
+    def convolved_width(self, context: LayerContext) -> int:
+        return self.ways_in * self.hidden(context.width)
 
     def starts_at_zero(self, initialiser: InitialiserSpec) -> bool:
         """Whether its last projection does; a bias always starts at 0."""

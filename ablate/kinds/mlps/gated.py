@@ -14,10 +14,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ablate.kinds.mlps import HiddenLayerSpec
-from ablate.nn.pack import ACTIVATIONS, dropout, linear
+from ablate.nn.pack import ACTIVATIONS, ConvolutionSlot, dropout, linear
+from ablate.spec.activations import Activation
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
-from ablate.spec.sublayers import Activation
 
 
 class GatedMLPSpec(HiddenLayerSpec):
@@ -56,11 +56,14 @@ class GatedMLP(nn.Module):
         self.up = linear(context, width, hidden, bias=spec.bias)
         self.gate = linear(context, width, hidden, bias=spec.bias)
         self.down = linear(context, hidden, width, bias=spec.bias, role="output")
+        self.convolution = ConvolutionSlot.of(context, "in_mlp", 2 * hidden)
 
     def forward(self, x: Tensor) -> Tensor:
         """[K, ..., D] to the same."""
-        spec, up = self.spec, self.up(x)
-        hidden = gated_product(self.gate(x), up, spec.activation, spec.limit, spec.shift)
+        spec, up, gate = self.spec, self.up(x), self.gate(x)
+        if self.convolution is not None:
+            gate, up = self.convolution.together(gate, up)
+        hidden = gated_product(gate, up, spec.activation, spec.limit, spec.shift)
         y: Tensor = self.down(dropout(hidden, spec.dropout, self.training))
         return y
 

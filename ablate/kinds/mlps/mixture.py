@@ -40,10 +40,11 @@ from ablate.nn.pack import (
     sum_over_parts,
     zeros,
 )
+from ablate.spec.activations import KEPT, LABELS, Activation
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import Initial, InitialiserSpec, LayerContext, Role
-from ablate.spec.sublayers import KEPT, LABELS, Activation, MLPSpec
+from ablate.spec.sublayers import MLPSpec
 
 _GROUP_BEST = 2
 """Experts whose scores make the score of their group (DeepSeek-V3)."""

@@ -12,7 +12,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from ablate.kinds.mlps import HiddenLayerSpec
-from ablate.nn.pack import ACTIVATIONS, dropout, linear
+from ablate.nn.pack import ACTIVATIONS, ConvolutionSlot, dropout, linear
 from ablate.spec.layer import LayerContext
 
 
@@ -42,8 +42,12 @@ class PlainMLP(nn.Module):
         self.dropout = spec.dropout
         self.up = linear(context, width, hidden, bias=spec.bias)
         self.down = linear(context, hidden, width, bias=spec.bias, role="output")
+        self.convolution = ConvolutionSlot.of(context, "in_mlp", hidden)
 
     def forward(self, x: Tensor) -> Tensor:
         """[K, ..., D] to the same."""
-        y: Tensor = self.down(dropout(self.activation(self.up(x)), self.dropout, self.training))
+        hidden = self.up(x)
+        if self.convolution is not None:
+            hidden = self.convolution(hidden)
+        y: Tensor = self.down(dropout(self.activation(hidden), self.dropout, self.training))
         return y

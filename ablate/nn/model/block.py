@@ -19,7 +19,19 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from ablate.nn.pack import Gain, Residual, Shared, Sharing, State, Unpacked, dropout, step
+from ablate.nn.pack import (
+    AlongTokens,
+    ConvolutionSlot,
+    Gain,
+    Residual,
+    Shared,
+    Sharing,
+    State,
+    Unpacked,
+    along_tokens,
+    dropout,
+    step,
+)
 from ablate.spec.block import NO_GAIN, BlockSpec
 from ablate.spec.cost import Cost, total_cost
 from ablate.spec.layer import InitialiserSpec, LayerContext, SharedTensor
@@ -32,7 +44,7 @@ def build_block(spec: BlockSpec, context: LayerContext) -> Block:
 
 
 class Block(nn.Module, ABC):
-    """Base of both arrangements: the mixer, the MLP, the residual, four gains and dropout."""
+    """Base of both arrangements: the mixer, the MLP, their convolutions, the residual, four gains and dropout."""
 
     def __init__(self, spec: BlockSpec, context: LayerContext) -> None:
         super().__init__()
@@ -45,6 +57,9 @@ class Block(nn.Module, ABC):
         self.mixer_skip = Gain.of(spec.gains.mixer_skip, context)
         self.mlp_branch = Gain.of(spec.gains.mlp_branch, context)
         self.mlp_skip = Gain.of(spec.gains.mlp_skip, context)
+        self.before_mixer = ConvolutionSlot.of(context, "before_mixer", context.width)
+        self.before_mlp = ConvolutionSlot.of(context, "before_mlp", context.width)
+        self.convolutions = len(spec.channels_of_convolutions(context))
         self.residual = cast(Residual, spec.residual.build(context))
         self.branch_scale = context.initialiser.branch_scale(context)
         self.sharing = {name: Sharing(part, context) for name, part in spec.parts}
@@ -61,23 +76,33 @@ class Block(nn.Module, ABC):
         shared = {} if shared is None else shared
 
         def mix(y: Tensor) -> Tensor:
-            mixed: Tensor = self.sharing["mixer"].call(self.mixer, shared, y, padding)
+            mixed: Tensor = self.sharing["mixer"].call(
+                self.mixer, shared, self.convolved(self.before_mixer, y), padding
+            )
             return mixed
 
-        return self.around(x, mix, shared)
+        with along_tokens(AlongTokens(padding)):
+            return self.around(x, mix, shared)
 
     def step(self, x: Tensor, position: int, state: State, shared: Shared | None = None) -> tuple[Tensor, State]:
-        """One token [K, B, 1, D] through the block, and the mixer's state for the next token; as `Stepping.step`."""
+        """One token [K, B, 1, D] through the block, and the state for the next token; as `Stepping.step`.
+
+        The state: the last inputs of each convolution of the block, then the state of its mixer.
+        """
         shared = {} if shared is None else shared
-        kept = [state]
+        before = state[: self.convolutions] or (None,) * self.convolutions
+        along, kept = AlongTokens(before=iter(before)), [state[self.convolutions :]]
 
         def mix(y: Tensor) -> Tensor:
             mixed: Tensor
             advance = partial(step, self.mixer)
-            mixed, kept[0] = self.sharing["mixer"].call(advance, shared, y, position, state)
+            y = self.convolved(self.before_mixer, y)
+            mixed, kept[0] = self.sharing["mixer"].call(advance, shared, y, position, kept[0])
             return mixed
 
-        return self.around(x, mix, shared), kept[0]
+        with along_tokens(along):
+            x = self.around(x, mix, shared)
+        return x, (*along.kept, *kept[0])
 
     @abstractmethod
     def around(self, x: Tensor, mix: Callable[[Tensor], Tensor], shared: Shared) -> Tensor:
@@ -91,7 +116,15 @@ class Block(nn.Module, ABC):
     def mlp_output(self, x: Tensor, shared: Shared) -> Tensor:
         """The output of the MLP, with dropout and without its gain."""
         assert self.mlp is not None
-        return self.drop(self.sharing["mlp"].call(self.mlp, shared, x))
+        return self.drop(self.sharing["mlp"].call(self.mlp, shared, self.convolved(self.before_mlp, x)))
+
+    @staticmethod
+    def convolved(convolution: nn.Module | None, x: Tensor) -> Tensor:
+        """The input of a sub-layer, convolved if the block has a convolution there."""
+        if convolution is None:
+            return x
+        y: Tensor = convolution(x)
+        return y
 
     def drop(self, x: Tensor) -> Tensor:
         """Dropout of a branch, in training."""
@@ -169,7 +202,7 @@ def build_part(spec: MixerSpec | MLPSpec, context: LayerContext) -> nn.Module:
 
 
 def block_cost(spec: BlockSpec, context: LayerContext, length: int) -> dict[str, Cost]:
-    """Cost of the forward pass over one sequence: keys `mixer`, `mlp`, `rest` (norms, skips and gains)."""
+    """Cost of the forward pass over one sequence: keys `mixer`, `mlp`, `rest` (norms, skips, gains, convolutions)."""
     elements = length * context.width
     one_norm = spec.arrangement == "parallel" or not spec.mlp.present
     branches = 2 if spec.mlp.present else 1
@@ -190,7 +223,8 @@ def block_cost(spec: BlockSpec, context: LayerContext, length: int) -> dict[str,
         additions=sums * elements,
         activations=kept * elements,
     )
-    rest = total_cost([*normed, spec.residual.cost(context, length, joins), gained])
+    convolved = (convolution.cost(length, channels) for convolution, channels in spec.channels_of_convolutions(context))
+    rest = total_cost([*normed, spec.residual.cost(context, length, joins), gained, *convolved])
     mlp = spec.mlp.cost(context, length)
     if spec.arrangement == "parallel":
         mlp += Cost(activations=-elements)  # the mixer keeps the input

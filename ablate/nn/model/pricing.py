@@ -20,7 +20,7 @@ from ablate.spec.layer import LayerContext
 from ablate.spec.model import ModelSpec
 
 PARTS = ("mixer", "mlp", "rest")
-"""The sub-layers of a block; `rest`: norms, skips, gains and dropout."""
+"""The sub-layers of a block; `rest`: norms, skips, gains, dropout and convolutions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def price(spec: ModelSpec, *, context: int, vocabulary: int = 0, classes: int = 
         if not layers or layers[-1].block != block or block.differs_by_layer or spec.loops:
             parts = _step(block, surroundings) if steps else block_cost(block, surroundings, surroundings.context)
             parts = {name: repeat_cost(part, passes[index]) for name, part in parts.items()}
-            cache = block.mixer.cache(surroundings, surroundings.context) * passes[index] if steps else 0
+            cache = _cache(block, surroundings) * passes[index] if steps else 0
             run = Layers(index, 0, block, parts, cache)
             if not layers or replace(layers[-1], first=index, count=0) != run:
                 layers.append(run)
@@ -144,6 +144,12 @@ def price(spec: ModelSpec, *, context: int, vocabulary: int = 0, classes: int = 
         around = model_cost(spec, vocabulary=vocabulary, context=context, classes=classes, length=length) + blocks * -1
     total = Price(tuple(layers), around)
     return _without_activations(total) if inference else total
+
+
+def _cache(block: BlockSpec, context: LayerContext) -> int:
+    """The state of the mixer, and the last inputs of the convolutions of the block."""
+    convolved = sum((spec.taps - 1) * channels for spec, channels in block.channels_of_convolutions(context))
+    return block.mixer.cache(context, context.context) + convolved
 
 
 def _step(block: BlockSpec, context: LayerContext) -> dict[str, Cost]:

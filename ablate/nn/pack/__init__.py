@@ -13,6 +13,13 @@ from ablate.nn.pack.attention import (
     visible_pairs,
     visible_tokens,
 )
+from ablate.nn.pack.convolution import (
+    AlongTokens,
+    ConvolutionSlot,
+    ShortConvolution,
+    along_tokens,
+    short_convolution_cost,
+)
 from ablate.nn.pack.forward_pass import (
     Batchwise,
     add_loss,
@@ -51,9 +58,7 @@ from ablate.nn.pack.layers import (
     LayerNorm,
     Linear,
     RMSNorm,
-    ShortConvolution,
     linear,
-    short_convolution_cost,
 )
 from ablate.nn.pack.masks import (
     ScoredOutputs,
@@ -73,8 +78,10 @@ from ablate.spec.layer import Sublayer, zeros
 
 __all__ = [
     "ACTIVATIONS",
+    "AlongTokens",
     "AttentionProjections",
     "Batchwise",
+    "ConvolutionSlot",
     "DenseSpec",
     "Embedding",
     "Gain",
@@ -98,6 +105,7 @@ __all__ = [
     "Unpacked",
     "add_loss",
     "add_positions_of_documents",
+    "along_tokens",
     "auxiliary_losses",
     "build_positions",
     "collects_losses",

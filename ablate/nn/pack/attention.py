@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.nn.kernels import linear_attention
+from ablate.nn.pack.convolution import ConvolutionSlot
 from ablate.nn.pack.initial import Packed
 from ablate.nn.pack.layer_parts import State
 from ablate.nn.pack.layers import linear
@@ -39,10 +40,14 @@ class AttentionProjections(nn.Module):
         self.value = linear(context, d, inner)
         self.output = linear(context, inner, d, role="output")
         self.positions = build_positions(context, "query_key")
+        self.convolution = ConvolutionSlot.of(context, "on_qkv", 3 * inner)
 
     def project(self, x: Tensor, first: int = 0) -> tuple[Tensor, Tensor, Tensor]:
         """x [K, B, T, D], from position `first` on, to queries, keys and values [K, B, H, T, d_h]."""
-        q, k, v = (split_heads(project(x), self.heads) for project in (self.query, self.key, self.value))
+        made: tuple[Tensor, ...] = tuple(project(x) for project in (self.query, self.key, self.value))
+        if self.convolution is not None:
+            made = self.convolution.together(*made)
+        q, k, v = (split_heads(part, self.heads) for part in made)
         return self.add_positions(q, first), self.add_positions(k, first), v
 
     def add_positions(self, x: Tensor, first: int = 0) -> Tensor:
@@ -167,6 +172,9 @@ class FeatureMixerSpec(MixerSpec):
     uses_heads = True
     relative_positions = frozenset({"query_key"})
     any_head_width = True
+
+    def convolved_width(self, context: LayerContext) -> int:
+        return 3 * context.inner_width
 
     @abstractmethod
     def feature_map(self, context: LayerContext) -> FeatureMap:

@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from ablate.nn.pack.convolution import along_tokens
 from ablate.spec.layer import LayerContext, PartSpec, SharedTensor, Sublayer
 
 
@@ -104,7 +105,8 @@ def step(mixer: nn.Module, x: Tensor, position: int, state: State, shared: State
         return mixer.step(x, position, state, shared=shared) if shared else mixer.step(x, position, state)  # type: ignore[call-arg]
     now = (x, *shared)
     kept = tuple(torch.cat([before, new], 2) for before, new in zip(state, now, strict=True)) if state else now
-    made = mixer(kept[0], shared=kept[1:]) if shared else mixer(kept[0])
+    with along_tokens(None):
+        made = mixer(kept[0], shared=kept[1:]) if shared else mixer(kept[0])
     if isinstance(made, Tensor):
         return made[:, :, -1:], kept
     y, published = made

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from ablate.spec.base import Kinded
 from ablate.spec.block import BlockSpec, GainSpec
+from ablate.spec.convolution import ConvolutionSpec
 
 Presence = Literal["kept", "removed", "added"]
 """Beside another block: in both, only in the other, or only in this one (or another than there)."""
@@ -222,8 +223,18 @@ def _rows(block: BlockSpec) -> dict[str, Rows]:
         ("window", "" if block.window is None else f"window {block.window}"),
     )
     shown = tuple((slot, label) for slot, label in settings if label)
-    mixer = ((shown,) if shown else ()) + block.mixer.parts()
-    return {"mixer": mixer, "mlp": block.mlp.parts() if block.mlp.present else ()}
+    places = block.convolutions
+    mixer = _convolved(("input", places.before_mixer), ("q, k, v", places.on_qkv))
+    mlp = _convolved(("input", places.before_mlp), ("hidden", places.in_mlp))
+    return {
+        "mixer": ((shown,) if shown else ()) + mixer + block.mixer.parts(),
+        "mlp": mlp + block.mlp.parts() if block.mlp.present else (),
+    }
+
+
+def _convolved(*places: tuple[str, ConvolutionSpec | None]) -> Rows:
+    """A row for each convolution of a sub-layer."""
+    return tuple(((f"convolution of {name}", f"{name}: {spec.label()}"),) for name, spec in places if spec is not None)
 
 
 def _kind(spec: Kinded) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 
 from ablate.errors import DataError
 from ablate.extras import missing_packages
-from ablate.spec.sublayers import Activation
+from ablate.spec.activations import Activation
 
 _STORED = Path(__file__).with_name("settings.json")
 _INSTALL = "Install `ablate-blocks[transformers]`, whose configuration classes know what such files mean."

@@ -1,0 +1,194 @@
+"""Short causal convolutions along the tokens: those of recurrent mixers, and those at places of a block.
+
+A convolution at a place of a block is called with the hidden values alone. What else it needs holds during the block:
+which tokens are real or share a document, and in cached decoding the inputs of the tokens before.
+
+Shapes: K pack, B batch, T tokens, C channels, n taps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ablate.nn.pack.initial import Packed, uniform
+from ablate.nn.pack.layers import ACTIVATIONS
+from ablate.nn.pack.masks import numbers_documents
+from ablate.spec.activations import Activation
+from ablate.spec.convolution import ConvolutionPlace, ConvolutionSpec
+from ablate.spec.cost import Cost
+from ablate.spec.layer import Initial, LayerContext, zeros
+
+
+class ShortConvolution(Packed):
+    """y_t = act(Σ_{i<n} w_i ∘ x_{t-i} + b); as in torch, w starts uniform in ±1/√n.
+
+    Args:
+        pack: K.
+        channels: C.
+        taps: n, the kernel size; the last one is for the current token. 0: no convolution, y_t = act(x_t).
+        bias: Whether there is a b.
+        activation: act.
+        start: Initial values of w, if they are others.
+        trained: Whether w is trained.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+
+    def __init__(
+        self,
+        pack: int,
+        channels: int,
+        taps: int,
+        *,
+        bias: bool = False,
+        activation: Activation = "silu",
+        start: Initial | None = None,
+        trained: bool = True,
+    ) -> None:
+        super().__init__(pack)
+        self.taps = taps
+        self.activation = ACTIVATIONS[activation]
+        if taps:
+            start = start or uniform(1 / math.sqrt(taps))
+            self.declare("weight", (channels, taps), start, decay=True, depthwise=True, trainable=trained)
+        if taps and bias:
+            self.declare("bias", (channels,), zeros)
+        else:
+            self.bias = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[K, B, T, C] to the same."""
+        return self.over(F.pad(x, (0, 0, self.taps - 1, 0)) if self.taps else x)
+
+    def step(self, x: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
+        """One token [K, B, 1, C], and the n - 1 inputs before it, [K, B, n - 1, C]; None before the first.
+
+        Returns:
+            y, and the inputs to be kept for the next token.
+        """
+        if before is None:
+            before = x.new_zeros(*x.shape[:2], max(0, self.taps - 1), x.shape[-1])
+        seen = torch.cat([before, x], 2)
+        return self.over(seen), seen[:, :, 1:]
+
+    def over(self, padded: Tensor, documents: Tensor | None = None) -> Tensor:
+        """[K, B, n - 1 + T, C] to [K, B, T, C].
+
+        Args:
+            padded: The inputs, with those of n - 1 tokens before them.
+            documents: Numbers of documents [K, B, n - 1 + T]; a token reads nothing of another document.
+        """
+        if not self.taps:
+            return self.activation(padded)
+        length = padded.shape[2] - self.taps + 1
+        taps = self.weight[:, None, None]  # [K, 1, 1, C, n]
+        # All terms are views of `padded`, so that it alone is kept for the backward pass.
+        y, *others = (
+            padded[:, :, lag : lag + length] * (taps[..., lag] * self._near(documents, lag)) for lag in range(self.taps)
+        )
+        for term in others:
+            y = y + term
+        if self.bias is not None:
+            y = y + self.bias[:, None, None]
+        return self.activation(y)
+
+    def _near(self, documents: Tensor | None, lag: int) -> Tensor | float:
+        """1 where the token of a tap has the document of the current one, else 0."""
+        if documents is None:
+            return 1.0
+        now = documents[..., self.taps - 1 :]
+        return (documents[..., lag : lag + now.shape[-1]] == now).unsqueeze(-1).to(self.weight.dtype)
+
+
+def short_convolution_cost(length: int, channels: int, taps: int, *, bias: bool = False) -> Cost:
+    """Cost of the forward pass over one sequence. Kept: the padded input, and the input of SiLU."""
+    elements, bias = length * channels, bias and taps > 0
+    return Cost(
+        parameters=channels * (taps + bias),
+        multiplications=elements * (taps + 1),
+        additions=elements * (max(0, taps - 1) + bias + 1),
+        divisions=elements,
+        exponentiations=elements,
+        activations=(length + taps - 1) * channels * (taps > 0) + elements,
+    )
+
+
+@dataclass(slots=True)
+class AlongTokens:
+    """What the convolutions of a block know of its tokens.
+
+    Attributes:
+        padding: [K, B, T], True where a token is real, or numbers of documents.
+        before: In cached decoding the last inputs of each convolution, in the order of their calls; else None.
+        kept: The same for the next token.
+    """
+
+    padding: Tensor | None = None
+    before: Iterator[Tensor | None] | None = None
+    kept: list[Tensor] = field(default_factory=list)
+
+
+_along: ContextVar[AlongTokens | None] = ContextVar("along", default=None)
+
+
+@contextmanager
+def along_tokens(along: AlongTokens | None) -> Iterator[None]:
+    """Context manager: the convolutions of a block run along these tokens in the body; None: all are real."""
+    token = _along.set(along)
+    try:
+        yield
+    finally:
+        _along.reset(token)
+
+
+class ConvolutionSlot(ShortConvolution):
+    """The module of a `ConvolutionSpec`."""
+
+    def __init__(self, spec: ConvolutionSpec, pack: int, channels: int) -> None:
+        given = None if spec.start is None else _taps(spec.start)
+        super().__init__(pack, channels, spec.taps, activation=spec.activation, start=given, trained=spec.trained)
+        self.residual = spec.residual
+
+    @classmethod
+    def of(cls, context: LayerContext, place: ConvolutionPlace, channels: int) -> ConvolutionSlot | None:
+        """The convolution at a place of the block; None if there is none.
+
+        Args:
+            context: Context of its layer.
+            place: Field of `ConvolutionsSpec`.
+            channels: C.
+        """
+        spec: ConvolutionSpec | None = getattr(context.convolutions, place)
+        return None if spec is None else cls(spec, context.pack, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[K, B, T, C] to the same; in cached decoding one token, [K, B, 1, C]."""
+        along = _along.get() or AlongTokens()
+        padding, ahead = along.padding, self.taps - 1
+        if along.before is not None:
+            y, kept = self.step(x, next(along.before))
+            along.kept.append(kept)
+        elif padding is None or not numbers_documents(padding):
+            y = super().forward(x if padding is None else x * padding.unsqueeze(-1))
+        else:
+            y = self.over(F.pad(x, (0, 0, ahead, 0)), F.pad(padding, (ahead, 0)))
+        return x + y if self.residual else y
+
+    def together(self, *parts: Tensor) -> tuple[Tensor, ...]:
+        """Tensors [K, B, T, C_i], C channels in all, as one, to the same."""
+        y: Tensor = self(torch.cat(parts, -1))
+        return y.split([part.shape[-1] for part in parts], -1)
+
+
+def _taps(start: tuple[float, ...]) -> Initial:
+    """The same values for all channels; those for the current token are the first given and the last kept."""
+    return lambda values, generator: values.copy_(torch.tensor(start[::-1]).expand_as(values))
