@@ -139,7 +139,9 @@ def independent_checks() -> dict[str, dict[str, dict[str, str]]]:
 
     A test of `tests/` is marked by `@pytest.mark.independent_check(FAMILY, "KIND KIND ...", against=WHAT)`.
     """
-    found: dict[str, dict[str, dict[str, str]]] = {name: {} for name in (*FAMILIES, "blocks", "growths", "averages", "models")}
+    found: dict[str, dict[str, dict[str, str]]] = {
+        name: {} for name in (*FAMILIES, "blocks", "growths", "averages", "models")
+    }
     tests = Path(__file__).parents[1] / "tests"
     for file in sorted(tests.rglob("test_*.py")):
         text = file.read_text(encoding="utf-8")
