@@ -78,7 +78,7 @@ def attention_cost(spec: AttentionSettings, context: LayerContext, length: int) 
 def _paths(spec: AttentionSettings, context: LayerContext, length: int) -> Cost:
     """Cost of the gate, of the terms added to the values, and of `exclusive`."""
     d_kv, elements = context.head_width * (spec.kv_heads or context.heads), length * context.inner_width
-    total = spec.gate.cost(context, length)
+    total = spec.gate.cost(context, length, spec.kv_heads or context.heads)
     if spec.value_residual is not None and context.layer != spec.value_residual.from_layer:
         total += spec.value_residual.cost(context, length, d_kv)
     if spec.value_embedding is not None:
@@ -117,7 +117,7 @@ def _kept_activations(spec: AttentionSettings, context: LayerContext, length: in
         result = elements + length * context.heads  # with the logarithm of each row's sum
         centre = elements if spec.shaping.kind == "shaped" and context.causal else 0
         # Shaping writes a new tensor. After norms by head, concatenating the heads makes a copy.
-        copied = shaped or spec.gate.present or spec.exclusive
+        copied = shaped or (spec.gate.present and spec.gate.place == "heads") or spec.exclusive
         by_head = spec.query_key_norm.lays_out_heads and not copied
         return heads + bias + result + centre + (mapped * elements if shaped or by_head else 0)
     results = (mapped + shaped) * elements
@@ -154,17 +154,20 @@ class AttentionSpec(AttentionSettings):
             ("value residual", f"V + V of layer {self.value_residual.from_layer}" if self.value_residual else ""),
             ("value embedding", "V + E[token]" if self.value_embedding else ""),
         ]
-        gate = {"none": "", "headwise": "× σ(W_g x) by head", "elementwise": "× σ(W_g x)"}[self.gate.kind]
+        gate = ((f"gate of {self.gate.place}" if self.gate.place != "heads" else "gate", self.gate.label()),)
+        early = self.gate.place in ("query", "key", "value")
         rows = [
             tuple(maps),
             (("norm", norm),) if norm else (),
             tuple(row for row in added if row[1]),
+            gate if early and self.gate.present else (),
             (("products", f"Q(KᵀV){scale}" if self.matmul_order == "kv_first" else f"A = {products}"),),
             (("shaping", shaping),) if shaping else (),
             (("exclusive", "without own value"),) if self.exclusive else (),
-            (("gate", gate),) if gate else (),
+            gate if self.gate.present and self.gate.place == "heads" else (),
             (("heads", f"without heads {', '.join(map(str, self.without_heads))}"),) if self.without_heads else (),
             (("output", output),) if output else (),
+            gate if self.gate.present and self.gate.place == "output" else (),
         ]
         return tuple(row for row in rows if row)
 

@@ -12,8 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.kinds.mixers.attention_parts import OutputGate, ValueEmbedding, ValueResidual
+from ablate.kinds.mixers.attention_parts import ValueEmbedding, ValueResidual
 from ablate.kinds.mixers.attention_settings import AttentionSettings
+from ablate.kinds.mixers.gate import Gate, Place
 from ablate.kinds.mixers.query_key_norm import QueryKeyNorm
 from ablate.nn.kernels import linear_attention
 from ablate.nn.kernels.softmax_attention import attend
@@ -71,7 +72,7 @@ class Attention(nn.Module):
         self.temperature = None if heat is None else HeadGain(pack, self.heads, heat, trainable=True)
         self.sinks = Sinks(pack, self.heads, context.init_std) if spec.logits.sinks else None
         self.convolution = ConvolutionSlot.of(context, "on_qkv", inner + 2 * d_kv)
-        self.gate = OutputGate(spec.gate, context) if spec.gate.present else None
+        self.gate = Gate(spec.gate, context, self.kv_heads) if spec.gate.present else None
         residual, embedding = spec.value_residual, spec.value_embedding
         reads_values = residual is not None and context.layer != residual.from_layer
         self.value_residual = ValueResidual(residual, context) if residual is not None and reads_values else None
@@ -125,10 +126,14 @@ class Attention(nn.Module):
         if self.spec.exclusive:
             own = F.normalize(v, dim=-1)
             y = y - (y * own).sum(-1, keepdim=True) * own
-        if self.gate is not None:
-            y = self.gate(y, x)
-        mixed: Tensor = self.output(join_heads(y))
-        return mixed
+        return self._gated("output", self.output(join_heads(self._gated("heads", y, x))), x)
+
+    def _gated(self, place: Place, y: Tensor, x: Tensor) -> Tensor:
+        """What the mixer has at a place, gated by its input if the gate is there."""
+        if self.gate is None or self.gate.spec.place != place:
+            return y
+        gated: Tensor = self.gate(y, x)
+        return gated
 
     def step(self, x: Tensor, position: int, state: State, *, shared: tuple[Tensor, ...] = ()) -> Any:
         """The state: keys and values; with `kv_first`, Σ kᵀ·v of each head."""
@@ -187,25 +192,26 @@ class Attention(nn.Module):
         q = self.query_norm(self.query(x))
         if self.reads_kv:
             k, v = (split_heads(tensor, self.kv_heads) for tensor in shared)
-            return self._turned(q, first), k, v, ()
+            return self._finish_queries(q, x, first), k, v, ()
         k, values = self.key_norm(self.key(source)), self.value(source)
         if self.convolution is not None:
             made_q, made_k, values = self.convolution.together(join_heads(q), join_heads(k), values)
             q, k = split_heads(made_q, self.heads), split_heads(made_k, self.kv_heads)
-        q, k = self._turned(q, first), self._add_positions(k, first)
+        q, k = self._finish_queries(q, x, first), self._add_positions(self._gated("key", k, source), first)
         published: tuple[Tensor, ...] = (values,)
         left = list(shared)
         if self.value_residual is not None:
             values = self.value_residual(values, left.pop(0))
         if self.value_embedding is not None:
             values = self.value_embedding(values, left.pop(0))
+        v = self._gated("value", split_heads(values, self.kv_heads), source)
         if self.spec.shared_kv is not None:
-            published = (join_heads(k), values)
-        return q, k, split_heads(values, self.kv_heads), published
+            published = (join_heads(k), join_heads(v))
+        return q, k, v, published
 
-    def _turned(self, q: Tensor, first: int) -> Tensor:
-        """Queries with the layer's positions and the factor of their norm."""
-        q = self._add_positions(q, first)
+    def _finish_queries(self, q: Tensor, x: Tensor, first: int) -> Tensor:
+        """Queries with their gate, the layer's positions and the factor of their norm."""
+        q = self._add_positions(self._gated("query", q, x), first)
         return q if self.temperature is None else self.temperature(q)
 
     def _add_positions(self, x: Tensor, first: int) -> Tensor:

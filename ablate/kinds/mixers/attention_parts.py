@@ -1,12 +1,9 @@
-"""Parts of attention that its settings switch: shaping, changes of the logits, the gate, and terms added to the values.
+"""Parts of attention that its settings switch: shaping, changes of the logits, and terms added to the values.
 
 - Shaping, terms added to and subtracted from the attention matrix: Simplifying Transformer Blocks (arXiv:2311.01906),
   eqs 4 and 5; https://arxiv.org/abs/2311.01906
 - Soft cap, a ← c·tanh(a/c), before the mask: Gemma 2 (arXiv:2408.00118), section 2; https://arxiv.org/abs/2408.00118
 - Sinks, p_ij = e^(a_ij)/(Σ_j e^(a_ij) + e^(s_h)), s_h trained: gpt-oss (arXiv:2508.10925)
-- Gate, y_h ← y_h ∘ σ(W_g·x), after A·V and before the output projection: Gated Attention for Large Language Models
-  (arXiv:2505.06708), eq. 5; https://arxiv.org/abs/2505.06708 (Qwen3-Next); and
-  https://github.com/KellerJordan/modded-nanogpt (`inputs: 12`, `start: zero`, headwise)
 - Values of an earlier layer, v_l ← λ₁·v_first + λ₂·v_l: Value Residual Learning, ResFormer (arXiv:2410.17897), eq. 5;
   https://arxiv.org/abs/2410.17897; and https://github.com/KellerJordan/modded-nanogpt, records of 2024-11-06
   (v ← (1 - λ)·v + λ·v_first, λ trained) and of 2024-12-04 (value embeddings, v ← (1 - λ)·v + λ·E[token])
@@ -18,15 +15,14 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-import torch
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from torch import Tensor, nn
 
-from ablate.nn.pack import Embedding, Gain, Linear, split_heads, zeros
+from ablate.nn.pack import Embedding, Gain, zeros
 from ablate.spec.base import Spec, refusal
 from ablate.spec.block import Gain as GainField
 from ablate.spec.block import GainSpec
-from ablate.spec.cost import Cost, linear_cost
+from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
 
 _STARTS: dict[str, dict[str, float]] = {
@@ -115,84 +111,6 @@ class LogitsSpec(Spec):
         if self.soft_cap is not None:
             products = f"cap {self.soft_cap:g}: {products}"
         return f"{products}, sink" if self.sinks else products
-
-
-class OutputGateSpec(Spec):
-    """The gate that multiplies each head's output. A bare word is its kind."""
-
-    value_fields = frozenset({"start"})
-
-    kind: Literal["none", "headwise", "elementwise"] = "none"
-    """`headwise`: one factor for each token and head; `elementwise`: one for each token, head and channel."""
-    inputs: int | None = Field(default=None, ge=1)
-    """Number of leading channels of its input that the gate reads; unless set, all."""
-    start: Literal["normal", "zero"] = "normal"
-    """Initial value of W_g: as the model's other projections, or 0, with which every factor is 1/2."""
-
-    @model_validator(mode="after")
-    def _is_a_gate(self) -> Self:
-        if self.kind == "none" and self.canonical() != {"kind": "none"}:
-            raise refusal(
-                ("kind",),
-                self.kind,
-                "the other settings need a gate",
-                "Set `kind: headwise` or `elementwise`, or leave it out.",
-            )
-        return self
-
-    @property
-    def present(self) -> bool:
-        """Whether there is a gate."""
-        return self.kind != "none"
-
-    def check(self, context: LayerContext) -> None:
-        """Refuse a width that has fewer channels than the gate reads.
-
-        Raises:
-            ValidationError: With the path inside this spec.
-        """
-        if self.inputs is not None and self.inputs > context.width:
-            raise refusal(
-                ("inputs",),
-                self.inputs,
-                f"the input of the gate has {context.width} channels",
-                f"Set `inputs: {context.width}` at most, or leave it out.",
-            )
-
-    def factors(self, context: LayerContext) -> int:
-        """Number of factors for one token."""
-        return context.heads if self.kind == "headwise" else context.inner_width
-
-    def cost(self, context: LayerContext, length: int) -> Cost:
-        """Cost over one sequence. Other projections keep the input, and that to the output keeps the gated output."""
-        if not self.present:
-            return Cost()
-        factors, elements = length * self.factors(context), length * context.inner_width
-        maps = linear_cost(length, self.inputs or context.width, self.factors(context))
-        return maps + Cost(
-            multiplications=elements,
-            additions=factors,
-            divisions=factors,
-            exponentiations=factors,
-            activations=factors + elements - maps.activations,
-        )
-
-
-class OutputGate(nn.Module):
-    """The module of `OutputGateSpec`."""
-
-    def __init__(self, spec: OutputGateSpec, context: LayerContext) -> None:
-        super().__init__()
-        self.heads = context.heads
-        self.inputs = spec.inputs
-        sizes = (spec.inputs or context.width, spec.factors(context))
-        start = zeros if spec.start == "zero" else context.initial("hidden", *sizes)
-        self.map = Linear(context.pack, *sizes, initial=start)
-
-    def forward(self, y: Tensor, x: Tensor) -> Tensor:
-        """The heads' output y [K, B, H, T, d_h] times the factors computed from the block's input x [K, B, T, D]."""
-        factors = torch.sigmoid(self.map(x if self.inputs is None else x[..., : self.inputs]))
-        return y * split_heads(factors, self.heads)
 
 
 class ValueResidualSpec(Spec):

@@ -9,11 +9,11 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 
 from ablate.kinds.mixers.attention_parts import (
     LogitsSpec,
-    OutputGateSpec,
     ShapingSpec,
     ValueEmbeddingSpec,
     ValueResidualSpec,
 )
+from ablate.kinds.mixers.gate import GateSpec
 from ablate.kinds.mixers.query_key_norm import QueryKeyNormSpec
 from ablate.nn.pack import DenseSpec, IdentitySpec, Projection
 from ablate.spec.annotations import ShortFor
@@ -55,8 +55,8 @@ class AttentionSettings(MixerSpec):
     """Terms added to and subtracted from the attention matrix."""
     logits: LogitsSpec = LogitsSpec()
     """Changes of the logits before and in softmax: soft cap, sinks, precision."""
-    gate: Annotated[OutputGateSpec, ShortFor("kind")] = OutputGateSpec()
-    """The gate that multiplies the heads' output before W_P: `headwise`, `elementwise`, or a mapping with settings."""
+    gate: Annotated[GateSpec, ShortFor("kind")] = GateSpec()
+    """The gate: `headwise` or `elementwise` factors of the heads' output before W_P, or a mapping with settings."""
     exclusive: bool = False
     """Whether the component of each head's output along the token's own value is removed (arXiv:2603.09078)."""
     value_residual: ValueResidualSpec | None = None
@@ -279,6 +279,13 @@ class AttentionSettings(MixerSpec):
             self.gate.check(context)
         except ValidationError as error:
             raise below(("gate",), error) from None
+        if self.gate.place in ("key", "value") and self.reads_kv(context):
+            raise refusal(
+                ("gate", "place"),
+                self.gate.place,
+                f"this layer attends to the keys and values of layer {self.shared_kv}, which has gated them itself",
+                "Set another place, or leave `shared_kv` out.",
+            )
         if self.shares and context.cross:
             raise refusal(
                 (),

@@ -186,7 +186,7 @@ class ConvolutionSlot(ShortConvolution):
     def together(self, *parts: Tensor) -> tuple[Tensor, ...]:
         """Tensors [K, B, T, C_i], C channels in all, as one, to the same."""
         y: Tensor = self(torch.cat(parts, -1))
-        return y.split([part.shape[-1] for part in parts], -1)
+        return torch.split(y, [part.shape[-1] for part in parts], -1)
 
 
 def _taps(start: tuple[float, ...]) -> Initial:

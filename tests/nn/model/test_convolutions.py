@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -14,7 +14,8 @@ from ablate.kinds.mixers.gated_deltanet import GatedDeltaNetSpec
 from ablate.kinds.mixers.kimi_delta_attention import KimiDeltaAttentionSpec
 from ablate.kinds.mixers.mamba2 import Mamba2Spec
 from ablate.nn.model import build_model
-from ablate.nn.model.decoder import Decoder
+from ablate.nn.model.block import Block
+from ablate.nn.model.decoder import Decoder, States
 from ablate.nn.model.pricing import price
 from ablate.nn.pack.initial import initialise, stream
 from ablate.spec.layer import LayerContext
@@ -41,7 +42,8 @@ def convolve(x: Tensor, weight: Tensor) -> Tensor:
     """The published helper: torch's depthwise `Conv1d` padded on both sides, cut, and the residual."""
     taps = weight.shape[-1]
     y = F.conv1d(x.mT, weight.unsqueeze(1), padding=taps - 1, groups=len(weight))[..., : x.shape[1]]
-    return x + y.mT
+    residual: Tensor = x + y.mT
+    return residual
 
 
 def canon_block(model: Decoder, layer: int, x: Tensor) -> Tensor:
@@ -49,7 +51,7 @@ def canon_block(model: Decoder, layer: int, x: Tensor) -> Tensor:
     weights = {name: value[0] for name, value in model.blocks[layer].named_parameters()}
 
     def heads(y: Tensor) -> Tensor:
-        return y.unflatten(-1, (2, -1)).transpose(1, 2)
+        return y.view(*y.shape[:-1], 2, -1).transpose(1, 2)
 
     def normed(y: Tensor, gain: str) -> Tensor:
         return F.rms_norm(y, y.shape[-1:], weights[gain], eps=model.spec.block.norm.eps)  # type: ignore[attr-defined]
@@ -111,7 +113,8 @@ def test_token_by_token_and_the_cost(name: str) -> None:
     model = decoder(**BLOCKS[name])
     ids = torch.randint(V, (2, 3, T), generator=stream(1, "ids"))
     with torch.no_grad():
-        full, states = model(ids), ()
+        full = model(ids)
+        states: States = ()
         for place in range(T):
             logits, states = model.step(ids[..., place : place + 1], place, states)
             torch.testing.assert_close(logits, full[:, :, place : place + 1], rtol=1e-4, atol=1e-4)
@@ -120,7 +123,8 @@ def test_token_by_token_and_the_cost(name: str) -> None:
     assert counted.parameters == trained
     without = decoder(**{key: value for key, value in BLOCKS[name].items() if key != "convolutions"}).spec
     cached, others = (price(spec, context=T, vocabulary=V, inference=True).cache for spec in (model.spec, without))
-    slots = [state[: block.convolutions] for state, block in zip(states[1:], model.blocks, strict=True)]
+    blocks = [cast(Block, block) for block in model.blocks]
+    slots = [state[: block.convolutions] for state, block in zip(states[1:], blocks, strict=True)]
     assert cached - others == sum(tensor[0, 0].numel() for kept in slots for tensor in kept)
 
 
