@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+import yaml
 
 from ablate.cli.app import EXAMPLES, PANELS, app, usage
 from ablate.plugins import FAMILIES
@@ -36,7 +37,8 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the generated pages to the site."""
     from mkdocs.structure.files import File
 
-    pages = {"commands": commands_page(), "space": space_page(), "kinds": kinds_page(), "checks": checks_page()}
+    pages = {"commands": commands_page(), "space": space_page(), "kinds": kinds_page()}
+    pages |= {"checks": checks_page(), "coverage": coverage_page()}
     for name, page in pages.items():
         files.append(File.generated(config, f"reference/{name}.md", content=page))
     return files
@@ -174,6 +176,37 @@ def checks_page() -> str:
             for test, against in tests.items()
         )
         lines.extend(_table(("model" if family == "models" else "kind", "compared with", "test"), rows))
+    return "\n".join(lines)
+
+
+def coverage() -> list[dict[str, Any]]:
+    """The ablation tables of papers: `paper`, `source`, `table`, `space`, and for each row a variant or `why` none."""
+    tables: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "coverage.yaml").read_text(encoding="utf-8"))
+    return tables
+
+
+def coverage_page() -> str:
+    """Which rows of the ablation tables of papers a shipped space says, and why the others are missing."""
+    lines = [
+        "# Tables of papers\n",
+        "Which rows of the ablation tables of recent papers are variants of a shipped space, and why the others are "
+        "not. `ablate validate SPACE` checks such a space, and `ablate study SPACE --data file:PATH` trains it; "
+        "the sizes are those of the papers, so begin with a smaller `model` and `training`.\n",
+    ]
+    tables, counts = coverage(), []
+    for table in tables:
+        said = sum(isinstance(variant, str) for variant in table["rows"].values())
+        counts.append((table["paper"], _prose(table["source"]), f"{said} of {len(table['rows'])}"))
+    lines.extend(_table(("paper", "source", "rows"), counts))
+    for table in tables:
+        lines.append(f"## {table['paper']}\n")
+        file = f"spaces/{table['space']}.yaml" if table.get("space") else "no space"
+        lines.append(f"{_prose(table['source'])}, {table['table']}; `{file}`\n")
+        rows = (
+            (row, f"`{variant}`" if isinstance(variant, str) else _prose(f"none: {variant['why']}"))
+            for row, variant in table["rows"].items()
+        )
+        lines.extend(_table(("row", "variant"), rows))
     return "\n".join(lines)
 
 

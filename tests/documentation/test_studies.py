@@ -9,7 +9,7 @@ import pytest
 from ablate.spec.reading import load_space
 from docs.studies import INDEX, PAPERS, index, reports
 
-SPACES = sorted(PAPERS.glob("*.yaml"))
+SPACES = sorted(PAPERS.rglob("*.yaml"))
 
 
 def test_the_index_is_made_of_the_reports() -> None:

@@ -1,0 +1,44 @@
+"""The page of the tables of papers: each row that it claims is a variant of a shipped space."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ablate.spec.reading import load_space
+from ablate.spec.space import SpaceSpec
+from docs.reference import coverage, coverage_page
+from docs.studies import PAPERS
+
+TABLES = coverage()
+
+
+def settings_of(space: SpaceSpec, name: str) -> dict[str, str]:
+    """The settings of a row: the baseline, a variant of the space, or `switch=setting`, several by commas."""
+    if name in space.variants:
+        return dict(space.variants[name])
+    return {} if name == "baseline" else dict(part.strip().split("=") for part in name.split(","))
+
+
+@pytest.mark.parametrize("table", [table for table in TABLES if table.get("space")], ids=lambda table: table["source"])
+def test_each_row_is_a_variant_and_no_two_are_the_same(table: dict[str, Any]) -> None:
+    space = load_space(PAPERS.parent / f"{table['space']}.yaml")
+    assert isinstance(space, SpaceSpec)
+    assert table["source"] in space.source
+    hashes: dict[str, str] = {}
+    for row, name in table["rows"].items():
+        if isinstance(name, str):
+            variant = space.resolve(settings_of(space, name))
+            assert hashes.setdefault(variant.content_hash(), row) == row
+        else:
+            assert len(name["why"]) > 10, row
+
+
+def test_every_space_of_2026_is_on_the_page_and_every_paper_too() -> None:
+    files = {file.stem for file in (PAPERS / "2026").glob("*.yaml")}
+    assert {table["space"].rpartition("/")[2] for table in TABLES if table.get("space")} == files - {
+        name for name in files if name.endswith("_small")
+    }
+    page = coverage_page()
+    assert all(table["paper"] in page for table in TABLES)
