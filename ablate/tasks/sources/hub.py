@@ -160,7 +160,7 @@ class Hub(Source):
         return {part: name for part, name in chosen.items() if part != TEST or self.with_test}
 
     def _check_columns(self, columns: Sequence[str], rows: Any) -> None:
-        existing = rows.column_names or []
+        existing = rows.column_names or list(next(iter(rows), {}))  # a stream may know its columns by its rows alone
         for column in columns:
             if column not in existing:
                 raise no_column(f"hub:{self.argument}", column, existing)
