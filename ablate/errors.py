@@ -6,6 +6,8 @@ it as one paragraph and exits with 2.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -102,6 +104,32 @@ def _rebuild(
     remedy: str | None,
 ) -> AblateError:
     return kind(problem, where=where, expected=expected, got=got, remedy=remedy)
+
+
+_OF_THE_MACHINE = {
+    getattr(errno, name)
+    for name in ("ENOSPC", "EDQUOT", "EROFS", "EACCES", "EPERM", "EMFILE", "ENFILE", "EIO")
+    if hasattr(errno, name)  # Windows has no quotas
+}
+
+
+def first_cause(error: BaseException, where: str) -> BaseException:
+    """The error that a library raised first, before it raised others from it.
+
+    Args:
+        error: What the library raised in the end.
+        where: What it was given.
+
+    Raises:
+        AblateError: The machine is the cause (a full disk, a missing permission) and not what the library was given.
+    """
+    while error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
+        problem = f"the system refuses this: {os.strerror(error.errno)}"
+        place = where if error.filename is None else str(error.filename)
+        raise AblateError(problem, where=place, remedy="Make room or change its permissions.") from error
+    return error
 
 
 class ArgumentError(AblateError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import sys
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,12 +29,14 @@ class NameRule:
         size: The size of a name, in the unit of `longest`.
         refuses: Whether the target refuses a name whose characters it takes. It takes composed names that begin with
             `_` and have neither dots nor slashes.
+        one_case: Whether `A` and `a` are one name there, as in a folder of a Mac.
     """
 
     takes: Callable[[str], bool]
     longest: int
     size: Callable[[str], int] = len
     refuses: Callable[[str], bool] = lambda name: False
+    one_case: bool = False
 
 
 def portable_name(name: str, rule: NameRule, room: int = 0) -> str:
@@ -46,7 +49,8 @@ def portable_name(name: str, rule: NameRule, room: int = 0) -> str:
     """
     longest = rule.longest - room
     written = "".join(character if rule.takes(character) else "_" for character in name)
-    if written == name and rule.size(name) <= longest and not rule.refuses(name) and not _MARKED.search(name):
+    kept = written == name and not (rule.one_case and name != name.casefold())
+    if kept and rule.size(name) <= longest and not rule.refuses(name) and not _MARKED.search(name):
         return name
     mark = f"-h{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:_DIGITS]}"
     changed = f"{_shortened(written, rule, longest - len(mark))}{mark}"
@@ -86,5 +90,7 @@ def _is_no_file_name(name: str) -> bool:
     return name == "" or name.startswith((".", "-")) or not unicodedata.is_normalized("NFC", name)
 
 
-FILE = NameRule(_in_file_name, 255, lambda name: len(os.fsencode(name)), _is_no_file_name)
+FILE = NameRule(
+    _in_file_name, 255, lambda name: len(os.fsencode(name)), _is_no_file_name, sys.platform in ("darwin", "win32")
+)
 """One component of a path, also as LaTeX and web pages take it."""

@@ -1,11 +1,22 @@
-"""Advice that messages must not give."""
+"""Advice that messages must not give, and whose fault they must not say."""
 
 from __future__ import annotations
 
 import ast
+import errno
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import pytest
+
+from ablate.errors import AblateError
+from ablate.tables.description import RunTableSpec
+from ablate.tables.reading import read_tables
+from ablate.tasks.sources import BadRows, parse
+from ablate.tasks.tokenizers.subwords import read_saved
+from ablate.trained.source import read_source
 
 ROOT = Path(__file__).parents[1]
 DELETES = re.compile(
@@ -30,3 +41,38 @@ def test_no_message_advises_to_delete_what_may_be_good() -> None:
     assert len(sources) > 100
     advice = [(path.name, text) for path in sources for text in messages(path) if DELETES.search(text)]
     assert advice == []
+
+
+def of_a_dataset(folder: Path) -> object:
+    return list(parse(f"hub:{folder}").rows(("text",), BadRows(refuse=True), lambda line: None))
+
+
+READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "datasets": ("datasets.load_dataset_builder", of_a_dataset),
+    "pyarrow": ("pandas.read_parquet", lambda folder: read_tables(folder, ["runs.parquet"], RunTableSpec())),
+    "tokenizers": ("tokenizers.Tokenizer.from_str", lambda folder: read_saved(folder / "tokenizer.json")),
+    "torch": ("torch.load", lambda folder: read_source(str(folder / "weights.pt"), folder)),
+    "huggingface_hub": ("huggingface_hub.snapshot_download", lambda folder: read_source("hub:a/b", folder)),
+}
+
+
+@pytest.mark.parametrize("library", READERS)
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, None])
+def test_a_fault_of_the_machine_is_not_that_of_a_file(
+    library: str, number: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("runs.parquet", "tokenizer.json", "weights.pt"):
+        (tmp_path / name).write_text("{}")
+
+    def fails(*_: object, **__: object) -> None:
+        first = ValueError("no data") if number is None else OSError(number, os.strerror(number))
+        raise RuntimeError("something went wrong") from first
+
+    target, read = READERS[library]
+    monkeypatch.setattr(target, fails)
+    with pytest.raises(AblateError) as raised:
+        read(tmp_path)
+    assert (raised.type is AblateError) == (number is not None)
+    if number is not None:
+        assert f"the system refuses this: {os.strerror(number)}" in str(raised.value)
+        assert re.search(f"{re.escape(str(tmp_path))}|hub:a/b, whose copy goes to HF_HOME", str(raised.value))

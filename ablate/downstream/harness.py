@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from ablate.downstream.scoring import Scored
-from ablate.errors import AblateError, DataError
+from ablate.errors import AblateError, DataError, first_cause
 from ablate.extras import require
 from ablate.spec.task import Codec, metric_name
 
@@ -124,7 +124,8 @@ def measure(scored: Scored, codec: Codec, request: Request, where: str) -> list[
             except AblateError:
                 raise
             except Exception as error:  # tasks run code of their own, and `datasets` raises many types of exceptions
-                text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+                said = str(first_cause(error, where))
+                text = next((line for line in said.splitlines() if line.strip()), type(error).__name__)
                 raise DataError(
                     f"`lm-eval` cannot measure this ({text.strip()})",
                     where=where,

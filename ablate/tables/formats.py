@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ablate.errors import DataError
+from ablate.errors import DataError, first_cause
 from ablate.extras import require
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _parquet(file: Path) -> pd.DataFrame:
     try:
         frame = pd.read_parquet(file)
     except Exception as error:  # pyarrow raises errors of its own and of Python
-        raise DataError(f"this is not a Parquet file ({error})", where=str(file)) from None
+        raise DataError(f"this is not a Parquet file ({first_cause(error, str(file))})", where=str(file)) from None
     return with_origin(frame.reset_index(drop=True), str(file))
 
 

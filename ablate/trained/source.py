@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ablate.errors import DataError, NotFoundError
+from ablate.errors import DataError, NotFoundError, first_cause
 from ablate.locations import typed_path
 from ablate.spec.model import ModelSpec
 from ablate.trained.hugging_face.checkpoint import read_config, read_tensors
@@ -130,6 +130,7 @@ def _of_safetensors(path: Path) -> SourceWeights:
 
 
 def _unreadable(path: Path, error: Exception) -> DataError:
+    first_cause(error, str(path))
     return DataError(
         f"these weights cannot be read ({type(error).__name__}: {str(error).partition(chr(10))[0]})",
         where=str(path),
@@ -145,6 +146,7 @@ def _from_hub(name: str) -> Path:
     try:
         folder = snapshot_download(repository, revision=revision or None, allow_patterns=["*.json", "*.safetensors"])
     except Exception as error:  # the library raises many types of exceptions
+        first_cause(error, f"{HUB}{name}, whose copy goes to HF_HOME or ~/.cache/huggingface")
         raise DataError(
             f"the model cannot be read from the hub ({str(error).strip().partition(chr(10))[0]})",
             where=f"{HUB}{name}",

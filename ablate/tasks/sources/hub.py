@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from ablate.errors import DataError, MissingPackageError
+from ablate.errors import DataError, MissingPackageError, first_cause
 from ablate.extras import require
 from ablate.locations import typed_path
 from ablate.spec.task import Say
@@ -176,12 +176,18 @@ class Hub(Source):
 
     def _not_found(self, error: Exception) -> DataError:
         where = f"hub:{self.argument}"
+        cause = first_cause(error, f"{where}, whose copy goes to HF_HOME or ~/.cache/huggingface")
         if isinstance(error, ConnectionError):
             return DataError(
                 "the hub does not respond (is this machine offline?) and the dataset is not in the cache of `datasets`",
                 where=where,
                 remedy="Run once with a connection, or name a local copy: `hub:./FOLDER`.",
             )
+        from datasets.exceptions import DatasetGenerationError
+
+        if isinstance(error, DatasetGenerationError):  # it says only that something was raised
+            remedy = "Correct its files; `datasets` says above which it could not read."
+            return DataError(f"the dataset cannot be read ({_first_line(cause)})", where=where, remedy=remedy)
         remedy = "Check its name, configuration and revision."
         return DataError(f"the dataset cannot be read ({_first_line(error)})", where=where, remedy=remedy)
 
@@ -220,7 +226,7 @@ def _offline() -> Iterator[None]:
             module.HF_HUB_OFFLINE = offline
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 

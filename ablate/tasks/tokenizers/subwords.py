@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ablate.errors import DataError
+from ablate.errors import DataError, first_cause
 from ablate.tasks.tokenizers import FILE, LINE_END, Tokenizer
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def read_saved(path: Path, end: str = "") -> Tokenizer:
         model = Model.from_str(path.read_text(encoding="utf-8"))
     except Exception as error:  # the library raises plain exceptions
         raise DataError(
-            f"this is not a saved tokenizer ({error})",
+            f"this is not a saved tokenizer ({first_cause(error, str(path))})",
             where=str(path),
             expected="a `tokenizer.json` of the `tokenizers` library",
         ) from None
