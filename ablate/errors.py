@@ -126,7 +126,7 @@ def first_cause(error: BaseException, where: str) -> BaseException:
     while error.__cause__ is not None:
         error = error.__cause__
     if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
-        problem = f"the system refuses this: {os.strerror(error.errno)}"
+        problem = f"the system refuses this: {os.strerror(error.errno or 0)}"
         place = where if error.filename is None else str(error.filename)
         raise AblateError(problem, where=place, remedy="Make room or change its permissions.") from error
     return error
