@@ -156,6 +156,10 @@ class StudyBusyError(StoreError):
     """Another process is running the same study."""
 
 
+class UnreadableWarning(UserWarning):
+    """How many rows of a store cannot be read; they are left out, or count as failed."""
+
+
 class NotFoundError(AblateError):
     """A study, variant or trial that the store does not hold."""
 

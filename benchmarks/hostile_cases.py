@@ -6,10 +6,11 @@ import copy
 import json
 import os
 import random
+import sqlite3
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -92,8 +93,8 @@ class Case:
     """One call of the command line.
 
     Attributes:
-        kind: What was changed: `space`, `block`, `claim`, `text`, `store`, `data`, `line`, `name`, `stream`,
-            `shadow`, `home` or `path`.
+        kind: What was changed: `space`, `block`, `claim`, `text`, `store`, `value`, `schema`, `data`, `line`, `name`,
+            `stream`, `shadow`, `home` or `path`.
         arguments: Of the command line.
         files: Name below the working folder to content.
         streams: Its standard streams.
@@ -319,6 +320,59 @@ def _store_case(draw: st.DrawFn, store: bytes) -> Case:
     return Case("store", line, {"studies/ablate.db": damaged})
 
 
+_STORED_VALUES = [
+    "text", "", "1.5", "\\ud800", b"\xff\x41", 0, -1, 1, 5e-324, -0.0, 1e308, 1e300, float("inf"), 2**63 - 1, -(2**63),
+    "[]", "{}", "[[]]", "null", "3", "[" * 5000 + "]" * 5000, '{"a":' * 300 + "1" + "}" * 300, "9" * 400, '"text"',
+    '{"val_loss": "2.5"}', '{"val_loss": [1]}', '{"val_loss": null}', '{"val_loss": 1e308}', '{"val_loss": NaN}',
+    '{"val_loss": -1e307}', '{"val_loss": 5e-324}', '{"val_loss": true}', f'{{"val_loss": {"9" * 400}}}',
+    "9999-12-31 23:59:59", "0001-01-01 00:00:00", "2025-99-30", "finished", "running", "waiting", "stage", "baseline",
+    None, b"", "a" * 300_000, "\x1b[31mred\0",
+]  # fmt: skip
+"""What a cell of a store may be changed to."""
+_LEASE = (
+    "INSERT INTO leases VALUES ('tiny', 'token', 'host', -3, 1e308, '2026-01-01 00:00:00', '2026-01-01 00:00:00', 'x')"
+)
+_FOREIGN = [
+    "ALTER TABLE {0} RENAME TO other;"
+    " CREATE VIEW {0} AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT other.* FROM other, n",
+    "CREATE TRIGGER t AFTER UPDATE ON {0} BEGIN DELETE FROM {0}; END",
+    "CREATE VIEW v AS SELECT * FROM {0}",
+    "ALTER TABLE {0} ADD COLUMN large AS (zeroblob(900000000))",
+    "ALTER TABLE {0} RENAME TO other; CREATE VIRTUAL TABLE {0} USING fts5(key)",
+]
+"""Statements after which the schema of a store is not ours, for the name of a table."""
+
+
+@st.composite
+def _tampered_case(draw: st.DrawFn, store: bytes) -> Case:
+    """A store of which some values are others, or whose schema is not ours."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.deserialize(store)
+        connection.execute("PRAGMA foreign_keys = OFF")
+        query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'alembic%'"
+        tables = [name for (name,) in connection.execute(f"{query} ORDER BY name")]
+        if draw(st.booleans()):
+            connection.execute(_LEASE)
+        if draw(st.integers(0, 9)) == 0:
+            connection.executescript(draw(st.sampled_from(_FOREIGN)).format(draw(st.sampled_from(tables))))
+            return Case("schema", draw(st.sampled_from(_READ)), around(connection.serialize()))
+        for _ in range(draw(st.integers(1, 3))):
+            table = draw(st.sampled_from([*tables, "trials", "studies", "variants"]))
+            columns = [row[1:3] for row in connection.execute(f"PRAGMA table_info({table})")]
+            column, kind = draw(st.sampled_from(columns))
+            last = {"curves": " WHERE step > 3", "study_trials": " WHERE position > 3", "recordings": ""}
+            place = draw(st.sampled_from(["", last.get(table, f" WHERE rowid = (SELECT max(rowid) FROM {table})")]))
+            value = draw(st.sampled_from(_STORED_VALUES))
+            held = connection.execute(f"SELECT {column} FROM {table}{place} LIMIT 1").fetchone()
+            if kind == "JSON" and held and draw(st.booleans()):
+                with suppress(ValueError, TypeError, RecursionError):  # changed before
+                    value = json.dumps(draw(_changed({"held": json.loads(held[0])})).get("held"))
+            with suppress(sqlite3.IntegrityError):
+                connection.execute(f"UPDATE {table} SET {column} = ?{place}", (value,))
+        connection.commit()
+        return Case("value", draw(st.sampled_from([*_READ, ("check-store",)])), around(connection.serialize()))
+
+
 def around(store: bytes) -> dict[str, bytes]:
     """The files that the lines read."""
     texts = {"text/a.txt": b"some words, " * 60, "text/b.txt": b"some other words, " * 60}
@@ -354,5 +408,6 @@ def _line_case(draw: st.DrawFn, store: bytes) -> Case:
 def cases(store: bytes) -> st.SearchStrategy[Case]:
     """All that is tried, over a working folder with this store."""
     return st.one_of(
-        _space_case(), _text_case(), _block_case(), _claim_case(), _data_case(), _store_case(store), _line_case(store)
-    )
+        _space_case(), _text_case(), _block_case(), _claim_case(), _data_case(), _store_case(store), _line_case(store),
+        _tampered_case(store),
+    )  # fmt: skip

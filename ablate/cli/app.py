@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import nullcontext
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Annotated, Any
 
 import typer
@@ -19,7 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from ablate.cli import answers, spaces_and_blocks, studies, trials
 from ablate.cli.options import INTERRUPTED
-from ablate.errors import AblateError
+from ablate.errors import AblateError, UnreadableWarning, printable
 from ablate.processes import handle_early_interrupts, keep_printing
 from ablate.render.terminal.console import lost_printing, make_console, stdout_for_json_alone
 
@@ -179,6 +180,7 @@ def main() -> None:
     group = typer.main.get_command(app)
     try:
         with (
+            _unreadable_rows_on_stderr(),
             stdout_for_json_alone() if as_json else nullcontext(),
             group.make_context("ablate", new_spelling(arguments)) as context,
         ):
@@ -201,6 +203,23 @@ def main() -> None:
             make_console(stderr=True).print(_paragraph(mistake), soft_wrap=True)
         code = mistake.exit_code
     sys.exit(code)
+
+
+@contextmanager
+def _unreadable_rows_on_stderr() -> Iterator[None]:
+    """Within it, what cannot be read of a store is said on stderr in a line."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UnreadableWarning)
+        others = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if issubclass(category, UnreadableWarning):
+                print(f"Warning: {printable(str(message))}", file=sys.stderr)
+            else:
+                others(message, category, *place, **more)
+
+        warnings.showwarning = show
+        yield
 
 
 def new_spelling(arguments: Sequence[str]) -> list[str]:

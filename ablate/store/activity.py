@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, case, func, select
+from sqlalchemy import ColumnElement, Connection, case, func, select
 
 from ablate.store.leases import abandoned, clock
-from ablate.store.records import ENDED, TrialState, WorkerRecord
+from ablate.store.records import ENDED, LeaseRecord, TrialState, WorkerRecord
+from ablate.store.rows import readable
 from ablate.store.tables import curves, leases, studies, study_trials, trials, variants
 
 WINDOW = timedelta(minutes=10)
@@ -114,11 +114,12 @@ class Activity:
 def activity(connection: Connection) -> Activity:
     """Read the activity in one transaction."""
     at = clock(connection)
-    held = connection.execute(select(leases).order_by(leases.c.acquired_at)).all()
-    return Activity(at, tuple(_driver(connection, row, at) for row in held), _running(connection))
+    held = connection.execute(select(leases).order_by(leases.c.acquired_at)).mappings()
+    known = [lease for row in held if (lease := readable(LeaseRecord, row)) is not None]
+    return Activity(at, tuple(_driver(connection, lease, at) for lease in known), _running(connection))
 
 
-def _driver(connection: Connection, lease: Row[Any], at: datetime) -> DriverRecord:
+def _driver(connection: Connection, lease: LeaseRecord, at: datetime) -> DriverRecord:
     begin = max(lease.acquired_at, at - WINDOW)
     ended = study_trials.c.state.in_(ENDED) & (trials.c.finished_at >= begin)
     counts = connection.execute(
@@ -200,7 +201,7 @@ def _running(connection: Connection) -> tuple[RunningTrial, ...]:
             val_loss=row.val_loss,
             attempts=row.attempts,
             started_at=row.started_at,
-            worker=None if row.worker is None else WorkerRecord(**row.worker),
+            worker=None if row.worker is None else readable(WorkerRecord, row.worker),
             seconds=row.seconds or 0.0,
             flops=row.flops or 0.0,
             precision=row.spec.get("training", {}).get("precision", "fp32"),

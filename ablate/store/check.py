@@ -1,29 +1,29 @@
 """Checks an SQLite store row by row, and exports the readable rows of a damaged one. Opens it read-only by sqlite3.
 
 SQLite's own checks (`PRAGMA integrity_check`, `PRAGMA foreign_key_check`) do not validate values: after a byte of a
-text has changed, the database is intact but the text may not be UTF-8 or JSON. So every value is read by the type of
-its column.
+text has changed, the database is intact but the text may not be UTF-8 or JSON. So every row is read as the store reads
+it.
 """
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import JSON, Boolean, Column, Double, Integer, Table
+from sqlalchemy import Column, Table
+from sqlalchemy.dialects import sqlite
 
 from ablate.errors import NotFoundError, StoreError
 from ablate.locations import typed_path
-from ablate.store.failures import check_locks
-from ablate.store.records import TrialState
-from ablate.store.tables import State, UtcDateTime, metadata
+from ablate.store.database import foreign_error, foreign_schema
+from ablate.store.failures import LONGEST_VALUE, check_locks
+from ablate.store.rows import problem_of
+from ablate.store.tables import metadata, parsed
 
 _MOST_FINDINGS = 20
 _UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
@@ -79,6 +79,8 @@ def check_store(location: str | Path, export: Path | None = None) -> StoreCheck:
         raise StoreError("this file already exists", where=str(export), remedy="Name a new file with --out.")
     try:
         with closing(_opened(path)) as connection:
+            if foreign := foreign_schema(lambda statement: _decoded(connection.execute(statement))):
+                raise foreign_error(foreign, str(path))
             findings = [*_integrity(connection), *_foreign_keys(connection)]
             schema = _schema(connection)
             rows = {name: _Rows(connection, name) for name in schema}
@@ -107,7 +109,13 @@ def _file(location: str | Path) -> Path:
 def _opened(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)
     connection.text_factory = bytes  # decoded value by value
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 4 * LONGEST_VALUE)
     return connection
+
+
+def _decoded(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[Any]]:
+    return ([_text(value) for value in row] for row in rows)
 
 
 def _integrity(connection: sqlite3.Connection) -> Iterator[str]:
@@ -198,11 +206,15 @@ class _Rows:
 
     def _problem(self, row: Mapping[str, Any]) -> str | None:
         """The problem of a row; None if there is none."""
-        for name, value in row.items():
-            column = None if self._table is None else self._table.c.get(name)
-            if column is not None and not _fits(column, value):
-                return f"`{name}` of the row {self._key(row)} cannot be read"
-        return None
+        if self._table is None:
+            return None
+        try:
+            values = {name: _converted(name, self._table.c.get(name), value) for name, value in row.items()}
+        except ValueError as error:
+            problem: str | None = str(error)
+        else:
+            problem = problem_of(self._name, values)
+        return None if problem is None else f"the row {self._key(row)} cannot be read: {problem}"
 
     def _key(self, row: Mapping[str, Any]) -> str:
         keys = [] if self._table is None else [column.name for column in self._table.primary_key]
@@ -214,34 +226,26 @@ def _text(value: Any) -> Any:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-def _fits(column: Column[Any], value: Any) -> bool:
-    if value is None:
-        return bool(column.nullable)
-    try:
-        for type_, fits in _READ.items():
-            if isinstance(column.type, type_):
-                fits(value)
-                return True
-        value.decode()
-    except (ValueError, TypeError, AttributeError, RecursionError):
-        return False
-    return True
+_DIALECT = sqlite.dialect(json_deserializer=parsed)
 
 
-def _number(value: Any) -> None:
-    if not isinstance(value, (int, float)):
-        raise TypeError
+def _converted(name: str, column: Column[Any] | None, value: Any) -> Any:
+    """The value of a cell as the store reads it.
 
-
-_READ: dict[type, Callable[[Any], Any]] = {
-    Boolean: _number,
-    Integer: _number,
-    Double: _number,
-    JSON: json.loads,
-    UtcDateTime: lambda value: datetime.fromisoformat(value.decode()),
-    State: lambda value: TrialState(value.decode()),
-}
-"""For each column type a function that reads a value or raises. Other types are text."""
+    Raises:
+        ValueError: It is not UTF-8, or longer than the store reads.
+    """
+    if isinstance(value, bytes):
+        if len(value) > LONGEST_VALUE:
+            raise ValueError(f"`{name}`: longer than {LONGEST_VALUE >> 20} MiB")
+        try:
+            value = value.decode()
+        except UnicodeDecodeError:
+            raise ValueError(f"`{name}`: this is not UTF-8") from None
+    if column is None or value is None:
+        return value
+    convert = column.type.dialect_impl(_DIALECT).result_processor(_DIALECT, None)
+    return value if convert is None else convert(value)
 
 
 def _write(export: Path, schema: Mapping[str, list[str]], rows: Mapping[str, _Rows]) -> None:

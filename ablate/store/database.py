@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import re
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -32,9 +33,18 @@ from sqlalchemy.exc import ArgumentError
 from ablate.errors import NotFoundError, StoreError
 from ablate.extras import require
 from ablate.locations import typed_path
-from ablate.store.failures import DAMAGED, FORMS, REPAIR, check_locks, shared_file_system, store_errors
+from ablate.store.failures import (
+    DAMAGED,
+    FORMS,
+    LONGEST_VALUE,
+    READING_SECONDS,
+    REPAIR,
+    check_locks,
+    shared_file_system,
+    store_errors,
+)
 from ablate.store.migrations import OLDEST_VERSION, SCHEMA_VERSION, upgrade
-from ablate.store.tables import create_tables, leases
+from ablate.store.tables import create_tables, leases, metadata, parsed
 
 if TYPE_CHECKING:
     from sqlalchemy.dialects import postgresql, sqlite
@@ -75,7 +85,7 @@ class Database:
                 check_locks(path.parent, self.where)
                 if not create and _is_read_only(path):
                     url = _immutable(path)
-            self._engine = create_engine(url, pool_pre_ping=path is None)
+            self._engine = create_engine(url, pool_pre_ping=path is None, json_deserializer=parsed)
         self._reader = self._engine
         if backend == "sqlite":
             # Its readers and writers share memory, which those on several machines do not.
@@ -163,7 +173,7 @@ class Database:
                 for suffix in ("-wal", "-shm"):
                     self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
         self.close()
-        self._path, self._engine = path, create_engine(_url(path))
+        self._path, self._engine = path, create_engine(_url(path), json_deserializer=parsed)
         self._reader = self._engine
         self._listen(write_ahead=self.shared_by is None)
         self._identity = self._identity_now()
@@ -218,6 +228,8 @@ class Database:
                 connection.execute(f"PRAGMA busy_timeout = {int(_LOCK_TIMEOUT * 1000)}")
                 connection.execute("PRAGMA foreign_keys = ON")
                 connection.execute("PRAGMA synchronous = NORMAL")
+                connection.execute("PRAGMA trusted_schema = OFF")
+                connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
                 if write_ahead:
                     _write_ahead(connection)
             except sqlite3.Error:
@@ -227,6 +239,9 @@ class Database:
         @event.listens_for(self._engine, "begin")
         def begun(connection: Connection) -> None:
             writes = connection.get_execution_options().get("writes", False)
+            driver = connection.connection.driver_connection
+            assert isinstance(driver, sqlite3.Connection)
+            limit_reading(driver, math.inf if writes else READING_SECONDS)
             connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     def _prepare(self, *, create: bool) -> str:
@@ -260,6 +275,8 @@ class Database:
         names = inspect(connection).get_table_names()
         if not names:
             return None
+        if connection.dialect.name == "sqlite" and (foreign := foreign_schema(connection.exec_driver_sql)):
+            raise foreign_error(foreign, self.where)
         version = None
         if "alembic_version" in names:
             version = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
@@ -289,6 +306,38 @@ class Database:
                 remedy="Name another store with --store, and keep this one: the version that wrote it still reads it.",
             )
         return str(version)
+
+
+def limit_reading(connection: sqlite3.Connection, seconds: float) -> None:
+    """Interrupt statements of a connection after so many seconds from now."""
+    end = time.monotonic() + seconds
+    connection.set_progress_handler(lambda: time.monotonic() > end, 100_000)
+
+
+def foreign_schema(execute: Callable[[str], Iterable[Any]]) -> str:
+    """What the schema of an SQLite file has that no store has and that could run at a read; empty if nothing.
+
+    Args:
+        execute: Runs a statement and returns its rows.
+    """
+    for kind, name, sql in execute("SELECT type, name, sql FROM sqlite_master"):
+        known = name in metadata.tables or name == "alembic_version"
+        if kind in ("view", "trigger") or (known and (kind != "table" or sql.upper().startswith("CREATE VIRTUAL"))):
+            return f"the {kind} {name}"
+        if known and any(row[6] for row in execute(f"PRAGMA table_xinfo({name})")):
+            return f"a computed column of {name}"
+    return ""
+
+
+def foreign_error(what: str, where: str) -> StoreError:
+    """The refusal of a file whose schema is not that of a store."""
+    return StoreError(
+        "the schema of this file is not that of a store",
+        where=where,
+        expected="tables alone, as ablate makes them",
+        got=what,
+        remedy="Open stores of people whom you trust; or drop it with `sqlite3 FILE`, and open the file again.",
+    )
 
 
 def _url(location: str | Path) -> URL:

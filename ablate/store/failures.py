@@ -21,6 +21,10 @@ FORMS = "a path, sqlite:///PATH or postgresql://USER@HOST/NAME"
 _ELSEWHERE = "or name another store with --store"
 DAMAGED = "the database file is damaged"
 REPAIR = "`ablate check-store --store FILE --out NEW` lists what can be read and saves it to a new store."
+LONGEST_VALUE = 32 << 20
+"""Bytes of a value, or of a row, that is read from SQLite."""
+READING_SECONDS = 60
+"""Seconds that a transaction that reads may take."""
 _RESUME = "then run the same command again; all recorded data is kept"
 
 
@@ -36,6 +40,12 @@ class _Failure(NamedTuple):
 _FAILURES = (
     _Failure("SQLITE_NOTADB", "this file is not a database", f"Move the file away, {_ELSEWHERE}."),
     _Failure("SQLITE_CORRUPT", DAMAGED, REPAIR),
+    _Failure("SQLITE_TOOBIG", f"a value of the store is longer than {LONGEST_VALUE >> 20} MiB", REPAIR),
+    _Failure(
+        "SQLITE_INTERRUPT",
+        f"reading the store took longer than {READING_SECONDS} s",
+        f"Copy the store to a local disk; {REPAIR}",
+    ),
     _Failure("SQLITE_ERROR", DAMAGED, REPAIR),  # a table or a column has lost its name: the statements are ours
     _Failure(
         "SQLITE_READONLY",
@@ -62,6 +72,15 @@ _FAILURES = (
 )
 
 
+_NOT_UTF_8 = "Could not decode to UTF-8"
+
+
+def of_one_row(error: DBAPIError) -> bool:
+    """Whether a database failed at a row that it cannot read, so that it may read others."""
+    name = getattr(error.orig, "sqlite_errorname", None) or ""
+    return _NOT_UTF_8 in str(error.orig) or name.startswith(("SQLITE_TOOBIG", "SQLITE_CORRUPT"))
+
+
 @contextmanager
 def store_errors(where: str) -> Iterator[None]:
     """Convert errors of the body to `StoreError`s, except violations of our own invariants.
@@ -79,7 +98,7 @@ def store_errors(where: str) -> Iterator[None]:
     except (UnicodeDecodeError, JSONDecodeError) as error:
         raise StoreError(DAMAGED, where=where, got=f"text that cannot be read ({error})", remedy=REPAIR) from error
     except DBAPIError as error:
-        if "Could not decode to UTF-8" in str(error.orig):
+        if _NOT_UTF_8 in str(error.orig):
             raise StoreError(DAMAGED, where=where, got="text that is not UTF-8", remedy=REPAIR) from error
         code = getattr(error.orig, "sqlite_errorname", None) or getattr(error.orig, "sqlstate", None) or ""
         failure = next(failure for failure in _FAILURES if code.startswith(failure.code))

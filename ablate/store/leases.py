@@ -20,7 +20,8 @@ from sqlalchemy import ColumnElement, Connection, Row, func, select, type_coerce
 
 from ablate.errors import StudyBusyError
 from ablate.store.database import Database
-from ablate.store.records import TrialState
+from ablate.store.records import LeaseRecord, TrialState
+from ablate.store.rows import readable
 from ablate.store.tables import UtcDateTime, leases, trials
 
 # A driver whose process cannot be seen from here is assumed dead if its heartbeat is older than this.
@@ -93,20 +94,21 @@ class Lease:
         inserted = connection.execute(self._database.insert(leases).values(ours).on_conflict_do_nothing())
         if inserted.rowcount:
             return True
-        holder = self._holder(connection)
-        if holder is None or not abandoned(holder, now):
+        row = self._row(connection)
+        if row is None or not abandoned(readable(LeaseRecord, row._mapping), now):
             return False
         # Compare and swap: of several drivers that try this, one succeeds.
         replaced = connection.execute(
-            leases.update().where(leases.c.study == self.study, leases.c.token == holder.token).values(ours)
+            leases.update().where(leases.c.study == self.study, leases.c.token == row.token).values(ours)
         )
         return bool(replaced.rowcount)
 
-    def _holder(self, connection: Connection) -> Row[Any] | None:
+    def _row(self, connection: Connection) -> Row[Any] | None:
         return connection.execute(select(leases).where(leases.c.study == self.study)).first()
 
     def _busy(self, connection: Connection) -> StudyBusyError:
-        holder = self._holder(connection)
+        row = self._row(connection)
+        holder = None if row is None else readable(LeaseRecord, row._mapping)
         if holder is None:
             who = "another process that has just ended"
         else:
@@ -131,7 +133,8 @@ def drop_abandoned(connection: Connection, alive: str = "") -> int:
     """
     now = clock(connection)
     _count_from(now, connection)
-    dead = [row.token for row in connection.execute(select(leases)) if row.token != alive and abandoned(row, now)]
+    held = connection.execute(select(leases)).mappings()
+    dead = [row["token"] for row in held if row["token"] != alive and abandoned(readable(LeaseRecord, row), now)]
     if dead:
         connection.execute(leases.delete().where(leases.c.token.in_(dead)))
     return len(dead)
@@ -149,7 +152,8 @@ def left_behind(connection: Connection, running: Sequence[str]) -> list[str]:
     if not running:
         return []
     now = clock(connection)
-    alive = [row.token for row in connection.execute(select(leases)) if not abandoned(row, now)]
+    held = connection.execute(select(leases)).mappings()
+    alive = [row["token"] for row in held if not abandoned(readable(LeaseRecord, row), now)]
     dead = trials.c.driver.not_in(["", *alive])  # without a driver, nothing is known
     return list(connection.execute(select(trials.c.key).where(trials.c.key.in_(running), dead)).scalars())
 
@@ -188,12 +192,14 @@ def process_began(pid: int) -> float:
     return float(psutil.Process(pid).create_time())
 
 
-def abandoned(holder: Row[Any], now: datetime) -> bool:
-    """Whether the driver of a row of `leases` is dead, or its process cannot be seen and its heartbeat is too old.
+def abandoned(holder: LeaseRecord | None, now: datetime) -> bool:
+    """Whether a driver is dead, or its process cannot be seen and its heartbeat is too old; so is an unreadable lease.
 
     A living process on this machine keeps its lease even if its heartbeat is old: the clock may have been set forward,
     or the machine may have slept.
     """
+    if holder is None:
+        return True
     if holder.processes != processes():  # containers may share the name of their host, and do not see each other
         return bool(now - holder.heartbeat > HEARTBEAT_TIMEOUT)
     import psutil

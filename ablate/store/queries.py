@@ -5,19 +5,21 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import Column, Connection, Row, Select, func, select, text
+from sqlalchemy.exc import DBAPIError
 
-from ablate.errors import NotFoundError
+from ablate.errors import NotFoundError, StoreError
 from ablate.roles import TrialRole
+from ablate.store.failures import REPAIR, of_one_row
 from ablate.store.leases import left_behind
 from ablate.store.records import (
     CurvePoint,
-    DesignTraits,
     Environment,
     PlannedTrial,
     Recording,
@@ -29,7 +31,17 @@ from ablate.store.records import (
     TrialState,
     VariantRecord,
 )
-from ablate.store.rows import POINT_COLUMNS, TRIAL_COLUMNS, declaration, trial_record
+from ablate.store.rows import (
+    POINT_COLUMNS,
+    TRIAL_COLUMNS,
+    read,
+    read_points,
+    readable,
+    study_values,
+    timings_of,
+    trial_record,
+    unreadable_trial,
+)
 from ablate.store.tables import (
     TIMED_AT,
     UtcDateTime,
@@ -99,12 +111,18 @@ def study_row(connection: Connection, where: str, name: str) -> Row[Any]:
     )
 
 
-def study_record(connection: Connection, row: Row[Any]) -> StudyRecord:
-    """The record of a row of `studies`, with its variants and planned trials."""
+def study_record(connection: Connection, where: str, row: Row[Any]) -> StudyRecord:
+    """The record of a row of `studies`, with its variants and planned trials.
+
+    Variants and planned trials that cannot be read are left out, and counted.
+
+    Raises:
+        StoreError: The row of the study or that of its baseline cannot be read.
+    """
     variant_columns = (study_variants.c.name, study_variants.c.settings, study_variants.c.chosen, variants)
     variant_rows = connection.execute(
         select(*variant_columns)
-        .join(variants, variants.c.hash == study_variants.c.variant_hash)
+        .outerjoin(variants, variants.c.hash == study_variants.c.variant_hash)
         .where(study_variants.c.study_id == row.id)
         .order_by(study_variants.c.position)
     )
@@ -119,23 +137,30 @@ def study_record(connection: Connection, row: Row[Any]) -> StudyRecord:
         .where(study_trials.c.study_id == row.id)
         .order_by(study_trials.c.position)
     )
-    variant_records = [VariantRecord(**variant) for variant in variant_rows.mappings()]
-    trials = [PlannedTrial(*planned) for planned in planned_rows]
+    known = list(variant_rows.mappings())
+    variant_records = [record for row_ in known if (record := readable(VariantRecord, row_))]
+    named = {variant.name for variant in variant_records}
+    rows = [readable(PlannedTrial, {**row_, "key": row_["trial_key"]}) for row_ in planned_rows.mappings()]
+    trials = [planned for planned in rows if planned is not None and planned.variant in named]
     compared = {planned.variant for planned in trials if not planned.role.scouts}
-    scouts = {planned.variant for planned in trials if planned.role.scouts} - compared
-    values = {**row._mapping, "trivial": row.trivial or {}}  # older versions stored none
-    values["traits"] = DesignTraits(**row.traits or {})
-    values["declared_before"] = tuple(map(declaration, row.declared_before or ()))
-    return StudyRecord(
-        **values,
-        variants=tuple(variant for variant in variant_records if variant.name not in scouts),
-        planned=tuple(planned for planned in trials if planned.role is TrialRole.COMPARISON),
-        scout_variants=tuple(variant for variant in variant_records if variant.name in scouts),
-        scout_trials=tuple(planned for planned in trials if planned.role.scouts),
-        confirm_trials=tuple(planned for planned in trials if planned.role is TrialRole.CONFIRMATION),
-        shared=_shared_trials(connection, row),
-        studies=max(1, connection.execute(_WITH_RESULTS).scalar_one()),
-    )
+    scouts = {planned.variant for planned in trials if planned.role.scouts} - compared - {row.baseline}
+    values = {
+        **study_values(row._mapping),
+        "variants": tuple(variant for variant in variant_records if variant.name not in scouts),
+        "planned": tuple(planned for planned in trials if planned.role is TrialRole.COMPARISON),
+        "scout_variants": tuple(variant for variant in variant_records if variant.name in scouts),
+        "scout_trials": tuple(planned for planned in trials if planned.role.scouts),
+        "confirm_trials": tuple(planned for planned in trials if planned.role is TrialRole.CONFIRMATION),
+        "lost": len(rows) - len(trials),
+        "studies": max(1, connection.execute(_WITH_RESULTS).scalar_one()),
+    }
+    try:
+        study = read(StudyRecord, values)
+        if known and study.baseline not in named:
+            raise ValueError("`baseline`: its variant cannot be read")
+    except ValueError as error:
+        raise StoreError(f"the study {row.name!r} cannot be read", where=where, got=str(error), remedy=REPAIR) from None
+    return replace(study, shared=_shared_trials(connection, row))
 
 
 def finished_by_variant(connection: Connection, study: int, role: TrialRole) -> dict[str, int]:
@@ -180,17 +205,18 @@ def _shared_trials(connection: Connection, row: Row[Any]) -> tuple[SharedTrials,
 
 def trials_of_keys(connection: Connection, keys: Sequence[str]) -> dict[str, TrialRecord]:
     """The trials that exist, by key."""
-    return trial_records(
-        connection, list(chunked(connection, keys, lambda chunk: select(*TRIAL_COLUMNS).where(trials.c.key.in_(chunk))))
-    )
+    lost: dict[str, str] = {}
+    query = lambda chunk: select(*TRIAL_COLUMNS).where(trials.c.key.in_(chunk))  # noqa: E731
+    records = trial_records(connection, list(chunked(connection, keys, query, lost)))
+    return records | {key: unreadable_trial(key, problem) for key, problem in lost.items()}
 
 
 def trial_records(connection: Connection, rows: Sequence[Row[Any]]) -> dict[str, TrialRecord]:
     """The records of rows with `TRIAL_COLUMNS`, by key. What a dead driver left as running waits for the next run."""
     ids = sorted({row.environment_id for row in rows if row.environment_id is not None})
     rows_of_ids = chunked(connection, ids, lambda chunk: select(environments).where(environments.c.id.in_(chunk)))
-    environment: dict[int | None, Environment | None] = {None: None}
-    environment.update((row.id, Environment(**row.content)) for row in rows_of_ids)
+    environment: dict[int | None, Any] = {None: None}
+    environment.update((row.id, readable(Environment, row.content) or row.content) for row in rows_of_ids)
     records = {row[0]: trial_record(row, environment) for row in rows}
     running = [key for key, record in records.items() if record.state is TrialState.RUNNING]
     for key in (key for chunk in chunks(running) for key in left_behind(connection, chunk)):
@@ -228,7 +254,7 @@ def evaluations_of_keys(connection: Connection, keys: Sequence[str]) -> Iterator
 
 def _curves(rows: Iterator[Any]) -> Iterator[tuple[str, tuple[CurvePoint, ...]]]:
     for key, group in groupby(rows, key=itemgetter(0)):
-        yield key, tuple([CurvePoint._make(row[1:]) for row in group])
+        yield key, tuple(read_points([row[1:] for row in group]))
 
 
 def recordings_of(connection: Connection, key: str) -> tuple[Recording, ...]:
@@ -236,7 +262,9 @@ def recordings_of(connection: Connection, key: str) -> tuple[Recording, ...]:
     query = select(recordings.c.step, recordings.c.content).where(
         recordings.c.trial_key == key, recordings.c.step != TIMED_AT
     )
-    return tuple(Recording(*row) for row in connection.execute(query.order_by(recordings.c.step)))
+    rows = connection.execute(query.order_by(recordings.c.step))
+    found = (readable(Recording, {"step": step, "values": content}) for step, content in rows)
+    return tuple(recording for recording in found if recording is not None)
 
 
 def timings_of_keys(connection: Connection, keys: Sequence[str]) -> Iterator[tuple[str, tuple[SpeedTiming, ...]]]:
@@ -249,13 +277,8 @@ def timings_of_keys(connection: Connection, keys: Sequence[str]) -> Iterator[tup
         ),
     )
     for key, content in rows:
-        yield (
-            key,
-            tuple(
-                SpeedTiming(baseline, tuple(one["rates"]), tuple(one["baseline_rates"]), one["device"])
-                for baseline, one in content.items()
-            ),
-        )
+        with suppress(ValueError):  # of no use to a comparison
+            yield key, timings_of(content)
 
 
 def keys_near(connection: Connection, prefix: str) -> list[str]:
@@ -282,8 +305,38 @@ def chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 def chunked(
-    connection: Connection, values: Sequence[Any], query: Callable[[Sequence[Any]], Select[Any]]
+    connection: Connection,
+    values: Sequence[Any],
+    query: Callable[[Sequence[Any]], Select[Any]],
+    lost: dict[Any, str] | None = None,
 ) -> Iterator[Any]:
-    """The rows of a query that is run for chunks of values."""
+    """The rows of a query that is run for chunks of values.
+
+    Args:
+        connection: Connection with an open transaction.
+        values: For which rows are read.
+        query: The query for some of them.
+        lost: Takes each value whose row the database cannot read (too long, not UTF-8, a damaged page), and why; if
+            None, that raises the error of the database.
+    """
     for chunk in chunks(values):
-        yield from connection.execute(query(chunk)).all()
+        yield from _rows_of(connection, chunk, query, lost)
+
+
+def _rows_of(
+    connection: Connection,
+    values: Sequence[Any],
+    query: Callable[[Sequence[Any]], Select[Any]],
+    lost: dict[Any, str] | None,
+) -> Iterator[Any]:
+    try:
+        yield from connection.execute(query(values)).all()
+    except DBAPIError as error:
+        if lost is None or not of_one_row(error):
+            raise
+        if len(values) == 1:
+            lost[values[0]] = str(error.orig).partition("\n")[0][:100]
+            return
+        middle = len(values) // 2
+        for half in (values[:middle], values[middle:]):
+            yield from _rows_of(connection, half, query, lost)

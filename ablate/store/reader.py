@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from sqlalchemy import select
 
-from ablate.errors import NotFoundError, check_argument, check_texts
+from ablate.errors import NotFoundError, StoreError, UnreadableWarning, check_argument, check_texts
 from ablate.store import queries
 from ablate.store.activity import Activity, activity
 from ablate.store.database import Database
+from ablate.store.failures import REPAIR
 from ablate.store.records import (
     SETTLED,
     CurvePoint,
@@ -23,9 +25,7 @@ from ablate.store.records import (
     TrialRecord,
     VariantRecord,
 )
-from ablate.store.rows import (
-    TRIAL_COLUMNS,
-)
+from ablate.store.rows import read, readable
 from ablate.store.tables import (
     codes,
     study_variants,
@@ -44,6 +44,14 @@ class StoreReader:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._said: set[str] = set()
+
+    def _count(self, which: str, lost: int) -> None:
+        """Warn once that some rows cannot be read."""
+        if lost and which not in self._said:
+            self._said.add(which)
+            remedy = f"`ablate check-store --store {self.where}` says why; the next run of a study trains them again"
+            warnings.warn(f"{which} cannot be read ({self.where}). {remedy}.", UnreadableWarning, stacklevel=3)
 
     def __enter__(self) -> Self:
         return self
@@ -96,13 +104,18 @@ class StoreReader:
         """
         check_argument("Store.study: name", name, str, "the name of a study", "`Store.studies()` lists them.")
         with self._database.reading() as connection:
-            return queries.study_record(connection, queries.study_row(connection, self.where, name))
+            record = queries.study_record(connection, self.where, queries.study_row(connection, self.where, name))
+        planned = len(record.planned) + len(record.scout_trials) + len(record.confirm_trials)
+        self._count(f"of the study {name!r} {record.lost:,} of {planned + record.lost:,} planned trials", record.lost)
+        return record
 
     def trials(self, keys: Sequence[str]) -> dict[str, TrialRecord]:
         """The existing trials among these keys, by key, in the order of the keys."""
         keys = _keys("Store.trials", keys)
         with self._database.reading() as connection:
             records = queries.trials_of_keys(connection, keys)
+        lost = sum(record.unreadable != "" for record in records.values())
+        self._count(f"{lost:,} of {len(records):,} trials", lost)
         return {key: records[key] for key in keys if key in records}
 
     def trial(self, prefix: str) -> TrialRecord:
@@ -113,9 +126,14 @@ class StoreReader:
         """
         check_argument("Store.trial: prefix", prefix, str, "the beginning of a trial's key", _KEYS)
         matches = trials.c.key.startswith(prefix, autoescape=True)
-        query = select(*TRIAL_COLUMNS).where(matches).order_by(trials.c.key).limit(3)
+        query = select(trials.c.key).where(matches).order_by(trials.c.key).limit(3)
         with self._database.reading() as connection:
-            records = queries.trial_records(connection, list(connection.execute(query)))
+            records = queries.trials_of_keys(connection, list(connection.execute(query).scalars()))
+        for record in records.values():
+            if record.unreadable:
+                raise StoreError(
+                    f"the trial {record.key} cannot be read", where=self.where, got=record.unreadable, remedy=REPAIR
+                )
         if not records:
             with self._database.reading() as connection:
                 near = queries.keys_near(connection, prefix)
@@ -155,14 +173,20 @@ class StoreReader:
             row = connection.execute(query).mappings().first()
         if row is None:
             raise NotFoundError(f"there is no variant with the content hash {digest!r}", where=self.where)
-        return VariantRecord(**{**row, "name": row["name"] or "", "settings": row["settings"] or {}})
+        try:
+            return read(VariantRecord, {**row, "name": row["name"] or "", "settings": row["settings"] or {}})
+        except ValueError as error:
+            raise StoreError(
+                "this variant cannot be read", where=self.where, got=f"{digest}: {error}", remedy=REPAIR
+            ) from None
 
     def settled_trials(self) -> list[SettledTrial]:
         """All trials that are not trained again, with the code that trained them, the last to end last."""
         columns = (trials.c.key, trials.c.variant_hash, trials.c.seed, trials.c.data_fingerprint, trials.c.code)
         query = select(*columns).where(trials.c.state.in_(SETTLED)).order_by(trials.c.finished_at, trials.c.key)
         with self._database.reading() as connection:
-            return [SettledTrial(*row) for row in connection.execute(query)]
+            rows = connection.execute(query).mappings()
+            return [trial for row in rows if (trial := readable(SettledTrial, row)) is not None]
 
     def codes(self, identities: Sequence[str]) -> dict[str, dict[str, Any]]:
         """What these identities of code stand for, by identity; unknown ones are left out."""
@@ -171,7 +195,7 @@ class StoreReader:
             rows = queries.chunked(
                 connection, wanted, lambda chunk: select(codes.c.hash, codes.c.content).where(codes.c.hash.in_(chunk))
             )
-            return {row.hash: row.content for row in rows}
+            return {row.hash: row.content for row in rows if isinstance(row.content, dict)}
 
     def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
         """The learning curves of these trials by key, ordered by step; empty for a trial without points."""

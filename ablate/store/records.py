@@ -1,17 +1,51 @@
 """Frozen records that the store writes and returns. Plain data without SQL or torch.
 
 A trial is first planned in a study (`PlannedTrial`), then `running`, then `finished`, `diverged`, `pruned` or `failed`.
+The types of fields state bounds, by which `ablate.store.rows` validates what a store holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Final, Literal, NamedTuple, TypedDict
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+from annotated_types import Ge, Le, MaxLen, Predicate
+from typing_extensions import TypedDict  # pydantic reads that of `typing` from Python 3.12 on
 
 from ablate.roles import TrialRole
+
+
+class _Strict:
+    """Says to pydantic that a value must have the type itself: the text `1.5` is not a number."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
+        return {**handler(source), "strict": True}
+
+
+LARGEST: Final = 1e100
+"""Bound of metrics and losses, beyond which they are written as this: sums of their squares are finite."""
+
+
+def _is_metric(value: float) -> bool:
+    return not math.isfinite(value) or abs(value) <= LARGEST
+
+
+Flag = Annotated[bool, _Strict()]
+Text = Annotated[str, _Strict(), MaxLen(16 << 20)]
+Name = Annotated[str, _Strict(), MaxLen(10_000)]
+Metric = Annotated[float, _Strict(), Predicate(_is_metric)]
+Amount = Annotated[float, _Strict(), Ge(0), Le(1e60)]
+"""Seconds, floating-point operations, rates."""
+Count = Annotated[int, _Strict(), Ge(0), Le(2**63 - 1)]
+Steps = Annotated[int, _Strict(), Ge(0), Le(2**53)]
+Seed = Annotated[int, _Strict(), Ge(-(2**63)), Le(2**63 - 1)]
+Pid = Annotated[int, _Strict(), Ge(1), Le(2**31 - 1)]
+Margin = Annotated[float, _Strict(), Ge(1e-30), Le(1e30)]
+Time = Annotated[datetime, _Strict(), Ge(datetime(1970, 1, 2, tzinfo=UTC)), Le(datetime(9000, 1, 1, tzinfo=UTC))]
 
 
 class TrialState(StrEnum):
@@ -35,6 +69,20 @@ ENDED = (*SETTLED, TrialState.PRUNED)
 """The states of trials that have ended as planned."""
 
 
+_PARTS_OF_A_SPACE: Final = {
+    "task": dict, "model": dict, "training": dict, "switches": dict, "variants": dict, "design": dict,
+    "objective": dict, "claims": list,
+}  # fmt: skip
+
+
+def _is_spec(plain: dict[str, Any]) -> bool:
+    return all(isinstance(plain.get(part, kind()), kind) for part, kind in _PARTS_OF_A_SPACE.items())
+
+
+Spec = Annotated[dict[str, Any], Predicate(_is_spec)]
+"""A space or the spec of a variant as plain JSON. Whether its parts are valid is left to `ablate.spec`."""
+
+
 @dataclass(frozen=True, slots=True)
 class VariantRecord:
     """A variant of a study: the full spec that results from settings of the switches.
@@ -50,13 +98,13 @@ class VariantRecord:
         chosen: Whether results led the design to it, or to further trials of it, so that these cannot judge it.
     """
 
-    name: str
-    hash: str
-    settings: dict[str, str]
-    spec: dict[str, Any]
-    parameters: int
-    activation_bytes: int | None = None
-    chosen: bool = False
+    name: Name
+    hash: Name
+    settings: dict[Name, Name]
+    spec: Spec
+    parameters: Count
+    activation_bytes: Count | None = None
+    chosen: Flag = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +119,11 @@ class PlannedTrial:
         code: Identity of the code with which it was planned. If that of the trial is another, the user accepted it.
     """
 
-    key: str
-    variant: str
-    seed: int
+    key: Name
+    variant: Name
+    seed: Seed
     role: TrialRole = TrialRole.COMPARISON
-    code: str = ""
+    code: Name = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +138,19 @@ class DesignTraits:
         finds_best: Whether it looks for the point with the best objective.
     """
 
-    chooses: bool = False
-    adds_seeds: bool = True
-    plans_points: bool = True
-    sets_values: bool = False
-    finds_best: bool = False
+    chooses: Flag = False
+    adds_seeds: Flag = True
+    plans_points: Flag = True
+    sets_values: Flag = False
+    finds_best: Flag = False
+
+
+class DeclaredObjective(TypedDict):
+    """What a study compares; see `ObjectiveSpec` in `ablate.spec`. The margin is in units of the metric."""
+
+    metric: Name
+    direction: Literal["minimize", "maximize"]
+    margin: Margin
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +160,7 @@ class StudyDraft:
     Attributes:
         space: The whole space as plain JSON (canonical), from which the study can be run again.
         text: The space file as the user wrote it (empty if it came from Python).
-        objective: Keys `metric`, `direction` (`minimize` or `maximize`), `margin` (in units of the metric).
+        objective: What it compares.
         baseline: Name of the variant with which all others are compared.
         trivial: Metrics of trivial baselines on the data of the baseline, by name; all are finite.
         traits: What its design declares.
@@ -115,7 +171,7 @@ class StudyDraft:
     source: str
     space: dict[str, Any]
     text: str
-    objective: dict[str, Any]
+    objective: DeclaredObjective
     baseline: str
     trivial: dict[str, dict[str, float]] = field(default_factory=dict)
     traits: DesignTraits = DesignTraits()
@@ -139,16 +195,16 @@ class Declaration:
         confirmed: Those of them at which the baseline and a variant had finished.
     """
 
-    objective: dict[str, Any]
+    objective: DeclaredObjective
     claims: list[Any]
     until: datetime
-    finished: int
+    finished: Count
     seeds: Any = None
-    space: dict[str, Any] = field(default_factory=dict)
-    variants: dict[str, int] = field(default_factory=dict)
-    pairs: int | None = None
-    confirm: int = 0
-    confirmed: int = 0
+    space: Spec = field(default_factory=dict)
+    variants: dict[Name, Count] = field(default_factory=dict)
+    pairs: Count | None = None
+    confirm: Count = 0
+    confirmed: Count = 0
 
     @property
     def seeds_seen(self) -> Any:
@@ -207,22 +263,23 @@ class StudyRecord:
         traits: What its design declares.
         shared: Earlier studies that compared the same trials.
         studies: Studies of its store with results, this one among them.
+        lost: How many planned trials are left out because their rows, or those of their variants, cannot be read.
         judged: How its runs were read, if they were trained elsewhere; None if ablate trained them.
     """
 
     id: int
-    name: str
-    question: str
-    source: str
-    space: dict[str, Any]
-    text: str
-    objective: dict[str, Any]
-    baseline: str
-    created_at: datetime
-    updated_at: datetime
+    name: Name
+    question: Text
+    source: Text
+    space: Spec
+    text: Text
+    objective: DeclaredObjective
+    baseline: Name
+    created_at: Time
+    updated_at: Time
     variants: tuple[VariantRecord, ...]
     planned: tuple[PlannedTrial, ...]
-    trivial: dict[str, dict[str, float]] = field(default_factory=dict)
+    trivial: dict[Name, dict[Name, Metric]] = field(default_factory=dict)
     scout_variants: tuple[VariantRecord, ...] = ()
     scout_trials: tuple[PlannedTrial, ...] = ()
     declared_before: tuple[Declaration, ...] = ()
@@ -230,6 +287,7 @@ class StudyRecord:
     traits: DesignTraits = DesignTraits()
     shared: tuple[SharedTrials, ...] = ()
     studies: int = 1
+    lost: int = 0
     judged: JudgedRuns | None = None
 
     @property
@@ -251,8 +309,8 @@ class StudyRecord:
 class StudySummary:
     """One line of `ablate list`."""
 
-    name: str
-    question: str
+    name: Name
+    question: Text
     variants: int
     planned: int
     finished: int
@@ -260,7 +318,7 @@ class StudySummary:
     pruned: int
     failed: int
     running: int
-    updated_at: datetime
+    updated_at: Time
 
 
 class CurvePoint(NamedTuple):
@@ -275,12 +333,12 @@ class CurvePoint(NamedTuple):
         val_loss: Validation loss at this step; None if it was not evaluated here.
     """
 
-    step: int
-    seconds: float
-    tokens: int
-    flops: float
-    train_loss: float | None
-    val_loss: float | None
+    step: Steps
+    seconds: Amount
+    tokens: Count
+    flops: Amount
+    train_loss: Metric | None
+    val_loss: Metric | None
 
 
 TRANSFER: Final = "transfer"
@@ -309,15 +367,15 @@ class RecordedValues(TypedDict, total=False):
             the process, and so the same for all trials of a pack.
     """
 
-    weights: dict[str, float | None]
-    gradients: dict[str, float | None]
-    spread: dict[str, float | None]
-    map: dict[str, list[list[float | None]]]
+    weights: dict[str, Metric | None]
+    gradients: dict[str, Metric | None]
+    spread: dict[str, Metric | None]
+    map: dict[str, list[list[Metric | None]]]
     values: dict[str, Any]
     transfer: dict[str, Any]
-    windows: dict[str, list[float]]
-    compilation: dict[str, float]
-    usage: dict[str, float]
+    windows: dict[str, list[Metric | None]]
+    compilation: dict[str, Amount]
+    usage: dict[str, Amount | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +387,7 @@ class Recording:
         values: What was recorded.
     """
 
-    step: int
+    step: Steps
     values: RecordedValues
 
 
@@ -344,10 +402,10 @@ class SpeedTiming:
         device: Where they ran, as `Environment.device` has it.
     """
 
-    baseline: str
-    rates: tuple[float, ...]
-    baseline_rates: tuple[float, ...]
-    device: str
+    baseline: Name
+    rates: tuple[Amount, ...]
+    baseline_rates: tuple[Amount, ...]
+    device: Name
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,12 +421,12 @@ class Environment:
         command: The command line that ran the study.
     """
 
-    versions: dict[str, str]
-    device: str
-    host: str
-    git_commit: str | None
-    git_clean: bool | None
-    command: str
+    versions: dict[Name, Name]
+    device: Name
+    host: Name
+    git_commit: Name | None
+    git_clean: Flag | None
+    command: Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,9 +439,9 @@ class WorkerRecord:
         pid: Its process id.
     """
 
-    host: str
-    device: str
-    pid: int
+    host: Name
+    device: Name
+    pid: Pid
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,37 +491,40 @@ class TrialRecord:
         worker: Where it is or was trained; None before it has a worker, or if that was not recorded.
         code: Identity of the code that trained it; empty for kinds of ablate alone, or if it was not recorded.
         parts: As in `TrialOutcome`.
+        unreadable: What of its row cannot be read; then it counts as failed, and nothing but its key is known. Empty
+            for a trial that can be read.
     """
 
-    key: str
-    variant_hash: str
-    seed: int
+    key: Name
+    variant_hash: Name
+    seed: Seed
     state: TrialState
-    metrics: dict[str, float]
-    steps: int
-    seconds: float
-    tokens: int
-    flops: float
-    stopped_at: int | None
-    reason: str
-    data_fingerprint: str
-    started_at: datetime | None
-    finished_at: datetime | None
+    metrics: dict[Name, Metric]
+    steps: Steps
+    seconds: Amount
+    tokens: Count
+    flops: Amount
+    stopped_at: Steps | None
+    reason: Text
+    data_fingerprint: Name
+    started_at: Time | None
+    finished_at: Time | None
     environment: Environment | None
-    attempts: int = 1
+    attempts: Count = 1
     worker: WorkerRecord | None = None
-    code: str = ""
-    parts: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    code: Name = ""
+    parts: dict[Name, tuple[Metric, ...]] = field(default_factory=dict)
+    unreadable: str = ""
 
 
 class SettledTrial(NamedTuple):
     """What identifies a settled trial, and the code that trained it. A tuple, because there may be 100,000."""
 
-    key: str
-    variant_hash: str
-    seed: int
-    data_fingerprint: str
-    code: str
+    key: Name
+    variant_hash: Name
+    seed: Seed
+    data_fingerprint: Name
+    code: Name
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,6 +537,20 @@ class Mark:
         note: Free text.
     """
 
-    starred: bool = False
-    tags: tuple[str, ...] = ()
-    note: str = ""
+    starred: Flag = False
+    tags: tuple[Name, ...] = ()
+    note: Text = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRecord:
+    """The driver that runs a study: a row of `leases`."""
+
+    study: Name
+    token: Name
+    host: Name
+    pid: Pid
+    process_started: Amount
+    acquired_at: Time
+    heartbeat: Time
+    processes: Name

@@ -1,42 +1,103 @@
-"""Convert records to rows and back."""
+"""Convert records to rows, and rows to records: what a store holds is validated here, and only here."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, fields, replace
-from datetime import datetime
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
+from functools import cache
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_type_hints
 
 from sqlalchemy import Row
 
 from ablate.store.records import (
+    LARGEST,
     WINDOWS,
     CurvePoint,
     Declaration,
+    DesignTraits,
     Environment,
+    LeaseRecord,
+    Mark,
     PlannedTrial,
     Recording,
+    SpeedTiming,
+    StudyRecord,
     TrialOutcome,
     TrialRecord,
+    TrialState,
     VariantRecord,
-    WorkerRecord,
 )
-from ablate.store.tables import curves, trials
+from ablate.store.tables import TIMED_AT, curves, trials
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 # Columns of a curve in the order of the fields of `CurvePoint`.
 POINT_COLUMNS = tuple(curves.c[name] for name in CurvePoint._fields)
 # Fields of an outcome that are columns of its row; curve and recordings are in other tables.
 _OUTCOME = tuple(field.name for field in fields(TrialOutcome) if field.name not in ("curve", "recordings", "parts"))
 _REFERENCES = {"environment": "environment_id"}
-# Columns of a trial in the order of the fields of `TrialRecord`; the environment is in another table.
 # Metrics over parts of the validation data are in the column of the metrics, under this key.
 _PARTS = "@parts"
-_STORED = tuple(field.name for field in fields(TrialRecord) if field.name != "parts")
+# Columns of a trial in the order of the fields of `TrialRecord`; the environment is in another table.
+_STORED = tuple(field.name for field in fields(TrialRecord) if field.name not in ("parts", "unreadable"))
 TRIAL_COLUMNS = tuple(trials.c[_REFERENCES.get(name, name)] for name in _STORED)
-_METRICS, _ENVIRONMENT, _WORKER = (_STORED.index(name) for name in ("metrics", "environment", "worker"))
+
+_Record = TypeVar("_Record")
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter  # a tenth of a second, which `ablate list` does not need
+
+    return TypeAdapter(kind)
+
+
+def read(kind: type[_Record], values: Mapping[Any, Any]) -> _Record:
+    """The record of a row's values, whose types and bounds are those of the record's fields.
+
+    Raises:
+        ValueError: A value cannot be read; the message names the field and says why.
+    """
+    try:
+        record: _Record = _adapter(cast(Any, kind)).validate_python(
+            dict(values) if isinstance(values, Mapping) else values
+        )
+    except ValueError as error:
+        details = getattr(error, "errors", None)
+        if details is None:
+            raise
+        first = details(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(str(part)[:40] for part in first["loc"])
+        raise ValueError(f"`{place}`: {first['msg'][:200]}") from None
+    return record
+
+
+def readable(kind: type[_Record], values: Mapping[Any, Any]) -> _Record | None:
+    """The record of a row's values; None if it cannot be read."""
+    try:
+        return read(kind, values)
+    except ValueError:
+        return None
+
+
+def read_points(rows: Sequence[Row[Any]]) -> list[CurvePoint]:
+    """The points of rows with `POINT_COLUMNS`; those that cannot be read are left out.
+
+    Of 100,000 points, all are validated at once: that takes a tenth of the time of reading them one by one.
+    """
+    points = [CurvePoint._make(row) for row in rows]
+    fields_ = tuple(get_type_hints(CurvePoint, include_extras=True).values())
+    try:
+        _adapter(list[tuple[fields_]]).validate_python(points)  # type: ignore[valid-type]
+    except ValueError as error:
+        lost = {detail["loc"][0] for detail in error.errors(include_url=False, include_input=False)}  # type: ignore[attr-defined]
+        points = [point for number, point in enumerate(points) if number not in lost]
+    return points
 
 
 def variant_row(variant: VariantRecord) -> dict[str, Any]:
@@ -79,16 +140,12 @@ def declaration_row(declared: Declaration) -> dict[str, Any]:
     return {**asdict(declared), "until": declared.until.isoformat()}
 
 
-def declaration(row: Mapping[str, Any]) -> Declaration:
-    """The declaration of an item of the column `declared_before`."""
-    return Declaration(**{**row, "until": datetime.fromisoformat(row["until"])})
-
-
 def outcome_row(outcome: TrialOutcome) -> dict[str, Any]:
     """The row in `trials`, without its environment."""
     row = {name: getattr(outcome, name) for name in _OUTCOME}
-    parts = {name: list(values) for name, values in outcome.parts.items()}
-    return {**row, "metrics": {**outcome.metrics, _PARTS: parts}} if parts else row
+    metrics: dict[str, Any] = {name: _bounded(value) for name, value in outcome.metrics.items()}
+    parts = {name: [_bounded(value) for value in values] for name, values in outcome.parts.items()}
+    return {**row, "metrics": metrics | ({_PARTS: parts} if parts else {})}
 
 
 def point_rows(key: str, points: Iterable[CurvePoint]) -> list[dict[str, Any]]:
@@ -126,17 +183,102 @@ def environment_row(environment: Environment) -> dict[str, Any]:
     return {"hash": hashlib.sha256(text.encode()).hexdigest(), "content": content}
 
 
-def trial_record(row: Row[Any], environments: Mapping[int | None, Environment | None]) -> TrialRecord:
-    """The record of a row with `TRIAL_COLUMNS`. Uses positions for speed, as there may be 10,000 rows."""
-    values: list[Any] = list(row)
-    values[_ENVIRONMENT] = environments[values[_ENVIRONMENT]]
-    if values[_WORKER] is not None:
-        values[_WORKER] = WorkerRecord(**values[_WORKER])
-    parts = values[_METRICS].get(_PARTS)
-    if not isinstance(parts, dict):  # a metric may have that name
-        return TrialRecord(*values)
-    values[_METRICS] = {name: value for name, value in values[_METRICS].items() if name != _PARTS}
-    return replace(TrialRecord(*values), parts={name: tuple(of_parts) for name, of_parts in parts.items()})
+def trial_record(row: Row[Any], environments: Mapping[int | None, Any]) -> TrialRecord:
+    """The record of a row with `TRIAL_COLUMNS`; if it cannot be read, a failed trial that says so.
+
+    Args:
+        row: The row.
+        environments: Id to environment, or to what its row holds where that is none.
+    """
+    values = dict(zip(_STORED, row, strict=True))
+    values["environment"] = environments.get(values["environment"], "")
+    metrics = values["metrics"]
+    if isinstance(metrics, dict) and isinstance(metrics.get(_PARTS), dict):  # a metric may have that name
+        values["parts"] = metrics[_PARTS]
+        values["metrics"] = {name: value for name, value in metrics.items() if name != _PARTS}
+    try:
+        return read(TrialRecord, values)
+    except ValueError as error:
+        return unreadable_trial(str(values["key"]), str(error))
+
+
+def unreadable_trial(key: str, problem: str) -> TrialRecord:
+    """A trial whose row cannot be read: a failed one, whose reason says what is wrong with the row."""
+    reason = f"its row in the store cannot be read: {problem}"
+    return TrialRecord(
+        key, "", 0, TrialState.FAILED, {}, 0, 0.0, 0, 0.0, None, reason, "", None, None, None, unreadable=problem
+    )
+
+
+def timings_of(content: Any) -> tuple[SpeedTiming, ...]:
+    """The timings of a row of `recordings` at the step `TIMED_AT`.
+
+    Raises:
+        ValueError: One of them cannot be read.
+    """
+    if not isinstance(content, dict):
+        raise ValueError("`content`: not a mapping of baselines to timings")
+    measured = ((baseline, one if isinstance(one, dict) else {}) for baseline, one in content.items())
+    return tuple(read(SpeedTiming, {**one, "baseline": baseline}) for baseline, one in measured)
+
+
+def problem_of(table: str, row: Mapping[str, Any]) -> str | None:
+    """Why a row of a table, with converted values, cannot be read; None if it can.
+
+    References to other rows are left to the database.
+    """
+    try:
+        _READERS[table](row)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _read_study(row: Mapping[str, Any]) -> None:
+    read(StudyRecord, study_values(row) | {"variants": (), "planned": ()})
+
+
+def study_values(row: Mapping[Any, Any]) -> dict[str, Any]:
+    """The values of a row of `studies` as fields of a `StudyRecord`; older versions stored no traits, for instance."""
+    declared = row["declared_before"]
+    return {
+        **row,
+        "trivial": {} if row["trivial"] is None else row["trivial"],
+        "traits": DesignTraits() if row["traits"] is None else row["traits"],
+        "declared_before": () if declared is None else declared,
+    }
+
+
+def _read_trial(row: Mapping[str, Any]) -> None:
+    values = [row[column.name] for column in TRIAL_COLUMNS]
+    record = trial_record(values, dict(zip([row["environment_id"]], repeat(None))))  # type: ignore[arg-type]
+    if record.unreadable:
+        raise ValueError(record.unreadable)
+
+
+def _read_recording(row: Mapping[str, Any]) -> None:
+    if row["step"] == TIMED_AT:
+        timings_of(row["content"])
+    else:
+        read(Recording, {"step": row["step"], "values": row["content"]})
+
+
+_READERS: dict[str, Callable[[Mapping[str, Any]], object]] = {
+    "studies": _read_study,
+    "variants": lambda row: read(VariantRecord, {**row, "name": "", "settings": {}}),
+    "study_variants": lambda row: read(
+        VariantRecord, {**row, "hash": row["variant_hash"], "spec": {}, "parameters": 0, "activation_bytes": None}
+    ),
+    "environments": lambda row: read(Environment, row["content"]),
+    "trials": _read_trial,
+    "codes": lambda row: read(dict[str, Any], row["content"]),
+    "study_trials": lambda row: read(PlannedTrial, {**row, "key": row["trial_key"]}),
+    "curves": lambda row: read(CurvePoint, {name: row[name] for name in CurvePoint._fields}),
+    "recordings": _read_recording,
+    "leases": lambda row: read(LeaseRecord, row),
+    "marks": lambda row: read(Mark, row),
+}
+"""For each table the function that reads a row as the reader of the store does."""
 
 
 def _round(value: Any, digits: int) -> Any:
@@ -151,4 +293,8 @@ def _round(value: Any, digits: int) -> Any:
 
 
 def _number(loss: float | None) -> float | None:
-    return None if loss is None or math.isnan(loss) else loss
+    return None if loss is None or math.isnan(loss) else _bounded(loss)
+
+
+def _bounded(value: float) -> float:
+    return math.copysign(LARGEST, value) if math.isfinite(value) and abs(value) > LARGEST else value

@@ -31,12 +31,7 @@ from ablate.store.records import (
     VariantRecord,
     WorkerRecord,
 )
-from ablate.store.rows import (
-    declaration,
-    declaration_row,
-    outcome_row,
-    point_rows,
-)
+from ablate.store.rows import declaration_row, outcome_row, point_rows, read
 from ablate.store.tables import (
     TIMED_AT,
     codes,
@@ -117,7 +112,8 @@ class Store(StoreReader):
             connection.execute(study_variants.delete().where(study_variants.c.study_id == study))
             self._writer.put_variants(connection, study, variants)
             self._writer.put_planned(connection, study, planned)
-            return queries.study_record(connection, queries.study_row(connection, self.where, draft.name))
+            row = queries.study_row(connection, self.where, draft.name)
+            return queries.study_record(connection, self.where, row)
 
     def _declared_before(self, connection: Connection, draft: StudyDraft, now: datetime) -> list[dict[str, Any]] | None:
         row = connection.execute(select(studies).where(studies.c.name == draft.name)).first()
@@ -163,7 +159,7 @@ class Store(StoreReader):
             row = connection.execute(select(studies).where(studies.c.name == study)).first()
             if row is None:
                 return []
-            before = [declaration(declared).seeds_seen for declared in row.declared_before or ()]
+            before = [read(Declaration, declared).seeds_seen for declared in row.declared_before or ()]
             compared = queries.finished_by_variant(connection, row.id, TrialRole.COMPARISON)
             changed = seeds != _seeds(row.space) and _pairs(compared, row.baseline) > 1
             return [*before, _seeds(row.space)] if changed else before
@@ -383,7 +379,9 @@ class Store(StoreReader):
             connection.execute(recordings.insert(), {"trial_key": key, "step": TIMED_AT, "content": content})
 
     def forget_unfinished(self, keys: Sequence[str], driver: str = "") -> int:
-        """Remove failed trials and running trials of dead drivers or of this one, so that they run again.
+        """Remove failed trials, running trials of dead drivers or of this one, and what cannot be read of ended ones.
+
+        So they run again.
 
         Args:
             keys: Keys of the trials to consider. Pruned trials and trials of other living drivers are kept.
@@ -392,15 +390,21 @@ class Store(StoreReader):
         Returns:
             Number of removed trials.
         """
-        removed = 0
+        removed = unreadable = 0
         with self._database.writing() as connection:
             drop_abandoned(connection, alive=driver)
             for chunk in queries.chunks(keys):
+                records = queries.trials_of_keys(connection, chunk)
+                lost = [key for key, record in records.items() if record.unreadable]
                 unfinished = trials.c.key.in_(chunk) & trials.c.state.in_(UNSETTLED) & free(literal(driver))
+                unreadable += len(lost)
+                unfinished |= trials.c.key.in_(lost) & (trials.c.state != TrialState.RUNNING)
                 removed += connection.execute(trials.delete().where(unfinished)).rowcount
                 gone = ~select(trials.c.key).where(trials.c.key == study_trials.c.trial_key).exists()
-                left = study_trials.c.trial_key.in_(chunk) & study_trials.c.state.in_(UNSETTLED) & gone
+                again = study_trials.c.state.in_(UNSETTLED) | study_trials.c.trial_key.in_(lost)
+                left = study_trials.c.trial_key.in_(chunk) & again & gone
                 connection.execute(study_trials.update().where(left).values(state=TrialState.WAITING))
+        self._count(f"{unreadable:,} of {len(keys):,} trials", unreadable)
         return removed
 
     def _touch(self, connection: Connection, name: str) -> int:

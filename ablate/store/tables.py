@@ -6,7 +6,9 @@ have the same result.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 from sqlalchemy import (
     JSON,
@@ -34,8 +36,18 @@ from ablate.roles import TrialRole
 from ablate.store.records import TrialState
 
 
+def parsed(text: str) -> Any:
+    """The value of a JSON text; what is not JSON, or nested more than 200 levels deep, stays a text."""
+    from pydantic_core import from_json
+
+    try:
+        return from_json(text)
+    except (ValueError, TypeError):
+        return text
+
+
 class UtcDateTime(TypeDecorator[datetime]):
-    """A time-zone-aware datetime, stored in UTC (in SQLite without a time zone)."""
+    """A time-zone-aware datetime, stored in UTC (in SQLite without a time zone). What is none is read as it is."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -48,6 +60,18 @@ class UtcDateTime(TypeDecorator[datetime]):
             raise ValueError(f"a time in the store needs a time zone, got {value!r}")
         utc = value.astimezone(UTC)
         return utc.replace(tzinfo=None) if dialect.name == "sqlite" else utc
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
+        """Leave what is not a time, as a damaged store may hold, for the reader of the row to refuse."""
+        convert = super().result_processor(dialect, coltype)
+
+        def converted(value: Any) -> Any:
+            try:
+                return convert(value) if convert is not None else value
+            except (ValueError, TypeError):
+                return value
+
+        return converted
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
         """Convert to an aware datetime in UTC."""
@@ -69,6 +93,10 @@ class FreeText(TypeDecorator[str]):
         return value.replace("\0", "�").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
+_STATES: dict[str, TrialState] = {state.value: state for state in TrialState}
+_ROLES: dict[str, TrialRole] = {role.value: role for role in TrialRole}
+
+
 class State(TypeDecorator[TrialState]):
     """The state of a trial, stored as its value."""
 
@@ -80,8 +108,8 @@ class State(TypeDecorator[TrialState]):
         return None if value is None else value.value
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> TrialState | None:
-        """Convert to a `TrialState`."""
-        return None if value is None else TrialState(value)
+        """Convert to a `TrialState`; what is none stays as it is."""
+        return _STATES.get(value, value)  # type: ignore[arg-type]
 
 
 class Role(TypeDecorator[TrialRole]):
@@ -95,8 +123,8 @@ class Role(TypeDecorator[TrialRole]):
         return None if value is None else value.value
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> TrialRole | None:
-        """Word to role."""
-        return None if value is None else TrialRole(value)
+        """Word to role; what is none stays as it is."""
+        return _ROLES.get(value, value)  # type: ignore[arg-type]
 
 
 metadata = MetaData(

@@ -25,6 +25,7 @@ from ablate.store.records import (
 from ablate.store.rows import (
     environment_row,
     point_rows,
+    readable,
     recording_rows,
     study_trial_row,
     study_variant_row,
@@ -167,7 +168,8 @@ class Marks:
             query = query.where(marks.c.name == name)
         with self._database.reading() as connection:
             rows = connection.execute(query).all()
-        return {row.name: Mark(row.starred, tuple(row.tags), row.note) for row in rows}
+        found = {row.name: readable(Mark, row._mapping) for row in rows}
+        return {name: mark for name, mark in found.items() if mark is not None}
 
     def put(self, kind: Marked, name: str, mark: Mark) -> None:
         """Write a mark, replacing an existing one."""

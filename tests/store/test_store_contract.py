@@ -238,7 +238,9 @@ def test_summaries_agree_with_counting_by_hand(store: Store) -> None:
     store.begin_study(draft("empty"), [], [])
     plans = {f"study {i}": chance.sample([(name, seed) for name in names for seed in range(6)], 12) for i in range(4)}
     for study, plan in plans.items():
-        store.begin_study(draft(study), [variant(name) for name in names], [planned(*trial) for trial in plan])
+        store.begin_study(
+            draft(study, names[0]), [variant(name) for name in names], [planned(*trial) for trial in plan]
+        )
     for trial in sorted({trial for plan in plans.values() for trial in plan}):
         states[trial] = chance.choice(list(TrialState))
         if states[trial] is TrialState.RUNNING:

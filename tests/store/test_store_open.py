@@ -31,6 +31,8 @@ import ablate.store.migrations, sqlite3, alembic.command
 from ablate.store import open_store
 sys.path.insert(0, {tests!r})
 from store_samples import HERE, begin, outcome
+from ablate.store.rows import Mark, readable
+readable(Mark, {{}})
 if os.geteuid() == 0:
     os.seteuid(65534)
 location = sys.argv[1]

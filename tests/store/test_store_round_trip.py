@@ -31,11 +31,13 @@ serial = count()
 
 words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 texts = words | st.builds(lambda piece: piece * 50_000, words.filter(bool))
-numbers = st.floats(allow_nan=False, allow_infinity=False)
+numbers = st.floats(-1e100, 1e100)
+amounts = st.floats(0, 1e60)
 counts = st.integers(0, 2**63 - 1)
+steps = st.integers(0, 2**53)
 times = st.datetimes(
     timezones=st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=45)), timezone(timedelta(hours=-11))])
-).filter(lambda time: 1 < time.year < 9998)
+).filter(lambda time: 1970 < time.year < 9000)
 scalars = st.none() | st.booleans() | st.integers() | numbers | words
 plain: st.SearchStrategy[Any] = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3), max_leaves=10
@@ -53,10 +55,10 @@ environments = st.builds(
 curves = st.lists(
     st.builds(
         CurvePoint,
-        step=counts,
-        seconds=numbers,
+        step=steps,
+        seconds=amounts,
         tokens=counts,
-        flops=numbers,
+        flops=amounts,
         train_loss=st.none() | numbers,
         val_loss=st.none() | numbers,
     ),
@@ -70,11 +72,11 @@ outcomes = st.builds(
     seed=counts,
     state=st.sampled_from([TrialState.FINISHED, TrialState.DIVERGED, TrialState.FAILED]),
     metrics=st.dictionaries(words, numbers, max_size=3),
-    steps=counts,
-    seconds=numbers,
+    steps=steps,
+    seconds=amounts,
     tokens=counts,
-    flops=numbers,
-    stopped_at=st.none() | counts,
+    flops=amounts,
+    stopped_at=st.none() | steps,
     reason=texts,
     data_fingerprint=words,
     started_at=times,
@@ -119,7 +121,9 @@ def test_points_of_a_running_trial(store: Store, written: TrialOutcome) -> None:
         source=texts,
         space=objects,
         text=texts,
-        objective=objects,
+        objective=st.fixed_dictionaries(
+            {"metric": words, "direction": st.just("maximize"), "margin": st.floats(1e-30, 1e30)}
+        ),
         baseline=words,
     ),
     names=st.lists(words, unique=True, max_size=4),
@@ -139,7 +143,7 @@ def test_a_study(
     activation_bytes: int | None,
     roles: dict[int, TrialRole],
 ) -> None:
-    drafts = replace(drafts, name=f"study {next(serial)}")
+    drafts = replace(drafts, name=f"study {next(serial)}", baseline=names[0] if names else "")
     variants = tuple(
         VariantRecord(name, digest(next(serial)), settings_of, spec, parameters, activation_bytes) for name in names
     )
@@ -149,7 +153,7 @@ def test_a_study(
     store.begin_study(drafts, variants, planned)
     read = store.study(drafts.name)
     scouting = bool(roles) and all(role.scouts for role in roles.values())
-    assert (read.variants, read.scout_variants) == (((), variants) if scouting else (variants, ()))
+    assert (read.variants, read.scout_variants) == ((variants[:1], variants[1:]) if scouting else (variants, ()))
     assert read.planned == tuple(trial for trial in planned if trial.role is TrialRole.COMPARISON)
     assert read.confirm_trials == tuple(trial for trial in planned if trial.role is TrialRole.CONFIRMATION)
     assert read.scout_trials == tuple(trial for trial in planned if trial.role.scouts)

@@ -1,0 +1,134 @@
+"""Stores whose values or schema somebody changed: each command says what it cannot read, and goes on with the rest."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from benchmarks.hostile import run_case, tiny_store
+from benchmarks.hostile_cases import Case, around
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a case is a forked process")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return tiny_store(tmp_path_factory.mktemp("tiny"))
+
+
+def changed(store: bytes, script: str, *values: object) -> bytes:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.deserialize(store)
+        connection.execute("PRAGMA foreign_keys = OFF")
+        if values:
+            connection.execute(script, values)
+        else:
+            connection.executescript(script)
+        connection.commit()
+        return connection.serialize()
+
+
+def answer(store: bytes, folder: Path, *line: str, code: int = 0) -> tuple[str, str]:
+    """What a command prints and says, which ends with this exit code and leaves the store as it is."""
+    case = Case("value", line, around(store))
+    ending = run_case(case, folder, seconds=120.0)
+    assert ending.verdict(case) == "tried", ending.error
+    assert ending.code == code, ending.error
+    return (folder / "stdout").read_text(), ending.error
+
+
+LAST = "UPDATE trials SET {} = ? WHERE rowid = (SELECT max(rowid) FROM trials)"
+DEEP = "[" * 5000 + "]" * 5000
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("metrics", '{"val_loss": "2.5"}'),
+        ("metrics", '{"val_loss": [1]}'),
+        ("metrics", '{"val_loss": null}'),
+        ("metrics", '{"val_loss": 1e308}'),
+        ("metrics", f'{{"val_loss": {"9" * 400}}}'),
+        ("metrics", f'{{"val_loss": {DEEP}}}'),
+        ("worker", '{"host": "h", "device": "d", "pid": -3}'),
+        ("seconds", 1e308),
+        ("steps", "many"),
+        ("state", "done"),
+        ("reason", b"\xff\x41"),
+        ("finished_at", "0001-01-01 00:00:00"),
+    ],
+)
+def test_a_trial_that_cannot_be_read_is_counted(column: str, value: object, store: bytes, tmp_path: Path) -> None:
+    tampered = changed(store, LAST.format(column), value)
+    for number, line in enumerate((("show", "tiny"), ("report", "tiny"), ("claims", "tiny"))):
+        _, said = answer(tampered, tmp_path / str(number), *line)
+        assert "Warning: 1 of 9 trials cannot be read" in said
+        assert "`ablate check-store" in said
+    found, _ = answer(tampered, tmp_path / "check", "check-store", code=2)
+    assert f"`{column}" in found
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "problem"),
+    [
+        ("objective", '{"metric": "val_loss", "direction": "minimize", "margin": 5e-324}', "`objective.margin`"),
+        ("objective", '{"metric": "val_loss", "direction": "minimize", "margin": Infinity}', "`objective.margin`"),
+        ("objective", '{"metric": "val_loss", "direction": "minimize", "margin": -1}', "`objective.margin`"),
+        ("baseline", "another", "`baseline`"),
+        ("trivial", '{"unigram": {"val_loss": "6"}}', "`trivial.unigram.val_loss`"),
+        ("space", DEEP, "`space`"),
+        ("space", '{"design": 3}', "`space`"),
+        ("declared_before", "[3]", "`declared_before.0`"),
+    ],
+)
+def test_a_study_that_cannot_be_read_is_refused(
+    column: str, value: str, problem: str, store: bytes, tmp_path: Path
+) -> None:
+    tampered = changed(store, f"UPDATE studies SET {column} = ?", value)
+    for number, line in enumerate((("show", "tiny"), ("diff", "tiny/baseline", "tiny/norm=none"))):
+        _, said = answer(tampered, tmp_path / str(number), *line, code=2)
+        assert "the study 'tiny' cannot be read" in said
+        assert problem in said
+    listed, _ = answer(tampered, tmp_path / "list", "list")
+    assert "tiny" in listed
+
+
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT other.* FROM other, n"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        *(f"ALTER TABLE {table} RENAME TO other; CREATE VIEW {table} AS {ENDLESS}" for table in ("studies", "trials")),
+        "CREATE VIEW aside AS SELECT 1",
+        "CREATE TRIGGER t AFTER UPDATE ON trials BEGIN DELETE FROM trials; END",
+        "ALTER TABLE trials ADD COLUMN large AS (zeroblob(900000000))",
+    ],
+)
+def test_a_schema_that_is_not_ours_is_refused(script: str, store: bytes, tmp_path: Path) -> None:
+    tampered = changed(store, script)
+    for number, line in enumerate((("list",), ("status",), ("show", "tiny"), ("check-store",))):
+        _, said = answer(tampered, tmp_path / str(number), *line, code=2)
+        assert "the schema of this file is not that of a store" in said
+
+
+def test_a_value_that_is_too_long_is_counted(store: bytes, tmp_path: Path) -> None:
+    tampered = changed(store, LAST.format("reason"), "x" * (40 << 20))
+    _, said = answer(tampered, tmp_path / "show", "show", "tiny")
+    assert "Warning: 1 of 9 trials cannot be read" in said
+
+
+def test_a_run_trains_again_what_cannot_be_read(store: bytes, tmp_path: Path) -> None:
+    tampered = changed(store, LAST.format("metrics"), '{"val_loss": "2.5"}')
+    place = tmp_path / "work"
+    case = Case("value", ("resume", "tiny"), around(tampered))
+    ending = run_case(case, tmp_path, seconds=300.0)
+    assert ending.code == 0, ending.error
+    assert "1 of 9 trials cannot be read" in ending.error
+    with closing(sqlite3.connect(place / "studies" / "ablate.db")) as connection:
+        kinds = connection.execute("SELECT json_type(metrics, '$.val_loss'), state FROM trials").fetchall()
+    assert kinds == [("real", "finished")] * 9
