@@ -55,8 +55,8 @@ def noise(name: str, *shape: int) -> Tensor:
 
 
 def gap(left: Tensor, right: Tensor) -> float:
-    """The largest difference of two tensors."""
-    return (left - right).abs().max().item()
+    """The largest difference of two tensors, relative to the RMS of the second where that is above 1."""
+    return ((left - right).abs().max() / right.square().mean().sqrt().clamp(min=1)).item()
 
 
 @torch.no_grad()

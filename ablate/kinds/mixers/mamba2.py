@@ -68,21 +68,10 @@ class Mamba2Spec(MixerSpec):
 
     def sizes(self, context: LayerContext) -> tuple[int, int, int]:
         """E, H and P."""
-        wide = self.expansion * context.width
-        width = self.head_width or largest_divisor(wide, _USUAL_HEAD)
-        return wide, wide // width, width
+        return inner_sizes(self.expansion, self.head_width, context)
 
     def check(self, context: LayerContext) -> None:
-        wide, heads, width = self.sizes(context)
-        if wide % width:
-            near = largest_divisor(wide, width)
-            raise refusal(
-                ("head_width",),
-                width,
-                f"the head width must divide the {wide} inner channels",
-                f"Set `head_width: {near}`, or leave it out.",
-            )
-        check_groups("groups", self.groups, heads, "the groups must divide the {} heads")
+        check_sizes(self.sizes(context), self.groups)
 
     def build(self, context: LayerContext) -> Mamba2:
         return Mamba2(self, context)
@@ -127,6 +116,31 @@ class Mamba2Spec(MixerSpec):
             activations=5 * elements + length * self.groups,
         )
         return maps + short_convolution_cost(length, wide + 2 * keys, self.taps, bias=True) + core + norm
+
+
+def inner_sizes(expansion: int, head_width: int | None, context: LayerContext) -> tuple[int, int, int]:
+    """Inner width E, heads H and head width P, which unless given is the largest divisor of E up to 64."""
+    wide = expansion * context.width
+    width = head_width or largest_divisor(wide, _USUAL_HEAD)
+    return wide, wide // width, width
+
+
+def check_sizes(sizes: tuple[int, int, int], groups: int) -> None:
+    """Refuse a head width that does not divide the inner width, and groups that do not divide the heads.
+
+    Raises:
+        ValidationError: From `refusal`, with the path inside the spec.
+    """
+    wide, heads, width = sizes
+    if wide % width:
+        near = largest_divisor(wide, width)
+        raise refusal(
+            ("head_width",),
+            width,
+            f"the head width must divide the {wide} inner channels",
+            f"Set `head_width: {near}`, or leave it out.",
+        )
+    check_groups("groups", groups, heads, "the groups must divide the {} heads")
 
 
 class Mamba2(nn.Module):

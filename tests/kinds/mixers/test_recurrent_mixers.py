@@ -21,6 +21,7 @@ from ablate.kinds.mixers.channel_mixing import ChannelMixingSpec
 from ablate.kinds.mixers.gated_deltanet import GatedDeltaNetSpec
 from ablate.kinds.mixers.kimi_delta_attention import KimiDeltaAttentionSpec
 from ablate.kinds.mixers.mamba2 import Mamba2Spec
+from ablate.kinds.mixers.mamba3 import Mamba3Spec
 from ablate.kinds.mixers.mlstm import MLSTMSpec
 from ablate.kinds.mixers.rwkv7 import RWKV7Spec
 from ablate.nn.kernels.flash_linear import installed
@@ -142,6 +143,63 @@ def mamba2(mixer: Any, k: int, x: Tensor, real: list[bool], shared: tuple[Tensor
     return (normed * mixer.norm.weight[k]) @ mixer.output.weight[k]
 
 
+def mamba3(mixer: Any, k: int, x: Tensor, real: list[bool], shared: tuple[Tensor, ...]) -> Tensor:
+    """The two inputs of a trapezoidal step are added to the state one after the other."""
+    mask, spec = torch.tensor(real)[:, None], mixer.spec
+    x = x * mask
+    wide, heads, P = spec.sizes(replace(CONTEXT, pack=1))
+    G, N, R = spec.groups, spec.state, spec.ranks
+    made = x @ mixer.inputs.weight[k]
+    if spec.taps:
+        made = convolved(made, mixer.convolution, k) * mask
+    values, keys, queries = made[:, :wide], made[:, wide : wide + R * G * N], made[:, wide + R * G * N :]
+    numbers, z = x @ mixer.numbers.weight[k], x @ mixer.gate.weight[k]
+
+    def turned(row: Tensor, angles: Tensor) -> Tensor:
+        head = torch.view_as_complex(row[: 2 * len(angles)].reshape(-1, 2).contiguous()) if len(angles) else row[:0]
+        spun = head * torch.polar(torch.ones_like(angles), angles) if len(angles) else head
+        return torch.cat([torch.view_as_real(spun).flatten() if len(angles) else row[:0], row[2 * len(angles) :]])
+
+    outputs = []
+    for h in range(heads):
+        g = h // (heads // G)
+        u, zs = split(values, heads, h), split(z, heads, h)
+        dt = F.softplus(numbers[:, h] + mixer.step_bias[k, h])
+        A = -F.softplus(numbers[:, heads + h]).clamp(min=1e-4)
+        lam = torch.sigmoid(numbers[:, 2 * heads + h]) if spec.trapezoid else torch.ones(len(x), dtype=x.dtype)
+        S, phi, before = torch.zeros(P, N, dtype=torch.float64), torch.zeros(0, dtype=torch.float64), None
+        rows = []
+        for t in range(len(x)):
+            if mixer.turn is not None:
+                turn = math.pi * torch.tanh(x[t] @ mixer.turn.weight[k]) * dt[t]
+                phi = turn if t == 0 else phi + turn
+            B, C, ins = [], [], []
+            for r in range(R):
+                place = slice((r * G + g) * N, (r * G + g + 1) * N)
+                for rows_of, source, norm, bias in (
+                    (B, keys, mixer.key_norm, "key_bias"),
+                    (C, queries, mixer.query_norm, "query_bias"),
+                ):
+                    row = rms(source[t, place], 1e-5) * norm.weight[k]
+                    rows_of.append(turned(row + (getattr(mixer, bias)[k, h, r] if spec.bias else 0), phi))
+                ins.append(u[t] * (mixer.into[k, h, r] if R > 1 else 1))
+            fade = (dt[t] * A[t]).exp()
+            S = fade * S
+            for r in range(R):
+                if before is not None:
+                    S = S + (1 - lam[t]) * dt[t] * fade * torch.outer(before[1][r], before[0][r])
+                S = S + lam[t] * dt[t] * torch.outer(ins[r], B[r])
+            before = (B, ins)
+            total = torch.zeros(P, dtype=torch.float64)
+            for r in range(R):
+                gate = zs[t] * (mixer.gated[k, h, r] if R > 1 else 1)
+                y = (S @ C[r] + mixer.skip[k, h] * ins[r]) * gate * torch.sigmoid(gate)
+                total = total + y * (mixer.out_of[k, h, r] if R > 1 else 1)
+            rows.append(total)
+        outputs.append(torch.stack(rows))
+    return torch.cat(outputs, 1) @ mixer.output.weight[k]
+
+
 def rwkv7(mixer: Any, k: int, x: Tensor, real: list[bool], shared: tuple[Tensor, ...]) -> Tensor:
     mask = torch.tensor(real)[:, None]
     x = x * mask
@@ -219,6 +277,10 @@ FORMS: dict[str, tuple[Any, MixerSpec, LayerContext]] = {
     "kimi_delta_attention, gate with bias": (kimi, KimiDeltaAttentionSpec(rank=2, gate_bias=True), CONTEXT),
     "mamba2": (mamba2, Mamba2Spec(state=5, head_width=4), CONTEXT),
     "mamba2, groups": (mamba2, Mamba2Spec(state=3, head_width=6, groups=2, taps=3), CONTEXT),
+    "mamba3": (mamba3, Mamba3Spec(state=6, head_width=4), CONTEXT),
+    "mamba3, ranks": (mamba3, Mamba3Spec(state=4, head_width=6, groups=2, ranks=3, turned=1), CONTEXT),
+    "mamba3, convolution": (mamba3, Mamba3Spec(state=5, head_width=8, taps=3, turned=0, bias=False), CONTEXT),
+    "mamba3, one input": (mamba3, Mamba3Spec(state=4, head_width=12, trapezoid=False), CONTEXT),
     "rwkv7": (rwkv7, RWKV7Spec(), CONTEXT),
     "rwkv7, later layer": (rwkv7, RWKV7Spec(decay_rank=3, value_rank=2, gate_rank=5), LATER),
     "mlstm": (mlstm, MLSTMSpec(), CONTEXT),
@@ -232,7 +294,7 @@ def call(mixer: Any, x: Tensor, padding: Tensor | None, shared: tuple[Tensor, ..
 
 
 @pytest.mark.independent_check(
-    "mixers", "gated_deltanet kimi_delta_attention mamba2 mlstm", against="the recurrence, token by token"
+    "mixers", "gated_deltanet kimi_delta_attention mamba2 mamba3 mlstm", against="the recurrence, token by token"
 )
 @pytest.mark.independent_check("mixers", "rwkv7", against="arXiv:2503.14456 eqs 3 to 18, token by token")
 @pytest.mark.independent_check("models", "rwkv7", against="arXiv:2503.14456 eqs 3 to 18, token by token")
@@ -300,7 +362,7 @@ def test_padding_anywhere_is_like_its_absence_for_mlstm() -> None:
 
 
 PLAIN: dict[str, Any] = {"family": "decoder", "depth": 4, "width": D, "heads": H, "positions": "none"}
-KINDS = ["gated_deltanet", "kimi_delta_attention", "mamba2", "mlstm"]
+KINDS = ["gated_deltanet", "kimi_delta_attention", "mamba2", "mamba3", "mlstm"]
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "rwkv7"])
