@@ -52,6 +52,7 @@ def commands_page() -> str:
         "`ablate COMMAND --help` prints the same text. `--debug` before a command shows the traceback of an error. "
         "With `--json`, standard output carries the JSON alone, and an error is the object "
         '`{"error": {"problem", "where", "expected", "got", "remedy"}}` on standard error. '
+        "`ablate schema --output COMMAND` prints the JSON Schema of it. "
         "`ablate --install-completion` completes commands, options, spaces and studies in your shell. "
         "`ABLATE_STORE` names the store of commands without `--store`, `ABLATE_CACHE` the folder for prepared data.\n",
         _EXIT_CODES,

@@ -16,15 +16,19 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import jsonschema
 import pytest
 import torch
 from forked_command import ForkedCommand, own_group
 
 from ablate.cli import main
+from ablate.cli.app import OLD_COMMANDS
+from ablate.render.terminal.outputs import output_schema
 from benchmarks.forked_workers import forked_workers
 
 ABLATE = str(Path(sysconfig.get_path("scripts")) / "ablate")
@@ -33,6 +37,8 @@ COLOUR = ("FORCE_COLOR", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TTY_COMPATIB
 SERIES = """
 import json, os, sys
 from ablate.cli import main
+from ablate.cli.app import OLD_COMMANDS
+from ablate.render.terminal.outputs import output_schema
 stdout = os.dup(1)
 for arguments in json.loads(sys.argv[1]):
     sys.argv = ["ablate", *arguments]
@@ -184,7 +190,10 @@ class Workplace:
                 main()
         finally:
             signal.signal(signal.SIGINT, interrupt)
-        return Finished(int(end.value.code or 0), out.getvalue(), err.getvalue())
+        finished = Finished(int(end.value.code or 0), out.getvalue(), err.getvalue())
+        if "--json" in arguments:
+            fits_schema(arguments[0], finished)
+        return finished
 
     def shell(self, command: str) -> Finished:
         """Run a line of shell."""
@@ -218,6 +227,24 @@ def quick_workers() -> contextlib.AbstractContextManager[None]:
     """Within it workers are forked from this process, where this is possible: on Linux, and not beside a GPU."""
     forks = sys.platform == "linux" and not torch.cuda.is_available()
     return forked_workers() if forks else contextlib.nullcontext()
+
+
+def fits_schema(command: str, finished: Finished) -> None:
+    """What a command printed with `--json` is as `ablate schema --output` says, its error too."""
+    if finished.out:
+        try:
+            printed = [json.loads(finished.out)]
+        except json.JSONDecodeError:  # a line for each
+            printed = [json.loads(line) for line in finished.out.splitlines()]
+        for plain in printed:
+            _validator(OLD_COMMANDS.get(command, command)).validate(plain)
+    if finished.code == 2:
+        _validator("error").validate(json.loads(finished.err.splitlines()[-1]))
+
+
+@cache
+def _validator(command: str) -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(output_schema(command))
 
 
 def series_command(*commands: Sequence[str], python: Sequence[str] = ()) -> list[str]:

@@ -183,45 +183,6 @@ def read_diff(left: str, right: str, location: str | Path) -> Comparison:
         return Comparison(tuple(_space(name) if _is_file(name) else _stored_side(name, store) for name in names))
 
 
-def diff_json(diff: Comparison) -> dict[str, Any]:
-    """A comparison of two sides as plain JSON data; what `ablate diff A B --json` prints."""
-    left, right = diff.sides
-    result = {}
-    for metric in diff.shared_metrics if diff.ran else ():
-        difference = diff.difference(right, metric)
-        result[metric] = {
-            "left": asdict(diff.interval(left, metric)),
-            "right": asdict(diff.interval(right, metric)),
-            "difference": {name: getattr(difference, name) for name in ("difference", "low", "high", "n")},
-        }
-    return {
-        "left": _side_json(left),
-        "right": _side_json(right),
-        "spec": differences_json(diff.spec),
-        "environment": differences_json(diff.environment) if diff.ran else None,
-        "seeds": list(diff.seeds),
-        "result": result,
-    }
-
-
-def differences_json(changed: Iterable[Difference]) -> list[dict[str, Any]]:
-    """Differences of two sides as plain JSON data: `path`, and `left` and `right` where there is one."""
-    return [
-        {"path": difference.path, **{_TWO_SIDES[side]: value for side, value in difference.values.items()}}
-        for difference in changed
-    ]
-
-
-def _side_json(side: Side) -> dict[str, Any]:
-    return {
-        "name": side.name,
-        "kind": side.kind,
-        "variant": side.variant or None,
-        "parameters": side.parameters,
-        "trials": [{"key": trial.key, "seed": seed, "state": trial.state.value} for seed, trial in side.trials.items()],
-    }
-
-
 def _is_file(name: str) -> bool:
     return name.endswith(_SPACE_SUFFIXES) or Path(name).is_file()
 

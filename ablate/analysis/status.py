@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from ablate.analysis.fairness import read_tuning
 from ablate.analysis.judging import judge_trials, read_allowances
@@ -85,33 +84,6 @@ def utilisation_of(trial: RunningTrial) -> float | None:
     """The model FLOP utilisation of a running trial up to its last point; None if its device is not known."""
     device = trial.worker.device if trial.worker is not None else ""
     return utilisation(trial.flops, trial.seconds, device, trial.precision)
-
-
-def status_json(status: Status) -> dict[str, Any]:
-    """As plain JSON data; what `ablate status --json` prints."""
-    return {
-        "at": status.at.isoformat(),
-        "studies": [
-            {
-                **{name: value for name, value in asdict(study.driver).items() if not isinstance(value, datetime)},
-                "since": study.driver.since.isoformat(),
-                "heartbeat": study.driver.heartbeat.isoformat(),
-                "left": study.left,
-                "trials_per_hour": study.trials_per_hour,
-                "flops_per_second": study.flops_per_second,
-                "seconds_left": study.seconds_left,
-            }
-            for study in status.studies
-        ],
-        "running": [
-            asdict(trial)
-            | {
-                "started_at": trial.started_at.isoformat() if trial.started_at else None,
-                "utilisation": utilisation_of(trial),
-            }
-            for trial in status.running
-        ],
-    }
 
 
 _TROUBLED = (TrialState.FAILED, TrialState.DIVERGED)

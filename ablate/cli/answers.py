@@ -118,6 +118,7 @@ def report(
 ) -> None:
     """Report a study: answer, table, figures, claims, environment, cost, and how to reproduce it."""
     from ablate.analysis.findings import read_findings
+    from ablate.render.as_json import report_json
     from ablate.render.formats import find_format, print_report, render_report, write_report
     from ablate.store import open_store
 
@@ -127,7 +128,7 @@ def report(
     with open_store(store, create=False) as opened:
         findings = read_findings(opened, study)
     if out is None:
-        print_report(render_report(findings, format_))
+        print_json(report_json(findings)) if json_ else print_report(render_report(findings, format_))
         return
     written = [str(path) for path in write_report(findings, format_, out)]
     if json_:
@@ -249,8 +250,8 @@ def diff(
     json_: JsonOption = False,
 ) -> None:
     """Show what differs between two variants, trials or space files: in spec, environment and result."""
-    from ablate.analysis.diff import diff_json, read_diff
-    from ablate.render.terminal.diff import print_diff
+    from ablate.analysis.diff import read_diff
+    from ablate.render.terminal.diff import diff_json, print_diff
 
     load_plugins(plugin)
     difference = read_diff(left, right, store)

@@ -72,7 +72,7 @@ EXAMPLES = {
     "bench": ("bench pre_ln sas", "bench attention he --context 512,2048 --out time.svg"),
     "check-kind": ("check-kind my_mixer --plugin my_mixer.py", "check-kind --all --family norms"),
     "data": ("data simplify_block", "data my_question.yaml --data file:texts"),
-    "schema": ("schema > space.schema.json", "schema --plugin my_mixer.py"),
+    "schema": ("schema > space.schema.json", "schema --output show"),
     "doctor": ("doctor", "doctor --device cpu --out laptop.json"),
 }
 """Two lines for the help of each command."""

@@ -63,8 +63,35 @@ def validate(
         say(make_console(), line)
 
 
-def schema(plugin: PluginOption = None) -> None:
-    """Print the JSON Schema of a space file, with which an editor completes and underlines."""
+def _with_json(incomplete: str) -> list[str]:
+    """What prints JSON, for the completion of a shell."""
+    from ablate.render.terminal.outputs import OUTPUTS
+
+    return list(OUTPUTS)
+
+
+def schema(
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            metavar="COMMAND",
+            help="Of what this command prints with --json; `error`: of what every command then prints on stderr.",
+            show_default="of a space file",
+            autocompletion=_with_json,
+        ),
+    ] = None,
+    plugin: PluginOption = None,
+) -> None:
+    """Print the JSON Schema of a space file, with which an editor completes and underlines, or of an output.
+
+    Outputs have a version: it is raised when a key is removed or means something else, but not when one is added.
+    """
+    if output is not None:
+        from ablate.render.terminal.outputs import output_schema
+
+        print_json(output_schema(output), indent=None)
+        return
     load_plugins(plugin)
     from ablate.spec.schema import space_schema
 

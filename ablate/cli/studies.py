@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -277,8 +276,8 @@ def status(store: StoreOption = DEFAULT_STORE, json_: JsonOption = False) -> Non
     It is read from the store: while `ablate study` runs, type it in another terminal, or on another machine that
     reaches the store.
     """
-    from ablate.analysis.status import status_json, status_of
-    from ablate.render.terminal.status import print_status
+    from ablate.analysis.status import status_of
+    from ablate.render.terminal.status import print_status, status_json
     from ablate.store.activity import Activity
 
     with existing_store(store) as opened:
@@ -398,7 +397,7 @@ def check_store(
     damage = check(store, out)
     console = make_console()
     if json_:
-        print(json.dumps(asdict(damage), ensure_ascii=False))
+        print_json(asdict(damage), indent=None)
     else:
         for table in damage.tables:
             reached = "" if table.complete else ", and some cannot be reached"

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ablate.analysis.answer import Answer, answer_of
@@ -14,8 +12,10 @@ from ablate.analysis.report import OtherLength, StudyReport
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.slices import varied_values
 from ablate.analysis.why import Why
+from ablate.render import outputs
+from ablate.render.outputs import as_data, extended
 from ablate.roles import TrialRole
-from ablate.stats import Interval, PairedDifference
+from ablate.stats import PairedDifference
 from ablate.store.records import JudgedRuns, VariantRecord
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ablate.analysis.findings import Findings
 
 
-def study_json(report: StudyReport) -> dict[str, Any]:
+def study_json(report: StudyReport) -> outputs.StudyOutput:
     """The report of a study as plain JSON data; what `ablate show STUDY --json` prints."""
     variants = {variant.name: variant for variant in report.record.variants}
     return {
@@ -39,10 +39,10 @@ def study_json(report: StudyReport) -> dict[str, Any]:
         | {state.value: count for state, count in report.progress.states.items()},
         "variants": [_variant(row, variants[row.name], report) for row in report.variants],
         "other_budgets": [_other_length(length, report) for length in report.other_lengths],
-        "failures": [asdict(failure) for failure in report.progress.failures],
+        "failures": [as_data(failure) for failure in report.progress.failures],
         "claims": claims_json(report.answer.claims),
         "scaling": _scaling(report),
-        "ladder": None if report.climbs is None else _finite(asdict(report.climbs)),
+        "ladder": None if report.climbs is None else as_data(report.climbs),
         "redeclared": [
             {
                 "until": one.until.isoformat(),
@@ -56,7 +56,7 @@ def study_json(report: StudyReport) -> dict[str, Any]:
         ],
         "validation_draw": report.evidence.draw_sd,
         "judged": None if report.record.judged is None else _judged(report.record.judged),
-        "answer": answer_json(answer_of(report)) | {"sentences": list(report.answer.sentences)},
+        "answer": as_data(extended(outputs.LongAnswer, answer_of(report), sentences=report.answer.sentences)),
         "assumption": report.assumption,
         "caveats": list(report.answer.caveats),
         "match": {
@@ -74,7 +74,7 @@ def study_json(report: StudyReport) -> dict[str, Any]:
     }
 
 
-def _judged(judged: JudgedRuns) -> dict[str, Any]:
+def _judged(judged: JudgedRuns) -> outputs.JudgedOutput:
     return {
         "unit": judged.unit,
         "paired": sorted(judged.paired),
@@ -85,27 +85,17 @@ def _judged(judged: JudgedRuns) -> dict[str, Any]:
     }
 
 
-def judged_json(reports: Mapping[str, StudyReport], answer: Answer) -> dict[str, Any]:
+def judged_json(reports: Mapping[str, StudyReport], answer: Answer) -> outputs.JudgedTableOutput:
     """The questions on a table with their one answer; what `ablate judge TABLE --json` prints."""
     return {
         "questions": {name: study_json(report) for name, report in reports.items()},
-        "answer": answer_json(answer),
+        "answer": as_data(answer),
     }
 
 
-def claims_json(claims: Iterable[ClaimVerdict]) -> list[dict[str, Any]]:
+def claims_json(claims: Iterable[ClaimVerdict]) -> list[ClaimVerdict]:
     """The verdicts on claims as plain JSON data; what `ablate claims STUDY --json` prints."""
-    return [
-        {
-            "id": claim.id,
-            "says": claim.says,
-            "source": claim.source,
-            "verdict": claim.verdict,
-            "sentence": claim.sentence,
-            "evidence": claim.evidence,
-        }
-        for claim in claims
-    ]
+    return [as_data(claim) for claim in claims]
 
 
 def to_text(plain: Any) -> str:
@@ -113,18 +103,12 @@ def to_text(plain: Any) -> str:
     return json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def answer_json(answer: Answer) -> dict[str, Any]:
-    """The answer as plain JSON data: headline, groups of rows, trust, next."""
-    return asdict(answer)
-
-
-def why_json(why: Why) -> dict[str, Any]:
+def why_json(why: Why) -> Why:
     """Why one variant has its verdict, as plain JSON data."""
-    plain: dict[str, Any] = _finite(asdict(why))
-    return plain
+    return as_data(why)
 
 
-def _variant(row: VariantRow, variant: VariantRecord, report: StudyReport) -> dict[str, Any]:
+def _variant(row: VariantRow, variant: VariantRecord, report: StudyReport) -> outputs.VariantOutput:
     return {
         "name": row.name,
         "hash": row.hash,
@@ -138,25 +122,25 @@ def _variant(row: VariantRow, variant: VariantRecord, report: StudyReport) -> di
         "states": {str(seed): state.value for seed, state in row.states.items()},
         "failed": [{"seed": trial.seed, "reason": trial.reason} for trial in row.failed],
         "diverged": [{"seed": trial.seed, "step": trial.step, "reason": trial.reason} for trial in row.diverged],
-        "metrics": {name: _interval(interval) for name, interval in row.metrics.items()},
+        "metrics": {name: as_data(interval) for name, interval in row.metrics.items()},
         "versus_baseline": _versus_baseline(row, report),
         "steps_to_baseline": {
             "median": row.steps_to_baseline.median,
             "reached": row.steps_to_baseline.reached,
             "of": row.steps_to_baseline.of,
         },
-        "relative_speed": _interval(row.relative_speed) if row.relative_speed is not None else None,
+        "relative_speed": as_data(row.relative_speed) if row.relative_speed is not None else None,
         "course": _course(row, report),
         "chosen": row.chosen,
         "confirmed": list(row.confirmed),
-        "spent_to_baseline": asdict(row.spent_to_baseline),
-        "budget": asdict(report.evidence.matching.of[row.name]) if row.name in report.evidence.matching.of else None,
-        "tuned": asdict(report.evidence.tuning.of[row.name]) if report.evidence.tuning is not None else None,
+        "spent_to_baseline": as_data(row.spent_to_baseline),
+        "budget": as_data(report.evidence.matching.of[row.name]) if row.name in report.evidence.matching.of else None,
+        "tuned": as_data(report.evidence.tuning.of[row.name]) if report.evidence.tuning is not None else None,
         "table": machine_row(row, columns(report)),
     }
 
 
-def _other_length(one: OtherLength, report: StudyReport) -> dict[str, Any]:
+def _other_length(one: OtherLength, report: StudyReport) -> outputs.OtherBudgetOutput:
     return {
         "name": one.record.name,
         "hash": one.record.hash,
@@ -164,15 +148,11 @@ def _other_length(one: OtherLength, report: StudyReport) -> dict[str, Any]:
         "varied": varied_values(report.record, one.record),
         "role": TrialRole.COMPARISON.value,
         "states": {str(seed): state.value for seed, state in one.states.items()},
-        "metrics": {name: _interval(interval) for name, interval in one.metrics.items()},
+        "metrics": {name: as_data(interval) for name, interval in one.metrics.items()},
     }
 
 
-def _interval(interval: Interval) -> dict[str, Any]:
-    return {"mean": interval.mean, "low": interval.low, "high": interval.high, "n": interval.n}
-
-
-def _versus_baseline(row: VariantRow, report: StudyReport) -> dict[str, Any] | None:
+def _versus_baseline(row: VariantRow, report: StudyReport) -> outputs.VersusBaselineOutput | None:
     if row.difference is None or row.verdict is None:
         return None
     return {
@@ -190,7 +170,7 @@ def _versus_baseline(row: VariantRow, report: StudyReport) -> dict[str, Any] | N
     }
 
 
-def _scaling(report: StudyReport) -> dict[str, Any] | None:
+def _scaling(report: StudyReport) -> outputs.ScaleOutput | None:
     scalings = report.scaling
     if scalings is None:
         return None
@@ -213,11 +193,11 @@ def _scaling(report: StudyReport) -> dict[str, Any] | None:
     }
 
 
-def _paired(difference: PairedDifference) -> dict[str, Any]:
+def _paired(difference: PairedDifference) -> outputs.PairedOutput:
     return {"difference": difference.difference, "low": difference.low, "high": difference.high, "n": difference.n}
 
 
-def _course(row: VariantRow, report: StudyReport) -> dict[str, Any] | None:
+def _course(row: VariantRow, report: StudyReport) -> outputs.CourseOutput | None:
     course = row.course
     if course is None:
         return None
@@ -229,26 +209,31 @@ def _course(row: VariantRow, report: StudyReport) -> dict[str, Any] | None:
         "provisional": row.provisional(report.margin),
         "comparable": course.comparable,
         "own_schedule": course.own_schedule,
-        "points": [asdict(point) for point in course.points],
+        "points": [as_data(point) for point in course.points],
     }
 
 
-def designed_json(findings: Findings) -> dict[str, Any]:
-    """What only some designs give, as plain JSON data; null where a study has none of it."""
-    designed = {
-        "effects": findings.report.effects,
-        "importances": findings.importances,
-        "path": findings.path,
-        "front": findings.front,
+def report_json(findings: Findings) -> outputs.ReportOutput:
+    """The report of a study as plain JSON data: with what only some designs give, null where a study has none of it."""
+    record, effects = findings.report.record, findings.report.effects
+    return {
+        **study_json(findings.report),
+        "effects": None if effects is None else as_data(effects),
+        "importances": None if findings.importances is None else as_data(findings.importances),
+        "path": None if findings.path is None else as_data(findings.path),
+        "front": None if findings.front is None else as_data(findings.front),
+        "slices": [as_data(found) for found in findings.slices],
+        "cost": {
+            "trials": findings.cost.trials,
+            "seconds": findings.cost.seconds,
+            "tokens": findings.cost.tokens,
+            "flops": findings.cost.flops,
+            "variants": {name: as_data(of) for name, of in findings.cost_of.items()},
+            "scouting": as_data(findings.scouting),
+            "full_grid": None if findings.full_grid is None else as_data(findings.full_grid),
+        },
+        "environments": [as_data(environment) for environment in findings.environments],
+        "data": list(findings.data),
+        "space": record.space,
+        "text": record.text,
     }
-    plain = {name: None if finding is None else _finite(asdict(finding)) for name, finding in designed.items()}
-    return plain | {"slices": [_finite(asdict(finding)) for finding in findings.slices]}
-
-
-def _finite(value: Any) -> Any:
-    """The same data with null for infinite bounds and NaN, which JSON has no number for."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value

@@ -71,7 +71,7 @@ def test_a_gain_that_survives_holds_with_its_speedup_and_stands_in_the_answer() 
     (line,) = answer.scale
     assert line.endswith(", holds")
     assert "| 10x: -0.0" in line
-    assert study_json(report)["answer"]["scale"] == (line,)
+    assert study_json(report)["answer"]["scale"] == [line]
     assert why(report, "a=off@rung=5").row.variant == "a=off@rung=5"
 
 

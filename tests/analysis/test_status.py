@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from rich.console import Console
 
-from ablate.analysis.status import status_json, status_of
-from ablate.render.terminal.status import print_status
+from ablate.analysis.status import status_of
+from ablate.render.terminal.status import print_status, status_json
 from ablate.store.activity import Activity, DriverRecord, FailedTrial, RunningTrial
 from ablate.store.records import WorkerRecord
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from cli_runs import ABLATE, Finished, Workplace, wait_for
+from typer.main import get_command
+
+from ablate.cli.app import app
+from ablate.render.terminal.outputs import OUTPUTS
 
 NOISY = """
 import atexit, os, sys
@@ -54,3 +59,67 @@ def test_every_command_with_json_has_its_option_named_so() -> None:
     assert 'JsonOption = Annotated[bool, typer.Option("--json"' in options
     others = [file.name for file in commands.glob("*.py") if '"--json"' in file.read_text()]
     assert sorted(others) == ["app.py", "options.py"]
+
+
+def test_every_command_with_json_has_a_schema() -> None:
+    with_json = {
+        name
+        for name, command in get_command(app).commands.items()
+        if any("--json" in one.opts for one in command.params)
+    }
+    assert with_json == set(OUTPUTS) - {"error"}
+
+
+def test_the_schema_of_an_output_is_printed(call: Callable[..., Finished]) -> None:
+    schema = json.loads(call("schema", "--output", "gate").out)
+    assert (schema["version"], schema["additionalProperties"]) == (1, False)
+    assert schema["properties"]["passed"] == {
+        "description": "What the bounds of its comparison show of that.",
+        "enum": ["passes", "fails", "undecided"],
+        "title": "Passed",
+        "type": "string",
+    }
+    unknown = call("schema", "--output", "shows")
+    assert unknown.code == 2
+    assert "Did you mean `show`?" in unknown.err
+
+
+def test_what_commands_print_is_as_their_schemas_say(done: tuple[Workplace, Finished]) -> None:
+    """`Workplace.call` compares each, here and in every other test."""
+    place = done[0]
+    key = json.loads(place.call("show", "tiny", "--trials", "--json").out)[0]["key"]
+    for arguments in (
+        ("new", "--list"),
+        ("new", "mine"),
+        ("validate", "tiny.yaml"),
+        ("validate", "nothing.yaml"),
+        ("validate", "gpt2"),
+        ("plan", "tiny.yaml"),
+        ("plan", "tiny.yaml", "--on", "h100"),
+        ("status",),
+        ("list",),
+        ("show", "tiny"),
+        ("show", "tiny", "--why", "norm=none"),
+        ("report", "tiny"),
+        ("report", "tiny", "--format", "csv", "--out", "written"),
+        ("claims", "tiny"),
+        ("gate", "tiny", "--variant", "norm=none"),
+        ("ideas",),
+        ("calibrate", "tiny"),
+        ("diff", "tiny/baseline", "tiny/norm=none"),
+        ("diff", "tiny.yaml", "tiny.yaml"),
+        ("kinds",),
+        ("draw", "sas"),
+        ("draw", "sas", "--out", "sas.svg"),
+        ("cost", "sas"),
+        ("cost", "tiny.yaml"),
+        ("bench", "identity", "--context", "8", "--width", "16"),
+        ("check-kind", "identity", "--family", "mixers"),
+        ("data", "tiny.yaml"),
+        ("check-store",),
+        ("reproduce", key),
+        ("rename", "tiny", "other"),
+        ("delete", "other", "--yes"),
+    ):
+        printed = place.call(*arguments, "--json")
+        assert printed.out or printed.code == 2, arguments

@@ -5,57 +5,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from types import SimpleNamespace
-from typing import get_args
 
 import jsonschema
 import pytest
 from fake_store import NOON, FakeStore, fake_store
 
 from ablate.analysis import read_study
-from ablate.render.as_json import designed_json, study_json, to_text
+from ablate.render.as_json import study_json, to_text
+from ablate.render.outputs import as_data
 from ablate.render.terminal.listing import studies_json
-from ablate.stats import Allowance, Word, judge
+from ablate.render.terminal.outputs import output_schema
+from ablate.stats import Allowance, judge
 from ablate.store.records import StudySummary, TrialState
 
-NUMBER = {"type": ["number", "null"]}
-INTERVAL = {"mean": NUMBER, "low": NUMBER, "high": NUMBER, "n": {"type": "integer"}}
-SCHEMA = {
-    "type": "object",
-    "required": ["study", "baseline", "variants", "claims"],
-    "properties": {
-        "claims": {"type": "array", "maxItems": 0},
-        "variants": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["name", "hash", "settings", "parameters", "seeds", "metrics", "versus_baseline"],
-                "properties": {
-                    "parameters": {"type": "integer"},
-                    "seeds": {"type": "array", "items": {"type": "integer"}},
-                    "metrics": {
-                        "additionalProperties": {
-                            "type": "object",
-                            "required": list(INTERVAL),
-                            "properties": INTERVAL,
-                            "additionalProperties": False,
-                        }
-                    },
-                    "versus_baseline": {
-                        "type": ["object", "null"],
-                        "required": ["difference", "low", "high", "n", "verdict"],
-                        "properties": {
-                            "difference": NUMBER,
-                            "low": NUMBER,
-                            "high": NUMBER,
-                            "verdict": {"enum": list(get_args(Word))},
-                        },
-                    },
-                },
-            },
-        },
-    },
-}
+SCHEMA = output_schema("show")
 
 
 def test_each_check_by_signs_names_what_it_tests() -> None:
@@ -144,9 +107,6 @@ def test_bounds_without_an_end_are_null() -> None:
     verdict = judge({0: 1.0, 1: 1.1}, {0: 1.0, 1: 1.0}, margin=0.1, direction="minimize", allowance=allowance)
     assert verdict.bound is not None
     assert verdict.bound.high == math.inf
-    findings = SimpleNamespace(
-        report=SimpleNamespace(effects=None), importances=None, path=verdict, front=None, slices=()
-    )
-    written = json.loads(to_text(designed_json(findings)))  # type: ignore[arg-type]
-    assert written["path"]["bound"]["high"] is None
-    assert written["path"]["bound"]["low"] == pytest.approx(verdict.bound.low)
+    written = json.loads(to_text(as_data(verdict)))
+    assert written["bound"]["high"] is None
+    assert written["bound"]["low"] == pytest.approx(verdict.bound.low)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -17,7 +16,11 @@ from ablate.analysis.text import plural
 from ablate.errors import AblateError
 from ablate.render.figures import save
 from ablate.render.figures.style import PAPER, by_look, layers, mark, number, themed
+from ablate.render.outputs import as_data
 from ablate.timing import Setting, Timing, growth, threads_used
+
+if TYPE_CHECKING:
+    from ablate.render.terminal.outputs import BenchOutput
 
 FIGURES = (".svg", ".png", ".pdf")
 """Endings of pictures that can be drawn."""
@@ -42,19 +45,18 @@ def parse_lengths(text: str) -> list[int]:
     return sorted({int(part) for part in parts})
 
 
-def bench_json(rows: Sequence[Timing], setting: Setting) -> dict[str, Any]:
+def bench_json(rows: Sequence[Timing], setting: Setting) -> BenchOutput:
     """Everything that was measured as plain data; null where there is no number."""
-    measured = [{name: _number(value) for name, value in asdict(row).items()} for row in rows]
     return {
-        **asdict(setting),
+        "width": setting.width,
+        "heads": setting.heads,
+        "batch": setting.batch,
+        "device": setting.device,
+        "whole": setting.whole,
         "threads": threads_used(),
-        "rows": measured,
-        "growth": {name: _number(x) for name, x in growth(rows).items()},
+        "rows": [as_data(row) for row in rows],
+        "growth": {name: slope if math.isfinite(slope) else None for name, slope in growth(rows).items()},
     }
-
-
-def _number(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def print_bench(rows: Sequence[Timing], setting: Setting, console: Console) -> None:

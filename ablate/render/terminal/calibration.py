@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -12,20 +11,31 @@ from ablate.analysis.calibration import StudyCalibration
 from ablate.analysis.numbers import decimals_for, fixed
 from ablate.analysis.text import plural
 from ablate.render.cells import plain, plain_table
+from ablate.render.outputs import as_data
 from ablate.stats.calibrate import SIMULATED, Power, Rate
 
+if TYPE_CHECKING:
+    from ablate.render.terminal.outputs import CalibrationOutput
 
-def calibration_json(calibration: StudyCalibration) -> dict[str, Any]:
+
+def calibration_json(calibration: StudyCalibration) -> CalibrationOutput:
     """A calibration as plain JSON data; what `ablate calibrate STUDY --json` prints."""
-    noise = asdict(calibration.noise)
-    noise["residuals"] = len(calibration.noise.residuals)
+    noise = calibration.noise
     return {
         "study": calibration.study,
         "metric": calibration.metric,
         "margin": calibration.margin,
-        "noise": noise,
-        "fixed": [asdict(power) for power in calibration.fixed],
-        "adaptive": asdict(calibration.adaptive) if calibration.adaptive else None,
+        "noise": {
+            "sd": noise.sd,
+            "least": noise.least,
+            "most": noise.most,
+            "comparisons": noise.comparisons,
+            "freedom": noise.freedom,
+            "most_freedom": noise.most_freedom,
+            "residuals": len(noise.residuals),
+        },
+        "fixed": [as_data(power) for power in calibration.fixed],
+        "adaptive": as_data(calibration.adaptive) if calibration.adaptive else None,
     }
 
 

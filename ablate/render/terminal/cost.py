@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 from rich.console import Console
@@ -18,6 +18,9 @@ from ablate.spec.cost import BYTES, Cost
 from ablate.spec.lookup import block_error, find_block, find_model
 from ablate.spec.space import SpaceSpec
 from ablate.spec.task import Say
+
+if TYPE_CHECKING:
+    from ablate.render.terminal.outputs import CostOfOutput, CountsOutput
 
 _COUNTS = {
     "parameters": "parameters",
@@ -109,24 +112,36 @@ def price_space(space: SpaceSpec, cache: Path, say: Say, *, inference: bool) -> 
     return priced
 
 
-def cost_json(priced: Priced) -> dict[str, Any]:
+def cost_json(priced: Priced) -> CostOfOutput:
     """The price as plain data; the sub-layers are those of one layer of the usual sort, the total is all of it."""
-    usual = priced.usual
-    parts = {name: _counts(part) for name, part in usual.parts.items()}
-    parts["mixer"]["cache_bytes"] = BYTES * usual.cache
+    usual, sizes = priced.usual, priced.sizes
     return {
         "name": priced.name,
         "mode": "inference" if priced.inference else "training",
-        **priced.sizes,
+        "width": sizes["width"],
+        "heads": sizes["heads"],
+        "context": sizes["context"],
+        "depth": sizes["depth"],
+        "vocabulary": sizes["vocabulary"],
         "complexity": usual.block.mixer.complexity,
-        **parts,
+        "mixer": {**_counts(usual.parts["mixer"]), "cache_bytes": BYTES * usual.cache},
+        "mlp": _counts(usual.parts["mlp"]),
+        "rest": _counts(usual.parts["rest"]),
         "around": _counts(priced.price.around),
-        "total": _counts(priced.price.total) | {"cache_bytes": BYTES * priced.price.cache},
+        "total": {**_counts(priced.price.total), "cache_bytes": BYTES * priced.price.cache},
     }
 
 
-def _counts(cost: Cost) -> dict[str, int]:
-    return {name: getattr(cost, name) for name in _COUNTS} | {"activation_bytes": cost.activation_bytes}
+def _counts(cost: Cost) -> CountsOutput:
+    return {
+        "parameters": cost.parameters,
+        "multiplications": cost.multiplications,
+        "additions": cost.additions,
+        "divisions": cost.divisions,
+        "exponentiations": cost.exponentiations,
+        "flops": cost.flops,
+        "activation_bytes": cost.activation_bytes,
+    }
 
 
 def print_cost(priced: Priced, console: Console) -> None:

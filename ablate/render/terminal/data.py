@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -11,13 +11,16 @@ from rich.text import Text
 
 from ablate.spec.task import DataSummary, Task
 
+if TYPE_CHECKING:
+    from ablate.render.terminal.outputs import DataOutput
+
 _BINS = 10
 _BAR = 40
 _LABELS_SHOWN = 12
 _SAMPLE = 400
 
 
-def data_json(name: str, address: str, task: Task, departs: str) -> dict[str, Any]:
+def data_json(name: str, address: str, task: Task, departs: str) -> DataOutput:
     """The data of a task as plain data."""
     summary = task.describe()
     return {

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.padding import Padding
@@ -13,7 +13,60 @@ from rich.table import Table
 from ablate.analysis.diff import Comparison, Difference, Side
 from ablate.analysis.numbers import MISSING
 from ablate.render.cells import plain, plain_table
+from ablate.render.outputs import as_data
 from ablate.stats import Interval, PairedDifference
+
+if TYPE_CHECKING:
+    from ablate.render.terminal.outputs import (
+        ComparedSideOutput,
+        MetricDifferenceOutput,
+        PathDifferenceOutput,
+        SideBySideOutput,
+    )
+
+
+def diff_json(diff: Comparison) -> SideBySideOutput:
+    """A comparison of two sides as plain JSON data; what `ablate diff A B --json` prints."""
+    left, right = diff.sides
+    result: dict[str, MetricDifferenceOutput] = {}
+    for metric in diff.shared_metrics if diff.ran else ():
+        found = diff.difference(right, metric)
+        result[metric] = {
+            "left": as_data(diff.interval(left, metric)),
+            "right": as_data(diff.interval(right, metric)),
+            "difference": {"difference": found.difference, "low": found.low, "high": found.high, "n": found.n},
+        }
+    return {
+        "left": _side_json(left),
+        "right": _side_json(right),
+        "spec": differences_json(diff.spec),
+        "environment": differences_json(diff.environment) if diff.ran else None,
+        "seeds": list(diff.seeds),
+        "result": result,
+    }
+
+
+def differences_json(changed: Iterable[Difference]) -> list[PathDifferenceOutput]:
+    """Differences of two sides as plain JSON data: `path`, and `left` and `right` where there is one."""
+    plain_data: list[PathDifferenceOutput] = []
+    for difference in changed:
+        found: PathDifferenceOutput = {"path": difference.path}
+        if 0 in difference.values:
+            found["left"] = difference.values[0]
+        if 1 in difference.values:
+            found["right"] = difference.values[1]
+        plain_data.append(found)
+    return plain_data
+
+
+def _side_json(side: Side) -> ComparedSideOutput:
+    return {
+        "name": side.name,
+        "kind": side.kind,
+        "variant": side.variant or None,
+        "parameters": side.parameters,
+        "trials": [{"key": trial.key, "seed": seed, "state": trial.state.value} for seed, trial in side.trials.items()],
+    }
 
 
 def print_diff(diff: Comparison, console: Console) -> None:

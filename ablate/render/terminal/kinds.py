@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -27,6 +27,9 @@ from ablate.spec.lookup import FoundModel
 from ablate.spec.named import block_names, model_names, named_block, named_model
 from ablate.trained.hugging_face.check import Compared
 from ablate.trained.hugging_face.checkpoint import CONFIG, Imported
+
+if TYPE_CHECKING:
+    from ablate.render.terminal import outputs
 
 
 def kinds_json(family: str | None = None) -> dict[str, Any]:
@@ -111,7 +114,7 @@ def _first_line(member: type) -> str:
     return (inspect.getdoc(member) or "").partition("\n")[0].rstrip(".")
 
 
-def check_json(checked: CheckedKind | UntriedKind) -> dict[str, Any]:
+def check_json(checked: CheckedKind | UntriedKind) -> outputs.CheckedKindOutput:
     """What was found as plain data."""
     if isinstance(checked, UntriedKind):
         return {"kind": checked.kind, "family": checked.family, "settings": 0, "missing": list(checked.missing)}
@@ -235,7 +238,7 @@ def model_file(imported: Imported, folder: Path, *, weights: bool) -> str:
     )
 
 
-def model_json(model: FoundModel) -> dict[str, Any]:
+def model_json(model: FoundModel) -> outputs.ValidModelOutput:
     """What is known of a named model, as plain data."""
     spec, named = model.spec, model.named
     cost = model_cost(spec, vocabulary=named.vocabulary, context=named.context, length=1)

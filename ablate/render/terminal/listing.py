@@ -6,7 +6,7 @@ Imports no statistics: the list of studies is read many times a day.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -17,6 +17,7 @@ from ablate.render.cells import NARROW, joined, named, plain, plain_table
 if TYPE_CHECKING:
     from ablate.analysis.ideas import Idea
     from ablate.analysis.trials import TrialLine
+    from ablate.render.terminal.outputs import ListedStudyOutput, ListedTrialOutput
     from ablate.store.records import StudySummary
 
 SHORT = 12
@@ -59,7 +60,7 @@ def ideas_table(ideas: Sequence[Idea]) -> Table:
     return table
 
 
-def studies_json(summaries: Iterable[StudySummary]) -> list[dict[str, Any]]:
+def studies_json(summaries: Iterable[StudySummary]) -> list[ListedStudyOutput]:
     """The studies of a store as plain JSON data; what `ablate list --json` prints."""
     return [
         {
@@ -78,7 +79,7 @@ def studies_json(summaries: Iterable[StudySummary]) -> list[dict[str, Any]]:
     ]
 
 
-def trials_json(trials: Iterable[TrialLine]) -> list[dict[str, Any]]:
+def trials_json(trials: Iterable[TrialLine]) -> list[ListedTrialOutput]:
     """The trials as plain JSON data; what `ablate show STUDY --trials --json` prints."""
     return [
         {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -25,6 +25,9 @@ from ablate.spec.paths import value_at
 from ablate.spec.space import SpaceSpec
 from ablate.trained.transfer import Transfer
 
+if TYPE_CHECKING:
+    from ablate.render.terminal.outputs import ElsewhereOutput, PlannedOutput, StartOutput, ValidSpaceOutput
+
 
 def starts(made: Mapping[str, Transfer]) -> Iterable[str]:
     """What variants take from trained weights, a line for all that take the same."""
@@ -35,12 +38,12 @@ def starts(made: Mapping[str, Transfer]) -> Iterable[str]:
         yield f"{listed(alike)}: {sentence}."
 
 
-def start_json(made: Transfer) -> dict[str, Any]:
+def start_json(made: Transfer) -> StartOutput:
     """What a variant takes from trained weights as plain data."""
     return {"source": made.where, "copied": made.copied, "new": made.new, "unused": made.unused}
 
 
-def validate_json(space: SpaceSpec, seen: CheckedPoints) -> dict[str, Any]:
+def validate_json(space: SpaceSpec, seen: CheckedPoints) -> ValidSpaceOutput:
     """What is known as plain data."""
     return {
         "space": space.name,
@@ -96,9 +99,9 @@ def plan_json(
     forecast: Estimate,
     on_machine: MachineForecast | None = None,
     changed: Sequence[ChangedKind] = (),
-) -> dict[str, Any]:
+) -> PlannedOutput:
     """The plan as plain data; with another machine, what the plan needs there; with the kinds whose code changed."""
-    return {
+    planned: PlannedOutput = {
         "study": plan.space.name,
         "variants": [
             {
@@ -149,15 +152,17 @@ def plan_json(
         ],
         "seconds": _rounded(forecast.total(plan)),
         "basis": forecast.basis,
-        **({} if on_machine is None else {"machine": _machine_json(plan, on_machine)}),
     }
+    if on_machine is not None:
+        planned["machine"] = _machine_json(plan, on_machine)
+    return planned
 
 
 def _rounded(seconds: float) -> float | None:
     return round(seconds, 3) if math.isfinite(seconds) else None
 
 
-def _machine_json(plan: Plan, forecast: MachineForecast) -> dict[str, Any]:
+def _machine_json(plan: Plan, forecast: MachineForecast) -> ElsewhereOutput:
     machine = forecast.machine
     return {
         "device": machine.device.name,

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from ablate.analysis.diff import Difference, differences_json, environment_differences
+from ablate.analysis.diff import Difference, environment_differences
 from ablate.analysis.numbers import MISSING
 from ablate.downstream.harness import TaskScore
 from ablate.execution.reproduce import TOLERANCE, Reproduction
 from ablate.render.cells import plain, plain_table
-from ablate.render.terminal.diff import differences_table
+from ablate.render.terminal.diff import differences_json, differences_table
 from ablate.trained.decode import TextScore
+
+if TYPE_CHECKING:
+    from ablate.render.terminal.outputs import EvaluatedOutput, ReproducedOutput
 
 COLOURS = {"identical": "green", "equal": "green", "different": "red"}
 
 
-def reproduction_json(rerun: Reproduction) -> dict[str, Any]:
+def reproduction_json(rerun: Reproduction) -> ReproducedOutput:
     """A rerun as plain JSON data; in its environment, left is the stored one and right is the new one."""
     return {
         "trial": rerun.trial.key,
@@ -89,9 +92,11 @@ def _loss(value: float | None) -> str:
     return MISSING if value is None else f"{value:.6f}"
 
 
-def evaluation_json(trial: str, tasks: Sequence[TaskScore], file: str, text: TextScore | None, *, stored: bool) -> Any:
+def evaluation_json(
+    trial: str, tasks: Sequence[TaskScore], file: str, text: TextScore | None, *, stored: bool
+) -> EvaluatedOutput:
     """An evaluation as plain JSON data."""
-    record: dict[str, Any] = {"trial": trial}
+    record: EvaluatedOutput = {"trial": trial}
     if tasks:
         record["tasks"] = [
             {"task": score.task, "metric": score.metric, "value": score.value, "standard_error": score.error}

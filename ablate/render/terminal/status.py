@@ -13,10 +13,35 @@ from ablate.analysis.runs import first_line
 from ablate.analysis.status import Status, StudyStatus, utilisation_of
 from ablate.analysis.text import counted, plural
 from ablate.render.cells import plain, plain_table
+from ablate.render.outputs import DrivenStudy, TrialInFlight, as_data, extended
 from ablate.store.activity import RunningTrial
 
 if TYPE_CHECKING:
     from ablate.execution.doctor import DoctorFinding
+    from ablate.render.terminal.outputs import ActivityOutput
+
+
+def status_json(status: Status) -> ActivityOutput:
+    """As plain JSON data; what `ablate status --json` prints."""
+    return {
+        "at": status.at.isoformat(),
+        "studies": [
+            as_data(
+                extended(
+                    DrivenStudy,
+                    study.driver,
+                    left=study.left,
+                    trials_per_hour=study.trials_per_hour,
+                    flops_per_second=study.flops_per_second,
+                    seconds_left=study.seconds_left,
+                )
+            )
+            for study in status.studies
+        ],
+        "running": [
+            as_data(extended(TrialInFlight, trial, utilisation=utilisation_of(trial))) for trial in status.running
+        ],
+    }
 
 
 def print_status(status: Status, console: Console) -> None:
