@@ -16,6 +16,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "evaluate": ("lm_eval",),
     "figures": ("vl_convert",),
     "judge": ("pandas", "pyarrow"),
+    "mcp": ("mcp",),
     "mlflow": ("mlflow",),
     "notebook": ("pandas",),
     "postgres": ("psycopg",),

@@ -92,6 +92,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "render",
         "serving",
     },
+    "assistant": {"errors", "locations", "processes", "spec"},
     "trackers": {"errors", "portable_names", "extras", "locations", "spec"},
     "plugins": {"errors", "locations", "spec", "tasks", "analysis", "trackers"},
     "planning": {

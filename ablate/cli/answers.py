@@ -26,7 +26,7 @@ from ablate.cli.options import (
 )
 from ablate.command_line import command, hide_passwords
 from ablate.errors import AblateError
-from ablate.extras import missing_packages
+from ablate.extras import missing_packages, require
 from ablate.locations import DEFAULT_STORE
 from ablate.render.terminal.console import make_console, print_json, print_next_steps, say
 
@@ -359,6 +359,34 @@ def _verdicts(store: Store, key: str) -> list[str]:
         said = "the baseline of the study" if row.name == report.baseline.name else row.verdict_sentence
         verdicts.append(f"{study.name}, {row.name}: {said or 'no verdict'} ({report.metric}, margin {report.margin:g})")
     return verdicts
+
+
+def mcp(
+    folder: Annotated[
+        Path, typer.Option("--folder", metavar="DIR", help="Where spaces, studies and data are written.")
+    ] = Path("ablate-mcp"),
+    max_seconds: Annotated[
+        float, typer.Option("--max-seconds", metavar="N", min=0, help="Training time that it may start in all.")
+    ] = 600.0,
+    allow_code: Annotated[
+        bool, typer.Option("--allow-code", help="Let spaces name plugins and trainers, which run as you.")
+    ] = False,
+    skill: Annotated[
+        bool, typer.Option("--skill", help="Print the skill file, which tells an assistant how to ask well, and end.")
+    ] = False,
+) -> None:
+    """Serve an assistant by the Model Context Protocol on standard input and output.
+
+    Its tools describe what a space can say, check a space, plan it, train it within the time that you allow, and read
+    the verdicts. Everything is written in one folder.
+    """
+    require("mcp", "the MCP server", where="ablate mcp")
+    from ablate.assistant import SKILL, serve_assistant
+
+    if skill:
+        print(SKILL.read_text(encoding="utf-8"), end="")
+        return
+    serve_assistant(folder, max_seconds, code=allow_code)
 
 
 def dashboard(

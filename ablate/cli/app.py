@@ -28,7 +28,8 @@ _MODULES = (studies, answers, trials, spaces_and_blocks)
 PANELS = {
     "Workflow": ("new", "validate", "plan", "study", "resume", "status", "show", "report"),
     "Studies": (
-        "list", "judge", "claims", "gate", "ideas", "calibrate", "diff", "dashboard", "rename", "delete", "check-store",
+        "list", "judge", "claims", "gate", "ideas", "calibrate", "diff", "dashboard", "mcp", "rename", "delete",
+        "check-store",
     ),
     "Trained models": ("evaluate", "generate", "translate", "reproduce", "import", "export"),
     "Building blocks": ("kinds", "draw", "cost", "bench", "check-kind", "data", "schema"),
@@ -57,6 +58,7 @@ EXAMPLES = {
     "calibrate": ("calibrate simplify_block", "calibrate simplify_block --json"),
     "diff": ("diff simplify_block/baseline simplify_block/norm=none", "diff my_question.yaml other.yaml"),
     "dashboard": ("dashboard", "dashboard runs/ablate.db --port 8600"),
+    "mcp": ("mcp --folder questions --max-seconds 3600", "mcp --skill > SKILL.md"),
     "rename": ("rename my_question first_try", "rename my_question first_try --store runs/ablate.db"),
     "delete": ("delete first_try", "delete first_try --yes"),
     "check-store": ("check-store", "check-store --store runs/ablate.db --out saved.db"),

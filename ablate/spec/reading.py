@@ -71,6 +71,15 @@ def plugins_of(location: str | Path) -> list[str]:
     return _plugin_files(document)
 
 
+def plain_space(location: str | Path) -> dict[str, Any]:
+    """What a space file says, merged over those that it extends, before anything is looked up; runs no code.
+
+    Raises:
+        SpaceError: The space is missing or not YAML.
+    """
+    return _read(find_space(location), ())[0].plain
+
+
 def _plugin_files(document: Document) -> list[str]:
     """The plugins of a space as absolute paths; each is relative to the file that names it."""
     given = document.plain.get("plugins") or []
