@@ -21,14 +21,12 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
 from ablate.errors import AblateError, ArgumentError, SpaceError
-from ablate.locations import DEFAULT_STORE
+from ablate.locations import DEFAULT_STORE, SKILL
 from ablate.processes import python_command
 from ablate.spec.annotations import STUDY_NAME
 from ablate.spec.named import shipped_spaces
 from ablate.spec.reading import plain_space
 
-SKILL = Path(__file__).parent / "skill" / "SKILL.md"
-"""How to ask a question well: the instructions of the server, and a file that a user can copy."""
 _CODE = ("plugins", "trainer")
 _LONGEST_LOG = 2000
 _PATIENCE = 20.0
@@ -36,7 +34,7 @@ _PATIENCE = 20.0
 
 
 @dataclass
-class Run:
+class StartedStudy:
     """A study that the server has started.
 
     Attributes:
@@ -70,7 +68,7 @@ class Workshop:
     folder: Path
     budget: float
     code: bool = False
-    runs: list[Run] = field(default_factory=list)
+    runs: list[StartedStudy] = field(default_factory=list)
 
     @property
     def left(self) -> float:
@@ -79,7 +77,7 @@ class Workshop:
         return max(0.0, self.budget - sum(run.limit if run.seconds is None else run.seconds for run in self.runs))
 
     @property
-    def running(self) -> Run | None:
+    def running(self) -> StartedStudy | None:
         """The study that runs now."""
         self._settle()
         return next((run for run in self.runs if run.seconds is None), None)
@@ -156,7 +154,7 @@ class Workshop:
         self._check(self.folder / f"{name}.yaml", name)  # a person may have changed it since
         return f"{name}.yaml"
 
-    def start(self, name: str, seconds: float) -> Run:
+    def start(self, name: str, seconds: float) -> StartedStudy:
         """Start to train a study, for at most so many seconds."""
         log = self.folder / f"{name}.log"
         with log.open("w", encoding="utf-8") as progress:
@@ -169,7 +167,7 @@ class Workshop:
                 stderr=progress,
                 text=True,
             )
-        self.runs.append(Run(name, process, log, time.monotonic(), seconds))
+        self.runs.append(StartedStudy(name, process, log, time.monotonic(), seconds))
         return self.runs[-1]
 
     def stop(self) -> None:
@@ -257,7 +255,7 @@ def _tools(workshop: Workshop) -> Sequence[Callable[..., Any]]:
 
     async def plan(name: str) -> dict[str, Any]:
         """What a space would train and how long that takes on this machine, against the budget. Trains nothing."""
-        planned = await workshop.ask("plan", _told(workshop.space, name))
+        planned: dict[str, Any] = await workshop.ask("plan", _told(workshop.space, name))
         trials, later = planned.pop("trials"), planned.pop("later")
         return planned | {
             "trials": len(trials),

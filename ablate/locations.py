@@ -11,6 +11,8 @@ from ablate.errors import AblateError
 
 DEFAULT_STORE = "studies/ablate.db"
 """The store of a command that names none."""
+SKILL = Path(__file__).parent / "skill" / "SKILL.md"
+"""How an assistant asks a question well: the instructions of the MCP server, and a file that a user can copy."""
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.EBADF, errno.ELOOP}
 """What a file system says of a path that is merely not there."""
 

@@ -47,6 +47,7 @@ LACKING: list[tuple[str, list[str]]] = [
     ("evaluate", ["plan", "downstream.yaml"]),
     ("figures", ["bench", "pre_ln", "--context", "8", "--out", "x.svg"]),
     ("judge", ["judge", "rows.parquet"]),
+    ("mcp", ["mcp"]),
     ("mlflow", ["study", "tiny.yaml", "--log-to", "mlflow:runs"]),
     ("postgres", ["list", "--store", HOST]),
     ("ray", ["study", "tiny.yaml", "--engine", "ray"]),

@@ -27,7 +27,7 @@ from ablate.cli.options import (
 from ablate.command_line import command, hide_passwords
 from ablate.errors import AblateError
 from ablate.extras import missing_packages, require
-from ablate.locations import DEFAULT_STORE
+from ablate.locations import DEFAULT_STORE, SKILL
 from ablate.render.terminal.console import make_console, print_json, print_next_steps, say
 
 if TYPE_CHECKING:
@@ -380,12 +380,12 @@ def mcp(
     Its tools describe what a space can say, check a space, plan it, train it within the time that you allow, and read
     the verdicts. Everything is written in one folder.
     """
-    require("mcp", "the MCP server", where="ablate mcp")
-    from ablate.assistant import SKILL, serve_assistant
-
     if skill:
         print(SKILL.read_text(encoding="utf-8"), end="")
         return
+    require("mcp", "the MCP server", where="ablate mcp")
+    from ablate.assistant import serve_assistant
+
     serve_assistant(folder, max_seconds, code=allow_code)
 
 

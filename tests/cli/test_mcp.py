@@ -12,8 +12,9 @@ import pytest
 from cli_runs import ABLATE, SPACE, Workplace
 from mcp import Client, StdioServerParameters
 
-from ablate.assistant import SKILL, Workshop
+from ablate.assistant import Workshop
 from ablate.errors import AblateError
+from ablate.locations import SKILL
 
 
 class RefusedError(Exception):

@@ -69,6 +69,7 @@ COMMANDS: dict[tuple[str, ...], int] = {
     ("import", "größe"): 2,
     ("new", "größe"): 2,
     ("dashboard", "--port", "λ"): 2,
+    ("mcp", "--max-seconds", "λ"): 2,
     ("--help",): 0,
 }
 """Every command, and its exit code."""
