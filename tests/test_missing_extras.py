@@ -68,6 +68,8 @@ OTHERS = {
     "gate": ["tiny"],
     "rename": ["tiny", "tiny"],
     "delete": ["tiny"],
+    "export-study": ["tiny"],
+    "import-study": ["tiny.study.zip"],
     "evaluate": ["tiny", "--file", "rows.txt.zst"],
     "generate": ["0"],
     "judge": ["rows.parquet"],

@@ -29,7 +29,7 @@ PANELS = {
     "Workflow": ("new", "validate", "plan", "study", "resume", "status", "show", "report"),
     "Studies": (
         "list", "judge", "claims", "gate", "ideas", "calibrate", "diff", "dashboard", "mcp", "rename", "delete",
-        "check-store",
+        "export-study", "import-study", "check-store",
     ),
     "Trained models": ("evaluate", "generate", "translate", "reproduce", "import", "export"),
     "Building blocks": ("kinds", "draw", "cost", "bench", "check-kind", "data", "schema"),
@@ -61,6 +61,8 @@ EXAMPLES = {
     "mcp": ("mcp --folder questions --max-seconds 3600", "mcp --skill > SKILL.md"),
     "rename": ("rename my_question first_try", "rename my_question first_try --store runs/ablate.db"),
     "delete": ("delete first_try", "delete first_try --yes"),
+    "export-study": ("export-study my_question", "export-study my_question --out mine.zip"),
+    "import-study": ("import-study my_question.study.zip", "import-study mine.zip --store other.db"),
     "check-store": ("check-store", "check-store --store runs/ablate.db --out saved.db"),
     "evaluate": ("evaluate 3f2a --file book.txt", "evaluate 3f2a --tasks hellaswag --limit 100"),
     "generate": ("generate 3f2a --prompt 'def '", "generate 3f2a --temperature 0 --tokens 50"),

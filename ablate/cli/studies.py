@@ -380,6 +380,54 @@ def delete(
         say(make_console(), f"Deleted {study} and {plural(len(removed), 'trial')}.")
 
 
+def export_study(
+    study: StudyArgument,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="The new file.", show_default="STUDY.study.zip")
+    ] = None,
+    store: StoreOption = DEFAULT_STORE,
+    json_: JsonOption = False,
+) -> None:
+    """Write a study with its trials, curves and recordings to one file, which `import-study` reads into another store.
+
+    Trials that run now are planned ones there. Saved weights are not in the file.
+    """
+    from ablate.analysis.text import plural
+    from ablate.store import open_store
+
+    file = out or Path(f"{study}.study.zip")
+    with open_store(store, create=False) as opened:
+        rows = opened.export_study(study, file)
+    if json_:
+        print_json({"study": study, "file": str(file), "trials": rows["trials"]}, indent=None)
+    else:
+        say(make_console(), f"Wrote {study} with {plural(rows['trials'], 'trial')} to {file}.")
+
+
+def import_study(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of `export-study`.")],
+    store: StoreOption = DEFAULT_STORE,
+    json_: JsonOption = False,
+) -> None:
+    """Add the study of a file to a store, whole or not at all; its trials count as if they had been trained here.
+
+    A damaged file is refused, and one that contradicts the store: another study of this name, or other results of the
+    same trial.
+    """
+    from ablate.analysis.text import plural
+    from ablate.store import open_store
+
+    _check_store(store)
+    with open_store(store) as opened:
+        study, new, known = opened.import_study(file)
+    if json_:
+        print_json({"study": study, "trials": new, "known": known}, indent=None)
+        return
+    also = f"; {plural(known, 'trial')} were here already" if known else ""
+    say(make_console(), f"Added {study} with {plural(new, 'trial')}{also}.")
+    print_next_steps(make_console(), "\nSee the answer:", {command("show", study, *store_flag(store)): ""})
+
+
 def check_store(
     store: StoreOption = DEFAULT_STORE,
     out: Annotated[

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, func, literal, select
 
 from ablate.errors import ArgumentError, NotFoundError, check_argument
 from ablate.roles import TrialRole
-from ablate.store import queries
+from ablate.store import exchange, queries
 from ablate.store.database import Database
 from ablate.store.leases import Lease, drop_abandoned, free
 from ablate.store.reader import StoreReader
@@ -223,6 +223,14 @@ class Store(StoreReader):
             here = (marks.c.kind == "study") & (marks.c.name == study)
             connection.execute(marks.delete().where(marks.c.kind == "study", marks.c.name == name))
             connection.execute(marks.update().where(here).values(name=name))
+
+    def export_study(self, study: str, file: Path) -> dict[str, int]:
+        """Write a study with its trials, curves and recordings to a file (`ablate.store.exchange.write_study`)."""
+        return exchange.write_study(self._database, study, file)
+
+    def import_study(self, file: Path) -> tuple[str, int, int]:
+        """Import the study of such a file (`ablate.store.exchange.read_study`)."""
+        return exchange.read_study(self._database, file)
 
     def add_codes(self, contents: Mapping[str, Mapping[str, Any]]) -> None:
         """Store what identities of code stand for; those that are known stay as they are."""

@@ -118,6 +118,8 @@ def test_what_commands_print_is_as_their_schemas_say(done: tuple[Workplace, Fini
         ("data", "tiny.yaml"),
         ("check-store",),
         ("reproduce", key),
+        ("export-study", "tiny"),
+        ("import-study", "tiny.study.zip", "--store", "moved.db"),
         ("rename", "tiny", "other"),
         ("delete", "other", "--yes"),
     ):

@@ -50,6 +50,8 @@ COMMANDS: dict[tuple[str, ...], int] = {
     ("ideas",): 0,
     ("rename", "größe", "uni"): 2,
     ("delete", "größe"): 2,
+    ("export-study", "größe"): 2,
+    ("import-study", "größe"): 2,
     ("diff", "uni/baseline", "uni/größe=λ"): 0,
     ("export", "uni", "--optuna", "sqlite:///optuna.db"): 0,
     ("reproduce", "größe"): 2,

@@ -353,6 +353,22 @@ class DeletedOutput(TypedDict):
     kept: int
 
 
+class ExportedOutput(TypedDict):
+    """`export-study`: the file, and how many trials are in it."""
+
+    study: str
+    file: str
+    trials: int
+
+
+class ImportedStudyOutput(TypedDict):
+    """`import-study`: how many trials the file brought, and how many the store had."""
+
+    study: str
+    trials: int
+    known: int
+
+
 class MeasuredOutput(TypedDict):
     """A metric of a task of `lm-eval`."""
 
@@ -626,6 +642,8 @@ OUTPUTS: dict[str, Any] = {
     "diff": SideBySideOutput,
     "rename": RenamedOutput,
     "delete": DeletedOutput,
+    "export-study": ExportedOutput,
+    "import-study": ImportedStudyOutput,
     "check-store": StoreCheck,
     "evaluate": EvaluatedOutput,
     "generate": GeneratedOutput,

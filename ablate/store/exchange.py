@@ -1,0 +1,374 @@
+"""Move a study between stores: a zip file with its rows, trials, curves and recordings, checked by their hashes.
+
+The file has a member for each table, a JSON line for each row, and `manifest.json` with the SHA-256 of each member.
+A study is imported whole or not at all. Nothing of the file is unpacked to disk, and saved weights are not in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import JSON, Boolean, Column, Connection, Double, Integer, Select, Table, insert, select
+
+from ablate.errors import StoreError
+from ablate.roles import TrialRole
+from ablate.store import queries
+from ablate.store.database import Database
+from ablate.store.records import SETTLED, TrialState
+from ablate.store.tables import (
+    Role,
+    State,
+    UtcDateTime,
+    codes,
+    curves,
+    environments,
+    marks,
+    recordings,
+    studies,
+    study_trials,
+    study_variants,
+    trials,
+    variants,
+)
+
+FORMAT = 1
+_MANIFEST = "manifest.json"
+_TABLES = (studies, variants, study_variants, environments, codes, trials, study_trials, curves, recordings, marks)
+"""In an order in which rows refer to earlier ones alone."""
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+"""The time of every member: the same study makes the same file."""
+_LARGEST = 2**31
+"""Bytes of a member that are read."""
+_KEPT = ("state", "variant_hash", "seed", "metrics", "steps", "stopped_at", "data_fingerprint", "code")
+"""What must agree between two results of the same trial."""
+
+_UNREADABLE = (
+    *(
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        RuntimeError,
+    ),  # the last: of an encrypted member, or one packed otherwise
+    *(ValueError, TypeError, LookupError, AttributeError),
+)
+"""What reading a damaged file raises."""
+
+Rows = dict[str, list[dict[str, Any]]]
+
+
+def write_study(database: Database, name: str, file: Path) -> dict[str, int]:
+    """Write a study to a file. Trials that run or wait are planned ones there.
+
+    Args:
+        database: Of the store.
+        name: Of the study.
+        file: A new file.
+
+    Returns:
+        Table to the number of its rows.
+
+    Raises:
+        NotFoundError: There is no such study.
+        StoreError: The file exists or cannot be written.
+    """
+    with database.reading() as connection:
+        rows = _rows_of(connection, database.where, name)
+    members = {f"{table.name}.jsonl": _encoded(table, rows[table.name]) for table in _TABLES}
+    manifest = {
+        "format": FORMAT,
+        "tables": database.schema_version,
+        "study": name,
+        "sha256": {member: hashlib.sha256(content).hexdigest() for member, content in members.items()},
+    }
+    content = json.dumps(manifest, indent=2, ensure_ascii=False).encode()
+    try:
+        with file.open("xb") as written, zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
+            for member, text in {_MANIFEST: content, **members}.items():
+                archive.writestr(zipfile.ZipInfo(member, _EPOCH), text, zipfile.ZIP_DEFLATED)
+    except FileExistsError:
+        raise StoreError("this file exists", where=str(file), remedy="Name a new one.") from None
+    except OSError as error:
+        file.unlink(missing_ok=True)
+        raise StoreError(f"this cannot be written ({error.strerror})", where=str(file)) from None
+    return {table: len(found) for table, found in rows.items()}
+
+
+def _rows_of(connection: Connection, where: str, name: str) -> Rows:
+    study = queries.study_row(connection, where, name).id
+    found: Rows = {
+        "studies": _all(connection, select(studies).where(studies.c.id == study)),
+        "study_variants": _all(
+            connection,
+            select(study_variants).where(study_variants.c.study_id == study).order_by(study_variants.c.position),
+        ),
+        "study_trials": _all(
+            connection, select(study_trials).where(study_trials.c.study_id == study).order_by(study_trials.c.position)
+        ),
+    }
+    planned = [row["trial_key"] for row in found["study_trials"]]
+    settled = [row for row in _of(connection, trials, trials.c.key, planned) if row["state"] is not TrialState.RUNNING]
+    keys = [row["key"] for row in settled]
+    states = {row["key"]: row["state"] for row in settled}
+    for row in found["study_trials"]:
+        row["state"] = states.get(row["trial_key"], TrialState.WAITING)
+    found["trials"] = [row | {"driver": "", "worker": None} for row in settled]
+    hashes = {row["variant_hash"] for row in (*found["study_variants"], *settled)}
+    found["variants"] = _of(connection, variants, variants.c.hash, hashes)
+    found["environments"] = _of(connection, environments, environments.c.id, {row["environment_id"] for row in settled})
+    code = {row["code"] for row in (*settled, *found["study_trials"])} - {""}
+    found["codes"] = _of(connection, codes, codes.c.hash, code)
+    found["curves"] = _of(connection, curves, curves.c.trial_key, keys)
+    found["recordings"] = _of(connection, recordings, recordings.c.trial_key, keys)
+    found["marks"] = [
+        row
+        for row in _of(connection, marks, marks.c.name, [name, *keys])
+        if (row["kind"] == "study") == (row["name"] == name)
+    ]
+    return found
+
+
+def _all(connection: Connection, query: Select[Any]) -> list[dict[str, Any]]:
+    return [dict(row) for row in connection.execute(query).mappings()]
+
+
+def _of(connection: Connection, table: Table, column: Column[Any], values: Iterable[Any]) -> list[dict[str, Any]]:
+    """The rows with one of these values, in the order of their keys."""
+    wanted = sorted(value for value in set(values) if value is not None)
+    rows = queries.chunked(connection, wanted, lambda chunk: select(table).where(column.in_(chunk)))
+    found = [dict(row._mapping) for row in rows]
+    return sorted(found, key=lambda row: tuple(row[key.name] for key in table.primary_key))
+
+
+def _encoded(table: Table, rows: Iterable[Mapping[str, Any]]) -> bytes:
+    lines = (json.dumps({column.name: _plain(row[column.name]) for column in table.c}, sort_keys=True) for row in rows)
+    return "".join(f"{line}\n" for line in lines).encode("ascii")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return value.value if isinstance(value, TrialState | TrialRole) else value
+
+
+def read_study(database: Database, file: Path) -> tuple[str, int, int]:
+    """Import the study of a file, all or nothing.
+
+    Args:
+        database: Of the store that receives it.
+        file: As `write_study` made it.
+
+    Returns:
+        The name of the study, how many trials it brought, and how many the store had already.
+
+    Raises:
+        StoreError: The file is none of a study, is damaged, or contradicts what the store holds.
+    """
+    name, rows = _read(file, database.schema_version)
+    with database.writing(alone=study_trials) as connection:
+        if connection.execute(select(studies.c.id).where(studies.c.name == name)).first() is not None:
+            raise StoreError(
+                "the store has a study of this name",
+                where=database.where,
+                got=name,
+                remedy="Give one of them another name with `ablate rename`, or delete the one that is not needed.",
+            )
+        for table in (variants, codes):
+            _insert_content(connection, table, rows[table.name], database.where)
+        places = _environment_ids(connection, rows["environments"])
+        new, known = _new_trials(connection, rows["trials"], database.where)
+        for row in rows["trials"]:
+            row["environment_id"] = places.get(row["environment_id"])
+        study = {key: value for key, value in rows["studies"][0].items() if key != "id"}
+        number = connection.execute(insert(studies).values(study)).inserted_primary_key
+        assert number is not None, "a row that was inserted has a key"
+        for row in (*rows["study_variants"], *rows["study_trials"]):
+            row["study_id"] = number[0]
+        replaced = [key for key in new if known.get(key) is not None]
+        for chunk in queries.chunks(replaced):
+            connection.execute(trials.delete().where(trials.c.key.in_(chunk)))
+        states = {row["key"]: row["state"] for row in rows["trials"]} | {
+            key: state for key, state in known.items() if key not in new
+        }
+        for row in rows["study_trials"]:
+            row["state"] = states.get(row["trial_key"], TrialState.WAITING)
+        _put(connection, study_variants, rows["study_variants"])
+        _put(connection, trials, [row for row in rows["trials"] if row["key"] in new])
+        _put(connection, study_trials, rows["study_trials"])
+        for key in new:
+            other = study_trials.update().where(study_trials.c.trial_key == key)
+            connection.execute(other.values(state=states[key]))
+        for table in (curves, recordings):
+            _put(connection, table, [row for row in rows[table.name] if row["trial_key"] in new])
+        _put(connection, marks, _unmarked(connection, rows["marks"]))
+    return name, len(new), len(rows["trials"]) - len(new)
+
+
+def _put(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
+    for chunk in queries.chunks(rows):
+        connection.execute(insert(table), list(chunk))
+
+
+def _insert_content(connection: Connection, table: Table, rows: list[dict[str, Any]], where: str) -> None:
+    """Insert rows that are named by a hash of their content; those that are known must have the same."""
+    there = {row["hash"]: row for row in _of(connection, table, table.c.hash, (row["hash"] for row in rows))}
+    content = "spec" if table is variants else "content"
+    for row in rows:
+        if row["hash"] in there and there[row["hash"]][content] != row[content]:
+            raise _conflict(f"another of the {table.name}", row["hash"], where)
+    _put(connection, table, [row for row in rows if row["hash"] not in there])
+
+
+def _environment_ids(connection: Connection, rows: list[dict[str, Any]]) -> dict[int | None, int]:
+    """Number of an environment in the file to that in the store."""
+    known = {
+        row["hash"]: row["id"]
+        for row in _of(connection, environments, environments.c.hash, (row["hash"] for row in rows))
+    }
+    for row in rows:
+        if row["hash"] not in known:
+            made = connection.execute(insert(environments).values(hash=row["hash"], content=row["content"]))
+            assert made.inserted_primary_key is not None, "a row that was inserted has a key"
+            known[row["hash"]] = made.inserted_primary_key[0]
+    return {row["id"]: known[row["hash"]] for row in rows}
+
+
+def _new_trials(
+    connection: Connection, rows: list[dict[str, Any]], where: str
+) -> tuple[set[str], dict[str, TrialState]]:
+    """The trials that the file brings, and the states of those that the store has."""
+    there = {row["key"]: row for row in _of(connection, trials, trials.c.key, (row["key"] for row in rows))}
+    new = set()
+    for row in rows:
+        ours = there.get(row["key"])
+        if ours is None:
+            new.add(row["key"])
+        elif ours["state"] is TrialState.RUNNING:
+            raise _conflict("a trial that runs", row["key"], where, remedy="Import it when that study has ended.")
+        elif row["state"] in SETTLED and ours["state"] not in SETTLED:
+            new.add(row["key"])
+        elif row["state"] in SETTLED and (differs := [name for name in _KEPT if ours[name] != row[name]]):
+            raise _conflict(f"a trial with another `{differs[0]}`", row["key"], where)
+    return new, {key: row["state"] for key, row in there.items()}
+
+
+def _unmarked(connection: Connection, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    there = {(row["kind"], row["name"]) for row in _of(connection, marks, marks.c.name, (row["name"] for row in rows))}
+    return [row for row in rows if (row["kind"], row["name"]) not in there]
+
+
+def _conflict(what: str, name: str, where: str, remedy: str | None = None) -> StoreError:
+    return StoreError(
+        f"the store has {what} under the same name",
+        where=where,
+        got=name[:40],
+        remedy=remedy or "Import the study into a store of its own: `--store FILE`.",
+    )
+
+
+def _read(file: Path, tables: str) -> tuple[str, Rows]:
+    """The rows of a file, after all of it was checked."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            manifest = json.loads(_member(archive, _MANIFEST))
+            sums = manifest["sha256"]
+            if manifest["format"] != FORMAT or manifest["tables"] != tables:
+                raise StoreError(
+                    "this study was exported by another version of ablate",
+                    where=str(file),
+                    expected=f"format {FORMAT} of a store {tables}",
+                    got=f"format {manifest['format']} of a store {manifest['tables']}",
+                    remedy="Export it again with this version.",
+                )
+            rows: Rows = {}
+            for table in _TABLES:
+                content = _member(archive, f"{table.name}.jsonl")
+                if hashlib.sha256(content).hexdigest() != sums[f"{table.name}.jsonl"]:
+                    raise _damaged(file, f"the hash of {table.name}.jsonl is another")
+                rows[table.name] = list(_decoded(table, content))
+            _check_whole(rows, manifest["study"])
+            return str(manifest["study"]), rows
+    except OSError as error:
+        raise StoreError(f"this cannot be read ({error.strerror})", where=str(file)) from None
+    except _UNREADABLE as error:
+        raise _damaged(file, str(error) or type(error).__name__) from None
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> bytes:
+    with archive.open(name) as member:
+        content = member.read(_LARGEST + 1)
+    if len(content) > _LARGEST:
+        raise ValueError(f"{name} is larger than {_LARGEST} bytes")
+    return content
+
+
+def _damaged(file: Path, why: str) -> StoreError:
+    remedy = "Copy or export it again with `ablate export-study`."
+    return StoreError("this is not a whole exported study", where=str(file), got=why[:200], remedy=remedy)
+
+
+def _decoded(table: Table, content: bytes) -> Iterator[dict[str, Any]]:
+    names = {column.name for column in table.c}
+    for number, line in enumerate(content.splitlines(), 1):
+        row = json.loads(line)
+        if row.keys() != names:
+            raise ValueError(f"line {number} of {table.name}.jsonl has other columns")
+        yield {column.name: _typed(column, row[column.name]) for column in table.c}
+
+
+def _typed(column: Column[Any], value: Any) -> Any:
+    if value is None:
+        if not column.nullable:
+            raise ValueError(f"`{column.table.name}.{column.name}` is null")
+        return None
+    for kind, read in _TYPES.items():
+        if isinstance(column.type, kind):
+            return read(value)
+    if not isinstance(value, str):
+        raise TypeError(f"`{column.table.name}.{column.name}` is not text")
+    return value
+
+
+def _number(value: Any) -> Any:
+    if not isinstance(value, int | float):
+        raise TypeError(f"{value!r} is not a number")
+    return value
+
+
+_TYPES: dict[type, Any] = {
+    UtcDateTime: datetime.fromisoformat,
+    State: TrialState,
+    Role: TrialRole,
+    JSON: lambda value: value,
+    Boolean: bool,
+    Integer: _number,
+    Double: _number,
+}
+"""How a value of each type of column is read; other types are text."""
+
+
+def _check_whole(rows: Rows, name: str) -> None:
+    """That rows refer to one another, so that what follows does not fail halfway."""
+    if [row["name"] for row in rows["studies"]] != [name]:
+        raise ValueError("it holds another study than it says")
+    hashes = {row["hash"] for row in rows["variants"]}
+    names = {row["name"] for row in rows["study_variants"]}
+    places = {row["id"] for row in rows["environments"]} | {None}
+    keys = {row["key"] for row in rows["trials"]}
+    planned = {row["trial_key"] for row in rows["study_trials"]}
+    whole = (
+        all(row["variant_hash"] in hashes for row in (*rows["study_variants"], *rows["trials"]))
+        and all(row["variant"] in names for row in rows["study_trials"])
+        and all(row["environment_id"] in places for row in rows["trials"])
+        and all(row["trial_key"] in keys for row in (*rows["curves"], *rows["recordings"]))
+        and all(row["state"] is not TrialState.RUNNING for row in rows["trials"])
+        and keys <= planned
+    )
+    if not whole:
+        raise ValueError("rows refer to others that are missing")

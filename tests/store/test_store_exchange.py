@@ -1,0 +1,135 @@
+"""A study moves between stores with all of its rows; a damaged or contradicting file changes nothing."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from store_samples import HERE, as_record, begin, digest, outcome, start
+
+from ablate.errors import NotFoundError, StoreError
+from ablate.store import Store, TrialState, open_store
+from ablate.store.records import Mark
+
+NAMES = ("baseline", "norm=none")
+
+
+@pytest.fixture
+def exported(store: Store, tmp_path: Path) -> Path:
+    """A study with trials of every kind, in a file."""
+    begin(store, NAMES, 3, "simplify_block")
+    for seed in range(2):
+        for name in NAMES:
+            store.record_outcome(outcome(name, seed), HERE)
+    store.record_outcome(outcome("baseline", 2, TrialState.DIVERGED), HERE)
+    start(store, "norm=none", 2)
+    store.marks.put("study", "simplify_block", Mark(starred=True, tags=("paper",), note="\u2028 look \ud800"))
+    file = tmp_path / "moved.zip"
+    store.export_study("simplify_block", file)
+    return file
+
+
+def content(store: Store) -> dict[str, object]:
+    """All that a store holds of the study; who runs a trial is not of it."""
+    study = store.study("simplify_block")
+    keys = [planned.key for planned in study.planned]
+    trials = {key: trial for key, trial in store.trials(keys).items() if trial.state is not TrialState.RUNNING}
+    return {
+        "study": study,
+        "variants": [store.variant(variant.hash) for variant in study.variants],
+        "trials": trials,
+        "curves": {key: points for key, points in store.curves(keys).items() if key in trials},
+        "recordings": {key: store.recordings(key) for key in trials},
+        "mark": store.marks.of("study", "simplify_block"),
+    }
+
+
+def test_a_study_is_the_same_in_the_other_store(store: Store, exported: Path, tmp_path: Path) -> None:
+    with open_store(tmp_path / "other.db") as other:
+        assert other.import_study(exported) == ("simplify_block", 5, 0)
+        assert content(other) == content(store)
+        (summary,) = other.studies()
+        assert (summary.finished, summary.diverged, summary.running, summary.planned) == (4, 1, 0, 6)
+        again = tmp_path / "again.zip"
+        other.export_study("simplify_block", again)
+    first, second = (json.loads(zipfile.ZipFile(file).read("manifest.json"))["sha256"] for file in (exported, again))
+    assert first == second
+
+
+def test_trials_that_both_stores_have_are_not_doubled(store: Store, exported: Path, tmp_path: Path) -> None:
+    with open_store(tmp_path / "other.db") as other:
+        begin(other, NAMES, 3, "mine")
+        other.record_outcome(outcome("baseline", 0), HERE)
+        other.record_outcome(outcome("baseline", 1, TrialState.FAILED), HERE)
+        assert other.import_study(exported) == ("simplify_block", 4, 1)
+        assert other.trial(digest(("baseline", 1))) == as_record(outcome("baseline", 1)), "a failed one is replaced"
+        states = {summary.name: (summary.finished, summary.failed) for summary in other.studies()}
+        assert states == {"mine": (4, 0), "simplify_block": (4, 0)}
+        with pytest.raises(StoreError, match="a study of this name"):
+            other.import_study(exported)
+
+
+def test_other_results_of_the_same_trial_are_refused(exported: Path, tmp_path: Path) -> None:
+    with open_store(tmp_path / "other.db") as other:
+        begin(other, NAMES, 3, "mine")
+        other.record_outcome(replace(outcome("baseline", 0), metrics={"val_loss": 9.0}), HERE)
+        before = other.trial(digest(("baseline", 0)))
+        with pytest.raises(StoreError, match="a trial with another `metrics`"):
+            other.import_study(exported)
+        assert [study.name for study in other.studies()] == ["mine"]
+        assert other.trial(digest(("baseline", 0))) == before
+
+
+@pytest.mark.parametrize("member", ["trials.jsonl", "curves.jsonl", "manifest.json", "studies.jsonl"])
+@pytest.mark.parametrize("damage", ["changed", "cut", "missing", "invented"])
+def test_a_damaged_file_is_refused(exported: Path, tmp_path: Path, member: str, damage: str) -> None:
+    with zipfile.ZipFile(exported) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    text = members.pop(member)
+    if damage == "changed":
+        members[member] = text.replace(b"1", b"2", 1)
+    if damage == "cut":
+        members[member] = text[: len(text) // 2]
+    if damage == "invented":
+        members[member] = b'{"a": [1]}\n'
+    broken = tmp_path / "broken.zip"
+    with zipfile.ZipFile(broken, "w") as archive:
+        for name, kept in members.items():
+            archive.writestr(name, kept)
+    with open_store(tmp_path / "other.db") as other:
+        with pytest.raises(StoreError, match=r"not a whole exported study|another version"):
+            other.import_study(broken)
+        assert other.studies() == []
+
+
+def test_every_byte_of_the_file_counts(exported: Path, tmp_path: Path) -> None:
+    """A flipped byte is refused, or changes nothing: some bytes of a zip file say nothing."""
+    whole = exported.read_bytes()
+    with open_store(tmp_path / "reference.db") as other:
+        other.import_study(exported)
+        reference = content(other)
+    for place in range(0, len(whole), max(1, len(whole) // 40)):
+        flipped = tmp_path / "flipped.zip"
+        flipped.write_bytes(whole[:place] + bytes([whole[place] ^ 0x10]) + whole[place + 1 :])
+        with open_store(tmp_path / f"flipped{place}.db") as other:
+            try:
+                other.import_study(flipped)
+            except StoreError:
+                assert other.studies() == []
+            else:
+                assert content(other) == reference
+
+
+def test_what_cannot_be_exported_says_why(store: Store, exported: Path, tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="no study"):
+        store.export_study("nothing", tmp_path / "x.zip")
+    with pytest.raises(StoreError, match="exists"):
+        store.export_study("simplify_block", exported)
+    with pytest.raises(StoreError, match="cannot be read"):
+        store.import_study(tmp_path / "nothing.zip")
+    (tmp_path / "text.zip").write_text("text")
+    with pytest.raises(StoreError, match="not a whole exported study"):
+        store.import_study(tmp_path / "text.zip")
