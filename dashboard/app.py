@@ -7,11 +7,30 @@ from pathlib import Path
 import streamlit as st
 
 from ablate.errors import AblateError
+from dashboard.shared.evidence import show_evidence
 from dashboard.shared.exports import dark
-from dashboard.shared.frame import SIDEBAR, admit, choose_study, navigation, saved_views, style
+from dashboard.shared.frame import SIDEBAR, admit, navigation, open_what_runs, side_bar, style
+from dashboard.shared.running import awaits_start
 from dashboard.shared.text import prose
 
 _WATCH = """
+const places = new Map()  // page and study to how far the page was scrolled
+const here = () => location.pathname + ['store', 'study'].map(name => new URLSearchParams(location.search).get(name))
+let wanted = null
+document.addEventListener('scroll', event => {
+    if (wanted === null && event.target.dataset?.testid === 'stMain') places.set(here(), event.target.scrollTop)
+}, { capture: true, passive: true })
+addEventListener('popstate', event => {
+    if (event.state === 'followed') return
+    wanted = places.get(here()) ?? 0
+    const end = Date.now() + 10000
+    const again = setInterval(() => {
+        const main = document.querySelector('[data-testid=stMain]')
+        const drawn = document.querySelector('[data-testid=stApp][data-test-script-state=notRunning]')
+        main.scrollTop = wanted
+        if ((drawn && main.scrollTop >= wanted - 1) || Date.now() > end) { clearInterval(again); wanted = null }
+    }, 200)
+})
 export default function({ data, setTriggerValue }) {
     const app = document.querySelector('[data-testid=stApp]')
     const compare = () => {
@@ -20,18 +39,29 @@ export default function({ data, setTriggerValue }) {
     const observer = new MutationObserver(compare)
     observer.observe(app, { attributes: true, attributeFilter: ['class'] })
     compare()
-    return () => observer.disconnect()
+    const follow = event => {
+        const link = event.target.closest?.('[data-testid=stMain] a[href], [role=dialog] a[href]')
+        const href = link?.getAttribute('href') ?? ''
+        if (!/^[a-z]*[?]/.test(href) || event.ctrlKey || event.metaKey || event.shiftKey) return
+        event.preventDefault()
+        event.stopPropagation()
+        history.pushState(null, '', href)
+        dispatchEvent(new PopStateEvent('popstate', { state: 'followed' }))
+    }
+    document.addEventListener('click', follow, true)
+    return () => { observer.disconnect(); document.removeEventListener('click', follow, true) }
 }
 """
 
 
-def follow_light() -> None:
-    """Rerun the page when the browser switches between light and dark: figures get their colours when it runs.
+def watch_browser() -> None:
+    """Follow links in texts, scroll to where one was on the way back, and rerun the page when light and dark change.
 
-    Streamlit restyles its own elements without a rerun when the system's scheme or the chosen theme changes.
+    Streamlit would open links in texts in another tab, and restyles its own elements without a rerun, while figures get
+    their colours when the page runs.
     """
-    watch = st.components.v2.component("light", js=_WATCH)
-    watch(key="light", data={"dark": dark()}, on_turned_change=lambda: None, height=1)
+    watch = st.components.v2.component("watch", js=_WATCH)
+    watch(key="watch", data={"dark": dark()}, on_turned_change=lambda: None, height=1)
 
 
 st.set_page_config(page_title="ablate", page_icon=str(Path(__file__).with_name("icon.svg")), layout="wide",
@@ -40,11 +70,13 @@ st.html(style())
 
 admit()
 page = navigation()
+open_what_runs(page)
 with st.sidebar:
-    choose_study()
-    saved_views(page)
-    follow_light()
+    side_bar(page)
+    watch_browser()
 try:
-    page.run()
+    if not awaits_start():
+        page.run()
+        show_evidence()
 except AblateError as error:
     st.error(prose(str(error)))

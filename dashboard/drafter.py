@@ -25,7 +25,8 @@ from ablate.planning.planner import Planner, make_plan
 from ablate.planning.points import check_points
 from ablate.plugins import load_plugin
 from ablate.processes import adopt_modules, keep_printing
-from ablate.render.drawing.svg import stored_svg
+from ablate.render.drawing.svg import judged_svg, stored_svg
+from ablate.render.formats import render_report
 from ablate.render.formats.slides import slides
 from ablate.render.terminal.cost import Priced, cost_json
 from ablate.spec.model import ModelSpec
@@ -97,6 +98,14 @@ def picture(name: str, model: Plain, versus: tuple[str, Plain] | None, titled: b
         return {"svg": ""}
 
 
+def judged(name: str, model: Plain, verdicts: list[tuple[Plain, str]]) -> Plain:
+    """The drawing of a baseline with the verdicts on its parts as SVG; empty if a kind is unknown to this process."""
+    try:
+        return {"svg": judged_svg(name, model, verdicts)}
+    except ValidationError:
+        return {"svg": ""}
+
+
 def plan(draft: Plain, text: str, store: str) -> Plain:
     """The number of trials of a draft and their estimated duration; prepares its data, as `ablate plan` does."""
     space, refusal = _space(draft, text)
@@ -126,6 +135,12 @@ def talk(study: str, store: str, after: str | None) -> Plain:
             return {"html": slides(read_findings(opened, study), after)}
     except AblateError as error:
         return {"html": "", "problem": str(error)}
+
+
+def written(study: str, store: str, form: str, at: list[Any]) -> str:
+    """The report of a study in a format that draws blocks; `at` makes answers to requests at other times different."""
+    with open_store(store, create=False) as opened:
+        return str(render_report(read_findings(opened, study), form))
 
 
 def _model(draft: Plain) -> tuple[Any, list[str]]:
@@ -189,13 +204,13 @@ def _variants(space: SpaceSpec) -> Plain:
     }
 
 
-ANSWERS = {answer.__name__: answer for answer in (schema, start, block, check, picture, plan, talk)}
+ANSWERS = {answer.__name__: answer for answer in (schema, start, block, check, picture, judged, plan, talk, written)}
 
 
 def answer(request: list[Any]) -> str:
     """The answer to a request as a JSON text."""
     name, *arguments = request
-    reply: Mapping[str, Any] = ANSWERS[name](*arguments)
+    reply: Mapping[str, Any] | str = ANSWERS[name](*arguments)
     return json.dumps(reply)
 
 

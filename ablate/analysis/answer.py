@@ -7,9 +7,9 @@ the metric: variant minus baseline.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from ablate.analysis.columns import shared_decimals
 from ablate.analysis.continuing import NextStep, next_steps
@@ -192,6 +192,23 @@ def answer_of(report: StudyReport) -> Answer:
         unit=report.unit,
         pairing=_pairing(report),
     )
+
+
+def verdicts_on_parts(report: StudyReport) -> list[tuple[Mapping[str, Any], str]]:
+    """Whether parts of the baseline's block are needed, for a drawing of it.
+
+    Returns:
+        `model` of the spec of each variant that removes something with one switch and changes nothing else, with
+        `needed`, `dispensable` or `open`. None without models of blocks, or if the models have learnt too little.
+    """
+    models = {variant.name: variant.spec.get("model", {}) for variant in report.record.variants}
+    first, found = models[report.record.baseline], []
+    for row in report.variants if report.answer.learnt and "block" in first else ():
+        turned = sum(row.settings.get(switch) != kept for switch, kept in report.baseline.settings.items())
+        if row.verdict is not None and turned == 1 and row.change.only_removes:
+            word = "dispensable" if row.verdict.is_acceptable else "needed" if row.verdict.is_worse else "open"
+            found.append((models[row.name], word))
+    return found
 
 
 def _scale(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:

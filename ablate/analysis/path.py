@@ -145,6 +145,11 @@ def read_path(store: StudyReader, name: str) -> RemovalPath | None:
     return path_of(record, runs, read_confirming(store, record))
 
 
+def takes_path(record: StudyRecord) -> bool:
+    """Whether the design of a study removes one component after the other."""
+    return bool(record.space.get("design", {}).get("kind") == "simplify")
+
+
 def path_of(
     record: StudyRecord, runs: Mapping[str, VariantRuns], fresh: Mapping[str, VariantRuns] = MappingProxyType({})
 ) -> RemovalPath | None:
@@ -156,7 +161,7 @@ def path_of(
         fresh: The same of those that confirm.
     """
     plain = record.space.get("design", {})
-    if plain.get("kind") != "simplify" or not any(run.finished for run in runs.values()):
+    if not takes_path(record) or not any(run.finished for run in runs.values()):
         return None
     replay = _Replay(record, runs)
     spec = SimplifySpec.model_validate(plain)

@@ -1,4 +1,4 @@
-"""The navigation, the study that all pages show, links between pages that keep it, and saved views.
+"""The side bar, the study that all pages show, links between pages that keep it, and saved views.
 
 Saved views are addresses of pages by name, in a file beside the store, listed in the sidebar.
 """
@@ -9,20 +9,34 @@ import hmac
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from typing import NoReturn
+from urllib.parse import urlencode
 
 import streamlit as st
 from streamlit.navigation.page import Page
 
 from ablate.errors import NotFoundError
 from dashboard.shared.exports import dark
-from dashboard.shared.store import STORE, location, options, read_only, record, stores, studies
+from dashboard.shared.store import (
+    STORE,
+    location,
+    looking_at,
+    options,
+    read_only,
+    record,
+    store,
+    stores,
+    studies,
+    summary,
+)
 from dashboard.shared.text import escape, one_line
 from dashboard.views import PAGES, Entry
 
 _ADDRESSED = " in the address"
-_ADMITTED = "the token was given"
+_ADMITTED, _OPENED = "the token was given", "the dashboard was opened"
 _PAGES: dict[str, Page] = {}
 STUDY = "study"
 """The parameter of the address that names the study."""
@@ -39,20 +53,37 @@ _LAYOUT = """
     [data-testid="stMainBlockContainer"] { padding-left: 1rem; padding-right: 1rem; }
 }
 [data-testid="stCaptionContainer"], [data-testid="stCaptionContainer"] * { opacity: 1; }
-.st-key-answer-cards { display: none; }
-.st-key-answer-cards h4 { margin: 0.9rem 0 0.2rem; padding: 0; font-size: 0.9rem; }
-.st-key-answer-cards div > b + span { float: right; font-size: 0.85rem; }
-.st-key-answer-cards img { display: block; width: 100%; max-width: 22rem; margin-bottom: 0.3rem; }
+[data-testid="stSidebarUserContent"] [data-testid="stVerticalBlock"] { gap: 0.25rem; }
+[data-testid="stSidebarUserContent"] [data-testid="stSelectbox"] { margin-bottom: 0.5rem; }
+[data-testid="stSidebarHeader"] { height: 2.5rem; }
+[data-testid="stSidebar"] :is(a, button):focus-visible { outline: 2px solid currentColor; outline-offset: -2px; }
+table.answer { width: 100%; border-collapse: collapse; font-size: 0.9rem; }
+table.answer :is(th, td) { padding: 0.1rem 0.5rem; text-align: left; border: 0; font-variant-numeric: tabular-nums;
+    border-bottom: 1px solid rgba(128, 140, 155, 0.3); }
+table.answer th { font-weight: 400; font-size: 0.8rem; opacity: 0.8; }
+table.answer td { height: 31px; }
+table.answer .number { text-align: right; white-space: nowrap; }
+table.answer .verdict, table.answer .interval { white-space: nowrap; }
+table.answer img { display: block; width: 244px; max-width: none; }
+table.answer a { color: inherit; text-decoration-color: rgba(128, 140, 155, 0.8); }
+table.answer code { font-size: 0.75rem; opacity: 0.8; }
+table.answer tbody tr { position: relative; }
+table.answer tbody tr:hover { background: rgba(128, 140, 155, 0.12); }
+table.answer td a::after { content: ""; position: absolute; inset: 0; }
+@media (max-width: 900px) { table.answer code, table.answer .wide { display: none; } }
 @media (max-width: 640px) {
-    .st-key-answer-table { display: none; }
-    .st-key-answer-cards { display: flex; }
+    table.answer td { height: 36px; }
+    table.answer :is(th, td) { padding: 0.1rem 0.2rem; }
+    table.answer :is(.verdict span, em, th img) { display: none; }
+    table.answer th.verdict { font-size: 0; }
+    table.answer td.interval img { width: 110px; }
 }
 [data-testid="stIFrame"] { border: 1px solid rgba(128, 140, 155, 0.35); border-radius: 0.5rem; }
 @media (min-width: 1020px) {
     [data-testid="stElementContainer"]:has(> [data-testid="stIFrame"]) { height: auto; }
     [data-testid="stIFrame"] { height: auto; aspect-ratio: 16 / 27; }
 }
-.st-key-parallel { overflow-x: auto; }
+:is(.st-key-parallel, .st-key-panels) { overflow-x: auto; }
 .st-key-parallel > * { min-width: 44rem; }
 [class*="st-key-other-view"] [data-testid="stPageLink-NavLink"]:not(:hover, :focus-visible) { background: none; }
 [class*="st-key-other-view"] [data-testid="stPageLink-NavLink"] * { font-weight: inherit; }
@@ -81,12 +112,41 @@ def style() -> str:
 
 
 def navigation() -> Page:
-    """Create the navigation, and return the page that the address names."""
+    """Register the pages, and return the one that the address names."""
     for entries in PAGES.values():
         for entry in entries:
             _PAGES[entry.name] = _page(entry)
-    groups = {heading: [_PAGES[entry.name] for entry in entries] for heading, entries in PAGES.items()}
-    return st.navigation(groups, expanded=True)
+    return st.navigation(list(_PAGES.values()), position="hidden")
+
+
+def open_what_runs(page: Page) -> None:
+    """Open the page Now running if a visitor opens the bare address of the dashboard while a study runs."""
+    if _OPENED in st.session_state:
+        return
+    st.session_state[_OPENED] = True
+    if page.url_path or st.query_params:
+        return
+    for name in stores():
+        with looking_at(name), suppress(NotFoundError):
+            for driver in store().activity().drivers:
+                if driver.alive:
+                    open_page("cluster", **{STUDY: driver.study}, **({STORE: name} if len(stores()) > 1 else {}))
+
+
+def side_bar(page: Page) -> None:
+    """The choice of a study above the pages that apply to it, and the pages about all studies."""
+    choose_study()
+    study = st.session_state.get(STUDY)
+    known = record(study) if study is not None and summary(study) is not None else None
+    for heading, entries in PAGES.items():
+        offered = [entry for entry in entries if entry.applies is None or (known and entry.applies(known))]
+        if offered:
+            st.caption(f"**{heading}**")
+        for entry in offered:
+            link(entry.name, entry.title)
+    title = page.title if study is None else f"{page.title} · {one_line(study, LONGEST)}"
+    st.set_page_config(page_title=f"{title} · ablate")
+    saved_views(page)
 
 
 def admit() -> None:
@@ -134,7 +194,9 @@ def _choose(label: str, parameter: str, names: list[str], said: str) -> str | No
     """
     addressed, unknown = f"{parameter}{_ADDRESSED}", f"{parameter}{_UNKNOWN}"
     asked = st.query_params.get(parameter)
-    if asked and asked != st.session_state.get(addressed):  # a link, a bookmark, or the browser's way back
+    # A link, a bookmark, the browser's way back, a page opened by `open_page`, or a study that was started just now.
+    new = asked != st.session_state.get(addressed) or parameter not in st.session_state
+    if asked and (new or st.session_state.get(unknown) in names):
         st.session_state[parameter] = asked if asked in names else None
         st.session_state[unknown] = None if asked in names else asked
         st.session_state[addressed] = asked
@@ -162,7 +224,7 @@ def unknown_study() -> bool:
 def chosen_study() -> str:
     """The chosen study; if none is chosen, the page shows how to choose or create one, and stops."""
     if any(st.session_state.get(f"{parameter}{_UNKNOWN}") for parameter in (STORE, STUDY)):
-        st.header("No such study", anchor=False)
+        st.title("No such study", anchor=False)
         unknown_study()
         st.stop()
     name = st.session_state.get(STUDY)
@@ -173,19 +235,20 @@ def chosen_study() -> str:
 
 
 def begin_page(title: str) -> str:
-    """Begin a page about the chosen study: its question as the heading, below it the page and the study's name.
+    """Begin a page about the chosen study: the study's name and question, and the title of the page as the heading.
 
     Args:
-        title: Title of the page.
+        title: Title of the page; empty for one that writes its own heading.
 
     Returns:
         The name of the study. If none is chosen, the page shows how to choose or create one, and stops.
     """
     study = chosen_study()
-    st.header(escape(record(study).question or study, LONGEST_TITLE), anchor=False)
-    store = st.session_state.get(STORE)
-    within = f" in the store **{escape(str(store), 80)}**" if store is not None else ""
-    st.caption(f"{escape(title)} of the study **{escape(study, 80)}**{within}")
+    at = st.session_state.get(STORE)
+    within = f" in the store **{escape(str(at), 80)}**" if at is not None else ""
+    st.caption(f"**{escape(study, 80)}**{within}: {escape(record(study).question or 'no question', LONGEST_TITLE)}")
+    if title:
+        st.title(escape(title), anchor=False)
     return study
 
 
@@ -203,7 +266,7 @@ def warn_of_unknown(parameter: str, known: Sequence[str]) -> None:
 
 def no_study_yet() -> None:
     """Show how to create the first study."""
-    st.subheader("No study yet")
+    st.header("No study yet", anchor=False)
     st.markdown("A study answers which parts of a Transformer block are needed. Make the first one in a terminal:")
     st.code("ablate study simplify_block", language="bash")
     st.markdown("or write a question of your own, and run that:")
@@ -218,9 +281,23 @@ def page_of(path: str) -> Page | None:
 
 def link(page: str, label: str, **parameters: str | list[str]) -> None:
     """A link to a page of this dashboard; it keeps store and study unless `parameters` names others."""
-    kept = {name: str(value) for name in (STORE, STUDY) if (value := st.session_state.get(name)) is not None}
     entry = next(entry for entries in PAGES.values() for entry in entries if entry.name == page)
-    st.page_link(_PAGES[page], label=escape(label), icon=entry.icon, query_params={**kept, **parameters})
+    st.page_link(_PAGES[page], label=escape(label), icon=entry.icon, query_params=_kept() | parameters)
+
+
+def open_page(page: str, **parameters: str | list[str]) -> NoReturn:
+    """Open a page as a click on its `link` does."""
+    st.switch_page(_PAGES[page], query_params=_kept() | parameters)
+
+
+def address(page: str = "", **parameters: str) -> str:
+    """The address of a page about the chosen study, or of this page with further parameters, for a link in a text."""
+    kept = _kept() if page else {name: st.query_params.get_all(name) for name in st.query_params}
+    return f"{page}?{urlencode(kept | parameters, doseq=True)}"
+
+
+def _kept() -> dict[str, str | list[str]]:
+    return {name: str(value) for name in (STORE, STUDY) if (value := st.session_state.get(name)) is not None}
 
 
 def _page(entry: Entry) -> Page:

@@ -31,7 +31,7 @@ def show_inside(key: str, name: str) -> None:
         name: Its name in texts.
     """
     inside = block_recordings(store().recordings(key))
-    st.subheader("Inside the blocks", anchor=False)
+    st.header("Inside the blocks", anchor=False)
     if inside is None:
         st.caption(
             "Nothing was recorded for this trial. With `record_blocks: true` under `training` of a space, every "

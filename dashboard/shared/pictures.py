@@ -17,6 +17,8 @@ from weakref import finalize
 
 import streamlit as st
 
+from ablate.analysis.answer import verdicts_on_parts
+from ablate.analysis.report import StudyReport
 from ablate.processes import child_environment, python_command
 from ablate.spec.texts import WORDS
 from dashboard.shared.exports import picture, widened, width_of
@@ -100,7 +102,7 @@ def _ask(request: str, *, slow: bool) -> Any:
 
 def ask(name: str, *arguments: Any) -> Any:
     """The answer of a function of `drafter.py`; None if its process failed."""
-    return _ask(json.dumps([name, *arguments]), slow=name == "plan")
+    return _ask(json.dumps([name, *arguments], default=str), slow=name == "plan")
 
 
 def text_of(draft: Mapping[str, Any]) -> str:
@@ -164,6 +166,16 @@ def block_svg(name: str, model: Model, versus: tuple[str, Model] | None = None, 
         titled: Whether the name is written above it.
     """
     return _svg(json.dumps(["picture", name, model, versus, titled]))
+
+
+def judged_svg(study_report: StudyReport) -> str:
+    """The block of a study's baseline with the verdicts on its parts as an SVG document; empty if none is judged."""
+    verdicts = verdicts_on_parts(study_report)
+    if not verdicts:
+        return ""
+    record = study_report.record
+    model = next(variant.spec["model"] for variant in record.variants if variant.name == record.baseline)
+    return _svg(json.dumps(["judged", record.baseline, model, verdicts]))
 
 
 def block_files(

@@ -25,17 +25,19 @@ import streamlit as st
 from ablate.analysis.answer import Answer
 from ablate.analysis.continuing import NextStep, study_arguments
 from ablate.analysis.numbers import duration
+from ablate.analysis.status import StudyStatus, status_of
 from ablate.command_line import command, hide_passwords
-from ablate.errors import AblateError
+from ablate.errors import AblateError, NotFoundError
 from ablate.processes import child_environment, python_command
 from ablate.serving import LOOPBACK, OPTIONS
 from ablate.spec.annotations import STUDY_NAME
-from dashboard.shared.frame import STUDY, link
-from dashboard.shared.store import location, options, summary
+from dashboard.shared.frame import STUDY, link, open_page
+from dashboard.shared.store import LIVE, every, location, options, store, summary
 from dashboard.shared.text import escape, prose
 
 _TAIL = 40_000
 """Number of bytes at the end of a log that are shown."""
+_MOVED = "the study whose progress was shown"
 _SLACK = 2.0
 """Seconds by which two readings of the start time of a process may differ."""
 _FORWARDED = ("X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Forwarded")
@@ -216,11 +218,91 @@ def show_command(study: str, seeds: str = "") -> None:
     st.code(command(*continuing_arguments(study, seeds)), language="bash", wrap_lines=True)
 
 
-def show_next_steps(answer: Answer) -> None:
-    """What would settle or extend an answer: each command to copy with its purpose and, on this machine, a button."""
-    if not answer.next:
+def refresh(study: str) -> float | None:
+    """Refresh interval of the live parts of a page, in seconds; None once neither a trial nor a run of it is left."""
+    run = last_run(study)
+    return every(study) or (LIVE if run is not None and run.alive else None)
+
+
+def awaits_start() -> bool:
+    """Whether the address names a study that this dashboard has started and that is not in the store yet.
+
+    Then the page shows its log until its first trials are planned.
+    """
+    study = st.query_params.get(STUDY)
+    run = last_run(study) if study else None
+    if study is None or run is None or _is_stored(study):
+        return False
+    st.title(f"{'Starting' if run.alive else 'Not started:'} {escape(study, 80)}", anchor=False)
+    st.fragment(_await, run_every=LIVE if run.alive else None)(run)
+    return True
+
+
+def _await(run: Run) -> None:
+    if _is_stored(run.study) or not run.alive:
+        key = f"awaited {run.study} {run.pid}"
+        if not st.session_state.get(key):
+            st.session_state[key] = True
+            st.rerun()
+    st.caption("It reads its data and plans its trials; the answer appears here then." if run.alive else "It ended:")
+    st.code(run.tail().strip() or "No output yet.", language=None, wrap_lines=True)
+    if run.alive:
+        stop_button(run)
+
+
+def _is_stored(study: str) -> bool:
+    try:
+        return summary(study) is not None
+    except NotFoundError:
+        return False
+
+
+def show_progress(study: str, sentence: str) -> None:
+    """The progress of a study: a bar with the time left and a button to stop it while it runs, else a sentence."""
+    status, run = _status(study), last_run(study)
+    alive = run is not None and run.alive
+    if status is None and not alive:
+        if st.session_state.pop(_MOVED, None) == study:
+            st.rerun()  # the whole page, whose parts need not be read again and again any longer
+        st.caption(escape(sentence))
         return
+    st.session_state[_MOVED] = study
+    share, said = 0.0, f"Starting. {sentence}"
+    if status is not None:
+        driver = status.driver
+        ended = driver.settled + driver.failed
+        share = min(1.0, ended / max(1, driver.planned))
+        left = f", about {duration(status.seconds_left)} left" if status.seconds_left else ""
+        said = f"{ended:,} of {driver.planned:,} trials ended, {driver.running:,} running{left}. "
+        said += "There is no verdict on a variant before all its seeds have ended."
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.progress(share, escape(said))
+        if run is not None and alive:
+            stop_button(run)
+        link("cluster", "Now running")
+
+
+def _status(study: str) -> StudyStatus | None:
+    """The driver of a study that runs now, and how fast; None if none does."""
+    found = (one for one in status_of(store().activity()).studies if one.driver.study == study and one.driver.alive)
+    return next(found, None)
+
+
+def stop_button(run: Run) -> None:
+    """A button that stops a run, for those who may."""
+    if may_run() and st.button("Stop", icon=":material/stop:", key="stop"):
+        stop(run)
+        st.toast("Asked to stop: running trials are checkpointed first.", icon=":material/stop:")
+
+
+def show_next_steps(answer: Answer) -> None:
+    """What would settle or extend an answer: each command to copy with its purpose and, on this machine, a button.
+
+    Nothing while the study runs.
+    """
     run = last_run(answer.study)
+    if not answer.next or _status(answer.study) is not None or (run is not None and run.alive):
+        return
     with st.container(border=True):
         st.markdown("**What next?**")
         for number, step in enumerate(answer.next):
@@ -229,10 +311,10 @@ def show_next_steps(answer: Answer) -> None:
             arguments = [*step.arguments, f"--store={location()}"]
             arguments += [f"--plugin={plugin}" for plugin in options()["plugins"]]
             st.code(command(*arguments), language="bash", wrap_lines=True)
-            if may_run() and not (run is not None and run.alive):
+            if may_run():
                 start_button(_label(step), "play_arrow", partial(start, answer.study, arguments), f"next-{number}")
         if run is not None:
-            link("runs", "Its log" if run.alive else "Run", **{STUDY: answer.study})
+            link("runs", "Log of the last run", **{STUDY: answer.study})
 
 
 def _label(step: NextStep) -> str:
@@ -251,7 +333,8 @@ def begin_study(name: str, text: str) -> None:
     busy = run is not None and run.alive
     with st.container(horizontal=True, vertical_alignment="center"):
         start_button("Start this study", "play_arrow", lambda: start_space(name, text), "start-study", disabled=busy)
-        link("runs", "Its log" if busy else "Run", **{STUDY: name})
+        if busy:
+            link("answer", "It runs: see its answer grow", **{STUDY: name})
         if summary(name) is not None:
             st.caption("The store has a study of this name; it continues with this space.", width="content")
 
@@ -265,5 +348,4 @@ def start_button(label: str, icon: str, act: Callable[[], Run], key: str, *, dis
     except AblateError as error:
         st.error(prose(str(error)))
     else:
-        st.toast(f"Started {escape(run.study, 80)}; its log is on the page Run.", icon=":material/play_arrow:")
-        st.session_state["runs"] = run.study
+        open_page("answer", **{STUDY: run.study})

@@ -44,7 +44,7 @@ class DrawnVariant:
 
 def show() -> None:
     """Draw the page."""
-    st.header("Curves across studies", anchor=False)
+    st.title("Curves across studies", anchor=False)
     known = _everywhere()
     if not known:
         no_study_yet()

@@ -1,4 +1,4 @@
-"""Answer, the page to show a supervisor: question, answer, table, forest plot, claims, the block before and after."""
+"""Answer, the page to show a supervisor: headline, verdicts, claims, the block, and below what they rest on."""
 
 from __future__ import annotations
 
@@ -13,46 +13,47 @@ from ablate.analysis.answer import answer_of
 from ablate.analysis.columns import Column, columns, groups, legend
 from ablate.analysis.course import course_cell
 from ablate.analysis.fairness import fairness_lines
-from ablate.analysis.numbers import MISSING, count
+from ablate.analysis.numbers import MISSING
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
-from ablate.analysis.text import plural
 from ablate.render.blocks import lead
-from ablate.render.document import evidence_lines
 from ablate.render.figures.axes import scaling_table, scaling_title
-from ablate.render.figures.curves import coursed, draw_course
-from ablate.render.figures.forest import MOST, compared, forest, telling
+from ablate.render.figures.curves import MOST_PANELS, course_panels, coursed
+from ablate.render.figures.style import PAGE_WIDTH
 from ablate.render.formats import find_format, format_names, render_report
-from ablate.render.formats.slides import shown_variant
+from ablate.render.formats.slides import SlidesFormat
 from ablate.store import TrialState
-from dashboard.shared.exports import AXES, Maker, chart, export, report_figure, table_files
-from dashboard.shared.frame import begin_page, warn_of_unknown
-from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
-from dashboard.shared.running import show_next_steps
-from dashboard.shared.store import every, findings, report
+from dashboard.shared.evidence import claim_text, evidence_link, variants_of
+from dashboard.shared.exports import Maker, chart, export, picture, report_figure, table_files
+from dashboard.shared.frame import begin_page
+from dashboard.shared.pictures import ask, judged_svg
+from dashboard.shared.running import refresh, show_next_steps, show_progress
+from dashboard.shared.store import findings, location, report, stamp
 from dashboard.shared.text import LETTER, PADDING, escape, fitting, prose, wrapping
 from dashboard.shared.verdicts import show_answer
 
-FIRST, MOST_COURSES = 7, 24
-"""Variants whose courses are drawn before others are chosen, and at most."""
 MOST_TOLD = 8
 """Number of variants that diverged or failed that are listed; others are only counted."""
 MOST_WHOLE = 30
 """Number of rows up to which the whole table is shown; longer tables scroll."""
 ROOM = 960
 """Width of the table, in pixels, in a window of 1,280."""
-LEAST = {"variant": 130, "verdict": 160}
+LEAST = {"variant": 130, "verdict": 130}
 """Minimum widths of the columns of text."""
 HALF = "Half of the 95 % interval, which is over seeds"
-SIGNS = {"supported": ":green-badge[supported]", "refuted": ":red-badge[refuted]"}
 
 
 def show() -> None:
     """Draw the page."""
-    study = begin_page("Answer")
-    st.fragment(_live, run_every=every(study))(study)
-    st.fragment(_before_and_after)(report(study))
-    st.fragment(_details, run_every=every(study))(study)
+    study = begin_page("")
+    live = refresh(study)
+    st.fragment(_live, run_every=live)(study)
+    text, block = st.columns([3, 2], gap="large")
+    with text:
+        st.fragment(_claims, run_every=live)(study)
+    with block:
+        st.fragment(_block, run_every=live, parallel=True)(study)
+    st.fragment(_details, run_every=live)(study)
 
 
 def _live(study: str) -> None:
@@ -60,14 +61,33 @@ def _live(study: str) -> None:
     study_report = report(study)
     if study_report.record.source:
         st.caption(escape(study_report.record.source))
-    _progress(study_report)
-    answer = answer_of(study_report)
-    show_answer(study_report, answer)
-    show_next_steps(answer)
+    show_progress(study, study_report.progress.sentence)
+    show_answer(answer_of(study_report))
+
+
+def _claims(study: str) -> None:
+    """The claims with their verdicts, and what would settle the rest."""
+    study_report = report(study)
+    if study_report.answer.claims:
+        st.header("Claims", anchor=False)
+    for claim in study_report.answer.claims:
+        known = [name for name in dict.fromkeys(variants_of(claim.evidence)) if name != study_report.record.baseline]
+        links = ", ".join(evidence_link(name, name) for name in known)
+        st.markdown(claim_text(claim) + (f"  \nEvidence: {links}" if links else ""))
+    show_next_steps(answer_of(study_report))
+
+
+def _block(study: str) -> None:
+    """The block with the verdicts on its parts."""
+    svg = judged_svg(report(study))
+    if svg:
+        st.header("The block", anchor=False)
+        picture(svg, f"Block of the baseline of {study} with the verdicts on its parts")
+        export({f"{study}_block.svg": lambda: svg}, "blocks")
 
 
 def _details(study: str) -> None:
-    """What supports the answer: checks, table, figures, claims."""
+    """What supports the answer: checks, table, course."""
     study_report = report(study)
     with st.expander("Checks: everything that supports or limits the verdicts", key="checks"):
         _lost(study_report)
@@ -76,30 +96,15 @@ def _details(study: str) -> None:
             st.warning(caveats, icon=":material/warning:")
         for sentence in study_report.answer.sentences[len(study_report.answer.caveats) :]:
             st.markdown(_led(sentence))
-    st.subheader("Ablation table", anchor=False)
+    st.header("Ablation table", anchor=False)
     table = ablation(study_report)
     _show_table(study_report, table)
     _fairness(study_report)
     with st.expander("How to read the table"):
         st.caption("\n".join(f"- {prose(line)}" for line in legend(columns(study_report))))
-    if rows := compared(study_report):
-        st.subheader("Differences from the baseline", anchor=False)
-        shown = _forest_page(rows)
-        words = {row.name: row.verdict_word for row in shown}
-        changes = ", ".join(f"{name} {word}" for name, word in list(words.items())[:20])
-        chart(
-            partial(forest, study_report, shown),
-            "forest",
-            f"Forest plot of paired differences with the margin {study_report.margin:g}: {changes}",
-        )
     _course(study_report)
     _scaling(study_report)
-    _claims(study_report)
     export(_files(study, study_report, table), "answer")
-
-
-def _progress(study_report: StudyReport) -> None:
-    st.caption(", ".join([study_report.progress.sentence, *filter(None, [_seeds(study_report)])]))
 
 
 def _lost(study_report: StudyReport) -> None:
@@ -194,7 +199,7 @@ def _word_widths(table: pd.DataFrame, room: int) -> dict[str, int]:
 
     A name, which has no spaces to break at, is given one line if there is room; the words of a verdict take two.
     """
-    lines = {"variant": 1, "verdict": 2}
+    lines = {"variant": 1, "verdict": 3}
     wanted = {name: [PADDING + LETTER * len(words) / n for words in table[name]] for name, n in lines.items()}
     free = max(room, sum(LEAST.values()))
 
@@ -207,54 +212,18 @@ def _word_widths(table: pd.DataFrame, room: int) -> dict[str, int]:
     return {"variant": variant, "verdict": free - variant}
 
 
-def _seeds(study_report: StudyReport) -> str:
-    """The number of seeds of each variant, in words; empty if it differs, or if not all have finished."""
-    counts = {(len(row.finished), len(row.planned)) for row in study_report.variants if not row.lost}
-    (finished, planned), *others = counts or {(0, 1)}
-    return f"{plural(planned, 'seed')} for each variant" if finished == planned and not others else ""
-
-
-def _forest_page(rows: list[VariantRow]) -> list[VariantRow]:
-    """The rows of the plot: all, or if they are many, those of the chosen page."""
-    pages = -(-len(rows) // MOST)
-    if pages < 2:
-        return rows
-    page = int(st.number_input("Page", 1, pages, key="part", bind="query-params", width=140))
-    first = (page - 1) * MOST
-    st.caption(
-        f"{first + 1:,} to {min(first + MOST, len(rows)):,} of {len(rows):,} variants: first those that are decided, "
-        "the best at the top, then those that the fewest seeds would decide."
-    )
-    return rows[first : first + MOST]
-
-
-def _chosen_courses(study_report: StudyReport, rows: list[VariantRow]) -> list[VariantRow]:
-    """The rows whose course is drawn: if they are many, the chosen ones, by default the first of the forest plot."""
-    first = [row.name for row in telling(rows, study_report.direction)[:FIRST]]
-    chosen = st.multiselect("Variants", [row.name for row in rows], first, key="courses", bind="query-params",
-                            max_selections=MOST_COURSES)  # fmt: skip
-    return [row for row in rows if row.name in chosen]
-
-
 def _course(study_report: StudyReport) -> None:
     """The course of the differences, if there are evaluations before the end."""
     rows = coursed(study_report)
     if not rows:
         return
-    st.subheader("Course of the differences", anchor=False)
-    if len(rows) > FIRST:
-        rows = _chosen_courses(study_report, rows)
-        if not rows:
-            st.info("Choose a variant to see its course.")
-            return
-    axis = st.segmented_control(
-        "Against", list(AXES), default="steps", format_func=AXES.__getitem__, key="along",
-        bind="query-params", required=True,
-    )  # fmt: skip
-    along = "step" if axis == "steps" else axis
+    st.header("Course of the differences", anchor=False)
     ends = "; ".join(f"{row.name} {course_cell(row.course)}" for row in rows[:20])
     alt = f"Differences from the baseline along training with the margin {study_report.margin:g}: {ends}"
-    chart(partial(draw_course, study_report, rows, along, AXES[axis]), "course", alt)
+    with st.container(key="panels"):
+        chart(partial(course_panels, study_report, width=PAGE_WIDTH), "course", alt)
+    if len(rows) > MOST_PANELS:
+        st.caption(f"The first {MOST_PANELS} of {len(rows):,} variants.")
 
 
 def _scaling(study_report: StudyReport) -> None:
@@ -262,25 +231,10 @@ def _scaling(study_report: StudyReport) -> None:
     if study_report.scaling is None:
         return
     table = scaling_table(study_report.scaling, study_report.margin)
-    st.subheader(escape(scaling_title(study_report.scaling)), anchor=False)
+    st.header(escape(scaling_title(study_report.scaling)), anchor=False)
     rows = pd.DataFrame([row for group in table.groups for row in group], columns=list(table.titles))
     alt = f"Differences from the baseline along {study_report.scaling.axis}, {len(rows)} variants"
     st.dataframe(rows, key="scaling", hide_index=True, alt=alt)
-
-
-def _claims(study_report: StudyReport) -> None:
-    if not study_report.answer.claims:
-        return
-    st.subheader("Claims", anchor=False)
-    for claim in study_report.answer.claims:
-        with st.container(border=True):
-            sign = SIGNS.get(claim.verdict, ":orange-badge[undecided]")
-            st.markdown(f"{sign} **{escape(claim.id)}** {prose(claim.says)}")
-            st.markdown(prose(claim.sentence))
-            if claim.source:
-                st.caption(escape(claim.source))
-            with st.expander("Evidence"):
-                st.text("\n".join(evidence_lines(claim.evidence)))
 
 
 def _files(study: str, study_report: StudyReport, table: pd.DataFrame) -> dict[str, Maker]:
@@ -289,33 +243,11 @@ def _files(study: str, study_report: StudyReport, table: pd.DataFrame) -> dict[s
         return files
     for name in format_names():
         written = find_format(name)
-        if name != "terminal" and not written.draws_blocks:  # the dashboard has no torch; slides are on their page
-            files[f"{study}.{written.suffix}"] = partial(_render, study, name)
+        if name != "terminal" and written.ending != SlidesFormat.ending:  # slides are on their page
+            files[f"{study}.{written.suffix}"] = partial(_render, study, name, draws=written.draws_blocks)
     return files | report_figure(study, "forest") | report_figure(study, "course")
 
 
-def _render(study: str, name: str) -> str | bytes:
-    return render_report(findings(study), name)
-
-
-def _before_and_after(study_report: StudyReport) -> None:
-    record = study_report.record
-    others = [variant.name for variant in record.variants if variant.name != record.baseline]
-    if not others:
-        return
-    st.subheader("The block, before and after", anchor=False)
-    warn_of_unknown("after", others)
-    shown = shown_variant(study_report)
-    name = st.selectbox(
-        "Variant", others, others.index(shown) if shown in others else 0, key="after", bind="query-params"
-    )
-    models = {variant.name: variant.spec.get("model", {}) for variant in record.variants}
-    sizes = {variant.name: count(variant.parameters) for variant in record.variants}
-    first = (record.baseline, models[record.baseline])
-    block_pictures(
-        [
-            BlockPicture(*first, f"{record.baseline}, {sizes[record.baseline]} parameters"),
-            BlockPicture(name, models[name], f"{name}, {sizes[name]} parameters", first),
-        ]
-    )
-    export(block_files("block_before", *first) | block_files("block_after", name, models[name], first), "blocks")
+def _render(study: str, name: str, *, draws: bool) -> str | bytes:
+    """A report; one with pictures of blocks comes from a process with torch, which the dashboard has not."""
+    return str(ask("written", study, location(), name, stamp(study))) if draws else render_report(findings(study), name)

@@ -1,4 +1,4 @@
-"""Cluster: which trials run where, how fast trials end, which ones failed or were restarted."""
+"""Now running: which trials run where, how fast trials end, which ones failed or were restarted."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ MOST_DEVICES, MOST_POINTS = 12, 300
 
 def show() -> None:
     """Draw the page."""
-    study = begin_page("Cluster")
+    study = begin_page("Now running")
     st.fragment(_live, run_every=LIVE)(study)
     _past(study)
 
 
 def _live(study: str) -> None:
     status = status_of(store().activity())
-    st.subheader("Studies that are driven", anchor=False)
+    st.header("Studies that are driven", anchor=False)
     if not status.studies:
         st.info("No study is driven now. `ablate study FILE` drives one, here or on a cluster with `--engine ray`.")
     for one in status.studies:
         _driven(one, status)
-    st.subheader("Trials that run", anchor=False)
+    st.header("Trials that run", anchor=False)
     if not status.running:
         st.caption("None.")
         return
@@ -116,7 +116,7 @@ def _workers(
 def _past(study: str) -> None:
     """The machines on which trials of the chosen study have ended."""
     loads, failures = _workers(location(), study, stamp(study))
-    st.subheader("Where trials of this study ended", anchor=False)
+    st.header("Where trials of this study ended", anchor=False)
     if not loads:
         st.caption("None has ended yet.")
     else:
@@ -127,7 +127,7 @@ def _past(study: str) -> None:
             alt=f"Machines and devices, with what ended on them; {plural(len(table), 'row')}",
         )  # fmt: skip
         export(table_files(f"{study}_workers", table) | _throughput(study, loads), "workers")
-    st.subheader("Failures and retries", anchor=False)
+    st.header("Failures and retries", anchor=False)
     if not failures:
         st.caption("No trial of this study failed, diverged or was begun twice.")
         return

@@ -55,10 +55,10 @@ def _live(study: str, sides: list[str]) -> None:
         return
     labels = _labels(comparison, study)
     spec = _fields(comparison.spec, labels)
-    st.subheader("What differs in the spec", anchor=False)
+    st.header("What differs in the spec", anchor=False)
     _show_fields(spec, "spec", "Nothing: these are one and the same variant.")
     results = _results(comparison, labels)
-    st.subheader("Results", anchor=False)
+    st.header("Results", anchor=False)
     number = st.column_config.NumberColumn
     width = fitting(results, "side", 165)
     formats: dict[str, Any] = {
@@ -79,11 +79,11 @@ def _live(study: str, sides: list[str]) -> None:
     st.caption("± 95 % interval over seeds. Δ: difference from the first side, paired by seed. "
                "The download has parameters, too.")  # fmt: skip
     _links(comparison, study)
-    st.subheader("Curves", anchor=False)
+    st.header("Curves", anchor=False)
     drawn = _curves(comparison, labels, read_record(study))
-    st.subheader("Blocks", anchor=False)
+    st.header("Blocks", anchor=False)
     _pictures(comparison, labels)
-    st.subheader("What differs in the environment", anchor=False)
+    st.header("What differs in the environment", anchor=False)
     places = _fields(comparison.environment, labels)
     _show_fields(places, "environment", "Nothing: the trials of all sides ran in the same place.")
     files = table_files("compare_spec", spec) | table_files("compare_results", results)
@@ -100,7 +100,7 @@ def _samples(record: StudyRecord, chosen: list[str]) -> None:
     writing = [name for name, variant in variants.items() if can_write(record, variant)]
     keys = {trial.variant: trial.key for trial in reversed(record.planned) if trial.variant in writing}
     if keys:
-        st.subheader("Samples", anchor=False)
+        st.header("Samples", anchor=False)
         sample_box(keys)
 
 

@@ -27,7 +27,7 @@ TABS = ("Block", "Switches", "Model", "Task", "Training", "Design", "Claims", "F
 
 def show() -> None:
     """Draw the page."""
-    st.header("Design a space", anchor=False)
+    st.title("Design a space", anchor=False)
     with st.spinner("Looking up the kinds of mixer, task and design"):
         schema = ask("schema")
     if schema is None:
@@ -173,7 +173,7 @@ def _cost(checked: dict[str, Any]) -> None:
 
 
 def _estimate(draft: Draft, text: str, checked: dict[str, Any]) -> None:
-    st.subheader("How long it takes", anchor=False)
+    st.header("How long it takes", anchor=False)
     # It reads the files that the draft names, so only a click on this draft may start it, never an address.
     if read_only():
         st.caption("`ablate plan` says it in the terminal; this dashboard only reads its store.")
@@ -203,7 +203,7 @@ def _time(draft: Draft, text: str) -> None:
 
 
 def _yaml(draft: Draft, text: str, checked: dict[str, Any]) -> None:
-    st.subheader("The space as YAML", anchor=False)
+    st.header("The space as YAML", anchor=False)
     st.code(text, language="yaml", line_numbers=True, height=420)
     if checked["problems"]:
         st.caption("It can be downloaded once it is valid.")

@@ -62,7 +62,7 @@ def _live(study: str) -> None:
     if removal_path.rounds:
         chart(draw, "path", _alt(removal_path))
     table = removals(removal_path)
-    st.subheader("What was tried", anchor=False)
+    st.header("What was tried", anchor=False)
     number = st.column_config.NumberColumn
     st.dataframe(
         table, key="removals", hide_index=True, placeholder="-", row_height=wrapping(table, WORDS),
@@ -148,7 +148,7 @@ def _alt(removal_path: RemovalPath) -> str:
 
 def _pictures(removal_path: RemovalPath, record: StudyRecord) -> None:
     """Show the block at each step, compared with the previous step."""
-    st.subheader("The block at each step", anchor=False)
+    st.header("The block at each step", anchor=False)
     models = {variant.name: variant.spec.get("model", {}) for variant in record.variants}
     said = [record.baseline, *(f"{step.switch}={step.setting}" for step in removal_path.steps)]
     models_on_path = [models[standing.variant] for standing in _stations(removal_path)]

@@ -10,17 +10,16 @@ from ablate.analysis.continuing import deciding_seeds
 from ablate.analysis.report import StudyReport
 from ablate.errors import NotFoundError
 from ablate.spec.annotations import STUDY_NAME
-from dashboard.shared.frame import STUDY, begin_page, link, unknown_study
+from dashboard.shared.frame import begin_page, link
 from dashboard.shared.running import (
     Run,
     continuing_arguments,
-    known_runs,
     last_run,
     may_run,
     show_command,
     start,
     start_button,
-    stop,
+    stop_button,
 )
 from dashboard.shared.store import LIVE, complete, report, store, summary
 from dashboard.shared.text import escape
@@ -35,26 +34,13 @@ HERE_ONLY = (
 
 def show() -> None:
     """Draw the page."""
-    study = st.session_state.get(STUDY)
-    if study is not None and summary(str(study)) is not None:
-        _study(begin_page("Run"))
+    study = begin_page("Run")
+    _study(study)
+    st.header("Log", anchor=False)
+    run = last_run(study)
+    if run is None:
+        st.caption("This dashboard has not started this study yet. A button here or on the page of the designer does.")
     else:
-        st.header("Run", anchor=False)
-        unknown_study()
-    st.subheader("Logs", anchor=False)
-    runs = known_runs()
-    if not runs:
-        st.caption("This dashboard has started no study yet. A button here or on the page of the designer does.")
-        return
-    names = [run.study for run in runs]
-    wanted = st.session_state.pop("runs", None) or (study if study in names else None)
-    if wanted in names:
-        st.session_state["log-of"] = wanted
-    elif st.session_state.get("log-of") not in names:
-        st.session_state["log-of"] = names[0]
-    chosen = st.selectbox("Run of", names, key="log-of")
-    run = last_run(str(chosen))
-    if run is not None:
         st.fragment(_log, run_every=LIVE if run.alive else None)(run)
 
 
@@ -131,9 +117,8 @@ def _log(run: Run) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.badge("runs" if alive else "has ended", color="green" if alive else "gray")
         st.caption(escape(f"process {run.pid}, started {run.started.replace('T', ' ')}"), width="content")
-        if alive and may_run() and st.button("Stop", icon=":material/stop:", key="stop"):
-            stop(run)
-            st.toast("Asked to stop: running trials are checkpointed first.", icon=":material/stop:")
+        if alive:
+            stop_button(run)
     st.code(" ".join(run.command), language="bash", wrap_lines=True)
     st.code(run.tail().strip() or "No output yet.", language=None, height=480, wrap_lines=True)
     st.caption(escape(f"The log is {run.log}"))

@@ -85,7 +85,7 @@ def _trials(location: str, study: str, at: tuple[Any, ...]) -> tuple[SearchTrial
 
 def _history(record: StudyRecord, trials: tuple[SearchTrial, ...]) -> list[dict[str, Any]]:
     """Draw the value of each trial and the best so far; what was picked."""
-    st.subheader("Optimisation history", anchor=False)
+    st.header("Optimisation history", anchor=False)
     done = [trial for trial in trials if trial.value is not None]
     draw = partial(draw_history, record, trials)
     metric, better = record.objective["metric"], min if record.objective["direction"] == "minimize" else max
@@ -128,7 +128,7 @@ def _curves(study: str, trials: tuple[SearchTrial, ...]) -> list[dict[str, Any]]
     ]  # fmt: skip
     if not points:
         return []
-    st.subheader("Curves of the trials", anchor=False)
+    st.header("Curves of the trials", anchor=False)
 
     def draw(palette: Palette) -> Spec:
         looks = {
@@ -157,7 +157,7 @@ def _pair(study: str, record: StudyRecord, trials: tuple[SearchTrial, ...]) -> N
     if len(varied) < 2:
         st.caption("Fewer than two parameters vary among the finished trials, so there is no plot of two of them.")
         return
-    st.subheader("Two parameters", anchor=False)
+    st.header("Two parameters", anchor=False)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         first = st.selectbox("Parameter", varied, key="one", bind="query-params", width=280)
         second = st.selectbox("With", [name for name in varied if name != first], key="other", bind="query-params",

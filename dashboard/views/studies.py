@@ -39,7 +39,7 @@ STATES = ("all", "running", "complete", "incomplete", "with failures")
 
 def show() -> None:
     """Draw the page."""
-    st.header("Studies")
+    st.title("Studies", anchor=False)
     listed = _everywhere()
     if not listed:
         no_study_yet()
@@ -207,7 +207,7 @@ def _row(at: str, study: StudySummary, mark: Mark) -> dict[str, object]:
 def _details(study: StudySummary) -> None:
     overview = _overview(location(), study.name, stamp(study.name))
     with st.container(border=True):
-        st.subheader(escape(study.name), anchor=False)
+        st.header(escape(study.name), anchor=False)
         st.markdown(escape(study.question))
         facts = st.container(horizontal=True)
         facts.metric("State", state_of(study), width="content")

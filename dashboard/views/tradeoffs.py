@@ -115,7 +115,7 @@ def _picked(picked: list[dict[str, Any]]) -> None:
 
 def _block(study: str, record: StudyRecord, front: Front) -> None:
     names = [point.variant for point in front.points]
-    st.subheader("The block of a point", anchor=False)
+    st.header("The block of a point", anchor=False)
     warn_of_unknown("variant", names)
     name = st.selectbox("Variant (or pick a point above)", names, key="variant", bind="query-params")
     variants = {variant.name: variant for variant in record.variants}

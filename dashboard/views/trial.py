@@ -70,7 +70,7 @@ def show() -> None:
         st.fragment(show_inside)(key, variant.name or "the trial")
     _spec(record, variant)
     _environment(trial)
-    st.subheader("Run it again", anchor=False)
+    st.header("Run it again", anchor=False)
     place = location()
     where = "" if place == DEFAULT_STORE else f" --store {hide_passwords(place)}"
     st.code(f"ablate reproduce {key[:12]}{where}", language="bash", wrap_lines=True)
@@ -78,9 +78,9 @@ def show() -> None:
         st.caption("It was first run by")
         st.code(trial.environment.command, language="bash", wrap_lines=True)
     if can_write(record, variant) and trial.state is TrialState.FINISHED:
-        st.subheader("Samples", anchor=False)
+        st.header("Samples", anchor=False)
         sample_box({variant.name: key})
-    st.subheader("Block", anchor=False)
+    st.header("Block", anchor=False)
     _blocks(record, variant)
     export(block_files(f"variant_{variant.hash[:12]}", variant.name or "block", variant.spec.get("model", {})), "block")
 
@@ -215,7 +215,7 @@ def _curve(record: StudyRecord, points: tuple[CurvePoint, ...], name: str, trial
 
 
 def _spec(record: StudyRecord, variant: VariantRecord) -> None:
-    st.subheader("Spec", anchor=False)
+    st.header("Spec", anchor=False)
     baseline = next(known for known in record.variants if known.name == record.baseline)
     changed = differences(baseline.spec, variant.spec)
     if changed and variant.name != baseline.name:
@@ -244,7 +244,7 @@ def _usage(key: str) -> None:
     ]
     if not samples:
         return
-    st.subheader("Use of the machine", anchor=False)
+    st.header("Use of the machine", anchor=False)
     facts = st.container(horizontal=True)
     rows = pd.DataFrame([{"step": step, **used} for step, used in samples])
     for name, (said, show_number, whole) in USED.items():
@@ -261,7 +261,7 @@ def _usage(key: str) -> None:
 
 
 def _environment(trial: TrialRecord) -> None:
-    st.subheader("Environment", anchor=False)
+    st.header("Environment", anchor=False)
     if trial.environment is None:
         st.caption("It is not known where this trial ran.")
         return

@@ -96,23 +96,19 @@ def test_the_numbers_are_those_of_show_also_in_downloads(page: Page, shown: dict
     for sentence in shown["answer"]["sentences"]:
         page.wait_for_text(sentence.replace("`", ""))
     page.wait_for_text("No answer yet: no model beats a bigram")
-    page.wait_for_text(shown["claims"][0]["sentence"])
+    page.wait_for_text(shown["claims"][0]["sentence"].partition(": ")[2])
     page.wait_for_text("rate=wild diverged with seed 0, 1")
-    page.wait_for_text("Answer of the study tiny")
+    page.wait_for_text("tiny: Does a tiny model need its maps?")
     page.check_contrast()
-    pictures = page.main.get_by_alt_text(re.compile("^Block diagram of"))
-    pictures.nth(1).wait_for()
-    sizes = pictures.evaluate_all("all => all.map(one => [one.naturalWidth, one.clientWidth])")
-    assert sizes[0] == sizes[1], "before and after are drawn at one scale"
     page.tab.set_viewport_size({"width": 1280, "height": 900})
     page.settle()
     page.check_whole("Ablation table")
-    page.check_exports(tmp_path, "tiny_table", "tiny_forest", number=1)  # the first is that of the blocks
+    page.check_exports(tmp_path, "tiny_table", "tiny_forest")
     losses = [row["metrics"]["val_loss"]["mean"] for row in shown["variants"] if not row["diverged"]]
     table = pd.read_parquet(tmp_path / "tiny_table.parquet")
     variants = table[table["verdict"] != "trivial baseline"]
     assert sorted(variants["val_loss"].dropna()) == pytest.approx(sorted(losses), rel=1e-12)
-    page.main.get_by_role("button", name="Export").nth(1).click()
+    page.main.get_by_role("button", name="Export").first.click()
     assert json.loads(page.download("tiny.json", tmp_path).read_text())["answer"] == shown["answer"]
     assert "<html" in page.download("tiny.html", tmp_path).read_text()
 
@@ -226,11 +222,19 @@ def test_an_address_survives_reload_and_can_be_shared(page: Page) -> None:
 def test_all_links_keep_the_study_and_each_page_names_it(page: Page, place: Workplace) -> None:
     page.open("/answer")
     assert "study=tiny" in page.tab.url
-    for title in ("Curves", "Effects", "Path", "Trade-offs", "Compare", "Trial", "Cluster"):
-        page.tab.get_by_test_id("stSidebar").get_by_role("link", name=title, exact=True).click()
+    side = page.tab.get_by_test_id("stSidebar")
+    for title in ("Curves", "Trade-offs", "Compare", "Trial"):
+        side.get_by_role("link", name=title, exact=True).click()
         page.tab.wait_for_url(f"**/{title.lower().replace('-', '')}?study=tiny*")
-        page.wait_for_text(f"{title} of the study tiny")
-        assert page.main.get_by_role("heading").first.inner_text() == "Does a tiny model need its maps?"
+        page.main.get_by_role("heading", name=title, exact=True, level=1).wait_for()
+        page.wait_for_text("tiny: Does a tiny model need its maps?")
+        page.tab.wait_for_function(f"document.title === '{title} · tiny · ablate'")
+    for title in ("Effects", "Path", "Search"):
+        assert not side.get_by_role("link", name=title, exact=True).count(), "a page that does not apply"
+    page.tab.set_viewport_size({"width": 1280, "height": 768})
+    box = side.get_by_role("combobox", name="Study").bounding_box()
+    assert box is not None
+    assert box["y"] < 200, "the choice of a study is at the top"
 
 
 def test_unknown_values_in_an_address_are_reported_and_the_keyboard_reaches_the_boxes(page: Page) -> None:
@@ -239,13 +243,43 @@ def test_unknown_values_in_an_address_are_reported_and_the_keyboard_reaches_the_
     assert "tiny" not in page.text
     page.open("/trial?study=tiny&variant=nope")
     page.wait_for_text("The address asks for variant nope, which this study does not have.")
-    check_keyboard(page, ["Sidebar: .*Compare", "Sidebar: .*Study", "main: .*Variant", "main: .*Seed",
+    check_keyboard(page, ["Sidebar: .*Study", "Sidebar: .*Compare", "main: .*Variant", "main: .*Seed",
                           "Fields that differ|Where the trial ran", "main: .*Export"])  # fmt: skip
+
+
+def test_a_click_on_a_row_or_a_claim_shows_its_evidence_and_the_way_back(page: Page, shown: dict[str, Any]) -> None:
+    page.tab.set_viewport_size({"width": 1280, "height": 500})
+    page.open("/answer?study=tiny")
+    versus = next(row for row in shown["variants"] if row["name"] == "norm=none")["versus_baseline"]
+    drawer = page.tab.get_by_role("dialog")
+    for number in (0, -1):  # in the table and below the claim
+        page.main.locator("a[href*='why=norm%3Dnone']").nth(number).click()
+        drawer.get_by_role("row").nth(2).wait_for()
+        page.tab.wait_for_url("**why=norm*")
+        cells = [row.split("\t") for row in drawer.get_by_role("table").first.inner_text().splitlines()[1:]]
+        assert [row[0] for row in cells] == ["0", "1"]
+        mean = sum(float(row[3]) for row in cells) / 2
+        assert mean == pytest.approx(versus["difference"], abs=1e-3), "its sign is that of the table"
+        drawer.get_by_alt_text("Block diagram of norm=none, compared with baseline").wait_for()
+        if number == 0:
+            page.tab.keyboard.press("Escape")
+            drawer.wait_for(state="detached")
+            page.tab.wait_for_url(lambda url: "why" not in url)
+            page.settle()
+    scrolled = "document.querySelector('[data-testid=stMain]').scrollTop"
+    before = page.tab.evaluate(scrolled)
+    assert before > 0, "the claim is below the table"
+    drawer.get_by_role("table").get_by_role("link").nth(1).click()
+    page.tab.wait_for_url("**/trial?*baseline*")
+    page.main.get_by_role("heading", name="Trial", level=1).wait_for()
+    page.tab.go_back()
+    drawer.get_by_role("row").nth(2).wait_for()
+    page.tab.wait_for_function(f"Math.abs({scrolled} - {before}) < 3")
 
 
 def test_stars_tags_and_notes_are_written_and_found(page: Page, place: Workplace) -> None:
     page.open("/?study=tiny")
-    check_keyboard(page, ["Sidebar: .*Curves", "Sidebar: .*Study", "main: .*(Search|words of a name)", "main: .*all$",
+    check_keyboard(page, ["Sidebar: .*Study", "Sidebar: .*Curves", "main: .*(Search|words of a name)", "main: .*all$",
                           "Studies with their state", "main: .*Export"])  # fmt: skip
     page.main.get_by_text("Star, tags, note").click()
     page.tab.get_by_label("Tags, separated by commas").fill("paper, done")
@@ -268,12 +302,12 @@ def test_the_pages_of_a_running_study_are_updated(page: Page, place: Workplace) 
     try:
         eventually(lambda: place.trials("running"))
         page.tab.goto(page.base + "/answer?study=slow", wait_until="commit")  # the text is waited for
-        page.main.get_by_text("of 120 trials finished").wait_for()
+        page.main.get_by_text("of 120 trials ended").wait_for()
         page.tab.evaluate("window.same = true")
         before = progress(page)
         eventually(lambda: progress(page) != before)
         assert page.tab.evaluate("window.same")  # it was not loaded again
-        page.tab.get_by_test_id("stSidebar").get_by_role("link", name="Cluster", exact=True).click()
+        page.tab.get_by_test_id("stSidebar").get_by_role("link", name="Now running", exact=True).click()
         page.main.get_by_text("of 120 trials done").wait_for()
         page.wait_for_text(f"driven by process {process.pid}")
         page.tab.locator('[role="region"][aria-label^="Trials that run"]').wait_for()
@@ -284,7 +318,7 @@ def test_the_pages_of_a_running_study_are_updated(page: Page, place: Workplace) 
 
 
 def progress(page: Page) -> str:
-    found = re.search(r"\d+ of 120 trials finished[^\n]*", page.text)
+    found = re.search(r"\d+ of 120 trials ended[^\n]*", page.text)
     return found[0] if found else ""
 
 

@@ -26,9 +26,8 @@ def base(place: Workplace) -> Iterator[str]:
 
 
 def stop(page: Page) -> None:
-    """Stop the run on the page Run, and wait for its end."""
+    """Stop the run on its live page, and wait for its end."""
     page.tab.get_by_role("button", name="Stop", exact=True).click()
-    page.wait_for_text("has ended")
     page.tab.get_by_role("button", name="Stop", exact=True).wait_for(state="detached")
 
 
@@ -53,16 +52,20 @@ def test_in_an_empty_folder_a_study_is_started_stopped_continued_and_given_seeds
     list_of_studies.main.get_by_text("Does a tiny model need its maps?").first.wait_for()
     list_of_studies.check()
     list_of_studies.tab.close()
+    page.tab.wait_for_url("**/answer?study=long*")
+    page.wait_for_text("0 of 6 trials ended")
+    assert page.main.get_by_text("What next?").count() == 0, "it runs"
+    stop(page)
     page.open("/runs?study=long")
     page.wait_for_text("6 of 6 trials are left")
-    assert page.tab.get_by_role("button", name="Resume").is_disabled(), "it runs"
-    stop(page)
     page.wait_for_text("Stopped with 0 of 6 trials done")
 
     page.tab.get_by_role("button", name="Resume").click()
+    page.tab.wait_for_url("**/answer?study=long*")
     page.tab.get_by_role("button", name="Stop", exact=True).wait_for()
     eventually(lambda: place.trials("running"))
     stop(page)
+    page.open("/runs?study=long")
 
     assert planned(place) == 6
     field = page.tab.get_by_role("textbox", name="Seeds")

@@ -115,3 +115,9 @@ def test_text_in_drawings_of_blocks_contrasts_with_its_background() -> None:
         came = re.search(r"text\.added \{ fill: (#[0-9a-f]{6})", css)
         assert came is not None
         assert contrast(came[1], ground) >= LEAST_CONTRAST
+
+
+def test_verdicts_have_the_same_colours_in_drawings_of_blocks() -> None:
+    words = {"needed": "needed", "dispensable": "not needed", "open": "undecided"}
+    for state, word in words.items():
+        assert drawing.VERDICTS[state] == tuple(Palette(dark).verdict(word).colour for dark in (False, True))  # type: ignore[index]

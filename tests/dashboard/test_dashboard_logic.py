@@ -222,7 +222,7 @@ def test_the_page_of_an_answer_draws_the_course_of_each_comparison(
     app.query_params["study"] = "s"
     app.run()
     assert not app.exception
-    assert "Course of the differences" in [found.value for found in app.subheader]
+    assert "Course of the differences" in [found.value for found in app.header]
     (table,) = [frame.value for frame in app.dataframe if "course" in frame.value]
     assert table["course"].iloc[0] == "-"
     opened_store().close()

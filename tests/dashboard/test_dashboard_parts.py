@@ -27,7 +27,7 @@ from ablate.analysis.curves import Line, band
 from ablate.analysis.effects import EffectRow
 from ablate.analysis.runs import read_runs
 from ablate.render.document import ablation_table
-from ablate.render.figures.curves import coursed, draw_bands, draw_course
+from ablate.render.figures.curves import course_panels, coursed, draw_bands
 from ablate.render.figures.effects import side
 from ablate.render.figures.forest import telling
 from ablate.render.figures.style import PAPER, wrapped
@@ -296,16 +296,16 @@ def test_text_columns_get_the_width_that_numbers_leave() -> None:
     def widths(*rows: tuple[str, str], room: int = 430) -> dict[str, int]:
         return _word_widths(pd.DataFrame([{"variant": name, "verdict": word} for name, word in rows]), room)
 
-    long_name, long_verdict = widths(("a" * 38, "pruned")), widths(("baseline", "undecided: " + "b" * 50))
-    both = widths(("a" * 38, "b" * 60))
+    long_name, long_verdict = widths(("a" * 38, "pruned")), widths(("baseline", "undecided: " + "b" * 120))
+    both = widths(("a" * 38, "b" * 120))
     assert long_name["variant"] > both["variant"] > long_verdict["variant"]
-    mixed = widths(*[("a" * 38, "pruned")] * 20, ("a" * 38, "b" * 60))
+    mixed = widths(*[("a" * 38, "pruned")] * 20, ("a" * 38, "b" * 120))
     assert mixed["variant"] > both["variant"], "twenty names count for more than one verdict"
     for one in (long_name, long_verdict, both, mixed):
         assert sum(one.values()) == 430
     whole = widths(("attention_skip=removed", "undecided: about 15 more seeds would decide"), room=380)
-    assert whole["variant"] > 24 + 6.4 * 22, "a name stands on one line, words of a verdict on two"
-    assert widths(("a" * 60, "b" * 60), room=100) == LEAST
+    assert whole["variant"] > 24 + 6.4 * 22, "a name stands on one line, words of a verdict on three"
+    assert widths(("a" * 60, "b" * 120), room=100) == LEAST
 
 
 def test_pictures_side_by_side_have_one_scale_and_no_background() -> None:
@@ -319,7 +319,7 @@ def test_pictures_side_by_side_have_one_scale_and_no_background() -> None:
     assert 'class="paper" style="fill: none"' in on_page(first, is_dark=True)
 
 
-def test_the_course_is_drawn_against_the_chosen_axis_with_the_margin() -> None:
+def test_the_course_has_a_panel_for_each_variant_with_the_margin() -> None:
     made = fake_store({"baseline": ({"a": "on"}, 100), "a=off": ({"a": "off"}, 90)}, seeds=3, margin=0.05)
     for seed in range(3):
         for name, gap in (("baseline", 0.0), ("a=off", 0.1 + seed / 1000)):
@@ -330,9 +330,8 @@ def test_the_course_is_drawn_against_the_chosen_axis_with_the_margin() -> None:
     report = read_study(made, "a_study")
     (row,) = coursed(report)
     assert row.course is not None
-    for axis, unit in (("step", 1), ("tokens", 7), ("flops", 1e6)):
-        drawn = draw_course(report, [row], axis, axis, PAPER)
-        line = series(marks(drawn, "line")[0])["a=off"]
-        assert [point["x"] for point in line] == [unit * step for step in (25, 50, 75, 100)]
-        assert [point["mean"] for point in line] == pytest.approx([0.101 * share for share in (0.25, 0.5, 0.75, 1.0)])
-        assert at(drawn, "y") == [0, 0.05], "zero and the margin"
+    drawn = course_panels(report, PAPER)
+    values = [point for point in drawn["data"]["values"] if point["panel"].startswith("a=")]
+    assert [point["step"] for point in values] == [25, 50, 75, 100]
+    assert [point["difference"] for point in values] == pytest.approx([0.101 * n for n in (0.25, 0.5, 0.75, 1.0)])
+    assert at(drawn["spec"], "y") == [0, 0.05], "zero and the margin"

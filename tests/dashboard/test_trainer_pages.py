@@ -39,4 +39,4 @@ def test_a_page_opens(view: str, store: Path, monkeypatch: pytest.MonkeyPatch) -
     assert not page.exception, page.exception
     assert not page.error
     said = [one.value for one in page.caption]
-    assert any("runs a trainer of your own" in one for one in said) is (view in ("answer", "compare", "trial")), said
+    assert any("runs a trainer of your own" in one for one in said) is (view in ("compare", "trial")), said

@@ -58,7 +58,7 @@ def test_means_and_peaks_are_those_of_the_samples(tmp_path: Path, monkeypatch: p
         "GPU, mean": "40%",
         "GPU memory, highest": "3.00 GiB",
     }
-    assert len(page.subheader) == 1, "a trial without samples has no such part"
+    assert len(page.header) == 1, "a trial without samples has no such part"
     assert "2 samples" in page.caption[0].value
     assert "from step 3 to 9" in page.caption[0].value
     streamlit.cache_resource.clear()

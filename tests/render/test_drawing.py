@@ -13,7 +13,9 @@ import pytest
 from ablate.cli.app import app
 from ablate.errors import AblateError
 from ablate.render.drawing import compare, layout, to_svg, to_text
+from ablate.render.drawing.layout import lay_out_verdicts
 from ablate.render.drawing.picture import Drawing, Presence
+from ablate.spec.block import BlockSpec
 from ablate.spec.lookup import find_block
 from ablate.spec.named import block_names
 
@@ -48,6 +50,23 @@ def test_boxes_do_not_overlap_and_hold_their_parts(picture: Drawing) -> None:
             box.x < chip.x and chip.x + chip.width < box.x + box.width and box.y < chip.y < box.y + box.height - 1
             for box in picture.boxes
         )
+
+
+def test_parts_have_the_verdict_on_the_first_block_that_lacks_them() -> None:
+    block = find_block("pre_ln").block
+    plain = block.model_dump(mode="json")
+
+    def without(**changed: object) -> BlockSpec:
+        return BlockSpec.model_validate(plain | changed)
+
+    no_norm, no_skip = without(norm={"kind": "none"}), without(skips={**plain["skips"], "mixer": 0})
+    neither = without(norm={"kind": "none"}, skips={**plain["skips"], "mixer": 0})
+    picture = lay_out_verdicts("b", block, [(no_norm, "dispensable"), (no_skip, "needed"), (neither, "open")])
+    kinds = {(box.kind, box.state) for box in picture.boxes}
+    assert kinds == {("norm", "dispensable"), ("mixer", "kept"), ("mlp", "kept")}
+    assert [note.state for note in picture.notes if note.text == "skip"].count("needed") == 1
+    assert picture.legend == {"needed": "needed", "dispensable": "not needed"}
+    ElementTree.fromstring(to_svg(picture))
 
 
 @pytest.mark.parametrize("picture", ALL)

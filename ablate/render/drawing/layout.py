@@ -6,9 +6,21 @@ blocks are compared, the new one determines the arrangement, and parts that only
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from ablate.render.drawing.picture import Box, Chip, Drawing, Note, Polyline, Presence, SlotPart, Slots, Sum
+from ablate.render.drawing.picture import (
+    Box,
+    Chip,
+    Drawing,
+    JudgedSlots,
+    Note,
+    Polyline,
+    Presence,
+    SlotPart,
+    Slots,
+    Sum,
+)
 from ablate.spec.block import BlockSpec
 
 _GAP = 2
@@ -19,14 +31,22 @@ _ROUND = 4
 
 def layout(name: str, block: BlockSpec, exceptions: bool = False) -> Drawing:
     """Lay one block out; `exceptions` says that some layers of its model differ."""
-    picture = Drawing(name, comparison=False)
+    picture = Drawing(name, {})
     return _lay_out(picture, Slots(block, block), block.arrangement, "some layers differ" * exceptions)
 
 
 def compare(old_name: str, old: BlockSpec, new_name: str, new: BlockSpec) -> Drawing:
     """Lay a block out beside another: what only the other has is removed, what only it has is added."""
-    picture = Drawing(f"{new_name}, compared with {old_name}", comparison=True)
+    picture = Drawing(f"{new_name}, compared with {old_name}", {"removed": "removed", "added": "added"})
     return _lay_out(picture, Slots(old, new), new.arrangement, "")
+
+
+def lay_out_verdicts(name: str, block: BlockSpec, judged: Sequence[tuple[BlockSpec, Presence]]) -> Drawing:
+    """Lay a study's baseline out with the verdicts on its parts, as `JudgedSlots` finds them."""
+    slots = JudgedSlots(block, judged)
+    words: dict[Presence, str] = {"needed": "needed", "dispensable": "not needed", "open": "undecided"}
+    legend = {state: word for state, word in words.items() if state in slots.found.values()}
+    return _lay_out(Drawing(name, legend), slots, block.arrangement, "")
 
 
 def _lay_out(picture: Drawing, slots: Slots, arrangement: str, note: str) -> Drawing:

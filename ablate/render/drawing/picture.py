@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from ablate.spec.base import Kinded
 from ablate.spec.block import BlockSpec, GainSpec
 from ablate.spec.convolution import ConvolutionSpec
 
-Presence = Literal["kept", "removed", "added"]
-"""Beside another block: in both, only in the other, or only in this one (or another than there)."""
+Presence = Literal["kept", "removed", "added", "needed", "dispensable", "open"]
+"""Beside another block: in both, only in the other, or only in this one (or another than there). The last three are the
+verdicts of a study on a part of its baseline: needed, not needed, undecided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +80,11 @@ class Drawing:
 
     Attributes:
         title: Its name, or `NAME, compared with OTHER`.
-        comparison: Whether removed and added have a meaning in it.
+        legend: State to its text in the legend; empty if there is no legend.
     """
 
     title: str
-    comparison: bool
+    legend: dict[Presence, str]
     boxes: list[Box] = field(default_factory=list)
     chips: list[Chip] = field(default_factory=list)
     sums: list[Sum] = field(default_factory=list)
@@ -146,6 +148,45 @@ class Slots:
             elif missing:
                 order.insert(_place(order, self._rows[box][0][index + 1 :]), missing)
         return [[part for slot in row for part in _both(old.get(slot), new.get(slot))] for row in order]
+
+
+class JudgedSlots(Slots):
+    """The slots of a block with what a study found on its parts.
+
+    Args:
+        block: The baseline.
+        judged: Other blocks with the verdict on them. A part has that of the first block that lacks or replaces it.
+    """
+
+    def __init__(self, block: BlockSpec, judged: Sequence[tuple[BlockSpec, Presence]]) -> None:
+        super().__init__(block, block)
+        self.found: dict[str, Presence] = {}
+        parts = _parts(block)
+        for other, verdict in judged:
+            theirs = _parts(other)
+            for slot, label in parts.items():
+                if theirs.get(slot) != label:
+                    self.found.setdefault(slot, verdict)
+
+    def get(self, slot: str) -> SlotPart | None:
+        """The part in a slot; None if the slot is empty."""
+        part = super().get(slot)
+        return None if part is None else replace(part, state=self.found.get(slot, "kept"))
+
+    def rows(self, box: str) -> list[list[SlotPart]]:
+        """The parts inside the mixer or the MLP, in rows."""
+        return [
+            [SlotPart(label, self.found.get(f"{box}: {slot}", "kept")) for slot, label in row]
+            for row in self._rows[box][1]
+        ]
+
+
+def _parts(block: BlockSpec) -> dict[str, str]:
+    """The label of each part, also of those inside a box; without the slots that only say how boxes are connected."""
+    labels = {slot: label for slot, label in _labels(block).items() if not slot.startswith("feed_")}
+    return labels | {
+        f"{box}: {slot}": label for box, rows in _rows(block).items() for row in rows for slot, label in row
+    }
 
 
 def _place(order: list[list[str]], after: Rows) -> int:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
 from ablate.errors import AblateError
-from ablate.render.drawing.layout import compare, layout
-from ablate.render.drawing.picture import Box, Chip, Drawing, Note, Polyline, Sum
+from ablate.render.drawing.layout import compare, lay_out_verdicts, layout
+from ablate.render.drawing.picture import Box, Chip, Drawing, Note, Polyline, Presence, Sum
 from ablate.spec.block import BlockSpec
 
 _COLUMN, _ROW = 9, 17
@@ -22,6 +22,7 @@ _WIDEST = 11.2
 _HEAD = 34
 """Height of the title."""
 _LEGEND = 34
+JUDGED = ' class="judged"'
 
 _STYLE = """
 text { font-family: Inter, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif; }
@@ -68,6 +69,28 @@ text.added { fill: #fbbf24; }
 .head.added { fill: #f59e0b; }
 }
 """
+VERDICTS: dict[Presence, tuple[str, str]] = {
+    "needed": ("#8f2c00", "#ea7c33"),
+    "dispensable": ("#007a8c", "#0ebe81"),
+    "open": ("#8a6d00", "#f2c342"),
+}
+"""The colours of verdicts on light and on dark pages, which are those of every figure."""
+
+
+def _verdict_styles(dark: bool) -> str:
+    rules = []
+    for state, colours in VERDICTS.items():
+        colour = colours[dark]
+        rules.append(
+            f".box.{state}, .chip.{state} {{ fill: {colour}33; stroke: {colour}; stroke-width: 2.4; }}\n"
+            f".line.{state} {{ stroke: {colour}; stroke-width: 2.6; }}\n"
+            f".head.{state} {{ fill: {colour}; }}\ntext.{state} {{ fill: {colour}; font-weight: 600; }}\n"
+        )
+    fill, stroke = ("#1f2937", "#6b7280") if dark else ("#f3f4f6", "#9ca3af")
+    return "".join(rules) + f".judged .box.kept {{ fill: {fill}; stroke: {stroke}; }}\n"
+
+
+_JUDGED = f"{_verdict_styles(dark=False)}@media (prefers-color-scheme: dark) {{\n{_verdict_styles(dark=True)}}}\n"
 
 
 def to_svg(picture: Drawing, *, titled: bool = True) -> str:
@@ -80,27 +103,28 @@ def to_svg(picture: Drawing, *, titled: bool = True) -> str:
     columns, rows = picture.size
     head = _HEAD if titled else 0
     width = max(columns * _COLUMN, _WIDEST * len(picture.title) * titled, 250) + 2 * _MARGIN
-    height = rows * _ROW + head + _LEGEND * picture.comparison + 2 * _MARGIN
+    height = rows * _ROW + head + _LEGEND * bool(picture.legend) + 2 * _MARGIN
     left = _MARGIN + (width - 2 * _MARGIN - columns * _COLUMN) / 2
-    order = {"removed": 0, "kept": 1, "added": 2}  # what is there is painted over what was
+    order = {"removed": 0, "kept": 1}  # what is there is painted over what was
     shapes = [
-        *(_line(line) for line in sorted(picture.lines, key=lambda line: order[line.state])),
+        *(_line(line) for line in sorted(picture.lines, key=lambda line: order.get(line.state, 2))),
         *(_box(box) for box in picture.boxes),
         *(_chip(chip) for chip in picture.chips),
         *(_sum(one) for one in picture.sums),
         *(_note(note) for note in picture.notes),
     ]
-    body = "\n".join(shapes)
+    body, judged = "\n".join(shapes), bool({*VERDICTS} & {*picture.legend})
     title = (
         f'<text class="title" x="{width / 2:g}" y="{_MARGIN + 8}" text-anchor="middle">{escape(picture.title)}</text>\n'
     )
-    legend = _legend(width / 2, height - _MARGIN) if picture.comparison else ""
+    legend = _legend(picture.legend, width / 2, height - _MARGIN)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
-        f'height="{height:g}" role="img" aria-label="{escape(picture.title)}">\n<style>{_STYLE}</style>\n'
+        f'height="{height:g}" role="img" aria-label="{escape(picture.title)}">\n'
+        f"<style>{_STYLE}{_JUDGED * judged}</style>\n"
         f'<rect class="paper" width="100%" height="100%" rx="8"/>\n'
         f"{title if titled else ''}"
-        f'<g transform="translate({left:g} {_MARGIN + head})">\n{body}\n</g>\n{legend}</svg>\n'
+        f'<g{JUDGED * judged} transform="translate({left:g} {_MARGIN + head})">\n{body}\n</g>\n{legend}</svg>\n'
     )
 
 
@@ -161,13 +185,15 @@ def _note(note: Note) -> str:
     return f"{start}{escape(note.text)}</text>"
 
 
-def _legend(x: float, y: float) -> str:
-    return (
-        f'<rect class="chip removed" x="{x - 100:g}" y="{y - 13:g}" width="18" height="14" rx="3"/>\n'
-        f'<text class="note" x="{x - 76:g}" y="{y - 1:g}">removed</text>\n'
-        f'<rect class="chip added" x="{x + 20:g}" y="{y - 13:g}" width="18" height="14" rx="3"/>\n'
-        f'<text class="note" x="{x + 44:g}" y="{y - 1:g}">added</text>\n'
-    )
+def _legend(entries: Mapping[Presence, str], x: float, y: float) -> str:
+    shown = []
+    for number, (state, text) in enumerate(entries.items()):
+        left = x + 120 * number - 60 * len(entries) + 20
+        shown.append(
+            f'<rect class="chip {state}" x="{left:g}" y="{y - 13:g}" width="18" height="14" rx="3"/>\n'
+            f'<text class="note" x="{left + 24:g}" y="{y - 1:g}">{text}</text>\n'
+        )
+    return "".join(shown)
 
 
 def write_svg(path: Path, content: str) -> None:
@@ -206,3 +232,19 @@ def stored_svg(
         return to_svg(layout(name, block, bool(model.get("exceptions"))), titled=titled)
     other, old = versus
     return to_svg(compare(other, BlockSpec.model_validate(old["block"]), name, block), titled=titled)
+
+
+def judged_svg(name: str, model: Mapping[str, Any], judged: Sequence[tuple[Mapping[str, Any], str]]) -> str:
+    """The picture of a study's baseline, its parts in the colours of the verdicts on them.
+
+    Args:
+        name: What to call it.
+        model: `model` of the baseline's plain spec.
+        judged: What `verdicts_on_parts` returns.
+
+    Raises:
+        ValidationError: A mixer of a kind that is not known here.
+    """
+    states = [(BlockSpec.model_validate(other["block"]), state) for other, state in judged]
+    picture = lay_out_verdicts(name, BlockSpec.model_validate(model["block"]), states)  # type: ignore[arg-type]
+    return to_svg(picture, titled=False)

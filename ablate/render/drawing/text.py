@@ -38,7 +38,7 @@ def to_text(picture: Drawing) -> Text:
         canvas.write(start, note.y, note.text, note.state)
     text = Text(picture.title, style="bold").append("\n\n", style="")
     text.append_text(canvas.text())
-    if picture.comparison:
+    if "removed" in picture.legend:
         text.append("\n\n╌ removed", style="dim").append("   ").append("━ added", style="bold yellow")
     return text
 

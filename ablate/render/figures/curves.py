@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,12 +13,13 @@ from ablate.analysis.curves import Axis, Band, band, heights, line
 from ablate.analysis.findings import Findings
 from ablate.analysis.judging import worst_margin
 from ablate.analysis.report import StudyReport
-from ablate.analysis.rows import Course, VariantRow
+from ablate.analysis.rows import VariantRow
 from ablate.analysis.runs import seconds_at
 from ablate.analysis.text import plural
 from ablate.render.blocks import Picture
 from ablate.render.figures.style import (
     PANEL_NAME,
+    WIDTH,
     Look,
     Palette,
     Spec,
@@ -205,34 +206,6 @@ def coursed(report: StudyReport) -> list[VariantRow]:
     return [row for group in groups(report) for row in group if row.course is not None]
 
 
-def course_bands(rows: Iterable[VariantRow], along: str) -> dict[str, Band]:
-    """The courses of these variants as bands; `along` is `step`, `tokens` or `flops`."""
-    return {row.name: _course_band(row.course, along) for row in rows if row.course is not None}
-
-
-def _course_band(course: Course, along: str) -> Band:
-    points = course.points
-    return Band(
-        x=tuple(float(getattr(point, along)) for point in points),
-        mean=tuple(point.difference for point in points),
-        low=tuple(point.difference if point.low is None else point.low for point in points),
-        high=tuple(point.difference if point.high is None else point.high for point in points),
-        n=points[-1].n,
-    )
-
-
-def draw_course(report: StudyReport, rows: Sequence[VariantRow], along: str, title: str, palette: Palette) -> Spec:
-    """A line with its 95 % band for each of these variants in one panel, and the margin."""
-    margin = worst_margin(report.margin, report.direction)
-    better = "lower" if report.direction == "minimize" else "higher"
-    limits = course_limits([row.course for row in rows if row.course is not None], margin)
-    return draw_bands(
-        course_bands(rows, along), palette.variants(report.record), palette,
-        (title, f"difference of {report.metric}\n({better} is better)"), limits=limits,
-        under=margin_marks(margin, "y"),
-    )  # fmt: skip
-
-
 def _course_picture(findings: Findings) -> tuple[Picture, ...]:
     report, rows = findings.report, coursed(findings.report)
     if not rows:
@@ -252,9 +225,9 @@ def _course_picture(findings: Findings) -> tuple[Picture, ...]:
     )
 
 
-def course_panels(findings: Findings, palette: Palette) -> Spec:
+def course_panels(report: StudyReport, palette: Palette, width: float = WIDTH) -> Spec:
     """A panel for each variant with the verdicts that it would have had, all with the same axes."""
-    report, shown = findings.report, coursed(findings.report)[:MOST_PANELS]
+    shown = coursed(report)[:MOST_PANELS]
     margin = worst_margin(report.margin, report.direction)
     courses = [row.course for row in shown if row.course is not None]
     labels = alike(point.word for course in courses for point in course.points)
@@ -284,8 +257,11 @@ def course_panels(findings: Findings, palette: Palette) -> Spec:
             mark("line", None, {"x": x, "y": y}, color=blue, strokeWidth=1.4, clip=True),
             mark("point", None, {"x": x, "y": y, **looks}, size=34, clip=True),
         ],
-        rows,
+        rows, width=width,
     )  # fmt: skip
 
 
-FIGURES = {"course": course_panels} | {name: partial(loss_panels, axis=axis) for name, axis in AXES.items()}
+FIGURES: dict[str, Callable[[Findings, Palette], Spec]] = {
+    "course": lambda findings, palette: course_panels(findings.report, palette),
+    **{name: partial(loss_panels, axis=axis) for name, axis in AXES.items()},
+}

@@ -20,6 +20,8 @@ Spec = dict[str, Any]
 
 WIDTH = 672
 """Pixels of a written figure: 7 inches, the text width of a page."""
+PAGE_WIDTH = 1060
+"""Pixels of panels on a page of the dashboard."""
 _CROSS = "M-1,-.6L-.6,-1L0,-.4L.6,-1L1,-.6L.4,0L1,.6L.6,1L0,.4L-.6,1L-1,.6L-.4,0Z"
 _LIGHT = ("#3f4ea4", "#94480e", "#257a62", "#9d5aa7", "#af6000", "#0e73e3", "#533d00")
 _DARK = ("#4791cb", "#ea7c33", "#0ebe81", "#f890b8", "#f2c342", "#a7d8ff", "#b8a2fd")
@@ -157,12 +159,14 @@ PANEL_NAME = 24
 """Characters of a name on one line of the title of a panel."""
 
 
-def panels(parts: Iterable[Spec], rows: Sequence[Spec], columns: int = 4, height: float = 110) -> Spec:
+def panels(
+    parts: Iterable[Spec], rows: Sequence[Spec], columns: int = 4, height: float = 110, width: float = WIDTH
+) -> Spec:
     """The same layers once for each `panel` of the rows, with the same axes; the title of a panel is its name."""
     order = list(dict.fromkeys(str(row["panel"]) for row in rows))
     columns = min(columns, len(order)) or 1
     facet = {"field": "panel", "type": "nominal", "sort": order, "title": None, "header": {"labelPadding": 2}}
-    drawn = {"layer": [*parts], "width": (WIDTH - 60) / columns - 10, "height": height}
+    drawn = {"layer": [*parts], "width": (width - 60) / columns - 10, "height": height}
     return {"data": {"values": [*rows]}, "facet": facet, "columns": columns, "spec": drawn}
 
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from functools import singledispatch
 from html import escape
 from typing import Literal
 
+from pydantic import ValidationError
+
+from ablate.analysis.answer import verdicts_on_parts
 from ablate.analysis.findings import Findings
+from ablate.analysis.report import StudyReport
 from ablate.render.blocks import Grid, Items, Listing, Paragraph, Picture, with_code
 from ablate.render.document import document
 from ablate.render.figures import draw, save
 from ablate.render.formats import Format, Place
 
+MOST_LINES = 20
+"""Lines of a listing that are shown before a click."""
+BLOCK = "The block of the baseline, with the verdicts on its parts."
 HEAD = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -25,25 +33,37 @@ HEAD = """<!DOCTYPE html>
 _PAGE = (
     HEAD
     + """<style>
-body {{ font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; max-width: 75rem; margin: 2rem auto;
-  padding: 0 1rem; }}
-h1 {{ line-height: 1.2; }}
-h2 {{ margin-top: 2.5rem; border-bottom: 1px solid #ccc; }}
+:root {{ color-scheme: light dark; --ink: #1a1a1a; --paper: #ffffff; --rule: #cccccc; --tint: #f2f4f6; }}
+body {{ font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 75rem;
+  margin: 1.5rem auto; padding: 0 1rem; }}
+h1 {{ font-size: 1.25rem; font-weight: 400; line-height: 1.3; margin: 0; }}
+h2 {{ font-size: 1.3rem; margin: 2.5rem 0 0.75rem; border-bottom: 1px solid var(--rule); }}
+.answer > h2 {{ display: none; }}
 section > p {{ max-width: 50rem; }}
-.answer > p:first-of-type {{ font-size: 1.35rem; font-weight: 600; }}
+.answer > p:first-of-type {{ font-size: 1.5rem; font-weight: 600; line-height: 1.3; margin: 0.4rem 0 1rem; }}
 .wide {{ overflow-x: auto; }}
-table {{ border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums; }}
-thead th {{ border-top: 2px solid; border-bottom: 1px solid; }}
-tbody {{ border-bottom: 1px solid #ccc; }}
+table {{ border-collapse: collapse; font-size: 0.875rem; font-variant-numeric: tabular-nums; }}
+thead th {{ border-top: 2px solid; border-bottom: 1px solid; vertical-align: bottom; }}
+tbody {{ border-bottom: 1px solid var(--rule); }}
 tbody:last-child {{ border-bottom: 2px solid; }}
-th, td {{ padding: 0.25rem 0.75rem; text-align: right; vertical-align: top; white-space: nowrap; }}
-.text {{ text-align: left; white-space: normal; min-width: 12rem; overflow-wrap: anywhere; }}
-pre {{ background: #f5f5f5; padding: 0.75rem; overflow-x: auto; font-size: 0.85rem; }}
-code {{ font-size: 0.9em; background: #f0f2f4; padding: 0 0.2em; }}
+th, td {{ padding: 0.2rem 0.5rem; text-align: right; vertical-align: top; }}
+td {{ white-space: nowrap; }}
+.text {{ text-align: left; white-space: normal; min-width: 5.5rem; }}
+pre {{ background: var(--tint); padding: 0.75rem; overflow-x: auto; font-size: 0.85rem; }}
+code {{ font-size: 0.9em; background: var(--tint); padding: 0 0.2em; }}
+summary {{ cursor: pointer; }}
 li {{ overflow-wrap: anywhere; }}
 figure {{ margin: 1.5rem 0; }}
-figure svg {{ max-width: 100%; height: auto; }}
+figure :is(svg, img) {{ max-width: 100%; height: auto; }}
 figcaption {{ max-width: 50rem; font-size: 0.9rem; }}
+@media (max-width: 640px) {{
+  th, td {{ padding: 0.2rem 0.35rem; }}
+  .answer :is(th, td):is(:nth-child(4), :nth-child(n + 6)) {{ display: none; }}
+}}
+@media screen and (prefers-color-scheme: dark) {{
+  :root {{ --ink: #e4e8ee; --paper: #11161d; --rule: #3a4554; --tint: #1d2630; }}
+  .drawn svg {{ filter: invert(0.92) hue-rotate(180deg); }}
+}}
 @media print {{ body {{ font-size: 10pt; margin: 0; }} figure, tr {{ break-inside: avoid; }} }}
 </style>
 </head>
@@ -97,16 +117,35 @@ def _grid(block: Grid, findings: Findings) -> str:
 
 @_write.register
 def _listing(block: Listing, findings: Findings) -> str:
-    return f"<pre>{escape(block.text)}</pre>"
+    shown = f"<pre>{escape(block.text)}</pre>"
+    lines = block.text.count("\n") + 1
+    return shown if lines <= MOST_LINES else f"<details><summary>{lines:,} lines</summary>{shown}</details>"
 
 
 @_write.register
 def _picture(block: Picture, findings: Findings) -> str:
     svg = _inline(save(draw(block.name, findings), "svg").decode(), block.name)
     return (
-        f'<figure role="img" aria-label="{escape(block.caption)}">\n{svg}\n'
+        f'<figure class="drawn" role="img" aria-label="{escape(block.caption)}">\n{svg}\n'
         f"<figcaption>{prose(block.caption)}</figcaption></figure>"
     )
+
+
+def block_with_verdicts(report: StudyReport) -> str:
+    """The block of the baseline with the verdicts on its parts as SVG; empty without any, or if a kind is not known."""
+    from ablate.render.drawing.svg import judged_svg
+
+    judged, name = verdicts_on_parts(report), report.record.baseline
+    models = {variant.name: variant.spec.get("model", {}) for variant in report.record.variants}
+    try:
+        return judged_svg(name, models[name], judged) if judged else ""
+    except ValidationError:
+        return ""
+
+
+def data_url(svg: str) -> str:
+    """A picture as an address: in an image nothing of it can run, and its ids and styles stay its own."""
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
 
 
 def _inline(svg: str, name: str) -> str:
@@ -123,6 +162,7 @@ class HtmlFormat(Format):
     suffix = "html"
     figures = ("svg", "png")
     inlined = True
+    draws_blocks = True
 
     def render(self, findings: Findings, place: Place) -> str:
         """The whole page."""
@@ -132,5 +172,9 @@ class HtmlFormat(Format):
             parts.append(f'<section class="{escape(section.title.lower().replace(" ", "-"))}">')
             parts.append(f"<h2>{escape(section.title)}</h2>")
             parts += [_write(block, findings) for block in section.blocks]
+            if section is made.sections[0] and (svg := block_with_verdicts(findings.report)):
+                parts.append(
+                    f'<figure><img alt="{BLOCK}" src="{data_url(svg)}"><figcaption>{BLOCK}</figcaption></figure>'
+                )
             parts.append("</section>")
         return _PAGE.format(title=escape(made.title), body="\n".join(parts))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +22,7 @@ from ablate.render.document import document
 from ablate.render.figures import draw, pictures, save
 from ablate.render.figures.style import Palette
 from ablate.render.formats import Format, Place
-from ablate.render.formats.html import HEAD
+from ablate.render.formats.html import HEAD, block_with_verdicts, data_url
 from ablate.render.formats.html import prose as html_prose
 from ablate.stats.verdict import ACCEPTABLE, WORSE
 from ablate.store.records import VariantRecord
@@ -158,7 +157,7 @@ def shown_variant(report: StudyReport) -> str | None:
 def _question(report: StudyReport, title: str, after: str | None) -> str:
     known = {variant.name: variant for variant in report.record.variants}
     name = after if after in known else shown_variant(report)
-    blocks = "" if name is None else _blocks(known[report.record.baseline], known[name])
+    blocks = "" if name is None else _blocks(report, known[report.record.baseline], known[name])
     source = f'<p class="source">{escape(report.record.source)}</p>' if report.record.source else ""
     return (
         f'<section>\n<h1>{escape(title)}</h1>\n{source}<div class="sides">\n<div class="text answer">'
@@ -174,11 +173,16 @@ def _answer(report: StudyReport) -> Iterator[str]:
     yield from (f'<p class="note">{prose(line.text)}</p>' for line in answer.trust if line.level == "ok")
 
 
-def _blocks(before: VariantRecord, after: VariantRecord) -> str:
-    """Both blocks, a unit of one as long as a unit of the other; nothing if a kind in them is not known here."""
+def _blocks(report: StudyReport, before: VariantRecord, after: VariantRecord) -> str:
+    """Both blocks, a unit of one as long as a unit of the other; nothing if a kind in them is not known here.
+
+    The first has the colours of the verdicts on its parts, if there are any.
+    """
     models = before.spec.get("model", {}), after.spec.get("model", {})
     try:
-        drawn = (_block(before.name, models[0]), _block(after.name, models[1], (before.name, models[0])))
+        judged = block_with_verdicts(report)
+        first = _on_page(judged) if judged else _block(before.name, models[0])
+        drawn = (first, _block(after.name, models[1], (before.name, models[0])))
     except (ValidationError, KeyError):
         return ""
     sizes = [_size(svg) for svg in drawn]
@@ -188,7 +192,7 @@ def _blocks(before: VariantRecord, after: VariantRecord) -> str:
         change = "" if variant is before else _change(before, variant)
         figures.append(
             f'<figure style="width: {width * scale / 16:.4f}rem"><img alt="Block of {escape(variant.name)}" '
-            f'src="{_data(svg)}"><figcaption>{prose(variant.name)}, '
+            f'src="{data_url(svg)}"><figcaption>{prose(variant.name)}, '
             f"{count(variant.parameters)} parameters{change}</figcaption></figure>"
         )
     return f'<div class="blocks">{"".join(figures)}</div>\n'
@@ -198,7 +202,10 @@ def _block(name: str, model: Mapping[str, Any], versus: tuple[str, Mapping[str, 
     """The picture of a block without its title and its paper, dark only on a screen."""
     from ablate.render.drawing.svg import stored_svg
 
-    svg = stored_svg(name, model, versus, titled=False)
+    return _on_page(stored_svg(name, model, versus, titled=False))
+
+
+def _on_page(svg: str) -> str:
     return svg.replace('class="paper"', 'style="fill: none"').replace(_DARK, f"screen and {_DARK}")
 
 
@@ -212,11 +219,6 @@ def _size(svg: str) -> tuple[float, float]:
     found = re.search(r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"', svg)
     assert found is not None, "a picture of a block has a view box"
     return float(found[1]), float(found[2])
-
-
-def _data(svg: str) -> str:
-    """A picture as an address: in an image nothing of it can run, and its ids and styles stay its own."""
-    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
 
 
 def _compared(report: StudyReport) -> list[VariantRow]:
@@ -252,7 +254,7 @@ def _verdict(name: str, sentence: str, word: str) -> str:
 def _figure(picture: Picture, findings: Findings) -> str:
     svg = save(draw(picture.name, findings, Palette()), "svg").decode()  # the page shows through, also a dark one
     return (
-        f'<figure class="plot"><img class="drawn" alt="{escape(picture.caption)}" src="{_data(svg)}">'
+        f'<figure class="plot"><img class="drawn" alt="{escape(picture.caption)}" src="{data_url(svg)}">'
         f'<figcaption class="note">{prose(picture.caption)}</figcaption></figure>'
     )
 

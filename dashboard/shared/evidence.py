@@ -1,0 +1,166 @@
+"""The drawer beside every page that shows what a verdict rests on: seeds, curve, block, differing fields, claims."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from ablate.analysis.claims import ClaimVerdict
+from ablate.analysis.columns import shared_decimals
+from ablate.analysis.curves import band, line
+from ablate.analysis.diff import differences
+from ablate.analysis.numbers import MISSING, fixed
+from ablate.analysis.report import StudyReport
+from ablate.analysis.runs import VariantRuns
+from ablate.analysis.why import why
+from ablate.errors import NotFoundError
+from ablate.render.figures.curves import draw_bands
+from ablate.store import StudyRecord, TrialState, VariantRecord
+from dashboard.shared.exports import chart
+from dashboard.shared.frame import STUDY, address, link
+from dashboard.shared.pictures import BlockPicture, block_pictures
+from dashboard.shared.results import runs
+from dashboard.shared.store import report, settled_curves, store, summary
+from dashboard.shared.text import escape, prose
+
+WHY = "why"
+"""The parameter of the address that names the variant whose evidence is shown."""
+SIGNS = {"supported": ":green-badge[supported]", "refuted": ":red-badge[refuted]"}
+MOST_FIELDS = 12
+"""Differing fields of the spec that are shown; the page Compare has all."""
+
+
+def open_evidence(variant: str) -> None:
+    """Open the drawer of a variant; called from a callback or a fragment, too."""
+    st.query_params[WHY] = variant
+    st.rerun()
+
+
+def evidence_link(label: str, variant: str) -> str:
+    """A link to the evidence about a variant, for Markdown."""
+    return f"[{escape(label)}]({address(**{WHY: variant})})"
+
+
+def show_evidence() -> None:
+    """Open the drawer if the address names a variant that the chosen study compares."""
+    variant, study = st.query_params.get(WHY), st.session_state.get(STUDY)
+    if not variant or study is None or summary(study) is None:
+        return
+    study_report = report(study)
+    try:
+        row = why(study_report, variant).row
+    except NotFoundError as error:
+        st.error(prose(str(error)))
+        return
+    title = f"{escape(row.words, 90)}: {escape(row.verdict)}"
+    drawer = st.dialog(title, width=720, position="right", on_dismiss=_close)
+    drawer(_draw)(study_report, variant)
+
+
+def _close() -> None:
+    st.query_params.pop(WHY, None)
+
+
+def _draw(study_report: StudyReport, variant: str) -> None:
+    explained, record = why(study_report, variant), study_report.record
+    variants = {one.name: one for one in record.variants}
+    st.markdown(f"{prose(explained.sentence)}  \n`{variant}`")
+    _seeds(study_report, variant, explained.seeds)
+    st.markdown("\n".join(f"- **{escape(label)}** {prose(text)}" for label, text in explained.facts.items()))
+    _curves(record, variant)
+    for claim in study_report.answer.claims:
+        if variant in variants_of(claim.evidence):
+            st.markdown(claim_text(claim))
+    first, model = variants[record.baseline].spec.get("model", {}), variants[variant].spec.get("model", {})
+    if first != model:
+        block_pictures(
+            [BlockPicture(record.baseline, first), BlockPicture(variant, model, versus=(record.baseline, first))]
+        )
+    show_differences(record, variants[variant])
+    with st.container(horizontal=True):
+        link("compare", "Compare", sides=[record.baseline, variant])
+        link("curves", "Curves", variants=[record.baseline, variant])
+
+
+def _seeds(study_report: StudyReport, variant: str, differences_by_seed: Mapping[Any, float]) -> None:
+    """Both values of each pair as links to their trials, and their difference."""
+    record, known = study_report.record, runs(study_report.record.name)
+    names = (variant, record.baseline)
+    decimals = max(3, shared_decimals(study_report))
+    lines = [f"| {study_report.unit} | this variant | baseline | difference |", "|---:|---:|---:|---:|"]
+    for seed in dict.fromkeys([*differences_by_seed, *known[variant].states]):
+        cells = [_trial(known[name], seed, name, study_report.metric, decimals) for name in names]
+        lines.append(f"| {seed} | {' | '.join(cells)} | {fixed(differences_by_seed.get(seed), decimals, sign=True)} |")
+    st.markdown("\n".join(lines))
+
+
+def _trial(run: VariantRuns, seed: Any, variant: str, metric: str, decimals: int) -> str:
+    """The value of a trial, or its state, as a link to it for Markdown; a hyphen without a trial."""
+    if seed not in run.states:
+        return MISSING
+    value = run.finished[seed].metrics.get(metric) if seed in run.finished else None
+    shown = run.states[seed].value if value is None else fixed(value, decimals)
+    return f"[{escape(shown)}]({address('trial', variant=variant, seed=str(seed))})"
+
+
+def _curves(record: StudyRecord, variant: str) -> None:
+    names = (variant, record.baseline)
+    keys = {trial.key: trial.variant for trial in record.planned if trial.variant in names}
+    over = [trial for trial in store().trials(list(keys)).values() if trial.state is TrialState.FINISHED]
+    points = settled_curves(tuple(trial.key for trial in over))
+    bands = {
+        name: drawn
+        for name in names
+        if (drawn := band([line(points[one.key]) for one in over if keys[one.key] == name and points[one.key]])).mean
+    }
+    if len(bands) > 1:
+        draw = partial(_draw_curves, record, bands)
+        chart(draw, "evidence", f"Validation loss of {variant} and of the baseline against steps")
+
+
+def _draw_curves(record: StudyRecord, bands: Any, palette: Any) -> Any:
+    return draw_bands(bands, palette.variants(record), palette, ("steps", "validation loss"), height=220)
+
+
+def show_differences(record: StudyRecord, variant: VariantRecord) -> None:
+    """The fields of a variant's spec that differ from the baseline's, as a table."""
+    baseline = next(known for known in record.variants if known.name == record.baseline)
+    changed = differences(baseline.spec, variant.spec)
+    rows = [
+        {"field": change.path, record.baseline: _said(change.values.get(0)), "this": _said(change.values.get(1))}
+        for change in changed[:MOST_FIELDS]
+    ]
+    if rows:
+        st.dataframe(pd.DataFrame(rows), hide_index=True, placeholder="-", key="changed",
+                     alt="Fields that differ from the baseline")  # fmt: skip
+    if len(changed) > MOST_FIELDS:
+        st.caption(f"and {len(changed) - MOST_FIELDS} more fields")
+
+
+def _said(value: object) -> str | None:
+    return None if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def claim_text(claim: ClaimVerdict) -> str:
+    """A claim with its verdict, for Markdown."""
+    sign, source = SIGNS.get(claim.verdict, ":orange-badge[undecided]"), f" ({claim.source})" if claim.source else ""
+    reason = claim.sentence.removeprefix(f"{claim.verdict}: ")
+    return f"{sign} **{escape(claim.id)}** {prose(claim.says + source)}  \n{prose(reason)}"
+
+
+def variants_of(evidence: Any) -> Iterator[str]:
+    """The variants that the evidence of a claim names."""
+    if isinstance(evidence, dict):
+        for key, value in evidence.items():
+            if key in ("left", "right", "variant", "over") and isinstance(value, str):
+                yield value
+            else:
+                yield from variants_of(value)
+    elif isinstance(evidence, list):
+        for value in evidence:
+            yield from variants_of(value)
