@@ -18,7 +18,6 @@ from ablate.nn.pack import State, Stepping, initialise
 from ablate.nn.pack.initial import stream
 from ablate.spec.base import Kinded
 from ablate.spec.layer import LayerContext, PartSpec, PositionSpec
-from ablate.spec.sublayers import MixerSpec, MLPSpec
 
 SpecT = TypeVar("SpecT", bound=Kinded)
 
@@ -70,7 +69,7 @@ def perturb(module: nn.Module, seeds: Sequence[int], *, pack_aware: bool = True)
     return module.eval()
 
 
-def is_taken(spec: MixerSpec | MLPSpec | PositionSpec, context: LayerContext) -> bool:
+def is_taken(spec: PartSpec | PositionSpec, context: LayerContext) -> bool:
     """Whether a part does not refuse a context."""
     try:
         spec.check(context)

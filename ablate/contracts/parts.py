@@ -8,6 +8,7 @@ Shapes: K pack, B batch, T tokens, D width, H heads, d_h head width.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import cast, get_args
 
 import torch
@@ -193,6 +194,12 @@ POSITION: Contract[PositionSpec, LayerContext] = Contract(
 )
 
 
+def _residual_contexts(spec: ResidualSpec) -> list[LayerContext]:
+    """Layers that the residual does not refuse; a stream that grows begins in the first one."""
+    contexts = [replace(context, layer=0, depth=1) if spec.grows else context for context in layer_contexts()]
+    return [context for context in contexts if is_taken(spec, context)]
+
+
 class _Layer(nn.Module):
     """A layer whose sub-layers are tanh, and the ends of the stream: [K, B, T, D] to the same."""
 
@@ -213,7 +220,7 @@ class _Layer(nn.Module):
         for part in _SUBLAYERS:
             branch = self.residual.enter(carried, part).tanh()
             carried = self.residual.join(carried, branch, lambda skipped: skipped, part)
-        return self.residual.close(carried)
+        return self.residual.finish(carried, shared_noise(self.spec, self.context, x))
 
 
 def stream_keeps_shape(spec: ResidualSpec, context: LayerContext) -> Iterator[str]:
@@ -227,7 +234,7 @@ def stream_keeps_shape(spec: ResidualSpec, context: LayerContext) -> Iterator[st
             yield f"the {part} is given {tuple(entered.shape)}, and should be given {tuple(x.shape)}"
             return
         steps.append(("join", residual.join(steps[-1][1], entered, lambda skipped: skipped, part)))
-    for name, after in steps:
+    for name, after in steps[-1:] if spec.grows else steps:
         if tuple(after.shape) != wanted:
             yield f"after `{name}` the stream is {tuple(after.shape)}, and its sizes should be {wanted}"
     closed = residual.close(steps[-1][1])
@@ -250,7 +257,7 @@ RESIDUAL: Contract[ResidualSpec, LayerContext] = Contract(
         round_trips_through_json,
         _OF_RESIDUALS.isolates_pack_members,
     ),
-    contexts=_any_layer,
+    contexts=_residual_contexts,
     describe=describe,
 )
 

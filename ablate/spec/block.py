@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -35,6 +35,8 @@ class ResidualSpec(PartSpec):
 
     family = RESIDUALS
     default_kind = "plain"
+    grows: ClassVar[bool] = False
+    """Whether each sub-layer adds to the sizes of the stream; all layers then have the same sub-layers, once each."""
 
     def stream_sizes(self, context: LayerContext) -> tuple[int, ...]:
         """Sizes of the stream after the token axis: (D,), unless a kind has several streams."""

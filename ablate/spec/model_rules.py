@@ -216,6 +216,7 @@ def _check_decoder_block(block: BlockSpec) -> None:
 
 def _check_streams(model: ModelFields, layers: Layers) -> None:
     """Refuse a layer whose stream has other sizes than that of the layer before it."""
+    _check_growing_stream(model, layers)
     if all(block is model.block or block.residual == model.block.residual for _, block in layers):
         return
     before: tuple[int, ...] | None = None
@@ -229,6 +230,27 @@ def _check_streams(model: ModelFields, layers: Layers) -> None:
                 "Set the same `residual` in all layers.",
             )
         before = sizes
+
+
+def _check_growing_stream(model: ModelFields, layers: Layers) -> None:
+    """Refuse layers that differ, or that run again, if their sub-layers add to the stream."""
+    growing = next(((home, block) for home, block in layers if block.residual.grows), None)
+    if growing is None:
+        return
+    home, block = growing
+    alike = all(
+        (other.residual, other.sublayers, other.arrangement) == (block.residual, block.sublayers, block.arrangement)
+        for _, other in layers
+    )
+    further = model.multi_token is not None and model.multi_token.form == "modules"
+    if alike and not model.loops and not further:
+        return
+    raise refusal(
+        (*home, "residual"),
+        block.residual.kind_name(),
+        "each sub-layer adds a source to the stream, so that all layers have the same sub-layers and run once",
+        "Leave out `loops`, modules of further tokens and layers with other sub-layers, or set `residual: plain`.",
+    )
 
 
 def _check_starts(model: ModelFields, layers: Layers) -> None:

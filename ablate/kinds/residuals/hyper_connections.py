@@ -42,6 +42,17 @@ class HyperConnectionsSpec(ResidualSpec):
     """n, number of streams."""
     dynamic: bool = True
     """Whether the weights depend on the streams."""
+    entering: bool = True
+    """Whether the weights of what a sub-layer reads are trained; otherwise it reads the mean of the streams."""
+    leaving: bool = True
+    """Whether β is trained; otherwise the output of a sub-layer is added to each stream."""
+    mixing: bool = True
+    """Whether the weights between the streams are trained; otherwise the streams are not mixed."""
+
+    def trained(self) -> dict[str, int]:
+        """The weights that are trained, and the number of outputs of each."""
+        switched = {"enter": (self.entering, 1), "mix": (self.mixing, self.streams), "leave": (self.leaving, 1)}
+        return {name: outputs for name, (on, outputs) in switched.items() if on}
 
     def stream_sizes(self, context: LayerContext) -> tuple[int, ...]:
         return (self.streams, context.width)
@@ -54,22 +65,27 @@ class HyperConnectionsSpec(ResidualSpec):
 
     def cost(self, context: LayerContext, length: int, joins: int) -> Cost:
         n, width, count = self.streams, context.width, len(context.sublayers)
-        own = n * (n + 2) + self.dynamic * (width * (n + 2) + 2)
-        mixed = length * n * width * (n + 2)
+        outputs = sum(self.trained().values())
+        scales = (self.entering or self.mixing) + self.leaving
+        own = n * outputs + self.dynamic * (width * outputs + scales)
+        mixed = length * n * width * outputs
+        summed = length * width * (n * (2 + n * self.mixing) - 1)
         each = Cost(
             parameters=own,
             multiplications=mixed,
-            additions=mixed - length * width,
-            activations=length * (n + 1) * width,
+            additions=summed,
+            divisions=length * width * (not self.entering),
+            activations=length * (n * bool(outputs) + self.leaving) * width,
         )
         if self.dynamic:
-            weights = length * n * (n + 2)
+            weights = length * n * outputs
+            norm = length * n * width * bool(outputs)
             each += Cost(
-                multiplications=2 * (weights * width + length * n * width),
+                multiplications=2 * (weights * width + norm),
                 additions=2 * weights * width,
                 exponentiations=weights,
-                divisions=weights + length * n,
-                activations=2 * weights + 2 * length * n * width,
+                divisions=weights + length * n * bool(outputs),
+                activations=2 * weights + 2 * norm,
             )
         last = context.layer == context.depth - 1
         return each * count + Cost(additions=last * length * (n - 1) * width)
@@ -96,11 +112,12 @@ class HyperConnections(Residual):
     def enter(self, stream: Tensor, part: Sublayer) -> Tensor:
         """[K, B, T, n, D] to [K, B, T, D]."""
         weights = self._of(part).weights(stream, "enter")
-        return (weights * stream).sum(-2)
+        return stream.mean(-2) if weights is None else (weights * stream).sum(-2)
 
     def join(self, stream: Tensor, branch: Tensor, skip: Callable[[Tensor], Tensor], part: Sublayer) -> Tensor:
-        mixed = self._of(part).weights(stream, "mix").mT @ stream
-        return mixed + self._of(part).weights(stream, "leave") * branch.unsqueeze(-2)
+        mix, leave = (self._of(part).weights(stream, name) for name in ("mix", "leave"))
+        added = branch.unsqueeze(-2) if leave is None else leave * branch.unsqueeze(-2)
+        return (stream if mix is None else mix.mT @ stream) + added
 
     def close(self, stream: Tensor) -> Tensor:
         """[K, B, T, n, D] to [K, B, T, D]."""
@@ -124,16 +141,21 @@ class Connection(Packed):
             return values.zero_().index_fill_(0, torch.tensor([index % n]), 1.0)
 
         self.dynamic = spec.dynamic
-        for name, outputs, start in (("enter", 1, one_stream), ("mix", n, identity), ("leave", 1, constant(1.0))):
-            self.declare(name, (n, outputs), start)
+        starts = {"enter": one_stream, "mix": identity, "leave": constant(1.0)}
+        self.trained = spec.trained()
+        for name, outputs in self.trained.items():
+            self.declare(name, (n, outputs), starts[name])
             if spec.dynamic:
                 self.declare(f"{name}_map", (width, outputs), zeros)
-        if spec.dynamic:
+        if spec.dynamic and (spec.entering or spec.mixing):
             self.declare("alpha_scale", (1,), constant(_SCALE))
+        if spec.dynamic and spec.leaving:
             self.declare("beta_scale", (1,), constant(_SCALE))
 
-    def weights(self, stream: Tensor, name: Literal["enter", "mix", "leave"]) -> Tensor:
-        """The streams [K, B, T, n, D] to the weights of this name, [K, B, T, n, 1 or n]."""
+    def weights(self, stream: Tensor, name: str) -> Tensor | None:
+        """The streams [K, B, T, n, D] to the weights `enter`, `mix` or `leave`, [K, B, T, n, 1 or n]; None if off."""
+        if name not in self.trained:
+            return None
         static: Tensor = getattr(self, name)[:, None, None]
         if not self.dynamic:
             return static

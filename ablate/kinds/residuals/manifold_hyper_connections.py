@@ -4,7 +4,8 @@ z = F·N(vec R), where N is an RMSNorm of all streams together without gain, and
 streams that a sub-layer reads are pre = σ(s₀z_pre + b) + ε, those of its output for each stream
 post = 2σ(s₁z_post + b). C = Sinkhorn(s₂z_comb + b) mixes the streams: a softmax over the last axis plus ε, then columns
 and rows divided by their sums alternately. x = Σ pre_i R_i; R_k ← post_k·f(x) + Σ_j C_jk R_j. At the end of the model
-the streams are summed with weights σ(s·F'N(vec R) + b') + ε.
+the streams are summed with weights σ(s·F'N(vec R) + b') + ε. A map that is switched off is 1/n for pre, 1 for post and
+the identity for C.
 
 - mHC: Manifold-Constrained Hyper-Connections (arXiv:2512.24880), eqs 7 to 9; https://arxiv.org/abs/2512.24880
 - transformers 5.23, models/deepseek_v4
@@ -46,6 +47,12 @@ class ManifoldHyperConnectionsSpec(ResidualSpec):
     """Initial value of s; 1 in transformers."""
     eps: float = Field(default=1e-6, gt=0)
     """ε."""
+    entering: bool = True
+    """Whether pre is trained; otherwise a sub-layer reads the mean of the streams."""
+    leaving: bool = True
+    """Whether post is trained; otherwise the output of a sub-layer is added to each stream."""
+    mixing: bool = True
+    """Whether C is trained; otherwise the streams are not mixed."""
 
     def stream_sizes(self, context: LayerContext) -> tuple[int, ...]:
         return (self.streams, context.width)
@@ -59,18 +66,21 @@ class ManifoldHyperConnectionsSpec(ResidualSpec):
     def cost(self, context: LayerContext, length: int, joins: int) -> Cost:
         """The norm of the streams is computed once to read and twice to write."""
         n, width = self.streams, context.width
-        inputs, weights, rounds = n * width, n * (n + 2), 2 * self.iterations * n * n
-        each = linear_cost(length, inputs, weights) + _norm_cost(length, inputs) * 3
+        inputs, rounds = n * width, 2 * self.iterations * n * n * self.mixing
+        maps, weights = self.entering + self.leaving + self.mixing, n * (self.entering + self.leaving + n * self.mixing)
+        each = linear_cost(length, inputs, weights) + _norm_cost(length, inputs) * maps
         each += Cost(
-            parameters=weights + 3,
-            multiplications=length * (weights + inputs * (n + 2)),
-            additions=length * (weights + inputs * (n + 1) + rounds),
-            divisions=length * (2 * n + rounds),
+            parameters=weights + maps,
+            multiplications=length * (weights + inputs * (self.entering + self.leaving + n * self.mixing)),
+            additions=length * (weights + inputs * (1 + n * self.mixing) + rounds),
+            divisions=length * (n * (self.entering + self.leaving) + width * (not self.entering) + rounds),
             exponentiations=length * weights,
-            activations=length * (width + 3 * weights + rounds),
+            activations=length * (width * self.leaving + 3 * weights + rounds),
         )
         total = each * len(context.sublayers)
-        if context.layer == context.depth - 1:
+        if context.layer == context.depth - 1 and not self.entering:
+            total += Cost(additions=length * (inputs - width), divisions=length * width)
+        elif context.layer == context.depth - 1:
             total += linear_cost(length, inputs, n) + _norm_cost(length, inputs)
             ends = Cost(multiplications=inputs + n, additions=inputs, exponentiations=n, divisions=n, activations=2 * n)
             total += ends * length + Cost(parameters=n + 1)
@@ -93,10 +103,11 @@ class ManifoldHyperConnections(Residual):
         super().__init__()
         self.spec = spec
         n = spec.streams
-        sorts = ("pre", n), ("post", n), ("comb", n * n)
+        switched = (spec.entering, "pre", n), (spec.leaving, "post", n), (spec.mixing, "comb", n * n)
+        sorts = [(name, outputs) for on, name, outputs in switched if on]
         made: dict[str, nn.Module] = {part: StreamWeights(spec, context, *sorts) for part in context.sublayers}
         self.connections = nn.ModuleDict(made)
-        last = context.layer == context.depth - 1
+        last = context.layer == context.depth - 1 and spec.entering
         self.end = StreamWeights(spec, context, ("pre", n)) if last else None
 
     def open(self, x: Tensor) -> Tensor:
@@ -108,18 +119,23 @@ class ManifoldHyperConnections(Residual):
         return self._summed(stream, self._of(part))
 
     def join(self, stream: Tensor, branch: Tensor, skip: Callable[[Tensor], Tensor], part: Sublayer) -> Tensor:
-        n, weights = self.spec.streams, self._of(part)
-        post = 2 * weights.logits(stream, "post").sigmoid()
+        n, weights, added = self.spec.streams, self._of(part), branch.unsqueeze(-2)
+        if self.spec.leaving:
+            post = 2 * weights.logits(stream, "post").sigmoid()
+            added = post.unsqueeze(-1).to(stream.dtype) * added
+        if not self.spec.mixing:
+            return added + stream
         comb_logits = weights.logits(stream, "comb")
         comb = sinkhorn(comb_logits.view(*comb_logits.shape[:-1], n, n), self.spec.iterations, self.spec.eps)
-        return post.unsqueeze(-1).to(stream.dtype) * branch.unsqueeze(-2) + comb.to(stream.dtype).mT @ stream
+        return added + comb.to(stream.dtype).mT @ stream
 
     def close(self, stream: Tensor) -> Tensor:
         """[K, B, T, n, D] to [K, B, T, D]."""
-        assert self.end is not None
         return self._summed(stream, self.end)
 
-    def _summed(self, stream: Tensor, weights: StreamWeights) -> Tensor:
+    def _summed(self, stream: Tensor, weights: StreamWeights | None) -> Tensor:
+        if weights is None or not self.spec.entering:
+            return stream.mean(-2)
         pre = weights.logits(stream, "pre").sigmoid() + self.spec.eps
         return (pre.unsqueeze(-1).to(stream.dtype) * stream).sum(-2)
 

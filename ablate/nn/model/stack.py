@@ -169,7 +169,8 @@ class Stack(nn.Module):
             stream = _through_block(run, block, stream, shared)
             if block.stream in self.read:
                 shared[block.stream] = stream
-        return blocks[-1].residual.close(stream)
+        last = blocks[-1]
+        return last.residual.finish(stream, tuple(shared[tensor] for tensor in last.sharing["residual"].reads))
 
 
 def _through_block(

@@ -49,6 +49,10 @@ class Residual(nn.Module):
         """After the last layer: the stream to [K, B, T, D]."""
         return stream
 
+    def finish(self, stream: Tensor, shared: tuple[Tensor, ...] = ()) -> Tensor:
+        """As `close`, with the shared tensors that the spec of the last layer reads."""
+        return self.close(stream)
+
 
 Shared = dict[SharedTensor, Tensor]
 """The tensors that the layers of one forward pass have published so far."""

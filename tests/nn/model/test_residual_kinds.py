@@ -349,3 +349,118 @@ def test_a_decoder_that_reads_an_encoder_has_no_norms_on_outputs() -> None:
     block = {"mixer": "attention", "norm": {"kind": "rms", "place": "sandwich"}}
     with pytest.raises(ValidationError, match="before the sub-layers or after the sums"):
         ModelSpec.model_validate({**plain, "block": block})
+
+
+def mixed_over_depth(read: Any, sources: list[Tensor], spec: dict[str, Any]) -> Tensor:
+    """The naive form: one source after the other, member 0 of [1, B, T, D]."""
+    if "window" in spec:
+        sources = [sources[0], *sources[max(1, len(sources) - spec["window"]) :]]
+    heads, parts = spec.get("heads", 1), []
+    for head in range(heads):
+        place = slice(head * D // heads, (head + 1) * D // heads)
+        logits = []
+        for index, source in enumerate(sources):
+            if spec.get("query") == "none":
+                logits.append(read.logit[0, index, head].expand(source.shape[:-1]))
+                continue
+            query = read.query[0] if spec.get("query") != "of_input" else sources[-1] @ read.map.weight[0]
+            key = source
+            if spec.get("key_norm", True):
+                key = source / (source.square().mean(-1, keepdim=True) + 1e-6).sqrt() * read.gain[0]
+            logits.append((query[..., place] * key[..., place]).sum(-1))
+        table = torch.stack(logits)
+        weights = table.sigmoid() if spec.get("weights") == "sigmoid" else table.exp() / table.exp().sum(0)
+        parts.append(sum(w[..., None] * v[..., place] for w, v in zip(weights, sources, strict=True)))
+    return torch.cat(cast(list[Tensor], parts), -1)
+
+
+@pytest.mark.independent_check(
+    "residuals", "attention_residuals", against="arXiv:2603.15031, source after source, as the naive form of FLA"
+)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"block": 3},
+        {"block": 4, "heads": 3},
+        {"query": "of_input"},
+        {"query": "none"},
+        {"weights": "sigmoid"},
+        {"key_norm": False},
+        {"window": 3, "query": "none", "heads": 2},
+    ],
+    ids=str,
+)
+def test_attention_residuals_read_all_earlier_outputs(settings: dict[str, Any]) -> None:
+    outputs: list[Tensor] = []
+    lasts: list[Any] = []
+
+    def sources(first: Tensor) -> list[Tensor]:
+        size = settings.get("block", 1)
+        sums = [sum(outputs[i : i + size][1:], outputs[i]) for i in range(0, len(outputs), size)]
+        return [first, *sums]
+
+    def layer(one: Any, x: Tensor, index: int, given: Any) -> Tensor:
+        lasts[:] = [one.residual.last]
+        if index == 0:
+            outputs.clear()
+        for part in ("mixer", "mlp"):
+            h = mixed_over_depth(one.residual.mixes[part], sources(given[0]), settings)
+            outputs.append(getattr(one, part)(getattr(one, f"norm_{part}")(h)))
+        return cast(Tensor, given[0])
+
+    check(
+        {"residual": {"kind": "attention_residuals", **settings}},
+        layer,
+        lambda first: mixed_over_depth(lasts[0], sources(first), settings),
+    )
+
+
+@pytest.mark.independent_check("residuals", "depth_average", against="arXiv:2402.02622 eqs 1 and 2, source by source")
+@pytest.mark.parametrize("settings", [{}, {"dilation": 2}, {"period": 2, "dilation": 2}, {"period": 5}], ids=str)
+def test_depth_averages_are_equations_1_and_2(settings: dict[str, Any]) -> None:
+    raw: list[Tensor] = []
+    ends: list[Any] = []
+
+    def averaged(read: Any, layers: int) -> Tensor:
+        if layers == 0 or layers % settings.get("period", 1):
+            return raw[layers]
+        chosen = [j for j in range(layers + 1) if (layers - j) % settings.get("dilation", 1) == 0]
+        if len(chosen) == 1:
+            return raw[layers]
+        return cast(Tensor, sum(read.weight[0, index] * raw[j] for index, j in enumerate(chosen)))
+
+    def layer(one: Any, x: Tensor, index: int, given: Any) -> Tensor:
+        if index == 0:
+            raw[:] = [given[0]]
+        raw.append(plain_layer(one, averaged(one.residual.first, index)))
+        ends[:] = [one.residual.last]
+        return x
+
+    check({"residual": {"kind": "depth_average", **settings}}, layer, lambda x: averaged(ends[0], DEPTH))
+
+
+@pytest.mark.parametrize("kind", ["hyper_connections", "manifold_hyper_connections"])
+@pytest.mark.parametrize("off", [("entering",), ("leaving",), ("mixing",), ("entering", "leaving", "mixing")], ids=str)
+def test_each_map_between_streams_can_be_switched_off(kind: str, off: tuple[str, ...]) -> None:
+    """A map that is off is the mean, ones and the identity; with all off the model is one with a single stream."""
+    model = scattered(spec_of({"residual": {"kind": kind, **dict.fromkeys(off, False)}}))
+    assert model_cost(model.spec, vocabulary=V, context=T).parameters == sum(p.numel() for p in model.parameters())
+    x = model.embedding(IDS)
+    streams = x.unsqueeze(-2).expand(*x.shape[:-1], 4, D)
+    residual = cast(Any, model.blocks[0]).residual
+    if "entering" in off:
+        torch.testing.assert_close(residual.enter(streams, "mixer"), streams.mean(-2))
+    branch = x.sin()
+    moved = residual.join(streams, branch, lambda y: y, "mixer") - residual.join(
+        streams, branch * 0, lambda y: y, "mixer"
+    )
+    if "leaving" in off:
+        torch.testing.assert_close(moved, branch.unsqueeze(-2).expand_as(moved))
+    if "mixing" in off:
+        torch.testing.assert_close(residual.join(streams, branch * 0, lambda y: y, "mixer"), streams)
+    if len(off) == 3:
+        plain = scattered(spec_of({}))
+        factor = 4 if kind == "hyper_connections" else 1  # its streams are summed at the end
+        hidden = plain.norm(factor * plain.hidden(plain.embedding(IDS), None))
+        torch.testing.assert_close(model(IDS), plain.logits(hidden))
