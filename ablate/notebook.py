@@ -25,7 +25,7 @@ from ablate.store import open_store
 from ablate.tables.answering import answer_of_table, read_reports, why_of_table
 from ablate.tables.description import RunTableSpec, make_description, read_description
 from ablate.tables.formats import with_origin
-from ablate.tables.judging import JudgedTable, judge_files, judge_frame
+from ablate.tables.judging import JudgedTable, judge_files, judge_frame, keep
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -199,6 +199,19 @@ class JudgedStudy(Study):
             NotFoundError: No question compares it.
         """
         return why_of_table(self._table, read_reports(self._table), variant)
+
+    def keep(self, store: str | Path, name: str) -> list[str]:
+        """Keep the runs in a store, where `show`, `report` and the dashboard find them; the names of the studies.
+
+        Args:
+            store: Where it is; it is made if it is not there.
+            name: Of the study; with several questions each is a study `NAME_QUESTION`.
+
+        Raises:
+            AblateError: This is not a name for a study, or a study of this name was trained here.
+        """
+        with open_store(store) as opened:
+            return keep(self._table, opened, name)
 
 
 _OF_TABLE = frozenset(RunTableSpec.model_fields)

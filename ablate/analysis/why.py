@@ -52,7 +52,13 @@ def why(report: StudyReport, variant: str) -> Why:
     )
 
 
-def _by_seed(row: VariantRow, report: StudyReport) -> dict[int, float]:
+def _by_seed(row: VariantRow, report: StudyReport) -> dict[int, float] | dict[str, float]:
+    judged = report.record.judged
+    values = _by_number(row, report)
+    return values if judged is None else {judged.units.get(seed, str(seed)): value for seed, value in values.items()}
+
+
+def _by_number(row: VariantRow, report: StudyReport) -> dict[int, float]:
     values = row.difference.values if row.difference is not None else ()
     seeds = sorted(set(row.confirmed or row.finished))
     if not row.confirmed:

@@ -9,6 +9,7 @@ import typer
 
 from ablate.cli.options import JsonOption
 from ablate.errors import ArgumentError
+from ablate.locations import typed_path
 
 _DESCRIPTION = (".yaml", ".yml")
 
@@ -105,6 +106,19 @@ def judge(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Folder for the reports.", show_default="printed")
     ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store",
+            metavar="STORE",
+            help="Keep the runs as a study, beside others: a file, or an SQLAlchemy URL.",
+            show_default="not kept",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="NAME", help="Of that study.", show_default="that of the table"),
+    ] = None,
     json_: JsonOption = False,
 ) -> None:
     """Judge runs that exist: the same verdicts as of a study, for any trainer.
@@ -142,6 +156,10 @@ def judge(
         asked["metric"] = metric[0] if len(metric) == 1 else None
         asked["questions"] = {name: {} for name in metric} if len(metric) > 1 else None
     judged = _judged(table, data, _given(asked) | {"table": _given(given)})
+    if store is not None:
+        _keep(judged, store, name or typed_path(table).stem)
+    elif name is not None:
+        raise ArgumentError("only a study that is kept has a name", where="--name", remedy="Add `--store STORE`.")
     again = [table, *(["--data", str(data)] if data else []), *_typed(given | asked, where, failed, metric)]
     _show(judged, again, why=why, table=table_, checks=checks, all_=all_, format_=format_, out=out, json_=json_)
 
@@ -221,6 +239,16 @@ def _show(
             print_table(report, console, None if all_ else MOST_ROWS) if table else print_checks(report, console)
     else:
         print_answer(answer_of_table(judged, reports), console, everything=all_, shown_by=("judge", *typed))
+
+
+def _keep(judged: Any, store: str, name: str) -> None:
+    from ablate.render.terminal.console import make_console, say
+    from ablate.store import open_store
+    from ablate.tables.judging import keep
+
+    with open_store(store) as opened:
+        for study in keep(judged, opened, name):
+            say(make_console(stderr=True), f"Kept as {study} in {opened.where}.")
 
 
 def _report(judged: Any, format_: str, out: Path | None) -> None:

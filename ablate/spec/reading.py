@@ -198,6 +198,12 @@ def stored_space(plain: Mapping[str, Any], study: str) -> SpaceSpec:
     Raises:
         SpaceError: This version, or a plugin that is not loaded, does not make a space of it.
     """
+    if "judged" in plain:
+        raise SpaceError(
+            "this study was judged, not trained here, so that it cannot be trained",
+            where=study,
+            remedy="Judge a table with more runs: `ablate judge TABLE --store STORE --name NAME`.",
+        )
     return _validate(plain, f"the stored space of {study}", "Load the plugins of the study with --plugin.")
 
 

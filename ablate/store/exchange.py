@@ -1,7 +1,7 @@
-"""Move a study between stores: a zip file with its rows, trials, curves and recordings, checked by their hashes.
+"""Studies that come from elsewhere: runs that were judged, and a study that another store has written to a file.
 
-The file has a member for each table, a JSON line for each row, and `manifest.json` with the SHA-256 of each member.
-A study is imported whole or not at all. Nothing of the file is unpacked to disk, and saved weights are not in it.
+The file is a zip: a member for each table, with a JSON line for each row, and `manifest.json` with their SHA-256. A
+study is imported whole or not at all. Nothing of the file is unpacked to disk, and saved weights are not in it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import json
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from dataclasses import asdict, fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from ablate.errors import StoreError
 from ablate.roles import TrialRole
 from ablate.store import queries
 from ablate.store.database import Database
-from ablate.store.records import SETTLED, TrialState
+from ablate.store.records import SETTLED, StudyDraft, StudyRecord, TrialRecord, TrialState
+from ablate.store.rows import JUDGED, study_trial_row, study_variant_row
 from ablate.store.tables import (
     Role,
     State,
@@ -208,6 +210,57 @@ def read_study(database: Database, file: Path) -> tuple[str, int, int]:
             _put(connection, table, [row for row in rows[table.name] if row["trial_key"] in new])
         _put(connection, marks, _unmarked(connection, rows["marks"]))
     return name, len(new), len(rows["trials"]) - len(new)
+
+
+def put_judged(database: Database, name: str, record: StudyRecord, runs: Mapping[str, TrialRecord]) -> None:
+    """Keep judged runs as a study, in place of one of this name that was judged before.
+
+    Args:
+        database: Of the store.
+        name: Of the study there.
+        record: As `ablate.tables` made it.
+        runs: Key to trial.
+
+    Raises:
+        StoreError: A study of this name was trained here.
+    """
+    assert record.judged is not None, "the record of a table says how it was read"
+    judged = asdict(record.judged) | {"paired": sorted(record.judged.paired)}
+    now = datetime.now(UTC)
+
+    def hashed(*parts: object) -> str:
+        return hashlib.sha256(json.dumps(["judged", name, *parts]).encode()).hexdigest()
+
+    with database.writing(alone=study_trials) as connection:
+        row = connection.execute(select(studies).where(studies.c.name == name)).first()
+        if row is not None:
+            if JUDGED not in row.space:
+                remedy = "Give the judged one another name with --name."
+                raise StoreError("a study of this name was trained here", where=database.where, got=name, remedy=remedy)
+            queries.delete_study(connection, row.id)
+        values = {field.name: getattr(record, field.name) for field in fields(StudyDraft)}
+        values |= {"name": name, "space": {JUDGED: judged}, "traits": asdict(record.traits)}
+        number = connection.execute(insert(studies).values(values | {"created_at": now, "updated_at": now}))
+        assert number.inserted_primary_key is not None, "a row that was inserted has a key"
+        study = number.inserted_primary_key[0]
+        _put(connection, variants, [{"hash": hashed(one.name), "spec": {}, "parameters": 0} for one in record.variants])
+        for place, variant in enumerate(record.variants):
+            row_of_variant = study_variant_row(study, place, replace(variant, hash=hashed(variant.name)))
+            connection.execute(insert(study_variants).values(row_of_variant))
+        for place, planned in enumerate(record.planned):
+            run = runs[planned.key]
+            values = {column: getattr(run, column) for column in _OF_RUN}
+            key = hashed(planned.variant, planned.seed, run.metrics, run.reason)
+            connection.execute(insert(trials).values(values | {"key": key, "variant_hash": hashed(planned.variant)}))
+            row_of_trial = study_trial_row(study, place, replace(planned, key=key)) | {"state": run.state}
+            connection.execute(insert(study_trials).values(row_of_trial))
+
+
+_OF_RUN = (
+    *("seed", "state", "metrics", "steps", "seconds", "tokens", "flops", "stopped_at", "reason"),
+    "data_fingerprint",
+)
+"""What a store keeps of a run that was trained elsewhere; when and where is not known."""
 
 
 def _put(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:

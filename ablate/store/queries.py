@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Column, Connection, Row, Select, func, select, text
+from sqlalchemy import Boolean, Column, Connection, Row, Select, func, select, text
 from sqlalchemy.exc import DBAPIError
 
 from ablate.errors import NotFoundError, StoreError
@@ -47,6 +47,7 @@ from ablate.store.tables import (
     UtcDateTime,
     curves,
     environments,
+    marks,
     recordings,
     studies,
     study_trials,
@@ -64,7 +65,8 @@ _SUMMARIES = """
         count(*) FILTER (WHERE planned.state = 'pruned') AS pruned,
         count(*) FILTER (WHERE planned.state = 'failed') AS failed,
         count(*) FILTER (WHERE planned.state = 'running') AS running,
-        studies.updated_at
+        studies.updated_at,
+        CAST(studies.space AS TEXT) LIKE '{"judged": %' AS judged
     FROM studies LEFT JOIN study_trials AS planned ON planned.study_id = studies.id
     GROUP BY studies.id
     ORDER BY studies.updated_at DESC, studies.name
@@ -76,7 +78,7 @@ _CHUNK = 5_000
 
 def summaries(connection: Connection) -> list[StudySummary]:
     """All studies, the latest first."""
-    rows = connection.execute(text(_SUMMARIES).columns(updated_at=UtcDateTime))
+    rows = connection.execute(text(_SUMMARIES).columns(updated_at=UtcDateTime, judged=Boolean))
     found = [StudySummary(**row) for row in rows.mappings()]
     if not any(summary.running for summary in found):
         return found
@@ -340,3 +342,30 @@ def _rows_of(
         middle = len(values) // 2
         for half in (values[:middle], values[middle:]):
             yield from _rows_of(connection, half, query, lost)
+
+
+def own_trials(connection: Connection, study: int) -> tuple[list[str], list[str]]:
+    """The keys of a study's stored trials: those that no other study plans, and the others."""
+    other = study_trials.alias()
+    elsewhere = select(other.c.trial_key).where(other.c.trial_key == trials.c.key, other.c.study_id != study).exists()
+    planned = study_trials.join(trials, trials.c.key == study_trials.c.trial_key)
+    rows = connection.execute(
+        select(trials.c.key, elsewhere.label("shared")).select_from(planned).where(study_trials.c.study_id == study)
+    ).all()
+    return [row.key for row in rows if not row.shared], [row.key for row in rows if row.shared]
+
+
+def delete_study(connection: Connection, study: int) -> list[str]:
+    """Remove a study by its number, and the trials that no other study plans; the keys of those."""
+    name = connection.execute(select(studies.c.name).where(studies.c.id == study)).scalar_one()
+    own, _ = own_trials(connection, study)
+    for chunk in chunks(own):
+        connection.execute(trials.delete().where(trials.c.key.in_(chunk)))
+        connection.execute(marks.delete().where(marks.c.kind == "trial", marks.c.name.in_(chunk)))
+    connection.execute(study_trials.delete().where(study_trials.c.study_id == study))
+    connection.execute(study_variants.delete().where(study_variants.c.study_id == study))
+    connection.execute(studies.delete().where(studies.c.id == study))
+    connection.execute(marks.delete().where(marks.c.kind == "study", marks.c.name == name))
+    named = select(study_variants.c.variant_hash).union(select(trials.c.variant_hash))
+    connection.execute(variants.delete().where(variants.c.hash.not_in(named)))
+    return own

@@ -238,6 +238,7 @@ class JudgedRuns:
         notes: What was put together or left out in reading, as sentences.
         censored: Variant to how many of its runs ended before they reached a target: their true values are worse.
         named: Whether the table names its units, so that runs could be paired by them.
+        units: Seed number of a run to its unit, as the table has it.
     """
 
     unit: str
@@ -247,6 +248,7 @@ class JudgedRuns:
     notes: tuple[str, ...] = ()
     censored: Mapping[str, int] = field(default_factory=dict)
     named: bool = True
+    units: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +309,7 @@ class StudyRecord:
 
 @dataclass(frozen=True, slots=True)
 class StudySummary:
-    """One line of `ablate list`."""
+    """One line of `ablate list`; a study that was judged was not trained here."""
 
     name: Name
     question: Text
@@ -319,6 +321,7 @@ class StudySummary:
     failed: int
     running: int
     updated_at: Time
+    judged: bool = False
 
 
 class CurvePoint(NamedTuple):

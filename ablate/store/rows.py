@@ -47,6 +47,9 @@ _PARTS = "@parts"
 _STORED = tuple(field.name for field in fields(TrialRecord) if field.name not in ("parts", "unreadable"))
 TRIAL_COLUMNS = tuple(trials.c[_REFERENCES.get(name, name)] for name in _STORED)
 
+JUDGED = "judged"
+"""The only key of the space of a study that was judged, not trained here: how its table was read."""
+
 _Record = TypeVar("_Record")
 
 
@@ -246,6 +249,7 @@ def study_values(row: Mapping[Any, Any]) -> dict[str, Any]:
         "trivial": {} if row["trivial"] is None else row["trivial"],
         "traits": DesignTraits() if row["traits"] is None else row["traits"],
         "declared_before": () if declared is None else declared,
+        "judged": row["space"].get(JUDGED) if isinstance(row["space"], dict) else None,
     }
 
 

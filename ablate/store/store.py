@@ -27,6 +27,7 @@ from ablate.store.records import (
     StudyDraft,
     StudyRecord,
     TrialOutcome,
+    TrialRecord,
     TrialState,
     VariantRecord,
     WorkerRecord,
@@ -41,7 +42,6 @@ from ablate.store.tables import (
     study_trials,
     study_variants,
     trials,
-    variants,
 )
 from ablate.store.writing import UNSETTLED, Marks, Writer
 
@@ -171,7 +171,7 @@ class Store(StoreReader):
             NotFoundError: There is no such study.
         """
         with self._database.reading() as connection:
-            own, shared = _own_trials(connection, queries.study_row(connection, self.where, study).id)
+            own, shared = queries.own_trials(connection, queries.study_row(connection, self.where, study).id)
         return own, len(shared)
 
     def delete_study(self, study: str) -> list[str]:
@@ -186,18 +186,7 @@ class Store(StoreReader):
             NotFoundError: There is no such study.
         """
         with self._database.writing(alone=study_trials) as connection:
-            row = queries.study_row(connection, self.where, study)
-            own, _ = _own_trials(connection, row.id)
-            for chunk in queries.chunks(own):
-                connection.execute(trials.delete().where(trials.c.key.in_(chunk)))
-                connection.execute(marks.delete().where(marks.c.kind == "trial", marks.c.name.in_(chunk)))
-            connection.execute(study_trials.delete().where(study_trials.c.study_id == row.id))
-            connection.execute(study_variants.delete().where(study_variants.c.study_id == row.id))
-            connection.execute(studies.delete().where(studies.c.id == row.id))
-            connection.execute(marks.delete().where(marks.c.kind == "study", marks.c.name == study))
-            named = select(study_variants.c.variant_hash).union(select(trials.c.variant_hash))
-            connection.execute(variants.delete().where(variants.c.hash.not_in(named)))
-        return own
+            return queries.delete_study(connection, queries.study_row(connection, self.where, study).id)
 
     def rename_study(self, study: str, name: str) -> None:
         """Give a study another name, in its stored space too; its trials stay as they are.
@@ -231,6 +220,10 @@ class Store(StoreReader):
     def import_study(self, file: Path) -> tuple[str, int, int]:
         """Import the study of such a file (`ablate.store.exchange.read_study`)."""
         return exchange.read_study(self._database, file)
+
+    def keep_judged(self, name: str, record: StudyRecord, runs: Mapping[str, TrialRecord]) -> None:
+        """Keep judged runs as a study (`ablate.store.exchange.put_judged`)."""
+        exchange.put_judged(self._database, name, record, runs)
 
     def add_codes(self, contents: Mapping[str, Mapping[str, Any]]) -> None:
         """Store what identities of code stand for; those that are known stay as they are."""
@@ -419,17 +412,6 @@ class Store(StoreReader):
         study: int = queries.study_row(connection, self.where, name).id
         connection.execute(studies.update().where(studies.c.id == study).values(updated_at=datetime.now(UTC)))
         return study
-
-
-def _own_trials(connection: Connection, study: int) -> tuple[list[str], list[str]]:
-    """The keys of a study's stored trials: those that no other study plans, and the others."""
-    other = study_trials.alias()
-    elsewhere = select(other.c.trial_key).where(other.c.trial_key == trials.c.key, other.c.study_id != study).exists()
-    planned = study_trials.join(trials, trials.c.key == study_trials.c.trial_key)
-    rows = connection.execute(
-        select(trials.c.key, elsewhere.label("shared")).select_from(planned).where(study_trials.c.study_id == study)
-    ).all()
-    return [row.key for row in rows if not row.shared], [row.key for row in rows if row.shared]
 
 
 _WORDS = ("name", "question", "source", "departs", "resources", "plugins")

@@ -148,17 +148,14 @@ def why_of_table(table: JudgedTable, reports: Mapping[str, StudyReport], variant
             )
         name, alone = pairs[variant]
     found = why(reports[name], alone)
-    labels, report = table.labels[name], reports[name]
-    facts = dict(_facts(table, report, alone))
-    seeds = {labels[int(seed)]: value for seed, value in found.seeds.items()}
-    return replace(found, seeds=seeds, facts=facts | found.facts)
+    return replace(found, facts=dict(_facts(table, reports[name], alone)) | found.facts)
 
 
 def _facts(table: JudgedTable, report: StudyReport, variant: str) -> Iterator[tuple[str, str]]:
     """The runs of both sides, what the other design would have given, and what difference these runs could show."""
     runs = read_runs(table, report.record, report.metric)
     ours, theirs = (runs[name].values(report.metric) for name in (variant, report.record.baseline))
-    labels = table.labels[report.record.name]
+    labels = report.record.judged.units if report.record.judged is not None else {}
     paired = report.record.pairs(variant)
     if not paired:
         for name, values in ((variant, ours), (report.record.baseline, theirs)):

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 
 from ablate.analysis.runs import FinalResults
 from ablate.analysis.text import listed, plural
-from ablate.errors import DataError, NotFoundError
+from ablate.errors import ArgumentError, DataError, NotFoundError
+from ablate.portable_names import NameRule, portable_name
+from ablate.spec.annotations import STUDY_NAME
 from ablate.store.records import (
     DesignTraits,
     JudgedRuns,
@@ -34,7 +36,10 @@ from ablate.tables.traps import Limit, limits_of
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ablate.store import Store
+
 LARGEST_SEED = 2**31 - 1
+_IN_NAME = NameRule(lambda character: character.isascii() and (character.isalnum() or character in "._-"), 100)
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 """When runs of a table started and ended: it does not say."""
 
@@ -48,13 +53,11 @@ class JudgedTable(FinalResults):
     Attributes:
         source: What was read, for people.
         records: Question to its study.
-        labels: Question to what its seeds stand for: number to the text of a unit.
         holm: As `DescriptionSpec.holm`.
     """
 
     source: str
     records: Mapping[str, StudyRecord]
-    labels: Mapping[str, Mapping[int, str]]
     holm: str
     _trials: dict[str, TrialRecord] = field(repr=False)
 
@@ -103,6 +106,33 @@ def judge_frame(frame: pd.DataFrame, description: DescriptionSpec, source: str) 
     return _as_studies(tables, description, source)
 
 
+def keep(table: JudgedTable, store: Store, name: str) -> list[str]:
+    """Keep judged runs in a store, as a study that was not trained here; it replaces one that was kept under this name.
+
+    Args:
+        table: The runs with their questions.
+        store: Open for writing.
+        name: Of the study; with several questions each is a study `NAME_QUESTION`.
+
+    Returns:
+        The names of the studies.
+
+    Raises:
+        ArgumentError: This is not a name for a study.
+        StoreError: A study of this name was trained here.
+    """
+    if not STUDY_NAME.fits(name):
+        remedy = "Name the study with --name."
+        raise ArgumentError(f"this is not a name for a study: {STUDY_NAME.rule}", where=name, remedy=remedy)
+    kept = []
+    for question, record in table.records.items():
+        study = name if len(table.records) == 1 else f"{name}_{portable_name(question, _IN_NAME, len(name) + 1)}"
+        with store.lease(study):
+            store.keep_judged(study, record, table.trials([planned.key for planned in record.planned]))
+        kept.append(study)
+    return kept
+
+
 def _logged_later(
     description: DescriptionSpec, folder: Path, files: Sequence[str], table: AskedTable
 ) -> Iterable[Limit]:
@@ -123,7 +153,6 @@ def _as_studies(
     if twice := [name for name, count in names.items() if count > 1]:
         raise DataError("two questions have one name", where=f"question {twice[0]!r}", remedy="Rename one of them.")
     records: dict[str, StudyRecord] = {}
-    labels: dict[str, dict[int, str]] = {}
     trials: dict[str, TrialRecord] = {}
     for number, (table, limits) in enumerate(tables, 1):
         for variant in description.chosen:
@@ -136,9 +165,8 @@ def _as_studies(
                 )
         seeds = _seeds(table)
         records[table.name] = _record(number, table, limits, description, source, seeds)
-        labels[table.name] = {seed: unit for unit, seed in seeds.items()}
         trials |= _trials(table, seeds)
-    return JudgedTable(source, records, labels, description.holm, trials)
+    return JudgedTable(source, records, description.holm, trials)
 
 
 def _seeds(table: AskedTable) -> dict[str, int]:
@@ -195,6 +223,7 @@ def _record(
             notes=table.notes,
             censored=Counter(run.variant for run in table.runs if run.censored),
             named=table.known,
+            units={seed: unit for unit, seed in seeds.items()},
         ),
     )
 
@@ -216,8 +245,8 @@ def _trials(table: AskedTable, seeds: Mapping[str, int]) -> dict[str, TrialRecor
             stopped_at=None,
             reason=run.failure,
             data_fingerprint="",
-            started_at=_NEVER,
-            finished_at=_NEVER,
+            started_at=None,
+            finished_at=None,
             environment=None,
         )
     return trials

@@ -177,6 +177,8 @@ def _overview(location: str, study: str, at: tuple[object, ...]) -> Overview:
 
 def state_of(study: StudySummary) -> str:
     """The state of a study, in a word."""
+    if study.judged:
+        return "judged, not trained here"
     if complete(study):
         return "complete"
     return "running" if study.running else "failed trials" if study.failed else "waiting"

@@ -1,4 +1,4 @@
-"""The pages of a study that ran the user's trainer: what needs a model says so, and nothing fails."""
+"""The pages of a study of the user's trainer, or of judged runs: what needs a model says so, and nothing fails."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import streamlit
-from cli_runs import quick_workers
+from cli_runs import Workplace, quick_workers
 from own_trainers import space, write_script
 from streamlit.testing.v1 import AppTest
 
@@ -28,15 +28,38 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "s.db"
 
 
-@pytest.mark.parametrize("view", ["answer", "curves", "compare", "trial", "trials", "tradeoffs", "studies", "cluster"])
-def test_a_page_opens(view: str, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(OPTIONS, json.dumps({"stores": [str(store)]}))
+VIEWS = ["answer", "curves", "compare", "trial", "trials", "tradeoffs", "studies", "cluster"]
+
+
+def opened(view: str, store: Path, variant: str, patch: pytest.MonkeyPatch) -> list[str]:
+    """The captions of a page, on which nothing failed."""
+    patch.setenv(OPTIONS, json.dumps({"stores": [str(store)]}))
     streamlit.cache_resource.clear()
     page = AppTest.from_string(f"{PAGE}from dashboard.views.{view} import show\nshow()", default_timeout=120)
     if view == "compare":
-        page.query_params["sides"] = ["baseline", "rate=high"]
+        page.query_params["sides"] = ["baseline" if variant != "wide" else "base", variant]
     page.run()
     assert not page.exception, page.exception
     assert not page.error
-    said = [one.value for one in page.caption]
-    assert any("runs a trainer of your own" in one for one in said) is (view in ("compare", "trial")), said
+    return [caption.value for caption in page.caption]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_page_opens(view: str, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = opened(view, store, "rate=high", monkeypatch)
+    assert any("runs a trainer of your own" in text for text in said) is (view in ("compare", "trial")), said
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("judged")
+    rows = [f"{name},{seed},{loss + seed / 10}" for name, loss in (("base", 1), ("wide", 2)) for seed in range(3)]
+    (folder / "runs.csv").write_text("\n".join(["variant,seed,loss", *rows]))
+    options = ("--metric", "loss", "--direction", "lower", "--baseline", "base", "--margin", "0.1", "--store", "s.db")
+    assert Workplace(folder, folder).call("judge", "runs.csv", *options).code == 0
+    return folder / "s.db"
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_page_of_judged_runs_opens(view: str, judged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened(view, judged, "wide", monkeypatch)

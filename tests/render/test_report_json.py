@@ -97,6 +97,7 @@ def test_studies() -> None:
         "pruned": 1,
         "failed": 2,
         "running": 1,
+        "judged": False,
         "updated_at": "2024-05-17T12:00:00+00:00",
     }
 

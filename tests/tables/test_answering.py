@@ -17,10 +17,13 @@ from scipy import stats
 from ablate import judge
 from ablate.analysis.findings import read_findings
 from ablate.analysis.study import read_study
-from ablate.errors import NotFoundError
+from ablate.analysis.why import why
+from ablate.errors import ArgumentError, NotFoundError, SpaceError, StoreError
 from ablate.notebook import JudgedStudy
 from ablate.render.formats import Place, find_format
+from ablate.spec.reading import stored_space
 from ablate.stats.verdict import replacement_word
+from ablate.store import StudyDraft, open_store
 
 ASKED = {"metric": "loss", "direction": "lower", "margin": 0.1, "baseline": "base"}
 MARKUP = "a|b <i>&*_`x` $y$ #1 \\z"
@@ -197,6 +200,31 @@ def test_the_export_of_a_study_has_its_verdicts() -> None:
             assert ours.verdict.word == replacement_word(theirs.verdict.word)
             assert ours.verdict.bound == theirs.verdict.bound
             assert ours.verdict.p_not_needed == theirs.verdict.p_not_needed
+
+
+def test_judged_runs_that_are_kept_have_the_same_verdicts(tmp_path: Path) -> None:
+    """To the digit, in a store and in another to which the study was moved; failures and names of units stay."""
+    runs = {"base": {"a": 1.0, "b": 1.2, "c": 0.8}, MARKUP: {"a": 1.4, "b": 1.7, "c": math.nan}}
+    judged = judge(table(runs), **ASKED)
+    for _ in range(2):  # the second time replaces the first
+        assert judged.keep(tmp_path / "s.db", "mine") == ["mine"]
+    with open_store(tmp_path / "s.db") as store, open_store(tmp_path / "t.db") as other:
+        store.export_study("mine", tmp_path / "mine.zip")
+        other.import_study(tmp_path / "mine.zip")
+        for place in (store, other):
+            kept = read_study(place, "mine")
+            assert [summary.judged for summary in place.studies()] == [True]
+            for ours, theirs in zip(kept.variants, judged.report.variants, strict=True):
+                assert (ours.difference, ours.verdict) == (theirs.difference, theirs.verdict)
+                assert [failed.reason for failed in ours.failed] == [failed.reason for failed in theirs.failed]
+            assert why(kept, MARKUP).seeds == pytest.approx({"a": 0.4, "b": 0.5})
+        with pytest.raises(SpaceError, match="judged, not trained here"):
+            stored_space(store.study("mine").space, "mine")
+        store.begin_study(StudyDraft("trained", "", "", {}, "", ASKED | {"direction": "minimize"}, "base"), [], [])
+    with pytest.raises(StoreError, match="was trained here"):
+        judged.keep(tmp_path / "s.db", "trained")
+    with pytest.raises(ArgumentError, match="not a name for a study"):
+        judged.keep(tmp_path / "s.db", "a/b")
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:

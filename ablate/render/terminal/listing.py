@@ -35,7 +35,10 @@ def studies_table(summaries: Sequence[StudySummary], console: Console) -> Table:
     table.add_column(plain("besides"), no_wrap=True)
     table.add_column(plain("updated"), no_wrap=True)
     for summary in summaries:
-        besides = counted((what, getattr(summary, what)) for what in ("running", "diverged", "pruned", "failed"))
+        besides = [
+            *(["judged, not trained here"] if summary.judged else []),
+            *counted((what, getattr(summary, what)) for what in ("running", "diverged", "pruned", "failed")),
+        ]
         table.add_row(
             plain(summary.name, "bold"),
             plain(summary.question),
@@ -73,6 +76,7 @@ def studies_json(summaries: Iterable[StudySummary]) -> list[ListedStudyOutput]:
             "pruned": summary.pruned,
             "failed": summary.failed,
             "running": summary.running,
+            "judged": summary.judged,
             "updated_at": summary.updated_at.isoformat(),
         }
         for summary in summaries

@@ -233,7 +233,7 @@ class ActivityOutput(TypedDict):
 
 
 class ListedStudyOutput(TypedDict):
-    """A study of `list`: its planned trials, and how many are in each state."""
+    """A study of `list`: its planned trials, and how many are in each state; `judged`: not trained here."""
 
     study: str
     question: str
@@ -244,6 +244,7 @@ class ListedStudyOutput(TypedDict):
     pruned: int
     failed: int
     running: int
+    judged: bool
     updated_at: str
 
 
