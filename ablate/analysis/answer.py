@@ -14,7 +14,6 @@ from typing import Any, Literal
 from ablate.analysis.columns import shared_decimals
 from ablate.analysis.continuing import NextStep, next_steps
 from ablate.analysis.effects import EffectRow
-from ablate.analysis.judging import MISSING
 from ablate.analysis.ladder import climb_lines
 from ablate.analysis.numbers import bound_text, decimals_for, fixed, percent
 from ablate.analysis.report import StudyReport
@@ -124,7 +123,7 @@ class Answer:
         metric: Name of the objective's metric.
         margin: How much worse matters, in its unit.
         worse: 1 where a larger metric is worse, else -1.
-        baseline: Mean metric of the baseline over its seeds; None if it has none.
+        baseline: Mean metric of the baseline over its seeds; None if it has none, or another at each place of a sweep.
         decimals: With how many decimals values and differences are written, in all rows alike.
         unit: What is paired: `seed`, or `window` where nothing was trained.
         pairing: Whether and by what the variants are paired with the baseline: `paired by seed`.
@@ -170,7 +169,8 @@ def answer_of(report: StudyReport) -> Answer:
         if rows
     )
     trust = trust_lines(report.answer.warnings)
-    baseline = report.baseline.mean(report.metric)
+    swept = report.scaling is not None and report.scaling.is_swept
+    baseline = None if swept else report.baseline.mean(report.metric)
     return Answer(
         study=report.record.name,
         question=report.record.question or report.record.name,
@@ -272,24 +272,29 @@ def _at_last(scaling: Scaling, report: StudyReport) -> str:
 
 
 def _places(report: StudyReport) -> dict[str, str]:
-    """The variants of a sweep at its last place to the places over which they are compared, in words."""
+    """The variants of a sweep at its last place to the places at which their verdict holds, in words."""
     if report.scaling is None or not report.scaling.is_swept:
         return {}
     axis = report.scaling.axis
     name = axis.rpartition(".")[2]
     return {
-        _at_last(one, report): f"{one.variant} at {name} {one.points[0].at:g} to {one.points[-1].at:g}"
+        _at_last(one, report): f"{one.variant} at {name} "
+        + ("" if one.outcome in _ELSEWHERE else f"{one.points[0].at:g} to ")
+        + f"{one.points[-1].at:g}"
         for one in report.scaling.of
     }
+
+
+_ELSEWHERE = {"turns": "another verdict elsewhere", "decided": "only at the last place"}
+"""What is said of a verdict that does not hold at every place, by the outcome over all of them."""
 
 
 def _turning(report: StudyReport) -> dict[str, str]:
     """Variants whose verdict at the last place of an axis does not hold at every place, with that in a few words."""
     if report.scaling is None:
         return {}
-    said = {"turns": "another verdict elsewhere", "decided": "only at the last place"}
     found = {_at_last(one, report): one.outcome for one in report.scaling.of}
-    return {name: said[outcome] for name, outcome in found.items() if outcome in said}
+    return {name: _ELSEWHERE[outcome] for name, outcome in found.items() if outcome in _ELSEWHERE}
 
 
 def _group_of(row: VariantRow) -> GroupKey:
@@ -303,11 +308,7 @@ def _group_of(row: VariantRow) -> GroupKey:
         return "can go" if row.change.only_removes else "as good"
     if row.verdict.is_worse:
         return "must stay" if row.change.only_removes else "worse"
-    return "running" if _is_running(row) else "not known"
-
-
-def _is_running(row: VariantRow) -> bool:
-    return any(state in MISSING for state in row.states.values())
+    return "running" if row.running else "not known"
 
 
 def _badness(worse: int) -> Callable[[AnswerRow], float]:
@@ -328,8 +329,8 @@ def _row(row: VariantRow, words: str, report: StudyReport) -> AnswerRow:
         upper = verdict.is_acceptable
         bound = worse * (verdict.bound.high if upper else verdict.bound.low)
         text = bound_text(bound, upper=upper == (worse > 0), margin=report.margin)
-    elif verdict is not None and _is_running(row):
-        text = f"{len(row.finished)}/{len(row.planned)} {report.unit}s"
+    elif verdict is not None and row.running:
+        text = row.progress(report.unit)
     elif verdict is not None and verdict.word == "undecided":
         text = _missing_seeds(row, report.unit)
     elif row.diverged:
@@ -427,9 +428,16 @@ def _best(report: StudyReport) -> Iterator[str]:
     if len(means) > 1:
         name = (min if report.direction == "minimize" else max)(means, key=means.__getitem__)
         (row,) = (row for row in report.variants if row.name == name)
-        fresh = f"confirmed on {len(row.confirmed)} fresh seeds" if row.confirmed else "not confirmed on fresh seeds"
-        value = fixed(means[name], shared_decimals(report))
-        yield f"Best of {len(means)} points: {name}, {report.metric} {value}, {fresh}."
+        decimals, paired = shared_decimals(report), row.shown_difference
+        if row.confirmed and row.awaits:
+            fresh = f"of its fresh seeds {row.awaits}"
+        elif row.confirmed and paired is not None and paired.difference is not None:
+            distance = fixed(paired.difference, decimals, sign=True)
+            fresh = f"{distance} from the baseline on {plural(len(row.confirmed), 'fresh seed')}"
+        else:
+            fresh = "not confirmed on fresh seeds"
+        value = f"{report.metric} {fixed(means[name], decimals)} on the seeds that chose it"
+        yield f"Best of {len(means)} points: {name}, {value}; {fresh}."
 
 
 def _effects(report: StudyReport) -> Iterator[str]:
@@ -449,7 +457,8 @@ def _effects(report: StudyReport) -> Iterator[str]:
 
     said = listed(shown(effects.main, 3)) if shown(effects.main, 3) else f"none reaches the margin {report.margin:g}"
     pair = "".join(f"; largest interaction: {row}" for row in shown(effects.interactions, 1))
-    yield f"Average effects on {report.metric}: {said}{pair}."
+    so_far = " so far" if any(row.running for row in report.variants) else ""
+    yield f"Average effects on {report.metric}{so_far}: {said}{pair}."
 
 
 def _nothing_decided(groups: Sequence[AnswerGroup], report: StudyReport) -> str:
@@ -471,7 +480,8 @@ def _parts(rows: Sequence[AnswerRow], what: str) -> Iterator[str]:
         alone = ", one at a time" if what == "can go" and len(rows) > 1 else ""
         yield f"{names[0].upper()}{names[1:]} {what}{alone}."
     else:
-        yield f"{len(rows)} parts {what}{', one at a time' if what == 'can go' else ''}."
+        alone = ", one at a time" if what == "can go" and len(rows) > 1 else ""
+        yield f"{plural(len(rows), 'part')} {what}{alone}."
 
 
 def _cost_of(row: AnswerRow, report: StudyReport) -> str:

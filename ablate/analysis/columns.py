@@ -298,15 +298,23 @@ class _Writer:
         if verdict.word == "diverged":
             return f"{len(row.diverged)} of {plural(len(row.planned), 'seed')}"
         if verdict.word == "undecided":
-            if verdict.further_seeds is not None and verdict.chance is not None:
-                return f"{verdict.further_seeds} more: {in_percent(verdict.chance)}"
-            if verdict.further_seeds is not None:
-                return f"~{plural(verdict.further_seeds, f'more {unit}')}"
-            return "no spread" if row.difference is not None and row.difference.is_flat else f"many more {unit}s"
+            return _lacking(row, unit)
         low, high = (verdict.bound.low, verdict.bound.high) if verdict.bound is not None else (0.0, 0.0)
         if verdict.is_worse:
             return f"≥ {at_least(low, margin)} worse"
         return f"≥ {at_least(-high, margin)} better" if high < 0 else f"≤ {at_most(high, margin)} worse"
+
+
+def _lacking(row: VariantRow, unit: str) -> str:
+    """What an undecided comparison lacks."""
+    verdict = row.verdict
+    if row.running or verdict is None:
+        return row.progress(unit)
+    if verdict.further_seeds is not None and verdict.chance is not None:
+        return f"{verdict.further_seeds} more: {in_percent(verdict.chance)}"
+    if verdict.further_seeds is not None:
+        return f"~{plural(verdict.further_seeds, f'more {unit}')}"
+    return "no spread" if row.difference is not None and row.difference.is_flat else f"many more {unit}s"
 
 
 def _interval_cell(parts: list[str], number: float | None, half: float | None = None) -> Cell:

@@ -31,7 +31,7 @@ from ablate.stats import (
 )
 from ablate.stats.bounds import at_most
 from ablate.stats.hidden_noise import regret_bound, tuning_noise
-from ablate.store.records import StudyRecord, TrialState
+from ablate.store.records import StudyRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +205,6 @@ def _oriented(tuned: Tuned, sign: float) -> list[dict[int, float]]:
     return [{seed: sign * value for seed, value in one.by_seed.items()} for one in tuned.tried]
 
 
-MISSING = (TrialState.WAITING, TrialState.RUNNING)
-
-
 def judge_trials(
     runs: VariantRuns,
     baseline: VariantRuns,
@@ -251,7 +248,7 @@ def judge_trials(
 
 def missing_seeds(*sides: VariantRuns) -> list[int]:
     """The seeds at which a trial of a comparison waits or runs, of those that all sides have planned."""
-    return [seed for seed in _planned(sides) if any(side.states[seed] in MISSING for side in sides)]
+    return [seed for seed in _planned(sides) if any(side.states[seed].is_open for side in sides)]
 
 
 def awaited_seeds(schedule: SeedPlan | None, *sides: VariantRuns) -> str:
@@ -259,6 +256,8 @@ def awaited_seeds(schedule: SeedPlan | None, *sides: VariantRuns) -> str:
 
     A schedule waits for nothing: it looks after every seed.
     """
+    if not all(side.states for side in sides):
+        return "not planned yet"
     missing = missing_seeds(*sides)
     if not missing or isinstance(schedule, SeedSchedule) or _ends_with_schedule(schedule):
         return ""

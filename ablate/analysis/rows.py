@@ -250,6 +250,18 @@ class VariantRow:
         return decided and self.course is not None and abs(self.course.movement.difference or 0.0) > margin
 
     @property
+    def running(self) -> bool:
+        """Whether a trial of its comparison waits or runs, or is not planned yet."""
+        return bool(self.awaits) or any(state.is_open for state in self.states.values())
+
+    def progress(self, unit: str) -> str:
+        """How far its comparison is while it runs: `2/3 seeds`."""
+        counts, ended, _ = self.awaits.partition(" ended")
+        if ended:
+            return counts.removesuffix(" have").removesuffix(" has").replace(" of ", "/")
+        return self.awaits or f"{len(self.finished)}/{len(self.planned)} {unit}s"
+
+    @property
     def pruned(self) -> bool:
         """Whether a trial of it was ended early; then it has no mean, no difference and no verdict.
 

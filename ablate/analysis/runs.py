@@ -183,7 +183,7 @@ class VariantRuns:
     @property
     def has_ended(self) -> bool:
         """Whether no trial of it waits or runs."""
-        return not {TrialState.WAITING, TrialState.RUNNING} & set(self.states.values())
+        return not any(state.is_open for state in self.states.values())
 
     def values(self, metric: str) -> dict[int, float]:
         """Seed to final metric of the finished trials that have it; window to metric where windows are paired."""

@@ -86,15 +86,17 @@ def best_sentence(rows: Sequence[VariantRow], metric: str, direction: Direction,
 
 
 def _remedy(rows: Sequence[VariantRow], best: str) -> str:
-    confirmed = next((row.confirmed for row in rows if row.name == best), ())
-    if confirmed:
-        return f"its difference from the baseline and its verdict rest on {plural(len(confirmed), 'fresh seed')}"
+    (row,) = (row for row in rows if row.name == best)
+    if row.confirmed and row.awaits:
+        return f"of its fresh seeds {row.awaits}"
+    if row.confirmed:
+        return f"its difference from the baseline and its verdict rest on {plural(len(row.confirmed), 'fresh seed')}"
     return "train it with fresh seeds before you rely on the number"
 
 
 def confirmed_sentences(rows: Sequence[VariantRow]) -> Iterator[str]:
     """A sentence on variants that results chose and whose verdicts rest on fresh seeds."""
-    if confirmed := [row for row in rows if row.confirmed and row.verdict is not None]:
+    if confirmed := [row for row in rows if row.confirmed and row.verdict is not None and not row.awaits]:
         seeds = len(confirmed[0].confirmed)
         are, rest = ("was", "its verdict rests") if len(confirmed) == 1 else ("were", "their verdicts rest")
         yield (

@@ -63,6 +63,8 @@ def _by_number(row: VariantRow, report: StudyReport) -> dict[int, float]:
     seeds = sorted(set(row.confirmed or row.finished))
     if not row.confirmed:
         seeds = sorted({*seeds} & {*report.baseline.finished})
+    elif row.awaits:  # which of the fresh seeds have ended is not known here
+        return {}
     return dict(zip(seeds, values, strict=True)) if len(seeds) == len(values) else dict(enumerate(values))
 
 

@@ -62,6 +62,11 @@ class TrialState(StrEnum):
     PRUNED = "pruned"
     FAILED = "failed"
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the trial has not come to an end yet."""
+        return self in (TrialState.WAITING, TrialState.RUNNING)
+
 
 SETTLED = (TrialState.FINISHED, TrialState.DIVERGED)
 """The states in which a trial is not trained again."""

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from ablate.analysis.answer import Answer, AnswerRow, answer_of
+from ablate.analysis.columns import columns
 from ablate.analysis.numbers import bound_text
 from ablate.analysis.study import read_study
 from ablate.analysis.why import why
@@ -301,6 +302,61 @@ def test_a_sweep_has_one_row_for_each_variant_and_says_where_its_verdict_turns()
     assert rows["she@task.context=64"].words == "she at context 16 to 64"
     assert (rows["she@task.context=64"].verdict, rows["she@task.context=64"].warning) == ("better", "")
     assert rows["he@task.context=64"].warning == "another verdict elsewhere"
+
+
+HALF_DONE: dict[str, dict[str, Any]] = {
+    "leave_one_out": {"seeds": 3},
+    "add_one_in": {"seeds": 3},
+    "grid": {"seeds": 3},
+    "fractional": {"seeds": 3},
+    "simplify": {"seeds": 3, "confirm": 3},
+    "search": {"seeds": 1, "points": 5, "sampler": "random", "confirm": 3},
+}
+
+
+def ended_and_planned(made: FakeStore, variant: str) -> tuple[int, int]:
+    """The seeds of a comparison with its baseline: those at which both trials have ended, and all."""
+    record = made.record
+    fresh = {one.seed: one.key for one in record.confirm_trials if one.variant == variant}
+    of = record.confirm_trials if fresh else record.planned
+    mine = fresh or {one.seed: one.key for one in of if one.variant == variant}
+    theirs = {one.seed: one.key for one in of if one.variant == record.baseline}
+    shared = mine.keys() & theirs.keys()
+    ended = [seed for seed in shared if {mine[seed], theirs[seed]} <= made.trial_records.keys()]
+    return len(ended), len(shared)
+
+
+@pytest.mark.parametrize("kind", HALF_DONE)
+def test_a_study_that_is_half_done_has_no_verdict_on_what_still_runs(kind: str) -> None:
+    design = {"kind": kind, **HALF_DONE[kind]}
+
+    def stopped(most: int) -> FakeStore:
+        return run(
+            design,
+            on_off("a", "b", "c", "d"),
+            lambda settings, _: sum(setting == "off" for setting in settings.values()) * 0.01,
+            noise=0.005,
+            most=most,
+        )
+
+    whole = len(stopped(10**4).trial_records)
+    for most in range(2, whole, 3):
+        made = stopped(most)
+        report = read_study(made, "a_study")
+        answer = answer_of(report)
+        (verdict,) = (column for column in columns(report) if column.key == "verdict")
+        cells = {row.name: verdict.text(row).lines for row in report.variants}
+        for group in answer.groups:
+            for row in group.rows:
+                ended, planned = ended_and_planned(made, row.variant)
+                if ended == planned or group.key == "unproven":
+                    assert group.key != "running"
+                    continue
+                assert group.key == "running"
+                assert row.bound is None
+                assert row.bound_text == f"{ended}/{planned} seeds"
+                assert row.bound_text in cells[row.variant]
+                assert not any(f"{row.variant}," in line and "from the baseline on" in line for line in answer.headline)
 
 
 def test_a_search_names_its_best_point_first_and_whether_fresh_seeds_confirm_it() -> None:
