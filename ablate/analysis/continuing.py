@@ -31,6 +31,9 @@ def next_steps(report: StudyReport) -> tuple[NextStep, ...]:
     if missing := report.progress.states[TrialState.WAITING] + report.progress.states[TrialState.RUNNING]:
         arguments = ("resume", report.record.name)
         return (NextStep(arguments, f"trains what is missing: {plural(missing, 'trial')}"),)
+    tuning = report.evidence.tuning
+    if tuning is not None and any(tuned.values is None for tuned in tuning.of.values()):
+        return (NextStep(("resume", report.record.name), "tunes to the end, then trains the comparisons"),)
     return (*_more_seeds(report), *_together(report))
 
 

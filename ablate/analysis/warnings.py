@@ -88,14 +88,16 @@ def support(
     if pairs:
         fewest, most = min(pairs), max(pairs)
         said.append(plural(most, f"paired {unit}") if fewest == most else f"{fewest} to {most} paired {unit}s")
-    if tuning is not None and all(tuned.values is not None for tuned in tuning.of.values()):
-        said.append(f"{listed(path.rpartition('.')[2] for path in tuning.grid)} tuned for every variant")
+    untuned = sum(tuned.values is None for tuned in tuning.of.values()) if tuning is not None else 0
+    if tuning is not None:
+        paths = listed(path.rpartition(".")[2] for path in tuning.grid)
+        said.append(f"{paths} still being tuned" if untuned else f"{paths} tuned for every variant")
     if matching.path is not None:
         said.append(f"equal {matching.equal}")
     missing = progress[TrialState.WAITING] + progress[TrialState.RUNNING]
     if missing:
         said.append(f"{missing:,} still missing")
-    return StudyWarning("evidence", "weak" if missing else "ok", ", ".join(said))
+    return StudyWarning("evidence", "weak" if missing or untuned else "ok", ", ".join(said))
 
 
 def limits_of_table(record: StudyRecord) -> Iterator[StudyWarning]:
