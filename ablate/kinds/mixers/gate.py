@@ -140,7 +140,8 @@ class GateSpec(Spec):
         """Label in drawings."""
         if not self.present:
             return ""
-        name = {**LABELS, "sigmoid": "σ", "half_sigmoid": "(1 + σ)/2"}.get(self.activation, self.activation)
+        labels = {str(name): label for name, label in LABELS.items()}
+        name = {"sigmoid": "σ", "half_sigmoid": "(1 + σ)/2", **labels}.get(self.activation, self.activation)
         made = f"{name}({'W_g x' if self.input_dependent else 'g'})"
         by = " by head" if self.kind == "headwise" else ""
         by += ", heads alike" if self.shared else ""

@@ -2,9 +2,12 @@
 
 For each head: S ← e^(g_t)·S; S ← S + k_t·(β_t·(v_t - Sᵀ·k_t))ᵀ; o_t = Sᵀ·q_t/√d_k, where β_t = σ(x_t·W_b) and
 g_t = -e^A·softplus(x_t·W_a + b_a). q, k and v pass a short causal convolution with SiLU; q and k have unit length.
-y = W_O·(RMSNorm(o) ∘ SiLU(x·W_z)), the norm over one head.
+y = W_O·(RMSNorm(o) ∘ SiLU(x·W_z)), the norm over one head. With `writes` n > 1 each token has n keys, values and β,
+which correct the state one after the other; it decays once, and is read after the last (gated DeltaProduct).
 
 - Gated Delta Networks (arXiv:2412.06464), eq. 10 and section 3.3; https://arxiv.org/abs/2412.06464
+- DeltaProduct (arXiv:2502.10297), section 3; https://arxiv.org/abs/2502.10297 (flash-linear-attention,
+  `layers/gated_deltaproduct.py`)
 - Qwen3-Next (`transformers`, `models/qwen3_next`): more heads of values than of queries and keys
 
 A starts as ln U(0.01, 16) and b_a as 1, as in Qwen3-Next. As there, inputs of padded tokens are replaced by 0: they
@@ -66,6 +69,8 @@ class GatedDeltaNetSpec(MixerSpec):
     """d_v; unless set, d_k."""
     taps: int = Field(default=4, ge=0, le=64)
     """Kernel size of the short convolution, in tokens; 0: none, and SiLU stays."""
+    writes: int = Field(default=1, ge=1, le=16)
+    """n, keys and values of a token, each of which corrects the state (DeltaProduct, arXiv:2502.10297)."""
     negative_eigenvalues: bool = False
     """Whether β is 2σ, so that the state transition can have negative eigenvalues (arXiv:2411.12537)."""
     eps: float = Field(default=1e-6, gt=0)
@@ -79,7 +84,7 @@ class GatedDeltaNetSpec(MixerSpec):
 
     def convolved_width(self, context: LayerContext) -> int:
         heads, groups, key, value = self.sizes(context)
-        return 2 * groups * key + heads * value
+        return (1 + self.writes) * groups * key + self.writes * heads * value
 
     def check(self, context: LayerContext) -> None:
         heads, groups, _, _ = self.sizes(context)
@@ -99,24 +104,31 @@ class GatedDeltaNetSpec(MixerSpec):
 
     def cache(self, context: LayerContext, length: int) -> int:
         """The state, and the last inputs of the convolutions."""
-        heads, groups, key, value = self.sizes(context)
-        return heads * key * value + max(0, self.taps - 1) * (2 * groups * key + heads * value)
+        heads, _, key, value = self.sizes(context)
+        return heads * key * value + max(0, self.taps - 1) * self.convolved_width(context)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
         """In recurrent form: each token decays the state, reads it twice and writes it once."""
-        d = context.width
+        d, n = context.width, self.writes
         heads, groups, key, value = self.sizes(context)
         keys, values = groups * key, heads * value
-        maps = linear_cost(length, d, keys) * 2 + linear_cost(length, d, values) * 2 + linear_cost(length, d, heads) * 2
+        maps = linear_cost(length, d, keys) * (1 + n) + linear_cost(length, d, values) * (1 + n)
+        maps += linear_cost(length, d, heads) * (1 + n)
         maps = replace(maps, activations=length * d) + linear_cost(length, values, d)
-        convolved = short_convolution_cost(length, 2 * keys + values, self.taps)
-        rows, units = length * heads, length * 2 * keys
+        convolved = short_convolution_cost(length, self.convolved_width(context), self.taps)
+        rows, units = length * heads, length * (1 + n) * keys
+        once = Cost(  # further writes neither decay the state nor read it
+            multiplications=-2 * (n - 1) * rows * key * value,
+            additions=-(n - 1) * rows * (key - 1) * value,
+            exponentiations=-(n - 1) * rows,
+        )
         return (
             maps
             + convolved
             + Cost(multiplications=2 * units, additions=units, divisions=units, activations=2 * units)  # unit length
-            + gates_cost(length, heads, heads)
-            + delta_cost(length, heads, key, value)
+            + gates_cost(length, heads, n * heads)
+            + delta_cost(n * length, heads, key, value)
+            + once
             + gated_norm_cost(rows, value)
         )
 
@@ -148,17 +160,24 @@ def delta_cost(
     )
 
 
-def gated_norm_cost(rows: int, width: int) -> Cost:
+def gated_norm_cost(rows: int, width: int, gate: Literal["sigmoid", "silu", "none"] = "silu") -> Cost:
     """Cost of the norm of `rows` vectors with one gain, and of its product with a gate."""
     elements = rows * width
-    return Cost(
+    norm = Cost(
         parameters=width,
-        multiplications=4 * elements + rows,
-        additions=2 * elements,
-        divisions=2 * elements,
-        exponentiations=elements,
-        activations=5 * elements + rows,
+        multiplications=2 * elements + rows,
+        additions=elements,
+        divisions=elements,
+        activations=2 * elements + rows,
     )
+    product = Cost(
+        multiplications=2 * elements,
+        additions=elements,
+        divisions=elements,
+        exponentiations=elements,
+        activations=3 * elements,
+    )
+    return norm if gate == "none" else norm + product
 
 
 class DeltaNet(nn.Module, ABC):
@@ -172,21 +191,22 @@ class DeltaNet(nn.Module, ABC):
         keys: Width of all queries, and of all keys.
         values: Width of all values.
         taps: Kernel size of the short convolutions, in tokens.
+        writes: n, keys and values of a token.
     """
 
-    def __init__(self, context: LayerContext, heads: int, keys: int, values: int, taps: int) -> None:
+    def __init__(self, context: LayerContext, heads: int, keys: int, values: int, taps: int, writes: int = 1) -> None:
         super().__init__()
         d, pack = context.width, context.pack
-        self.heads = heads
+        self.heads, self.writes = heads, writes
         self.query = linear(context, d, keys)
-        self.key = linear(context, d, keys)
-        self.value = linear(context, d, values)
+        self.key = linear(context, d, writes * keys)
+        self.value = linear(context, d, writes * values)
         self.query_convolution = ShortConvolution(pack, keys, taps)
-        self.key_convolution = ShortConvolution(pack, keys, taps)
-        self.value_convolution = ShortConvolution(pack, values, taps)
-        self.strength = linear(context, d, heads)
+        self.key_convolution = ShortConvolution(pack, writes * keys, taps)
+        self.value_convolution = ShortConvolution(pack, writes * values, taps)
+        self.strength = linear(context, d, writes * heads)
         self.output = linear(context, values, d, role="output")
-        self.convolution = ConvolutionSlot.of(context, "on_qkv", 2 * keys + values)
+        self.convolution = ConvolutionSlot.of(context, "on_qkv", keys + writes * (keys + values))
 
     def project(self, x: Tensor) -> tuple[Tensor, ...]:
         """Queries, keys and values of all heads, [K, B, T, ...] each, before their own convolutions."""
@@ -200,7 +220,11 @@ class DeltaNet(nn.Module, ABC):
         q, k, v = self.project(x)
         convolved = (self.query_convolution(q), self.key_convolution(k), self.value_convolution(v))
         q, k, v, strength, fade = self.split(x, *convolved)
-        return self.join(x, flash_linear.delta_rule(q, k, v, strength, fade))
+        n = self.writes
+        if n > 1:  # the writes of a token are tokens: the first decays, the last reads
+            fade = F.pad(fade.unsqueeze(4), (0, 0, 0, n - 1)).flatten(3, 4)
+            q = F.pad(q.unsqueeze(4), (0, 0, n - 1, 0)).flatten(3, 4)
+        return self.join(x, flash_linear.delta_rule(q, k, v, strength, fade)[:, :, :, n - 1 :: n])
 
     def step(self, x: Tensor, position: int, state: State) -> tuple[Tensor, State]:
         """The state: the matrix S, and the last inputs of the convolutions."""
@@ -209,12 +233,15 @@ class DeltaNet(nn.Module, ABC):
         made = [c.step(y, kept) for c, y, kept in zip(convolutions, self.project(x), before, strict=True)]
         q, k, v, strength, fade = self.split(x, *(y for y, _ in made))
         matrix = state[0] if state else q.new_zeros(*q.shape[:3], q.shape[-1], v.shape[-1])
-        o, matrix = delta_rule.recur(q, delta_rule.Written(k, strength * k, v), fade, matrix)
+        for write in range(self.writes):
+            key, value, beta = (part[:, :, :, write : write + 1] for part in (k, v, strength))
+            faded = fade if write == 0 else torch.zeros_like(fade)
+            o, matrix = delta_rule.recur(q, delta_rule.Written(key, beta * key, value), faded, matrix)
         return self.join(x, o), (matrix, *(kept for _, kept in made))
 
     @abstractmethod
     def split(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
-        """Queries and keys of unit length and values [K, B, H, T, ...], β and g [K, B, H, T, 1 or d]."""
+        """Queries and keys of unit length, values, β and g, [K, B, H, T, ...]; keys, values and β have T·n tokens."""
 
     @abstractmethod
     def join(self, x: Tensor, o: Tensor) -> Tensor:
@@ -226,7 +253,7 @@ class GatedDeltaNet(DeltaNet):
 
     def __init__(self, spec: GatedDeltaNetSpec, context: LayerContext) -> None:
         heads, self.groups, key, value = spec.sizes(context)
-        super().__init__(context, heads, self.groups * key, heads * value, spec.taps)
+        super().__init__(context, heads, self.groups * key, heads * value, spec.taps, spec.writes)
         self.spec = spec
         self.gate = linear(context, context.width, heads * value)
         self.fade = linear(context, context.width, heads)
@@ -235,11 +262,16 @@ class GatedDeltaNet(DeltaNet):
 
     def split(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
         many = self.heads // self.groups
-        q, k = (unit(split_heads(part, self.groups)).repeat_interleave(many, 2) for part in (q, k))
+        q = unit(split_heads(q, self.groups)).repeat_interleave(many, 2)
+        k = unit(self._by_write(k, self.groups)).repeat_interleave(many, 2)
         strength = torch.sigmoid(self.strength(x)) * (2 if self.spec.negative_eigenvalues else 1)
-        fade = self.decay(self.fade(x))
-        gates = (gate.transpose(2, 3).unsqueeze(-1) for gate in (strength, fade))
-        return q / math.sqrt(q.shape[-1]), k, split_heads(v, self.heads), *gates
+        fade = self.decay(self.fade(x)).transpose(2, 3).unsqueeze(-1)
+        beta = self._by_write(strength, self.heads)
+        return q / math.sqrt(q.shape[-1]), k, self._by_write(v, self.heads), beta, fade
+
+    def _by_write(self, x: Tensor, heads: int) -> Tensor:
+        """[K, B, T, n·H·d] to [K, B, H, T·n, d]."""
+        return split_heads(x.reshape(*x.shape[:2], -1, x.shape[-1] // self.writes), heads)
 
     def join(self, x: Tensor, o: Tensor) -> Tensor:
         mixed: Tensor = self.output(join_heads(self.norm(o)) * F.silu(self.gate(x)))

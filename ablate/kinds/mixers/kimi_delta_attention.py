@@ -2,7 +2,8 @@
 
 For each head: S ← diag(e^(g_t))·S; S ← S + k_t·(β_t·(v_t - Sᵀ·k_t))ᵀ; o_t = Sᵀ·q_t/√d, where β_t = σ(x_t·W_b) and
 g_t = -e^A·softplus(x_t·W_f1·W_f2 + b) ∈ R^d, with one A for each head. q, k and v pass short causal convolutions with
-SiLU; q and k have unit length. y = W_O·(RMSNorm(o) ∘ σ(x·W_g1·W_g2)), the norm over one head.
+SiLU; q and k have unit length. y = W_O·(RMSNorm(o) ∘ σ(x·W_g1·W_g2)), the norm over one head. The gate may be SiLU,
+or left out (Table 1 of the paper).
 
 - Kimi Linear (arXiv:2510.26692), eq. 1 and section 4; https://arxiv.org/abs/2510.26692 (`transformers`,
   `models/kimi_linear`)
@@ -18,10 +19,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, Self
 
 import torch
-from pydantic import Field
+import torch.nn.functional as F
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from ablate.kinds.mixers.gated_deltanet import Decay, DeltaNet, delta_cost, gated_norm_cost, gates_cost, unit
@@ -34,6 +36,7 @@ from ablate.nn.pack import (
     split_heads,
     step_bias,
 )
+from ablate.spec.base import refusal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.sublayers import MixerSpec
@@ -55,10 +58,18 @@ class KimiDeltaAttentionSpec(MixerSpec):
     """Width between W_f1 and W_f2, and between W_g1 and W_g2; unless set, d."""
     taps: int = Field(default=4, ge=0, le=64)
     """Kernel size of the short convolution, in tokens; 0: none, and SiLU stays."""
+    gate: Literal["sigmoid", "silu", "none"] = "sigmoid"
+    """The nonlinearity of the output gate; `none`: there is no gate."""
     gate_bias: bool = False
     """Whether W_g2 has a bias (flash-linear-attention's layer has one)."""
     eps: float = Field(default=1e-5, gt=0)
     """ε of the norm of each head."""
+
+    @model_validator(mode="after")
+    def _has_the_gate_of_its_bias(self) -> Self:
+        if self.gate_bias and self.gate == "none":
+            raise refusal(("gate_bias",), True, "there is no gate that could have a bias", "Leave `gate_bias` out.")
+        return self
 
     def sizes(self, context: LayerContext) -> tuple[int, int, int]:
         """H, d and the rank."""
@@ -77,7 +88,12 @@ class KimiDeltaAttentionSpec(MixerSpec):
             (("query", "W_Q"), ("key", "W_K"), ("value", "W_V")),
             (("convolution", f"SiLU(conv {self.taps})" if self.taps else "SiLU"),),
             (("state", "S ← diag(e^g) S + k β(v - Sᵀk)ᵀ"),),
-            (("norm", "RMSNorm by head × σ(W_g x)"),),
+            (
+                (
+                    "norm",
+                    "RMSNorm by head" + {"sigmoid": " × σ(W_g x)", "silu": " × SiLU(W_g x)", "none": ""}[self.gate],
+                ),
+            ),
             (("output", "W_O"),),
         )
 
@@ -91,9 +107,12 @@ class KimiDeltaAttentionSpec(MixerSpec):
         d = context.width
         heads, width, rank = self.sizes(context)
         inner, rows = heads * width, length * heads
-        maps = linear_cost(length, d, inner) * 3 + linear_cost(length, d, rank) * 2 + linear_cost(length, d, heads)
+        gated = self.gate != "none"
+        maps = linear_cost(length, d, inner) * 3 + linear_cost(length, d, rank) * (1 + gated)
+        maps += linear_cost(length, d, heads)
         maps = replace(maps, activations=length * d) + linear_cost(length, inner, d)
-        maps += linear_cost(length, rank, inner) + linear_cost(length, rank, inner, bias=self.gate_bias)
+        maps += linear_cost(length, rank, inner)
+        maps += linear_cost(length, rank, inner, bias=self.gate_bias) * gated
         units = 2 * length * inner
         gates = gates_cost(length, inner, heads)
         return (
@@ -102,7 +121,7 @@ class KimiDeltaAttentionSpec(MixerSpec):
             + Cost(multiplications=2 * units, additions=units, divisions=units, activations=2 * units)  # unit length
             + replace(gates, parameters=inner + heads)
             + delta_cost(length, heads, width, width, by_channel=True)
-            + gated_norm_cost(rows, width)
+            + gated_norm_cost(rows, width, gate=self.gate)
         )
 
 
@@ -113,12 +132,15 @@ class KimiDeltaAttention(DeltaNet):
         heads, width, rank = spec.sizes(context)
         inner = heads * width
         super().__init__(context, heads, inner, inner, spec.taps)
+        self.spec = spec
         self.fade_down = linear(context, context.width, rank)
         self.fade_up = linear(context, rank, inner)
         self.decay = Decay(context.pack, heads, width)
         self.decay.initial |= {"rate": log_uniform(1.0, 16.0), "bias": step_bias(0.001, 0.1)}
-        self.gate_down = linear(context, context.width, rank)
-        self.gate_up = linear(context, rank, inner, bias=spec.gate_bias)
+        self.gate = {"sigmoid": torch.sigmoid, "silu": F.silu, "none": None}[spec.gate]
+        if self.gate is not None:
+            self.gate_down = linear(context, context.width, rank)
+            self.gate_up = linear(context, rank, inner, bias=spec.gate_bias)
         self.norm = RMSNorm(context.pack, width, spec.eps)
 
     def split(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
@@ -128,6 +150,6 @@ class KimiDeltaAttention(DeltaNet):
         return unit(q) / math.sqrt(q.shape[-1]), unit(k), v, strength, fade
 
     def join(self, x: Tensor, o: Tensor) -> Tensor:
-        gate = torch.sigmoid(self.gate_up(self.gate_down(x)))
-        mixed: Tensor = self.output(join_heads(self.norm(o)) * gate)
+        y = join_heads(self.norm(o))
+        mixed: Tensor = self.output(y if self.gate is None else y * self.gate(self.gate_up(self.gate_down(x))))
         return mixed

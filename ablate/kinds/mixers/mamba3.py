@@ -24,11 +24,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, Self
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from ablate.kinds.mixers.mamba2 import check_sizes, inner_sizes
@@ -44,13 +44,22 @@ from ablate.nn.pack import (
     short_convolution_cost,
     split_heads,
     step_bias,
+    uniform,
+    zeros,
 )
+from ablate.spec.base import refusal
 from ablate.spec.cost import Cost, linear_cost
-from ablate.spec.layer import LayerContext
+from ablate.spec.layer import Initial, LayerContext
 from ablate.spec.sublayers import MixerSpec
 
 _LEAST_RATE = 1e-4
 """The least -A."""
+_STARTS: dict[str, Initial] = {
+    "one": constant(1.0),
+    "zero": zeros,
+    "uniform": lambda values, generator: values.uniform_(0.0, 1.0, generator=generator),
+    "symmetric": uniform(1.0),
+}
 
 
 class Mamba3Spec(MixerSpec):
@@ -73,14 +82,22 @@ class Mamba3Spec(MixerSpec):
     """R, inputs and outputs of a state for each token; 1: SISO, 4: the MIMO form of the paper."""
     trapezoid: bool = True
     """Whether a step weighs the inputs of two tokens; otherwise λ = 1, the step of Mamba-2."""
-    bias: bool = True
-    """Whether B and C have a trained bias for each head."""
+    bias: Literal["trained", "fixed", "none"] = "trained"
+    """Whether B and C have a bias for each head, and whether it is trained."""
+    bias_start: Literal["one", "zero", "uniform", "symmetric"] = "one"
+    """Initial values of the biases: 1, 0, uniform in 0 to 1, or uniform in -1 to 1."""
     turned: float = Field(default=0.5, ge=0, le=1)
     """Share of the N channels of B and C that turn; 0: none, and the state is real."""
     taps: int = Field(default=0, ge=0, le=64)
     """Kernel size of a short convolution with bias and SiLU on x, B and C, as in Mamba-2; 0: none, and no SiLU."""
     eps: float = Field(default=1e-5, gt=0)
     """ε of the norms of B and C."""
+
+    @model_validator(mode="after")
+    def _has_the_bias_of_its_start(self) -> Self:
+        if self.bias == "none" and self.bias_start != "one":
+            raise refusal(("bias_start",), self.bias_start, "there is no bias that could start", "Leave it out.")
+        return self
 
     def sizes(self, context: LayerContext) -> tuple[int, int, int]:
         """E, H and P."""
@@ -99,7 +116,7 @@ class Mamba3Spec(MixerSpec):
     def parts(self) -> tuple[tuple[tuple[str, str], ...], ...]:
         step = "λΔ x Bᵀ + (1 - λ)Δ e^(ΔA) x' B'ᵀ" if self.trapezoid else "Δ x Bᵀ"
         shape = f"N = {self.state}" + (f", {self.ranks} ranks" if self.ranks > 1 else "")
-        keys = "RMSNorm(B), RMSNorm(C)" + (" + bias" if self.bias else "")
+        keys = "RMSNorm(B), RMSNorm(C)" + ("" if self.bias == "none" else " + bias")
         return (
             (("inputs", "x, B, C = W u"), ("step", "Δ, A" + (", λ" if self.trapezoid else "") + " of W u")),
             *(((("convolution", f"SiLU(conv {self.taps})"),),) if self.taps else ()),
@@ -141,7 +158,7 @@ class Mamba3Spec(MixerSpec):
         )
         terms = 1 + self.trapezoid
         core = Cost(
-            parameters=2 * heads + 2 * heads * ranks * state * self.bias + 3 * wide * ranks * several,
+            parameters=2 * heads + 2 * heads * ranks * state * (self.bias == "trained") + 3 * wide * ranks * several,
             multiplications=rows * width * state
             + inner * width * state * (terms + 1)
             + inner * width * (terms + 2 + 3 * several)
@@ -149,7 +166,7 @@ class Mamba3Spec(MixerSpec):
             additions=inner * width * state * terms
             + inner * width * (state - 1)
             + inner * width
-            + 2 * inner * state * self.bias
+            + 2 * inner * state * (self.bias != "none")
             + (inner - rows) * width
             + rows * (2 + self.trapezoid),
             divisions=rows * self.trapezoid + inner * width,
@@ -188,9 +205,9 @@ class Mamba3(Packed):
         self.query_norm = RMSNorm(pack, spec.state, spec.eps)
         self.declare("step_bias", (self.heads,), step_bias(0.001, 0.1))
         self.declare("skip", (self.heads,), constant(1.0))
-        if spec.bias:
-            self.declare("key_bias", (self.heads, spec.ranks, spec.state), constant(1.0))
-            self.declare("query_bias", (self.heads, spec.ranks, spec.state), constant(1.0))
+        for name in ("key_bias", "query_bias") if spec.bias != "none" else ():
+            shape = (self.heads, spec.ranks, spec.state)
+            self.declare(name, shape, _STARTS[spec.bias_start], trainable=spec.bias == "trained")
         if spec.ranks > 1:
             self.declare("into", (self.heads, spec.ranks, width), constant(1 / spec.ranks))
             self.declare("out_of", (self.heads, spec.ranks, width), constant(1 / spec.ranks))
@@ -263,7 +280,7 @@ class Mamba3(Packed):
             norm(part.view(*part.shape[:3], *shape)).movedim(4, 2).repeat_interleave(self.heads // spec.groups, 2)
             for norm, part in ((self.key_norm, keys), (self.query_norm, queries))
         )
-        if spec.bias:
+        if spec.bias != "none":
             keys = keys + self.key_bias[:, None, :, None].to(keys.dtype)
             queries = queries + self.query_bias[:, None, :, None].to(queries.dtype)
         inputs = split_heads(values, self.heads).unsqueeze(-2)

@@ -98,6 +98,31 @@ def gated_deltanet(mixer: Any, k: int, x: Tensor, real: list[bool], shared: tupl
     return torch.cat(made, 1) @ mixer.output.weight[k]
 
 
+def deltaproduct(mixer: Any, k: int, x: Tensor, real: list[bool], shared: tuple[Tensor, ...]) -> Tensor:
+    """As flash-linear-attention's naive form: one decay, then n corrections, then one reading."""
+    x = x * torch.tensor(real)[:, None]
+    heads, groups, d_k, d_v = mixer.spec.sizes(replace(CONTEXT, pack=1))
+    n = mixer.spec.writes
+    Q, K_, V = (convolved(x @ getattr(mixer, name).weight[k], getattr(mixer, f"{name}_convolution"), k)
+                for name in ("query", "key", "value"))  # fmt: skip
+    betas = torch.sigmoid(x @ mixer.strength.weight[k]) * (2 if mixer.spec.negative_eigenvalues else 1)
+    made = []
+    for h in range(heads):
+        g = h // (heads // groups)
+        step = F.softplus((x @ mixer.fade.weight[k])[:, h] + mixer.decay.bias[k, h])
+        S, rows = torch.zeros(d_k, d_v, dtype=torch.float64), []
+        for t in range(len(x)):
+            S = (-mixer.decay.rate[k, h].exp() * step[t]).exp() * S
+            for j in range(n):
+                key = unit(K_[t, (j * groups + g) * d_k : (j * groups + g + 1) * d_k])
+                value = V[t, (j * heads + h) * d_v : (j * heads + h + 1) * d_v]
+                S = S + torch.outer(key, betas[t, j * heads + h] * (value - S.mT @ key))
+            rows.append(rms(S.mT @ (unit(split(Q, groups, g)[t]) / math.sqrt(d_k)), 1e-6) * mixer.norm.weight[k])
+        z = split(x @ mixer.gate.weight[k], heads, h)
+        made.append(torch.stack(rows) * z * torch.sigmoid(z))
+    return torch.cat(made, 1) @ mixer.output.weight[k]
+
+
 def kimi(mixer: Any, k: int, x: Tensor, real: list[bool], shared: tuple[Tensor, ...]) -> Tensor:
     x = x * torch.tensor(real)[:, None]
     Q, K_, V = (convolved(x @ getattr(mixer, name).weight[k], getattr(mixer, f"{name}_convolution"), k)
@@ -111,11 +136,14 @@ def kimi(mixer: Any, k: int, x: Tensor, real: list[bool], shared: tuple[Tensor, 
         o = delta(
             [unit(row) / math.sqrt(len(row)) for row in q], [unit(row) for row in key], list(v), list(beta), list(g)
         )
-        gate = x @ mixer.gate_down.weight[k] @ mixer.gate_up.weight[k]
-        if mixer.gate_up.bias is not None:
-            gate = gate + mixer.gate_up.bias[k]
         normed = torch.stack([rms(row, 1e-5) * mixer.norm.weight[k] for row in o])
-        made.append(normed * torch.sigmoid(split(gate, H, h)))
+        if mixer.spec.gate != "none":
+            gate = x @ mixer.gate_down.weight[k] @ mixer.gate_up.weight[k]
+            if mixer.gate_up.bias is not None:
+                gate = gate + mixer.gate_up.bias[k]
+            gate = split(gate, H, h)
+            normed = normed * torch.sigmoid(gate) * (gate if mixer.spec.gate == "silu" else 1)
+        made.append(normed)
     return torch.cat(made, 1) @ mixer.output.weight[k]
 
 
@@ -181,7 +209,7 @@ def mamba3(mixer: Any, k: int, x: Tensor, real: list[bool], shared: tuple[Tensor
                     (C, queries, mixer.query_norm, "query_bias"),
                 ):
                     row = rms(source[t, place], 1e-5) * norm.weight[k]
-                    rows_of.append(turned(row + (getattr(mixer, bias)[k, h, r] if spec.bias else 0), phi))
+                    rows_of.append(turned(row + (getattr(mixer, bias)[k, h, r] if spec.bias != "none" else 0), phi))
                 ins.append(u[t] * (mixer.into[k, h, r] if R > 1 else 1))
             fade = (dt[t] * A[t]).exp()
             S = fade * S
@@ -273,14 +301,25 @@ FORMS: dict[str, tuple[Any, MixerSpec, LayerContext]] = {
         GatedDeltaNetSpec(heads=4, key_heads=2, key_width=3, value_width=5, taps=2, negative_eigenvalues=True),
         CONTEXT,
     ),
+    "gated_deltanet, products": (
+        deltaproduct,
+        GatedDeltaNetSpec(heads=4, key_heads=2, key_width=3, value_width=5, writes=3, negative_eigenvalues=True),
+        CONTEXT,
+    ),
     "kimi_delta_attention": (kimi, KimiDeltaAttentionSpec(), CONTEXT),
+    "kimi_delta_attention, no gate": (kimi, KimiDeltaAttentionSpec(gate="none"), CONTEXT),
+    "kimi_delta_attention, SiLU": (kimi, KimiDeltaAttentionSpec(gate="silu"), CONTEXT),
     "kimi_delta_attention, gate with bias": (kimi, KimiDeltaAttentionSpec(rank=2, gate_bias=True), CONTEXT),
     "mamba2": (mamba2, Mamba2Spec(state=5, head_width=4), CONTEXT),
     "mamba2, groups": (mamba2, Mamba2Spec(state=3, head_width=6, groups=2, taps=3), CONTEXT),
     "mamba3": (mamba3, Mamba3Spec(state=6, head_width=4), CONTEXT),
     "mamba3, ranks": (mamba3, Mamba3Spec(state=4, head_width=6, groups=2, ranks=3, turned=1), CONTEXT),
-    "mamba3, convolution": (mamba3, Mamba3Spec(state=5, head_width=8, taps=3, turned=0, bias=False), CONTEXT),
-    "mamba3, one input": (mamba3, Mamba3Spec(state=4, head_width=12, trapezoid=False), CONTEXT),
+    "mamba3, convolution": (mamba3, Mamba3Spec(state=5, head_width=8, taps=3, turned=0, bias="none"), CONTEXT),
+    "mamba3, one input": (
+        mamba3,
+        Mamba3Spec(state=4, head_width=12, trapezoid=False, bias="fixed", bias_start="symmetric"),
+        CONTEXT,
+    ),
     "rwkv7": (rwkv7, RWKV7Spec(), CONTEXT),
     "rwkv7, later layer": (rwkv7, RWKV7Spec(decay_rank=3, value_rank=2, gate_rank=5), LATER),
     "mlstm": (mlstm, MLSTMSpec(), CONTEXT),
