@@ -11,17 +11,18 @@ change is left and named: the pages that quote its numbers have to change with i
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ablate.analysis.answer import TITLES, GroupKey, answer_of
+from ablate.analysis.answer import answer_of
 from ablate.analysis.findings import read_findings
-from ablate.analysis.numbers import count, duration
 from ablate.render.answer import answer_svg
+from ablate.render.blocks import Items, Paragraph, Section
 from ablate.render.formats import render_report, write_report
+from ablate.render.formats.md import markdown
+from ablate.render.site import LEGEND, index_of
 from ablate.spec.document import read_document
 from ablate.store import Store, open_store
 
@@ -32,12 +33,6 @@ INDEX = STUDIES / "README.md"
 FORMATS = ("json", "md", "parquet")
 PICTURES = {"simplify_block": ROOT / "docs" / "images" / "simplify_block.svg"}
 """Studies whose answer is a picture in the documentation."""
-GROUPS: dict[str, tuple[GroupKey, GroupKey]] = {
-    "not needed": ("can go", "as good"),
-    "needed": ("must stay", "worse"),
-    "undecided": ("not known", "not known"),
-}
-"""Verdict to the group of an answer: of a removal, and of any other change."""
 
 
 def reports() -> list[dict[str, Any]]:
@@ -47,83 +42,17 @@ def reports() -> list[dict[str, Any]]:
 
 def index() -> str:
     """The page as Markdown."""
-    found = reports()
-    return "\n".join(
-        [
-            "# Lab notebook",
-            "",
-            "Made by `python -m docs.studies` from the reports beside it. Each folder holds the report that "
-            "`ablate report` wrote (Markdown with figures, JSON with the space, Parquet). Claims are those of the "
-            "sources; verdicts rest on one-sided 95 % bounds, in brackets (*: true alone, not jointly with "
-            "the others), and `undecided` means that the seeds do not tell. A "
-            "`_small` study has small models, as its report says: it does not repeat the experiment of its source.",
-            "",
-            *(line for report in found for line in _study(report)),
-            "## Not run",
-            "",
-            "Spaces of the papers without a report here:",
-            "",
-            *_not_run({report["study"] for report in found}),
-            "",
-        ]
-    )
+    found = {f"{report['study']}/{report['study']}.md": report for report in reports()}
+    made = "Made by `python -m docs.studies` from the reports beside it. "
+    small = " A `_small` study has small models, as its report says: it does not repeat the experiment of its source."
+    run = {report["study"] for report in found.values()}
+    return markdown(index_of(found, "Lab notebook", f"{made}{LEGEND}{small}", [_not_run(run)]))
 
 
-def _study(report: dict[str, Any]) -> Iterator[str]:
-    name, space = report["study"], report["space"]
-    yield f"## [{name}]({name}/{name}.md)"
-    yield ""
-    yield f"{report['question']} Source: {space.get('source') or 'none'}."
-    yield ""
-    if space.get("departs"):
-        yield f"Departs from its source: {space['departs']}"
-        yield ""
-    yield from _groups(report)
-    yield from (f"- **Caution**: {caveat}" for caveat in report["caveats"])
-    yield ""
-    if report["claims"]:
-        yield "| the source says | where | here | verdict |"
-        yield "| :--- | :--- | :--- | :--- |"
-        for claim in report["claims"]:
-            cells = (claim["says"], claim["source"], claim["sentence"].partition(": ")[2], claim["verdict"])
-            yield f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
-        yield ""
-    yield _run(report)
-    yield ""
-
-
-def _groups(report: dict[str, Any]) -> Iterator[str]:
-    """The compared variants by verdict, as an answer has them: each change with the bound that its verdict rests on."""
-    groups: dict[GroupKey, list[str]] = {key: [] for key in TITLES}
-    for row in report["variants"]:
-        versus, removed, otherwise = row["versus_baseline"], row["change"]["removed"], row["change"]["otherwise"]
-        if versus is None:
-            continue
-        bound = versus["sentence"].rpartition(": ")[2].partition(", margin")[0].partition(";")[0]
-        better = re.match(r"better by at least ([\d.e+-]+)", bound)
-        key = GROUPS[versus["verdict"]][bool(otherwise or not removed)]
-        key = "better" if better and float(better[1]) > report["objective"]["margin"] else key
-        star = "" if versus["holds_together"] or key == "not known" else " *"
-        groups[key].append(f"{', '.join([*removed, *otherwise]) or row['name']} ({bound}{star})")
-    for key, changes in groups.items():
-        if changes:
-            yield f"- **{TITLES[key].partition(':')[0]}**: {'; '.join(changes)}"
-
-
-def _run(report: dict[str, Any]) -> str:
-    progress, cost = report["progress"], report["cost"]
-    machines = dict.fromkeys(environment["device"] for environment in report["environments"])
-    return (
-        f"Run: {progress['finished']} of {progress['planned']} trials finished, {count(len(report['variants']))} "
-        f"variants, {duration(cost['seconds'])} of training on {', '.join(machines)}."
-    )
-
-
-def _not_run(run: set[str]) -> Iterator[str]:
-    for file in sorted(PAPERS.glob("*.yaml")):
-        if file.stem not in run:
-            plain = read_document(file, "space").plain
-            yield f"- [{file.stem}](../spaces/papers/{file.name}): {plain.get('question')}"
+def _not_run(run: set[str]) -> Section:
+    spaces = (file for file in sorted(PAPERS.glob("*.yaml")) if file.stem not in run)
+    asked = (f"`{file.name}`: {read_document(file, 'space').plain.get('question')}" for file in spaces)
+    return Section("Not run", (Paragraph("Spaces of the papers without a report here:"), Items(tuple(asked))))
 
 
 def renew(store: Store) -> Iterator[str]:

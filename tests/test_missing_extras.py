@@ -68,6 +68,7 @@ OTHERS = {
     "gate": ["tiny"],
     "rename": ["tiny", "tiny"],
     "delete": ["tiny"],
+    "site": ["public"],
     "export-study": ["tiny"],
     "import-study": ["tiny.study.zip"],
     "evaluate": ["tiny", "--file", "rows.txt.zst"],

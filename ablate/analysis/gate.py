@@ -18,7 +18,7 @@ Passed = Literal["passes", "fails", "undecided"]
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class GateAnswer:
     """The answer to a question about one variant.
 
     Attributes:
@@ -55,7 +55,7 @@ def only_variant(report: StudyReport) -> str:
     return names[0]
 
 
-def gate(report: StudyReport, variant: str, asked: Asked) -> Gate:
+def gate(report: StudyReport, variant: str, asked: Asked) -> GateAnswer:
     """Ask whether a variant is better than the baseline, or not worse.
 
     It fails `better` too if its bound shows that it is not better by the margin. It is undecided while trials are
@@ -71,7 +71,7 @@ def gate(report: StudyReport, variant: str, asked: Asked) -> Gate:
     left = report.progress.states
     further = next_steps(report) if left[TrialState.WAITING] + left[TrialState.RUNNING] else answer.next
     word = row.verdict.word if row.verdict is not None else ""
-    return Gate(variant, asked, passed, word, reason, further if passed == "undecided" else ())
+    return GateAnswer(variant, asked, passed, word, reason, further if passed == "undecided" else ())
 
 
 def _void(answer: Answer, compared: set[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +24,7 @@ from ablate.cli.options import (
     StudyArgument,
     picture_file,
     store_flag,
+    stored_studies,
 )
 from ablate.command_line import command, hide_passwords
 from ablate.errors import AblateError
@@ -136,6 +138,52 @@ def report(
     for path in written if not json_ else ():
         say(make_console(), path)
     if find_format(format_).figures and missing_packages("figures"):
+        say(make_console(stderr=True), "Without figures: run `pip install 'ablate-blocks[figures]'`.")
+
+
+class PageFormat(StrEnum):
+    """What the pages of `ablate site` are."""
+
+    html = "html"
+    md = "md"
+
+
+def site(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write it.")],
+    studies: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="STUDY",
+            help="Studies, in the order of the index.",
+            show_default="all that have results",
+            autocompletion=stored_studies,
+        ),
+    ] = None,
+    store: StoreOption = DEFAULT_STORE,
+    title: Annotated[str, typer.Option("--title", metavar="TEXT", help="Of the index.")] = "Studies",
+    format_: Annotated[PageFormat, typer.Option("--format", help="HTML, or Markdown.")] = PageFormat.html,
+    json_: JsonOption = False,
+) -> None:
+    """Write a static site over studies, for any web server: an index with their answers, reports, figures and data.
+
+    Pages run no script and load nothing. Beside each report lie its JSON, with the space, and the table as CSV.
+    """
+    from ablate.analysis.findings import read_findings
+    from ablate.render.site import write_site
+    from ablate.store import open_store
+
+    with open_store(store, create=False) as opened:
+        names = studies or sorted(one.name for one in opened.studies() if one.finished)
+        if not names:
+            raise AblateError("no study has results yet", where=opened.where, remedy="Run one: `ablate study FILE`.")
+        written = write_site(
+            [read_findings(opened, name) for name in dict.fromkeys(names)], folder, format_.value, title
+        )
+    if json_:
+        print_json({"written": [str(file) for file in written]})
+    else:
+        say(make_console(), f"Wrote {'one study' if len(names) == 1 else f'{len(names)} studies'} to {written[0]}.")
+    if missing_packages("figures"):
         say(make_console(stderr=True), "Without figures: run `pip install 'ablate-blocks[figures]'`.")
 
 

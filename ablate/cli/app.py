@@ -28,7 +28,7 @@ _MODULES = (studies, answers, trials, spaces_and_blocks)
 PANELS = {
     "Workflow": ("new", "validate", "plan", "study", "resume", "status", "show", "report"),
     "Studies": (
-        "list", "judge", "claims", "gate", "ideas", "calibrate", "diff", "dashboard", "mcp", "rename", "delete",
+        "list", "judge", "claims", "gate", "ideas", "calibrate", "diff", "dashboard", "site", "mcp", "rename", "delete",
         "export-study", "import-study", "check-store",
     ),
     "Trained models": ("evaluate", "generate", "translate", "reproduce", "import", "export"),
@@ -58,6 +58,7 @@ EXAMPLES = {
     "calibrate": ("calibrate simplify_block", "calibrate simplify_block --json"),
     "diff": ("diff simplify_block/baseline simplify_block/norm=none", "diff my_question.yaml other.yaml"),
     "dashboard": ("dashboard", "dashboard runs/ablate.db --port 8600"),
+    "site": ("site public", "site public simplify_block speedrun --title 'What can go'"),
     "mcp": ("mcp --folder questions --max-seconds 3600", "mcp --skill > SKILL.md"),
     "rename": ("rename my_question first_try", "rename my_question first_try --store runs/ablate.db"),
     "delete": ("delete first_try", "delete first_try --yes"),

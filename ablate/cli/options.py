@@ -29,7 +29,7 @@ def _option_of_a_run(name: str) -> Any:
     return typer.Option(*(names or (f"--{name.replace('_', '-')}",)), **shown)
 
 
-def _stored_studies(context: typer.Context, incomplete: str) -> list[str]:
+def stored_studies(context: typer.Context, incomplete: str) -> list[str]:
     """The studies of the store, for the completion of a shell."""
     from ablate.store import open_store
 
@@ -58,7 +58,7 @@ SpaceArgument = Annotated[
 ]
 StudyArgument = Annotated[
     str,
-    typer.Argument(metavar="STUDY", help="A study; `ablate list` shows them.", autocompletion=_stored_studies),
+    typer.Argument(metavar="STUDY", help="A study; `ablate list` shows them.", autocompletion=stored_studies),
 ]
 TrialArgument = Annotated[
     str,

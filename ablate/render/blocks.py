@@ -63,10 +63,17 @@ Block = Paragraph | Items | Grid | Listing | Picture
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a report."""
+    """A part of a report.
+
+    Attributes:
+        title: Its heading; empty: none.
+        blocks: What it holds.
+        link: Where its heading leads; empty: nowhere.
+    """
 
     title: str
     blocks: tuple[Block, ...]
+    link: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,7 @@ def test_what_commands_print_is_as_their_schemas_say(done: tuple[Workplace, Fini
         ("show", "tiny", "--why", "norm=none"),
         ("report", "tiny"),
         ("report", "tiny", "--format", "csv", "--out", "written"),
+        ("site", "public"),
         ("claims", "tiny"),
         ("gate", "tiny", "--variant", "norm=none"),
         ("ideas",),

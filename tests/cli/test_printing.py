@@ -71,6 +71,7 @@ COMMANDS: dict[tuple[str, ...], int] = {
     ("import", "größe"): 2,
     ("new", "größe"): 2,
     ("dashboard", "--port", "λ"): 2,
+    ("site", "größe", "λ"): 2,
     ("mcp", "--max-seconds", "λ"): 2,
     ("--help",): 0,
 }

@@ -7,13 +7,14 @@ import re
 from functools import singledispatch
 from html import escape
 from typing import Literal
+from urllib.parse import quote
 
 from pydantic import ValidationError
 
 from ablate.analysis.answer import verdicts_on_parts
 from ablate.analysis.findings import Findings
 from ablate.analysis.report import StudyReport
-from ablate.render.blocks import Grid, Items, Listing, Paragraph, Picture, with_code
+from ablate.render.blocks import Grid, Items, Listing, Paragraph, Picture, ReportDocument, with_code
 from ablate.render.document import document
 from ablate.render.figures import draw, save
 from ablate.render.formats import Format, Place
@@ -88,22 +89,22 @@ def answer_and_table(findings: Findings) -> str:
 
 
 @singledispatch
-def _write(block: object, findings: Findings) -> str:
+def _write(block: object, findings: Findings | None) -> str:
     raise NotImplementedError(type(block))
 
 
 @_write.register
-def _paragraph(block: Paragraph, findings: Findings) -> str:
+def _paragraph(block: Paragraph, findings: Findings | None) -> str:
     return f"<p>{prose(block.text)}</p>"
 
 
 @_write.register
-def _items(block: Items, findings: Findings) -> str:
+def _items(block: Items, findings: Findings | None) -> str:
     return "<ul>" + "".join(f"<li>{prose(text)}</li>" for text in block.texts) + "</ul>"
 
 
 @_write.register
-def _grid(block: Grid, findings: Findings) -> str:
+def _grid(block: Grid, findings: Findings | None) -> str:
     classes = [' class="text"' if number in block.texts else "" for number in range(len(block.titles))]
 
     def row(cells: tuple[str, ...], tag: str) -> str:
@@ -116,14 +117,15 @@ def _grid(block: Grid, findings: Findings) -> str:
 
 
 @_write.register
-def _listing(block: Listing, findings: Findings) -> str:
+def _listing(block: Listing, findings: Findings | None) -> str:
     shown = f"<pre>{escape(block.text)}</pre>"
     lines = block.text.count("\n") + 1
     return shown if lines <= MOST_LINES else f"<details><summary>{lines:,} lines</summary>{shown}</details>"
 
 
 @_write.register
-def _picture(block: Picture, findings: Findings) -> str:
+def _picture(block: Picture, findings: Findings | None) -> str:
+    assert findings is not None, "a document with pictures has findings"
     svg = _inline(save(draw(block.name, findings), "svg").decode(), block.name)
     return (
         f'<figure class="drawn" role="img" aria-label="{escape(block.caption)}">\n{svg}\n'
@@ -155,6 +157,26 @@ def _inline(svg: str, name: str) -> str:
     return re.sub(r'(?<=url\(#)|(?<=href="#)', f"{name}-", element)
 
 
+def html_page(made: ReportDocument, findings: Findings | None = None) -> str:
+    """A document as a page.
+
+    Args:
+        made: The document.
+        findings: Of which its pictures are drawn; None if it has none.
+    """
+    parts = [f"<h1>{escape(made.title)}</h1>"]
+    for section in made.sections:
+        title = escape(section.title)
+        heading = f'<a href="{escape(quote(section.link))}">{title}</a>' if section.link else title
+        parts.append(f'<section class="{escape(section.title.lower().replace(" ", "-"))}">')
+        parts += [*([f"<h2>{heading}</h2>"] if title else []), *(_write(block, findings) for block in section.blocks)]
+        svg = block_with_verdicts(findings.report) if findings is not None and section is made.sections[0] else ""
+        if svg:
+            parts.append(f'<figure><img alt="{BLOCK}" src="{data_url(svg)}"><figcaption>{BLOCK}</figcaption></figure>')
+        parts.append("</section>")
+    return _PAGE.format(title=escape(made.title), body="\n".join(parts))
+
+
 class HtmlFormat(Format):
     """The report as one HTML file that opens offline: figures inlined as SVG, no script, nothing loaded."""
 
@@ -166,15 +188,4 @@ class HtmlFormat(Format):
 
     def render(self, findings: Findings, place: Place) -> str:
         """The whole page."""
-        made = document(findings, place.pictures)
-        parts = [f"<h1>{escape(made.title)}</h1>"]
-        for section in made.sections:
-            parts.append(f'<section class="{escape(section.title.lower().replace(" ", "-"))}">')
-            parts.append(f"<h2>{escape(section.title)}</h2>")
-            parts += [_write(block, findings) for block in section.blocks]
-            if section is made.sections[0] and (svg := block_with_verdicts(findings.report)):
-                parts.append(
-                    f'<figure><img alt="{BLOCK}" src="{data_url(svg)}"><figcaption>{BLOCK}</figcaption></figure>'
-                )
-            parts.append("</section>")
-        return _PAGE.format(title=escape(made.title), body="\n".join(parts))
+        return html_page(document(findings, place.pictures), findings)

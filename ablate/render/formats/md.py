@@ -7,7 +7,7 @@ from functools import singledispatch
 from typing import Literal
 
 from ablate.analysis.findings import Findings
-from ablate.render.blocks import Grid, Items, Listing, Paragraph, Picture, with_code
+from ablate.render.blocks import Grid, Items, Listing, Paragraph, Picture, ReportDocument, with_code
 from ablate.render.document import document
 from ablate.render.formats import Format, Place, file_stem
 
@@ -63,6 +63,21 @@ def _picture(block: Picture, study: str) -> str:
     return f"![{escape(block.caption)}]({study}_{block.name}.svg)\n\n*{prose(block.caption)}*"
 
 
+def markdown(made: ReportDocument, study: str = "") -> str:
+    """A document as Markdown.
+
+    Args:
+        made: The document.
+        study: The beginning of the names of its pictures.
+    """
+    parts = [f"# {escape(made.title)}"]
+    for section in made.sections:
+        title = escape(section.title)
+        heading = f"[{title}](<{section.link}>)" if section.link else title
+        parts += [*([f"## {heading}"] if title else []), *(_write(block, study) for block in section.blocks)]
+    return "\n\n".join(parts) + "\n"
+
+
 class MarkdownFormat(Format):
     """The report as Markdown (GitHub's tables), with its figures as files beside it."""
 
@@ -72,9 +87,4 @@ class MarkdownFormat(Format):
 
     def render(self, findings: Findings, place: Place) -> str:
         """The whole report."""
-        made = document(findings, place.pictures)
-        study = file_stem(findings)
-        parts = [f"# {escape(made.title)}"]
-        for section in made.sections:
-            parts += [f"## {escape(section.title)}", *(_write(block, study) for block in section.blocks)]
-        return "\n\n".join(parts) + "\n"
+        return markdown(document(findings, place.pictures), file_stem(findings))

@@ -17,7 +17,7 @@ from pydantic_core import core_schema
 from typing_extensions import TypedDict
 
 from ablate.analysis.claims import ClaimVerdict
-from ablate.analysis.gate import Gate
+from ablate.analysis.gate import GateAnswer
 from ablate.analysis.ideas import Idea
 from ablate.analysis.why import Why
 from ablate.errors import ArgumentError
@@ -259,7 +259,7 @@ class ListedTrialOutput(TypedDict):
 
 
 class WrittenOutput(TypedDict):
-    """`report --out`: the files."""
+    """`report --out` and `site`: the files."""
 
     written: list[str]
 
@@ -634,10 +634,11 @@ OUTPUTS: dict[str, Any] = {
     "status": ActivityOutput,
     "show": StudyOutput | Why | list[ListedTrialOutput],
     "report": ReportOutput | WrittenOutput,
+    "site": WrittenOutput,
     "list": list[ListedStudyOutput],
     "judge": JudgedTableOutput | Why,
     "claims": list[ClaimVerdict],
-    "gate": Gate,
+    "gate": GateAnswer,
     "ideas": IdeasOutput,
     "calibrate": CalibrationOutput,
     "diff": SideBySideOutput,
