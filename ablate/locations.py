@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import tempfile
 from pathlib import Path
+from typing import BinaryIO
 
 from ablate.errors import AblateError
 
@@ -86,3 +88,58 @@ def temporary_folder() -> str:
             got=repr(os.environ.get("TMPDIR", "")),
             remedy="Set TMPDIR to a folder that can be written to.",
         ) from None
+
+
+def read_file(path: Path, most: int, refused: type[AblateError] = AblateError, *, noun: str = "a file") -> bytes:
+    """The content of a file that a person named.
+
+    Args:
+        path: The file; a link to one is followed.
+        most: Bytes that it may have, which is asked before it is read.
+        refused: The error to raise.
+        noun: What the file is, for messages.
+
+    Raises:
+        AblateError: It is not a regular file (a pipe or a device may never end), is too large, or cannot be read.
+    """
+    with _opened(path, refused) as file:
+        size = os.fstat(file.fileno()).st_size
+        content = file.read(most + 1) if size <= most else b""
+    if size > most or len(content) > most:
+        raise refused(
+            "this file is too large",
+            where=str(path),
+            expected=f"{noun} of at most {most:,} bytes",
+            got=f"{max(size, len(content)):,}",
+            remedy="Check that this is the right file.",
+        )
+    return content
+
+
+def check_regular(path: Path, refused: type[AblateError] = AblateError) -> None:
+    """Refuse a path that is not a regular file that can be opened, before a library opens it.
+
+    Raises:
+        AblateError: It is not.
+    """
+    _opened(path, refused).close()
+
+
+def _opened(path: Path, refused: type[AblateError]) -> BinaryIO:
+    """A regular file, opened for reading; a pipe does not block."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except FileNotFoundError:
+        raise refused("there is no such file", where=str(path), remedy="Check the path.") from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise refused(f"this cannot be read ({why})", where=str(path), remedy="Check the path.") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise refused(
+            "this is not a regular file",
+            where=str(path),
+            expected="a file on a disk: a folder, a pipe or a device is not read",
+            remedy="Save it to a file first.",
+        )
+    return os.fdopen(descriptor, "rb")

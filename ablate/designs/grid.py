@@ -24,7 +24,7 @@ class GridSpec(DesignSpec):
 
     adds_seeds = True
     kind: Literal["grid"] = "grid"
-    most: int = Field(default=10_000, ge=1)
+    most: int = Field(default=10_000, ge=1, le=100_000)
     """Maximum number of combinations; larger grids are refused."""
 
     def build(self, context: DesignContext) -> Design:

@@ -6,7 +6,6 @@ bandwidth, whichever is longer (Williams et al., Roofline, doi:10.1145/1498765.1
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -14,8 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import from_json
+
 from ablate.devices import Device, devices_at_once, find_device, known_device, stated_device, with_peak
 from ablate.errors import EngineError
+from ablate.locations import read_file
 from ablate.planning.memory import largest_micro_batch, part_of_rank, trial_bytes
 from ablate.planning.plan import Plan, Trial, Variant
 from ablate.spec.cost import BYTES
@@ -204,7 +206,7 @@ def read_doctor_report(file: Path) -> DoctorReport:
     """
     try:
         findings: dict[str, dict[str, Any]] = {
-            finding["name"]: finding for finding in json.loads(file.read_text())["findings"]
+            finding["name"]: finding for finding in from_json(read_file(file, 16 << 20, EngineError))["findings"]
         }
         description = str(findings[_MACHINE]["says"]).partition(";")[0]
         rate = float(findings[_TRIAL]["values"]["flops_per_second"])

@@ -24,6 +24,7 @@ from typing import Annotated, Any, ClassVar, Literal, LiteralString, Protocol, S
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     ValidationError,
@@ -40,16 +41,26 @@ LARGEST = 2**31 - 1
 """Bound on the absolute value of all integers in specs. Fields that control sizes or loops have tighter bounds."""
 
 
-def _bound_integers(schema: Any) -> None:
-    """Add the default bounds to all integers of a core schema, including nested specs, that do not state their own."""
+LARGEST_FLOAT = 1e30
+"""The same for all other numbers: their squares and fourth powers are finite."""
+SMALLEST = 1e-30
+"""The smallest margin: what is divided by it is finite."""
+Margin = Annotated[float, Field(ge=SMALLEST)]
+"""A difference that matters."""
+_BOUNDS: dict[Any, float] = {"int": LARGEST, "float": LARGEST_FLOAT}
+
+
+def _bound_numbers(schema: Any) -> None:
+    """Add the default bounds to all numbers of a core schema, including nested specs, that do not state their own."""
     for part in schema.values() if isinstance(schema, dict) else schema:
         if isinstance(part, (dict, list, tuple)):
-            _bound_integers(part)
-    if isinstance(schema, dict) and schema.get("type") == "int":
+            _bound_numbers(part)
+    kind = schema.get("type") if isinstance(schema, dict) else None
+    if isinstance(kind, str) and (bound := _BOUNDS.get(kind)) is not None:
         if not {"le", "lt"} & schema.keys():
-            schema["le"] = LARGEST
+            schema["le"] = bound
         if not {"ge", "gt"} & schema.keys():
-            schema["ge"] = -LARGEST
+            schema["ge"] = -bound
 
 
 class DeclaresSources(Protocol):
@@ -72,7 +83,7 @@ class Spec(BaseModel):
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         schema = handler(source)
-        _bound_integers(schema)
+        _bound_numbers(schema)
         return schema
 
     @model_validator(mode="before")

@@ -25,7 +25,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from ablate.metrics import COSTS, COUNTED
 from ablate.spec.annotations import Spelling
-from ablate.spec.base import Spec, below, refusal
+from ablate.spec.base import SMALLEST, Spec, below, refusal
 from ablate.spec.fairness import BUDGET
 
 Points = Mapping[str, Mapping[str, str]]
@@ -119,7 +119,7 @@ class _MarginClaim(ClaimSpec):
     direction: Literal["minimize", "maximize"] | None = None
     """Whether smaller or larger values are better. Default: that of the objective; known for costs."""
     margin: float
-    """The smallest difference that matters, above 0."""
+    """The smallest difference that matters, 1e-30 or more."""
 
     @model_validator(mode="before")
     @classmethod
@@ -131,7 +131,7 @@ class _MarginClaim(ClaimSpec):
     @field_validator("margin")
     @classmethod
     def _is_above_zero(cls, margin: float) -> float:
-        if margin <= 0:
+        if margin < SMALLEST:
             raise _no_margin((), margin)
         return margin
 

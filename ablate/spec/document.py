@@ -16,6 +16,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
 from ablate.errors import SpaceError
+from ablate.locations import read_file
 from ablate.spec.sentences import Loc, describe
 
 _SHOWN_ERRORS = 5
@@ -26,7 +27,7 @@ _MOST_LEVELS = 50
 _MOST_VALUES = 100_000
 """Maximum number of keys and items with all aliases expanded: nested aliases can expand to billions."""
 
-_STRING, _MERGE, _DATE = (f"tag:yaml.org,2002:{name}" for name in ("str", "merge", "timestamp"))
+_STRING, _MERGE, _DATE, _INTEGER = (f"tag:yaml.org,2002:{name}" for name in ("str", "merge", "timestamp", "int"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def read_document(path: Path, noun: str) -> Document:
     Raises:
         SpaceError: The file cannot be read, is not YAML, or is not a mapping.
     """
-    text = _text(path, noun)
+    text = read_text(path, noun)
     tree, positions = _parse(text, path)
     if not isinstance(tree, dict):
         got = "an empty file" if tree is None else f"a {'list' if isinstance(tree, list) else 'single value'}"
@@ -91,18 +92,17 @@ def read_document(path: Path, noun: str) -> Document:
     return Document(path, _copy_aliases(tree), dict(positions))
 
 
-def _text(path: Path, noun: str) -> str:
+def read_text(path: Path, noun: str) -> str:
+    """The text of a YAML file that is given as `noun`.
+
+    Raises:
+        SpaceError: It is not a regular file, is too large, or is not UTF-8.
+    """
     try:
-        with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
-        if len(content) > _MOST_BYTES:
-            raise _too_large(path, noun)
-        return content.decode("utf-8-sig")
+        return read_file(path, _MOST_BYTES, SpaceError, noun=noun).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         place = _position(path, error.object[: error.start].decode(errors="replace"))
         raise SpaceError("this is not UTF-8 text", where=str(place), remedy="Save the file as UTF-8.") from None
-    except OSError as error:
-        raise SpaceError(f"this cannot be read ({error.strerror})", where=str(path)) from None
 
 
 @lru_cache(maxsize=16)  # a file of `_MOST_VALUES` takes 20 MB
@@ -134,15 +134,6 @@ def _parse(text: str, path: Path) -> tuple[Any, dict[Loc, Position]]:
         raise SpaceError(f"this is not YAML: {error}", where=str(path)) from None
 
 
-def _too_large(path: Path, noun: str) -> SpaceError:
-    return SpaceError(
-        "this file is too large",
-        where=str(path),
-        expected=f"{noun} of at most {_MOST_BYTES:,} bytes",
-        remedy="Check that this is the right file; data is given by its address, not in the file.",
-    )
-
-
 def _problem(error: MarkedYAMLError) -> str:
     # `found duplicate key "a" with value "2" (original value: "1")` is clearer without the values.
     problem = str(error.problem).partition(" with value ")[0]
@@ -170,7 +161,7 @@ def _positions(node: Node, loc: Loc, file: Path, above: tuple[Node, ...]) -> Ite
     """Yield the position of each key and item; also converts keys and dates to strings as written (`true`, `6`)."""
     if node in above:
         raise SpaceError("this alias contains itself", where=str(_at(node, file)), remedy="Write the value out.")
-    _check_text(node, file)
+    _check_scalar(node, file)
     if isinstance(node, ScalarNode) and node.tag == _DATE:
         node.tag = _STRING
     elif isinstance(node, SequenceNode):
@@ -181,7 +172,7 @@ def _positions(node: Node, loc: Loc, file: Path, above: tuple[Node, ...]) -> Ite
         for key, value in node.value:
             if not isinstance(key, ScalarNode):
                 raise SpaceError("a key must be a single word", where=str(_at(key, file)))
-            _check_text(key, file)
+            _check_scalar(key, file)
             if key.tag == _MERGE:
                 yield (*loc, key.value), _at(key, file)  # counts as a visit, because empty merges can multiply too
                 yield from _positions(value, loc, file, (*above, node))
@@ -191,12 +182,23 @@ def _positions(node: Node, loc: Loc, file: Path, above: tuple[Node, ...]) -> Ite
                 yield from _positions(value, (*loc, key.value), file, (*above, node))
 
 
-def _check_text(node: Node, file: Path) -> None:
-    """Refuse text with a lone surrogate (an escape such as `\\ud800`), which cannot be encoded."""
-    if isinstance(node, ScalarNode) and any("\ud800" <= character <= "\udfff" for character in node.value):
-        raise SpaceError(
-            "this text contains a lone surrogate", where=str(_at(node, file)), remedy="Write another character."
-        )
+_MOST_DIGITS = 100
+"""Characters of a whole number in any base; the largest integers of specs have ten digits."""
+
+
+def _check_scalar(node: Node, file: Path) -> None:
+    """Refuse characters that no file name and no database holds, and whole numbers that cannot be printed."""
+    if not isinstance(node, ScalarNode):
+        return
+    problem = ""
+    if any("\ud800" <= character <= "\udfff" for character in node.value):  # an escape such as `\ud800`
+        problem, remedy = "this text contains a lone surrogate", "Write another character."
+    elif "\0" in node.value:
+        problem, remedy = "this text contains a NUL character", "Leave it out."
+    elif node.tag == _INTEGER and len(node.value) > _MOST_DIGITS:
+        problem, remedy = "this whole number has too many digits", f"Write at most {_MOST_DIGITS}."
+    if problem:
+        raise SpaceError(problem, where=str(_at(node, file)), remedy=remedy)
 
 
 def _position(file: Path, before: str) -> Position:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -148,10 +149,11 @@ class TuneSpec(Spec):
         """
         for path in self.grid:
             _check_free(path, taken, "tuned")
-        combinations = list(self.combinations())
-        if len(combinations) > MOST_COMBINATIONS:
-            rule = f"the grid has {len(combinations):,} combinations, and each is trained for every variant"
+        count = math.prod(map(len, self.grid.values()))
+        if count > MOST_COMBINATIONS:
+            rule = f"the grid has {count:,} combinations, and each is trained for every variant"
             raise refusal((), {}, rule, f"Leave values out until there are at most {MOST_COMBINATIONS}.")
+        combinations = list(self.combinations())
         errors = [error_of(combination) for combination in combinations]
         for path, values in self.grid.items():
             for index, value in enumerate(values):

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from ablate.errors import SpaceError, check_argument
 from ablate.locations import typed_path
-from ablate.spec.document import Document, read_document
+from ablate.spec.document import Document, read_document, read_text
 from ablate.spec.named import block_document, block_names, is_model_file, shipped_spaces
 from ablate.spec.paths import lay_over
 from ablate.spec.sentences import describe
@@ -57,7 +57,7 @@ def load_space(location: str | Path, *, data: str | None = None) -> SpaceSpec:
         space = SpaceSpec.model_validate(document.plain, context={"folders": folders, "document": document})
     except ValidationError as error:
         raise document.space_error(error) from None
-    space._text = path.read_text(encoding="utf-8-sig")
+    space._text = read_text(path, "a space")
     return space
 
 

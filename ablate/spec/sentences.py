@@ -62,6 +62,9 @@ def sentence(line: ErrorDetails) -> str:
         known = re.findall(r"'([^']*)'", context["expected"])
         near = difflib.get_close_matches(str(line["input"]), known, n=1)
         remedy = f"Did you mean `{near[0]}`?" if near else ""
+    bound = next((context[name] for name in ("ge", "gt", "le", "lt") if name in context), None)
+    if isinstance(bound, float):  # pydantic writes 1e-30 out
+        problem = re.sub(r"[\d.]+$", f"{bound:g}", problem)
     problem = problem.replace("Input should", "the value should").replace("greater than or equal to", "at least")
     got = "" if line["type"] == "unknown_key" else _got(line["input"], problem)
     text = problem[0].lower() + problem[1:] + got

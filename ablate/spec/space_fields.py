@@ -16,7 +16,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from ablate.spec.annotations import STUDY_NAME, ShortFor, Spelling
-from ablate.spec.base import Spec
+from ablate.spec.base import Margin, Spec
 from ablate.spec.claims import ClaimField
 from ablate.spec.composer import ROOTS, Composer
 from ablate.spec.design import DesignContext, DesignField, Point, PointCost
@@ -62,7 +62,7 @@ class ObjectiveSpec(Spec):
     """Name of a metric of the task."""
     direction: Literal["minimize", "maximize"] = "minimize"
     """Whether smaller or larger values are better."""
-    margin: float = Field(gt=0)
+    margin: Margin
     """The smallest difference that matters, in units of the metric, declared before the study runs: one beyond it gives
     the verdict `needed` or `worse`, one below it `not needed` or `not worse`, an improvement beyond it `better`."""
 

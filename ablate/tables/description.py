@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 from pydantic_core import PydanticCustomError
 
 from ablate.errors import ArgumentError
-from ablate.spec.base import Spec
+from ablate.spec.base import Margin, Spec
 from ablate.spec.document import read_document
 from ablate.spec.sentences import describe
 
@@ -109,7 +109,7 @@ class QuestionSpec(Spec):
     """The column that is compared; by default the name of the question."""
     direction: Literal["lower", "higher"] | None = None
     """Which of its values are better."""
-    margin: Annotated[float, Field(gt=0)] | None = None
+    margin: Margin | None = None
     """How much worse matters, in the unit of the metric."""
     baseline: str | None = None
     """The variant with which all others are compared."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.errors import DataError, first_cause
 from ablate.extras import require
+from ablate.locations import read_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +29,9 @@ SUMMARY = ("__MIN", "__MAX")
 Row = dict[str, Any]
 
 
+_MOST_BYTES = 1 << 30
+
+
 def file_text(file: Path) -> str:
     """The text of a file in UTF-8.
 
@@ -35,7 +39,7 @@ def file_text(file: Path) -> str:
         DataError: With the line that is not.
     """
     try:
-        return file.read_bytes().decode("utf-8-sig")
+        return read_file(file, _MOST_BYTES, DataError, noun="a table").decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise DataError("this is not UTF-8 text", where=f"{file}:{line}", remedy="Save the file as UTF-8.") from None

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, Protocol, cast
 
 from ablate.errors import DataError
 from ablate.extras import require
+from ablate.locations import check_regular
 from ablate.tasks.sources import BadRows, no_column
 
 COMPRESSED = {".gz": "gzip", ".xz": "xz", ".zst": "zstandard"}
@@ -81,6 +82,7 @@ def too_long(path: Path, what: str) -> DataError:
 
 
 def _open(path: Path) -> BinaryIO:
+    check_regular(path, DataError)
     if path.suffix == ".gz":
         return cast(BinaryIO, gzip.open(path, "rb"))
     if path.suffix == ".xz":

@@ -15,6 +15,7 @@ from ablate.decoding import Sampling, choose
 from ablate.downstream.harness import Request, TaskScore, measure
 from ablate.downstream.scoring import NextTokenModel, Scored
 from ablate.errors import AblateError, DataError, SpaceError
+from ablate.locations import read_file
 from ablate.nn.model import build_model
 from ablate.nn.model.decoder import Decoder, States
 from ablate.spec.code import CodeReader
@@ -253,7 +254,7 @@ def evaluate_file(trained: Trained, path: Path, device: torch.device, say: Calla
     """
     codec, scored = _scored(trained, device)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_file(path, _MOST_TEXT, DataError, noun="a text").decode()
     except UnicodeDecodeError:
         raise DataError("this is not text in UTF-8", where=str(path), remedy="Convert it to UTF-8.") from None
     ids = codec.encode(text).tolist()
@@ -263,6 +264,9 @@ def evaluate_file(trained: Trained, path: Path, device: torch.device, say: Calla
         say("The tokenizer does not keep this text as it is: what it cannot write counts as an unknown token.")
     windows = scored.of_text(ids, codec.end_of_document)
     return TextScore(len(ids), len(text.encode()), -sum(window.nats for (window,) in windows) / len(ids))
+
+
+_MOST_TEXT = 1 << 30
 
 
 def _scored(trained: Trained, device: torch.device) -> tuple[Codec, Scored]:

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ablate.errors import DataError, NotFoundError, first_cause
-from ablate.locations import typed_path
+from ablate.locations import check_regular, typed_path
 from ablate.spec.model import ModelSpec
 from ablate.trained.hugging_face.checkpoint import read_config, read_tensors
 from ablate.trained.weights import SUFFIX, load_weights, read_weights
@@ -93,6 +93,7 @@ def _model(plain: object, where: Path) -> ModelSpec:
 
 
 def _of_file(path: Path) -> SourceWeights:
+    check_regular(path, DataError)
     if path.suffix == SUFFIX:
         return _of_safetensors(path)
     if path.suffix not in _PICKLED:

@@ -21,6 +21,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from ablate.errors import AblateError, DataError, NotFoundError, PluginError, SpaceError
+from ablate.locations import check_regular
 from ablate.nn.pack import Packed
 from ablate.plugins import plugin_kinds
 from ablate.spec.code import Code, code_changes
@@ -211,6 +212,7 @@ def read_weights(path: Path) -> Weights:
         PluginError: The trial uses a kind of a plugin that is not loaded.
         SpaceError: This version of ablate cannot read its spec.
     """
+    check_regular(path, DataError)
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}

@@ -115,6 +115,11 @@ def test_a_file_that_may_not_be_read() -> None:
         ("name: a\nquestion: \x07\n", "2:11", "U+0007"),
         ('name: a\nquestion: "\\ud800"\n', "2:11", "this text contains a lone surrogate"),
         ('name: a\n"\\udfff": 1\n', "2:1", "this text contains a lone surrogate"),
+        ('name: a\nresources: {checkpoint_dir: "a\\0b"}\n', "2:29", "this text contains a NUL character"),
+        *(
+            (f"name: a\nsteps: {digits}\n", "2:8", "this whole number has too many digits")
+            for digits in ("9" * 5000, "0x" + "f" * 5000, "-0b" + "1" * 20_000, "0o" + "7" * 6000, "1_0" * 3000)
+        ),
         ("name: a\nquestion: caf\xe9\n".encode("latin-1"), "2:14", "this is not UTF-8 text. Save the file as UTF-8."),
     ],
 )
@@ -143,6 +148,28 @@ def _doubling(first: str, twice: str) -> str:
 )
 def test_a_file_that_would_take_long_to_read_is_refused_at_once(text: str, problem: str) -> None:
     assert problem in refused(write(text))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        ("{margin: 0.05}", "{margin: 5.0e-324}", "objective.margin`: the value should be at least 1e-30"),
+        ("{margin: 0.05}", "{margin: 1.7e+308}", "objective.margin`: the value should be less than or equal to 1e+30"),
+        ("training:", "resources: {memory: 1.0e+300}\ntraining:", "resources.memory`: the value should be less than"),
+    ],
+)
+def test_numbers_have_bounds(old: str, new: str, place: str) -> None:
+    assert place in refused(write(changed(old, new)))
+
+
+@pytest.mark.usefixtures("no_hang")
+def test_a_grid_of_tuned_values_is_counted_before_it_is_enumerated() -> None:
+    values = ", ".join(f"{number}.0e-6" for number in range(1, 200))
+    paths = [f"training.optimizer.{name}" for name in ("lr", "weight_decay", "eps", "beta1", "beta2")]
+    tune = f"tune: {{grid: {{{', '.join(f'{path}: [{values}]' for path in paths)}}}, seeds: 1}}\n"
+    assert "combinations, and each is trained for every variant" in refused(
+        write(changed("switches:", tune + "switches:"))
+    )
 
 
 @pytest.mark.usefixtures("no_hang")

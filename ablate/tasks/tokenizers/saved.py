@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ablate.errors import DataError
-from ablate.locations import typed_path
+from ablate.locations import check_regular, typed_path
 from ablate.tasks.tokenizers import FILE, Tokenizer, TokenizerSpec
 from ablate.tasks.tokenizers.subwords import read_saved
 
@@ -41,6 +41,8 @@ class SavedSpec(TokenizerSpec):
         """The content of the file."""
         path = typed_path(self.file, DataError)
         try:
+            if path.exists():
+                check_regular(path, DataError)
             content = hashlib.sha256(path.read_bytes()).hexdigest()
             return {"kind": "saved", "content": content, **({"end": self.end} if self.end else {})}
         except OSError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,10 +14,12 @@ from typing import Any
 
 import torch
 from pydantic import ValidationError
+from pydantic_core import from_json
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from ablate.errors import DataError
+from ablate.locations import check_regular, read_file
 from ablate.nn.model import outline
 from ablate.spec.model import ModelSpec
 from ablate.spec.sentences import describe
@@ -311,23 +312,33 @@ def _check_tie(name: str, twin: str, theirs: Mapping[str, Tensor], named: Mappin
         )
 
 
+_MOST_JSON = 64 << 20
+"""Bytes of an index of weights, which has a line for each tensor; a configuration has a few kB."""
+
+
 def _json(path: Path, what: str) -> dict[str, Any]:
-    try:
-        plain = json.loads(path.read_text(encoding="utf-8"), object_hook=_number)
-    except FileNotFoundError:
+    if not path.exists():
         raise DataError(
             f"there is no `{path.name}`", where=str(path.parent), expected=what, remedy="Name such a folder."
-        ) from None
-    except (OSError, ValueError, RecursionError) as error:
+        )
+    try:
+        plain = _with_numbers(from_json(read_file(path, _MOST_JSON, DataError, noun=what)))
+    except ValueError as error:
         raise DataError(f"this cannot be read ({error})", where=str(path), remedy="Restore it from a copy.") from None
     if not isinstance(plain, dict):
         raise DataError("this is not a mapping", where=str(path), remedy="Restore it from a copy.")
     return plain
 
 
-def _number(plain: dict[str, Any]) -> Any:
-    """Decode numbers that JSON does not have, written as `{"__float__": "Infinity"}`."""
-    return float(plain["__float__"]) if plain.keys() == {"__float__"} else plain
+def _with_numbers(plain: Any) -> Any:
+    """Plain data with numbers that JSON does not have, written as `{"__float__": "Infinity"}`."""
+    if isinstance(plain, list):
+        return [_with_numbers(item) for item in plain]
+    if not isinstance(plain, dict):
+        return plain
+    if plain.keys() == {"__float__"} and isinstance(plain["__float__"], str):
+        return float(plain["__float__"])
+    return {name: _with_numbers(item) for name, item in plain.items()}
 
 
 class _Shards(Mapping[str, Tensor]):
@@ -345,6 +356,7 @@ class _Shards(Mapping[str, Tensor]):
                 raise DataError(
                     f"`{INDEX}` names a file that is not there", where=str(path), remedy="Bring all files of the model."
                 )
+            check_regular(path, DataError)
             try:
                 opened: Any = safe_open(path, framework="pt")
             except (SafetensorError, OSError) as error:
