@@ -196,7 +196,7 @@ def _check_decoder_block(block: BlockSpec) -> None:
             "and no gains",
             "Use a block such as `post_ln` or `pre_ln`.",
         )
-    if any(norm.on_output for norm in block.norms):
+    if any(norm.place not in ("pre", "post") for norm in block.norms):
         raise refusal(
             ("block", "norm", "place"),
             block.norms[0].place,

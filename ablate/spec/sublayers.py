@@ -31,15 +31,16 @@ class NormSpec(PublishedKind):
     present: ClassVar[bool] = True
     """Whether the part exists; False for `none`."""
 
-    place: Literal["pre", "post", "sandwich", "output"] = "pre"
-    """`pre`: before each sub-layer; `post`: after each residual sum (Transformer of 2017); `output`: on what each
-    sub-layer gives, before the sum (OLMo 2, arXiv:2501.00656); `sandwich`: before each sub-layer and on what it gives
-    (Peri-LN, arXiv:2502.02732; Gemma 2), by two norms."""
+    place: Literal["pre", "post", "sandwich", "output", "pre_scaled"] = "pre"
+    """`pre`: before each sub-layer; `pre_scaled`: there, divided by √l in layer l, counted from 1 (arXiv:2502.05795);
+    `post`: after each residual sum (Transformer of 2017); `output`: on what each sub-layer gives, before the sum
+    (OLMo 2, arXiv:2501.00656); `sandwich`: before each sub-layer and on what it gives (Peri-LN, arXiv:2502.02732;
+    Gemma 2), by two norms."""
 
     @property
     def before(self) -> bool:
         """Whether there is a norm before the sub-layer."""
-        return self.place in ("pre", "sandwich")
+        return self.place in ("pre", "sandwich", "pre_scaled")
 
     @property
     def on_output(self) -> bool:

@@ -119,8 +119,10 @@ class EquationsOfMuon:
     def __init__(
         self, groups: list[dict[str, Any]], lr: float, momentum: float = 0.95, nesterov: bool = True,
         adjust: str = "original", ns_steps: int = 5, ns_coefficients: tuple[float, float, float] = FROM_THE_POST,
-        adamw: dict[str, Any] | None = None,
+        adamw: dict[str, Any] | None = None, output_beta: float | None = None, cautious: bool = False,
     ) -> None:  # fmt: skip
+        self.beta, self.cautious = output_beta, cautious
+        self.moment = torch.zeros(groups[0]["params"][0].shape[1], dtype=torch.float64)
         (self.weight,), (self.bias,) = (group["params"] for group in groups)
         self.lr, self.decay, self.share, self.nesterov = lr, groups[0]["weight_decay"], momentum, nesterov
         inputs, outputs = self.weight.shape
@@ -144,8 +146,14 @@ class EquationsOfMuon:
         a, b, c = self.coefficients
         for _ in range(self.steps):
             values = a * values + b * values**3 + c * values**5
-        moved = (1 - self.lr * self.decay) * self.weight - self.lr * self.factor * (left * values) @ right
-        self.weight.copy_(moved)
+        update = (left * values) @ right
+        if self.beta is not None:  # arXiv:2510.05491, Algorithm 1, for the transposed matrix
+            self.moment = self.beta * self.moment + (1 - self.beta) * update.square().mean(0)
+            even = update / (self.moment.sqrt() + 1e-8)
+            update = even * update.norm() / even.norm()
+        shrinks = (torch.sign(self.weight * update) + 1).clamp(max=1) if self.cautious else 1.0
+        decayed = self.weight - self.lr * self.decay * self.weight * shrinks
+        self.weight.copy_(decayed - self.lr * self.factor * update)
         self.adamw.step()
 
 
@@ -221,6 +229,23 @@ def test_every_member_is_updated_as_if_alone(kind: str) -> None:
         weight, bias = alone(kind, member, values)
         torch.testing.assert_close(model.weight[member].detach(), weight, rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(model.bias[member].detach(), bias, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "shared",
+    [{"output_beta": 0.9}, {"cautious": True}, {"output_beta": 0.5, "cautious": True, "adjust": "match_rms_adamw"}],
+    ids=str,
+)
+def test_even_outputs_and_cautious_decay_of_muon(shared: dict[str, Any]) -> None:
+    """NorMuon (arXiv:2510.05491) and cautious weight decay (arXiv:2510.12402), member by member."""
+    members = [{"lr": 0.1, "weight_decay": 2.0, **shared}, {"lr": 0.03, "weight_decay": 0.5, **shared}]
+    model = linear(len(members))
+    optimizer = PackOptimizer(model, settings("muon", members))
+    for step in range(1, STEPS + 1):
+        move(model, optimizer, step, list(range(len(members))))
+    for member, values in enumerate(members):
+        weight, _ = alone("muon", member, values)
+        torch.testing.assert_close(model.weight[member].detach(), weight, rtol=1e-5, atol=1e-6)
 
 
 def test_there_is_a_reference_for_every_kind() -> None:

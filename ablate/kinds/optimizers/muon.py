@@ -2,6 +2,8 @@
 
 - https://kellerjordan.github.io/posts/muon/
 - Muon is Scalable for LLM Training (arXiv:2502.16982), eqs 1 to 4; https://arxiv.org/abs/2502.16982
+- NorMuon (arXiv:2510.05491), Algorithm 1; https://arxiv.org/abs/2510.05491, in the form of `microsoft/dion`
+- Cautious Weight Decay (arXiv:2510.12402), Algorithm 1; https://arxiv.org/abs/2510.12402
 
 Shapes: k members of a pack, [k, ..., in, out] a stack of their matrices.
 """
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 Coefficients = tuple[float, float, float]
 Adjust = Literal["original", "match_rms_adamw", "none"]
 
+_EVEN_EPS = 1e-8
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
@@ -48,8 +51,9 @@ class MuonSpec(OptimizerSpec):
     """Orthogonalised momentum for hidden matrices, with decoupled weight decay; AdamW for all other parameters.
 
     M ← μM + (1-μ)G, U = (1-μ)G + μM (Nesterov) or M, O = NS(U) ≈ U(UᵀU)^(-1/2), θ ← (1 - ηλ)θ - η s O. NS iterates
-    X ← aX + (bXXᵀ + c(XXᵀ)²)X from U/‖U‖_F. `lr` is the rate of the hidden matrices. Each matrix of a stack, such as
-    the experts of a mixture, is orthogonalised separately.
+    X ← aX + (bXXᵀ + c(XXᵀ)²)X from U/‖U‖_F. With `output_beta` β₂ (NorMuon) each output j of O is divided by √v_j + ε,
+    v_j ← β₂v_j + (1-β₂)·mean_i O_ij² from 0 on, ε = 1e-8, and O is brought back to its norm. `lr` is the rate of the
+    hidden matrices. Each matrix of a stack, such as the experts of a mixture, is orthogonalised separately.
     """
 
     kind: Literal["muon"] = "muon"
@@ -64,6 +68,11 @@ class MuonSpec(OptimizerSpec):
     adjust: Adjust = "original"
     """s: `original`: √max(1, outputs/inputs); `match_rms_adamw`: 0.2·√max(inputs, outputs), with which rates and decays
     tuned for AdamW can be reused (arXiv:2502.16982, eq. 4); `none`: 1."""
+    output_beta: float | None = Field(default=None, ge=0, lt=1)
+    """β₂ of NorMuon, decay of the mean square of each output's update; unless set, updates are not normalised."""
+    cautious: bool = False
+    """Whether a hidden matrix decays only where its update, too, makes it smaller, θ·O ≥ 0 (cautious weight decay,
+    arXiv:2510.12402)."""
     ns_steps: int = Field(default=5, ge=1, lt=100)
     """Newton-Schulz iterations."""
     ns_coefficients: Coefficients = (3.4445, -4.775, 2.0315)
@@ -93,7 +102,10 @@ class MuonSpec(OptimizerSpec):
 
     def state(self, tensor: Tensor, parameter: ParameterInfo) -> dict[str, Tensor]:
         """The momentum of a hidden matrix; two moments and the number of steps of other parameters."""
-        return {"momentum_buffer": torch.zeros_like(tensor)} if parameter.role == "matrix" else moments(tensor)
+        if parameter.role != "matrix":
+            return moments(tensor)
+        state = {"momentum_buffer": torch.zeros_like(tensor)}
+        return state if self.output_beta is None else state | {"output_moment": torch.zeros_like(tensor[..., :1, :])}
 
     def build(self, groups: list[dict[str, Any]], *, capturable: bool) -> torch.optim.Optimizer:
         """`Muon`, with torch's fused AdamW for the other groups."""
@@ -156,10 +168,30 @@ class Muon(torch.optim.Optimizer):
         spec = self._spec
         made = orthogonalise(stacked.to(_TYPES[spec.ns_precision]), spec.ns_coefficients, spec.ns_steps)
         moves = torch.split(made.to(stacked.dtype), [matrix[..., 0, 0].numel() for matrix in matrices])
-        torch._foreach_mul_(matrices, 1 - rate * group["weight_decay"])
+        if not spec.cautious:
+            torch._foreach_mul_(matrices, 1 - rate * group["weight_decay"])
         scale = rate * adjustment(spec.adjust, shape[-2], shape[-1])
         for matrix, move in zip(matrices, moves, strict=True):
-            matrix.sub_(move.view_as(matrix) * scale)
+            update = move.view_as(matrix)
+            if spec.output_beta is not None:
+                update = _even_outputs(update, self.state[matrix]["output_moment"], spec.output_beta)
+            if spec.cautious:
+                matrix.sub_(matrix * (matrix * update >= 0) * (rate * group["weight_decay"]))
+            matrix.sub_(update * scale)
+
+
+def _even_outputs(update: Tensor, moment: Tensor, beta: float) -> Tensor:
+    """Updates [k, ..., in, out] whose outputs are divided by the roots of their mean squares, with the norm of before.
+
+    Args:
+        update: O.
+        moment: v, [k, ..., 1, out]; it is updated.
+        beta: β₂.
+    """
+    norm: Tensor = torch.linalg.matrix_norm(update, keepdim=True)
+    moment.lerp_(update.square().mean(-2, keepdim=True), 1 - beta)
+    even: Tensor = update / (moment.sqrt() + _EVEN_EPS)
+    return even * (norm / torch.linalg.matrix_norm(even, keepdim=True).clamp(min=_EVEN_EPS))
 
 
 def _by_shape(parameters: Sequence[Tensor]) -> dict[torch.Size, list[Tensor]]:

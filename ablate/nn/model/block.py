@@ -11,6 +11,7 @@ Shapes: K pack, B batch, T tokens, D width.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
@@ -60,6 +61,7 @@ class Block(nn.Module, ABC):
         self.before_mixer = ConvolutionSlot.of(context, "before_mixer", context.width)
         self.before_mlp = ConvolutionSlot.of(context, "before_mlp", context.width)
         self.convolutions = len(spec.channels_of_convolutions(context))
+        self.norm_scale = 1 / math.sqrt(context.layer + 1)
         self.residual = cast(Residual, spec.residual.build(context))
         self.branch_scale = context.initialiser.branch_scale(context)
         self.sharing = {name: Sharing(part, context) for name, part in spec.parts}
@@ -156,7 +158,7 @@ class SequentialBlock(Block):
         """The stream through the mixer and its skip."""
         norm = self.spec.norms[0]
         entered = self.residual.enter(x, "mixer")
-        y = self.drop(mix(self.norm_mixer(entered) if norm.before else entered))
+        y = self.drop(mix(self.normed_before(entered, norm, self.norm_mixer)))
         y = self.scale_branch(self.mixer_branch(self.on_output(y, norm, self.norm_mixer, self.norm_mixer_output)))
         if self.spec.skips.mixer > 0:
             y = self.residual.join(x, y, self.mixer_skip, "mixer")
@@ -167,7 +169,7 @@ class SequentialBlock(Block):
         """The stream through the MLP and its skip, and a second skip from `again`."""
         norm = self.spec.norms[1]
         entered = self.residual.enter(x, "mlp")
-        y = self.mlp_output(self.norm_mlp(entered) if norm.before else entered, shared)
+        y = self.mlp_output(self.normed_before(entered, norm, self.norm_mlp), shared)
         y = self.scale_branch(self.mlp_branch(self.on_output(y, norm, self.norm_mlp, self.norm_mlp_output)))
         if self.spec.skips.mlp > 0:
             y = self.residual.join(x, y, self.mlp_skip, "mlp")
@@ -175,6 +177,13 @@ class SequentialBlock(Block):
             y = y + again
         normed: Tensor = self.norm_mlp(y) if norm.place == "post" else y
         return normed
+
+    def normed_before(self, x: Tensor, spec: NormSpec, norm: nn.Module) -> Tensor:
+        """The input of a sub-layer, normalised if its norm has that place."""
+        if not spec.before:
+            return x
+        normed: Tensor = norm(x)
+        return normed * self.norm_scale if spec.place == "pre_scaled" else normed
 
     @staticmethod
     def on_output(y: Tensor, spec: NormSpec, norm: nn.Module, second: nn.Module | None) -> Tensor:
@@ -217,9 +226,10 @@ def block_cost(spec: BlockSpec, context: LayerContext, length: int) -> dict[str,
     kept = gains.mixer_branch.trainable + (branches == 2 and gains.mlp_branch.trainable) + branches * (spec.dropout > 0)
     norms = spec.norms[:1] if one_norm else spec.norms
     normed = (norm.cost(context.width, length) * (1 + (norm.place == "sandwich")) for norm in norms)
+    scaled_norms = sum(norm.place == "pre_scaled" for norm in norms)
     gained = Cost(
         parameters=sum(gain.trainable for gain in used),
-        multiplications=scaled * elements,
+        multiplications=(scaled + scaled_norms) * elements,
         additions=sums * elements,
         activations=kept * elements,
     )

@@ -210,6 +210,10 @@ def _both(old: str | None, new: str | None) -> list[SlotPart]:
     return [SlotPart(label, state) for label, state in states if label is not None]
 
 
+_PLACES = {"sandwich": ("pre", "output"), "pre_scaled": ("pre",)}
+"""Where norms with these places are drawn; others where their name says."""
+
+
 def _labels(block: BlockSpec) -> dict[str, str]:
     gains, skips, parallel = block.gains, block.skips, block.arrangement == "parallel"
     labels = {"mixer": _title(block)}
@@ -217,10 +221,10 @@ def _labels(block: BlockSpec) -> dict[str, str]:
         labels["gain_residual"] = label
     subs = ("mixer",) if parallel or not block.mlp.present else ("mixer", "mlp")
     labels |= {
-        f"norm_{part}_{place}": norm.label()
+        f"norm_{part}_{place}": norm.label() + (" / √layer" if norm.place == "pre_scaled" else "")
         for part, norm in zip(subs, block.norms, strict=False)
         if norm.present
-        for place in (("pre", "output") if norm.place == "sandwich" else (norm.place,))
+        for place in _PLACES.get(norm.place, (norm.place,))
     }
     labels |= _branch("mixer", gains.mixer_branch, "β_SA", block.dropout)
     if skips.mixer and not gains.mixer_skip.fixed_at_zero:

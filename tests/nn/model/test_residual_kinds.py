@@ -141,6 +141,25 @@ def test_dynamic_tanh_is_equation_1() -> None:
     torch.testing.assert_close(fresh(x), (0.8 * x).tanh())
 
 
+def test_derf_is_its_equation_1() -> None:
+    def layer(one: Any, x: Tensor, *_: Any) -> Tensor:
+        def derf(norm: Any, x: Tensor) -> Tensor:
+            return cast(Tensor, norm.weight[0] * torch.erf(norm.alpha[0] * x + norm.shift[0]) + norm.bias[0])
+
+        x = x + one.mixer(derf(one.norm_mixer, x))
+        return cast(Tensor, x + one.mlp(derf(one.norm_mlp, x)))
+
+    check({"norm": {"kind": "dynamic_tanh", "function": "erf", "shift": True}}, layer)
+
+
+def test_norms_may_be_divided_by_the_root_of_the_layer() -> None:
+    def layer(one: Any, x: Tensor, index: int, *_: Any) -> Tensor:
+        x = x + one.mixer(one.norm_mixer(x) / math.sqrt(index + 1))
+        return cast(Tensor, x + one.mlp(one.norm_mlp(x) / math.sqrt(index + 1)))
+
+    check({"norm": {"kind": "rms", "place": "pre_scaled"}}, layer)
+
+
 @pytest.mark.independent_check("residuals", "layer_scale", against="arXiv:2103.17239 eq. 4")
 def test_layer_scale_is_equation_4() -> None:
     def layer(one: Any, x: Tensor, *_: Any) -> Tensor:
