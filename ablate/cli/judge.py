@@ -66,6 +66,12 @@ def judge(
     line: Annotated[
         str | None, typer.Option("--line", metavar="REGEX", help="Columns from a line of a text log.")
     ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns", metavar="REGEX", help="A column for each seed: rows from names such as `seed_(?P<seed>...)`."
+        ),
+    ] = None,
     paired: Annotated[
         bool | None,
         typer.Option(
@@ -136,6 +142,7 @@ def judge(
         "format": input_,
         "path": path,
         "line": line,
+        "columns": columns,
         "pair": paired,
         "repeated": repeated,
     }

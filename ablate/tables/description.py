@@ -61,12 +61,18 @@ class RunTableSpec(Spec):
 
     files: Columns = ()
     """Files, or patterns such as `*/*.csv`, relative to the description."""
-    format: Literal["csv", "tsv", "json", "jsonl", "parquet", "log", "lm-eval", "wandb", "tensorboard"] | None = None
-    """Of the files; by default that of their ending."""
+    format: (
+        Literal["csv", "csv2", "tsv", "json", "jsonl", "parquet", "log", "lm-eval", "wandb", "tensorboard"] | None
+    ) = None
+    """Of the files; by default that of their ending. `csv2` has semicolons and decimal commas."""
     path: Pattern | None = None
     """A regular expression that is searched in the path of each file; each named group is a column."""
     line: Pattern | None = None
     """Of a text log: a regular expression that is searched in each line; each named group is a column."""
+    columns: Pattern | None = None
+    """Of a table with a column for each seed: a regular expression that is searched in the names of columns. Each that
+    matches becomes rows; its named groups are columns, and its cells the column `value`, or the one that the group
+    `metric` names."""
     run: Columns = ()
     """The column with the name of a run; of several the first that is there."""
     name: Pattern | None = None

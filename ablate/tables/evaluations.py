@@ -98,6 +98,8 @@ def number_of(cell: Any, where: str) -> float | None:
     remedy = "Mark failed rows by `failed`, such as `failed: {status: crash}`."
     if re.fullmatch(r"[-+]?\d{1,3}([.,]\d+)*%?", text):
         remedy = "Write numbers with a decimal point, without separators of thousands and without a unit."
+    if re.search(r"±|\+/-|\+-|\\pm|\d\s*\(", text):
+        remedy = "Give the runs, a row for each: a mean with its spread does not say which runs, nor how many."
     raise DataError("this is not a number", where=where, got=repr(text[:60]), remedy=remedy)
 
 

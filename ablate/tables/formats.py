@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,8 +46,16 @@ def file_text(file: Path) -> str:
         raise DataError("this is not UTF-8 text", where=f"{file}:{line}", remedy="Save the file as UTF-8.") from None
 
 
+SEPARATORS = {"csv": ",", "tsv": "\t", "csv2": ";"}
+"""What divides cells, by the format."""
+_DECIMAL_COMMA = re.compile(r"\A(\s*[-+]?\d+),(\d+(?:[eE][-+]?\d+)?\s*%?\s*)\Z")
+
+
 def _separated(separator: str, *, summaries: bool = False) -> Callable[[Path], pd.DataFrame]:
-    """A reader of cells divided by a separator; `summaries`: whether W&B's columns of minima are expected."""
+    """A reader of cells divided by a separator; `summaries`: whether W&B's columns of minima are expected.
+
+    Where a semicolon divides, `3,28` is a number with a decimal comma, as spreadsheets of many countries write it.
+    """
 
     def read(file: Path) -> pd.DataFrame:
         import pandas as pd
@@ -67,7 +76,7 @@ def _separated(separator: str, *, summaries: bool = False) -> Callable[[Path], p
                         got=str(len(row)),
                         remedy="Correct the row; a text that holds the separator stands in quotes.",
                     )
-                rows.append(row)
+                rows.append([_DECIMAL_COMMA.sub(r"\1.\2", cell) for cell in row] if separator == ";" else row)
                 lines.append(f"{file}:{reader.line_num}")
         except csv.Error as error:
             raise DataError(f"this is not a table ({error})", where=f"{file}:{reader.line_num}") from None
@@ -80,23 +89,24 @@ def _separated(separator: str, *, summaries: bool = False) -> Callable[[Path], p
 
 
 def _check_header(file: Path, header: Sequence[str], separator: str, *, summaries: bool) -> None:
+    if header and header[0].startswith("#"):
+        raise DataError("the first line is a comment", where=f"{file}:1", expected="the names of the columns")
     if twice := sorted({name for name in header if header.count(name) > 1}):
-        raise DataError(
-            f"the column {twice[0]!r} is there twice", where=f"{file}:1", remedy="Rename one of them in the file."
-        )
+        remedy = "Rename one of them in the file; of two header rows make one, such as `val.loss`."
+        raise DataError(f"the column {twice[0]!r} is there twice", where=f"{file}:1", remedy=remedy)
     if not summaries and any(" - " in name and name.endswith(SUMMARY) for name in header):
         raise DataError(
             "this is a wide export of W&B, whose `__MIN` and `__MAX` columns are not runs",
             where=f"{file}:1",
             remedy="Give `format: wandb`.",
         )
-    other, name = {",": ("\t", "tsv"), "\t": (",", "csv")}[separator]
-    if len(header) == 1 and (other in header[0] or ";" in header[0]):
+    others = {character: name for name, character in SEPARATORS.items() if character != separator}
+    if len(header) == 1 and (found := next((character for character in others if character in header[0]), None)):
         raise DataError(
             f"this table has one column only, {header[0]!r}",
             where=f"{file}:1",
             expected=f"cells divided by {separator!r}",
-            remedy=f"Give `format: {name}`." if other in header[0] else "Write commas instead of semicolons.",
+            remedy=f"Give `format: {others[found]}`{', with decimal commas' if found == ';' else ''}.",
         )
 
 
@@ -282,8 +292,7 @@ READERS: dict[str, Callable[[Path], Iterable[Row]]] = {
 }
 """Formats that are read row by row."""
 FRAMES: dict[str, Callable[[Path], pd.DataFrame]] = {
-    "csv": _separated(","),
-    "tsv": _separated("\t"),
+    **{name: _separated(separator) for name, separator in SEPARATORS.items()},
     "wandb": _wandb,
     "parquet": _parquet,
 }

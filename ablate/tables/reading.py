@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ablate.analysis.text import listed
 from ablate.errors import DataError
 from ablate.extras import require
 from ablate.tables.description import RunTableSpec
@@ -59,8 +60,36 @@ def read_tables(folder: Path, patterns: Sequence[str], spec: RunTableSpec, *, pr
                     remedy="Give the group of `path` another name.",
                 )
             frame[name] = text
-        frames.append(frame)
+        frames.append(frame if spec.columns is None else _rows_of_columns(frame, spec.columns, file))
     return pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
+
+
+def _rows_of_columns(frame: pd.DataFrame, pattern: str, file: Path) -> pd.DataFrame:
+    """A row for each cell of the columns whose name matches, one for all metrics of the same groups."""
+    import pandas as pd
+
+    matches = {name: match for name in frame.columns if name != ORIGIN and (match := re.search(pattern, str(name)))}
+    if not matches:
+        raise DataError(
+            "`columns` matches the name of no column",
+            where=str(file),
+            expected=f"one of {listed(str(name) for name in frame.columns if name != ORIGIN)}",
+            got=pattern,
+        )
+    parts: dict[tuple[tuple[str, str], ...], pd.DataFrame] = {}
+    for name, match in matches.items():
+        groups = {group: text for group, text in match.groupdict().items() if text is not None}
+        metric = groups.pop("metric", "value")
+        part = parts.setdefault(tuple(groups.items()), frame.drop(columns=list(matches)).assign(**groups))
+        if metric in part.columns:
+            raise DataError(
+                f"two columns would both become {metric!r}",
+                where=str(file),
+                got=repr(name),
+                remedy="Give `columns` a group for what tells them apart: `seed`, or `metric`.",
+            )
+        part[metric] = frame[name]
+    return pd.concat(parts.values(), ignore_index=True)
 
 
 def find_files(folder: Path, patterns: Sequence[str]) -> list[Path]:

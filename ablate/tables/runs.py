@@ -148,7 +148,9 @@ def _identified(frame: pd.DataFrame, spec: RunTableSpec, question: QuestionSpec,
         rows[VARIANT] = [", ".join(f"{name}={text}" for name, text in zip(variant, row, strict=True)) for row in cells]
     if (rows[VARIANT] == "").any():
         origin = rows.loc[rows[VARIANT] == "", ORIGIN].iloc[0]
-        raise DataError("this row names no variant", where=str(origin), expected=f"a text in {variant[0]!r}")
+        remedy = "Write the name into every row; merged cells of a spreadsheet name only the first."
+        expected = f"a text in {variant[0]!r}"
+        raise DataError("this row names no variant", where=str(origin), expected=expected, remedy=remedy)
     unit = unit_column(rows, spec)
     if unit is not None:
         rows[UNIT] = rows[unit].map(cell_text)

@@ -7,6 +7,7 @@ particular. A refusal says which word in `allow` turns it into a warning.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -31,6 +32,11 @@ DECISIONS = frozenset(
     {"keep", "kept", "discard", "discarded", "accept", "accepted", "reject", "rejected", "revert", "crash"}
 )
 """Words with which a loop notes whether it builds on a run."""
+TOTALS = frozenset(
+    {"mean", "average", "avg", "median", "std", "sd", "stdev", "stddev", "sem", "stderr", "variance", "min", "max"}
+    | {"total", "all", "overall"}
+)
+"""What a row under a table is called that sums up others."""
 MACHINE = ("time", "second", "runtime", "duration", "latency", "throughput", "per_sec")
 RATES = ("acc", "score", "f1", "percent", "pct", "success", "rate", "auc", "map")
 FAR = 10
@@ -172,7 +178,15 @@ def _folds(table: AskedTable, question: QuestionSpec) -> Trap | None:
 
 
 def _summary(table: AskedTable, question: QuestionSpec) -> Trap | None:
-    """Minima and maxima that W&B puts beside a run, taken as runs."""
+    """Minima and maxima that W&B puts beside a run, and rows of means under a table, taken as runs."""
+    names = table.rows[UNIT].astype(str) if UNIT in table.rows.columns else ()
+    totals = sorted({name for name in names if re.sub(r"[\W\d_]+", " ", name.lower()).strip() in TOTALS})
+    if totals and len(totals) < len(set(names)):
+        return (
+            f"the {table.unit} {totals[0]!r} names a summary of other rows, not a run",
+            str(table.rows[ORIGIN][table.rows[UNIT] == totals[0]].iloc[0]),
+            "Take such rows out of the table.",
+        )
     for column in (VARIANT, UNIT, "run"):
         if column in table.rows.columns:
             wrong = table.rows[table.rows[column].astype(str).str.endswith(SUMMARY)]

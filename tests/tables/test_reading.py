@@ -155,6 +155,16 @@ def test_an_event_file_of_tensorboard(tmp_path: Path) -> None:
     assert values(study)["007"] == pytest.approx([0.02] * 3, abs=1e-6)
 
 
+def test_a_column_for_each_seed_and_metric_with_decimal_commas(tmp_path: Path) -> None:
+    """The same runs as spreadsheets of other countries show them."""
+    frame = pd.DataFrame(RUNS).assign(wrong=1.5)
+    wide = frame.pivot(index="variant", columns="seed", values=["loss", "wrong"]).loc[["base", "007", "b|<i>`x`*"]]
+    wide.columns = [f"{metric} ({seed})" for metric, seed in wide.columns]
+    wide.to_csv(tmp_path / "wide.csv", sep=";", decimal=",")
+    described = {"format": "csv2", "columns": r"^(?P<metric>\w+) \((?P<seed>\d+)\)$"}
+    assert values(judge(tmp_path / "wide.csv", **ASKED, **described)) == values(judge(pd.DataFrame(RUNS), **ASKED))
+
+
 BROKEN: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
     "no header": ("a.csv", b"", {}, "holds no row"),
     "no row": ("a.csv", b"variant,seed,loss\n", {}, "holds no row"),
@@ -162,12 +172,18 @@ BROKEN: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
     "short row": ("a.csv", b"variant,seed,loss\nbase,1\n", {}, r"a.csv:2: this row is not as long"),
     "column twice": ("a.csv", b"variant,loss,loss\nbase,1,2\n", {}, "the column 'loss' is there twice"),
     "tabs": ("a.csv", b"variant\tseed\tloss\nbase\t1\t2\n", {}, "`format: tsv`"),
-    "semicolons": ("a.csv", b"variant;seed;loss\nbase;1;2\n", {}, "commas instead of semicolons"),
+    "semicolons": ("a.csv", b"variant;seed;loss\nbase;1;2\n", {}, "`format: csv2`, with decimal commas"),
+    "a comment": ("a.csv", b"# by me\nvariant,seed,loss\nbase,1,2\n", {}, r"a.csv:1: the first line is a comment"),
+    "two headers": ("a.csv", b",,train,val,val\nvariant,seed,loss,loss,acc\nbase,1,2,3,4\n", {}, "of two header rows make one"),
+    "a mean and its spread": ("a.csv", "variant,seed,loss\nbase,1,3.2 ± 0.1\n".encode(), {}, "Give the runs, a row for each"),
+    "thousands": ("a.csv", b"variant;seed;loss\nbase;1;1.234,5\n", {"format": "csv2"}, "without separators of thousands"),
+    "no such columns": ("a.csv", b"variant,s1,s2\nbase,1,2\n", {"columns": "run(?P<seed>.)"}, "`columns` matches the name of no column; expected one of variant, s1 and s2"),
+    "columns that become one": ("a.csv", b"variant,a1,b1\nbase,1,2\n", {"columns": "(?P<seed>.)$"}, "two columns would both become 'value'"),
     "latin 1": ("a.csv", "variant,seed,loss\né,1,2\n".encode("latin-1"), {}, r"a.csv:2: this is not UTF-8 text"),
     "text for a number": ("a.csv", b"variant,seed,loss\nbase,1,oops\n", {}, r"a.csv:2, column 'loss': this is not a number; got 'oops'. Mark failed rows"),
     "decimal comma": ("a.csv", b'variant,seed,loss\nbase,1,"1,5"\n', {}, "with a decimal point"),
     "percent": ("a.csv", b"variant,seed,loss\nbase,1,83.5%\n", {}, "without a unit"),
-    "no variant": ("a.csv", b"variant,seed,loss\nbase,1,2\n,2,2\n", {}, r"a.csv:3: this row names no variant"),
+    "no variant": ("a.csv", b"variant,seed,loss\nbase,1,2\n,2,2\n", {}, r"a.csv:3: this row names no variant.*Write the name into every row"),
     "no seed": ("a.csv", b"variant,seed,loss\nbase,1,2\nbase,,2\n", {}, r"a.csv:3: this row has no seed"),
     "no column": ("a.csv", b"variant,seed,los\nbase,1,2\n", {}, "the table has no column 'loss'; expected one of variant, seed and los"),
     "no baseline": ("a.csv", b"variant,seed,loss\nBase,1,2\n", {}, "this is not a variant of the table; expected one of 'Base'; got 'base'"),

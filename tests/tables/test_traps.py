@@ -122,6 +122,14 @@ def test_minima_and_maxima_taken_as_runs_are_refused() -> None:
     assert "'base__MIN' is W&B's summary of another run" in refused(frame)
 
 
+@pytest.mark.parametrize("name", ["mean", "Std.", "avg_3", "± sd"])
+def test_a_row_of_means_under_a_table_is_no_seed(name: str) -> None:
+    frame = rows(LOSS)
+    total = pd.DataFrame({"variant": ["base", "other"], "seed": name, "loss": [1.0, 1.013]})
+    assert f"the seed {name!r} names a summary of other rows" in refused(pd.concat([frame, total]))
+    judged(frame.assign(seed="mean " + frame.seed.map({"0": "field", "1": "bed", "2": "street"})))
+
+
 def test_equal_values_under_other_seeds_are_warned_of() -> None:
     assert "runs of other have equal values under different seeds" in warnings(
         judged(rows({"base": [1.01234, 1.1, 0.9], "other": [1.04567, 1.04567, 0.93]}))
