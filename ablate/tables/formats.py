@@ -232,8 +232,11 @@ def _lm_eval(file: Path) -> Iterator[Row]:
     """A result file of `lm-eval`, a row for each task, with the `group` that holds it already, if there is one.
 
     A metric `acc,none` is the column `acc`; one of another filter keeps it: `acc,strict-match`. Standard errors are
-    over test items, in `acc_stderr`.
+    over test items, in `acc_stderr`. Of a file of samples (`samples_TASK_DATE.jsonl`) a row for each question.
     """
+    if named := _SAMPLES.search(file.name):
+        yield from _lm_eval_samples(file, named["task"])
+        return
     whole = _parse_json(file_text(file), str(file))
     results = whole.get("results") if isinstance(whole, dict) else None
     if not isinstance(results, dict) or not results:
@@ -244,6 +247,30 @@ def _lm_eval(file: Path) -> Iterator[Row]:
             values = {name.removesuffix(",none"): value for name, value in metrics.items() if name != "alias"}
             group = next((name for name, of in members.items() if task in of), "")
             yield values | {"task": task, "group": group, ORIGIN: f"{file} task {task!r}"}
+
+
+_SAMPLES = re.compile(r"^samples_(?P<task>.+?)(_\d{4}-\d\d-\d\dT[^_]*)?\.jsonl\Z")
+
+
+def _lm_eval_samples(file: Path, task: str) -> Iterator[Row]:
+    """What `lm-eval --log_samples` writes of a task: its metrics of each question, by the names of `_lm_eval`."""
+    rows: dict[str, Row] = {}
+    for number, line in enumerate(file_text(file).splitlines(), 1):
+        where = f"{file}:{number}"
+        sample = _parse_json(line, where) if line.strip() else None
+        if sample is None:
+            continue
+        if not isinstance(sample, dict) or "doc_id" not in sample or not isinstance(sample.get("metrics"), list):
+            expected = "an object with `doc_id` and `metrics`"
+            raise DataError("this is not a sample of lm-eval", where=where, expected=expected)
+        kept = sample.get("filter", "none")
+        values = {name if kept == "none" else f"{name},{kept}": sample.get(name) for name in sample["metrics"]}
+        question = f"{task} {sample['doc_id']}"
+        row = rows.setdefault(question, {"task": task, "group": "", "question": question, ORIGIN: where})
+        if twice := sorted(values.keys() & row.keys()):
+            raise DataError(f"question {sample['doc_id']} has {twice[0]!r} twice", where=where)
+        row.update(values)
+    yield from rows.values()
 
 
 def _members(whole: Mapping[str, Any], results: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -165,6 +165,37 @@ def test_a_column_for_each_seed_and_metric_with_decimal_commas(tmp_path: Path) -
     assert values(judge(tmp_path / "wide.csv", **ASKED, **described)) == values(judge(pd.DataFrame(RUNS), **ASKED))
 
 
+def test_questions_of_lm_eval_are_paired_where_samples_are_kept(tmp_path: Path) -> None:
+    """As `--log_samples` writes them: lists of unequal lengths beside the metrics, a line for each filter."""
+    right = {"base": [1, 0, 0, 1, 1, 0, 0, 1], "other": [1, 1, 0, 1, 1, 1, 0, 0]}
+    for model, correct in right.items():
+        (tmp_path / model).mkdir()
+        for task in ("arc_easy", "gsm8k_cot"):
+            lines = [
+                {
+                    "doc_id": number,
+                    "doc": {"choices": ["a", "b"]},
+                    "resps": [[["x"]]],
+                    "metrics": ["acc"],
+                    "acc": float(one),
+                }
+                | {"filter": kept}
+                for number, one in enumerate(correct)
+                for kept in ("none", "strict-match")
+            ]
+            text = "\n".join(json.dumps(line) for line in lines)
+            (tmp_path / model / f"samples_{task}_2026-01-02T03-04-05.678.jsonl").write_text(text)
+    read: dict[str, Any] = {"path": "^(?P<variant>[^/]+)/", "unit": "question", "format": "lm-eval", "data": tmp_path}
+    asked = {"direction": "higher", "margin": 0.1, "baseline": "base"}
+    for metric in ("acc", "acc,strict-match"):
+        study = judge("*/*.jsonl", metric=metric, **read, **asked)
+        assert sorted(values(study)["other"]) == sorted(2 * [b - a for a, b in zip(*right.values(), strict=True)])
+        said = " ".join(warning.text for warning in study.report.answer.warnings)
+        assert "questions are the units: a statement about such questions, not about another training run" in said
+    tasks = judge("*/*.jsonl", metric="acc", each="task", **read, **asked)
+    assert "arc_easy" in str(tasks.answer)
+
+
 BROKEN: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
     "no header": ("a.csv", b"", {}, "holds no row"),
     "no row": ("a.csv", b"variant,seed,loss\n", {}, "holds no row"),
@@ -198,6 +229,7 @@ BROKEN: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
     "not Parquet": ("a.parquet", b"PAR1", {}, "this is not a Parquet file"),
     "a log without a pattern": ("a.log", b"loss 3\n", {}, "a text log is read by a regular expression"),
     "not lm-eval": ("a.json", b"{}", {"format": "lm-eval"}, "not a result file of lm-eval"),
+    "not a sample": ("samples_a.jsonl", b'{"doc_id": 1}\n', {"format": "lm-eval"}, "not a sample of lm-eval"),
     "not W&B": ("a.csv", b"variant,seed,loss\nbase,1,2\n", {"format": "wandb"}, "not a wide export of W&B"),
     "path that does not match": ("a.csv", b"seed,loss\n1,2\n", {"path": "(?P<variant>zzz)"}, "`path` does not match"),
     "column of path and file": ("a.csv", b"variant,loss\nbase,2\n", {"path": "(?P<variant>a)"}, "both have a column 'variant'"),
