@@ -165,7 +165,7 @@ def _parquet(table: pd.DataFrame) -> bytes:
 
 def _latex(table: pd.DataFrame) -> str:
     def cell(value: object) -> str:
-        return "" if value is None or value != value else f"{value:.6g}" if isinstance(value, float) else str(value)
+        return "" if value is None or value != value else f"{value:.4g}" if isinstance(value, float) else str(value)
 
     lines = [" & ".join(escape(cell(value)) for value in row) + r" \\" for row in table.itertuples(index=False)]
     columns = "".join("r" if pd.api.types.is_numeric_dtype(kind) else "l" for kind in table.dtypes)

@@ -21,6 +21,7 @@ from ablate.render.figures.axes import scaling_table, scaling_title
 from ablate.render.figures.curves import MOST_PANELS, course_panels, coursed
 from ablate.render.figures.style import PAGE_WIDTH
 from ablate.render.formats import find_format, format_names, render_report
+from ablate.render.formats.latex import paper_table
 from ablate.render.formats.slides import SlidesFormat
 from ablate.store import TrialState
 from dashboard.shared.evidence import claim_text, evidence_link, variants_of
@@ -239,6 +240,7 @@ def _scaling(study_report: StudyReport) -> None:
 
 def _files(study: str, study_report: StudyReport, table: pd.DataFrame) -> dict[str, Maker]:
     files: dict[str, Maker] = dict(table_files(f"{study}_table", table))
+    files[f"{study}_table.tex"] = partial(paper_table, study_report)
     if not any(row.finished or row.diverged for row in study_report.variants):
         return files
     for name in format_names():

@@ -219,18 +219,21 @@ def test_a_terminal_keeps_every_blank_of_a_listing() -> None:
     assert "    a:\n      b: two  blanks\n" in rendered(made, "terminal")
 
 
-def test_the_table_of_a_paper_has_four_columns_and_no_raw_evidence(tmp_path: Path) -> None:
+def test_the_table_of_a_paper_has_a_caption_and_five_columns(tmp_path: Path) -> None:
     written = write_report(read_findings(store(), "a_study"), "latex", tmp_path)
     table = tmp_path / "a_study_table.tex"
     assert table in written
-    lines = [line for line in table.read_text().splitlines() if line.endswith(r"\\")]
-    assert [line.count(" & ") for line in lines] == [3] * len(lines)
+    text = table.read_text()
+    lines = [line for line in text.splitlines() if line.endswith(r"\\")]
+    assert [line.count(" & ") for line in lines] == [4] * len(lines)
     cells = {line.split(" & ")[0]: line.removesuffix(r" \\").split(" & ")[1:] for line in lines}
     assert set(cells) == {"change", "baseline", "skip=removed", "norm=none"}
-    assert cells["baseline"][0].startswith("3.14")  # 3 + (0 + 1 + 2) / 3 / 7
-    assert cells["skip=removed"][0].startswith("+0.50")  # 0.5, 0.505 and 0.51
-    assert cells["norm=none"][2] == "diverged"
-    assert not re.search(r"sign_flip|\.p\b|[0-9a-f]{12}", table.read_text())
+    assert cells["baseline"][1].startswith("3.14")  # 3 + (0 + 1 + 2) / 3 / 7
+    assert cells["skip=removed"][2] == "+0.505 [+0.493, +0.517]"  # 0.5, 0.505 and 0.51; t(2) = 4.303
+    assert cells["norm=none"][3] == "diverged"
+    assert r"\label{tab:a_study}" in text
+    assert r"\caption{" in text
+    assert "over 3 seeds" in text
 
 
 def test_latex_keeps_every_blank_of_a_listing_and_breaks_no_number() -> None:
@@ -245,10 +248,13 @@ def test_latex_keeps_every_blank_of_a_listing_and_breaks_no_number() -> None:
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="there is no pdflatex here")
 def test_latex_compiles(tmp_path: Path) -> None:
     write_report(read_findings(store(), "a_study"), "latex", tmp_path)
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "a_study.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
-    assert (tmp_path / "a_study.pdf").read_bytes().startswith(b"%PDF")
+    paper = r"\documentclass{article}\usepackage{booktabs}\begin{document}\input{a_study_table}\end{document}"
+    (tmp_path / "paper.tex").write_text(paper)
+    for name in ("a_study", "paper"):
+        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", f"{name}.tex"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=300)
+        assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
+        assert (tmp_path / f"{name}.pdf").read_bytes().startswith(b"%PDF")
 
 
 @pytest.mark.parametrize("name", ["md", "html"])

@@ -6,9 +6,11 @@ import re
 from functools import singledispatch
 from typing import Literal
 
-from ablate.analysis.answer import Answer, answer_of
+from ablate.analysis.answer import AnswerRow, answer_of
 from ablate.analysis.findings import Findings
-from ablate.analysis.numbers import fixed
+from ablate.analysis.numbers import count, fixed
+from ablate.analysis.report import StudyReport
+from ablate.portable_names import FILE, portable_name
 from ablate.render.blocks import Grid, Items, Listing, Paragraph, Picture, with_code
 from ablate.render.document import document
 from ablate.render.formats import Format, Place, file_stem
@@ -36,6 +38,7 @@ _COMMANDS = {
     "|": r"\textbar{}",
     "±": r"\ensuremath{\pm}",
     "×": r"\ensuremath{\times}",
+    "→": r"\ensuremath{\rightarrow}",
     "≤": r"\ensuremath{\leq}",
     "≥": r"\ensuremath{\geq}",
     "–": r"\textendash{}",
@@ -132,32 +135,47 @@ def _picture(block: Picture, study: str) -> str:
     return f"\\begin{{center}}\n{picture}\n\n{{\\small {prose(block.caption)}}}\n\\end{{center}}"
 
 
-def paper_table(answer: Answer) -> str:
-    """A `tabular` of an answer in four columns, for a table of a paper; it needs `booktabs` alone."""
-    baseline = "" if answer.baseline is None else fixed(answer.baseline, answer.decimals)
-    groups = [[("baseline", baseline, "", "")]]
+def paper_table(report: StudyReport) -> str:
+    """The answer of a study as a `table` for `\\input` in a paper, with caption and label; it needs only `booktabs`."""
+    answer, means = answer_of(report), {row.name: row.mean(report.metric) for row in report.variants}
+    sizes = {row.name: count(row.parameters) if report.record.knows_models else "" for row in report.variants}
+
+    def cells(name: str, words: str, apart: str, verdict: str) -> str:
+        mean = means[name]
+        value = "" if mean is None else fixed(mean.mean, answer.decimals)
+        return f"{' & '.join(map(escape, (words, sizes[name], value, apart, verdict)))} \\\\"
+
+    groups = [cells(report.record.baseline, "baseline", "", "")]
     for group in answer.groups:
-        groups.append(
-            [
-                (
-                    row.words,
-                    "" if row.difference is None else fixed(row.difference, answer.decimals, sign=True),
-                    row.bound_text,
-                    row.verdict + "*" * (row.bound is not None and not row.jointly),
-                )
-                for row in group.rows
-            ]
-        )
-    lines = "\n\\addlinespace\n".join(
-        "\n".join(f"{' & '.join(map(escape, row))} \\\\" for row in rows) for rows in groups
-    )
+        rows = []
+        for row in group.rows:
+            alone = "*" * (row.bound is not None and not row.jointly)
+            rows.append(cells(row.variant, row.words, _interval(row, answer.decimals), row.verdict + alone))
+        groups.append("\n".join(rows))
+    seeds = sorted({row.finished for row in answer.rows if row.difference is not None})
+    over = f"over {' to '.join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))} {answer.unit}s" if seeds else ""
+    notes = [f"Difference of {answer.metric} from the baseline, {answer.pairing} {over}, with its 95 % interval.",
+             f"Verdicts rest on one-sided 95 % bounds and the margin {answer.margin:g}."]  # fmt: skip
+    if any(row.bound is not None and not row.jointly for row in answer.rows):
+        notes.append("*: holds alone, not jointly with the other verdicts (Holm, 5 %).")
+    label = portable_name(report.record.name, FILE).replace(" ", "-")
     return (
-        "% \\usepackage{booktabs}, then \\input{} this file inside a table.\n"
-        f"% {escape(answer.metric)} minus that of the baseline; one-sided 95 % bounds; margin {answer.margin:g}.\n"
-        "% * holds on its own, not jointly with the other verdicts (Holm, 5 %).\n"
-        "\\begin{tabular}{@{}lrrl@{}}\n\\toprule\nchange & difference & bound & verdict \\\\\n\\midrule\n"
-        f"{lines}\n\\bottomrule\n\\end{{tabular}}\n"
+        "% Needs \\usepackage{booktabs}.\n\\begin{table}\n\\centering\n"
+        f"\\caption{{{escape(f'{answer.question} {answer.headline[0]}')}}}\n\\label{{tab:{label}}}\n"
+        "\\begin{tabular}{@{}lrrrl@{}}\n\\toprule\n"
+        f"change & parameters & {escape(answer.metric)} & difference & verdict \\\\\n\\midrule\n"
+        + "\n\\addlinespace\n".join(groups)
+        + "\n\\bottomrule\n\\end{tabular}\n\n\\smallskip\n"
+        + f"{{\\footnotesize {escape(' '.join(notes))}}}\n\\end{{table}}\n"
     )
+
+
+def _interval(row: AnswerRow, decimals: int) -> str:
+    """A difference with its interval: `+0.09 [+0.04, +0.14]`."""
+    if row.difference is None:
+        return ""
+    difference, *ends = (fixed(value, decimals, sign=True) for value in (row.difference, row.low, row.high))
+    return f"{difference} [{', '.join(ends)}]" if row.low is not None and row.high is not None else difference
 
 
 class LatexFormat(Format):
@@ -168,8 +186,8 @@ class LatexFormat(Format):
     figures = ("pdf", "svg", "png")
 
     def companions(self, findings: Findings) -> dict[str, str]:
-        """The table of a paper, for `\\input`: each change in words, its difference, the bound and the verdict."""
-        return {"_table.tex": paper_table(answer_of(findings.report))}
+        """The table of a paper, for `\\input`."""
+        return {"_table.tex": paper_table(findings.report)}
 
     def render(self, findings: Findings, place: Place) -> str:
         """The whole document."""
