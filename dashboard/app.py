@@ -40,7 +40,8 @@ export default function({ data, setTriggerValue }) {
     observer.observe(app, { attributes: true, attributeFilter: ['class'] })
     compare()
     const follow = event => {
-        const link = event.target.closest?.('[data-testid=stMain] a[href], [role=dialog] a[href]')
+        const inside = ':is([data-testid=stMain], [role=dialog])'
+        const link = event.target.closest?.(`${inside} a[href]:not([data-testid*=PageLink])`)
         const href = link?.getAttribute('href') ?? ''
         if (!/^[a-z]*[?]/.test(href) || event.ctrlKey || event.metaKey || event.shiftKey) return
         event.preventDefault()

@@ -187,7 +187,8 @@ def _svg(draft: Plain, versus: Plain | None) -> str:
 def _cost(model: Any, space: SpaceSpec | None) -> Plain:
     """Cost of one layer by part, and of all layers, for the longest input of the task."""
     context = 128 if space is None else space.task.length
-    priced = Priced("", {"context": context, "depth": model.depth}, price(model, context=context), inference=False)
+    sizes = {"width": model.width, "heads": model.heads, "context": context, "depth": model.depth, "vocabulary": 0}
+    priced = Priced("", sizes, price(model, context=context), inference=False)
     return cost_json(priced)
 
 

@@ -20,6 +20,7 @@ from ablate.analysis.runs import (
 )
 from ablate.analysis.scaling import main_part
 from ablate.devices import utilisation
+from ablate.stats.verdict import Verdict
 from ablate.store.activity import Activity, DriverRecord, RunningTrial
 from ablate.store.records import ENDED, PlannedTrial, StudyRecord, TrialRecord, TrialState
 
@@ -211,6 +212,7 @@ class Overview:
         flops: Arithmetic of training so far, forward and backward.
         seconds_left: An estimate of the time until the last trial ends, from the pace of those that have; None when
             nothing is left or no trial has ended.
+        verdicts: The words of the verdicts, in the order of the variants.
     """
 
     metric: str
@@ -221,6 +223,7 @@ class Overview:
     seconds: float
     flops: float
     seconds_left: float | None
+    verdicts: tuple[str, ...]
 
 
 def read_overview(store: StudyReader, name: str) -> Overview:
@@ -241,7 +244,9 @@ def read_overview(store: StudyReader, name: str) -> Overview:
     means = {name: math.fsum(of) / len(of) for name, of in known.items() if of and not runs[name].diverged}
     best = (min if minimize else max)(means, key=lambda variant: means[variant]) if means else None
     parameters = {variant.name: variant.parameters for variant in record.variants}
-    simplest = min(_sufficient(store, own, runs), key=lambda variant: parameters[variant])
+    verdicts = dict(_verdicts(store, own, runs))
+    fine = [name for name, verdict in verdicts.items() if verdict.is_acceptable]
+    simplest = min([own.baseline, *fine], key=lambda variant: parameters[variant])
     return Overview(
         metric=metric,
         best=best,
@@ -251,12 +256,14 @@ def read_overview(store: StudyReader, name: str) -> Overview:
         seconds=math.fsum(trial.seconds for trial in trials.values()),
         flops=math.fsum(trial.flops for trial in trials.values()),
         seconds_left=_seconds_left(trials.values(), len(record.planned) + len(record.confirm_trials)),
+        verdicts=tuple(verdict.word for verdict in verdicts.values()),
     )
 
 
-def _sufficient(store: StudyReader, record: StudyRecord, runs: Mapping[str, VariantRuns]) -> Iterable[str]:
-    """The baseline, and the variants that a verdict accepts."""
-    yield record.baseline
+def _verdicts(
+    store: StudyReader, record: StudyRecord, runs: Mapping[str, VariantRuns]
+) -> Iterable[tuple[str, Verdict]]:
+    """The variants that are judged, with their verdicts."""
     fresh = read_confirming(store, record)
     of_all = runs, seed_schedule(record), read_allowances(record, runs, read_tuning(store, record))
     of_chosen = fresh, seed_schedule(confirming(record)), read_allowances(confirming(record), fresh) if fresh else None
@@ -265,18 +272,19 @@ def _sufficient(store: StudyReader, record: StudyRecord, runs: Mapping[str, Vari
         unjudged = variant.name == record.baseline or runs[variant.name].pruned
         if unjudged or allowances is None or (variant.chosen and variant.name not in fresh):
             continue
-        verdict = judge_trials(
-            trials[variant.name],
-            trials[record.baseline],
-            metric=record.objective["metric"],
-            margin=float(record.objective["margin"]),
-            direction=record.objective["direction"],
-            schedule=schedule,
-            allowance=allowances.versus(variant.name, record.baseline),
-            unit="window" if pairs_windows(record) else "seed",
+        yield (
+            variant.name,
+            judge_trials(
+                trials[variant.name],
+                trials[record.baseline],
+                metric=record.objective["metric"],
+                margin=float(record.objective["margin"]),
+                direction=record.objective["direction"],
+                schedule=schedule,
+                allowance=allowances.versus(variant.name, record.baseline),
+                unit="window" if pairs_windows(record) else "seed",
+            ),
         )
-        if verdict.is_acceptable:
-            yield variant.name
 
 
 def _seconds_left(trials: Iterable[TrialRecord], planned: int) -> float | None:

@@ -81,7 +81,7 @@ def _draw(study_report: StudyReport, variant: str) -> None:
         block_pictures(
             [BlockPicture(record.baseline, first), BlockPicture(variant, model, versus=(record.baseline, first))]
         )
-    show_differences(record, variants[variant])
+    show_differences(record, variants[variant], "evidence-differences")
     with st.container(horizontal=True):
         link("compare", "Compare", sides=[record.baseline, variant])
         link("curves", "Curves", variants=[record.baseline, variant])
@@ -127,7 +127,7 @@ def _draw_curves(record: StudyRecord, bands: Any, palette: Any) -> Any:
     return draw_bands(bands, palette.variants(record), palette, ("steps", "validation loss"), height=220)
 
 
-def show_differences(record: StudyRecord, variant: VariantRecord) -> None:
+def show_differences(record: StudyRecord, variant: VariantRecord, key: str) -> None:
     """The fields of a variant's spec that differ from the baseline's, as a table."""
     baseline = next(known for known in record.variants if known.name == record.baseline)
     changed = differences(baseline.spec, variant.spec)
@@ -136,7 +136,7 @@ def show_differences(record: StudyRecord, variant: VariantRecord) -> None:
         for change in changed[:MOST_FIELDS]
     ]
     if rows:
-        st.dataframe(pd.DataFrame(rows), hide_index=True, placeholder="-", key="changed",
+        st.dataframe(pd.DataFrame(rows), hide_index=True, placeholder="-", key=key,
                      alt="Fields that differ from the baseline")  # fmt: skip
     if len(changed) > MOST_FIELDS:
         st.caption(f"and {len(changed) - MOST_FIELDS} more fields")

@@ -1,4 +1,4 @@
-"""Compare two to six variants or trials: differences of their specs, then results, drawings, curves, environments."""
+"""Compare two to six variants or trials: verdicts and differences, results, then specs, curves, drawings, places."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from ablate.errors import NotFoundError
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Look, Palette, Spec
 from ablate.store import StudyRecord, TrialState
+from dashboard.shared.evidence import evidence_link
 from dashboard.shared.exports import Maker, chart, export, figure_files, table_files
 from dashboard.shared.frame import STUDY, begin_page, link
 from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
 from dashboard.shared.results import can_write, sample_box
-from dashboard.shared.store import every, location, settled_curves, stamp, store
+from dashboard.shared.store import every, location, report, settled_curves, stamp, store
 from dashboard.shared.store import record as read_record
 from dashboard.shared.text import LETTER, escape, fitting, one_line, prose, wrapping
 
@@ -54,9 +55,7 @@ def _live(study: str, sides: list[str]) -> None:
         st.error(prose(str(error)))
         return
     labels = _labels(comparison, study)
-    spec = _fields(comparison.spec, labels)
-    st.header("What differs in the spec", anchor=False)
-    _show_fields(spec, "spec", "Nothing: these are one and the same variant.")
+    _lead(comparison, labels, study)
     results = _results(comparison, labels)
     st.header("Results", anchor=False)
     number = st.column_config.NumberColumn
@@ -79,6 +78,9 @@ def _live(study: str, sides: list[str]) -> None:
     st.caption("± 95 % interval over seeds. Δ: difference from the first side, paired by seed. "
                "The download has parameters, too.")  # fmt: skip
     _links(comparison, study)
+    spec = _fields(comparison.spec, labels)
+    st.header("What differs in the spec", anchor=False)
+    _show_fields(spec, "spec", "Nothing: these are one and the same variant.")
     st.header("Curves", anchor=False)
     drawn = _curves(comparison, labels, read_record(study))
     st.header("Blocks", anchor=False)
@@ -92,6 +94,23 @@ def _live(study: str, sides: list[str]) -> None:
     for place, (side, label) in enumerate(zip(comparison.sides, labels, strict=True), 1):
         files |= block_files(f"compare_block_{place}", label, side.spec.get("model", {}), first if place > 1 else None)
     export(files, "compare")
+
+
+def _lead(comparison: Comparison, labels: list[str], study: str) -> None:
+    """The difference of each side from the first with its interval, and the verdict if the first is the baseline."""
+    study_report = report(study)
+    metric, first = study_report.metric, comparison.sides[0]
+    rows = {f"{study}/{row.name}": row for row in study_report.variants}
+    is_baseline = first.name == f"{study}/{study_report.record.baseline}"
+    for side, label in zip(comparison.sides[1:], labels[1:], strict=True):
+        apart, row = comparison.difference(side, metric), rows.get(side.name) if is_baseline else None
+        if apart.difference is None:
+            continue
+        around = "" if apart.low is None or apart.high is None else f" ± {(apart.high - apart.low) / 2:.2g}"
+        said = f"**{escape(label)}**: {escape(metric)} {apart.difference:+.3g}{around} against {escape(labels[0])}"
+        if row is not None and row.verdict_sentence:
+            said += f"; {prose(row.verdict_sentence)} ({evidence_link('evidence', row.name)})"
+        st.markdown(said)
 
 
 def _samples(record: StudyRecord, chosen: list[str]) -> None:

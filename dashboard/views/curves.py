@@ -11,9 +11,10 @@ import pandas as pd
 import streamlit as st
 
 from ablate.analysis.curves import Axis, Band, Line, Loss, Spread, band, line, share, versus
-from ablate.render.figures.curves import draw_bands
-from ablate.render.figures.style import Look, Palette, Spec
+from ablate.render.figures.curves import band_panels, draw_bands, outliers
+from ablate.render.figures.style import PAGE_WIDTH, Look, Palette, Spec
 from ablate.store import CurvePoint, PlannedTrial, StudyRecord, TrialRecord, TrialState
+from dashboard.shared.evidence import evidence_link
 from dashboard.shared.exports import AXES, LOSSES, Maker, chart, choose_axis_and_loss, export, figure_files, table_files
 from dashboard.shared.frame import begin_page, link, warn_of_unknown
 from dashboard.shared.results import plans_ahead, runs
@@ -25,8 +26,9 @@ SPREADS: dict[Spread, str] = {"range": "lowest to highest", "interval": "95 % in
 ALIGNMENTS = {"none": "as trained", "baseline": "minus the baseline", "share": "share of training"}
 PRUNED = "pruned"
 ALL_BUT_SEED, SEED = "variant (all but seed)", "seed"
-FIRST = 7
+FIRST = 24
 """Number of variants that are drawn by default."""
+PANELS = ("each", "together")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class Wish:
     log_x: bool
     log_y: bool
     singles: bool
+    apart: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,12 @@ def _controls(record: StudyRecord) -> Wish:
     log_x = second.toggle("Log x", key="logx", bind="query-params")
     log_y = second.toggle("Log y", key="logy", bind="query-params")
     singles = second.toggle("Single seeds", key="singles", bind="query-params")
-    return Wish(tuple(variants), by, axis, loss, spread, align, smoothing, log_x, log_y, singles)
+    apart = second.segmented_control(
+        "Panels", PANELS, default=PANELS[0], key="view", bind="query-params", required=True, disabled=singles,
+        help="Each beside the baseline with the same axes, or all in one plot, in which single points can be picked",
+    )  # fmt: skip
+    return Wish(tuple(variants), by, axis, loss, spread, align, smoothing, log_x, log_y, singles,
+                apart == PANELS[0] and not (singles or log_x or log_y))  # fmt: skip
 
 
 def _first(record: StudyRecord, names: list[str]) -> list[str]:
@@ -108,10 +116,31 @@ def _live(study: str, wish: Wish) -> None:
     if not any(group.lines for group in groups.values()):
         st.info("No trial of these has a curve yet.")
         return
-    draw = partial(_figure, record, groups, wish)
-    _picked(chart(draw, "curves", _alt(groups, wish), picks=True))
+    bands = {name: group.band for name, group in groups.items() if group.band.mean}
+    if wish.apart and bands:
+        draw = partial(band_panels, bands, record.baseline, titles=_titles(wish), width=PAGE_WIDTH)
+        with st.container(key="panels"):
+            chart(draw, "apart", _alt(groups, wish))
+        if cut := outliers(bands):
+            st.caption(escape(f"Beyond the axis, so that the others can be told apart: {', '.join(cut)}."))
+        links = ", ".join(evidence_link(name, name) for name in bands if name in _compared(record))
+        if links:
+            st.markdown(f"Evidence: {links}")
+    else:
+        draw = partial(_figure, record, groups, wish)
+        _picked(chart(draw, "curves", _alt(groups, wish), picks=True))
     _told(groups)
     export(_files(study, groups, wish) | figure_files(f"{study}_curves", draw), "curves")
+
+
+def _compared(record: StudyRecord) -> set[str]:
+    return {variant.name for variant in record.variants} - {record.baseline}
+
+
+def _titles(wish: Wish) -> tuple[str, str]:
+    """What the two axes show."""
+    against = f"share of the training's {AXES[wish.axis]}" if wish.align == "share" else AXES[wish.axis]
+    return against, f"{LOSSES[wish.loss]} loss" + (", minus the baseline's" if wish.align == "baseline" else "")
 
 
 def _points(planned: list[PlannedTrial], trials: dict[str, TrialRecord]) -> dict[str, tuple[CurvePoint, ...]]:
@@ -162,11 +191,9 @@ def _group(lines: dict[tuple[str, int], Line], states: dict[tuple[str, int], Tri
 
 
 def _figure(record: StudyRecord, groups: dict[str, Group], wish: Wish, palette: Palette) -> Spec:
-    against = f"share of the training's {AXES[wish.axis]}" if wish.align == "share" else AXES[wish.axis]
-    said = f"{LOSSES[wish.loss]} loss" + (", minus the baseline's" if wish.align == "baseline" else "")
     return draw_bands(
         {name: group.band for name, group in groups.items() if group.band.mean},
-        _looks(record, groups, wish, palette), palette, (against, said), height=420,
+        _looks(record, groups, wish, palette), palette, _titles(wish), height=420,
         logs=(wish.log_x, wish.log_y and wish.align != "baseline"),
         singles=_singles(groups, wish.singles),
         picks={name: _trial_of(*next(iter(group.lines))) for name, group in groups.items()},

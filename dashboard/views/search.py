@@ -12,11 +12,13 @@ from ablate.analysis.slices import is_logarithmic, switch_settings, varied_value
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Look, Palette, Spec, by_look, layers, mark, number
 from ablate.store import StudyRecord, TrialRecord, TrialState
+from dashboard.shared.evidence import evidence_link
 from dashboard.shared.exports import chart, export, figure_files
 from dashboard.shared.frame import begin_page, link
 from dashboard.shared.results import any_ended, missing, plans_ahead
-from dashboard.shared.store import location, settled_curves, stamp, store
+from dashboard.shared.store import location, report, settled_curves, stamp, store
 from dashboard.shared.store import record as read_record
+from dashboard.shared.text import escape, prose
 
 MOST, MOST_CURVES = 2000, 200
 """Trials that are drawn at most, the latest ones; and curves of trials."""
@@ -54,6 +56,7 @@ def show() -> None:
         return
     record, trials = read_record(study), _trials(location(), study, stamp(study))
     counts = {state: sum(trial.record.state is state for trial in trials) for state in ENDED}
+    _best(study)
     st.caption(", ".join(f"{count:,} {state}" for state, count in counts.items() if count))
     picked = [*_history(record, trials), *_curves(study, trials)]
     found = next((trial for trial in trials if any(point.get("key") == trial.record.key for point in picked)), None)
@@ -63,6 +66,27 @@ def show() -> None:
         label = f"Trial {found.place}: {found.variant}, seed {found.record.seed}"
         link("trial", label, trial=found.record.key)
     _pair(study, record, trials)
+
+
+def _best(study: str) -> None:
+    """The best setting, its gain over the baseline, and whether fresh seeds have confirmed it."""
+    study_report = report(study)
+    metric, lower = study_report.metric, study_report.direction == "minimize"
+    known = {row.name: mean.mean for row in study_report.variants if (mean := row.mean(metric)) and not row.diverged}
+    means = {name: mean for name, mean in known.items() if mean is not None}
+    if not means:
+        return
+    name = (min if lower else max)(means, key=means.__getitem__)
+    row = next(row for row in study_report.variants if row.name == name)
+    st.markdown(f"**Best: {escape(name)}**, {escape(metric)} {means[name]:.4g}")
+    if name == study_report.record.baseline:
+        st.markdown("No setting that was tried has a better mean than the baseline.")
+        return
+    fresh = f"{len(row.confirmed)} fresh seeds confirm it" if row.confirmed else "no fresh seed has confirmed it"
+    apart = row.shown_difference
+    gain = "" if apart is None or apart.difference is None else f"{apart.difference:+.3g} against the baseline; "
+    verdict = f"; {prose(row.verdict_sentence)}" if row.verdict_sentence else ""
+    st.markdown(f"{gain}{fresh}{verdict} ({evidence_link('evidence', name)})")
 
 
 @st.cache_resource(show_spinner="Reading the trials", max_entries=4)
@@ -157,6 +181,9 @@ def _pair(study: str, record: StudyRecord, trials: tuple[SearchTrial, ...]) -> N
     if len(varied) < 2:
         st.caption("Fewer than two parameters vary among the finished trials, so there is no plot of two of them.")
         return
+    numbers = [name for name in varied if all(_is_number(trial.parameters.get(name)) for trial in done)]
+    if len(numbers) > 1:
+        varied = numbers  # categories have no distances to draw
     st.header("Two parameters", anchor=False)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         first = st.selectbox("Parameter", varied, key="one", bind="query-params", width=280)

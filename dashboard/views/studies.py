@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from contextlib import suppress
 from functools import partial
 
@@ -12,9 +13,10 @@ from ablate.analysis.numbers import count, duration, scaled
 from ablate.analysis.status import Overview, read_overview
 from ablate.analysis.text import counted
 from ablate.errors import NotFoundError
+from ablate.render.figures.style import Palette
 from ablate.store import Mark, StudySummary
-from dashboard.shared.exports import export, table_files
-from dashboard.shared.frame import STUDY, link, look_at, no_study_yet, unknown_study
+from dashboard.shared.exports import dark, export, table_files
+from dashboard.shared.frame import STUDY, link, look_at, no_study_yet, open_page, unknown_study
 from dashboard.shared.results import edit_mark
 from dashboard.shared.store import (
     LIVE,
@@ -31,8 +33,13 @@ from dashboard.shared.store import (
 )
 from dashboard.shared.text import escape
 
+STRIP = 130
+"""Width of the picture of a study's verdicts, in pixels."""
+HIDDEN = ("best", "simplest", "cost", "trials")
+"""Columns that only the menu of the table and the download show."""
 PAGE = 15
 """Number of rows per page; their contents are read study by study."""
+_OPEN = "the answer was asked for"
 _CLICKS, _AT_SIDE = "clicks on the table of studies", "study that the side shows"
 STATES = ("all", "running", "complete", "incomplete", "with failures")
 
@@ -83,6 +90,8 @@ def _marks() -> dict[tuple[str, str], Mark]:
 
 
 def _table(words: str, state: str, starred: bool) -> None:
+    if st.session_state.pop(_OPEN, False):
+        open_page("answer")
     marks, listed = _marks(), _everywhere()
     found = [(at, study, marks.get((at, study.name), Mark())) for at, study in listed]
     shown = [(at, study, mark) for at, study, mark in found if _fits(study, mark, words, state)]
@@ -117,14 +126,15 @@ def _table(words: str, state: str, starred: bool) -> None:
             ),
             "updated": st.column_config.DatetimeColumn("updated", format="YYYY-MM-DD HH:mm", width=125),
             "★": st.column_config.TextColumn(width=30),
-            "question": st.column_config.TextColumn(width=200 if len(stores()) == 1 else 110),
-            "store": st.column_config.TextColumn(width=90),
-            "study": st.column_config.TextColumn(width=140),
-            "best": st.column_config.TextColumn(width=120),
-            "simplest": st.column_config.TextColumn(width=120),
+            "question": st.column_config.TextColumn(width=330),
+            "store": st.column_config.TextColumn(width=80),
+            "study": st.column_config.TextColumn(width=150),
+            "verdicts": st.column_config.ImageColumn(
+                width=STRIP + 20, help="A mark for each variant: not needed or not worse, undecided, needed or worse"
+            ),
         },
         placeholder="-",
-        alt=f"Studies with their state, progress, best and simplest variant and cost; {len(rows)} rows",
+        alt=f"Studies with their state, progress and verdicts; {len(rows)} rows",
     )
     if current := summary(chosen[1]):
         _details(current)
@@ -150,7 +160,8 @@ def _telling(table: pd.DataFrame) -> list[str]:
     return [
         name
         for name in map(str, table)
-        if name not in silent or not all(value == silent[name] or pd.isna(value) for value in table[name])
+        if name not in HIDDEN
+        and (name not in silent or not all(value == silent[name] or pd.isna(value) for value in table[name]))
     ]
 
 
@@ -160,9 +171,11 @@ def _chosen() -> tuple[str, str]:
 
 
 def _choose(key: str, names: list[tuple[str, str]]) -> None:
-    """Choose the study of the row or cell that was clicked for all pages."""
+    """Choose the study of the row that was clicked for all pages; a click on a cell opens its answer, too."""
     selected = st.session_state[key]["selection"]
-    clicked = [*selected["rows"], *(row for row, _ in selected["cells"])]
+    cells = [row for row, _ in selected["cells"]]
+    st.session_state[_OPEN] = bool(cells)
+    clicked = [*selected["rows"], *cells]
     others = [names[row] for row in clicked if row < len(names) and names[row] != _chosen()]
     if others:
         at, study = others[0]
@@ -193,6 +206,7 @@ def _row(at: str, study: StudySummary, mark: Mark) -> dict[str, object]:
         **({"store": at} if len(stores()) > 1 else {}),
         "study": study.name,
         "question": study.question,
+        "verdicts": strip(overview.verdicts),
         "state": state_of(study),
         "progress": settled / study.planned if study.planned else 0.0,
         "trials": f"{settled}/{study.planned}",
@@ -204,6 +218,22 @@ def _row(at: str, study: StudySummary, mark: Mark) -> dict[str, object]:
         "updated": study.updated_at,
         "tags": ", ".join(mark.tags),
     }
+
+
+def strip(words: tuple[str, ...]) -> str | None:
+    """The verdicts of a study as a picture: a bar for each, in its colour, those alike together; None without any."""
+    palette = Palette(dark())
+    order = list(palette.verdicts(words).values())
+    looks = sorted((palette.verdict(word) for word in words), key=order.index)
+    if not looks:
+        return None
+    step = min(12.0, STRIP / len(looks))
+    bars = "".join(
+        f'<rect x="{8 + number * step:g}" y="11" width="{step * 0.8:g}" height="12" fill="{look.colour}"/>'
+        for number, look in enumerate(looks)
+    )
+    svg = f'<svg xmlns="http://www.w3.org/2000/svg" width="{STRIP + 8}" height="34">{bars}</svg>'
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
 
 
 def _details(study: StudySummary) -> None:

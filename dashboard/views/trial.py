@@ -8,7 +8,6 @@ import pandas as pd
 import streamlit as st
 
 from ablate.analysis.curves import AXES, Band, band, line
-from ablate.analysis.diff import differences
 from ablate.analysis.numbers import count, duration, scaled
 from ablate.analysis.status import place_of
 from ablate.command_line import hide_passwords
@@ -19,13 +18,14 @@ from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Look, Palette, Spec
 from ablate.store import CurvePoint, StudyRecord, TrialRecord, TrialState, VariantRecord
 from ablate.store.records import USAGE
+from dashboard.shared.evidence import evidence_link, show_differences
 from dashboard.shared.exports import Maker, chart, export, figure_files, table_files
 from dashboard.shared.frame import begin_page, link, warn_of_unknown
 from dashboard.shared.inside import show_inside
 from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
 from dashboard.shared.results import can_write, edit_mark, sample_box
 from dashboard.shared.schema import to_yaml
-from dashboard.shared.store import LIVE, location, moves, store
+from dashboard.shared.store import LIVE, location, moves, report, store
 from dashboard.shared.store import record as read_record
 from dashboard.shared.text import escape, prose
 
@@ -39,6 +39,7 @@ STATES = {
     TrialState.PRUNED: "orange",
     TrialState.FAILED: "red",
 }
+BESIDE = "validation, baseline with this seed"
 GIB = 2.0**30
 WHOLE = {"mean": "mean", "max": "highest"}
 USED: dict[str, tuple[str, Callable[[float], str], str]] = {
@@ -155,10 +156,16 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord) -> No
     if trial.state in (TrialState.FINISHED, TrialState.PRUNED) and trial.reason:
         st.caption(prose(trial.reason))
     if trial.state is TrialState.FAILED:
-        said, _, rest = trial.reason.partition("\n")
-        st.error(f"Failed: {prose(said)}", icon=":material/error:")
-        if rest.strip():
-            st.code(rest.strip("\n"), language=None, wrap_lines=True)
+        lines = [text for text in trial.reason.splitlines() if text.strip()] or ["no reason was recorded"]
+        st.error(f"Failed: {prose(lines[-1])}", icon=":material/error:")
+        if len(lines) > 1:
+            with st.expander("The whole error"):
+                st.code(trial.reason.strip("\n"), language=None, wrap_lines=True)
+    row = next((row for row in report(record.name).variants if row.name == variant.name), None)
+    if row is not None and row.verdict_sentence:
+        st.markdown(
+            f"The verdict on its variant: {prose(row.verdict_sentence)} ({evidence_link('evidence', row.name)})"
+        )
     facts = st.container(horizontal=True)
     for metric, value in trial.metrics.items():
         facts.metric(escape(metric), f"{value:.5g}", width="content")
@@ -187,11 +194,14 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord) -> No
 def _curve(record: StudyRecord, points: tuple[CurvePoint, ...], name: str, trial: TrialRecord) -> None:
     """Draw both losses, and offer every recorded point."""
     losses = {"validation": band([line(points)]), "training": band([line(points, loss="train_loss")])}
+    if name != record.baseline:
+        losses[BESIDE] = band([line(_baseline_points(record, trial.seed))])
     known: dict[str, Band] = {said: one for said, one in losses.items() if one.mean}
 
     def draw(palette: Palette) -> Spec:
         colour = palette.variants(record).get(name, palette.look(0)).colour
-        looks = {"validation": Look(colour, (1, 0), "circle"), "training": Look(colour, (2, 3), "square")}
+        looks = {"validation": Look(colour, (1, 0), "circle"), "training": Look(colour, (2, 3), "square"),
+                 BESIDE: Look(palette.ink, (6, 3), "diamond")}  # fmt: skip
         return draw_bands(known, looks, palette, ("steps", "loss"), height=300)
 
     last = next((point for point in reversed(points) if point.val_loss is not None), points[-1])
@@ -214,27 +224,20 @@ def _curve(record: StudyRecord, points: tuple[CurvePoint, ...], name: str, trial
     export(files, "log")
 
 
+def _baseline_points(record: StudyRecord, seed: int) -> tuple[CurvePoint, ...]:
+    """The curve of the baseline's trial with the same seed; empty without one."""
+    key = next((one.key for one in record.planned if (one.variant, one.seed) == (record.baseline, seed)), None)
+    return () if key is None else store().curves([key]).get(key, ())
+
+
 def _spec(record: StudyRecord, variant: VariantRecord) -> None:
     st.header("Spec", anchor=False)
-    baseline = next(known for known in record.variants if known.name == record.baseline)
-    changed = differences(baseline.spec, variant.spec)
-    if changed and variant.name != baseline.name:
-        rows = [
-            {"path": change.path, record.baseline: _said(change.values.get(0)),
-             variant.name or "this": _said(change.values.get(1))}
-            for change in changed
-        ]  # fmt: skip
-        st.dataframe(pd.DataFrame(rows), hide_index=True, placeholder="-", key="changed",
-                     alt="Fields that differ from the baseline")  # fmt: skip
+    show_differences(record, variant, "spec-differences")
     text = to_yaml(variant.spec)
     with st.expander("The full spec as YAML"):
         st.code(text, language="yaml")
     files: dict[str, Maker] = {f"variant_{variant.hash[:12]}.yaml": lambda: text}
     export(files, "spec")
-
-
-def _said(value: object) -> str | None:
-    return None if value is None else str(value)
 
 
 def _usage(key: str) -> None:

@@ -270,7 +270,7 @@ def test_a_click_on_a_row_or_a_claim_shows_its_evidence_and_the_way_back(page: P
     before = page.tab.evaluate(scrolled)
     assert before > 0, "the claim is below the table"
     drawer.get_by_role("table").get_by_role("link").nth(1).click()
-    page.tab.wait_for_url("**/trial?*baseline*")
+    page.tab.wait_for_url("**/trial?*")
     page.main.get_by_role("heading", name="Trial", level=1).wait_for()
     page.tab.go_back()
     drawer.get_by_role("row").nth(2).wait_for()

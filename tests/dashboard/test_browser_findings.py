@@ -58,7 +58,7 @@ def test_a_sweep_opens_on_its_slices(page: Page, place: Workplace) -> None:
     page.wait_for_text("A main effect is how much")
 
 
-def test_a_click_on_the_name_of_a_study_chooses_it(page: Page) -> None:
+def test_a_click_on_the_name_of_a_study_opens_its_answer(page: Page) -> None:
     page.open("/?study=path")
     page.wait_for_text("Trials ended")
     region = page.tab.locator('[role="region"][aria-label^="Studies"]')
@@ -66,10 +66,11 @@ def test_a_click_on_the_name_of_a_study_chooses_it(page: Page) -> None:
     canvas = region.locator("canvas").first.bounding_box()
     assert canvas is not None
     page.tab.mouse.click(canvas["x"] + 120, canvas["y"] + 35 * (1.5 + rows.index("crossed")))
-    page.tab.wait_for_url("**study=crossed*")
+    page.tab.wait_for_url("**/answer?study=crossed*")
     page.settle()
     assert page.tab.get_by_role("combobox", name="Study").input_value() == "crossed"
-    assert page.main.get_by_role("heading", name="crossed").count() == 1
+    page.tab.get_by_test_id("stSidebar").get_by_role("link", name="Studies", exact=True).click()
+    page.main.get_by_role("heading", name="crossed").wait_for()
     page.tab.get_by_role("combobox", name="Study").click()
     page.tab.get_by_role("option", name="path").click()
     page.main.get_by_role("heading", name="path").wait_for()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import base64
 import io
 import re
 import socket
@@ -23,14 +24,14 @@ from rich.console import Console
 from vega import at, marks, rows, series
 
 from ablate.analysis import read_study
-from ablate.analysis.curves import Line, band
+from ablate.analysis.curves import Band, Line, band
 from ablate.analysis.effects import EffectRow
 from ablate.analysis.runs import read_runs
 from ablate.render.document import ablation_table
-from ablate.render.figures.curves import course_panels, coursed, draw_bands
+from ablate.render.figures.curves import band_panels, course_panels, coursed, draw_bands, outliers
 from ablate.render.figures.effects import side
 from ablate.render.figures.forest import telling
-from ablate.render.figures.style import PAPER, wrapped
+from ablate.render.figures.style import PAPER, Palette, wrapped
 from ablate.render.table import print_study
 from ablate.spec.document import read_document
 from ablate.store import CurvePoint, TrialState
@@ -42,6 +43,7 @@ from dashboard.views import PAGES
 from dashboard.views.answer import LEAST, _word_widths, ablation
 from dashboard.views.curves import PRUNED, Group, _first, _singles
 from dashboard.views.effects import parallel, variant_table
+from dashboard.views.studies import strip
 
 FOLDER = Path(__file__).parent.parent.parent / "dashboard"
 FILES = sorted(FOLDER.rglob("*.py"))
@@ -115,9 +117,31 @@ def test_of_a_search_those_variants_are_drawn_first_that_finished(monkeypatch: p
         made.add(name, 0, {"val_loss": 1.0} if state is TrialState.FINISHED else {}, state=state)
     monkeypatch.setattr("dashboard.views.curves.runs", lambda study: read_runs(made, made.record, "val_loss"))
     monkeypatch.setattr("dashboard.views.curves.plans_ahead", lambda study: False)
-    assert _first(made.record, names) == ["baseline", "found", *names[1:6]]
+    assert _first(made.record, names)[:7] == ["baseline", "found", *names[1:6]]
     monkeypatch.setattr("dashboard.views.curves.plans_ahead", lambda study: True)
-    assert _first(made.record, names) == names[:7]
+    assert _first(made.record, names)[:7] == names[:7]
+
+
+def test_an_outlier_is_cut_from_the_panels_and_named() -> None:
+    ends = {"baseline": 1.0, "a": 1.1, "b": 1.2, "c": 1.15, "d": 9.0}
+    bands = {name: Band((0.0, 1.0), (1.3, end), (1.3, end), (1.3, end), 3) for name, end in ends.items()}
+    assert outliers(bands) == ["d"]
+    drawn = band_panels(bands, "baseline", PAPER, ("steps", "loss"))
+    panels = {row["panel"] for row in drawn["data"]["values"]}
+    assert panels == set("abcd"), "each but the baseline, which is in all of them"
+    assert [row["end"] for row in drawn["data"]["values"] if "end" in row] == ["1.1", "1.2", "1.15", "9"]
+    low, high = drawn["spec"]["layer"][1]["encoding"]["y"]["scale"]["domain"]
+    assert low <= 1.0
+    assert 1.2 <= high < 2
+    assert outliers(dict(list(bands.items())[:3])) == [], "too few to tell"
+
+
+def test_a_strip_has_a_bar_for_each_verdict_those_alike_together() -> None:
+    drawn = base64.b64decode(strip(("worse", "not needed", "undecided", "needed")).partition(",")[2]).decode()
+    colours = re.findall(r'fill="(#[0-9a-f]+)"', drawn)
+    words = ("not needed", "needed", "needed", "undecided")
+    assert colours == [Palette().verdict(word).colour for word in words]
+    assert strip(()) is None
 
 
 def test_tags_are_split_at_commas_without_duplicates() -> None:

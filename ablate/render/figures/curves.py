@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import quantiles
 from typing import Any
 
 from ablate.analysis.columns import groups
@@ -33,6 +34,8 @@ from ablate.render.figures.style import (
     wrapped,
 )
 
+LEAST_BANDS = 4
+"""Bands from which on an outlier can be told."""
 MOST_PANELS = 40
 """Variants beyond this number are not drawn."""
 NAME = 34
@@ -109,6 +112,51 @@ def loss_panels(findings: Findings, palette: Palette, axis: _Axis) -> Spec:
         panel = wrapped(row.name, PANEL_NAME) + diverged
         rows += [*_points("baseline", baseline, {"panel": panel}), *_points("variant", one, {"panel": panel})]
     return panels(_band_marks(None, {"x": x, "y": y}, looks, legend=False), rows)
+
+
+def band_panels(
+    bands: Mapping[str, Band], baseline: str, palette: Palette, titles: tuple[str, str], *, width: float = WIDTH
+) -> Spec:
+    """A panel for each band beside that of the baseline, which is dashed, all with the same axes.
+
+    The end of a line is labelled with its value. The vertical axis shows what the middle of the bands needs, so that a
+    single outlier does not squeeze the others (`outliers`).
+
+    Args:
+        bands: By name, that of the baseline among them if there is one.
+        baseline: Name of the baseline.
+        palette: Of the figure.
+        titles: What the horizontal and the vertical axis show.
+        width: Of the figure in pixels.
+    """
+    looks = {"baseline": Look(palette.grey, (5, 3), "circle"), "variant": replace(palette.look(5), dash=(1, 0))}
+    shown = {name: one for name, one in bands.items() if name != baseline} or dict(bands)
+    rows: list[Spec] = []
+    for name, one in shown.items():
+        panel = {"panel": wrapped(name, PANEL_NAME)}
+        if baseline in bands and name != baseline:
+            rows += _points("baseline", bands[baseline], panel)
+        drawn = _points("variant", one, panel)
+        drawn[-1]["end"] = f"{one.mean[-1]:.4g}"
+        rows += drawn
+    cut = outliers(bands)
+    kept = [one for name, one in bands.items() if name not in cut]
+    x = number("x", titles[0], domain=(min(row["x"] for row in rows), max(row["x"] for row in rows)))
+    y = number("mean", titles[1], domain=heights(kept) or (0, 1))
+    end = {"x": x, "y": y, "text": {"field": "end"}}
+    label = mark("text", None, end, align="right", baseline="bottom", dy=-5, clip=True)
+    label["transform"] = [{"filter": "datum.end"}]
+    return panels([*_band_marks(None, {"x": x, "y": y}, looks, legend=False), label], rows, height=130, width=width)
+
+
+def outliers(bands: Mapping[str, Band]) -> list[str]:
+    """The bands whose end lies more than three interquartile ranges beyond the quartiles of all ends (Tukey 1977)."""
+    ends = {name: one.mean[-1] for name, one in bands.items() if one.mean}
+    if len(ends) < LEAST_BANDS:
+        return []
+    low, _, high = quantiles(ends.values(), n=4, method="inclusive")
+    reach = 3 * (high - low)
+    return [name for name, end in ends.items() if not low - reach <= end <= high + reach]
 
 
 def draw_bands(
