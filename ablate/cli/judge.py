@@ -129,8 +129,8 @@ def judge(
 ) -> None:
     """Judge runs that exist: the same verdicts as of a study, for any trainer.
 
-    The table is CSV, TSV, JSON, JSON lines, Parquet, a text log, a folder of lm-eval results, an export of W&B or a
-    TensorBoard event file. What options cannot say stands in a description.
+    The table is CSV, TSV, JSON, JSON lines, Parquet, a text log, a folder of lm-eval results, an export of W&B, a
+    TensorBoard event file or MLflow's database. What options cannot say stands in a description.
     """
     given: dict[str, Any] = {
         "variant": variant,

@@ -62,7 +62,8 @@ class RunTableSpec(Spec):
     files: Columns = ()
     """Files, or patterns such as `*/*.csv`, relative to the description."""
     format: (
-        Literal["csv", "csv2", "tsv", "json", "jsonl", "parquet", "log", "lm-eval", "wandb", "tensorboard"] | None
+        Literal["csv", "csv2", "tsv", "json", "jsonl", "parquet", "log", "lm-eval", "wandb", "tensorboard", "mlflow"]
+        | None
     ) = None
     """Of the files; by default that of their ending. `csv2` has semicolons and decimal commas."""
     path: Pattern | None = None

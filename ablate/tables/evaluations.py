@@ -205,7 +205,7 @@ def runs_of_curves(
         if question.reach is not None:
             found.append((key, _reaching(part, key, metric, question.reach, curve)))
             continue
-        at, value, marked, origin = _counting(values, question.at or "last", direction, common)
+        at, value, marked, origin = _counting(values, "last" if question.at is None else question.at, direction, common)
         failure = _failure(value, marked, metric, origin)
         found.append((key, TableRun(key[0], unit, None if failure else value, failure, step=at, curve=curve)))
     return found

@@ -9,8 +9,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
+import sqlite3
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -309,6 +313,71 @@ def _scalar(proto: Any) -> float | None:
 
     array = tensor_util.make_ndarray(proto)
     return float(array) if array.size == 1 and array.dtype.kind in "fiu" else None
+
+
+def read_mlflow(file: Path, *, steps: bool) -> Iterator[Row]:
+    """The runs of MLflow's SQLite database: experiment, run, status, parameters, tags, and metrics.
+
+    MLflow reads a copy, because it may change the tables of what it opens.
+
+    Args:
+        file: The database, such as `mlflow.db`.
+        steps: Whether to give a row for each step of a run, with a column `step`; else one with its last metrics.
+
+    Raises:
+        DataError: It is none of MLflow, or of another version of its tables.
+    """
+    require("mlflow", "the database of MLflow", where=str(file))
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        copy = Path(folder) / "mlflow.db"
+        _copy_database(file, copy)
+        try:
+            client = MlflowClient(tracking_uri=f"sqlite:///{copy}")
+            for experiment in client.search_experiments():
+                token: str | None = None
+                while token != "":
+                    page = client.search_runs([experiment.experiment_id], max_results=1000, page_token=token)
+                    token = page.token or ""
+                    for run in page:
+                        yield from _rows_of_run(client, run, experiment.name, file, steps=steps)
+        except MlflowException as error:
+            raise DataError(f"MLflow cannot read this ({first_cause(error, str(file))})", where=str(file)) from None
+
+
+def _copy_database(file: Path, copy: Path) -> None:
+    try:
+        with (
+            closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as source,
+            closing(sqlite3.connect(copy)) as target,
+        ):
+            source.execute("SELECT run_uuid FROM runs LIMIT 1")
+            source.backup(target)
+    except sqlite3.Error as error:
+        remedy = "Name MLflow's database, such as `mlflow.db`."
+        raise DataError(f"this is not a database of MLflow ({error})", where=str(file), remedy=remedy) from None
+
+
+def _rows_of_run(client: Any, run: Any, experiment: str, file: Path, *, steps: bool) -> Iterator[Row]:
+    tags = {name: text for name, text in run.data.tags.items() if not name.startswith("mlflow.")}
+    facts = {"experiment": experiment, "run": run.info.run_name, "status": run.info.status, **tags, **run.data.params}
+    origin = {ORIGIN: f"{file} run {run.info.run_name}"}
+    if twice := sorted(facts.keys() & run.data.metrics.keys()):
+        facts = {f"param.{name}" if name in twice else name: value for name, value in facts.items()}
+    if not steps:
+        yield facts | dict(run.data.metrics) | origin
+        return
+    by_step: dict[int, Row] = {}
+    for name in run.data.metrics:
+        for point in client.get_metric_history(run.info.run_id, name):
+            by_step.setdefault(point.step, {"step": point.step})[name] = point.value
+    for step in sorted(by_step):
+        yield facts | by_step[step] | origin
+    if not by_step:
+        yield facts | {"step": 0} | origin
 
 
 READERS: dict[str, Callable[[Path], Iterable[Row]]] = {

@@ -11,7 +11,7 @@ from ablate.analysis.text import listed
 from ablate.errors import DataError
 from ablate.extras import require
 from ablate.tables.description import RunTableSpec
-from ablate.tables.formats import FRAMES, ORIGIN, READERS, Row, file_text
+from ablate.tables.formats import FRAMES, ORIGIN, READERS, Row, file_text, read_mlflow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -153,6 +153,8 @@ def _read_file(file: Path, spec: RunTableSpec, *, program: bool) -> pd.DataFrame
         )
     if named == "log":
         rows: Iterable[Row] = _log(file, spec.line, program=program)
+    elif named == "mlflow":
+        rows = read_mlflow(file, steps=bool(spec.step))
     elif named in READERS:
         rows = READERS[named](file)
     else:

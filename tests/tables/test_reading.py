@@ -305,3 +305,35 @@ def test_any_names_and_cells_are_read_as_they_are(variants: list[str], columns: 
         assert {failure.seed for failure in row.failed} == set(range(3)) - set(finite)
         if row.failed and row.verdict is not None:
             assert row.verdict.word in ("worse", "undecided")
+
+
+@pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy:DeprecationWarning")  # MLflow uses it
+def test_the_database_of_mlflow(tmp_path: Path) -> None:
+    """Written by MLflow's own client: last metrics, curves, status and parameters; the file itself is not changed."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
+    experiment = client.create_experiment("mine")
+    for variant, shift in (("base", 0.0), ("wide", 0.3)):
+        for seed in range(3):
+            run = client.create_run(experiment, run_name=f"{variant}/{seed}").info.run_id
+            client.log_param(run, "width", variant)
+            client.log_param(run, "seed", seed)
+            for step in range(3):
+                client.log_metric(run, "loss", 3 - step + shift + seed / 100, step=step)
+            client.set_terminated(run, "FINISHED" if (variant, seed) != ("wide", 2) else "FAILED")
+    before = (tmp_path / "mlflow.db").read_bytes()
+    asked: dict[str, Any] = {"baseline": "base", "metric": "loss", "direction": "lower", "margin": 0.1}
+    read: dict[str, Any] = {"format": "mlflow", "variant": "width", "seed": "seed"}
+    last = judge(tmp_path / "mlflow.db", **asked, **read, failed={"status": ["FAILED"]}).report
+    (row,) = (row for row in last.variants if row.name == "wide")
+    assert row.difference is not None
+    assert row.difference.values == pytest.approx([0.3, 0.3])
+    assert [trial.seed for trial in row.failed] == [2]
+    first = judge(tmp_path / "mlflow.db", **asked, **read, step="step", at=0).report
+    assert first.baseline.metrics["loss"].mean == pytest.approx(3.01)
+    assert (tmp_path / "mlflow.db").read_bytes() == before
+    (tmp_path / "other.db").write_bytes(b"")
+    with pytest.raises(AblateError, match="not a database of MLflow"):
+        judge(tmp_path / "other.db", **asked, **read)
+    assert (tmp_path / "other.db").read_bytes() == b""
