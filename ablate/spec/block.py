@@ -49,6 +49,10 @@ class ResidualSpec(PartSpec):
             ValidationError: From `refusal`, with the path inside the block.
         """
 
+    def cache(self, context: LayerContext) -> int:
+        """Number of scalars that it keeps of earlier tokens in cached decoding."""
+        return 0
+
     @abstractmethod
     def build(self, context: LayerContext) -> nn.Module:
         """Build the module of one layer, an `ablate.nn.pack.Residual`."""

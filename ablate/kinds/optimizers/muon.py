@@ -191,7 +191,8 @@ def _even_outputs(update: Tensor, moment: Tensor, beta: float) -> Tensor:
     norm: Tensor = torch.linalg.matrix_norm(update, keepdim=True)
     moment.lerp_(update.square().mean(-2, keepdim=True), 1 - beta)
     even: Tensor = update / (moment.sqrt() + _EVEN_EPS)
-    return even * (norm / torch.linalg.matrix_norm(even, keepdim=True).clamp(min=_EVEN_EPS))
+    made: Tensor = even * (norm / torch.linalg.matrix_norm(even, keepdim=True).clamp(min=_EVEN_EPS))
+    return made
 
 
 def _by_shape(parameters: Sequence[Tensor]) -> dict[torch.Size, list[Tensor]]:

@@ -60,9 +60,9 @@ class Block(nn.Module, ABC):
         self.mlp_skip = Gain.of(spec.gains.mlp_skip, context)
         self.before_mixer = ConvolutionSlot.of(context, "before_mixer", context.width)
         self.before_mlp = ConvolutionSlot.of(context, "before_mlp", context.width)
-        self.convolutions = len(spec.channels_of_convolutions(context))
         self.norm_scale = 1 / math.sqrt(context.layer + 1)
         self.residual = cast(Residual, spec.residual.build(context))
+        self.carried = len(spec.channels_of_convolutions(context)) + self.residual.carries
         self.branch_scale = context.initialiser.branch_scale(context)
         self.sharing = {name: Sharing(part, context) for name, part in spec.parts}
         self.stream = SharedTensor("stream", context.layer, spec.residual.stream_sizes(context))
@@ -89,11 +89,11 @@ class Block(nn.Module, ABC):
     def step(self, x: Tensor, position: int, state: State, shared: Shared | None = None) -> tuple[Tensor, State]:
         """One token [K, B, 1, D] through the block, and the state for the next token; as `Stepping.step`.
 
-        The state: the last inputs of each convolution of the block, then the state of its mixer.
+        The state: what residual and convolutions keep of the last tokens, then the state of the mixer.
         """
         shared = {} if shared is None else shared
-        before = state[: self.convolutions] or (None,) * self.convolutions
-        along, kept = AlongTokens(before=iter(before)), [state[self.convolutions :]]
+        before = state[: self.carried] or (None,) * self.carried
+        along, kept = AlongTokens(before=iter(before)), [state[self.carried :]]
 
         def mix(y: Tensor) -> Tensor:
             mixed: Tensor

@@ -147,9 +147,9 @@ def price(spec: ModelSpec, *, context: int, vocabulary: int = 0, classes: int = 
 
 
 def _cache(block: BlockSpec, context: LayerContext) -> int:
-    """The state of the mixer, and the last inputs of the convolutions of the block."""
+    """The state of the mixer, and what convolutions and the residual keep of the last tokens."""
     convolved = sum((spec.taps - 1) * channels for spec, channels in block.channels_of_convolutions(context))
-    return block.mixer.cache(context, context.context) + convolved
+    return block.mixer.cache(context, context.context) + convolved + block.residual.cache(context)
 
 
 def _step(block: BlockSpec, context: LayerContext) -> dict[str, Cost]:

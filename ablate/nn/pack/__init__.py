@@ -18,6 +18,7 @@ from ablate.nn.pack.convolution import (
     ConvolutionSlot,
     ShortConvolution,
     along_tokens,
+    earlier,
     short_convolution_cost,
 )
 from ablate.nn.pack.forward_pass import (
@@ -112,6 +113,7 @@ __all__ = [
     "constant",
     "counting",
     "dropout",
+    "earlier",
     "extend_cache",
     "gathers",
     "identity",

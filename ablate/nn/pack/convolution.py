@@ -150,6 +150,32 @@ def along_tokens(along: AlongTokens | None) -> Iterator[None]:
         _along.reset(token)
 
 
+def earlier(x: Tensor, count: int) -> tuple[Tensor, ...]:
+    """The values of each token and of the tokens 1 ... `count` before it, [K, B, T, ...] each.
+
+    They are 0 before the text, and for padding and other documents. In cached decoding x is one token; what is kept for
+    the next one counts among `Residual.carries`.
+    """
+    along = _along.get() or AlongTokens()
+    padding, length = along.padding, x.shape[2]
+    if along.before is not None:
+        before = next(along.before)
+        seen = torch.cat([x.new_zeros(*x.shape[:2], count, *x.shape[3:]) if before is None else before, x], 2)
+        along.kept.append(seen[:, :, 1:])
+        return tuple(seen[:, :, count - lag : count - lag + 1] for lag in range(count + 1))
+    axes = (0, 0) * (x.dim() - 3) + (count, 0)
+    separate = padding is not None and numbers_documents(padding)
+    if padding is not None and not separate:
+        x = x * padding.view(*padding.shape, *[1] * (x.dim() - 3))
+    seen = F.pad(x, axes)
+    lags = [seen[:, :, count - lag : count - lag + length] for lag in range(count + 1)]
+    if padding is None or not separate:
+        return tuple(lags)
+    numbers = F.pad(padding, (count, 0))
+    near = [numbers[:, :, count - lag : count - lag + length] == padding for lag in range(count + 1)]
+    return tuple(lag * same.view(*same.shape, *[1] * (x.dim() - 3)) for lag, same in zip(lags, near, strict=True))
+
+
 class ConvolutionSlot(ShortConvolution):
     """The module of a `ConvolutionSpec`."""
 

@@ -20,7 +20,13 @@ from ablate.spec.layer import LayerContext, PartSpec, SharedTensor, Sublayer
 
 
 class Residual(nn.Module):
-    """The plain residual; other kinds override its methods."""
+    """The plain residual; other kinds override its methods.
+
+    Attributes:
+        carries: Number of tensors that it keeps of earlier tokens in cached decoding (`ablate.nn.pack.earlier`).
+    """
+
+    carries: int = 0
 
     def open(self, x: Tensor) -> Tensor:
         """In the first layer: embeddings [K, B, T, D] to the stream."""

@@ -124,7 +124,7 @@ def test_token_by_token_and_the_cost(name: str) -> None:
     without = decoder(**{key: value for key, value in BLOCKS[name].items() if key != "convolutions"}).spec
     cached, others = (price(spec, context=T, vocabulary=V, inference=True).cache for spec in (model.spec, without))
     blocks = [cast(Block, block) for block in model.blocks]
-    slots = [state[: block.convolutions] for state, block in zip(states[1:], blocks, strict=True)]
+    slots = [state[: block.carried] for state, block in zip(states[1:], blocks, strict=True)]
     assert cached - others == sum(tensor[0, 0].numel() for kept in slots for tensor in kept)
 
 

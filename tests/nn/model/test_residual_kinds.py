@@ -241,9 +241,16 @@ def test_hyper_connections_start_as_one_stream() -> None:
     assert [one.enter[0, :, 0].argmax().item() for one in connections] == [0, 1, 2, 3] * 2 + [0, 1]
 
 
-@pytest.mark.parametrize("kind", ["hyper_connections", "manifold_hyper_connections", "normalised", "unet_skip"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("hyper_connections", "manifold_hyper_connections", "normalised", "unet_skip"),
+        *("attention_residuals", "depth_average", "ngram_memory"),
+    ],
+)
 def test_decoding_token_by_token_gives_what_the_whole_text_gives(kind: str) -> None:
-    model = scattered(spec_of({"residual": kind, **({"norm": "none"} if kind == "normalised" else {})})).eval()
+    residual = {"kind": kind, **({"heads": 2} if kind == "ngram_memory" else {})}
+    model = scattered(spec_of({"residual": residual, **({"norm": "none"} if kind == "normalised" else {})})).eval()
     states: Any = ()
     for place in range(T):
         logits, states = model.step(IDS[:, :, place : place + 1], place, states)
@@ -483,3 +490,58 @@ def test_each_map_between_streams_can_be_switched_off(kind: str, off: tuple[str,
         factor = 4 if kind == "hyper_connections" else 1  # its streams are summed at the end
         hidden = plain.norm(factor * plain.hidden(plain.embedding(IDS), None))
         torch.testing.assert_close(model(IDS), plain.logits(hidden))
+
+
+@pytest.mark.independent_check("residuals", "ngram_memory", against="arXiv:2601.07372 section 2, token by token")
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"gate": False}, {"taps": 0}, {"orders": [1, 3, 4], "heads": 3, "width": 6, "dilation": 2, "taps": 3}],
+    ids=str,
+)
+def test_ngram_memory_is_section_2(settings: dict[str, Any]) -> None:
+    memory = {"kind": "ngram_memory", "rows": 40, "heads": 2, **settings}
+    orders, heads = memory.get("orders", [2, 3]), memory["heads"]
+    found: list[list[int]] = []
+
+    def primes(start: int, count: int) -> list[int]:
+        made: list[int] = []
+        while len(made) < count:
+            start += 1
+            if not any(start % d == 0 for d in range(2, start)):
+                made.append(start)
+        return made
+
+    def normed(x: Tensor, norm: Any) -> Tensor:
+        return cast(Tensor, x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt() * norm.weight[0])
+
+    def layer(one: Any, x: Tensor, index: int, given: Any) -> Tensor:
+        residual, count = one.residual, len(orders) * heads
+        sizes = primes(40, (index + 1) * count)[-count:]
+        found.append(sizes)
+        rows = torch.zeros(2, T, count, dtype=torch.long)
+        for b in range(2):
+            for t in range(T):
+                for place, (n, _) in enumerate((n, j) for n in orders for j in range(heads)):
+                    mixed = 0
+                    for k in range(n):
+                        mixed ^= (int(IDS[0, b, t - k]) + 1 if t >= k else 0) * residual.factors[k]
+                    rows[b, t, place] = mixed % sizes[place] + sum(sizes[:place])
+        e = residual.table.weight[0][rows].flatten(-2)[None]
+        y = e @ residual.value.weight[0]
+        if memory.get("gate", True):
+            alike = normed(x, residual.query_norm) * normed(e @ residual.key.weight[0], residual.key_norm)
+            y = torch.sigmoid(alike.sum(-1, keepdim=True) / math.sqrt(D)) * y
+        taps, apart = memory.get("taps", 4), memory.get("dilation", max(orders))
+        if taps:
+            read, weight = normed(y, residual.convolution.norm), residual.convolution.weight[0]
+            made = torch.zeros_like(y)
+            for t in range(T):
+                for tap in range(taps):
+                    if t - tap * apart >= 0:
+                        made[:, :, t] = made[:, :, t] + weight[:, tap] * read[:, :, t - tap * apart]
+            y = y + made * torch.sigmoid(made)
+        return plain_layer(one, x + y)
+
+    check({"residual": memory}, layer)
+    everything = [size for sizes in found for size in sizes]
+    assert len(set(everything)) == len(everything)  # no table has the size of another
