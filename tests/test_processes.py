@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -100,3 +101,44 @@ def test_every_python_process_is_started_by_one_function() -> None:
     fills_in = "ablate/execution/own_trainer.py"  # `{python}` in the user's command
     replaces_itself = "ablate/serving.py"
     assert set(found) == {"ablate/processes.py", fills_in, replaces_itself}
+
+
+_STARTS = {"Popen", "run", "call", "check_call", "check_output", "getoutput"}
+_CALLS = {
+    *("ray.init", "eval", "exec", "compile", "torch.load", "pickle.load", "pickle.loads", "cloudpickle.loads"),
+    *("marshal.loads", "webbrowser.open", "runpy.run_path", "runpy.run_module", "joblib.load", "dill.load"),
+}
+_METHODS = {"exec_module", "extractall", "Unpickler", "get_context", "entry_points", "recv"}
+
+
+def _executes(call: ast.Call) -> str:
+    """What a call may execute code by; empty if it cannot."""
+    name = ast.unparse(call.func)
+    owner, _, last = name.rpartition(".")
+    by_name = last in {"import_module", "__import__"} and not isinstance(call.args[0], ast.Constant)
+    process = (owner == "subprocess" and last in _STARTS) or (
+        owner == "os" and last.startswith(("exec", "spawn", "posix_spawn", "system", "popen", "fork", "startfile"))
+    )
+    return name if process or by_name or name in _CALLS or last in _METHODS else ""
+
+
+def test_security_md_names_everything_that_can_execute_code() -> None:
+    found, unsafe = set(), []
+    for file in (*ROOT.glob("ablate/**/*.py"), *ROOT.glob("dashboard/**/*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+            place = f"{file.relative_to(ROOT).as_posix()}:{node.lineno}"
+            if name := _executes(node):
+                found.add(file.relative_to(ROOT).as_posix())
+                if name == "torch.load" and given.get("weights_only") != "True":
+                    unsafe.append(place)
+            if given.get("trust_remote_code", "False") != "False" or given.get("shell", "False") != "False":
+                unsafe.append(place)
+            if ast.unparse(node.func).endswith(("np.load", "numpy.load")) and "allow_pickle" in given:
+                unsafe.append(place)
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    section = text.partition("## What can execute code")[2].partition("\n## ")[0]
+    assert set(re.findall(r"`((?:ablate|dashboard)/[a-z_/]+\.py)`", section)) == found
+    assert unsafe == []

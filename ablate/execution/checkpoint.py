@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic_core import from_json
 from torch import Tensor, distributed
 
 from ablate.execution.own_trainer import TrainerPlaces
@@ -86,16 +87,23 @@ def help_to_write(state: State) -> None:
             _write_divided(divided)
 
 
-def read_checkpoint(folder: Path) -> State:
+def read_checkpoint(folder: Path, keys: Sequence[str] | None = None) -> State:
     """The state in a folder, with whole tensors.
 
     No code runs from it: `torch.load` reads tensors and plain values alone, and divided tensors are safetensors.
 
+    Args:
+        folder: What `write_checkpoint` wrote.
+        keys: The keys of the trials whose state it must be; None for a member of a population, which takes over that
+            of others.
+
     Raises:
-        UnreadableCheckpointError: It is not whole, or not what was written.
+        UnreadableCheckpointError: It is not whole, not what was written, or of other trials.
     """
     written = _written(folder / MEMBERS)
     try:
+        if keys is not None and read_pack((folder / MEMBERS).read_bytes()).members != tuple(keys):
+            raise UnreadableCheckpointError("it is of other trials")
         if written is not None and _checksum(folder) != written:
             raise UnreadableCheckpointError("its checksum is not the one that was written with it")
         state: State = torch.load(folder / _STATE, weights_only=True)
@@ -115,7 +123,7 @@ def read_pack(description: str | bytes) -> ResumablePack:
         ValueError: The text is incomplete.
     """
     try:
-        pack = json.loads(description)
+        pack = from_json(description)
         return ResumablePack(tuple(pack["members"]), frozenset(pack["alive"]))
     except (KeyError, TypeError) as error:
         raise ValueError("this does not describe a pack") from error
@@ -181,7 +189,7 @@ class JobCheckpoints:
         """The newest checkpoint that can be read; None if there is none."""
         for checkpoint in _newest_first(self.folder):
             try:
-                state = read_checkpoint(checkpoint)
+                state = read_checkpoint(checkpoint, self.keys)
                 self.newest_file = str(checkpoint)
                 return state
             except UnreadableCheckpointError as error:

@@ -130,7 +130,7 @@ def _work(orders: _Orders) -> None:
     for plugin in options.plugins:
         load_plugin(plugin)
     runner = JobRunner(options.folder, torch.device(settings.devices[orders.index]))
-    start = read_checkpoint(Path(orders.start)) if orders.start else None
+    start = read_checkpoint(Path(orders.start), [member.key for member in orders.job.members]) if orders.start else None
     with _joined(orders.meeting, settings, orders.index, orders.silent_seconds) as ranks:
         for message in runner.run_job(orders.job, lambda: (), start, options.checkpoint_interval, ranks):
             if isinstance(message, Broken):

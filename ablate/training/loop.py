@@ -6,9 +6,11 @@ state, counters, the state of the random generators of dropout, and the events s
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -127,25 +129,62 @@ def state_of(pack: Pack) -> State:
 def misfit(pack: Pack, state: State) -> str:
     """Why a saved state does not fit a new pack of the same members; empty if it does.
 
-    The tensors of a member must have the same names and shapes. The number of members may differ: the state lacks those
-    that had left.
+    Whatever the pack would save must be there, of the same type, and tensors of the same shape. The number of members
+    may differ: the state lacks those that had left. The weights of those that had not must be finite.
     """
+    return next(_misfits(pack, state), "")
+
+
+def _misfits(pack: Pack, state: State) -> Iterator[str]:
+    """Whatever does not fit, in an order in which the next check may rely on the ones before."""
     here = pack.state()
-    if missing := sorted(here.keys() - state.keys() - {"random_of_ranks"}):
-        return f"it has no {', '.join(missing)}"
-    if len(state["positions"]) > len(pack.positions):
-        return f"it is of {len(state['positions'])} trials instead of {len(pack.positions)}"
-    ours, theirs = _shapes(here["model"]), _shapes(state["model"])
-    if differing := sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)):
-        name = differing[0]
-        return f"{name} is {theirs.get(name, 'missing')} instead of {ours.get(name, 'missing')}"
-    members = [[_shapes(member) for member in whole["optimizer"]["members"]] for whole in (here, state)]
-    return "" if members[0] == members[1] else "it is of another optimizer"
+    if missing := sorted({"events", *here} - state.keys() - {"random_of_ranks"}):
+        yield f"it has no {', '.join(missing)}"
+    positions, alive = _parts(state["positions"]).values(), _parts(state["alive"]).values()
+    if len(positions) > len(pack.positions):
+        yield f"it is of {len(positions)} trials instead of {len(pack.positions)}"
+    if len({*positions}) < len(positions) or not {*alive} <= {*positions} <= {*pack.positions}:
+        yield "its members are others"
+    for name in sorted(here.keys() - {"positions", "alive", "random", "random_of_ranks"}):
+        if unlike := _unlike(here[name], state[name], name):
+            yield unlike
+    if not 0 <= (step := state["counters"]["steps"]) <= pack.training.steps:
+        yield f"it is of step {step}, and the trial has {pack.training.steps}"
+    living = torch.tensor([place for place, member in enumerate(positions) if member in alive], dtype=torch.long)
+    for name, tensor in state["model"].items():
+        if not tensor[living.to(tensor.device)].isfinite().all():
+            yield f"{name} is not finite"
+    try:
+        _events(state)
+    except (KeyError, TypeError, ValueError):
+        yield "its events are not those of a trial"
 
 
-def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, list[int]]:
-    """The shape of each tensor without the pack axis."""
-    return {name: list(tensor.shape[1:]) for name, tensor in tensors.items()}
+def _unlike(ours: Any, theirs: Any, place: str) -> str:
+    """How a part of a saved state differs in type or shape from that of a new pack; empty if it does not."""
+    if isinstance(ours, Tensor):
+        if not isinstance(theirs, Tensor) or theirs.ndim != ours.ndim or theirs.shape[1:] != ours.shape[1:]:
+            got = list(theirs.shape[1:]) if isinstance(theirs, Tensor) else "missing"
+            return f"{place} is {got} instead of {list(ours.shape[1:])}"
+        return "" if theirs.dtype == ours.dtype else f"{place} is {theirs.dtype} instead of {ours.dtype}"
+    if isinstance(ours, (Mapping, list)):
+        our_parts, their_parts = _parts(ours), _parts(theirs)
+        if differing := sorted(map(str, our_parts.keys() ^ their_parts.keys())):
+            return f"{place} has other parts, such as {differing[0]}"
+        found = (_unlike(part, their_parts[name], f"{place}.{name}") for name, part in our_parts.items())
+        return next(filter(None, found), "")
+    if isinstance(ours, (int, float)):
+        fits = isinstance(theirs, (int, float)) and math.isfinite(theirs)
+        return "" if fits else f"{place} is not a number"
+    return ""
+
+
+def _parts(value: Any) -> Mapping[Any, Any]:
+    return value if isinstance(value, Mapping) else dict(enumerate(value)) if isinstance(value, (list, tuple)) else {}
+
+
+def _events(state: State) -> list[Measurement | Diverged]:
+    return [_KINDS[name](**values) for name, values in state["events"]]
 
 
 def restore(pack: Pack, state: State) -> list[Measurement | Diverged]:
@@ -155,5 +194,5 @@ def restore(pack: Pack, state: State) -> list[Measurement | Diverged]:
         The events of the saved pack.
     """
     pack.restore(state)
-    pack.events = [_KINDS[name](**values) for name, values in state["events"]]
+    pack.events = _events(state)
     return list(pack.events)

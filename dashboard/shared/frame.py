@@ -16,6 +16,7 @@ from typing import NoReturn
 from urllib.parse import urlencode
 
 import streamlit as st
+from pydantic_core import from_json
 from streamlit.navigation.page import Page
 
 from ablate.errors import NotFoundError
@@ -328,7 +329,7 @@ def views_file(store: str) -> Path:
 def read_views(file: Path) -> Views:
     """The views in a file, by name; none if there is no file, or if it holds something else."""
     try:
-        plain = json.loads(file.read_text(encoding="utf-8"))
+        plain = from_json(file.read_bytes())
     except (OSError, ValueError):
         return {}
     views: Views = {}

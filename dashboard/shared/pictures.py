@@ -16,6 +16,7 @@ from typing import Any
 from weakref import finalize
 
 import streamlit as st
+from pydantic_core import from_json
 
 from ablate.analysis.answer import verdicts_on_parts
 from ablate.analysis.report import StudyReport
@@ -122,7 +123,7 @@ def unpacked(parameter: str) -> Draft | None:
     try:
         squeezed = base64.urlsafe_b64decode(parameter + "=" * (-len(parameter) % 4))
         opened = zlib.decompressobj()
-        draft = json.loads(opened.decompress(squeezed, LONGEST)) if squeezed else None
+        draft = from_json(opened.decompress(squeezed, LONGEST)) if squeezed else None  # no halves of characters
     except (ValueError, zlib.error):
         return None
     return draft if _is_draft(draft) else None

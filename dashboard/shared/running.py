@@ -21,6 +21,7 @@ from threading import Thread
 
 import psutil
 import streamlit as st
+from pydantic_core import from_json
 
 from ablate.analysis.answer import Answer
 from ablate.analysis.continuing import NextStep, study_arguments
@@ -200,7 +201,7 @@ def _file(study: str, suffix: str) -> Path:
 def _read(file: Path) -> Run | None:
     """The run that a file describes; None if it does not. Its log is always the one beside the file."""
     try:
-        plain = json.loads(file.read_text(encoding="utf-8"))
+        plain = from_json(file.read_bytes())
         command = tuple(str(word) for word in plain["command"])
         log = str(file.with_suffix(".log"))
         return Run(file.stem, int(plain["pid"]), float(plain["began"]), str(plain["started"]), command, log)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -301,6 +303,14 @@ def test_addresses_hold_drafts(model: dict[str, Any], rest: dict[str, Any], swit
 def test_other_addresses_hold_none(address: str) -> None:
     assert unpacked(address) is None
     assert unpacked(packed({"model": {"block": {}}})[:-3]) is None
+
+
+@pytest.mark.parametrize("question", ['"\\ud800"', "[" * 5000 + "]" * 5000, "9" * 5000, '"\xff"'])
+def test_an_address_whose_text_is_none_holds_no_draft(question: str) -> None:
+    """Half of a character, what is nested too deeply, a number that cannot be printed, text that is not UTF-8."""
+    whole = '{"name": "x", "task": {}, "model": {"block": {}}, "training": {}, "switches": {}, "design": {},'
+    text = f'{whole} "objective": {{}}, "question": {question}}}'.encode("latin-1")
+    assert unpacked(base64.urlsafe_b64encode(zlib.compress(text)).decode().rstrip("=")) is None
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +17,7 @@ from engine_samples import ENVIRONMENT, Log, planner
 from trial_processes import is_worker
 
 from ablate.errors import EngineError
-from ablate.execution.checkpoint import Checkpoints, JobCheckpoints
+from ablate.execution.checkpoint import Checkpoints, JobCheckpoints, write_checkpoint
 from ablate.execution.driver import run_study
 from ablate.execution.job_runner import JobRunner
 from ablate.execution.local import LocalEngine
@@ -118,9 +120,54 @@ def test_a_checkpoint_of_another_shape_is_not_used(folder: Path) -> None:
     saved, wrong = (Checkpoints(folder / "kept", CheckpointInterval()).of(each) for each in (job, other))
     run(folder, other, wrong)
     shutil.move(wrong.folder, saved.folder)
+    _, warnings = run(folder, job, saved)
+    assert len([warning for warning in warnings if "it is of other trials" in warning]) == 2
+    run(folder, other, wrong)
+    shutil.rmtree(saved.folder)
+    shutil.move(wrong.folder, saved.folder)
+    for members in saved.folder.glob("*/members.json"):
+        members.write_text(members.read_text().replace(wrong.keys[0], saved.keys[0]))
     points, warnings = run(folder, job, saved)
     assert [point.step for point in points] == [0, 3, 6, 9, 12, 15, 18, 21, 24]
     assert any("does not fit its trial" in warning and "instead of" in warning for warning in warnings)
+
+
+def _first(state: dict[str, Any], value: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, Any]:
+    name = min(state["model"])
+    return {**state, "model": {**state["model"], name: value(state["model"][name])}}
+
+
+CHANGES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "of another dtype": lambda state: _first(state, torch.Tensor.double),
+    "with NaN": lambda state: _first(state, lambda tensor: torch.full_like(tensor, torch.nan)),
+    "with a number for a tensor": lambda state: {**state, "model": {**state["model"], min(state["model"]): 3}},
+    "of a negative step": lambda state: {**state, "counters": {**state["counters"], "steps": -1}},
+    "of a huge step": lambda state: {**state, "counters": {**state["counters"], "steps": 10**12}},
+    "of a step that is a text": lambda state: {**state, "counters": {**state["counters"], "steps": "8"}},
+    "without random states": lambda state: {name: state[name] for name in state if name != "random"},
+    "with a further tensor": lambda state: {**state, "model": {**state["model"], "more": torch.zeros(1, 1)}},
+    "without a tensor": lambda state: {**state, "model": dict(list(state["model"].items())[1:])},
+    "with other events": lambda state: {**state, "events": [["Runs", {}]]},
+    "of other members": lambda state: {**state, "positions": [5], "alive": [5]},
+    "that is a list": lambda state: {**state, "optimizer": [1]},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_checkpoint_is_not_used(folder: Path, change: str) -> None:
+    """Even with a correct checksum: its trial begins again, with a sentence, and ends as an uninterrupted one."""
+    job = job_of([make_plan(planner(folder, training=SHORT)).trials[0]])
+    saved = Checkpoints(folder / "kept", CheckpointInterval()).of(job)
+    whole, _ = run(folder, job, saved)
+    state = saved.newest()
+    assert state is not None
+    for checkpoint in saved.folder.iterdir():
+        write_checkpoint(checkpoint, CHANGES[change](state), saved.keys * 6)
+        members = checkpoint / "members.json"
+        members.write_text(json.dumps(json.loads(members.read_text()) | {"members": [*saved.keys]}))
+    again, warnings = run(folder, job, saved)
+    assert any("does not fit its trial" in warning for warning in warnings)
+    assert [told(point) for point in again] == [told(point) for point in whole]
 
 
 def test_a_full_disk_costs_a_checkpoint_and_nothing_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,7 +129,7 @@ class JobTrainable(Trainable):
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Write the state that the last result asked to be saved, with the file that names its job and step."""
-        write_checkpoint(Path(checkpoint_dir), self._state, [member.key for member in self._job.members])
+        write_checkpoint(Path(checkpoint_dir), self._state, self._keys())
 
     def load_checkpoint(self, checkpoint: Any) -> None:
         """Continue from the state in this folder instead of starting the job.
@@ -137,7 +137,7 @@ class JobTrainable(Trainable):
         If the state cannot be read, the job restarts; a member of a population must continue from this very state.
         """
         try:
-            self._begin(read_checkpoint(Path(checkpoint)))
+            self._begin(read_checkpoint(Path(checkpoint), None if self._population else self._keys()))
         except UnreadableCheckpointError as error:
             if self._population:
                 raise
@@ -163,12 +163,15 @@ class JobTrainable(Trainable):
         for path in left:
             try:
                 with Checkpoint(path, self._storage.storage_filesystem).as_directory() as folder:
-                    return read_checkpoint(Path(folder))
+                    return read_checkpoint(Path(folder), None if self._population else self._keys())
             except OSError:
                 continue
             except UnreadableCheckpointError as error:
                 self._unreadable(error)
         return None
+
+    def _keys(self) -> list[str]:
+        return [member.key for member in self._job.members]
 
     def _unreadable(self, error: UnreadableCheckpointError) -> None:
         self._warnings.append(f"a checkpoint cannot be used ({error}): an older one is, or training begins again")
@@ -196,7 +199,7 @@ class JobTrainable(Trainable):
             place = ""
             if start is not None and len(self._devices) > 1:  # what Tune gave is gone when the other processes start
                 place = stack.enter_context(tempfile.TemporaryDirectory(prefix="ablate-start-", dir=temporary_folder()))
-                write_checkpoint(Path(place), start, [member.key for member in self._job.members])
+                write_checkpoint(Path(place), start, self._keys())
             with rank_group(self._job, WorkerSettings(options, tuple(self._devices)), place) as ranks:
                 yield from runner.run_job(self._job, self._stopped, start, options.checkpoint_interval, ranks)
 
