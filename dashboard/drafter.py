@@ -189,7 +189,7 @@ def _cost(model: Any, space: SpaceSpec | None) -> Plain:
     context = 128 if space is None else space.task.length
     sizes = {"width": model.width, "heads": model.heads, "context": context, "depth": model.depth, "vocabulary": 0}
     priced = Priced("", sizes, price(model, context=context), inference=False)
-    return cost_json(priced)
+    return dict(cost_json(priced))
 
 
 def _variants(space: SpaceSpec) -> Plain:

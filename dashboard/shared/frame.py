@@ -56,7 +56,7 @@ _LAYOUT = """
 [data-testid="stCaptionContainer"], [data-testid="stCaptionContainer"] * { opacity: 1; }
 [data-testid="stSidebarUserContent"] [data-testid="stVerticalBlock"] { gap: 0.25rem; }
 [data-testid="stSidebarUserContent"] [data-testid="stSelectbox"] { margin-bottom: 0.5rem; }
-[data-testid="stMain"] h1 { padding: 0 0 0.25rem; }
+[data-testid="stMain"] h1 { padding: 0 0 0.6rem; }
 [data-testid="stSidebarHeader"] { height: 2.5rem; }
 [data-testid="stSidebar"] :is(a, button):focus-visible { outline: 2px solid currentColor; outline-offset: -2px; }
 table.answer { width: 100%; border-collapse: collapse; font-size: 0.9rem; }

@@ -60,9 +60,8 @@ def show() -> None:
 def _live(study: str) -> None:
     """The answer alone: what a reader looks for first."""
     study_report = report(study)
-    if study_report.record.source:
-        st.caption(escape(study_report.record.source))
-    show_progress(study, study_report.progress.sentence)
+    source = study_report.record.source
+    show_progress(study, study_report.progress.sentence + (f"; {source}" if source else ""))
     show_answer(answer_of(study_report))
 
 

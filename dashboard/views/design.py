@@ -44,6 +44,8 @@ def show() -> None:
     form.tell([(path, said) for path, said in checked.get("beside", [])])
     with shown:
         _validity(checked, draft)
+        if not checked["problems"]:
+            begin_study(str(draft["name"]), text)
         _picture(checked)
         _cost(checked)
     _estimate(draft, text, checked)
@@ -91,6 +93,8 @@ def _controls(schema: Node) -> tuple[Draft, Form]:
     definitions = schema["space"]["$defs"]
     fields = schema["space"]["properties"]
     form = Form(definitions, f"draft{st.session_state[REVISION]}.")
+    for name in ("name", "question"):
+        draft[name] = form.control(name, fields[name], draft.get(name, ""), name)
     tabs = dict(zip(TABS, st.tabs(list(TABS)), strict=True))
     model = dict(draft["model"])
     with tabs["Block"]:
@@ -105,8 +109,7 @@ def _controls(schema: Node) -> tuple[Draft, Form]:
     with tabs["Training"]:
         draft["training"] = edited(form, definitions["TrainingSpec"], draft["training"], "training")
     with tabs["Design"]:
-        for name in ("name", "question", "source"):
-            draft[name] = form.control(name, fields[name], draft.get(name, ""), name)
+        draft["source"] = form.control("source", fields["source"], draft.get("source", ""), "source")
         for name in ("design", "objective"):
             draft[name] = lean(fields[name], form.control(name, fields[name], draft[name], name), definitions)
     with tabs["Claims"]:
@@ -212,6 +215,5 @@ def _yaml(draft: Draft, text: str, checked: dict[str, Any]) -> None:
     files: dict[str, Maker] = {f"{name}.yaml": lambda: text, f"{name}.svg": lambda: checked["svg"]}
     rows = [{"part": said, **checked["cost"][part]} for part, said in PARTS.items()]
     export(files | table_files(f"{name}_cost", pd.DataFrame(rows)), "space")
-    begin_study(name, text)
     st.caption("Then, in a terminal:")
     st.code(f"ablate validate {name}.yaml\nablate study {name}.yaml", language="bash")
