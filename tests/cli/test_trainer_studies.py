@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,9 @@ import pytest
 from cli_runs import Finished, Workplace, eventually, wait_for
 from own_trainers import SCRIPT, space, trainer, write_script
 from ruamel.yaml import YAML
+
+from ablate.spec.reading import load_space
+from ablate.spec.space import TrainerSpace
 
 
 @pytest.fixture
@@ -250,3 +254,14 @@ def test_the_ready_trainer_goes_on_from_its_checkpoint_with_the_same_curve(own: 
         assert len((made / "metrics.jsonl").read_text().splitlines()) == 5
     assert counts(own.call(*command))["trained"] == 2
     assert {key: own.curve(key) for key in own.trials("finished")} == whole
+
+
+@pytest.mark.parametrize("name", ["spirals", "digits", "finetune"])
+def test_a_ready_trainer_is_planned(own: Workplace, name: str) -> None:
+    """Its script and the parameters that the script takes are those of the space."""
+    shutil.copytree(Path(__file__).parents[2] / "spaces" / "trainers", own.folder / "spaces" / "trainers")
+    space = load_space(own.folder / "spaces" / "trainers" / f"{name}.yaml")
+    assert isinstance(space, TrainerSpace)
+    script = (own.folder / "spaces" / "trainers" / f"{name}.py").read_text()
+    assert all(parameter in script for parameter in space.trainer.parameters)
+    assert own.call("plan", f"spaces/trainers/{name}.yaml", "--json").code == 0
