@@ -195,13 +195,16 @@ def mamba3(mixer: Any, k: int, x: Tensor, real: list[bool], shared: tuple[Tensor
         dt = F.softplus(numbers[:, h] + mixer.step_bias[k, h])
         A = -F.softplus(numbers[:, heads + h]).clamp(min=1e-4)
         lam = torch.sigmoid(numbers[:, 2 * heads + h]) if spec.trapezoid else torch.ones(len(x), dtype=x.dtype)
-        S, phi, before = torch.zeros(P, N, dtype=torch.float64), torch.zeros(0, dtype=torch.float64), None
+        S, phi = torch.zeros(P, N, dtype=torch.float64), torch.zeros(0, dtype=torch.float64)
+        before: tuple[list[Tensor], list[Tensor]] | None = None
         rows = []
         for t in range(len(x)):
             if mixer.turn is not None:
                 turn = math.pi * torch.tanh(x[t] @ mixer.turn.weight[k]) * dt[t]
                 phi = turn if t == 0 else phi + turn
-            B, C, ins = [], [], []
+            B: list[Tensor] = []
+            C: list[Tensor] = []
+            ins: list[Tensor] = []
             for r in range(R):
                 place = slice((r * G + g) * N, (r * G + g + 1) * N)
                 for rows_of, source, norm, bias in (

@@ -42,8 +42,7 @@ def convolve(x: Tensor, weight: Tensor) -> Tensor:
     """The published helper: torch's depthwise `Conv1d` padded on both sides, cut, and the residual."""
     taps = weight.shape[-1]
     y = F.conv1d(x.mT, weight.unsqueeze(1), padding=taps - 1, groups=len(weight))[..., : x.shape[1]]
-    residual: Tensor = x + y.mT
-    return residual
+    return torch.add(x, y.mT)
 
 
 def canon_block(model: Decoder, layer: int, x: Tensor) -> Tensor:
