@@ -93,8 +93,8 @@ class Case:
     """One call of the command line.
 
     Attributes:
-        kind: What was changed: `space`, `block`, `claim`, `text`, `store`, `value`, `schema`, `data`, `line`, `name`,
-            `stream`, `shadow`, `home` or `path`.
+        kind: What was changed: `space`, `block`, `claim`, `text`, `store`, `value`, `schema`, `file`, `data`, `line`,
+            `name`, `stream`, `shadow`, `home` or `path`.
         arguments: Of the command line.
         files: Name below the working folder to content.
         streams: Its standard streams.
@@ -379,6 +379,35 @@ def around(store: bytes) -> dict[str, bytes]:
     return {"studies/ablate.db": store, "tiny.yaml": TINY.encode(), **texts}
 
 
+_CONFIGURATIONS = [
+    {"model_type": "gpt2", "vocab_size": 99, "n_positions": 64, "n_embd": 32, "n_layer": 2, "n_head": 2, "n_inner": 64,
+     "layer_norm_epsilon": 1e-5},
+    {"model_type": "llama", "vocab_size": 99, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+     "num_attention_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "rope_parameters": {"rope_type":
+     "default", "rope_theta": 1e4}},
+]  # fmt: skip
+_NO_JSON = [
+    b"", b"null", b"\xff\xfe", b"[" * 100_000, b'{"a":' * 5000, b'{"vocab_size":' + b"9" * 5000 + b"}", b"\0" * 5000,
+]  # fmt: skip
+
+
+@st.composite
+def _file_case(draw: st.DrawFn) -> Case:
+    """A folder of a model whose configuration, or whose weights, are not those of one; or a space of odd numbers."""
+    configuration = _written(draw(_changed(draw(st.sampled_from(_CONFIGURATIONS)))))
+    content = draw(st.one_of(st.just(configuration), st.just(configuration), st.sampled_from(_NO_JSON)))
+    promised = draw(st.sampled_from([0, 2, 100, 8 << 30, 2**63])).to_bytes(8, "little")
+    files = {
+        "m/config.json": content,
+        "m/model.safetensors": promised + draw(st.sampled_from([b"", b"{}", b"[[", content])),
+    }
+    line = draw(st.sampled_from([("import", "m", "--config-only"), ("import", "m"), ("validate", "odd.yaml")]))
+    digits = draw(st.sampled_from(["9" * 5000, "0x" + "f" * 5000, "0b" + "1" * 20_000, "1.7e+308", "5.0e-324", ".inf"]))
+    old = draw(st.sampled_from(["steps: 9", "margin: 0.05", "lr: 1.0e-2", "width: 16", "tolerance: 100"]))
+    files["odd.yaml"] = TINY.replace(old, f"{old.partition(':')[0]}: {digits}").encode()
+    return Case("file", line, files)
+
+
 @st.composite
 def _line_case(draw: st.DrawFn, store: bytes) -> Case:
     line = [*draw(st.sampled_from(LINES))]
@@ -409,5 +438,5 @@ def cases(store: bytes) -> st.SearchStrategy[Case]:
     """All that is tried, over a working folder with this store."""
     return st.one_of(
         _space_case(), _text_case(), _block_case(), _claim_case(), _data_case(), _store_case(store), _line_case(store),
-        _tampered_case(store),
+        _tampered_case(store), _file_case(),
     )  # fmt: skip

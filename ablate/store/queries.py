@@ -158,7 +158,7 @@ def study_record(connection: Connection, where: str, row: Row[Any]) -> StudyReco
     }
     try:
         study = read(StudyRecord, values)
-        if known and study.baseline not in named:
+        if (known or rows) and study.baseline not in named:
             raise ValueError("`baseline`: its variant cannot be read")
     except ValueError as error:
         raise StoreError(f"the study {row.name!r} cannot be read", where=where, got=str(error), remedy=REPAIR) from None
