@@ -255,7 +255,12 @@ def _finite(runs: Mapping[str, TableRun]) -> dict[str, float]:
 
 
 def _names(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
-    """Names of digits that a reader before us has made numbers."""
+    """Names of digits that a reader before us has made numbers, and one name that is written in two ways."""
+    written: dict[str, str] = {}
+    for name in table.variants:
+        first = written.setdefault(re.sub(r"(?<=[^\W\d_])[\s_-]+(?=[^\W\d_])", "", name.casefold()), name)
+        if first != name:
+            yield f"the variants {first!r} and {name!r} differ only in case, spaces or dashes: are they one?"
     names = [name for name in table.variants if name.lstrip("-").isdigit()]
     native = [
         name for name in table.rows.columns if not str(name).startswith(OURS) and table.rows[name].dtype.kind in "if"

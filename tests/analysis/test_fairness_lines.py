@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from fake_store import fake_store
 
 from ablate.analysis.fairness import MatchedBudgets, Spent, Tuned, Tuning, fairness_lines
+from ablate.analysis.warnings import support
+from ablate.store.records import TrialState
 
 STEPS = MatchedBudgets("steps", None, {})
 
@@ -44,7 +47,12 @@ def test_budgets_that_are_not_equal_are_warned_of() -> None:
 
 def test_edges_and_what_is_still_tuning_are_named() -> None:
     of = {"baseline": Tuned({"lr": 1}, ("lr",), ()), "x": Tuned({"lr": 2}, (), ()), "y": Tuned(None, (), ())}
-    lines = fairness_lines(Tuning({"lr": [1, 2, 3]}, (1000,), of), STEPS, "val_loss")
+    tuning = Tuning({"lr": [1, 2, 3]}, (1000,), of)
+    evidence = support(
+        fake_store({"baseline": ({}, 10)}).record, dict.fromkeys(TrialState, 0), (), "seed", tuning, STEPS
+    )
+    assert (evidence.level, evidence.text) == ("weak", "0/0 trials, lr still being tuned")
+    lines = fairness_lines(tuning, STEPS, "val_loss")
     assert "lr over 1, 2, 3, by the mean val_loss on validation over seeds (1000)" in lines[0]
     assert lines[1] == "Still tuning: y."
     assert lines[2].startswith("* The best value lies at the edge of the grid for baseline:")

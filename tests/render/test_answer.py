@@ -302,6 +302,8 @@ def test_a_sweep_has_one_row_for_each_variant_and_says_where_its_verdict_turns()
     assert rows["she@task.context=64"].words == "she at context 16 to 64"
     assert (rows["she@task.context=64"].verdict, rows["she@task.context=64"].warning) == ("better", "")
     assert rows["he@task.context=64"].warning == "another verdict elsewhere"
+    assert rows["he@task.context=64"].words == "he at context 64", "where its verdict holds"
+    assert answer.baseline is None, "each place has its own"
 
 
 HALF_DONE: dict[str, dict[str, Any]] = {

@@ -130,6 +130,13 @@ def test_a_row_of_means_under_a_table_is_no_seed(name: str) -> None:
     judged(frame.assign(seed="mean " + frame.seed.map({"0": "field", "1": "bed", "2": "street"})))
 
 
+def test_one_name_that_is_written_in_two_ways_is_warned_of() -> None:
+    said = warnings(judged(rows({"base": [1.0, 1.1, 0.9], "No norm": [1.02, 1.09, 0.93], "no_norm": [1.0, 1.2, 0.8]})))
+    assert "'No norm' and 'no_norm' differ only in case, spaces or dashes" in said
+    rates = {"base": [1.0, 1.1, 0.9], "lr=1e-3": [1.02, 1.09, 0.93], "lr=1e3": [1.0, 1.2, 0.8]}
+    assert "differ only" not in warnings(judged(rows(rates)))
+
+
 def test_equal_values_under_other_seeds_are_warned_of() -> None:
     assert "runs of other have equal values under different seeds" in warnings(
         judged(rows({"base": [1.01234, 1.1, 0.9], "other": [1.04567, 1.04567, 0.93]}))
