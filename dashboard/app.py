@@ -23,13 +23,16 @@ document.addEventListener('scroll', event => {
 addEventListener('popstate', event => {
     if (event.state === 'followed') return
     wanted = places.get(here()) ?? 0
-    const end = Date.now() + 10000
+    const end = Date.now() + 20000
+    let held = 0  // the page of before may be shown for a while yet
     const again = setInterval(() => {
         const main = document.querySelector('[data-testid=stMain]')
         const drawn = document.querySelector('[data-testid=stApp][data-test-script-state=notRunning]')
         main.scrollTop = wanted
-        if ((drawn && main.scrollTop >= wanted - 1) || Date.now() > end) { clearInterval(again); wanted = null }
+        held = drawn && main.scrollTop >= wanted - 1 ? held + 1 : 0
+        if (held > 7 || Date.now() > end) { clearInterval(again); wanted = null }
     }, 200)
+    addEventListener('wheel', () => { clearInterval(again); wanted = null }, { once: true, passive: true })
 })
 export default function({ data, setTriggerValue }) {
     const app = document.querySelector('[data-testid=stApp]')
