@@ -18,13 +18,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ablate.cli import answers, spaces_and_blocks, studies, trials
+from ablate.cli import answers, checks, spaces_and_blocks, studies, trials
 from ablate.cli.options import INTERRUPTED
 from ablate.errors import AblateError, UnreadableWarning, printable
 from ablate.processes import handle_early_interrupts, keep_printing
 from ablate.render.terminal.console import lost_printing, make_console, stdout_for_json_alone
 
-_MODULES = (studies, answers, trials, spaces_and_blocks)
+_MODULES = (studies, answers, trials, spaces_and_blocks, checks)
 PANELS = {
     "Workflow": ("new", "validate", "plan", "study", "resume", "status", "show", "report"),
     "Studies": (
@@ -32,7 +32,7 @@ PANELS = {
         "export-study", "import-study", "check-store",
     ),
     "Trained models": ("evaluate", "generate", "translate", "reproduce", "import", "export"),
-    "Building blocks": ("kinds", "draw", "cost", "bench", "check-kind", "data", "schema"),
+    "Building blocks": ("kinds", "draw", "cost", "bench", "check-kind", "check-transfer", "data", "schema"),
     "Machine": ("doctor",),
 }  # fmt: skip
 """Heading to its commands, in the order in which the help shows them."""
@@ -76,6 +76,10 @@ EXAMPLES = {
     "cost": ("cost sas --width 768 --heads 12 --context 1024", "cost simplify_block"),
     "bench": ("bench pre_ln sas", "bench attention he --context 512,2048 --out time.svg"),
     "check-kind": ("check-kind my_mixer --plugin my_mixer.py", "check-kind --all --family norms"),
+    "check-transfer": (
+        "check-transfer transfer --out check.svg",
+        "check-transfer my_question.yaml --widths 64,128",
+    ),
     "data": ("data simplify_block", "data my_question.yaml --data file:texts"),
     "schema": ("schema > space.schema.json", "schema --output show"),
     "doctor": ("doctor", "doctor --device cpu --out laptop.json"),

@@ -203,6 +203,27 @@ class RateScaling:
     eps: float = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class StepGrowth:
+    """How the steps of an optimizer change with the size of a model, from which its rates at another size follow.
+
+    Attributes:
+        width: x: a rate η that was tuned at width D holds at width m·D as η·m^x (arXiv:2203.03466, Table 8).
+        follows_gradient: Whether a step is as long as the gradient says, as with SGD. Steps of Adam, Lion and Muon have
+            the same length for any length of the gradient.
+    """
+
+    width: float
+    follows_gradient: bool = False
+
+    def depth(self, alpha: float) -> float:
+        """y: η tuned at depth L holds at depth l·L as η·l^y, where the output of a sub-layer is multiplied by l^(-α).
+
+        The factor l^(-α) also shortens the gradients inside blocks (arXiv:2310.02244, Table 1, with α = 1/2).
+        """
+        return 2 * alpha - 1 if self.follows_gradient else alpha - 1
+
+
 def zeros(values: Tensor, generator: Generator) -> Tensor:
     """All 0."""
     return values.zero_()
@@ -214,7 +235,9 @@ class InitialiserSpec(PublishedKind):
     family = INITIALISERS
     default_kind = "normal"
     scales_rates: ClassVar[bool] = False
-    """Whether it is a parametrisation that scales the rates of an optimizer whose steps are as long as Adam's."""
+    """Whether it is a parametrisation that scales the rates of an optimizer with the width of the model."""
+    scales_depth: ClassVar[bool] = False
+    """Whether it also scales them with the depth."""
 
     @property
     def zero_outputs(self) -> bool:
@@ -236,11 +259,12 @@ class InitialiserSpec(PublishedKind):
         """The function that initialises the bias of a map with `inputs` inputs: 0 unless a kind says otherwise."""
         return zeros
 
-    def scaling(self, parameter: ParameterInfo, context: LayerContext) -> RateScaling:
+    def scaling(self, parameter: ParameterInfo, growth: StepGrowth, context: LayerContext) -> RateScaling:
         """Factors of the optimizer's options for a parameter; 1 by default.
 
         Args:
             parameter: The parameter.
+            growth: How the optimizer's steps of this parameter change with the size of the model.
             context: The model around it; its layer is ignored.
         """
         return RateScaling()

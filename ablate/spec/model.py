@@ -19,6 +19,7 @@ from ablate.spec.layer import (
 from ablate.spec.model_fields import ModelFields
 from ablate.spec.model_rules import check_model
 from ablate.spec.named import expand_block, expand_model
+from ablate.spec.optimizer import OptimizerSpec
 
 
 class ModelSpec(ModelFields):
@@ -103,9 +104,10 @@ class ModelSpec(ModelFields):
                 except ValidationError as error:
                     raise below(home, error) from None
 
-    def rate_scaling(self, parameter: ParameterInfo) -> RateScaling:
-        """What the optimizer's options are multiplied by for a parameter."""
-        return self.initialiser.scaling(parameter, self.layer_context(1))
+    def rate_scaling(self, parameter: ParameterInfo, optimizer: OptimizerSpec) -> RateScaling:
+        """What the options of an optimizer are multiplied by for a parameter."""
+        growth = optimizer.growth(parameter.role)
+        return RateScaling() if growth is None else self.initialiser.scaling(parameter, growth, self.layer_context(1))
 
     def canonical(self) -> Any:
         """As any spec, but `depth`, `exceptions` and `pattern` are written as runs of equal layers.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from ablate.spec.base import Family, PublishedKind, Spec
-from ablate.spec.layer import ParameterInfo
+from ablate.spec.layer import ParameterInfo, ParameterRole, StepGrowth
 
 if TYPE_CHECKING:
     import torch
@@ -52,9 +52,6 @@ class OptimizerSpec(PublishedKind):
     family = OPTIMIZERS
     default_kind = "adamw"
     value_fields: ClassVar[frozenset[str]] = frozenset({"lr", "clip", "rates"})
-    adaptive: ClassVar[bool] = False
-    """Whether the length of its steps does not depend on that of the gradient, entry by entry, as with Adam."""
-
     elementwise: ClassVar[bool] = False
     """Whether the step of each entry of a parameter depends on the gradient of that entry alone, so that the entries
     may be divided among GPUs (`resources.shard`)."""
@@ -77,6 +74,13 @@ class OptimizerSpec(PublishedKind):
         Raises:
             ValidationError: From `refusal`, with the path inside this spec.
         """
+
+    def growth(self, role: ParameterRole) -> StepGrowth | None:
+        """How its steps of the parameters with a role change with the size of a model, for `mup` and `complete_p`.
+
+        None, the default: it is not known, and a model with one of these initialisers is refused.
+        """
+        return None
 
     @abstractmethod
     def options(self, parameter: ParameterInfo) -> Mapping[str, Any]:

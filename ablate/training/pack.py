@@ -255,19 +255,23 @@ class Pack:
         """Recordings from inside the blocks, if a member asks for them."""
         if not any(self.members[member].variant.training.record_blocks for member in self.alive):
             return {}
-        first = next(self.task.validation_batches(self.training.batch_size))
-        sample = {
-            name: values[:1].to(self.device).expand(len(self.positions), 1, *values.shape[1:])
-            for name, values in first.items()
-        }
         norms = self._optimizer.norms if self.steps else None
         at_end = self.steps == self.training.steps
         with self._eager_blocks():
-            recorded = look_inside(self.model, norms, lambda: self.task.outputs(self.model, sample), maps=at_end)
+            recorded = look_inside(self.model, norms, lambda: self.outputs_of_validation(1), maps=at_end)
         return {
             quantity: {part: self._by_member(values) for part, values in parts.items()}
             for quantity, parts in recorded.items()
         }
+
+    def outputs_of_validation(self, rows: int) -> Tensor:
+        """What the model, in the mode in which it is, predicts for the first rows of the validation data."""
+        first = next(self.task.validation_batches(self.training.batch_size))
+        sample = {
+            name: values[:rows].to(self.device).expand(len(self.positions), -1, *values.shape[1:])
+            for name, values in first.items()
+        }
+        return self.task.outputs(self.model, sample)
 
     def last_loss(self) -> list[float]:
         """The training loss of each member at the last step."""

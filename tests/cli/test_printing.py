@@ -68,6 +68,7 @@ COMMANDS: dict[tuple[str, ...], int] = {
     ("doctor", "--nothing-of-this-name"): 2,
     ("draw", "pre_ln"): 0,
     ("check-kind", "plain_λ"): 2,
+    ("check-transfer", "größe"): 2,
     ("import", "größe"): 2,
     ("new", "größe"): 2,
     ("dashboard", "--port", "λ"): 2,

@@ -1,8 +1,8 @@
 """CompleteP: rates tuned at a small width and depth hold at a large one, and every layer keeps learning features.
 
 With m = D/D_base, l = L/L_base and α = 1: as `mup`, and the output of each sub-layer is multiplied by l^(-α), the rates
-of all parameters inside blocks by l^(α - 1), the ε of Adam by l^(-α)/m, and the decoupled weight decay of hidden
-matrices by m.
+of all parameters inside blocks by l^(α - 1), with SGD by l^(2α - 1), the ε of Adam by l^(-α)/m, and the weight decay of
+hidden matrices by 1 over the factor of the width in their rate, with Adam by m.
 
 - Don't be lazy: CompleteP enables compute-efficient deep transformers (arXiv:2505.01618), Table 1;
   https://arxiv.org/abs/2505.01618
@@ -18,13 +18,14 @@ from typing import Literal
 from pydantic import Field
 
 from ablate.kinds.initialisers.mup import WidthScaledSpec
-from ablate.spec.layer import LayerContext, ParameterInfo, RateScaling
+from ablate.spec.layer import LayerContext, ParameterInfo, RateScaling, StepGrowth
 
 
 class CompletePSpec(WidthScaledSpec):
     """Initial values, rates, branches, logits, ε and decay scaled by width and depth relative to a base model."""
 
     source = "arXiv:2505.01618 Table 1"
+    scales_depth = True
 
     kind: Literal["complete_p"] = "complete_p"
     base_depth: int = Field(default=2, ge=1)
@@ -36,13 +37,14 @@ class CompletePSpec(WidthScaledSpec):
         """l, the depth relative to that of the base model."""
         return context.depth / self.base_depth
 
-    def scaling(self, parameter: ParameterInfo, context: LayerContext) -> RateScaling:
+    def scaling(self, parameter: ParameterInfo, growth: StepGrowth, context: LayerContext) -> RateScaling:
         wider, deeper = self.times_wider(context), self.times_deeper(context)
-        is_matrix = parameter.role == "matrix"
-        in_block = deeper ** (self.alpha - 1) if parameter.layer is not None else 1.0
+        by_width = wider**growth.width
+        by_depth = deeper ** growth.depth(self.alpha) if parameter.layer is not None else 1.0
+        decay = 1 / by_width if parameter.role == "matrix" else min(1.0, 1 / by_width)
         return RateScaling(
-            lr=in_block / wider if is_matrix else in_block,
-            weight_decay=wider if is_matrix else 1.0,
+            lr=by_width * by_depth,
+            weight_decay=decay * min(1.0, 1 / by_depth),
             eps=deeper**-self.alpha / wider,
         )
 

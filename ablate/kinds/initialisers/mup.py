@@ -1,10 +1,20 @@
-"""The maximal update parametrisation (μP) for Adam: rates tuned at a small width hold at a large one.
+"""The maximal update parametrisation (μP): rates tuned at a small width hold at a large one.
 
-With m = D/D_base: W ~ N(0, σ²/m) and rate η/m for hidden matrices, N(0, σ²) and rate η for embeddings and heads, logits
-divided by m; gains and biases keep η. Either the width of attention heads must be fixed (`head_width`), or their scores
+With m = D/D_base: W ~ N(0, σ²/m) for hidden matrices, N(0, σ²) for embeddings and heads, logits divided by m.
+
+Rates:
+
+| optimizer | hidden matrices | embeddings, heads, gains, biases |
+|---|---|---|
+| Adam, AdamW, Lion, SOAP | η/m | η |
+| Muon | η, and η/√m with `adjust: match_rms_adamw` | those of its AdamW |
+| SGD | η | η m, and their weight decay divided by m |
+
+Either the width of attention heads must be fixed (`head_width`), or their scores
 must be divided by it instead of its square root.
 
-- Tensor Programs V (arXiv:2203.03466), Table 8; https://arxiv.org/abs/2203.03466
+- Tensor Programs V (arXiv:2203.03466), Table 8; Muon: A Spectral Condition for Feature Learning (arXiv:2310.17813),
+  eq. 1, and arXiv:2603.00541; https://arxiv.org/abs/2203.03466
 - https://github.com/EleutherAI/nanoGPT-mup, model.py
 
 Shapes: D width.
@@ -19,7 +29,7 @@ from typing import Literal
 from pydantic import Field
 
 from ablate.nn.pack import normal
-from ablate.spec.layer import Initial, InitialiserSpec, LayerContext, ParameterInfo, RateScaling, Role
+from ablate.spec.layer import Initial, InitialiserSpec, LayerContext, ParameterInfo, RateScaling, Role, StepGrowth
 
 
 class WidthScaledSpec(InitialiserSpec, ABC):
@@ -49,5 +59,6 @@ class MuPSpec(WidthScaledSpec):
 
     kind: Literal["mup"] = "mup"
 
-    def scaling(self, parameter: ParameterInfo, context: LayerContext) -> RateScaling:
-        return RateScaling(lr=1 / self.times_wider(context)) if parameter.role == "matrix" else RateScaling()
+    def scaling(self, parameter: ParameterInfo, growth: StepGrowth, context: LayerContext) -> RateScaling:
+        factor = self.times_wider(context) ** growth.width
+        return RateScaling(lr=factor, weight_decay=min(1.0, 1 / factor))

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from ablate.kinds.optimizers import without_compile_guard
-from ablate.spec.layer import ParameterInfo
+from ablate.spec.layer import ParameterInfo, ParameterRole, StepGrowth
 from ablate.spec.optimizer import OptimizerSpec
 
 Adam = without_compile_guard(torch.optim.Adam)
@@ -23,7 +23,6 @@ class AdamBaseSpec(OptimizerSpec, ABC):
     """Base of optimizers with the options and the state of Adam."""
 
     value_fields = frozenset({"lr", "clip", "rates", "weight_decay", "betas", "eps"})
-    adaptive = True
 
     weight_decay: float = Field(default=0.0, ge=0)
     """λ, weight decay of matrices and embeddings: an L2 penalty in `adam`, decoupled in `adamw` and `soap`."""
@@ -36,6 +35,10 @@ class AdamBaseSpec(OptimizerSpec, ABC):
         """Rate, weight decay (0 where the parameter does not decay), betas and epsilon."""
         decay = self.weight_decay if parameter.decays else 0.0
         return {"lr": self.lr, "weight_decay": decay, "betas": self.betas, "eps": self.eps}
+
+    def growth(self, role: ParameterRole) -> StepGrowth:
+        """A step moves each entry by about η, and so a matrix by η times its width."""
+        return StepGrowth(width=-1.0 if role == "matrix" else 0.0)
 
     def state(self, tensor: Tensor, parameter: ParameterInfo) -> dict[str, Tensor]:
         """The two moments and the number of steps."""

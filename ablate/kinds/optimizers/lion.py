@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from ablate.kinds.optimizers import without_compile_guard
-from ablate.spec.layer import ParameterInfo
+from ablate.spec.layer import ParameterInfo, ParameterRole, StepGrowth
 from ablate.spec.optimizer import OptimizerSpec
 
 
@@ -24,7 +24,6 @@ class LionSpec(OptimizerSpec):
     value_fields = frozenset({"lr", "clip", "rates", "weight_decay", "betas"})
     source = "arXiv:2302.06675, Algorithm 2"
     elementwise = True
-    adaptive = True
     weight_decay: float = Field(default=0.0, ge=0)
     """λ, decoupled weight decay of matrices and embeddings."""
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.99)
@@ -34,6 +33,10 @@ class LionSpec(OptimizerSpec):
         """Rate, decay (0 where the parameter does not decay) and betas."""
         decay = self.weight_decay if parameter.decays else 0.0
         return {"lr": self.lr, "weight_decay": decay, "betas": self.betas}
+
+    def growth(self, role: ParameterRole) -> StepGrowth:
+        """A step moves each entry by about η, and so a matrix by η times its width."""
+        return StepGrowth(width=-1.0 if role == "matrix" else 0.0)
 
     def state(self, tensor: Tensor, parameter: ParameterInfo) -> dict[str, Tensor]:
         """The momentum."""

@@ -21,7 +21,7 @@ from torch import Tensor
 from ablate.kinds.optimizers import without_compile_guard
 from ablate.kinds.optimizers.adam import Beta, moments
 from ablate.spec.base import Spec, refusal
-from ablate.spec.layer import ParameterInfo
+from ablate.spec.layer import ParameterInfo, ParameterRole, StepGrowth
 from ablate.spec.optimizer import OptimizerSpec
 
 if TYPE_CHECKING:
@@ -99,6 +99,13 @@ class MuonSpec(OptimizerSpec):
         rest = self.adamw
         decay = rest.weight_decay if parameter.decays else 0.0
         return {"lr": rest.lr, "weight_decay": decay, "betas": rest.betas, "eps": rest.eps}
+
+    def growth(self, role: ParameterRole) -> StepGrowth:
+        """A step changes each singular value of a matrix by η s, which features of any width need (arXiv:2310.17813).
+
+        s grows with the root of the width for `match_rms_adamw` (arXiv:2603.00541). Other parameters are AdamW's.
+        """
+        return StepGrowth(width=-0.5 if role == "matrix" and self.adjust == "match_rms_adamw" else 0.0)
 
     def state(self, tensor: Tensor, parameter: ParameterInfo) -> dict[str, Tensor]:
         """The momentum of a hidden matrix; two moments and the number of steps of other parameters."""

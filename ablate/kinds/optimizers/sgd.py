@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ablate.kinds.optimizers import without_compile_guard
 from ablate.spec.base import refusal
-from ablate.spec.layer import ParameterInfo
+from ablate.spec.layer import ParameterInfo, ParameterRole, StepGrowth
 from ablate.spec.optimizer import OptimizerSpec
 
 SGD = without_compile_guard(torch.optim.SGD)
@@ -49,6 +49,13 @@ class SGDSpec(OptimizerSpec):
         """Rate, penalty (0 where the parameter does not decay) and momentum."""
         decay = self.weight_decay if parameter.decays else 0.0
         return {"lr": self.lr, "weight_decay": decay, "momentum": self.momentum, "nesterov": self.nesterov}
+
+    def growth(self, role: ParameterRole) -> StepGrowth:
+        """Entries of a gradient are 1/m as large at m times the width (arXiv:2203.03466, Table 8).
+
+        Holds where no gradient is longer than `clip`.
+        """
+        return StepGrowth(width=0.0 if role == "matrix" else 1.0, follows_gradient=True)
 
     def state(self, tensor: Tensor, parameter: ParameterInfo) -> dict[str, Tensor]:
         """The sum of gradients, if there is a momentum."""

@@ -1,0 +1,138 @@
+"""`ablate check-transfer`: what layers compute at each size, the loss by learning rate, and whether rates transfer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ablate.analysis.numbers import fixed
+from ablate.errors import AblateError
+from ablate.render.figures import save
+from ablate.render.figures.style import PAPER, by_look, layers, mark, number, themed
+from ablate.training.transfer import LIMITS, STEPS, Coordinate, Dimension, RateCurve, moves
+
+
+def transfers(coordinates: Sequence[Coordinate], curves: Sequence[RateCurve]) -> bool:
+    """Whether every part passes and the best rate stays within one step of the grid, along every dimension."""
+    return all(part.passes for part in coordinates) and all(moves(of) <= 1 for of in _by_dimension(curves).values())
+
+
+def transfer_json(coordinates: Sequence[Coordinate], curves: Sequence[RateCurve]) -> dict[str, Any]:
+    """Everything that was measured as plain data; null where there is no number."""
+    return {
+        "transfers": transfers(coordinates, curves),
+        "coordinates": [
+            {**asdict(part), "exponent": _number(part.exponent), "passes": part.passes} for part in coordinates
+        ],
+        "rates": [
+            {
+                "dimension": curve.dimension,
+                "size": curve.size,
+                "losses": [{"factor": factor, "loss": _number(loss)} for factor, loss in curve.losses.items()],
+                "best": curve.best,
+                "at_edge": curve.at_edge,
+            }
+            for curve in curves
+        ],
+        "grid_steps": {dimension: moves(of) for dimension, of in _by_dimension(curves).items()},
+    }
+
+
+def print_transfer(coordinates: Sequence[Coordinate], curves: Sequence[RateCurve], console: Console) -> None:
+    """Print the verdict of each dimension, then what it rests on."""
+    for dimension, of in _by_dimension(curves).items():
+        console.print(_sentence(dimension, [part for part in coordinates if part.dimension == dimension], of))
+    for dimension in _by_dimension(curves):
+        parts = [part for part in coordinates if part.dimension == dimension]
+        console.print(Text(f"\nChange of the outputs after {STEPS} steps, by {dimension}", style="bold"))
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+        table.add_column("output")
+        for size in parts[0].sizes:
+            table.add_column(str(size), justify="right")
+        table.add_column("exponent", justify="right")
+        for part in parts:
+            cells = [f"{change[-1]:.3g}" for change in part.changes]
+            passed = "" if part.passes else "  not 0"
+            table.add_row(part.part, *cells, f"{part.exponent:+.2f}{passed}")
+        console.print(table)
+    for dimension, of in _by_dimension(curves).items():
+        console.print(Text(f"\nLoss by learning rate, by {dimension}", style="bold"))
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+        table.add_column("rates of the space", justify="right")
+        for curve in of:
+            table.add_column(str(curve.size), justify="right")
+        for factor in sorted(of[0].losses):
+            cells = [
+                ("diverged" if math.isinf(loss) else fixed(loss, 4)) + (" *" if factor == curve.best else "  ")
+                for curve in of
+                for loss in [curve.losses[factor]]
+            ]
+            table.add_row(f"× {factor:g}", *cells)
+        console.print(table)
+    limits = " and ".join(f"{LIMITS[dimension]:g} ({dimension})" for dimension in _by_dimension(curves))
+    console.print(Text(f"* lowest. An output passes if its exponent is within {limits} of 0."), style="dim")
+
+
+def _sentence(dimension: str, parts: Sequence[Coordinate], curves: Sequence[RateCurve]) -> Text:
+    sizes = f"from {dimension} {curves[0].size} to {curves[-1].size}"
+    steps, failed = moves(curves), [part.part for part in parts if not part.passes]
+    moved = f"the best rate moves by {steps} steps of the grid" if steps > 1 else "the best rate stays"
+    if steps <= 1 and any(curve.at_edge for curve in curves):
+        moved += ", at the edge of the grid: give more rates"
+    if not failed and steps <= 1:
+        return Text(f"Rates transfer {sizes}: {moved}.", style="green")
+    why = [*([f"the change of {' and '.join(failed)} depends on the {dimension}"] if failed else []), moved]
+    return Text(f"Rates do not transfer {sizes}: {'; '.join(why)}.", style="yellow")
+
+
+def draw_transfer(coordinates: Sequence[Coordinate], curves: Sequence[RateCurve], file: Path) -> None:
+    """Changes of outputs against size, and the loss against the learning rate with a line for each size.
+
+    Raises:
+        AblateError: vl-convert-python is not installed, or the file cannot be written.
+    """
+    rows: list[dict[str, Any]] = [
+        {"size": size, "change": change[step], "line": f"{part.part} by {part.dimension}, step {step}"}
+        for part in coordinates
+        for size, change in zip(part.sizes, part.changes, strict=True)
+        for step in (1, STEPS)
+        if change[step] > 0 and math.isfinite(change[step])
+    ]
+    losses: list[dict[str, Any]] = [
+        {"factor": factor, "loss": loss, "line": f"{curve.dimension} {curve.size}"}
+        for curve in curves
+        for factor, loss in curve.losses.items()
+        if math.isfinite(loss)
+    ]
+    panels = [
+        _lines(rows, number("size", "size", log=True, base=2), number("change", "change of the output", log=True)),
+        _lines(losses, number("factor", "learning rate × that of the space", log=True, base=2), number("loss", "loss")),
+    ]
+    spec = {"hconcat": panels, "resolve": {"scale": {"color": "independent", "shape": "independent"}}}
+    drawn = save(themed(spec, PAPER), file.suffix.lower().lstrip("."))
+    try:
+        file.write_bytes(drawn)
+    except OSError as error:
+        raise AblateError(f"the picture cannot be written ({error.strerror})", where=str(file)) from error
+
+
+def _lines(rows: list[dict[str, Any]], x: dict[str, Any], y: dict[str, Any]) -> dict[str, Any]:
+    looks = {name: PAPER.look(index) for index, name in enumerate(dict.fromkeys(row["line"] for row in rows))}
+    channels = {"x": x, "y": y, **by_look("line", looks, "color", "shape")}
+    drawn = layers([mark("line", rows, channels), mark("point", rows, channels, size=40)], 260)
+    return {**drawn, "width": 300}
+
+
+def _by_dimension(curves: Sequence[RateCurve]) -> dict[Dimension, list[RateCurve]]:
+    return {of: [one for one in curves if one.dimension == of] for of in dict.fromkeys(c.dimension for c in curves)}
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
