@@ -15,11 +15,11 @@ from ablate.spec.layer import (
     PartSpec,
     PositionSpec,
     RateScaling,
+    StepGrowth,
 )
 from ablate.spec.model_fields import ModelFields
 from ablate.spec.model_rules import check_model
 from ablate.spec.named import expand_block, expand_model
-from ablate.spec.optimizer import OptimizerSpec
 
 
 class ModelSpec(ModelFields):
@@ -104,9 +104,8 @@ class ModelSpec(ModelFields):
                 except ValidationError as error:
                     raise below(home, error) from None
 
-    def rate_scaling(self, parameter: ParameterInfo, optimizer: OptimizerSpec) -> RateScaling:
-        """What the options of an optimizer are multiplied by for a parameter."""
-        growth = optimizer.growth(parameter.role)
+    def rate_scaling(self, parameter: ParameterInfo, growth: StepGrowth | None) -> RateScaling:
+        """What the options of an optimizer whose steps grow so are multiplied by for a parameter."""
         return RateScaling() if growth is None else self.initialiser.scaling(parameter, growth, self.layer_context(1))
 
     def canonical(self) -> Any:

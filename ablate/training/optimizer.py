@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ablate.extras import require
 from ablate.nn.pack import Packed
 from ablate.spec.average import AverageSpec
-from ablate.spec.layer import ParameterInfo, ParameterRole, RateScaling
+from ablate.spec.layer import ParameterInfo, ParameterRole, RateScaling, StepGrowth
 from ablate.spec.optimizer import OptimizerSpec
 from ablate.spec.schedule import ScheduleSpec
 from ablate.spec.training import TrainingSpec
@@ -35,7 +35,7 @@ class PackOptimizer:
         model: Model of K members.
         settings: Training spec of each member; equal optimizers and schedules are adjacent.
         capturable: Whether steps are captured in a CUDA graph. Then learning rates and counters are device tensors.
-        scaling: What the options of each parameter are multiplied by, given the optimizer.
+        scaling: What the options of each parameter are multiplied by, given how its steps grow.
         total: Sums a tensor over the ranks among which the parameters are divided; None: they are whole.
 
     Attributes:
@@ -50,7 +50,7 @@ class PackOptimizer:
         settings: Sequence[TrainingSpec],
         *,
         capturable: bool = False,
-        scaling: Callable[[ParameterInfo, OptimizerSpec], RateScaling] = lambda parameter, optimizer: RateScaling(),
+        scaling: Callable[[ParameterInfo, StepGrowth | None], RateScaling] = lambda parameter, growth: RateScaling(),
         total: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         self._total = total
@@ -76,7 +76,7 @@ class PackOptimizer:
                 counts = {name: tensor.clone() for name, tensor in whole[index].items() if not tensor.dim()}
                 part = _Part(self._view(parameter, run), index, run, counts)
                 self._parts.append(part)
-                options = _scaled(spec.options(info), scaling(info, spec))
+                options = _scaled(spec.options(info), scaling(info, spec.growth(info.role)))
                 options["lr"] *= spec.rates.factor(info, depth)
                 views.setdefault(tuple(options.items()), []).append(part.view)
             for items, members in views.items():

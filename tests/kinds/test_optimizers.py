@@ -543,7 +543,7 @@ def test_depthwise_filters_are_no_matrices(mixer: Any, filters: str) -> None:
     infos = {info.name: info for info in parameter_infos(build_model(spec, vocabulary=17, context=9, seeds=[0]))}
     info = infos[f"blocks.0.{filters}"]
     assert (info.role, info.decays) == ("gain", True)
-    assert spec.rate_scaling(info, OptimizerSpec.parse({"kind": "adamw", "lr": 0.1})).lr == 1.0
+    assert spec.rate_scaling(info, OptimizerSpec.parse({"kind": "adamw", "lr": 0.1}).growth(info.role)).lr == 1.0
     muon = OptimizerSpec.parse({"kind": "muon", "lr": 0.1})
     assert "momentum_buffer" not in muon.state(torch.zeros(1, *info.shape), info)
     assert "momentum_buffer" in muon.state(torch.zeros(1, 4, 4), infos["blocks.0.mixer.output.weight"])

@@ -550,6 +550,44 @@ class BenchOutput(TypedDict):
     growth: dict[str, float | None]
 
 
+class CoordinateOutput(TypedDict):
+    """An output of the model at each size, and its change, after each step; `exponent` is the growth by size."""
+
+    dimension: Literal["width", "depth"]
+    part: str
+    sizes: list[int]
+    values: list[list[float | None]]
+    changes: list[list[float | None]]
+    exponent: float | None
+    passes: bool
+
+
+class LossAtRateOutput(TypedDict):
+    """The loss at a factor of the rates of the space; null where a seed diverged."""
+
+    factor: float
+    loss: float | None
+
+
+class RateCurveOutput(TypedDict):
+    """The loss by learning rate at one size; `best` is the factor with the lowest loss."""
+
+    dimension: Literal["width", "depth"]
+    size: int
+    losses: list[LossAtRateOutput]
+    best: float
+    at_edge: bool
+
+
+class TransferOutput(TypedDict):
+    """`check-transfer`; `grid_steps` is by how many steps of the grid the best rate moves, by dimension."""
+
+    transfers: bool
+    coordinates: list[CoordinateOutput]
+    rates: list[RateCurveOutput]
+    grid_steps: dict[str, int]
+
+
 class BrokenRuleOutput(TypedDict):
     """A rule that a kind breaks, and where."""
 
@@ -658,6 +696,7 @@ OUTPUTS: dict[str, Any] = {
     "cost": CostOfOutput | CostOfSpaceOutput,
     "bench": BenchOutput,
     "check-kind": CheckedKindOutput | list[CheckedKindOutput],
+    "check-transfer": TransferOutput,
     "data": DataOutput,
     "doctor": ExaminedOutput,
     "error": FailedOutput,

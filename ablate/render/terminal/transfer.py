@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from ablate.analysis.numbers import fixed
 from ablate.errors import AblateError
 from ablate.render.figures import save
 from ablate.render.figures.style import PAPER, by_look, layers, mark, number, themed
+from ablate.render.terminal.outputs import TransferOutput
 from ablate.training.transfer import LIMITS, STEPS, Coordinate, Dimension, RateCurve, moves
 
 
@@ -24,12 +24,21 @@ def transfers(coordinates: Sequence[Coordinate], curves: Sequence[RateCurve]) ->
     return all(part.passes for part in coordinates) and all(moves(of) <= 1 for of in _by_dimension(curves).values())
 
 
-def transfer_json(coordinates: Sequence[Coordinate], curves: Sequence[RateCurve]) -> dict[str, Any]:
+def transfer_json(coordinates: Sequence[Coordinate], curves: Sequence[RateCurve]) -> TransferOutput:
     """Everything that was measured as plain data; null where there is no number."""
     return {
         "transfers": transfers(coordinates, curves),
         "coordinates": [
-            {**asdict(part), "exponent": _number(part.exponent), "passes": part.passes} for part in coordinates
+            {
+                "dimension": part.dimension,
+                "part": part.part,
+                "sizes": [*part.sizes],
+                "values": [[*map(_number, steps)] for steps in part.values],
+                "changes": [[*map(_number, steps)] for steps in part.changes],
+                "exponent": _number(part.exponent),
+                "passes": part.passes,
+            }
+            for part in coordinates
         ],
         "rates": [
             {
