@@ -62,7 +62,7 @@ def _storing(folder: Path, trials: int) -> Iterator[Row]:
 
     from ablate.spec.base import content_hash
     from ablate.store import CurvePoint, Environment, PlannedTrial, StudyDraft, VariantRecord, open_store
-    from ablate.store.records import TrialOutcome, TrialState
+    from ablate.store.records import DeclaredObjective, TrialOutcome, TrialState
 
     here = Environment({}, "cpu", "here", None, None, "benchmarks overheads")
     curve = tuple(CurvePoint(50 * n, 0.6 * n, 51_200 * n, 1e11 * n, 5.0 - 0.1 * n, 5.0 - 0.1 * n) for n in range(20))
@@ -72,7 +72,8 @@ def _storing(folder: Path, trials: int) -> Iterator[Row]:
     with open_store(folder / "stored.db") as store:
         variant = VariantRecord("baseline", digest, {}, {}, 1)
         planned = [PlannedTrial(key, "baseline", seed) for seed, key in enumerate(keys)]
-        store.begin_study(StudyDraft("s", "", "", {}, "", {}, "baseline"), [variant], planned)
+        objective: DeclaredObjective = {"metric": "val_loss", "direction": "minimize", "margin": 0.1}
+        store.begin_study(StudyDraft("s", "", "", {}, "", objective, "baseline"), [variant], planned)
         for seed, key in enumerate(keys):
             outcome = TrialOutcome(
                 *(key, digest, seed, TrialState.FINISHED, {"val_loss": 3.1}, 950, 11.4, 972_800, 1.9e12, None, ""),
