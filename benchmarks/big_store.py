@@ -26,6 +26,7 @@ from ablate.spec.reading import load_space
 from ablate.spec.variant import trial_key
 from ablate.store import Environment, PlannedTrial, StudyDraft, TrialState, VariantRecord, open_store
 from ablate.store.migrations import SCHEMA_VERSION
+from ablate.store.records import DeclaredObjective
 
 _HERE = Environment({"python": "3.12.1", "torch": "2.13.0"}, "cpu: AMD EPYC, 2 cores", "lab", "0f" * 20, True, "ablate")
 _BEGUN = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
@@ -89,7 +90,7 @@ def make_big_store(path: Path, trials: int = 100_000, points: int = 20) -> None:
             _fill(path, plan, variants, planned, points)
 
 
-_OBJECTIVE = {"metric": "val_loss", "direction": "minimize", "margin": 0.02}
+_OBJECTIVE: DeclaredObjective = {"metric": "val_loss", "direction": "minimize", "margin": 0.02}
 
 
 def _plans(trials: int) -> Iterator[_Plan]:

@@ -87,7 +87,7 @@ class Attempt:
         self.parts = {name: tuple(part[self.member] for part in sums) for name, sums in point.parts.items()}
         own: RecordedValues = {}
         if point.windows and self.trial.variant.spec.training.init_from is not None:
-            own[WINDOWS] = {name: values[self.member] for name, values in point.windows.items()}
+            own[WINDOWS] = {name: [*values[self.member]] for name, values in point.windows.items()}
         if point.compile_seconds:
             own[COMPILATION] = {"seconds": point.compile_seconds}
         if point.usage:

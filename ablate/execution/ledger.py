@@ -12,6 +12,7 @@ from ablate.store.leases import Lease
 from ablate.store.records import (
     SETTLED,
     CurvePoint,
+    DeclaredObjective,
     DesignTraits,
     Environment,
     PlannedTrial,
@@ -219,7 +220,9 @@ def _draft(plan: Plan, trivial: Mapping[str, Mapping[str, float]]) -> StudyDraft
         source=space.source,
         space=space.with_names(plan.aliases).model_dump(mode="json"),
         text=space.text,
-        objective=space.objective.model_dump(mode="json"),
+        objective=DeclaredObjective(
+            metric=space.objective.metric, direction=space.objective.direction, margin=space.objective.margin
+        ),
         baseline=plan.variants[0].name,
         trivial={name: dict(metrics) for name, metrics in trivial.items()},
         traits=DesignTraits(
