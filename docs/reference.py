@@ -187,22 +187,24 @@ def coverage() -> list[dict[str, Any]]:
 
 
 def coverage_page() -> str:
-    """Which rows of the ablation tables of papers a shipped space says, and why the others are missing."""
+    """Which rows of the ablation tables of papers are variants of a shipped space, and why the others are missing."""
     lines = [
         "# Tables of papers\n",
         "Which rows of the ablation tables of recent papers are variants of a shipped space, and why the others are "
-        "not. `ablate validate SPACE` checks such a space, and `ablate study SPACE --data file:PATH` trains it; "
-        "the sizes are those of the papers, so begin with a smaller `model` and `training`.\n",
+        "not. A variant has the settings of its row; no row was trained here, and each space departs from its paper as "
+        "stated. `ablate validate SPACE` checks a space, and `ablate study SPACE --data file:PATH` trains it; the "
+        "models are large, so begin with a smaller `model` and `training`.\n",
     ]
     tables, counts = coverage(), []
     for table in tables:
-        said = sum(isinstance(variant, str) for variant in table["rows"].values())
-        counts.append((table["paper"], _prose(table["source"]), f"{said} of {len(table['rows'])}"))
+        covered = sum(isinstance(variant, str) for variant in table["rows"].values())
+        counts.append((table["paper"], _prose(table["source"]), f"{covered} of {len(table['rows'])}"))
     lines.extend(_table(("paper", "source", "rows"), counts))
     for table in tables:
         lines.append(f"## {table['paper']}\n")
-        file = f"spaces/{table['space']}.yaml" if table.get("space") else "no space"
-        lines.append(f"{_prose(table['source'])}, {table['table']}; `{file}`\n")
+        file = f"spaces/{table['space']}.yaml"
+        departs = yaml.safe_load((Path(__file__).parents[1] / file).read_text(encoding="utf-8"))["departs"]
+        lines.append(f"{_prose(table['source'])}, {table['table']}; `{file}`. Departs from the paper: {departs}\n")
         rows = (
             (row, f"`{variant}`" if isinstance(variant, str) else _prose(f"none: {variant['why']}"))
             for row, variant in table["rows"].items()

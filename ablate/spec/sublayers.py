@@ -77,7 +77,7 @@ class MLPSpec(PartSpec):
     def convolved_width(self, context: LayerContext) -> int:
         """Channels of its hidden layer before the activation, for `block.convolutions.in_mlp`; 0: it has no such place.
 
-        A kind with the place builds `ConvolutionSlot.of(context.convolutions.in_mlp, ...)` and calls it there.
+        A kind with the place builds `ConvolutionSlot.of(context, "in_mlp", ...)` and calls it there.
         """
         return 0
 
@@ -147,7 +147,7 @@ class MixerSpec(PartSpec):
     def convolved_width(self, context: LayerContext) -> int:
         """Channels of queries, keys and values together, for `block.convolutions.on_qkv`; 0: it has no such place.
 
-        A kind with the place builds `ConvolutionSlot.of(context.convolutions.on_qkv, ...)` and calls it there.
+        A kind with the place builds `ConvolutionSlot.of(context, "on_qkv", ...)` and calls it there.
         """
         return 0
 

@@ -74,6 +74,13 @@ def test_initial_values_are_those_of_the_table() -> None:
     ("initialiser", "matrix", "gain", "around"),
     [
         ({"kind": "mup", "base_width": 16}, RateScaling(lr=1 / 4), RateScaling(), RateScaling()),
+        ({"kind": "mup", "base_width": 256}, RateScaling(lr=4), RateScaling(), RateScaling()),
+        (
+            {**COMPLETE, "base_depth": 32, "alpha": 0.5},
+            RateScaling(lr=2 / 4, weight_decay=4, eps=2 / 4),
+            RateScaling(lr=2, eps=2 / 4),
+            RateScaling(eps=2 / 4),
+        ),
         (
             {**COMPLETE, "alpha": 0.5},
             RateScaling(lr=4**-0.5 / 4, weight_decay=4, eps=4**-0.5 / 4),

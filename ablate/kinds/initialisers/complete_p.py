@@ -1,8 +1,9 @@
 """CompleteP: rates tuned at a small width and depth hold at a large one, and every layer keeps learning features.
 
 With m = D/D_base, l = L/L_base and α = 1: as `mup`, and the output of each sub-layer is multiplied by l^(-α), the rates
-of all parameters inside blocks by l^(α - 1), with SGD by l^(2α - 1), the ε of Adam by l^(-α)/m, and the weight decay of
-hidden matrices by 1 over the factor of the width in their rate, with Adam by m.
+of all parameters inside blocks by l^(α - 1), with SGD by l^(2α - 1), and the ε of Adam by l^(-α)/m. The weight decay is
+divided by the factor of the width in the rate, so that of hidden matrices with Adam is multiplied by m; with SGD it is
+also divided by that of the depth.
 
 - Don't be lazy: CompleteP enables compute-efficient deep transformers (arXiv:2505.01618), Table 1;
   https://arxiv.org/abs/2505.01618
@@ -39,12 +40,10 @@ class CompletePSpec(WidthScaledSpec):
 
     def scaling(self, parameter: ParameterInfo, growth: StepGrowth, context: LayerContext) -> RateScaling:
         wider, deeper = self.times_wider(context), self.times_deeper(context)
-        by_width = wider**growth.width
-        by_depth = deeper ** growth.depth(self.alpha) if parameter.layer is not None else 1.0
-        decay = 1 / by_width if parameter.role == "matrix" else min(1.0, 1 / by_width)
+        depth = growth.depth(self.alpha) if parameter.layer is not None else 0.0
         return RateScaling(
-            lr=by_width * by_depth,
-            weight_decay=decay * min(1.0, 1 / by_depth),
+            lr=wider**growth.width * deeper**depth,
+            weight_decay=wider**-growth.width * deeper ** -max(0.0, depth),
             eps=deeper**-self.alpha / wider,
         )
 

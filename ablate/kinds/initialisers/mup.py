@@ -10,8 +10,8 @@ Rates:
 | Muon | η, and η/√m with `adjust: match_rms_adamw` | those of its AdamW |
 | SGD | η | η m, and their weight decay divided by m |
 
-Either the width of attention heads must be fixed (`head_width`), or their scores
-must be divided by it instead of its square root.
+Either the width of attention heads must be fixed (`head_width`), or their scores must be divided by it instead of its
+square root.
 
 - Tensor Programs V (arXiv:2203.03466), Table 8; Muon: A Spectral Condition for Feature Learning (arXiv:2310.17813),
   eq. 1, and arXiv:2603.00541; https://arxiv.org/abs/2203.03466
@@ -60,5 +60,5 @@ class MuPSpec(WidthScaledSpec):
     kind: Literal["mup"] = "mup"
 
     def scaling(self, parameter: ParameterInfo, growth: StepGrowth, context: LayerContext) -> RateScaling:
-        factor = self.times_wider(context) ** growth.width
-        return RateScaling(lr=factor, weight_decay=min(1.0, 1 / factor))
+        wider = self.times_wider(context)
+        return RateScaling(lr=wider**growth.width, weight_decay=wider ** -max(0.0, growth.width))

@@ -1,4 +1,4 @@
-"""The gate of attention: where it is, how many factors it has, and how they are made and used.
+"""The gate of attention: its place, the number of its factors, and how they are computed and applied.
 
 y' = y ∘ act(W_g·x) or y + act(W_g·x), x the input of the mixer and y what it has at the place of the gate.
 
@@ -14,14 +14,13 @@ Shapes: K pack, B batch, T tokens, D width, H heads, G heads of keys and values,
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from ablate.nn.pack import ACTIVATIONS, Packed, split_heads, zeros
-from ablate.nn.pack.layers import Linear
+from ablate.nn.pack import ACTIVATIONS, Linear, Packed, split_heads, zeros
 from ablate.spec.activations import KEPT, LABELS, Activation
 from ablate.spec.base import Spec, refusal
 from ablate.spec.cost import Cost, linear_cost
@@ -40,7 +39,7 @@ class GateSpec(Spec):
     inputs: int | None = Field(default=None, ge=1)
     """Number of leading channels of its input that the gate reads; unless set, all."""
     start: Literal["normal", "zero"] = "normal"
-    """Initial value of W_g: as the model's other projections, or 0, with which every factor of σ is 1/2."""
+    """Initial value of W_g: as the model's other projections, or 0, with which every sigmoid is 1/2."""
     place: Place = "heads"
     """On queries, keys or values after their projections; on the output of the `heads` before the output projection; or
     on the `output` after it."""
@@ -55,7 +54,7 @@ class GateSpec(Spec):
     nonlinearity."""
 
     @model_validator(mode="after")
-    def _is_a_gate(self) -> GateSpec:
+    def _is_a_gate(self) -> Self:
         if self.kind == "none" and self.canonical() != {"kind": "none"}:
             raise refusal(
                 ("kind",),
@@ -144,7 +143,7 @@ class GateSpec(Spec):
         name = {"sigmoid": "σ", "half_sigmoid": "(1 + σ)/2", **labels}.get(self.activation, self.activation)
         made = f"{name}({'W_g x' if self.input_dependent else 'g'})"
         by = " by head" if self.kind == "headwise" else ""
-        by += ", heads alike" if self.shared else ""
+        by += ", shared by heads" if self.shared else ""
         return f"{'×' if self.combine == 'multiply' else '+'} {made}{by}"
 
 

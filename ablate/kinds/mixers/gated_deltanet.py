@@ -3,7 +3,8 @@
 For each head: S ← e^(g_t)·S; S ← S + k_t·(β_t·(v_t - Sᵀ·k_t))ᵀ; o_t = Sᵀ·q_t/√d_k, where β_t = σ(x_t·W_b) and
 g_t = -e^A·softplus(x_t·W_a + b_a). q, k and v pass a short causal convolution with SiLU; q and k have unit length.
 y = W_O·(RMSNorm(o) ∘ SiLU(x·W_z)), the norm over one head. With `writes` n > 1 each token has n keys, values and β,
-which correct the state one after the other; it decays once, and is read after the last (gated DeltaProduct).
+which correct the state one after the other; it decays once, and is read after the last (gated DeltaProduct, which has
+n = 2 and, with `negative_eigenvalues`, β_t = 2σ).
 
 - Gated Delta Networks (arXiv:2412.06464), eq. 10 and section 3.3; https://arxiv.org/abs/2412.06464
 - DeltaProduct (arXiv:2502.10297), section 3; https://arxiv.org/abs/2502.10297 (flash-linear-attention,

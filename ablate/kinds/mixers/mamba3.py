@@ -3,7 +3,7 @@
 S_t = e^(Δ_t·A_t)·(S_{t-1} + (1 - λ_t)·Δ_t·Σ_r x_{t-1,r}·k_{t-1,r}ᵀ) + λ_t·Δ_t·Σ_r x_{t,r}·k_{t,r}ᵀ;
 y_{t,r} = S_t·q_{t,r} + D·x_{t,r}, where Δ_t = softplus(u_t·W_Δ + b), A_t = -max(softplus(u_t·W_A), 10⁻⁴) and
 λ_t = σ(u_t·W_λ) are numbers for each head. k and q are B = u·W_B and C = u·W_C, each normed, with a bias for each head,
-and their first pairs of channels turned by the angles φ_t = φ_{t-1} + π·tanh(u_t·W_φ)·Δ_t. x_{t,r} = m^x_r ∘ x_t, and
+and their first pairs of channels rotated by the angles φ_t = φ_{t-1} + π·tanh(u_t·W_φ)·Δ_t. x_{t,r} = m^x_r ∘ x_t, and
 the output is W_O·Σ_r m^o_r ∘ y_{t,r} ∘ SiLU(m^z_r ∘ z_t), z = u·W_z. With one rank there is no m.
 
 - Mamba-3 (arXiv:2603.15569), section 3 and Table 5; https://arxiv.org/abs/2603.15569
@@ -63,7 +63,7 @@ _STARTS: dict[str, Initial] = {
 
 
 class Mamba3Spec(MixerSpec):
-    """Mamba-3: a selective state space model with a trapezoidal step and a state that turns."""
+    """Mamba-3: a selective state space model with a trapezoidal step and a rotating state."""
 
     source = "arXiv:2603.15569 section 3"
     complexity = "LdN"
@@ -81,13 +81,13 @@ class Mamba3Spec(MixerSpec):
     ranks: int = Field(default=1, ge=1, le=16)
     """R, inputs and outputs of a state for each token; 1: SISO, 4: the MIMO form of the paper."""
     trapezoid: bool = True
-    """Whether a step weighs the inputs of two tokens; otherwise λ = 1, the step of Mamba-2."""
+    """Whether a step weights the inputs of two tokens; otherwise λ = 1, the step of Mamba-2."""
     bias: Literal["trained", "fixed", "none"] = "trained"
     """Whether B and C have a bias for each head, and whether it is trained."""
     bias_start: Literal["one", "zero", "uniform", "symmetric"] = "one"
     """Initial values of the biases: 1, 0, uniform in 0 to 1, or uniform in -1 to 1."""
-    turned: float = Field(default=0.5, ge=0, le=1)
-    """Share of the N channels of B and C that turn; 0: none, and the state is real."""
+    rotary_fraction: float = Field(default=0.5, ge=0, le=1)
+    """Share of the N channels of B and C that are rotated; 0: none, and the state is real."""
     taps: int = Field(default=0, ge=0, le=64)
     """Kernel size of a short convolution with bias and SiLU on x, B and C, as in Mamba-2; 0: none, and no SiLU."""
     eps: float = Field(default=1e-5, gt=0)
@@ -96,7 +96,12 @@ class Mamba3Spec(MixerSpec):
     @model_validator(mode="after")
     def _has_the_bias_of_its_start(self) -> Self:
         if self.bias == "none" and self.bias_start != "one":
-            raise refusal(("bias_start",), self.bias_start, "there is no bias that could start", "Leave it out.")
+            raise refusal(
+                ("bias_start",),
+                self.bias_start,
+                "B and C have no bias",
+                "Leave it out.",
+            )
         return self
 
     def sizes(self, context: LayerContext) -> tuple[int, int, int]:
@@ -104,8 +109,8 @@ class Mamba3Spec(MixerSpec):
         return inner_sizes(self.expansion, self.head_width, context)
 
     def angles(self) -> int:
-        """A, pairs of channels that turn."""
-        return int(self.turned * self.state) // 2
+        """A, pairs of channels that are rotated."""
+        return int(self.rotary_fraction * self.state) // 2
 
     def check(self, context: LayerContext) -> None:
         check_sizes(self.sizes(context), self.groups)
@@ -121,7 +126,7 @@ class Mamba3Spec(MixerSpec):
             (("inputs", "x, B, C = W u"), ("step", "Δ, A" + (", λ" if self.trapezoid else "") + " of W u")),
             *(((("convolution", f"SiLU(conv {self.taps})"),),) if self.taps else ()),
             (("norm", keys),),
-            *(((("turn", f"{self.angles()} angles"),),) if self.angles() else ()),
+            *(((("rotation", f"{self.angles()} angles"),),) if self.angles() else ()),
             (("state", f"S ← e^(ΔA) S + {step}, {shape}"),),
             (("gate", "(S C + D x) × SiLU(W_z u)"),),
             (("output", "W_O"),),
@@ -150,7 +155,7 @@ class Mamba3Spec(MixerSpec):
             divisions=written,
             activations=written + written // state,
         )
-        turns = Cost(
+        rotations = Cost(
             multiplications=8 * inner * angles + 2 * rows * angles,
             additions=4 * inner * angles + rows * angles,
             exponentiations=2 * rows * angles + length * angles,
@@ -174,7 +179,7 @@ class Mamba3Spec(MixerSpec):
             activations=inner * (3 * state + 7 * width) + 8 * rows,
         )
         convolved = short_convolution_cost(length, wide + 2 * keys, self.taps, bias=True) if self.taps else Cost()
-        return maps + norms + (turns if angles else Cost()) + core + convolved
+        return maps + norms + (rotations if angles else Cost()) + core + convolved
 
 
 class Mamba3(Packed):
@@ -184,9 +189,9 @@ class Mamba3(Packed):
     skip: Tensor
     key_bias: Tensor
     query_bias: Tensor
-    into: Tensor
-    out_of: Tensor
-    gated: Tensor
+    input_gain: Tensor
+    output_gain: Tensor
+    gate_gain: Tensor
 
     def __init__(self, spec: Mamba3Spec, context: LayerContext) -> None:
         super().__init__(context.pack)
@@ -209,9 +214,9 @@ class Mamba3(Packed):
             shape = (self.heads, spec.ranks, spec.state)
             self.declare(name, shape, _STARTS[spec.bias_start], trainable=spec.bias == "trained")
         if spec.ranks > 1:
-            self.declare("into", (self.heads, spec.ranks, width), constant(1 / spec.ranks))
-            self.declare("out_of", (self.heads, spec.ranks, width), constant(1 / spec.ranks))
-            self.declare("gated", (self.heads, spec.ranks, width), constant(1.0))
+            self.declare("input_gain", (self.heads, spec.ranks, width), constant(1 / spec.ranks))
+            self.declare("output_gain", (self.heads, spec.ranks, width), constant(1 / spec.ranks))
+            self.declare("gate_gain", (self.heads, spec.ranks, width), constant(1.0))
         self.output = linear(context, self.wide, d, role="output")
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
@@ -223,9 +228,9 @@ class Mamba3(Packed):
             made = self.convolution(made)
             made = made if padding is None else made * padding.unsqueeze(-1)  # the bias of the convolution
         delta, rate, share = self._numbers(x)
-        values, keys, queries = self._vectors(made, self._turned(x, delta).cumsum(3))
+        values, keys, queries = self._vectors(made, self._rotation(x, delta).cumsum(3))
         log_decay, own = -rate * delta, share * delta
-        # The token before is written when the state has decayed, with what both steps give it.
+        # The input of the token before: the λΔ of its own step and the (1 - λ)Δ of this one, decayed by this one.
         strength = log_decay.exp() * (_before(own) + (1 - share) * delta)
         keys_before = _before(keys)
         values_before = _before(values) * strength.unsqueeze(-1).to(values.dtype)
@@ -243,7 +248,7 @@ class Mamba3(Packed):
             made, last = self.convolution.step(made, kept[-1] if kept else None)
             before, kept = (last,), kept[:-1]
         delta, rate, share = self._numbers(x)
-        angles = self._turned(x, delta) + (kept[1] if kept else 0)
+        angles = self._rotation(x, delta) + (kept[1] if kept else 0)
         values, keys, queries = self._vectors(made, angles)
         matrix = (share * delta).unsqueeze(-1) * (keys.mT @ values)
         if kept:
@@ -264,8 +269,8 @@ class Mamba3(Packed):
         share = parts[2].sigmoid() if self.spec.trapezoid else torch.ones_like(delta)
         return delta, F.softplus(parts[1]).clamp(min=_LEAST_RATE), share
 
-    def _turned(self, x: Tensor, delta: Tensor) -> Tensor:
-        """By how much each token turns the state, [K, B, H, T, A]."""
+    def _rotation(self, x: Tensor, delta: Tensor) -> Tensor:
+        """The angles by which each token rotates the state, [K, B, H, T, A]."""
         if self.turn is None:
             return delta[..., :0]
         turn: Tensor = self.turn(x).to(delta.dtype)
@@ -285,11 +290,11 @@ class Mamba3(Packed):
             queries = queries + self.query_bias[:, None, :, None].to(queries.dtype)
         inputs = split_heads(values, self.heads).unsqueeze(-2)
         if spec.ranks > 1:
-            inputs = inputs * self.into[:, None, :, None].to(inputs.dtype)
+            inputs = inputs * self.input_gain[:, None, :, None].to(inputs.dtype)
         return inputs, self._rotated(keys, angles), self._rotated(queries, angles)
 
     def _rotated(self, x: Tensor, angles: Tensor) -> Tensor:
-        """Pairs (2i, 2i + 1) of the first channels of [K, B, H, T, R, N], turned."""
+        """Pairs (2i, 2i + 1) of the first channels of [K, B, H, T, R, N], rotated."""
         if not self.angles:
             return x
         pairs, rest = x[..., : 2 * self.angles], x[..., 2 * self.angles :]
@@ -310,8 +315,8 @@ class Mamba3(Packed):
         y = y + self.skip[:, None, :, None, None, None].to(values.dtype) * values
         gate = split_heads(self.gate(x), self.heads).unsqueeze(-2)
         if self.spec.ranks > 1:
-            gate = gate * self.gated[:, None, :, None].to(gate.dtype)
-            y = y * self.out_of[:, None, :, None].to(y.dtype)
+            gate = gate * self.gate_gain[:, None, :, None].to(gate.dtype)
+            y = y * self.output_gain[:, None, :, None].to(y.dtype)
         mixed: Tensor = self.output(join_heads((y * F.silu(gate)).sum(-2)))
         return mixed
 

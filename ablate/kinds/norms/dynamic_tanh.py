@@ -62,7 +62,6 @@ class DynamicTanh(Packed):
     alpha: Tensor
     weight: Tensor
     bias: Tensor | None
-
     shift: Tensor | None
 
     def __init__(self, pack: int, width: int, spec: DynamicTanhSpec) -> None:

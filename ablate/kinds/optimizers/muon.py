@@ -2,7 +2,8 @@
 
 - https://kellerjordan.github.io/posts/muon/
 - Muon is Scalable for LLM Training (arXiv:2502.16982), eqs 1 to 4; https://arxiv.org/abs/2502.16982
-- NorMuon (arXiv:2510.05491), Algorithm 1; https://arxiv.org/abs/2510.05491, in the form of `microsoft/dion`
+- NorMuon (arXiv:2510.05491), Algorithm 1; https://arxiv.org/abs/2510.05491. v and the norm are as in `microsoft/dion`,
+  whose s is √(outputs/inputs)
 - Cautious Weight Decay (arXiv:2510.12402), Algorithm 1; https://arxiv.org/abs/2510.12402
 
 Shapes: k members of a pack, [k, ..., in, out] a stack of their matrices.
@@ -69,7 +70,8 @@ class MuonSpec(OptimizerSpec):
     """s: `original`: √max(1, outputs/inputs); `match_rms_adamw`: 0.2·√max(inputs, outputs), with which rates and decays
     tuned for AdamW can be reused (arXiv:2502.16982, eq. 4); `none`: 1."""
     output_beta: float | None = Field(default=None, ge=0, lt=1)
-    """β₂ of NorMuon, decay of the mean square of each output's update; unless set, updates are not normalised."""
+    """β₂ of NorMuon, decay of the mean square of each output's update, in `microsoft/dion` 0.95; unless set, updates
+    are not normalised."""
     cautious: bool = False
     """Whether a hidden matrix decays only where its update, too, makes it smaller, θ·O ≥ 0 (cautious weight decay,
     arXiv:2510.12402)."""
@@ -101,9 +103,9 @@ class MuonSpec(OptimizerSpec):
         return {"lr": rest.lr, "weight_decay": decay, "betas": rest.betas, "eps": rest.eps}
 
     def growth(self, role: ParameterRole) -> StepGrowth:
-        """A step changes each singular value of a matrix by η s, which features of any width need (arXiv:2310.17813).
+        """A step moves singular values of a matrix by η s, which must not depend on the width (arXiv:2310.17813).
 
-        s grows with the root of the width for `match_rms_adamw` (arXiv:2603.00541). Other parameters are AdamW's.
+        With `match_rms_adamw` s grows as the root of the width (arXiv:2603.00541). AdamW updates other parameters.
         """
         return StepGrowth(width=-0.5 if role == "matrix" and self.adjust == "match_rms_adamw" else 0.0)
 

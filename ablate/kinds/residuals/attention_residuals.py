@@ -2,14 +2,14 @@
 
 v_0 is the embedding and v_i = f_i(h_i) the output of sub-layer i; h_l = Σ_{i<l} α_i·v_i, where α = softmax_i(w_l·k_i)
 and k_i = RMSNorm(v_i) with a trained gain. w_l ∈ R^D starts at 0, so that the first h are uniform means. What the model
-gives after the last layer is mixed so too. With `block` the outputs of so many sub-layers in a row are summed, and the
-sources are the embedding, the finished sums, and the current one unless it is empty. Sub-layers have no other skip.
+gives after the last layer is mixed so too. With `block_size` the outputs of so many sub-layers in a row are summed, and
+the sources are the embedding, the finished sums, and the current one unless it is empty. Sub-layers have no other skip.
 
 - Attention Residuals (arXiv:2603.15031), section 3 and Table 4; https://arxiv.org/abs/2603.15031
 - flash-linear-attention, `ops/attnres/naive.py`
 
-The paper leaves open what an input-dependent query reads, and how heads share the norm: here W_l maps the last source,
-and the norm is over all channels.
+Not verified against the paper: what an input-dependent query reads, here the last source, and whether heads share the
+norm, here one norm over all channels.
 
 Shapes: K pack, B batch, T tokens, n sources, D width.
 """
@@ -42,7 +42,7 @@ class AttentionResidualsSpec(ResidualSpec):
     grows = True
 
     kind: Literal["attention_residuals"] = "attention_residuals"
-    block: int | None = Field(default=None, ge=1)
+    block_size: int | None = Field(default=None, ge=1)
     """Sub-layers whose outputs are summed to one source; unless set, each is a source."""
     query: Literal["trained", "of_input", "none"] = "trained"
     """What the sources are compared with: a vector w_l; W_l times the last source; or nothing, and each source has a
@@ -58,7 +58,7 @@ class AttentionResidualsSpec(ResidualSpec):
 
     def sources(self, sublayers: int) -> int:
         """Number of sources after this many sub-layers."""
-        return 1 + (sublayers if self.block is None else -(-sublayers // self.block))
+        return 1 + (sublayers if self.block_size is None else -(-sublayers // self.block_size))
 
     def stream_sizes(self, context: LayerContext) -> tuple[int, ...]:
         return self.sources((context.layer + 1) * len(context.sublayers)), context.width
@@ -87,7 +87,7 @@ class AttentionResidualsSpec(ResidualSpec):
         total = Cost()
         for done in range(first, first + count):
             total += self._mixing(self.sources(done), context.width, length)
-            if self.block is not None and done % self.block:
+            if self.block_size is not None and done % self.block_size:
                 total += Cost(additions=length * context.width)
         if context.layer == context.depth - 1:
             total += self._mixing(self.sources(first + count), context.width, length)
@@ -110,7 +110,7 @@ class AttentionResidualsSpec(ResidualSpec):
         )
 
     def label(self) -> str:
-        return "softmax over depth" + ("" if self.block is None else f", blocks of {self.block}")
+        return "softmax over depth" + ("" if self.block_size is None else f", blocks of {self.block_size}")
 
 
 class AttentionResiduals(Residual):
@@ -140,7 +140,7 @@ class AttentionResiduals(Residual):
     def join(self, stream: Tensor, branch: Tensor, skip: Callable[[Tensor], Tensor], part: Sublayer) -> Tensor:
         """One more source; inside a block the last one grows."""
         added = branch.unsqueeze(-2)
-        if self.spec.block is None or self.done[part] % self.spec.block == 0:
+        if self.spec.block_size is None or self.done[part] % self.spec.block_size == 0:
             return torch.cat([stream, added], -2)
         return torch.cat([stream[..., :-1, :], stream[..., -1:, :] + added], -2)
 

@@ -7,8 +7,9 @@ depend on the layer, and p_{n,j} the next primes above `rows`, another one for e
 
 - Conditional Memory via Scalable Lookup, Engram (arXiv:2601.07372), section 2; https://arxiv.org/abs/2601.07372
 
-Of the paper's switches the compression of ids by normalised text is left out, as a block does not know the tokenizer,
-and so is the form for several streams.
+The taps start at 0 (section 4.1). The gate is that of the paper; the authors' demo puts sign(s)·√|s| before σ. Left out
+are the compression of ids by normalised text, as a block does not know the tokenizer, and the form for several streams.
+Not verified against the paper: initial values of the tables, ε, and the 8 heads.
 
 Shapes: K pack, B batch, T tokens, D width, E channels of all rows of a token.
 """
@@ -22,11 +23,10 @@ import math
 from typing import Annotated, Literal
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field, field_validator
 from torch import Tensor
 
-from ablate.nn.pack import Embedding, Packed, Residual, RMSNorm, earlier, linear, uniform
+from ablate.nn.pack import ConvolutionSlot, Embedding, Residual, RMSNorm, earlier, linear, zeros
 from ablate.spec.base import refusal
 from ablate.spec.block import ResidualSpec
 from ablate.spec.cost import Cost, linear_cost
@@ -51,7 +51,7 @@ class NgramMemorySpec(ResidualSpec):
     width: int | None = Field(default=None, ge=1)
     """Channels of each order; unless set, the model's width. The heads share them."""
     gate: bool = True
-    """Whether what is looked up is multiplied by g."""
+    """Whether v is multiplied by g."""
     taps: int = Field(default=4, ge=0, le=64)
     """Kernel size of the convolution; 0: none."""
     dilation: int | None = Field(default=None, ge=1, le=64)
@@ -153,7 +153,9 @@ class NgramMemory(Residual):
             self.key_norm = RMSNorm(context.pack, context.width, _EPS)
             self.query_norm = RMSNorm(context.pack, context.width, _EPS)
         if spec.taps:
-            self.convolution = Taps(spec, context)
+            self.convolution_norm = RMSNorm(context.pack, context.width, _EPS)
+            dilation = spec.dilation or spec.orders[-1]
+            self.convolution = ConvolutionSlot(context.pack, context.width, spec.taps, dilation=dilation, start=zeros)
 
     def start(self, stream: Tensor, shared: tuple[Tensor, ...] = ()) -> Tensor:
         """[K, B, T, D] to the same, with the ids [K, B, T]."""
@@ -164,37 +166,20 @@ class NgramMemory(Residual):
             keys = self.key_norm(self.key(looked_up))
             alike = (self.query_norm(stream) * keys).sum(-1, keepdim=True) / math.sqrt(stream.shape[-1])
             y = alike.sigmoid() * y
-        return stream + (self.convolution(y) if self.spec.taps else y)
+        if self.spec.taps:
+            y = y + self.convolution(self.convolution_norm(y))
+        return stream + y
 
     def rows(self, tokens: Tensor) -> Tensor:
         """Ids [K, B, T] to rows of the table, [K, B, T, orders·heads]."""
         ids = earlier(tokens + 1, self.spec.orders[-1] - 1)
-        looked, places = [], iter(zip(self.sizes, self.first_rows, strict=True))
+        found, places = [], iter(zip(self.sizes, self.first_rows, strict=True))
         mixed = torch.zeros_like(tokens)
         for n, (one, factor) in enumerate(zip(ids, self.factors, strict=True), 1):
             mixed = mixed ^ (one * factor)
             if n in self.spec.orders:
-                looked += [mixed % size + first for size, first in itertools.islice(places, self.spec.heads)]
-        return torch.stack(looked, -1)
-
-
-class Taps(Packed):
-    """y + SiLU(conv(N(y))) with taps that are some tokens apart; w_0 is for the token itself."""
-
-    weight: Tensor
-
-    def __init__(self, spec: NgramMemorySpec, context: LayerContext) -> None:
-        super().__init__(context.pack)
-        self.reach, self.distance = spec.reach(), spec.dilation or spec.orders[-1]
-        self.norm = RMSNorm(context.pack, context.width, _EPS)
-        bound = 1 / math.sqrt(spec.taps)
-        self.declare("weight", (context.width, spec.taps), uniform(bound), decay=True, depthwise=True)
-
-    def forward(self, y: Tensor) -> Tensor:
-        """[K, B, T, D] to the same."""
-        read = earlier(self.norm(y), self.reach)[:: self.distance]
-        convolved = sum(x * self.weight[:, None, None, :, tap] for tap, x in enumerate(read))
-        return y + F.silu(torch.as_tensor(convolved))
+                found += [mixed % size + first for size, first in itertools.islice(places, self.spec.heads)]
+        return torch.stack(found, -1)
 
 
 def multipliers(layer: int, count: int, vocabulary: int) -> tuple[int, ...]:

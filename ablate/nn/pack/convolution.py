@@ -9,7 +9,7 @@ Shapes: K pack, B batch, T tokens, C channels, n taps.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -67,7 +67,7 @@ class ShortConvolution(Packed):
 
     def forward(self, x: Tensor) -> Tensor:
         """[K, B, T, C] to the same."""
-        return self.over(F.pad(x, (0, 0, self.taps - 1, 0)) if self.taps else x)
+        return self._over(F.pad(x, (0, 0, self.taps - 1, 0)) if self.taps else x)
 
     def step(self, x: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
         """One token [K, B, 1, C], and the n - 1 inputs before it, [K, B, n - 1, C]; None before the first.
@@ -78,35 +78,24 @@ class ShortConvolution(Packed):
         if before is None:
             before = x.new_zeros(*x.shape[:2], max(0, self.taps - 1), x.shape[-1])
         seen = torch.cat([before, x], 2)
-        return self.over(seen), seen[:, :, 1:]
+        return self._over(seen), seen[:, :, 1:]
 
-    def over(self, padded: Tensor, documents: Tensor | None = None) -> Tensor:
-        """[K, B, n - 1 + T, C] to [K, B, T, C].
-
-        Args:
-            padded: The inputs, with those of n - 1 tokens before them.
-            documents: Numbers of documents [K, B, n - 1 + T]; a token reads nothing of another document.
-        """
+    def _over(self, padded: Tensor) -> Tensor:
+        """The inputs with those of n - 1 tokens before them, [K, B, n - 1 + T, C], to [K, B, T, C]."""
         if not self.taps:
             return self.activation(padded)
         length = padded.shape[2] - self.taps + 1
-        taps = self.weight[:, None, None]  # [K, 1, 1, C, n]
         # All terms are views of `padded`, so that it alone is kept for the backward pass.
-        y, *others = (
-            padded[:, :, lag : lag + length] * (taps[..., lag] * self._near(documents, lag)) for lag in range(self.taps)
-        )
+        return self.weigh([padded[:, :, tap : tap + length] for tap in range(self.taps)])
+
+    def weigh(self, inputs: Sequence[Tensor]) -> Tensor:
+        """The n inputs of each token, the earliest first, [K, B, T, C] each, to y [K, B, T, C]."""
+        y, *others = (x * self.weight[:, None, None, :, tap] for tap, x in enumerate(inputs))
         for term in others:
             y = y + term
         if self.bias is not None:
             y = y + self.bias[:, None, None]
         return self.activation(y)
-
-    def _near(self, documents: Tensor | None, lag: int) -> Tensor | float:
-        """1 where the token of a tap has the document of the current one, else 0."""
-        if documents is None:
-            return 1.0
-        now = documents[..., self.taps - 1 :]
-        return (documents[..., lag : lag + now.shape[-1]] == now).unsqueeze(-1).to(self.weight.dtype)
 
 
 def short_convolution_cost(length: int, channels: int, taps: int, *, bias: bool = False) -> Cost:
@@ -177,12 +166,25 @@ def earlier(x: Tensor, count: int) -> tuple[Tensor, ...]:
 
 
 class ConvolutionSlot(ShortConvolution):
-    """The module of a `ConvolutionSpec`."""
+    """A short convolution of the hidden values of a block, over taps that are `dilation` tokens apart.
 
-    def __init__(self, spec: ConvolutionSpec, pack: int, channels: int) -> None:
-        given = None if spec.start is None else _taps(spec.start)
-        super().__init__(pack, channels, spec.taps, activation=spec.activation, start=given, trained=spec.trained)
-        self.residual = spec.residual
+    With `residual` x_t is added to y_t. Other arguments are as of `ShortConvolution`.
+    """
+
+    def __init__(
+        self,
+        pack: int,
+        channels: int,
+        taps: int,
+        *,
+        residual: bool = False,
+        dilation: int = 1,
+        activation: Activation = "silu",
+        start: Initial | None = None,
+        trained: bool = True,
+    ) -> None:
+        super().__init__(pack, channels, taps, activation=activation, start=start, trained=trained)
+        self.residual, self.dilation = residual, dilation
 
     @classmethod
     def of(cls, context: LayerContext, place: ConvolutionPlace, channels: int) -> ConvolutionSlot | None:
@@ -194,19 +196,21 @@ class ConvolutionSlot(ShortConvolution):
             channels: C.
         """
         spec: ConvolutionSpec | None = getattr(context.convolutions, place)
-        return None if spec is None else cls(spec, context.pack, channels)
+        if spec is None:
+            return None
+        return cls(
+            context.pack,
+            channels,
+            spec.taps,
+            residual=spec.residual,
+            activation=spec.activation,
+            start=None if spec.start is None else _taps(spec.start),
+            trained=spec.trained,
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """[K, B, T, C] to the same; in cached decoding one token, [K, B, 1, C]."""
-        along = _along.get() or AlongTokens()
-        padding, ahead = along.padding, self.taps - 1
-        if along.before is not None:
-            y, kept = self.step(x, next(along.before))
-            along.kept.append(kept)
-        elif padding is None or not numbers_documents(padding):
-            y = super().forward(x if padding is None else x * padding.unsqueeze(-1))
-        else:
-            y = self.over(F.pad(x, (0, 0, ahead, 0)), F.pad(padding, (ahead, 0)))
+        y = self.weigh(earlier(x, (self.taps - 1) * self.dilation)[:: -self.dilation])
         return x + y if self.residual else y
 
     def together(self, *parts: Tensor) -> tuple[Tensor, ...]:

@@ -213,7 +213,7 @@ def mamba3(mixer: Any, k: int, x: Tensor, real: list[bool], shared: tuple[Tensor
                 ):
                     row = rms(source[t, place], 1e-5) * norm.weight[k]
                     rows_of.append(turned(row + (getattr(mixer, bias)[k, h, r] if spec.bias != "none" else 0), phi))
-                ins.append(u[t] * (mixer.into[k, h, r] if R > 1 else 1))
+                ins.append(u[t] * (mixer.input_gain[k, h, r] if R > 1 else 1))
             fade = (dt[t] * A[t]).exp()
             S = fade * S
             for r in range(R):
@@ -223,9 +223,9 @@ def mamba3(mixer: Any, k: int, x: Tensor, real: list[bool], shared: tuple[Tensor
             before = (B, ins)
             total = torch.zeros(P, dtype=torch.float64)
             for r in range(R):
-                gate = zs[t] * (mixer.gated[k, h, r] if R > 1 else 1)
+                gate = zs[t] * (mixer.gate_gain[k, h, r] if R > 1 else 1)
                 y = (S @ C[r] + mixer.skip[k, h] * ins[r]) * gate * torch.sigmoid(gate)
-                total = total + y * (mixer.out_of[k, h, r] if R > 1 else 1)
+                total = total + y * (mixer.output_gain[k, h, r] if R > 1 else 1)
             rows.append(total)
         outputs.append(torch.stack(rows))
     return torch.cat(outputs, 1) @ mixer.output.weight[k]
@@ -316,8 +316,8 @@ FORMS: dict[str, tuple[Any, MixerSpec, LayerContext]] = {
     "mamba2": (mamba2, Mamba2Spec(state=5, head_width=4), CONTEXT),
     "mamba2, groups": (mamba2, Mamba2Spec(state=3, head_width=6, groups=2, taps=3), CONTEXT),
     "mamba3": (mamba3, Mamba3Spec(state=6, head_width=4), CONTEXT),
-    "mamba3, ranks": (mamba3, Mamba3Spec(state=4, head_width=6, groups=2, ranks=3, turned=1), CONTEXT),
-    "mamba3, convolution": (mamba3, Mamba3Spec(state=5, head_width=8, taps=3, turned=0, bias="none"), CONTEXT),
+    "mamba3, ranks": (mamba3, Mamba3Spec(state=4, head_width=6, groups=2, ranks=3, rotary_fraction=1), CONTEXT),
+    "mamba3, convolution": (mamba3, Mamba3Spec(state=5, head_width=8, taps=3, rotary_fraction=0, bias="none"), CONTEXT),
     "mamba3, one input": (
         mamba3,
         Mamba3Spec(state=4, head_width=12, trapezoid=False, bias="fixed", bias_start="symmetric"),

@@ -407,8 +407,8 @@ def mixed_over_depth(read: Any, sources: list[Tensor], spec: dict[str, Any]) -> 
     "settings",
     [
         {},
-        {"block": 3},
-        {"block": 4, "heads": 3},
+        {"block_size": 3},
+        {"block_size": 4, "heads": 3},
         {"query": "of_input"},
         {"query": "none"},
         {"weights": "sigmoid"},
@@ -422,7 +422,7 @@ def test_attention_residuals_read_all_earlier_outputs(settings: dict[str, Any]) 
     lasts: list[Any] = []
 
     def sources(first: Tensor) -> list[Tensor]:
-        size = settings.get("block", 1)
+        size = settings.get("block_size", 1)
         sums = [sum(outputs[i : i + size][1:], outputs[i]) for i in range(0, len(outputs), size)]
         return [first, *sums]
 
@@ -533,7 +533,7 @@ def test_ngram_memory_is_section_2(settings: dict[str, Any]) -> None:
             y = torch.sigmoid(alike.sum(-1, keepdim=True) / math.sqrt(D)) * y
         taps, apart = memory.get("taps", 4), memory.get("dilation", max(orders))
         if taps:
-            read, weight = normed(y, residual.convolution.norm), residual.convolution.weight[0]
+            read, weight = normed(y, residual.convolution_norm), residual.convolution.weight[0].flip(-1)
             made = torch.zeros_like(y)
             for t in range(T):
                 for tap in range(taps):
