@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import typer
-import yaml
+from ruamel.yaml import YAML
 
 from ablate.cli.app import EXAMPLES, PANELS, app, usage
 from ablate.plugins import FAMILIES
 from ablate.spec.base import Kinded, Spec
 from ablate.spec.named import block_names, model_names, named_block, named_model
+from ablate.spec.reading import plain_space
 from ablate.spec.space import SpaceSpec, TrainerSpace
 
 _EXIT_CODES = """
@@ -182,7 +183,7 @@ def checks_page() -> str:
 
 def coverage() -> list[dict[str, Any]]:
     """The ablation tables of papers: `paper`, `source`, `table`, `space`, and for each row a variant or `why` none."""
-    tables: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "coverage.yaml").read_text(encoding="utf-8"))
+    tables: list[dict[str, Any]] = YAML(typ="safe").load(Path(__file__).parent / "coverage.yaml")
     return tables
 
 
@@ -203,7 +204,7 @@ def coverage_page() -> str:
     for table in tables:
         lines.append(f"## {table['paper']}\n")
         file = f"spaces/{table['space']}.yaml"
-        departs = yaml.safe_load((Path(__file__).parents[1] / file).read_text(encoding="utf-8"))["departs"]
+        departs = plain_space(Path(__file__).parents[1] / file)["departs"]
         lines.append(f"{_prose(table['source'])}, {table['table']}; `{file}`. Departs from the paper: {departs}\n")
         rows = (
             (row, f"`{variant}`" if isinstance(variant, str) else _prose(f"none: {variant['why']}"))

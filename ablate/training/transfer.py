@@ -3,8 +3,6 @@
 The coordinate check of Tensor Programs V (arXiv:2203.03466, appendix D.1) trains a model for a few steps at several
 widths and depths. In a parametrisation that transfers, what layers compute changes as much at any size. Then the
 best learning rate is the same at any size as well, which training at several rates shows.
-
-Shapes: K pack, B batch, T tokens.
 """
 
 from __future__ import annotations

@@ -9,6 +9,9 @@ the output is W_O·Σ_r m^o_r ∘ y_{t,r} ∘ SiLU(m^z_r ∘ z_t), z = u·W_z. W
 - Mamba-3 (arXiv:2603.15569), section 3 and Table 5; https://arxiv.org/abs/2603.15569
 - flash-linear-attention, `layers/mamba3.py`, whose A this is; https://github.com/state-spaces/mamba, `mamba3.py`
 
+The angles π·tanh are those of the code; the paper writes θ_t. With several ranks the kernel of state-spaces rotates the
+pairs (i, i + N/2), here (2i, 2i + 1) as with one.
+
 What x_j·k_jᵀ adds to a later token is (λ_j·Δ_j + (1 - λ_{j+1})·Δ_{j+1}) times the decays between them, so that all
 tokens but the current one are linear attention with decay over the tokens before. The ranks of a token follow each
 other as tokens without decay between them. Inputs of padded tokens are replaced by 0, as in Mamba-2.

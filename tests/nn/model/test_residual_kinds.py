@@ -401,7 +401,7 @@ def mixed_over_depth(read: Any, sources: list[Tensor], spec: dict[str, Any]) -> 
 
 
 @pytest.mark.independent_check(
-    "residuals", "attention_residuals", against="arXiv:2603.15031, source after source, as the naive form of FLA"
+    "residuals", "attention_residuals", against="arXiv:2603.15031 section 3, source by source"
 )
 @pytest.mark.parametrize(
     "settings",
