@@ -1,12 +1,35 @@
-"""The kinds of residual, one file each: its Spec, its Module, its cost, its equation and its paper.
+"""The kinds of residual, one file each: its Spec, its Module, its cost, its equation and its paper; and a base.
 
 Shapes: K pack, B batch, T tokens, D width.
 """
 
 from __future__ import annotations
 
+from abc import ABC
+
 from ablate.spec.base import refusal
 from ablate.spec.block import BlockSpec, GainSpec, ResidualSpec
+from ablate.spec.layer import LayerContext
+
+
+class ConnectedStreamsSpec(ResidualSpec, ABC):
+    """A residual of several streams; the maps between them and each sub-layer can be switched off one by one."""
+
+    differs_by_layer = True
+
+    streams: int
+    pre_map: bool = True
+    """Whether a trained map (H_pre) gives what a sub-layer reads of the streams; otherwise it reads their mean."""
+    post_map: bool = True
+    """Whether a trained map (H_post) gives what each stream gets of an output; otherwise each gets all of it."""
+    res_map: bool = True
+    """Whether a trained map (H_res) mixes the streams; otherwise they are not mixed."""
+
+    def stream_sizes(self, context: LayerContext) -> tuple[int, ...]:
+        return (self.streams, context.width)
+
+    def check_block(self, block: BlockSpec) -> None:
+        check_every_join(self, block, gains=False, post=False)
 
 
 def check_every_join(spec: ResidualSpec, block: BlockSpec, *, gains: bool = True, post: bool = True) -> None:

@@ -3,7 +3,8 @@
 [x | R'] = Aᵀ R, A [n, 1 + n]; y = f(x); R ← R' + β ⊗ y. A = A₀ + s_α·tanh(N(R) W_α), β = β₀ + s_β·tanh(N(R) w_β), where
 N is an RMSNorm without gain, W_α and w_β start at 0 and s at 0.01; without `dynamic` A = A₀ and β = β₀. A₀ starts as
 [e | I], where e is the unit vector l mod n in sub-layer l, and β₀ as 1, so that the model starts as one with one
-stream. All streams start as the embedding; at the end they are summed.
+stream. All streams start as the embedding; at the end they are summed. The first column of A is H_pre, the others are
+H_res, and β is H_post.
 
 - Hyper-Connections (arXiv:2409.19606), eqs 1 to 14; https://arxiv.org/abs/2409.19606
 - https://github.com/lucidrains/hyper-connections
@@ -21,9 +22,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Generator, Tensor, nn
 
-from ablate.kinds.residuals import check_every_join
+from ablate.kinds.residuals import ConnectedStreamsSpec
 from ablate.nn.pack import Packed, Residual, Sublayer, constant, identity, zeros
-from ablate.spec.block import BlockSpec, ResidualSpec
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
 
@@ -31,34 +31,21 @@ _EPS = 1e-6
 _SCALE = 0.01
 
 
-class HyperConnectionsSpec(ResidualSpec):
+class HyperConnectionsSpec(ConnectedStreamsSpec):
     """Several streams, with trained weights between them and each sub-layer."""
 
     source = "arXiv:2409.19606 eqs 1 to 14"
-    differs_by_layer = True
 
     kind: Literal["hyper_connections"] = "hyper_connections"
     streams: int = Field(default=4, ge=1, le=64)
     """n, number of streams."""
     dynamic: bool = True
     """Whether the weights depend on the streams."""
-    entering: bool = True
-    """Whether the weights of what a sub-layer reads are trained; otherwise it reads the mean of the streams."""
-    leaving: bool = True
-    """Whether β is trained; otherwise the output of a sub-layer is added to each stream."""
-    mixing: bool = True
-    """Whether the weights between the streams are trained; otherwise the streams are not mixed."""
 
     def trained(self) -> dict[str, int]:
         """The weights that are trained, and the number of outputs of each."""
-        switched = {"enter": (self.entering, 1), "mix": (self.mixing, self.streams), "leave": (self.leaving, 1)}
+        switched = {"enter": (self.pre_map, 1), "mix": (self.res_map, self.streams), "leave": (self.post_map, 1)}
         return {name: outputs for name, (on, outputs) in switched.items() if on}
-
-    def stream_sizes(self, context: LayerContext) -> tuple[int, ...]:
-        return (self.streams, context.width)
-
-    def check_block(self, block: BlockSpec) -> None:
-        check_every_join(self, block, gains=False, post=False)
 
     def build(self, context: LayerContext) -> HyperConnections:
         return HyperConnections(self, context)
@@ -66,16 +53,16 @@ class HyperConnectionsSpec(ResidualSpec):
     def cost(self, context: LayerContext, length: int, joins: int) -> Cost:
         n, width, count = self.streams, context.width, len(context.sublayers)
         outputs = sum(self.trained().values())
-        scales = (self.entering or self.mixing) + self.leaving
+        scales = (self.pre_map or self.res_map) + self.post_map
         own = n * outputs + self.dynamic * (width * outputs + scales)
         mixed = length * n * width * outputs
-        summed = length * width * (n * (2 + n * self.mixing) - 1)
+        summed = length * width * (n * (2 + n * self.res_map) - 1)
         each = Cost(
             parameters=own,
             multiplications=mixed,
             additions=summed,
-            divisions=length * width * (not self.entering),
-            activations=length * (n * bool(outputs) + self.leaving) * width,
+            divisions=length * width * (not self.pre_map),
+            activations=length * (n * bool(outputs) + self.post_map) * width,
         )
         if self.dynamic:
             weights = length * n * outputs
@@ -147,9 +134,9 @@ class Connection(Packed):
             self.declare(name, (n, outputs), starts[name])
             if spec.dynamic:
                 self.declare(f"{name}_map", (width, outputs), zeros)
-        if spec.dynamic and (spec.entering or spec.mixing):
+        if spec.dynamic and (spec.pre_map or spec.res_map):
             self.declare("alpha_scale", (1,), constant(_SCALE))
-        if spec.dynamic and spec.leaving:
+        if spec.dynamic and spec.post_map:
             self.declare("beta_scale", (1,), constant(_SCALE))
 
     def weights(self, stream: Tensor, name: str) -> Tensor | None:

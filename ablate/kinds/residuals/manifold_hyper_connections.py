@@ -5,7 +5,7 @@ streams that a sub-layer reads are pre = σ(s₀z_pre + b) + ε, those of its ou
 post = 2σ(s₁z_post + b). C = Sinkhorn(s₂z_comb + b) mixes the streams: a softmax over the last axis plus ε, then columns
 and rows divided by their sums alternately. x = Σ pre_i R_i; R_k ← post_k·f(x) + Σ_j C_jk R_j. At the end of the model
 the streams are summed with weights σ(s·F'N(vec R) + b') + ε. A map that is switched off is 1/n for pre, 1 for post and
-the identity for C.
+the identity for C (H_res).
 
 - mHC: Manifold-Constrained Hyper-Connections (arXiv:2512.24880), eqs 7 to 9; https://arxiv.org/abs/2512.24880
 - transformers 5.23, models/deepseek_v4
@@ -23,20 +23,18 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from ablate.kinds.residuals import check_every_join
+from ablate.kinds.residuals import ConnectedStreamsSpec
 from ablate.nn.pack import Packed, Residual, Sublayer, constant, normal, zeros
-from ablate.spec.block import BlockSpec, ResidualSpec
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
 
 _NORM_EPS = 1e-6
 
 
-class ManifoldHyperConnectionsSpec(ResidualSpec):
+class ManifoldHyperConnectionsSpec(ConnectedStreamsSpec):
     """Several streams, mixed by doubly stochastic matrices."""
 
     source = "arXiv:2512.24880 eqs 7 to 9"
-    differs_by_layer = True
 
     kind: Literal["manifold_hyper_connections"] = "manifold_hyper_connections"
     streams: int = Field(default=4, ge=2, le=64)
@@ -47,18 +45,6 @@ class ManifoldHyperConnectionsSpec(ResidualSpec):
     """Initial value of s; 1 in transformers."""
     eps: float = Field(default=1e-6, gt=0)
     """ε."""
-    entering: bool = True
-    """Whether pre is trained; otherwise a sub-layer reads the mean of the streams."""
-    leaving: bool = True
-    """Whether post is trained; otherwise the output of a sub-layer is added to each stream."""
-    mixing: bool = True
-    """Whether C is trained; otherwise the streams are not mixed."""
-
-    def stream_sizes(self, context: LayerContext) -> tuple[int, ...]:
-        return (self.streams, context.width)
-
-    def check_block(self, block: BlockSpec) -> None:
-        check_every_join(self, block, gains=False, post=False)
 
     def build(self, context: LayerContext) -> ManifoldHyperConnections:
         return ManifoldHyperConnections(self, context)
@@ -66,19 +52,22 @@ class ManifoldHyperConnectionsSpec(ResidualSpec):
     def cost(self, context: LayerContext, length: int, joins: int) -> Cost:
         """The norm of the streams is computed once to read and twice to write."""
         n, width = self.streams, context.width
-        inputs, rounds = n * width, 2 * self.iterations * n * n * self.mixing
-        maps, weights = self.entering + self.leaving + self.mixing, n * (self.entering + self.leaving + n * self.mixing)
+        inputs, rounds = n * width, 2 * self.iterations * n * n * self.res_map
+        maps, weights = (
+            self.pre_map + self.post_map + self.res_map,
+            n * (self.pre_map + self.post_map + n * self.res_map),
+        )
         each = linear_cost(length, inputs, weights) + _norm_cost(length, inputs) * maps
         each += Cost(
             parameters=weights + maps,
-            multiplications=length * (weights + inputs * (self.entering + self.leaving + n * self.mixing)),
-            additions=length * (weights + inputs * (1 + n * self.mixing) + rounds),
-            divisions=length * (n * (self.entering + self.leaving) + width * (not self.entering) + rounds),
+            multiplications=length * (weights + inputs * (self.pre_map + self.post_map + n * self.res_map)),
+            additions=length * (weights + inputs * (1 + n * self.res_map) + rounds),
+            divisions=length * (n * (self.pre_map + self.post_map) + width * (not self.pre_map) + rounds),
             exponentiations=length * weights,
-            activations=length * (width * self.leaving + 3 * weights + rounds),
+            activations=length * (width * self.post_map + 3 * weights + rounds),
         )
         total = each * len(context.sublayers)
-        if context.layer == context.depth - 1 and not self.entering:
+        if context.layer == context.depth - 1 and not self.pre_map:
             total += Cost(additions=length * (inputs - width), divisions=length * width)
         elif context.layer == context.depth - 1:
             total += linear_cost(length, inputs, n) + _norm_cost(length, inputs)
@@ -103,11 +92,11 @@ class ManifoldHyperConnections(Residual):
         super().__init__()
         self.spec = spec
         n = spec.streams
-        switched = (spec.entering, "pre", n), (spec.leaving, "post", n), (spec.mixing, "comb", n * n)
+        switched = (spec.pre_map, "pre", n), (spec.post_map, "post", n), (spec.res_map, "comb", n * n)
         sorts = [(name, outputs) for on, name, outputs in switched if on]
         made: dict[str, nn.Module] = {part: StreamWeights(spec, context, *sorts) for part in context.sublayers}
         self.connections = nn.ModuleDict(made)
-        last = context.layer == context.depth - 1 and spec.entering
+        last = context.layer == context.depth - 1 and spec.pre_map
         self.end = StreamWeights(spec, context, ("pre", n)) if last else None
 
     def open(self, x: Tensor) -> Tensor:
@@ -120,10 +109,10 @@ class ManifoldHyperConnections(Residual):
 
     def join(self, stream: Tensor, branch: Tensor, skip: Callable[[Tensor], Tensor], part: Sublayer) -> Tensor:
         n, weights, added = self.spec.streams, self._of(part), branch.unsqueeze(-2)
-        if self.spec.leaving:
+        if self.spec.post_map:
             post = 2 * weights.logits(stream, "post").sigmoid()
             added = post.unsqueeze(-1).to(stream.dtype) * added
-        if not self.spec.mixing:
+        if not self.spec.res_map:
             return added + stream
         comb_logits = weights.logits(stream, "comb")
         comb = sinkhorn(comb_logits.view(*comb_logits.shape[:-1], n, n), self.spec.iterations, self.spec.eps)
@@ -134,7 +123,7 @@ class ManifoldHyperConnections(Residual):
         return self._summed(stream, self.end)
 
     def _summed(self, stream: Tensor, weights: StreamWeights | None) -> Tensor:
-        if weights is None or not self.spec.entering:
+        if weights is None or not self.spec.pre_map:
             return stream.mean(-2)
         pre = weights.logits(stream, "pre").sigmoid() + self.spec.eps
         return (pre.unsqueeze(-1).to(stream.dtype) * stream).sum(-2)

@@ -467,7 +467,9 @@ def test_depth_averages_are_equations_1_and_2(settings: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["hyper_connections", "manifold_hyper_connections"])
-@pytest.mark.parametrize("off", [("entering",), ("leaving",), ("mixing",), ("entering", "leaving", "mixing")], ids=str)
+@pytest.mark.parametrize(
+    "off", [("pre_map",), ("post_map",), ("res_map",), ("pre_map", "post_map", "res_map")], ids=str
+)
 def test_each_map_between_streams_can_be_switched_off(kind: str, off: tuple[str, ...]) -> None:
     """A map that is off is the mean, ones and the identity; with all off the model is one with a single stream."""
     model = scattered(spec_of({"residual": {"kind": kind, **dict.fromkeys(off, False)}}))
@@ -475,15 +477,15 @@ def test_each_map_between_streams_can_be_switched_off(kind: str, off: tuple[str,
     x = model.embedding(IDS)
     streams = x.unsqueeze(-2).expand(*x.shape[:-1], 4, D)
     residual = cast(Any, model.blocks[0]).residual
-    if "entering" in off:
+    if "pre_map" in off:
         torch.testing.assert_close(residual.enter(streams, "mixer"), streams.mean(-2))
     branch = x.sin()
     moved = residual.join(streams, branch, lambda y: y, "mixer") - residual.join(
         streams, branch * 0, lambda y: y, "mixer"
     )
-    if "leaving" in off:
+    if "post_map" in off:
         torch.testing.assert_close(moved, branch.unsqueeze(-2).expand_as(moved))
-    if "mixing" in off:
+    if "res_map" in off:
         torch.testing.assert_close(residual.join(streams, branch * 0, lambda y: y, "mixer"), streams)
     if len(off) == 3:
         plain = scattered(spec_of({}))
