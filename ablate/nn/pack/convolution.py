@@ -36,7 +36,7 @@ class ShortConvolution(Packed):
         taps: n, the kernel size; the last one is for the current token. 0: no convolution, y_t = act(x_t).
         bias: Whether there is a b.
         activation: act.
-        start: Initial values of w, if they are others.
+        start: Initial values of w; unless given, uniform in ±1/√n.
         trained: Whether w is trained.
     """
 
@@ -86,9 +86,9 @@ class ShortConvolution(Packed):
             return self.activation(padded)
         length = padded.shape[2] - self.taps + 1
         # All terms are views of `padded`, so that it alone is kept for the backward pass.
-        return self.weigh([padded[:, :, tap : tap + length] for tap in range(self.taps)])
+        return self.convolve([padded[:, :, tap : tap + length] for tap in range(self.taps)])
 
-    def weigh(self, inputs: Sequence[Tensor]) -> Tensor:
+    def convolve(self, inputs: Sequence[Tensor]) -> Tensor:
         """The n inputs of each token, the earliest first, [K, B, T, C] each, to y [K, B, T, C]."""
         y, *others = (x * self.weight[:, None, None, :, tap] for tap, x in enumerate(inputs))
         for term in others:
@@ -210,7 +210,7 @@ class ConvolutionSlot(ShortConvolution):
 
     def forward(self, x: Tensor) -> Tensor:
         """[K, B, T, C] to the same; in cached decoding one token, [K, B, 1, C]."""
-        y = self.weigh(earlier(x, (self.taps - 1) * self.dilation)[:: -self.dilation])
+        y = self.convolve(earlier(x, (self.taps - 1) * self.dilation)[:: -self.dilation])
         return x + y if self.residual else y
 
     def together(self, *parts: Tensor) -> tuple[Tensor, ...]:
@@ -220,5 +220,5 @@ class ConvolutionSlot(ShortConvolution):
 
 
 def _taps(start: tuple[float, ...]) -> Initial:
-    """The same values for all channels; those for the current token are the first given and the last kept."""
+    """Initial values w_0, w_1 ... of all channels; `weight` has that of the current token, w_0, last."""
     return lambda values, generator: values.copy_(torch.tensor(start[::-1]).expand_as(values))

@@ -545,5 +545,7 @@ def test_ngram_memory_is_section_2(settings: dict[str, Any]) -> None:
         return plain_layer(one, x + y)
 
     check({"residual": memory}, layer)
+    start = build_model(spec_of({"residual": memory}), vocabulary=V, context=T, seeds=[0]).state_dict()
+    assert not any(tensor.any() for name, tensor in start.items() if "convolution.weight" in name)  # section 4.1
     everything = [size for sizes in found for size in sizes]
     assert len(set(everything)) == len(everything)  # no table has the size of another
