@@ -109,7 +109,7 @@ class Workshop:
         """Write a space as `NAME.yaml`; the name of the file.
 
         Raises:
-            AblateError: The name is no name for a study, the space names another, or it names what is not allowed.
+            AblateError: The name is not one for a study, the space names another, or it names what is not allowed.
         """
         if not STUDY_NAME.fits(name):
             raise ArgumentError(f"this is not a name for a study: {STUDY_NAME.rule}", where="name", got=name)
@@ -251,11 +251,11 @@ def _tools(workshop: Workshop) -> Sequence[Callable[..., Any]]:
             name: Of the study; the `name` in the space.
             space: The YAML text.
         """
-        return dict(await workshop.ask("validate", _told(workshop.write_space, name, space)))
+        return dict(await workshop.ask("validate", _call(workshop.write_space, name, space)))
 
     async def plan(name: str) -> dict[str, Any]:
         """What a space would train and how long that takes on this machine, against the budget. Trains nothing."""
-        planned: dict[str, Any] = await workshop.ask("plan", _told(workshop.space, name))
+        planned: dict[str, Any] = await workshop.ask("plan", _call(workshop.space, name))
         trials, later = planned.pop("trials"), planned.pop("later")
         return planned | {
             "trials": len(trials),
@@ -268,13 +268,13 @@ def _tools(workshop: Workshop) -> Sequence[Callable[..., Any]]:
         """Train a study, or continue it, in the background. Refused if the plan does not fit into the budget."""
         if (run := workshop.running) is not None:
             raise ToolError(f"{run.study} runs; wait for it with `status`, or `stop` it")
-        seconds, left = (await workshop.ask("plan", _told(workshop.space, name)))["seconds"], workshop.left
+        seconds, left = (await workshop.ask("plan", _call(workshop.space, name)))["seconds"], workshop.left
         if left < 1 or (seconds or 0) > left:
             raise ToolError(
                 f"this takes about {seconds or 0:.0f} seconds, and {left:.0f} of the budget are left; use fewer seeds, "
                 "steps or variants, or ask the user for a larger --max-seconds"
             )
-        run = _told(workshop.start, name, left)
+        run = _call(workshop.start, name, left)
         return {"study": run.study, "estimate_seconds": seconds, "limit_seconds": run.limit}
 
     async def status(wait_seconds: float = 0.0) -> dict[str, Any]:
@@ -321,13 +321,13 @@ def _tools(workshop: Workshop) -> Sequence[Callable[..., Any]]:
     return describe, validate, plan, start, status, stop, answer, why, ideas
 
 
-def _told(call: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function returns; a user's mistake is told to the assistant.
+def _call(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function of the workshop, and tell the assistant a mistake.
 
     Raises:
         ToolError: It was a mistake.
     """
     try:
-        return call(*arguments)
+        return function(*arguments)
     except AblateError as error:
         raise ToolError(json.dumps({"error": error.plain()}, ensure_ascii=False)) from None

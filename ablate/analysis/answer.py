@@ -190,7 +190,7 @@ def answer_of(report: StudyReport) -> Answer:
         baseline=None if baseline is None else baseline.mean,
         decimals=shared_decimals(report),
         unit=report.unit,
-        pairing=_pairing(report),
+        pairing=report.pairing,
     )
 
 
@@ -217,14 +217,6 @@ def _scale(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:
         largest = report.record.baseline.removeprefix(BASELINE)
         for name, line in climb_lines(report.climbs, shared_decimals(report)):
             yield f"{words.get(name + largest, name)}: {line}"
-
-
-def _pairing(report: StudyReport) -> str:
-    """Whether and by what variants are paired with the baseline."""
-    pairs = [report.record.pairs(row.name) for row in report.variants if row.name != report.record.baseline]
-    if all(pairs):
-        return f"paired by {report.unit}"
-    return f"paired by {report.unit} where enough are shared" if any(pairs) else "not paired"
 
 
 def compared_rows(report: StudyReport) -> list[VariantRow]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ablate.analysis.report import StudyReport
+from ablate.analysis.rows import VariantRow
 from ablate.analysis.runs import StudyReader, seed_schedule
 from ablate.analysis.study import read_study
 from ablate.analysis.text import plural
@@ -23,6 +24,7 @@ class StudyCalibration:
 
     Attributes:
         study: Name of the study.
+        unit: What is paired.
         metric: Of its objective.
         margin: Of its objective, in the unit of the metric.
         noise: Of its paired differences.
@@ -32,6 +34,7 @@ class StudyCalibration:
     """
 
     study: str
+    unit: str
     metric: str
     margin: float
     noise: Noise
@@ -47,18 +50,24 @@ def read_calibration(store: StudyReader, name: str, seeds: Sequence[int] = SEEDS
         NotFoundError: There is no such study, or it has no two paired seeds that differ.
     """
     report = read_study(store, name)
-    noise = pooled_noise(row.difference for row in report.variants if row.difference is not None and not row.diverged)
+    paired = [row for row in report.variants if row.difference is not None and report.record.pairs(row.name)]
+    noise = pooled_noise(row.difference for row in paired if row.difference is not None and not row.diverged)
     if noise is None:
-        raise _no_noise(report)
+        raise _no_noise(report, paired)
     schedule = seed_schedule(report.record)
     powers = calibrate(noise, report.margin, seeds, schedule)
     rows, adaptive = (powers[:-1], powers[-1]) if schedule else (powers, None)
-    return StudyCalibration(name, report.metric, report.margin, noise, rows, adaptive, schedule)
+    return StudyCalibration(name, report.unit, report.metric, report.margin, noise, rows, adaptive, schedule)
 
 
-def _no_noise(report: StudyReport) -> NotFoundError:
-    """The error if the noise cannot be estimated: too few pairs, or differences that are all the same."""
-    most = max((row.difference.n for row in report.variants if row.difference is not None), default=0)
+def _no_noise(report: StudyReport, paired: Sequence[VariantRow]) -> NotFoundError:
+    """The error if the noise cannot be estimated: no pairs, too few, or differences that are all the same."""
+    if not paired and any(row.difference is not None for row in report.variants):
+        return NotFoundError(
+            f"study {report.record.name!r} was judged from runs that are not paired",
+            expected=f"{report.unit}s that a variant shares with the baseline: the noise is that of their differences",
+        )
+    most = max((row.difference.n for row in paired if row.difference is not None), default=0)
     if most < LEAST_PAIRS:
         return NotFoundError(
             f"study {report.record.name!r} shows no noise yet",

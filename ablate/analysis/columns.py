@@ -376,8 +376,8 @@ def _difference_values(row: VariantRow, report: StudyReport) -> dict[str, Value]
 
 
 def flip_at_margin(difference: PairedDifference, report: StudyReport) -> dict[str, float] | None:
-    """The exact check on a verdict: the differences against the margin; None below `LEAST_PAIRS` pairs."""
-    if difference.n < LEAST_PAIRS:
+    """The exact check on a verdict: the differences against the margin; None below `LEAST_PAIRS`, or if not paired."""
+    if len(difference.values) < LEAST_PAIRS:
         return None
     flipped = sign_flip(difference.values, report.margin if report.direction == "minimize" else -report.margin)
     return {"p": flipped.p, "floor": flipped.floor}
@@ -440,7 +440,9 @@ def _interval_help(report: StudyReport) -> str:
 
 def _difference_help(report: StudyReport) -> str:
     better = "lower" if report.direction == "minimize" else "higher"
-    return f"difference: variant minus baseline at the same {report.unit}; {better} {report.metric} is better."
+    paired = all(report.record.pairs(row.name) for row in report.variants if row.difference is not None)
+    how = f" at the same {report.unit}" if paired else f", {report.pairing}"
+    return f"difference: variant minus baseline{how}; {better} {report.metric} is better."
 
 
 def _verdict_help(report: StudyReport) -> Iterator[str]:

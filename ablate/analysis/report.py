@@ -194,6 +194,14 @@ class StudyReport:
         """What is paired: `seed`, or `window` where nothing was trained."""
         return self.record.unit if not self.evidence.windows else "window"
 
+    @property
+    def pairing(self) -> str:
+        """Whether and by what variants are paired with the baseline: `paired by seed`."""
+        pairs = [self.record.pairs(row.name) for row in self.variants if row.name != self.record.baseline]
+        if all(pairs):
+            return f"paired by {self.unit}"
+        return f"paired by {self.unit} where enough are shared" if any(pairs) else "not paired"
+
 
 _AMONG_VERDICTS = ("selected", "draw", "elsewhere")
 """Warnings whose sentences stand among those on the verdicts."""

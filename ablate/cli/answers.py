@@ -160,7 +160,7 @@ def site(
         ),
     ] = None,
     store: StoreOption = DEFAULT_STORE,
-    title: Annotated[str, typer.Option("--title", metavar="TEXT", help="Of the index.")] = "Studies",
+    title: Annotated[str, typer.Option("--title", metavar="TEXT", help="Title of the index.")] = "Studies",
     format_: Annotated[PageFormat, typer.Option("--format", help="HTML, or Markdown.")] = PageFormat.html,
     json_: JsonOption = False,
 ) -> None:
@@ -173,7 +173,7 @@ def site(
     from ablate.store import open_store
 
     with open_store(store, create=False) as opened:
-        names = studies or sorted(one.name for one in opened.studies() if one.finished)
+        names = studies or sorted(study.name for study in opened.studies() if study.finished)
         if not names:
             raise AblateError("no study has results yet", where=opened.where, remedy="Run one: `ablate study FILE`.")
         written = write_site(
@@ -414,7 +414,7 @@ def mcp(
         Path, typer.Option("--folder", metavar="DIR", help="Where spaces, studies and data are written.")
     ] = Path("ablate-mcp"),
     max_seconds: Annotated[
-        float, typer.Option("--max-seconds", metavar="N", min=0, help="Training time that it may start in all.")
+        float, typer.Option("--max-seconds", metavar="N", min=0, help="Seconds of training that it may start in all.")
     ] = 600.0,
     allow_code: Annotated[
         bool, typer.Option("--allow-code", help="Let spaces name plugins and trainers, which run as you.")

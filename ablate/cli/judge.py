@@ -123,7 +123,9 @@ def judge(
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option("--name", metavar="NAME", help="Of that study.", show_default="that of the table"),
+        typer.Option(
+            "--name", metavar="NAME", help="Name of the study that `--store` keeps.", show_default="that of the table"
+        ),
     ] = None,
     json_: JsonOption = False,
 ) -> None:
@@ -181,8 +183,8 @@ def _typed(
     words = []
     for option, value in plain.items():
         if option != "--questions" and value is not None:
-            for one in value if isinstance(value, list) else [value]:
-                words += [option] if one is True else [option, str(one)]
+            for text in value if isinstance(value, list) else [value]:
+                words += [option] if text is True else [option, str(text)]
     return words
 
 

@@ -65,7 +65,7 @@ def validate(
 
 def _with_json(incomplete: str) -> list[str]:
     """What prints JSON, for the completion of a shell."""
-    from ablate.render.terminal.outputs import OUTPUTS
+    from ablate.render.terminal.output_schema import OUTPUTS
 
     return list(OUTPUTS)
 
@@ -76,7 +76,7 @@ def schema(
         typer.Option(
             "--output",
             metavar="COMMAND",
-            help="Of what this command prints with --json; `error`: of what every command then prints on stderr.",
+            help="Schema of what this command prints with --json; `error`: of what any command prints of a mistake.",
             show_default="of a space file",
             autocompletion=_with_json,
         ),
@@ -88,7 +88,7 @@ def schema(
     Outputs have a version: it is raised when a key is removed or means something else, but not when one is added.
     """
     if output is not None:
-        from ablate.render.terminal.outputs import output_schema
+        from ablate.render.terminal.output_schema import output_schema
 
         print_json(output_schema(output), indent=None)
         return

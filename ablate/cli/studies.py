@@ -390,7 +390,7 @@ def export_study(
 ) -> None:
     """Write a study with its trials, curves and recordings to one file, which `import-study` reads into another store.
 
-    Trials that run now are planned ones there. Saved weights are not in the file.
+    Trials that still run are written as planned. Saved weights are not in the file.
     """
     from ablate.analysis.text import plural
     from ablate.store import open_store

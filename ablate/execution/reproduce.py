@@ -102,13 +102,16 @@ def reproduce(
     Raises:
         NotFoundError: No trial has a key that begins so, or more than one.
         PluginError: It uses a kind of a plugin that is not loaded, or that has changed.
-        SpaceError: The trial has no end to compare with, or this version cannot read its spec.
+        SpaceError: The trial was judged, not trained here, or has no end to compare with, or this version cannot read
+            its spec.
         DataError: Its data is no longer available.
         EngineError: Training raised, or lost its worker.
     """
     trial = store.trial(prefix)
     record = store.variant(trial.variant_hash)
     name = f"trial {trial.key[:12]}"
+    if not record.spec:
+        raise SpaceError("this run was judged, not trained here, so that it cannot be trained again", where=name)
     if trial.state not in SETTLED:
         raise SpaceError(
             "there is no whole curve to compare with",

@@ -88,7 +88,8 @@ def index_of(
 
 def _blocks(report: Mapping[str, Any]) -> Iterator[Block]:
     space = report["space"]
-    yield Paragraph(f"{report['question']} Source: {space.get('source') or 'none'}.")
+    question = report["question"] if report.get("judged") is None else f"{report['question']}."
+    yield Paragraph(f"{question} Source: {space.get('source') or 'none'}.")
     if space.get("departs"):
         yield Paragraph(f"Departs from its source: {space['departs']}")
     cautions = (f"Caution: {caveat}" for caveat in report["caveats"])

@@ -52,21 +52,16 @@ _KEPT = ("state", "variant_hash", "seed", "metrics", "steps", "stopped_at", "dat
 """What must agree between two results of the same trial."""
 
 _UNREADABLE = (
-    *(
-        zipfile.BadZipFile,
-        zlib.error,
-        EOFError,
-        RuntimeError,
-    ),  # the last: of an encrypted member, or one packed otherwise
+    *(zipfile.BadZipFile, zlib.error, EOFError, RuntimeError),
     *(ValueError, TypeError, LookupError, AttributeError),
 )
-"""What reading a damaged file raises."""
+"""What reading a damaged file raises; RuntimeError of a member that is encrypted or compressed in another way."""
 
 Rows = dict[str, list[dict[str, Any]]]
 
 
 def write_study(database: Database, name: str, file: Path) -> dict[str, int]:
-    """Write a study to a file. Trials that run or wait are planned ones there.
+    """Write a study to a file. Trials that run or wait are written as planned.
 
     Args:
         database: Of the store.
@@ -170,7 +165,7 @@ def read_study(database: Database, file: Path) -> tuple[str, int, int]:
         The name of the study, how many trials it brought, and how many the store had already.
 
     Raises:
-        StoreError: The file is none of a study, is damaged, or contradicts what the store holds.
+        StoreError: The file is not an exported study, is damaged, or contradicts what the store holds.
     """
     name, rows = _read(file, database.schema_version)
     with database.writing(alone=study_trials) as connection:
@@ -213,7 +208,7 @@ def read_study(database: Database, file: Path) -> tuple[str, int, int]:
 
 
 def put_judged(database: Database, name: str, record: StudyRecord, runs: Mapping[str, TrialRecord]) -> None:
-    """Keep judged runs as a study, in place of one of this name that was judged before.
+    """Keep judged runs as a study, instead of one of this name that was judged before.
 
     Args:
         database: Of the store.
@@ -243,7 +238,11 @@ def put_judged(database: Database, name: str, record: StudyRecord, runs: Mapping
         number = connection.execute(insert(studies).values(values | {"created_at": now, "updated_at": now}))
         assert number.inserted_primary_key is not None, "a row that was inserted has a key"
         study = number.inserted_primary_key[0]
-        _put(connection, variants, [{"hash": hashed(one.name), "spec": {}, "parameters": 0} for one in record.variants])
+        _put(
+            connection,
+            variants,
+            [{"hash": hashed(variant.name), "spec": {}, "parameters": 0} for variant in record.variants],
+        )
         for place, variant in enumerate(record.variants):
             row_of_variant = study_variant_row(study, place, replace(variant, hash=hashed(variant.name)))
             connection.execute(insert(study_variants).values(row_of_variant))

@@ -221,8 +221,8 @@ def timings_of(content: Any) -> tuple[SpeedTiming, ...]:
     """
     if not isinstance(content, dict):
         raise ValueError("`content`: not a mapping of baselines to timings")
-    measured = ((baseline, one if isinstance(one, dict) else {}) for baseline, one in content.items())
-    return tuple(read(SpeedTiming, {**one, "baseline": baseline}) for baseline, one in measured)
+    measured = ((baseline, timing if isinstance(timing, dict) else {}) for baseline, timing in content.items())
+    return tuple(read(SpeedTiming, {**timing, "baseline": baseline}) for baseline, timing in measured)
 
 
 def problem_of(table: str, row: Mapping[str, Any]) -> str | None:

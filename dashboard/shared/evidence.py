@@ -68,7 +68,7 @@ def _close() -> None:
 
 def _draw(study_report: StudyReport, variant: str) -> None:
     explained, record = why(study_report, variant), study_report.record
-    variants = {one.name: one for one in record.variants}
+    variants = {other.name: other for other in record.variants}
     st.markdown(f"{prose(explained.sentence)}  \n`{variant}`")
     _seeds(study_report, variant, explained.seeds)
     st.markdown("\n".join(f"- **{escape(label)}** {prose(text)}" for label, text in explained.facts.items()))
@@ -116,7 +116,9 @@ def _curves(record: StudyRecord, variant: str) -> None:
     bands = {
         name: drawn
         for name in names
-        if (drawn := band([line(points[one.key]) for one in over if keys[one.key] == name and points[one.key]])).mean
+        if (
+            drawn := band([line(points[trial.key]) for trial in over if keys[trial.key] == name and points[trial.key]])
+        ).mean
     }
     if len(bands) > 1:
         draw = partial(_draw_curves, record, bands)

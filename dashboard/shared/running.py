@@ -285,7 +285,7 @@ def show_progress(study: str, sentence: str) -> None:
 
 def _status(study: str) -> StudyStatus | None:
     """The driver of a study that runs now, and how fast; None if none does."""
-    found = (one for one in status_of(store().activity()).studies if one.driver.study == study and one.driver.alive)
+    found = (run for run in status_of(store().activity()).studies if run.driver.study == study and run.driver.alive)
     return next(found, None)
 
 

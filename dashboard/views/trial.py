@@ -226,7 +226,7 @@ def _curve(record: StudyRecord, points: tuple[CurvePoint, ...], name: str, trial
 
 def _baseline_points(record: StudyRecord, seed: int) -> tuple[CurvePoint, ...]:
     """The curve of the baseline's trial with the same seed; empty without one."""
-    key = next((one.key for one in record.planned if (one.variant, one.seed) == (record.baseline, seed)), None)
+    key = next((plan.key for plan in record.planned if (plan.variant, plan.seed) == (record.baseline, seed)), None)
     return () if key is None else store().curves([key]).get(key, ())
 
 

@@ -15,11 +15,14 @@ from fake_store import fake_store
 from scipy import stats
 
 from ablate import judge
+from ablate.analysis.calibration import read_calibration
+from ablate.analysis.columns import columns
 from ablate.analysis.findings import read_findings
 from ablate.analysis.study import read_study
 from ablate.analysis.why import why
 from ablate.errors import ArgumentError, NotFoundError, SpaceError, StoreError
 from ablate.notebook import JudgedStudy
+from ablate.render.as_json import study_json
 from ablate.render.formats import Place, find_format
 from ablate.spec.reading import stored_space
 from ablate.stats.verdict import replacement_word
@@ -65,10 +68,19 @@ def test_seeds_that_are_not_shared_are_compared_by_their_means(variant: dict[str
     )
 
 
-def test_equal_seeds_are_labels_if_it_is_said_so() -> None:
+def test_equal_seeds_are_labels_if_it_is_said_so(tmp_path: Path) -> None:
+    """What needs pairs is then null in JSON and refused by `calibrate`, and no legend speaks of pairs."""
     study = judge(table({"base": BASE, "other": BASE}), pair=False, **ASKED)
     assert "not paired: equal seeds share nothing" in study.answer
     assert not row(study, "other").difference.is_paired
+    versus = study_json(study.report)["variants"][1]["versus_baseline"]
+    assert versus is not None
+    assert versus["sign_flip_at_margin"] is None
+    legend = " ".join(text for column in columns(study.report) for text in column.help)
+    assert "difference: variant minus baseline, not paired; lower loss is better" in legend
+    study.keep(tmp_path / "s.db", "labels")
+    with open_store(tmp_path / "s.db") as store, pytest.raises(NotFoundError, match="runs that are not paired"):
+        read_calibration(store, "labels")
 
 
 def test_a_pair_is_enough_if_pairing_is_declared() -> None:

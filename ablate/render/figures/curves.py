@@ -130,17 +130,17 @@ def band_panels(
         width: Of the figure in pixels.
     """
     looks = {"baseline": Look(palette.grey, (5, 3), "circle"), "variant": replace(palette.look(5), dash=(1, 0))}
-    shown = {name: one for name, one in bands.items() if name != baseline} or dict(bands)
+    shown = {name: band for name, band in bands.items() if name != baseline} or dict(bands)
     rows: list[Spec] = []
-    for name, one in shown.items():
+    for name, own in shown.items():
         panel = {"panel": wrapped(name, PANEL_NAME)}
         if baseline in bands and name != baseline:
             rows += _points("baseline", bands[baseline], panel)
-        drawn = _points("variant", one, panel)
-        drawn[-1]["end"] = f"{one.mean[-1]:.4g}"
+        drawn = _points("variant", own, panel)
+        drawn[-1]["end"] = f"{own.mean[-1]:.4g}"
         rows += drawn
     cut = outliers(bands)
-    kept = [one for name, one in bands.items() if name not in cut]
+    kept = [band for name, band in bands.items() if name not in cut]
     x = number("x", titles[0], domain=(min(row["x"] for row in rows), max(row["x"] for row in rows)))
     y = number("mean", titles[1], domain=heights(kept) or (0, 1))
     end = {"x": x, "y": y, "text": {"field": "end"}}
@@ -151,7 +151,7 @@ def band_panels(
 
 def outliers(bands: Mapping[str, Band]) -> list[str]:
     """The bands whose end lies more than three interquartile ranges beyond the quartiles of all ends (Tukey 1977)."""
-    ends = {name: one.mean[-1] for name, one in bands.items() if one.mean}
+    ends = {name: band.mean[-1] for name, band in bands.items() if band.mean}
     if len(ends) < LEAST_BANDS:
         return []
     low, _, high = quantiles(ends.values(), n=4, method="inclusive")

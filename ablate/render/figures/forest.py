@@ -37,7 +37,7 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
         return ()
     worse = "right" if report.direction == "minimize" else "left"
     caption = (
-        f"Difference of {report.metric} from the baseline, paired by {report.unit}; further {worse} is worse, and "
+        f"Difference of {report.metric} from the baseline, {report.pairing}; further {worse} is worse, and "
         f"shaded is worse by more than the margin {report.margin:g}. Thin: 95 % interval; thick: the one-sided 95 % "
         f"bounds that the verdict rests on; small dots: single {report.unit}s. Diverged variants are at the worse edge."
     )

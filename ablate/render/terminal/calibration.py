@@ -46,7 +46,9 @@ def print_calibration(calibration: StudyCalibration, console: Console) -> None:
         (noise.sd, "pooled"), (noise.least, "the least"), (noise.most, "the most"),
     ))  # fmt: skip
     comparisons = plural(noise.comparisons, "comparison")
-    console.print(plain(f"Noise of {calibration.metric}, paired by seed, over {comparisons}: {spread}.", "bold"))
+    console.print(
+        plain(f"Noise of {calibration.metric}, paired by {calibration.unit}, over {comparisons}: {spread}.", "bold")
+    )
     console.print()
     console.print(_table(calibration, decimals))
     console.print()
@@ -64,7 +66,7 @@ def print_calibration(calibration: StudyCalibration, console: Console) -> None:
 
 def _table(calibration: StudyCalibration, decimals: int) -> Table:
     table = plain_table(gap=2)
-    for title in ("seeds", "detectable", "noisiest", "power at 0", "false needed", "false not needed"):
+    for title in (f"{calibration.unit}s", "detectable", "noisiest", "power at 0", "false needed", "false not needed"):
         table.add_column(plain(title), justify="right", no_wrap=True)
     for power in calibration.fixed:
         table.add_row(*map(plain, (str(power.seeds), *_cells(power, decimals))))

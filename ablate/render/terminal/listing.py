@@ -6,6 +6,7 @@ Imports no statistics: the list of studies is read many times a day.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from ablate.store.records import StudySummary
 
 SHORT = 12
+_QUESTION = 90
+"""Characters of a question in the list of studies; all of them go into the JSON."""
 _ROOM = 30
 """Characters of a key that a person is shown; all of them go into the JSON."""
 
@@ -36,12 +39,12 @@ def studies_table(summaries: Sequence[StudySummary], console: Console) -> Table:
     table.add_column(plain("updated"), no_wrap=True)
     for summary in summaries:
         besides = [
-            *(["judged, not trained here"] if summary.judged else []),
+            *(["judged"] if summary.judged else []),
             *counted((what, getattr(summary, what)) for what in ("running", "diverged", "pruned", "failed")),
         ]
         table.add_row(
             plain(summary.name, "bold"),
-            plain(summary.question),
+            plain(shorten(summary.question, _QUESTION, placeholder=" …")),
             plain(str(summary.variants)),
             plain(f"{summary.finished}/{summary.planned}"),
             joined(map(plain, besides)),

@@ -140,7 +140,9 @@ def _lines(rows: list[dict[str, Any]], x: dict[str, Any], y: dict[str, Any]) -> 
 
 
 def _by_dimension(curves: Sequence[RateCurve]) -> dict[Dimension, list[RateCurve]]:
-    return {of: [one for one in curves if one.dimension == of] for of in dict.fromkeys(c.dimension for c in curves)}
+    return {
+        of: [curve for curve in curves if curve.dimension == of] for of in dict.fromkeys(c.dimension for c in curves)
+    }
 
 
 def _number(value: float) -> float | None:
