@@ -19,6 +19,7 @@ from typing import Any
 from sqlalchemy import JSON, Boolean, Column, Connection, Double, Integer, Select, Table, insert, select
 
 from ablate.errors import StoreError
+from ablate.locations import check_regular
 from ablate.roles import TrialRole
 from ablate.store import queries
 from ablate.store.database import Database
@@ -326,6 +327,7 @@ def _conflict(what: str, name: str, where: str, remedy: str | None = None) -> St
 
 def _read(file: Path, tables: str) -> tuple[str, Rows]:
     """The rows of a file, after all of it was checked."""
+    check_regular(file, StoreError)
     try:
         with zipfile.ZipFile(file) as archive:
             manifest = json.loads(_member(archive, _MANIFEST))

@@ -325,7 +325,7 @@ def read_mlflow(file: Path, *, steps: bool) -> Iterator[Row]:
         steps: Whether to give a row for each step of a run, with a column `step`; else one with its last metrics.
 
     Raises:
-        DataError: It is none of MLflow, or of another version of its tables.
+        DataError: It is not a database of MLflow, or one of another version of its tables.
     """
     require("mlflow", "the database of MLflow", where=str(file))
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")

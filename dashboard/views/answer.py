@@ -250,5 +250,5 @@ def _files(study: str, study_report: StudyReport, table: pd.DataFrame) -> dict[s
 
 
 def _render(study: str, name: str, *, draws: bool) -> str | bytes:
-    """A report; one with pictures of blocks comes from a process with torch, which the dashboard has not."""
+    """A report; one with pictures of blocks comes from a process with torch, which the dashboard does not import."""
     return str(ask("written", study, location(), name, stamp(study))) if draws else render_report(findings(study), name)

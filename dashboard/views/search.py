@@ -9,6 +9,7 @@ from typing import Any
 import streamlit as st
 
 from ablate.analysis.slices import is_logarithmic, switch_settings, varied_values
+from ablate.analysis.text import plural
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Look, Palette, Spec, by_look, layers, mark, number
 from ablate.store import StudyRecord, TrialRecord, TrialState
@@ -69,7 +70,7 @@ def show() -> None:
 
 
 def _best(study: str) -> None:
-    """The best setting, its gain over the baseline, and whether fresh seeds have confirmed it."""
+    """The best setting, its gain over the baseline, and whether that was measured with fresh seeds."""
     study_report = report(study)
     metric, lower = study_report.metric, study_report.direction == "minimize"
     known = {row.name: mean.mean for row in study_report.variants if (mean := row.mean(metric)) and not row.diverged}
@@ -82,7 +83,11 @@ def _best(study: str) -> None:
     if name == study_report.record.baseline:
         st.markdown("No setting that was tried has a better mean than the baseline.")
         return
-    fresh = f"{len(row.confirmed)} fresh seeds confirm it" if row.confirmed else "no fresh seed has confirmed it"
+    fresh = (
+        f"measured with {plural(len(row.confirmed), 'fresh seed')}"
+        if row.confirmed
+        else "not measured with fresh seeds"
+    )
     apart = row.shown_difference
     gain = "" if apart is None or apart.difference is None else f"{apart.difference:+.3g} against the baseline; "
     verdict = f"; {prose(row.verdict_sentence)}" if row.verdict_sentence else ""

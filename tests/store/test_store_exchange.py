@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -128,8 +129,11 @@ def test_what_cannot_be_exported_says_why(store: Store, exported: Path, tmp_path
         store.export_study("nothing", tmp_path / "x.zip")
     with pytest.raises(StoreError, match="exists"):
         store.export_study("simplify_block", exported)
-    with pytest.raises(StoreError, match="cannot be read"):
+    with pytest.raises(StoreError, match="there is no such file"):
         store.import_study(tmp_path / "nothing.zip")
+    os.mkfifo(tmp_path / "pipe.zip")
+    with pytest.raises(StoreError, match="not a regular file"):
+        store.import_study(tmp_path / "pipe.zip")
     (tmp_path / "text.zip").write_text("text")
     with pytest.raises(StoreError, match="not a whole exported study"):
         store.import_study(tmp_path / "text.zip")
