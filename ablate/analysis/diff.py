@@ -14,7 +14,7 @@ from typing import Any
 from ablate.errors import NotFoundError
 from ablate.spec.paths import leaves
 from ablate.spec.reading import load_space
-from ablate.stats import Interval, PairedDifference, mean_interval, paired_difference
+from ablate.stats import Interval, PairedDifference, mean_interval, paired_difference, unpaired_difference
 from ablate.store import Store, TrialRecord, TrialState, open_store
 from ablate.store.records import Environment
 
@@ -77,6 +77,7 @@ class Side:
         variant: Name of the variant; empty if no study has it any more.
         parameters: Trainable parameters; None for a space, of which no model is built.
         trials: Seed to trial.
+        is_paired: Whether its seeds are those of the other side; not so for judged runs that share nothing.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Side:
     variant: str = ""
     parameters: int | None = None
     trials: dict[int, TrialRecord] = field(default_factory=dict)
+    is_paired: bool = True
 
     @property
     def states(self) -> dict[str, int]:
@@ -121,6 +123,11 @@ class Comparison:
         return all(side.trials for side in self.sides)
 
     @property
+    def is_paired(self) -> bool:
+        """Whether differences are paired by seed; else they are those of two means."""
+        return all(side.is_paired for side in self.sides)
+
+    @property
     def environment(self) -> tuple[Difference, ...]:
         """What differs between the places where the trials ran."""
         return environment_differences(
@@ -151,8 +158,11 @@ class Comparison:
         return mean_interval(side.measures().get(metric, {}).values())
 
     def difference(self, side: Side, metric: str) -> PairedDifference:
-        """A side minus the first one, paired over the seeds that both have."""
-        return paired_difference(side.measures().get(metric, {}), self.sides[0].measures().get(metric, {}))
+        """A side minus the first one, over the seeds that both have if they are paired."""
+        ours, theirs = side.measures().get(metric, {}), self.sides[0].measures().get(metric, {})
+        if self.is_paired:
+            return paired_difference(ours, theirs)
+        return unpaired_difference([*ours.values()], [*theirs.values()])
 
 
 def read_comparison(store: Store, names: Sequence[str]) -> Comparison:
@@ -221,10 +231,16 @@ def _variant(name: str, study: str, variant: str, store: Store) -> Side:
         )
     planned = [trial for trial in record.planned if trial.variant == variant]
     trials = store.trials([trial.key for trial in planned])
-    variant_record = known[variant]
+    variant_record, judged = known[variant], record.judged
     by_seed = {trial.seed: trials[trial.key] for trial in planned if trial.key in trials}
     return Side(
-        name, "variant", variant_record.spec, variant=variant, parameters=variant_record.parameters, trials=by_seed
+        name,
+        "variant",
+        variant_record.spec,
+        variant=variant,
+        parameters=variant_record.parameters if judged is None else None,
+        trials=by_seed,
+        is_paired=record.pairs(variant) or (judged is not None and variant == record.baseline and bool(judged.paired)),
     )
 
 

@@ -53,13 +53,19 @@ def export_optuna(store: StudyReader, name: str, url: str) -> tuple[int, int]:
         NotFoundError: There is no such study.
         MissingPackageError: Optuna is not installed.
         ArgumentError: The URL is that of no database.
-        StoreError: Optuna's storage cannot be written, is a store of ablate's, holds another study of this name, or
-            holds this study with other choices of a parameter.
+        StoreError: The study was judged; or Optuna's storage cannot be written, is a store of ablate's, holds another
+            study of this name, or holds this study with other choices of a parameter.
     """
     require("search", "an export to Optuna")
     import optuna
 
     study = store.study(name)
+    if study.judged is not None:
+        raise StoreError(
+            "this study was judged, not trained here: it has no parameters for Optuna",
+            where=f"study {name}",
+            remedy="Export its data: `ablate report STUDY --format csv`.",
+        )
     every = (*study.planned, *study.scout_trials, *study.confirm_trials)
     keys = [planned.key for planned in every]
     records, curves = store.trials(keys), store.curves(keys)

@@ -106,8 +106,9 @@ def answer_svg(answer: Answer, width: int = 80) -> str:
 def print_why(why: Why, console: Console) -> None:
     """Print why one variant has its verdict."""
     row = why.row
-    console.print(Text(printable(row.words), "bold").append(f"  {row.variant}", "not bold dim"))
-    console.print(Text(f"  {why.group}. {why.sentence}"))
+    name = "" if row.variant == row.words else f"  {printable(row.variant)}"
+    console.print(Text(printable(row.words), "bold").append(name, "not bold dim"))
+    console.print(Text(printable(f"  {why.group}. {why.sentence}")))
     lines = dict(why.facts)
     if why.seeds:
         lines = {"seeds": "  ".join(f"{seed}: {value:+.3g}" for seed, value in why.seeds.items())} | lines

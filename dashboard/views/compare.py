@@ -75,7 +75,8 @@ def _live(study: str, sides: list[str]) -> None:
         column_order=[name for name in results if name not in HIDDEN],
         row_height=wrapping(results, {"side": width}),
     )  # fmt: skip
-    st.caption("± 95 % interval over seeds. Δ: difference from the first side, paired by seed. "
+    paired = "paired by seed" if comparison.is_paired else "not paired"
+    st.caption(f"± 95 % interval over seeds. Δ: difference from the first side, {paired}. "
                "The download has parameters, too.")  # fmt: skip
     _links(comparison, study)
     spec = _fields(comparison.spec, labels)

@@ -17,7 +17,9 @@ from scipy import stats
 from ablate import judge
 from ablate.analysis.calibration import read_calibration
 from ablate.analysis.columns import columns
+from ablate.analysis.diff import read_comparison
 from ablate.analysis.findings import read_findings
+from ablate.analysis.optuna_export import export_optuna
 from ablate.analysis.study import read_study
 from ablate.analysis.why import why
 from ablate.errors import ArgumentError, NotFoundError, SpaceError, StoreError
@@ -79,8 +81,13 @@ def test_equal_seeds_are_labels_if_it_is_said_so(tmp_path: Path) -> None:
     legend = " ".join(text for column in columns(study.report) for text in column.help)
     assert "difference: variant minus baseline, not paired; lower loss is better" in legend
     study.keep(tmp_path / "s.db", "labels")
-    with open_store(tmp_path / "s.db") as store, pytest.raises(NotFoundError, match="runs that are not paired"):
-        read_calibration(store, "labels")
+    with open_store(tmp_path / "s.db") as store:
+        with pytest.raises(NotFoundError, match="runs that are not paired"):
+            read_calibration(store, "labels")
+        with pytest.raises(StoreError, match="judged, not trained here"):
+            export_optuna(store, "labels", f"sqlite:///{tmp_path}/optuna.db")
+        sides = read_comparison(store, ["labels/base", "labels/other"])
+        assert sides.difference(sides.sides[1], "loss") == row(study, "other").difference
 
 
 def test_a_pair_is_enough_if_pairing_is_declared() -> None:

@@ -76,6 +76,11 @@ def print_diff(diff: Comparison, console: Console) -> None:
         if side.trials:
             keys = ", ".join(f"{trial.key[:12]} (seed {seed})" for seed, trial in side.trials.items())
             console.print(Padding(plain(keys, "dim"), (0, 0, 0, 2), expand=False))
+    if not all(side.spec for side in diff.sides):
+        console.print()
+        console.print(plain("Spec and environment: not recorded of runs that were judged.", "bold"))
+        _print_result(diff, console)
+        return
     _print_part("Spec", diff.spec, console)
     if not diff.ran:
         console.print()
@@ -101,6 +106,7 @@ def _print_result(diff: Comparison, console: Console) -> None:
         return
     seeds = ", ".join(map(str, diff.seeds))
     paired = f"paired over the seeds {seeds}" if seeds else "no seed in common, so nothing is paired"
+    paired = paired if diff.is_paired else "not paired"
     console.print(plain(f"Result: right minus left, {paired}.", "bold"))
     console.print(_result_table(diff))
     console.print(plain("In brackets 95 % intervals over seeds.", "dim"))
