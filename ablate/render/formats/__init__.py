@@ -94,7 +94,7 @@ def write_report(findings: Findings, format_name: str, folder: Path) -> list[Pat
         raise AblateError(
             f"the report cannot be written ({error.strerror})",
             where=str(error.filename or folder),
-            remedy="Give `--out` a folder that you may write.",
+            remedy="Name a folder that you may write.",
         ) from None
     return list(written)
 
