@@ -43,7 +43,7 @@ def judge(
         str | None, typer.Option("--direction", metavar="lower|higher", help="Which is better.")
     ] = None,
     at: Annotated[
-        str | None, typer.Option("--at", metavar="last|shared|best|STEP", help="Which evaluation counts.")
+        str | None, typer.Option("--at", metavar="last|shared|best|first|STEP", help="Which evaluation counts.")
     ] = None,
     reach: Annotated[
         str | None, typer.Option("--reach", metavar="'METRIC >= X'", help="Compare at the first that reaches it.")

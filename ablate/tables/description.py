@@ -46,12 +46,20 @@ def _target(text: str) -> str:
     return text
 
 
+def _evaluation(value: Any) -> Any:
+    is_step = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    if value is None or is_step or value in ("last", "shared", "best", "first"):
+        return value
+    remedy = "Give `last`, `shared`, `best`, `first`, or a step from 0 on."
+    raise PydanticCustomError("evaluation", "this does not say which evaluation counts", {"remedy": remedy})
+
+
 Columns = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 Pattern = Annotated[str, AfterValidator(_pattern)]
 Target = Annotated[str, AfterValidator(_target)]
 Cells = dict[str, Columns]
 """Column to the texts that are meant."""
-At = Literal["last", "shared", "best", "first"] | Annotated[int, Field(ge=0)]
+At = Annotated[Literal["last", "shared", "best", "first"] | Annotated[int, Field(ge=0)], BeforeValidator(_evaluation)]
 Trap = Literal["zero", "mixed", "program", "percent", "folds", "summary"]
 """Refusals that a description may turn into warnings (`ablate.tables.traps`)."""
 
