@@ -43,3 +43,11 @@ def done(tmp_path_factory: pytest.TempPathFactory, shared_folder: Path, cache: P
     place = Workplace(copy, cache)
     shutil.copytree(trained, copy, dirs_exist_ok=True)
     return place, Finished(**json.loads(printed.read_text()))
+
+
+@pytest.fixture
+def trained(done: tuple[Workplace, Finished], tmp_path: Path) -> Workplace:
+    """A copy of that study, to be changed."""
+    place = Workplace(tmp_path, done[0].cache)
+    shutil.copytree(done[0].folder, tmp_path, dirs_exist_ok=True)
+    return place

@@ -84,9 +84,9 @@ def test_the_schema_of_an_output_is_printed(call: Callable[..., Finished]) -> No
     assert "Did you mean `show`?" in unknown.err
 
 
-def test_what_commands_print_is_as_their_schemas_say(done: tuple[Workplace, Finished]) -> None:
+def test_what_commands_print_is_as_their_schemas_say(trained: Workplace) -> None:
     """`Workplace.call` compares each, here and in every other test."""
-    place = done[0]
+    place = trained
     key = json.loads(place.call("show", "tiny", "--trials", "--json").out)[0]["key"]
     for arguments in (
         ("new", "--list"),

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sqlite3
 import statistics
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
-from pathlib import Path
 
 import pytest
 from cli_runs import Finished, Workplace
 
 Call = Callable[..., Finished]
-
-
-@pytest.fixture
-def trained(done: tuple[Workplace, Finished], tmp_path: Path) -> Workplace:
-    """A copy of a study that ran to its end: three variants, three seeds."""
-    place = Workplace(tmp_path, done[0].cache)
-    shutil.copytree(done[0].folder, tmp_path, dirs_exist_ok=True)
-    return place
 
 
 @pytest.fixture
