@@ -142,6 +142,14 @@ def _choose(label: str, number: int) -> Callable[[Any], None]:
     return act
 
 
+def _show_evidence(tab: Any) -> None:
+    tab.locator("a[href*='why=']").first.click()
+
+
+def _close_evidence(tab: Any) -> None:
+    tab.keyboard.press("Escape")
+
+
 def _press(role: str, name: str) -> Callable[[Any], None]:
     return lambda tab: tab.get_by_role(role, name=name).first.click()
 
@@ -152,7 +160,7 @@ def _tick(text: str) -> Callable[[Any], None]:
 
 _ACTIONS: dict[str, tuple[Callable[[Any], None], ...]] = {
     "studies": (_press("radio", "complete"), _tick("Starred"), _tick("Starred"), _press("radio", "all")),
-    "answer": (_choose("Variant", 2), _choose("Variant", 3), _choose("Variant", 2)),
+    "answer": (_show_evidence, _close_evidence, _show_evidence),
     "curves": (_press("radio", "seconds"), _press("radio", "training"), _tick("Single seeds"), _tick("Log x")),
     "compare": (_choose("Sides", 0), _choose("Sides", 0)),
     "trial": (_choose("Variant", 2), _choose("Seed", 1), _choose("Seed", 0)),

@@ -181,7 +181,7 @@ def test_another_file_than_that_of_doctor_is_refused(tmp_path: Path, text: str) 
     (tmp_path / "other.json").write_text(text)
     with pytest.raises(EngineError, match="was not written by `ablate doctor`"):
         read_doctor_report(tmp_path / "other.json")
-    with pytest.raises(EngineError, match="was not written by `ablate doctor`"):
+    with pytest.raises(EngineError, match="there is no such file"):
         read_doctor_report(tmp_path / "nowhere.json")
 
 

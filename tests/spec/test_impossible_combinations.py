@@ -378,10 +378,6 @@ CASES: list[tuple[Settings, str, str, str]] = [
     ),
     ({**CLASSIFIER, "model.head.features": "interaction"}, "model.head.features", "'interaction'", "reads one"),
     # initialisers and optimizers
-    *(
-        ({"model.initialiser": "mup", **optimizer(kind)}, "training.optimizer.kind", f"'{kind}'", "as long as Adam's")
-        for kind in ("sgd", "muon")
-    ),
     ({**CLASSIFIER, "model.initialiser": "complete_p"}, "model.initialiser", "'complete_p'", "one stack with a head"),
     ({"model.block.initialiser_mixer": "mup"}, "model.block.initialiser_mixer", "'mup'", "rates of a whole model"),
     ({"model.block.initialiser_mlp": "complete_p"}, "model.block.initialiser_mlp", "'complete_p'", "of a whole model"),

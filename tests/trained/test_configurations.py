@@ -14,7 +14,7 @@ from small_models import CASES
 from ablate.errors import DataError
 from ablate.trained.hugging_face import settings
 from ablate.trained.hugging_face.architecture import architectures
-from ablate.trained.hugging_face.checkpoint import Imported, _number, _understood, understand
+from ablate.trained.hugging_face.checkpoint import Imported, _understood, _with_numbers, understand
 from benchmarks.hostile_configurations import drawn, tried
 
 transformers = pytest.importorskip("transformers")
@@ -161,9 +161,7 @@ def meaning(imported: Imported) -> Any:
 def test_without_transformers_the_meaning_is_the_same_or_refused(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random configurations, and those that `transformers` writes, which are all read."""
     case = next(case for case in CASES.values() if case.kind == kind)
-    whole = json.loads(
-        transformers.CONFIG_MAPPING[kind](**case.settings).to_json_string(use_diff=False), object_hook=_number
-    )
+    whole = _with_numbers(json.loads(transformers.CONFIG_MAPPING[kind](**case.settings).to_json_string(use_diff=False)))
     configurations = [whole]
     for number in range(1, 30, 2):
         plain, _ = drawn(number, random.Random(f"{kind} {number}"))

@@ -30,17 +30,18 @@ def exponents(dimension: Dimension, sizes: tuple[int, ...], optimizer: str, init
     return {part.part: part.exponent for part in check_coordinates(variants, RandomTokens(), "cpu", (3,))}
 
 
-@pytest.mark.independent_check("optimizers", "muon", against="changes of outputs at other widths")
+@pytest.mark.independent_check("initialisers", "mup", against="changes of outputs at other widths")
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_outputs_change_as_much_at_any_width(optimizer: str) -> None:
-    """With unscaled initial values and rates they change by more at eight times the width."""
-    scaled = exponents("width", (32, 256), optimizer, {"kind": "mup", "base_width": 32})
+    """With unscaled initial values and rates they change by more at four times the width."""
+    scaled = exponents("width", (32, 128), optimizer, {"kind": "mup", "base_width": 32})
     assert set(scaled) == {"mixer", "mlp", "stream", "logits"}
     assert all(abs(exponent) <= 0.3 for exponent in scaled.values()), scaled
-    plain = exponents("width", (32, 256), optimizer, "normal")
+    plain = exponents("width", (32, 128), optimizer, "normal")
     assert plain["stream"] > 0.5, plain
 
 
+@pytest.mark.independent_check("initialisers", "complete_p", against="changes of outputs at other depths")
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd", "muon"])
 def test_outputs_change_as_much_at_any_depth(optimizer: str) -> None:
     complete = {"kind": "complete_p", "base_width": 32, "base_depth": 4}
