@@ -1,4 +1,4 @@
-"""μP and CompleteP: initial values, rates and logits are those of the tables; the effect is in test_rates_transfer.py."""
+"""μP and CompleteP: initial values, rates and logits are those of the tables; test_rates_transfer.py has the effect."""
 
 from __future__ import annotations
 
