@@ -54,7 +54,8 @@ def check_transfer(
     """Check whether learning rates that were tuned at one size hold at larger ones, as with mup and complete_p.
 
     It trains the baseline of a space at several widths and depths, first for ten steps to see how much the outputs of
-    its layers change, then at several learning rates. Nothing is stored. Exit codes: 0 rates transfer, 1 they do not.
+    its layers change, then at several learning rates. Nothing is stored. Exit codes: 0 rates transfer, 1 they do
+    not, or the best rate lies at an edge of --rates.
     """
     import torch
 

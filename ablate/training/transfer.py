@@ -288,7 +288,7 @@ def measure_rates(
         yield RateCurve(dimension, size, dict(zip(factors, means, strict=True)))
 
 
-def moves(curves: Sequence[RateCurve]) -> int:
+def grid_steps_apart(curves: Sequence[RateCurve]) -> int:
     """By how many steps of the grid the best rate of the sizes differs, at most."""
     grid = sorted(curves[0].losses)
     places = [grid.index(curve.best) for curve in curves]

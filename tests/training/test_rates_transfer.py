@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from random_tokens import RandomTokens, variant
 
-from ablate.training.transfer import Coordinate, Dimension, RateCurve, check_coordinates, moves, with_rates
+from ablate.training.transfer import Coordinate, Dimension, RateCurve, check_coordinates, grid_steps_apart, with_rates
 
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "adamw": {"lr": 0.004},
@@ -71,8 +71,8 @@ def test_the_best_rate_of_each_size_is_compared_on_the_grid() -> None:
     curves = [curve(16, 3, 2, 1, 2), curve(32, 3, 1, 2, math.inf), curve(64, 1, 2, 3, math.inf)]
     assert [one.best for one in curves] == [2, 1, 0.5]
     assert [one.at_edge for one in curves] == [False, False, True]
-    assert moves(curves[:2]) == 1
-    assert moves(curves) == 2
+    assert grid_steps_apart(curves[:2]) == 1
+    assert grid_steps_apart(curves) == 2
 
 
 def test_all_rates_of_an_optimizer_are_multiplied() -> None:

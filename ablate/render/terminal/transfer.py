@@ -16,12 +16,14 @@ from ablate.errors import AblateError
 from ablate.render.figures import save
 from ablate.render.figures.style import PAPER, by_look, layers, mark, number, themed
 from ablate.render.terminal.outputs import TransferOutput
-from ablate.training.transfer import LIMITS, STEPS, Coordinate, Dimension, RateCurve, moves
+from ablate.training.transfer import LIMITS, STEPS, Coordinate, Dimension, RateCurve, grid_steps_apart
 
 
 def transfers(coordinates: Sequence[Coordinate], curves: Sequence[RateCurve]) -> bool:
-    """Whether every part passes and the best rate stays within one step of the grid, along every dimension."""
-    return all(part.passes for part in coordinates) and all(moves(of) <= 1 for of in _by_dimension(curves).values())
+    """Whether every part passes, and the best rates of a dimension are inside the grid and at most one step apart."""
+    inside = not any(curve.at_edge for curve in curves)
+    stays = all(grid_steps_apart(of) <= 1 for of in _by_dimension(curves).values())
+    return inside and stays and all(part.passes for part in coordinates)
 
 
 def transfer_json(coordinates: Sequence[Coordinate], curves: Sequence[RateCurve]) -> TransferOutput:
@@ -50,7 +52,7 @@ def transfer_json(coordinates: Sequence[Coordinate], curves: Sequence[RateCurve]
             }
             for curve in curves
         ],
-        "grid_steps": {dimension: moves(of) for dimension, of in _by_dimension(curves).items()},
+        "grid_steps": {dimension: grid_steps_apart(of) for dimension, of in _by_dimension(curves).items()},
     }
 
 
@@ -91,12 +93,12 @@ def print_transfer(coordinates: Sequence[Coordinate], curves: Sequence[RateCurve
 
 def _sentence(dimension: str, parts: Sequence[Coordinate], curves: Sequence[RateCurve]) -> Text:
     sizes = f"from {dimension} {curves[0].size} to {curves[-1].size}"
-    steps, failed = moves(curves), [part.part for part in parts if not part.passes]
+    steps, failed = grid_steps_apart(curves), [part.part for part in parts if not part.passes]
     moved = f"the best rate moves by {steps} steps of the grid" if steps > 1 else "the best rate stays"
-    if steps <= 1 and any(curve.at_edge for curve in curves):
-        moved += ", at the edge of the grid: give more rates"
-    if not failed and steps <= 1:
+    if not failed and steps <= 1 and not any(curve.at_edge for curve in curves):
         return Text(f"Rates transfer {sizes}: {moved}.", style="green")
+    if not failed and steps <= 1:
+        return Text(f"Unknown whether rates transfer {sizes}: the best is at an edge of --rates.", style="yellow")
     why = [*([f"the change of {' and '.join(failed)} depends on the {dimension}"] if failed else []), moved]
     return Text(f"Rates do not transfer {sizes}: {'; '.join(why)}.", style="yellow")
 
