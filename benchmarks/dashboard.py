@@ -144,10 +144,12 @@ def _choose(label: str, number: int) -> Callable[[Any], None]:
 
 def _show_evidence(tab: Any) -> None:
     tab.locator("a[href*='why=']").first.click()
+    tab.get_by_role("dialog").wait_for()
 
 
 def _close_evidence(tab: Any) -> None:
     tab.keyboard.press("Escape")
+    tab.get_by_role("dialog").wait_for(state="detached")
 
 
 def _press(role: str, name: str) -> Callable[[Any], None]:
