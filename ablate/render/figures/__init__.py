@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from ablate.analysis.findings import Findings
+from ablate.errors import AblateError
 from ablate.extras import missing_packages, require
 from ablate.render.blocks import Picture, Section
 from ablate.render.figures import axes, curves, effects, forest, front, path
@@ -60,6 +62,20 @@ def save(figure: Spec, kind: str) -> bytes:
     if kind == "pdf":
         return bytes(vl_convert.vegalite_to_pdf(figure))
     return _numbered_ids(str(vl_convert.vegalite_to_svg(figure))).encode()
+
+
+def save_to(figure: Spec, file: Path) -> None:
+    """Write a figure as a file of the kind that its ending names.
+
+    Raises:
+        MissingPackageError: vl-convert-python is not installed.
+        AblateError: The file cannot be written.
+    """
+    drawn = save(figure, file.suffix.lower().lstrip("."))
+    try:
+        file.write_bytes(drawn)
+    except OSError as error:
+        raise AblateError(f"the picture cannot be written ({error.strerror})", where=str(file)) from error
 
 
 def _numbered_ids(svg: str) -> str:

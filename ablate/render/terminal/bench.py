@@ -14,7 +14,7 @@ from rich.text import Text
 from ablate.analysis.numbers import scaled
 from ablate.analysis.text import plural
 from ablate.errors import AblateError
-from ablate.render.figures import save
+from ablate.render.figures import save_to
 from ablate.render.figures.style import PAPER, by_look, layers, mark, number, themed
 from ablate.render.outputs import as_data
 from ablate.timing import Setting, Timing, growth, threads_used
@@ -135,8 +135,4 @@ def draw_bench(rows: Sequence[Timing], file: Path) -> None:
     }
     lines = mark("line", points, {**channels, **by_look("block", looks, "color", "strokeDash")})
     marks = mark("point", points, {**channels, **by_look("block", looks, "color", "shape", "strokeDash")}, size=50)
-    drawn = save(themed(layers([lines, marks], 380), PAPER), file.suffix.lower().lstrip("."))
-    try:
-        file.write_bytes(drawn)
-    except OSError as error:
-        raise AblateError(f"the picture cannot be written ({error.strerror})", where=str(file)) from error
+    save_to(themed(layers([lines, marks], 380), PAPER), file)

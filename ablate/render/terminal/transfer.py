@@ -12,8 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ablate.analysis.numbers import fixed
-from ablate.errors import AblateError
-from ablate.render.figures import save
+from ablate.render.figures import save_to
 from ablate.render.figures.style import PAPER, by_look, layers, mark, number, themed
 from ablate.render.terminal.outputs import TransferOutput
 from ablate.training.transfer import LIMITS, STEPS, Coordinate, Dimension, RateCurve, grid_steps_apart
@@ -127,11 +126,7 @@ def draw_transfer(coordinates: Sequence[Coordinate], curves: Sequence[RateCurve]
         _lines(losses, number("factor", "learning rate × that of the space", log=True, base=2), number("loss", "loss")),
     ]
     spec = {"hconcat": panels, "resolve": {"scale": {"color": "independent", "shape": "independent"}}}
-    drawn = save(themed(spec, PAPER), file.suffix.lower().lstrip("."))
-    try:
-        file.write_bytes(drawn)
-    except OSError as error:
-        raise AblateError(f"the picture cannot be written ({error.strerror})", where=str(file)) from error
+    save_to(themed(spec, PAPER), file)
 
 
 def _lines(rows: list[dict[str, Any]], x: dict[str, Any], y: dict[str, Any]) -> dict[str, Any]:
