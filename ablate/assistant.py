@@ -218,8 +218,8 @@ def _instructions(workshop: Workshop) -> str:
     text = SKILL.read_text(encoding="utf-8").partition("---\n")[2].partition("---\n")[2]
     return (
         f"{text}\n## This server\n\nUse its tools instead of the command line: describe, validate, plan, start, "
-        f"status, answer, why, ideas. Studies lie in {workshop.folder}. At most {workshop.budget:g} seconds of "
-        "training are started in all; `plan` says what is left.\n"
+        f"status, answer, why, ideas. Studies lie in {workshop.folder}. All training runs together may take "
+        f"{workshop.budget:g} seconds; `plan` reports how many are left.\n"
     )
 
 

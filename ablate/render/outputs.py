@@ -200,7 +200,7 @@ class VariantOutput(TypedDict):
 
 
 class OtherBudgetOutput(TypedDict):
-    """A variant at another budget, of which the study gives no verdict of its own."""
+    """A variant at another budget than the main one, to which all verdicts apply: its states and metrics."""
 
     name: str
     hash: str

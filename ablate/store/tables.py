@@ -47,7 +47,10 @@ def parsed(text: str) -> Any:
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """A time-zone-aware datetime, stored in UTC (in SQLite without a time zone). What is none is read as it is."""
+    """A time-zone-aware datetime, stored in UTC (in SQLite without a time zone).
+
+    A stored value that is not a time is returned unchanged.
+    """
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -108,7 +111,7 @@ class State(TypeDecorator[TrialState]):
         return None if value is None else value.value
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> TrialState | None:
-        """Convert to a `TrialState`; what is none stays as it is."""
+        """The `TrialState` of a word; an unknown word is returned unchanged."""
         return _STATES.get(value, value)  # type: ignore[arg-type]
 
 
@@ -123,7 +126,7 @@ class Role(TypeDecorator[TrialRole]):
         return None if value is None else value.value
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> TrialRole | None:
-        """Word to role; what is none stays as it is."""
+        """The role of a word; an unknown word is returned unchanged."""
         return _ROLES.get(value, value)  # type: ignore[arg-type]
 
 

@@ -55,7 +55,7 @@ class ValidSpaceOutput(TypedDict):
         further: What the design may add, as a clause.
         same_as: Name of a point to that of the equal one before it.
         without_effect: Settings that change nothing.
-        doubts: What is allowed, but likely not what was meant.
+        doubts: Settings that are valid but probably a mistake.
         missing: What its data lacks.
     """
 
