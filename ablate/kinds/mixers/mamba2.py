@@ -16,6 +16,7 @@ Shapes: K pack, B batch, T tokens, D width, E = expansion·D, H heads of P = E/H
 
 from __future__ import annotations
 
+from abc import ABC
 from dataclasses import replace
 from typing import Literal
 
@@ -45,14 +46,12 @@ from ablate.spec.sublayers import MixerSpec, check_groups
 _USUAL_HEAD = 64
 
 
-class Mamba2Spec(MixerSpec):
-    """Mamba-2: a selective state space model in the form of linear attention with decay."""
+class StateSpaceSpec(MixerSpec, ABC):
+    """The sizes of a selective state space model with heads. A subclass adds `kind` and the recurrence."""
 
-    source = "arXiv:2405.21060 eqs 1, 16"
     complexity = "LdN"
     bidirectional_form = False
 
-    kind: Literal["mamba2"] = "mamba2"
     expansion: int = Field(default=2, ge=1, le=64)
     """E/D, the inner width divided by the model's width."""
     head_width: int | None = Field(default=None, ge=1)
@@ -61,17 +60,37 @@ class Mamba2Spec(MixerSpec):
     """N, size of the state."""
     groups: int = Field(default=1, ge=1)
     """G: heads of one group share B and C."""
+
+    def sizes(self, context: LayerContext) -> tuple[int, int, int]:
+        """E, H and P."""
+        wide = self.expansion * context.width
+        width = self.head_width or largest_divisor(wide, _USUAL_HEAD)
+        return wide, wide // width, width
+
+    def check(self, context: LayerContext) -> None:
+        """Refuse a head width that does not divide the inner width, and groups that do not divide the heads."""
+        wide, heads, width = self.sizes(context)
+        if wide % width:
+            near = largest_divisor(wide, width)
+            raise refusal(
+                ("head_width",),
+                width,
+                f"the head width must divide the {wide} inner channels",
+                f"Set `head_width: {near}`, or leave it out.",
+            )
+        check_groups("groups", self.groups, heads, "the groups must divide the {} heads")
+
+
+class Mamba2Spec(StateSpaceSpec):
+    """Mamba-2: a selective state space model in the form of linear attention with decay."""
+
+    source = "arXiv:2405.21060 eqs 1, 16"
+
+    kind: Literal["mamba2"] = "mamba2"
     taps: int = Field(default=4, ge=0, le=64)
     """Kernel size of the short convolution, in tokens; 0: neither it nor its bias, and SiLU stays."""
     eps: float = Field(default=1e-5, gt=0)
     """ε of the norm."""
-
-    def sizes(self, context: LayerContext) -> tuple[int, int, int]:
-        """E, H and P."""
-        return inner_sizes(self.expansion, self.head_width, context)
-
-    def check(self, context: LayerContext) -> None:
-        check_sizes(self.sizes(context), self.groups)
 
     def build(self, context: LayerContext) -> Mamba2:
         return Mamba2(self, context)
@@ -116,31 +135,6 @@ class Mamba2Spec(MixerSpec):
             activations=5 * elements + length * self.groups,
         )
         return maps + short_convolution_cost(length, wide + 2 * keys, self.taps, bias=True) + core + norm
-
-
-def inner_sizes(expansion: int, head_width: int | None, context: LayerContext) -> tuple[int, int, int]:
-    """Inner width E, heads H and head width P, which unless given is the largest divisor of E up to 64."""
-    wide = expansion * context.width
-    width = head_width or largest_divisor(wide, _USUAL_HEAD)
-    return wide, wide // width, width
-
-
-def check_sizes(sizes: tuple[int, int, int], groups: int) -> None:
-    """Refuse a head width that does not divide the inner width, and groups that do not divide the heads.
-
-    Raises:
-        ValidationError: From `refusal`, with the path inside the spec.
-    """
-    wide, heads, width = sizes
-    if wide % width:
-        near = largest_divisor(wide, width)
-        raise refusal(
-            ("head_width",),
-            width,
-            f"the head width must divide the {wide} inner channels",
-            f"Set `head_width: {near}`, or leave it out.",
-        )
-    check_groups("groups", groups, heads, "the groups must divide the {} heads")
 
 
 class Mamba2(nn.Module):

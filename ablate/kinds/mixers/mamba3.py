@@ -34,7 +34,7 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from ablate.kinds.mixers.mamba2 import check_sizes, inner_sizes
+from ablate.kinds.mixers.mamba2 import StateSpaceSpec
 from ablate.nn.kernels import flash_linear
 from ablate.nn.pack import (
     Packed,
@@ -53,7 +53,6 @@ from ablate.nn.pack import (
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import Initial, LayerContext
-from ablate.spec.sublayers import MixerSpec
 
 _LEAST_RATE = 1e-4
 """The least -A."""
@@ -65,22 +64,12 @@ _STARTS: dict[str, Initial] = {
 }
 
 
-class Mamba3Spec(MixerSpec):
+class Mamba3Spec(StateSpaceSpec):
     """Mamba-3: a selective state space model with a trapezoidal step and a rotating state."""
 
     source = "arXiv:2603.15569 section 3"
-    complexity = "LdN"
-    bidirectional_form = False
 
     kind: Literal["mamba3"] = "mamba3"
-    expansion: int = Field(default=2, ge=1, le=64)
-    """E/D, the inner width divided by the model's width."""
-    head_width: int | None = Field(default=None, ge=1)
-    """P, the head width; unless set, the largest divisor of E up to 64."""
-    state: int = Field(default=128, ge=1)
-    """N, size of the state."""
-    groups: int = Field(default=1, ge=1)
-    """G: heads of one group share B and C, besides their biases."""
     ranks: int = Field(default=1, ge=1, le=16)
     """R, inputs and outputs of a state for each token; 1: SISO, 4: the MIMO form of the paper."""
     trapezoid: bool = True
@@ -107,16 +96,9 @@ class Mamba3Spec(MixerSpec):
             )
         return self
 
-    def sizes(self, context: LayerContext) -> tuple[int, int, int]:
-        """E, H and P."""
-        return inner_sizes(self.expansion, self.head_width, context)
-
     def angles(self) -> int:
         """A, pairs of channels that are rotated."""
         return int(self.rotary_fraction * self.state) // 2
-
-    def check(self, context: LayerContext) -> None:
-        check_sizes(self.sizes(context), self.groups)
 
     def build(self, context: LayerContext) -> Mamba3:
         return Mamba3(self, context)
