@@ -35,7 +35,7 @@ from ablate.store.rows import (
     POINT_COLUMNS,
     TRIAL_COLUMNS,
     read,
-    read_points,
+    read_curve,
     readable,
     study_values,
     timings_of,
@@ -227,7 +227,7 @@ def trial_records(connection: Connection, rows: Sequence[Row[Any]]) -> dict[str,
 
 
 def points_of_keys(connection: Connection, keys: Sequence[str]) -> Iterator[tuple[str, tuple[CurvePoint, ...]]]:
-    """Pairs of key and curve, ordered by step, of the trials that have points."""
+    """Pairs of key and curve, ordered by step, of the trials that have points; () for a curve that cannot be read."""
     rows = chunked(
         connection,
         keys,
@@ -256,7 +256,7 @@ def evaluations_of_keys(connection: Connection, keys: Sequence[str]) -> Iterator
 
 def _curves(rows: Iterator[Any]) -> Iterator[tuple[str, tuple[CurvePoint, ...]]]:
     for key, group in groupby(rows, key=itemgetter(0)):
-        yield key, tuple(read_points([row[1:] for row in group]))
+        yield key, read_curve([row[1:] for row in group])
 
 
 def recordings_of(connection: Connection, key: str) -> tuple[Recording, ...]:

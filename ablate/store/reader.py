@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -46,11 +46,11 @@ class StoreReader:
         self._database = database
         self._said: set[str] = set()
 
-    def _count(self, which: str, lost: int) -> None:
-        """Warn once that some rows cannot be read."""
+    def _count(self, which: str, lost: int, then: str = "the next run of a study trains them again") -> None:
+        """Warn once that some rows cannot be read, and say what follows."""
         if lost and which not in self._said:
             self._said.add(which)
-            remedy = f"`ablate check-store --store {self.where}` says why; the next run of a study trains them again"
+            remedy = f"`ablate check-store --store {self.where}` says why; {then}"
             warnings.warn(f"{which} cannot be read ({self.where}). {remedy}.", UnreadableWarning, stacklevel=3)
 
     def __enter__(self) -> Self:
@@ -198,12 +198,12 @@ class StoreReader:
             return {row.hash: row.content for row in rows if isinstance(row.content, dict)}
 
     def curves(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
-        """The learning curves of these trials by key, ordered by step; empty for a trial without points."""
+        """The learning curves of these trials by key, ordered by step; empty if one of their points cannot be read."""
         keys = _keys("Store.curves", keys)
-        points: dict[str, tuple[CurvePoint, ...]] = dict.fromkeys(keys, ())
         with self._database.reading() as connection:
-            points.update(queries.points_of_keys(connection, list(points)))
-        return points
+            found = dict(queries.points_of_keys(connection, list(dict.fromkeys(keys))))
+        self._count_curves(found)
+        return dict.fromkeys(keys, ()) | found
 
     def recordings(self, key: str) -> tuple[Recording, ...]:
         """The recordings of a trial, ordered by step; empty if there are none."""
@@ -224,7 +224,13 @@ class StoreReader:
         """
         keys = _keys("Store.evaluations", keys)
         with self._database.reading() as connection:
-            return dict(queries.evaluations_of_keys(connection, keys))
+            found = dict(queries.evaluations_of_keys(connection, keys))
+        self._count_curves(found)
+        return {key: points for key, points in found.items() if points}
+
+    def _count_curves(self, found: Mapping[str, Sequence[CurvePoint]]) -> None:
+        lost = sum(not points for points in found.values())
+        self._count(f"the curves of {lost:,} of {len(found):,} trials", lost, "none of their points is used")
 
 
 def _keys(method: str, keys: Sequence[str]) -> list[str]:

@@ -116,6 +116,19 @@ def test_a_schema_that_is_not_ours_is_refused(script: str, store: bytes, tmp_pat
         assert "the schema of this file is not that of a store" in said
 
 
+@pytest.mark.parametrize(
+    ("column", "value"), [("val_loss", "low"), ("val_loss", 1e308), ("seconds", "-1"), ("tokens", 0.5)]
+)
+def test_a_curve_with_a_point_that_cannot_be_read_is_counted_and_not_used(
+    column: str, value: object, store: bytes, tmp_path: Path
+) -> None:
+    """What the other points say is not what the curve says: its course, or its steps to the baseline's loss."""
+    one = "(SELECT trial_key, step FROM curves WHERE step > 0 ORDER BY trial_key, step LIMIT 1)"
+    tampered = changed(store, f"UPDATE curves SET {column} = ? WHERE (trial_key, step) = {one}", value)
+    _, said = answer(tampered, tmp_path / "show", "show", "tiny")
+    assert "Warning: the curves of 1 of 9 trials cannot be read" in said
+
+
 def test_a_value_that_is_too_long_is_counted(store: bytes, tmp_path: Path) -> None:
     tampered = changed(store, LAST.format("reason"), "x" * (40 << 20))
     _, said = answer(tampered, tmp_path / "show", "show", "tiny")
