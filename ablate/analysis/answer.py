@@ -470,7 +470,8 @@ def _parts(rows: Sequence[AnswerRow], what: str) -> Iterator[str]:
     if len(rows) <= MOST_NAMED and sum(len(row.words) for row in rows) < 60:
         names = f" {'or' if what == 'can go' else 'and'} ".join(row.words for row in rows)
         alone = ", one at a time" if what == "can go" and len(rows) > 1 else ""
-        yield f"{names[0].upper()}{names[1:]} {what}{alone}."
+        named = rows[0].words == rows[0].variant  # names are written as they are
+        yield f"{names if named else names[0].upper() + names[1:]} {what}{alone}."
     else:
         alone = ", one at a time" if what == "can go" and len(rows) > 1 else ""
         yield f"{plural(len(rows), 'part')} {what}{alone}."

@@ -49,6 +49,8 @@ def show_answer(answer: Answer) -> None:
         shown = _chosen_groups(answer)
         rows = [(group.key, row) for group in answer.groups if group.key in shown for row in group.rows]
         st.html(table(answer, _page(rows)))
+        if any(_holds_alone(row) for _, row in rows):
+            st.caption("° holds alone, not jointly with the other verdicts (Holm's procedure)")
     if answer.scale:
         st.markdown("\n".join(["**Does it survive scale?**\n", *(f"- {prose(line)}" for line in answer.scale)]))
     _trust([line for line in answer.trust if line.level != "ok"])
@@ -58,8 +60,7 @@ def _trust(limits: list[StudyWarning]) -> None:
     """What limits the answer, in one strip: the most serious lines, the others on a click."""
     first, more = limits[:MOST_LIMITS], limits[MOST_LIMITS:]
     if first:
-        st.warning(prose(". ".join(f"{line.text[0].upper()}{line.text[1:]}" for line in first) + "."),
-                   icon=":material/warning:")  # fmt: skip
+        st.warning(prose("; ".join(line.text for line in first)), icon=":material/warning:")
     if more:
         with st.expander(f"{plural(len(more), 'more limit')} of this answer", key="limits"):
             st.markdown("\n".join(f"- {prose(line.text)}" for line in more))
@@ -101,7 +102,7 @@ def table(answer: Answer, rows: list[tuple[GroupKey, AnswerRow]]) -> str:
 
 def _cells(answer: Answer, axis: Axis, key: GroupKey, row: AnswerRow) -> tuple[str, ...]:
     look = Palette(dark()).verdict(LOOKS[key])
-    mark, alone = SIGNS.get(look.mark, "●"), "" if row.jointly or row.bound is None else "°"
+    mark, alone = SIGNS.get(look.mark, "●"), "°" if _holds_alone(row) else ""
     word = "running" if key == "running" else row.verdict
     name = "" if row.variant == row.words else f" <code>{html.escape(row.variant)}</code>"
     warning = f" <em>{html.escape(row.warning)}</em>" if row.warning else ""
@@ -114,6 +115,11 @@ def _cells(answer: Answer, axis: Axis, key: GroupKey, row: AnswerRow) -> tuple[s
         html.escape(row.bound_text),
         percent(row.parameter_change),
     )
+
+
+def _holds_alone(row: AnswerRow) -> bool:
+    """Whether a verdict does not hold jointly with the others."""
+    return row.bound is not None and not row.jointly
 
 
 def _scale(axis: Axis) -> str:
