@@ -87,15 +87,19 @@ class Workshop:
             if run.seconds is None and run.process.poll() is not None:
                 run.seconds = min(time.monotonic() - run.begin, run.limit)
 
-    async def ask(self, *arguments: str) -> Any:
-        """What a command prints with `--json`.
+    async def ask(self, command: str, *texts: str, options: Sequence[str] = ("--json",)) -> Any:
+        """What a command prints.
+
+        Args:
+            command: The command.
+            texts: Its arguments, which may come from the assistant: none of them is read as an option.
+            options: Its options, such as `--json`.
 
         Raises:
             ToolError: It ended with an error; the message is its object.
         """
-        json_ = () if arguments[0] == "schema" else ("--json",)
         done = await anyio.run_process(
-            _command(*arguments, *json_),
+            _command(command, *options, "--", *texts),
             cwd=self.folder,
             env=self._environment(),
             check=False,
@@ -234,7 +238,7 @@ def _tools(workshop: Workshop) -> Sequence[Callable[..., Any]]:
         starts = {file.stem: file for file in sorted((shipped_spaces() / "starts").glob("*.yaml"))}
         if topic in starts:
             return {"space": starts[topic].read_text(encoding="utf-8")}
-        definitions = (await workshop.ask("schema"))["$defs"]
+        definitions = (await workshop.ask("schema", options=()))["$defs"]
         of_space = definitions["SpaceSpec"]["properties"]
         if topic in of_space or topic in definitions:
             return dict(of_space.get(topic) or definitions[topic])
@@ -242,7 +246,11 @@ def _tools(workshop: Workshop) -> Sequence[Callable[..., Any]]:
             return dict(await workshop.ask("kinds", topic))
         keys = {key: schema.get("description", "") for key, schema in of_space.items()}
         families = {family: len(kinds) for family, kinds in (await workshop.ask("kinds")).items()}
-        return {"starting_points": (await workshop.ask("new", "--list"))["starts"], "families": families, "keys": keys}
+        return {
+            "starting_points": (await workshop.ask("new", options=("--list", "--json")))["starts"],
+            "families": families,
+            "keys": keys,
+        }
 
     async def validate(name: str, space: str) -> dict[str, Any]:
         """Write a space as NAME.yaml and check it: its points, or every mistake with place and remedy. Trains nothing.
@@ -312,7 +320,7 @@ def _tools(workshop: Workshop) -> Sequence[Callable[..., Any]]:
 
     async def why(study: str, variant: str) -> dict[str, Any]:
         """Why one variant has its verdict, seed by seed."""
-        return dict(await workshop.ask("show", study, "--why", variant))
+        return dict(await workshop.ask("show", study, options=(f"--why={variant}", "--json")))
 
     async def ideas(text: str = "") -> dict[str, Any]:
         """What the studies here have tried, with verdicts; ask before you try something."""

@@ -11,6 +11,7 @@ import anyio
 import pytest
 from cli_runs import ABLATE, SPACE, Workplace
 from mcp import Client, StdioServerParameters
+from mcp.server.mcpserver.exceptions import ToolError
 
 from ablate.assistant import Workshop
 from ablate.errors import AblateError
@@ -112,6 +113,15 @@ def test_a_space_that_runs_code_or_writes_elsewhere_is_refused(
     with pytest.raises(AblateError, match=problem):
         workshop.write_space(name, text)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["parent.yaml"]
+
+
+@pytest.mark.parametrize("command", ["kinds", "show"])
+def test_a_text_of_the_assistant_is_no_option_of_a_command(tmp_path: Path, command: str) -> None:
+    (tmp_path / "evil.py").write_text("open('ran', 'w').close()")
+    workshop = Workshop(tmp_path, 60.0)
+    with pytest.raises(ToolError):
+        anyio.run(workshop.ask, command, "--plugin=evil.py")
+    assert not (tmp_path / "ran").exists()
 
 
 def test_code_is_a_choice_of_the_user(tmp_path: Path) -> None:
