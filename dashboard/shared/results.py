@@ -315,9 +315,9 @@ def sample_box(keys: dict[str, str]) -> None:
 
 def _write(key: str, prompt: str, seed: int) -> str:
     chosen = options()
-    command = python_command("-m", "ablate", "generate", key, "--json", f"--prompt={prompt}")
+    command = python_command("-m", "ablate", "generate", "--json", f"--prompt={prompt}")
     command += [f"--seed={seed}", "--tokens=200", f"--store={location()}"]
-    command += [f"--plugin={plugin}" for plugin in chosen["plugins"]]
+    command += [*(f"--plugin={plugin}" for plugin in chosen["plugins"]), "--", key]  # a store may hold any key
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     except subprocess.TimeoutExpired:
