@@ -340,17 +340,10 @@ def _linearised(parameters: Floats, logs: Floats, weights: Floats, targets: Floa
     return residual, slopes
 
 
-def _not_negative(design: Floats, targets: Floats) -> tuple[Floats, float]:
-    """Least squares [3] with an irreducible loss and scales of at least 0, and the sum of squared residuals."""
-    found: Floats = np.asarray(np.linalg.lstsq(design, targets, rcond=None)[0], dtype=np.float64)
-    if found.min() < 0:
-        scales = np.linalg.lstsq(design[:, 1:], targets, rcond=None)[0]
-        found = np.concatenate([[0.0], np.maximum(scales, 0.0)])
-    return found, float(((targets - design @ found) ** 2).sum())
-
-
 def _start(logs: Floats, weights: Floats, targets: Floats) -> Floats:
     """Parameters of the best law among those whose two exponents lie on the grid, where it is linear."""
+    from scipy.optimize import nnls  # takes 0.3 s, which only a ladder needs
+
     best = (math.inf, np.zeros(5))
     for first in _EXPONENTS:
         for second in _EXPONENTS:
@@ -359,8 +352,8 @@ def _start(logs: Floats, weights: Floats, targets: Floats) -> Floats:
             rungs = logs.shape[1]
             design[:rungs, 1] = np.exp(-first * logs[0]) * weights[0]
             design[rungs:, 2] = np.exp(-second * logs[1]) * weights[1]
-            found, squares = _not_negative(design, targets)
-            if squares < best[0]:
+            found, distance = nnls(design, targets)
+            if distance < best[0]:
                 scales = np.log(np.maximum(found[1:], 1e-9))
-                best = (squares, np.array([found[0], *scales, math.log(first), math.log(second)]))
+                best = (distance, np.array([found[0], *scales, math.log(first), math.log(second)]))
     return best[1]
