@@ -389,7 +389,8 @@ def _headline(groups: Sequence[AnswerGroup], trust: Sequence[StudyWarning], repo
     sentences += _changes(rows.get("better", ()), rows.get("as good", ()), rows.get("worse", ()), report)
     if smaller := _smallest(groups):
         change = percent(abs(smaller.parameter_change or 0.0)).lstrip("+")
-        what = f"without {smaller.words}" if smaller in rows.get("can go", ()) else smaller.words.rpartition("→ ")[2]
+        new = smaller.words.rpartition("→ ")[2] if smaller.words.startswith("the ") else smaller.words
+        what = f"without {smaller.words}" if smaller in rows.get("can go", ()) else new
         fresh = next(len(row.confirmed) for row in report.variants if row.name == smaller.variant)
         proven = f", confirmed on {fresh} fresh seeds" if fresh else "" if smaller.jointly else " (*)"
         fewer = f"{change.replace('%', ' %')} fewer parameters"

@@ -96,6 +96,20 @@ def test_the_headline_names_what_can_go_and_what_must_stay() -> None:
     assert answered(study({"bias": 0.0999})).headline[0] == "No verdict yet: 1 not known."
 
 
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"replaces": "the block by SAS"}, "Smallest: SAS, 10 % fewer"),
+        ({"model.depth": 2, "training.steps": 400}, "Smallest: depth 4 → 2 + steps 200 → 400, 10 % fewer"),
+    ],
+)
+def test_the_smallest_is_named_by_all_that_it_changes(settings: dict[str, Any], named: str) -> None:
+    made = study({"size": 0.0})
+    space = {"model": {"depth": 4}, "training": {"steps": 200}, "switches": {"size": {"on": {}, "off": settings}}}
+    made.record = dataclasses.replace(made.record, space=space)
+    assert named in " ".join(answered(made).headline)
+
+
 @given(
     st.floats(-50, 50).filter(lambda value: abs(value) > 1e-6),
     st.booleans(),
