@@ -105,8 +105,10 @@ def test_the_headline_names_what_can_go_and_what_must_stay() -> None:
 )
 def test_the_smallest_is_named_by_all_that_it_changes(settings: dict[str, Any], named: str) -> None:
     made = study({"size": 0.0})
-    space = {"model": {"depth": 4}, "training": {"steps": 200}, "switches": {"size": {"on": {}, "off": settings}}}
-    made.record = dataclasses.replace(made.record, space=space)
+    spec = {"model": {"depth": 4}, "training": {"steps": 200}}
+    variants = tuple(dataclasses.replace(variant, spec=variant.spec | spec) for variant in made.record.variants)
+    space = {"switches": {"size": {"on": {}, "off": settings}}}
+    made.record = dataclasses.replace(made.record, space=space, variants=variants)
     assert named in " ".join(answered(made).headline)
 
 
