@@ -1,7 +1,7 @@
 """A process that draws blocks and checks drafts of spaces. It imports torch, which the dashboard does not.
 
-It reads a line of JSON for each request, `[name of a function below, arguments ...]`, and writes one with the answer as
-JSON text. Its arguments are plugin files. It ends when its input ends.
+It writes a line once it is ready. Then it reads a line of JSON for each request, `[name of a function below, arguments
+...]`, and writes one with the answer as JSON text. Its arguments are plugin files. It ends when its input ends.
 """
 
 from __future__ import annotations
@@ -221,6 +221,7 @@ def main() -> None:
     adopt_modules()
     for plugin in sys.argv[1:]:
         load_plugin(plugin)
+    print("ready", flush=True)
     for line in sys.stdin:
         print(json.dumps(answer(json.loads(line))), flush=True)
 

@@ -28,8 +28,8 @@ from dashboard.shared.schema import to_yaml
 from dashboard.shared.store import options
 from dashboard.shared.text import escape
 
-_PATIENCE = 60.0
-"""Seconds that a quick answer may take: checking a draft from an address may take hours."""
+_PATIENCE, _START = 60.0, 300.0
+"""Seconds that a quick answer may take, since checking a draft from an address may take hours; seconds to start."""
 
 
 class Drafter:
@@ -49,8 +49,9 @@ class Drafter:
     def answer(self, request: str) -> str:
         """The answer to a line of JSON; empty if the process fails or takes longer than `patience` seconds."""
         with self._lock:
-            if self._process is None or self._process.poll() is not None:
-                self._process = subprocess.Popen(
+            process = self._process
+            if process is None or process.poll() is not None:
+                process = self._process = subprocess.Popen(
                     self._command,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
@@ -58,19 +59,27 @@ class Drafter:
                     encoding="utf-8",
                     env=child_environment(),
                 )
-                finalize(self, _end, self._process)
-            assert self._process.stdin is not None
-            assert self._process.stdout is not None
+                finalize(self, _end, process)
+                # On a busy machine importing torch takes longer than an answer may: ended then, it would never start.
+                if not _line(process, _START):
+                    return ""
+            assert process.stdin is not None
             try:
-                self._process.stdin.write(f"{request}\n")
-                self._process.stdin.flush()
+                process.stdin.write(f"{request}\n")
+                process.stdin.flush()
             except BrokenPipeError:
                 return ""
-            if not select([self._process.stdout], [], [], self._patience)[0]:
-                _end(self._process)
-                return ""
-            answer = self._process.stdout.readline()
+            answer = _line(process, self._patience)
         return str(json.loads(answer)) if answer else ""
+
+
+def _line(process: subprocess.Popen[str], patience: float | None) -> str:
+    """The next line of a process's output; empty if it fails, or has none after `patience` seconds and is ended."""
+    assert process.stdout is not None
+    if select([process.stdout], [], [], patience)[0]:
+        return process.stdout.readline()
+    _end(process)
+    return ""
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -95,15 +104,20 @@ LONGEST = 1_000_000
 """Maximum number of characters of an unpacked draft."""
 
 
-@st.cache_data(show_spinner=False, max_entries=200)
+@st.cache_data(show_spinner=False, max_entries=500)
 def _ask(request: str, *, slow: bool) -> Any:
+    """The answer to a request; a failure is raised, because what is returned is cached."""
     said = drafter(slow=slow).answer(request)
-    return json.loads(said) if said else None
+    if not said:
+        raise EOFError
+    return json.loads(said)
 
 
 def ask(name: str, *arguments: Any) -> Any:
     """The answer of a function of `drafter.py`; None if its process failed."""
-    return _ask(json.dumps([name, *arguments], default=str), slow=name == "plan")
+    with suppress(EOFError):
+        return _ask(json.dumps([name, *arguments], default=str), slow=name == "plan")
+    return None
 
 
 def text_of(draft: Mapping[str, Any]) -> str:
@@ -151,12 +165,6 @@ ROOM = 1300
 """Maximum total width of pictures in one row, in pixels; wider ones are shown two in a row."""
 
 
-@st.cache_data(show_spinner=False, max_entries=1000)
-def _svg(request: str) -> str:
-    answer = drafter().answer(request)
-    return str(json.loads(answer)["svg"]) if answer else ""
-
-
 def block_svg(name: str, model: Model, versus: tuple[str, Model] | None = None, *, titled: bool = True) -> str:
     """The drawing of a block as an SVG document; empty if its kind of mixer is unknown to this dashboard.
 
@@ -166,7 +174,7 @@ def block_svg(name: str, model: Model, versus: tuple[str, Model] | None = None, 
         versus: Name and model to compare it with: removed parts are pale and dashed, added ones coloured.
         titled: Whether the name is written above it.
     """
-    return _svg(json.dumps(["picture", name, model, versus, titled]))
+    return _drawn("picture", name, model, versus, titled)
 
 
 def judged_svg(study_report: StudyReport) -> str:
@@ -176,7 +184,12 @@ def judged_svg(study_report: StudyReport) -> str:
         return ""
     record = study_report.record
     model = next(variant.spec["model"] for variant in record.variants if variant.name == record.baseline)
-    return _svg(json.dumps(["judged", record.baseline, model, verdicts]))
+    return _drawn("judged", record.baseline, model, verdicts)
+
+
+def _drawn(name: str, *arguments: Any) -> str:
+    answer = ask(name, *arguments)
+    return str(answer["svg"]) if answer else ""
 
 
 def block_files(

@@ -17,13 +17,13 @@ def processes() -> list[psutil.Process]:
 
 def test_one_that_takes_longer_than_its_patience_is_ended() -> None:
     before = processes()
-    assert Drafter([], patience=0.01).answer(REQUEST) == ""
+    assert Drafter([], patience=0.0).answer(json.dumps(["schema"])) == ""
     assert processes() == before
 
 
-def test_one_that_was_killed_is_restarted() -> None:
+def test_one_that_was_killed_is_restarted_and_its_start_does_not_count_as_an_answer() -> None:
     before = processes()
-    drafter = Drafter([], patience=60.0)
+    drafter = Drafter([], patience=1.5)  # less than it takes to import torch
     answered = drafter.answer(REQUEST)
     assert json.loads(answered)
     (process,) = set(processes()) - set(before)
