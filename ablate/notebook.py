@@ -23,9 +23,9 @@ from ablate.render.formats.csv import table_rows
 from ablate.render.formats.html import answer_and_table
 from ablate.store import open_store
 from ablate.tables.answering import answer_of_table, read_reports, why_of_table
-from ablate.tables.description import RunTableSpec, make_description, read_description
+from ablate.tables.description import RunTableSpec, make_description
 from ablate.tables.formats import with_origin
-from ablate.tables.judging import JudgedTable, judge_files, judge_frame, keep
+from ablate.tables.judging import JudgedTable, judge_frame, judge_named, keep
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -223,7 +223,7 @@ def judge(
     """Judge runs that were trained elsewhere.
 
     Args:
-        table: Rows of runs, a file or a pattern of files, several of them, or a description (`.yaml`).
+        table: Rows of runs, a file or a pattern of files, several of them, or descriptions (`.yaml`).
         data: The folder that the files are relative to; None: that of the description, else the working folder.
         **description: Keys of a description: those of its `table` (`variant`, `seed`, `unit`, `step` ...) beside those
             of its questions (`metric`, `direction`, `margin`, `baseline`, `questions` ...).
@@ -234,13 +234,10 @@ def judge(
     reading = {key: description.pop(key) for key in sorted(_OF_TABLE & description.keys())}
     plain = description | {"table": reading}
     if isinstance(table, str | Path):
-        file = typed_path(table)
-        if file.suffix.lower() in (".yaml", ".yml"):
-            return JudgedStudy(judge_files(read_description(file, plain), Path(data or file.parent), file.stem))
-        table = [str(file)]
+        table = [str(typed_path(table))]
     if isinstance(table, Sequence):
-        plain["table"]["files"] = tuple(check_texts("judge: table", table, "a table, a file or a list of files"))
-        return JudgedStudy(judge_files(make_description("judge", plain), Path(data or "."), ", ".join(table)))
+        names = check_texts("judge: table", table, "a table, a file or a list of files")
+        return JudgedStudy(judge_named(names, plain, None if data is None else Path(data)))
     require("judge", "a table of runs", packages=("pandas",))
     import pandas as pd
 

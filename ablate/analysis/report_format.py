@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ablate.spec.base import Family, Kinded
 
 if TYPE_CHECKING:
+    from ablate.analysis.answer import Answer
     from ablate.analysis.findings import Findings
 
 FORMATS = Family("report format", package="ablate.render.formats", entry_points="ablate.formats")
@@ -65,3 +67,9 @@ class Format(Kinded):
     @abstractmethod
     def render(self, findings: Findings, place: Place) -> str | bytes:
         """What was found as text, or as bytes if the format is binary."""
+
+    def render_questions(
+        self, answer: Answer, findings: Sequence[Findings], places: Sequence[Place]
+    ) -> str | bytes | None:
+        """Several questions on a table as one report; None: each has a report of its own."""
+        return None

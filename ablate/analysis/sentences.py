@@ -44,10 +44,7 @@ def answer_sentences(
     naming = _Naming.of(compared)
     sentences = [*_improving(better, naming, rule), *_removable(fine, naming, rule)]
     sentences += [*_needed(worse, naming, rule), *_others(better, fine, worse, naming, rule)]
-    decided = [row.name for row in compared if verdicts[row.name].is_decided]
-    if len(decided) > 1:
-        said = {"worse": worse, "not worse": fine, "better": better}
-        sentences.append(_jointly(decided, together, [word for word, rows in said.items() if rows]))
+    sentences += [sentence] if (sentence := joint_sentence(compared, together)) else []
     undecided = [row for row in compared if verdicts[row.name].word == "undecided"]
     sentences += _undecided(undecided, baseline, naming, rule)
     return tuple(sentences) or ("No variant can be compared with the baseline.",)
@@ -213,14 +210,23 @@ def _others(
             yield f"{beginning}: {_items(others, naming, rule, naming.whole)}."
 
 
-def _jointly(decided: list[str], together: Set[str], words: Sequence[str]) -> str:
-    """Which verdicts, each with an error rate of 5 %, also hold jointly by Holm's procedure.
+def joint_sentence(rows: Sequence[VariantRow], together: Set[str]) -> str:
+    """Which verdicts, each with an error rate of 5 %, also hold jointly by Holm's procedure; empty below two verdicts.
 
     Args:
-        decided: Names of the variants with a verdict.
+        rows: The variants.
         together: Names of those whose verdicts hold jointly.
-        words: The kinds of verdicts among them, each a family with an error rate of its own.
     """
+    verdicts = {row.name: row.verdict for row in rows if row.verdict is not None and row.verdict.is_decided}
+    if len(verdicts) < 2:
+        return ""
+    decided = list(verdicts)
+    families = {
+        "worse": any(verdict.is_worse for verdict in verdicts.values()),
+        "not worse": any(verdict.is_acceptable and verdict.word != "better" for verdict in verdicts.values()),
+        "better": any(verdict.word == "better" for verdict in verdicts.values()),
+    }
+    words = [word for word, present in families.items() if present]
     holding = [name for name in decided if name in together]
     if len(holding) == len(decided):
         first, *others = words

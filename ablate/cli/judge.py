@@ -11,11 +11,12 @@ from ablate.cli.options import JsonOption
 from ablate.errors import ArgumentError
 from ablate.locations import typed_path
 
-_DESCRIPTION = (".yaml", ".yml")
-
 
 def judge(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="A file of runs, a pattern, or a description (.yaml).")],
+    table: Annotated[
+        list[str],
+        typer.Argument(metavar="TABLE...", help="Files of runs, patterns, or descriptions (.yaml), judged together."),
+    ],
     variant: Annotated[
         list[str] | None,
         typer.Option("--variant", metavar="COLUMN", help="What is compared; `*`: all but the rest; repeatable."),
@@ -106,11 +107,13 @@ def judge(
     format_: Annotated[
         str | None,
         typer.Option(
-            "--format", metavar="FORMAT", help="Write a report of each question: md, html, slides, latex, csv, json."
+            "--format",
+            metavar="FORMAT",
+            help="Write one report (md, html, latex, csv, json ...), or slides of each question.",
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Folder for the reports.", show_default="printed")
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder for the report.", show_default="printed")
     ] = None,
     store: Annotated[
         str | None,
@@ -132,7 +135,8 @@ def judge(
     """Judge runs that exist: the same verdicts as of a study, for any trainer.
 
     The table is CSV, TSV, JSON, JSON lines, Parquet, a text log, a folder of lm-eval results, an export of W&B, a
-    TensorBoard event file or MLflow's database. What options cannot say stands in a description.
+    TensorBoard event file or MLflow's database. What options cannot say stands in a description. Several files make one
+    table; several descriptions make one answer, and one report.
     """
     given: dict[str, Any] = {
         "variant": variant,
@@ -164,13 +168,19 @@ def judge(
     if metric:
         asked["metric"] = metric[0] if len(metric) == 1 else None
         asked["questions"] = {name: {} for name in metric} if len(metric) > 1 else None
-    judged = _judged(table, data, _given(asked) | {"table": _given(given)})
+    from ablate.tables.judging import judge_named
+
+    judged = judge_named(table, _given(asked) | {"table": _given(given)}, data, "ablate judge")
+    stem = "_".join(typed_path(file).stem for file in table)
     if store is not None:
-        _keep(judged, store, name or typed_path(table).stem)
+        _keep(judged, store, name or stem)
     elif name is not None:
         raise ArgumentError("only a study that is kept has a name", where="--name", remedy="Add `--store STORE`.")
-    again = [table, *(["--data", str(data)] if data else []), *_typed(given | asked, where, failed, metric)]
-    _show(judged, again, why=why, table=table_, checks=checks, all_=all_, format_=format_, out=out, json_=json_)
+    again = [*table, *(["--data", str(data)] if data else []), *_typed(given | asked, where, failed, metric)]
+    if format_ is not None:
+        _report(judged, format_, out, stem)
+        return
+    _show(judged, again, why=why, table=table_, checks=checks, all_=all_, json_=json_)
 
 
 def _typed(
@@ -202,18 +212,6 @@ def _cells(option: str, texts: list[str] | None) -> dict[str, list[str]] | None:
     return cells or None
 
 
-def _judged(table: str, data: Path | None, options: dict[str, Any]) -> Any:
-    from ablate.locations import typed_path
-    from ablate.tables.description import make_description, read_description
-    from ablate.tables.judging import judge_files
-
-    file = typed_path(table)
-    if file.suffix.lower() in _DESCRIPTION:
-        return judge_files(read_description(file, options), data or file.parent, file.stem)
-    options["table"]["files"] = [table]
-    return judge_files(make_description("ablate judge", options), data or Path(), table)
-
-
 def _show(
     judged: Any,
     typed: list[str],
@@ -222,8 +220,6 @@ def _show(
     table: bool,
     checks: bool,
     all_: bool,
-    format_: str | None,
-    out: Path | None,
     json_: bool,
 ) -> None:
     from ablate.render.answer import print_answer, print_why
@@ -232,9 +228,6 @@ def _show(
     from ablate.render.terminal.console import make_console, print_json
     from ablate.tables.answering import answer_of_table, read_reports, why_of_table
 
-    if format_ is not None:
-        _report(judged, format_, out)
-        return
     reports, console = read_reports(judged), make_console()
     if why is not None:
         explained = why_of_table(judged, reports, why)
@@ -260,16 +253,17 @@ def _keep(judged: Any, store: str, name: str) -> None:
             say(make_console(stderr=True), f"Kept as {study} in {opened.where}.")
 
 
-def _report(judged: Any, format_: str, out: Path | None) -> None:
-    from ablate.analysis.findings import read_findings
-    from ablate.render.formats import find_format, print_report, render_report, write_report
+def _report(judged: Any, format_: str, out: Path | None, stem: str) -> None:
+    from ablate.render.formats import find_format, print_report, render_questions, write_questions
     from ablate.render.terminal.console import make_console, say
+    from ablate.tables.answering import answer_of_table, read_all_findings, read_reports
 
     find_format(format_)
-    for name in judged.records:
-        findings = read_findings(judged, name)
-        if out is None:
-            print_report(render_report(findings, format_))
-            continue
-        for path in write_report(findings, format_, out):
-            say(make_console(), str(path))
+    reports = read_reports(judged)
+    answer, findings = answer_of_table(judged, reports), read_all_findings(judged, reports)
+    if out is None:
+        for rendered in render_questions(answer, findings, format_):
+            print_report(rendered)
+        return
+    for path in write_questions(answer, findings, format_, out, stem):
+        say(make_console(), str(path))

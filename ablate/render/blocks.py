@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ablate.analysis.findings import Findings
 from ablate.analysis.report_format import Picture
 
 __all__ = [
@@ -69,11 +70,15 @@ class Section:
         title: Its heading; empty: none.
         blocks: What it holds.
         link: Where its heading leads; empty: nowhere.
+        level: Of its heading: 3 for the parts of one question of several, else 2.
+        of: Of which its pictures are drawn; None if it has none.
     """
 
     title: str
     blocks: tuple[Block, ...]
     link: str = ""
+    level: int = 2
+    of: Findings | None = None
 
 
 @dataclass(frozen=True, slots=True)

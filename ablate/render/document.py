@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,9 @@ from ablate.render.blocks import Block, Grid, Items, Listing, Paragraph, Picture
 from ablate.render.figures import SECTIONS
 from ablate.render.table import CAUTION
 from ablate.store.records import Environment, StudyRecord
+
+SOURCE = "Source"
+"""Title of the section on runs that were trained elsewhere."""
 
 
 def document(findings: Findings, pictures: Sequence[Picture] = ()) -> ReportDocument:
@@ -46,11 +50,32 @@ def document(findings: Findings, pictures: Sequence[Picture] = ()) -> ReportDocu
     if report.answer.claims:
         parts.append(Section("Claims", (claims_table(report),)))
     if report.record.judged is not None:
-        return ReportDocument(report.record.question, (*parts, Section("Source", tuple(_source(report.record)))))
-    parts.append(Section("Environment", (Items(tuple(_environments(findings))),)))
-    parts.append(Section("Cost", tuple(_cost(findings))))
-    parts.append(Section("How to reproduce", tuple(reproduction(findings))))
-    return ReportDocument(report.record.question or report.record.name, tuple(parts))
+        parts.append(Section(SOURCE, tuple(_source(report.record))))
+    else:
+        parts.append(Section("Environment", (Items(tuple(_environments(findings))),)))
+        parts.append(Section("Cost", tuple(_cost(findings))))
+        parts.append(Section("How to reproduce", tuple(reproduction(findings))))
+    title = report.record.question or report.record.name
+    return ReportDocument(title, tuple(replace(part, of=findings) for part in parts))
+
+
+def document_of_questions(
+    answer: Answer, findings: Sequence[Findings], pictures: Sequence[Sequence[Picture]]
+) -> ReportDocument:
+    """One report on several questions: their one answer, then each question with its parts, then the sources.
+
+    Args:
+        answer: To all of them.
+        findings: Of each question.
+        pictures: Of each question.
+    """
+    parts, sources = [Section("Answer", tuple(_answer(answer)))], dict[Block, None]()
+    for found, drawn in zip(findings, pictures, strict=True):
+        made = document(found, drawn)
+        parts.append(Section(found.report.record.name, (Paragraph(made.title),)))
+        parts += [replace(section, level=3) for section in made.sections if section.title != SOURCE]
+        sources |= {block: None for section in made.sections if section.title == SOURCE for block in section.blocks}
+    return ReportDocument(answer.question, (*parts, Section(SOURCE, tuple(sources))))
 
 
 def _answer(answer: Answer) -> Iterator[Block]:
@@ -99,7 +124,7 @@ def answer_note(answer: Answer) -> str:
         f"{answer.margin:g}. Bound: one-sided, 95 %; the verdict rests on it."
     )
     alone = any(row.bound is not None and not row.jointly for row in answer.rows)
-    return f"{note} *: true alone, not jointly with all other verdicts (Holm's procedure)." if alone else note
+    return f"{note} *: true alone, not jointly with the other verdicts (Holm's procedure)." if alone else note
 
 
 def _checks(report: StudyReport) -> Iterator[Block]:

@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ablate.analysis.answer import TITLES, Answer, AnswerGroup, AnswerRow, answer_of
+from ablate.analysis.findings import Findings, read_findings
 from ablate.analysis.numbers import bound_text
 from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import read_runs
+from ablate.analysis.sentences import joint_sentence
 from ablate.analysis.study import read_study
 from ablate.analysis.text import counted, listed, plural
 from ablate.analysis.warnings import LEVELS, StudyWarning
@@ -29,21 +31,34 @@ def read_reports(table: JudgedTable) -> dict[str, StudyReport]:
     reports = {name: read_study(table, name) for name in table.records}
     if table.holm != "all":
         return reports
-    verdicts = {
-        f"{name}\0{row.name}": row.verdict
-        for name, report in reports.items()
-        for row in report.variants
-        if row.verdict is not None
-    }
-    together = hold_together(verdicts)
-    return {
-        name: replace(report, answer=replace(report.answer, together=_of_question(name, report, together)))
-        for name, report in reports.items()
-    }
+    together = _together(reports)
+    return {name: _jointly(report, together[name]) for name, report in reports.items()}
 
 
-def _of_question(name: str, report: StudyReport, together: frozenset[str]) -> frozenset[str]:
-    return frozenset(row.name for row in report.variants if f"{name}\0{row.name}" in together)
+def read_all_findings(table: JudgedTable, reports: Mapping[str, StudyReport]) -> list[Findings]:
+    """What written reports say of each question.
+
+    Raises:
+        NotFoundError: No run of a question has a value.
+    """
+    return [replace(read_findings(table, name), report=report) for name, report in reports.items()]
+
+
+def _together(reports: Mapping[str, StudyReport]) -> dict[str, frozenset[str]]:
+    """Question to the variants whose verdicts hold jointly over all questions."""
+    rows = {(name, row.name): row.verdict for name, report in reports.items() for row in report.variants}
+    together = hold_together({"\0".join(pair): verdict for pair, verdict in rows.items() if verdict is not None})
+    return {name: frozenset(row for of, row in rows if of == name and f"{name}\0{row}" in together) for name in reports}
+
+
+def _jointly(report: StudyReport, together: frozenset[str]) -> StudyReport:
+    """The report with other verdicts that hold jointly, also in its sentences."""
+    before, after = (joint_sentence(report.variants, held) for held in (report.answer.together, together))
+    said = tuple(
+        f"Over all questions, {after[:1].lower()}{after[1:]}" if sentence == before else sentence
+        for sentence in report.answer.sentences
+    )
+    return replace(report, answer=replace(report.answer, together=together, sentences=said))
 
 
 def answer_of_table(table: JudgedTable, reports: Mapping[str, StudyReport]) -> Answer:
@@ -55,6 +70,7 @@ def answer_of_table(table: JudgedTable, reports: Mapping[str, StudyReport]) -> A
     alike = all(
         (other.metric, other.margin, other.worse) == (first.metric, first.margin, first.worse) for other in others
     )
+    pairings = {answer.pairing for answer in answers.values()}
     by_group: dict[str, list[AnswerRow]] = {key: [] for key in TITLES}
     for name, answer in answers.items():
         for group in answer.groups:
@@ -69,7 +85,7 @@ def answer_of_table(table: JudgedTable, reports: Mapping[str, StudyReport]) -> A
         first,
         study=table.source,
         question=f"{plural(len(answers), 'question')} on {table.source}: {_evidence(answers)}",
-        headline=(_headline(groups, len(answers)),),
+        headline=(_headline(groups, len(answers)), *_joint_headline(table, reports)),
         groups=groups,
         trust=_trust(answers),
         next=(),
@@ -77,6 +93,7 @@ def answer_of_table(table: JudgedTable, reports: Mapping[str, StudyReport]) -> A
         margin=first.margin if alike else 1.0,
         worse=worse,
         baseline=None,
+        pairing=first.pairing if len(pairings) == 1 else "paired where a question says so",
         decimals=max(answer.decimals for answer in answers.values()) if alike else 2,
     )
 
@@ -105,6 +122,21 @@ def _headline(groups: tuple[AnswerGroup, ...], questions: int) -> str:
     words = {"better": "better", "as good": "as good within the margin", "worse": "worse"}
     said = counted((words.get(group.key, group.key), len(group.rows)) for group in groups)
     return f"{plural(total, 'comparison')} over {plural(questions, 'question')}: {listed(said)}."
+
+
+def _joint_headline(table: JudgedTable, reports: Mapping[str, StudyReport]) -> Iterator[str]:
+    """How many verdicts hold jointly over all questions, whether or not the table marks those that do not."""
+    decided = {
+        name: {row.name for row in report.variants if row.verdict is not None and row.verdict.is_decided}
+        for name, report in reports.items()
+    }
+    total = sum(map(len, decided.values()))
+    holding = sum(len(decided[name] & held) for name, held in _together(reports).items())
+    if total > 1:
+        count = f"all {total}" if holding == total else f"{holding} of {total}"
+        marks = "* marks" if table.holm == "all" else "`--holm all` marks"
+        marked = "" if holding == total else f"; {marks} the others"
+        yield f"Jointly over all questions {count} verdicts hold (Holm's procedure{marked})."
 
 
 def _evidence(answers: Mapping[str, Answer]) -> str:
@@ -148,7 +180,11 @@ def why_of_table(table: JudgedTable, reports: Mapping[str, StudyReport], variant
             )
         name, alone = pairs[variant]
     found = why(reports[name], alone)
-    return replace(found, facts=dict(_facts(table, reports[name], alone)) | found.facts)
+    facts = dict(_facts(table, reports[name], alone)) | found.facts
+    if table.holm == "all" and found.row.bound is not None:
+        holds = "holds" if found.row.jointly else "does not hold"
+        facts["jointly"] = f"{holds} jointly with the verdicts of all questions (Holm's procedure)"
+    return replace(found, facts=facts)
 
 
 def _facts(table: JudgedTable, report: StudyReport, variant: str) -> Iterator[tuple[str, str]]:

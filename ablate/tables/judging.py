@@ -9,14 +9,15 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ablate.analysis.runs import FinalResults
 from ablate.analysis.text import listed, plural
 from ablate.errors import ArgumentError, DataError, NotFoundError
+from ablate.locations import typed_path
 from ablate.portable_names import NameRule, portable_name
 from ablate.spec.annotations import STUDY_NAME
 from ablate.store.records import (
@@ -28,7 +29,7 @@ from ablate.store.records import (
     TrialState,
     VariantRecord,
 )
-from ablate.tables.description import DescriptionSpec
+from ablate.tables.description import DescriptionSpec, make_description, read_description
 from ablate.tables.reading import find_files, later_mentions, read_tables
 from ablate.tables.runs import AskedTable, asked_tables
 from ablate.tables.traps import Limit, limits_of
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
     from ablate.store import Store
 
+DESCRIPTIONS = (".yaml", ".yml")
+"""Endings of descriptions; all other files hold runs."""
 LARGEST_SEED = 2**31 - 1
 _IN_NAME = NameRule(lambda character: character.isascii() and (character.isalnum() or character in "._-"), 100)
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
@@ -74,8 +77,58 @@ class JudgedTable(FinalResults):
         return self.records[name]
 
 
-def judge_files(description: DescriptionSpec, folder: Path, source: str) -> JudgedTable:
+def judge_named(
+    names: Sequence[str], keys: Mapping[str, Any], folder: Path | None = None, where: str = "judge"
+) -> JudgedTable:
+    """Judge files of runs, which make one table, or descriptions, whose questions are asked together.
+
+    Args:
+        names: Files or patterns; or descriptions (`.yaml`). A question of one of several is called `STEM`, or
+            `STEM_QUESTION` if it is not the only one.
+        keys: Keys of a description, which replace those of every file; `table` holds those of its table.
+        folder: That files are relative to; None: that of the description, else the working folder.
+        where: Who gave the names, for messages.
+
+    Raises:
+        AblateError: A file cannot be read, or its numbers are not what they seem.
+    """
+    described = [file for name in names if (file := typed_path(name)).suffix.lower() in DESCRIPTIONS]
+    if not described:
+        reading = {**keys.get("table", {}), "files": tuple(names)}
+        return judge_files(make_description(where, {**keys, "table": reading}), folder or Path(), listed(names))
+    if len(described) < len(names):
+        got = next(name for name in names if typed_path(name) not in described)
+        raise ArgumentError(
+            "descriptions and files of runs are not judged together",
+            where=where,
+            expected="descriptions alone, or files alone",
+            got=f"{described[0]} and {got}",
+            remedy="Name the files in the description, as `table.files`.",
+        )
+    descriptions = [read_description(file, keys) for file in described]
+    if len(described) == 1:
+        return judge_files(descriptions[0], folder or described[0].parent, described[0].stem)
+    records: dict[str, StudyRecord] = {}
+    trials: dict[str, TrialRecord] = {}
+    for file, description in zip(described, descriptions, strict=True):
+        table = judge_files(description, folder or file.parent, file.stem, prefix=file.stem)
+        if twice := records.keys() & table.records.keys():
+            remedy = "Rename one of the descriptions."
+            raise DataError("two questions have one name", where=f"question {min(twice)!r}", remedy=remedy)
+        records |= {name: replace(one, id=len(records) + one.id) for name, one in table.records.items()}
+        trials |= table.trials([planned.key for one in table.records.values() for planned in one.planned])
+    holm = "all" if any(description.holm == "all" for description in descriptions) else "question"
+    return JudgedTable(listed(file.stem for file in described), records, holm, trials)
+
+
+def judge_files(description: DescriptionSpec, folder: Path, source: str, prefix: str = "") -> JudgedTable:
     """Read the files of a description and ask its questions.
+
+    Args:
+        description: What is read and asked.
+        folder: That its files are relative to.
+        source: What is read, for people.
+        prefix: The beginning of the names of the questions, if it is one description of several.
 
     Raises:
         AblateError: A file cannot be read, or its numbers are not what they seem.
@@ -89,6 +142,9 @@ def judge_files(description: DescriptionSpec, folder: Path, source: str) -> Judg
         for table in asked_tables(frames[files], name, question, description):
             limits = limits_of(table, question, description)
             tables.append((table, (*limits, *_logged_later(description, folder, files, table))))
+    if prefix:
+        names = [f"{prefix}_{table.name}" if len(tables) > 1 else prefix for table, _ in tables]
+        tables = [(replace(table, name=name), limits) for name, (table, limits) in zip(names, tables, strict=True)]
     return _as_studies(tables, description, source)
 
 

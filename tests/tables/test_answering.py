@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,12 @@ from ablate.analysis.why import why
 from ablate.errors import ArgumentError, NotFoundError, SpaceError, StoreError
 from ablate.notebook import JudgedStudy
 from ablate.render.as_json import study_json
-from ablate.render.formats import Place, find_format
+from ablate.render.formats import Place, find_format, write_questions
 from ablate.spec.reading import stored_space
+from ablate.stats import hold_together
 from ablate.stats.verdict import replacement_word
 from ablate.store import StudyDraft, open_store
+from ablate.tables.answering import answer_of_table, read_all_findings, read_reports
 
 ASKED = {"metric": "loss", "direction": "lower", "margin": 0.1, "baseline": "base"}
 MARKUP = "a|b <i>&*_`x` $y$ #1 \\z"
@@ -167,6 +170,60 @@ def test_holm_over_all_questions_is_stricter() -> None:
     each, together = (judge(frame, each="task", holm=holm, **ASKED) for holm in ("question", "all"))
     stars = [study.answer.count(" * ") + study.answer.count(" *\n") for study in (each, together)]
     assert stars[0] == 0 < stars[1]
+
+
+def test_several_descriptions_make_one_report(tmp_path: Path) -> None:
+    """One answer, a section for each question, joint verdicts over all of them, in every format that holds several."""
+    rng = np.random.default_rng(7)
+    for name in ("first", "second"):
+        rows = [
+            {"variant": variant, "seed": seed, "loss": shift + noise, "speed": 1 + noise}
+            for shift, variant in ((0.0, "base"), (0.16, "other"))
+            for seed, noise in enumerate(rng.normal(0, 0.03, 4))
+        ]
+        pd.DataFrame(rows).to_csv(tmp_path / f"{name}.csv", index=False)
+    (tmp_path / "a.yaml").write_text(
+        "table: {files: first.csv}\nbaseline: base\nmargin: 0.1\ndirection: lower\nquestions: {loss: {}, speed: {}}\n"
+    )
+    (tmp_path / "b.yaml").write_text(
+        "table: {files: second.csv}\nbaseline: base\nmargin: 0.1\ndirection: lower\nmetric: loss\n"
+    )
+    files = [str(tmp_path / name) for name in ("a.yaml", "b.yaml")]
+    study = judge(files, holm="all")
+    assert list(study.studies) == ["a_loss", "a_speed", "b"]
+    alone = judge(files[1])
+    assert row(study, "other", "b").difference == row(alone, "other").difference
+
+    reports = read_reports(study._table)
+    verdicts = {f"{n}: {v.name}": v.verdict for n, one in reports.items() for v in one.variants if v.verdict}
+    answer = answer_of_table(study._table, reports)
+    assert {one.variant for one in answer.rows if one.jointly} == hold_together(verdicts)
+    decided = sum(verdict.is_decided for verdict in verdicts.values())
+    held = (
+        f"all {decided}" if len(hold_together(verdicts)) == decided else f"{len(hold_together(verdicts))} of {decided}"
+    )
+    assert decided > 1
+    assert f"Jointly over all questions {held} verdicts hold" in " ".join(answer.headline)
+
+    findings = read_all_findings(study._table, reports)
+    for format_, marks in {
+        "md": ["## a\\_loss", "## b", "### Ablation table", "a_speed_forest.svg"],
+        "html": ["<h2>a_loss</h2>", "<h2>b</h2>", "<h3>Ablation table</h3>"],
+        "latex": [r"\section*{a\_loss}", r"\section*{b}", r"\subsection*{Ablation table}"],
+        "csv": ["\na_loss,", "\na_speed,", "\nb,"],
+        "json": ['"a_loss": {', '"b": {', '"answer"'],
+        "terminal": ["a_loss", "b ───"],
+    }.items():
+        report, *_ = write_questions(answer, findings, format_, tmp_path / format_, "both")
+        text = report.read_text()
+        assert report.stem == "both"
+        assert [mark for mark in marks if mark not in text] == []
+    ids = re.findall(r' id="([^"]+)"', (tmp_path / "html" / "both.html").read_text())
+    assert len(ids) == len(set(ids))
+    slides = write_questions(answer, findings, "slides", tmp_path / "slides", "both")
+    assert [file.name for file in slides] == [f"{name}_slides.html" for name in study.studies]
+    with pytest.raises(ArgumentError, match="not judged together"):
+        judge([files[0], str(tmp_path / "first.csv")])
 
 
 def test_questions_of_other_metrics_are_shown_in_margins() -> None:

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pydantic_core import PydanticCustomError
 
+from ablate.analysis.answer import Answer
 from ablate.analysis.findings import Findings
 from ablate.analysis.report_format import FORMATS, Format, Place
 from ablate.errors import AblateError, printable
 from ablate.portable_names import FILE, portable_name
 from ablate.render.figures import draw, pictures, save
 
-__all__ = ["FORMATS", "Format", "Place", "file_stem", "find_format", "format_names", "render_report", "write_report"]
+__all__ = [
+    "FORMATS",
+    "Format",
+    "Place",
+    "file_stem",
+    "find_format",
+    "format_names",
+    "render_questions",
+    "render_report",
+    "write_questions",
+    "write_report",
+]
 
 
 def file_stem(findings: Findings) -> str:
@@ -53,13 +66,27 @@ def render_report(findings: Findings, format_name: str) -> str | bytes:
         AblateError: There is no such format.
     """
     format_ = find_format(format_name)
-    if not format_.inlined:
-        return _rendered(format_, findings, Place())
-    return _rendered(format_, findings, Place(pictures(findings)))
+    return _text(format_, format_.render(findings, _printed(format_, findings)))
 
 
-def _rendered(format_: Format, findings: Findings, place: Place) -> str | bytes:
-    rendered = format_.render(findings, place)
+def render_questions(answer: Answer, findings: Sequence[Findings], format_name: str) -> list[str | bytes]:
+    """The same of several questions on a table: one report, or one for each if the format cannot hold several.
+
+    Raises:
+        AblateError: There is no such format.
+    """
+    format_ = find_format(format_name)
+    places = [_printed(format_, found) for found in findings]
+    together = format_.render_questions(answer, findings, places) if len(findings) > 1 else None
+    rendered = [*map(format_.render, findings, places)] if together is None else [together]
+    return [_text(format_, one) for one in rendered]
+
+
+def _printed(format_: Format, findings: Findings) -> Place:
+    return Place(pictures(findings)) if format_.inlined else Place()
+
+
+def _text(format_: Format, rendered: str | bytes) -> str | bytes:
     return rendered if isinstance(rendered, bytes) or format_.coloured else printable(rendered)
 
 
@@ -73,22 +100,59 @@ def write_report(findings: Findings, format_name: str, folder: Path) -> list[Pat
         AblateError: There is no such format, or the folder cannot be written.
     """
     format_ = find_format(format_name)
-    study = file_stem(findings)
-    written: dict[Path, bytes] = {}
-    place = Place(folder=folder)
+    place, beside = _beside(format_, findings, folder)
+    return _written(format_, format_.render(findings, place), folder, file_stem(findings), beside)
+
+
+def write_questions(
+    answer: Answer, findings: Sequence[Findings], format_name: str, folder: Path, stem: str
+) -> list[Path]:
+    """The same of several questions on a table: one report, or one for each if the format cannot hold several.
+
+    Args:
+        answer: To all of them.
+        findings: Of each question.
+        format_name: Of the report.
+        folder: Where to.
+        stem: What the one report is called, as a path component takes it; a single question is called as it is.
+
+    Returns:
+        The files, the report first.
+
+    Raises:
+        AblateError: There is no such format, or the folder cannot be written.
+    """
+    format_ = find_format(format_name)
+    drawn = [_beside(format_, found, folder) for found in findings]
+    places = [place for place, _ in drawn]
+    together = format_.render_questions(answer, findings, places) if len(findings) > 1 else None
+    if together is None:
+        return [file for found in findings for file in write_report(found, format_name, folder)]
+    beside = {file: content for _, files in drawn for file, content in files.items()}
+    return _written(format_, together, folder, portable_name(stem, FILE, room=40), beside)
+
+
+def _beside(format_: Format, findings: Findings, folder: Path) -> tuple[Place, dict[Path, bytes]]:
+    """Where a report goes, with its figures, and the files beside it."""
+    study, files, place = file_stem(findings), dict[Path, bytes](), Place(folder=folder)
     if format_.figures:
         place = Place(pictures(findings), folder)
         for picture in place.pictures:
             figure = draw(picture.name, findings)
             for kind in format_.figures:
-                written[folder / f"{study}_{picture.name}.{kind}"] = save(figure, kind)
-    report = folder / f"{study}{format_.ending}.{format_.suffix}"
-    rendered = _rendered(format_, findings, place)
-    written = {report: rendered.encode() if isinstance(rendered, str) else rendered} | written
-    written |= {folder / f"{study}{end}": text.encode() for end, text in format_.companions(findings).items()}
+                files[folder / f"{study}_{picture.name}.{kind}"] = save(figure, kind)
+    companions = format_.companions(findings).items()
+    return place, files | {folder / f"{study}{end}": text.encode() for end, text in companions}
+
+
+def _written(
+    format_: Format, rendered: str | bytes, folder: Path, stem: str, beside: Mapping[Path, bytes]
+) -> list[Path]:
+    report, text = folder / f"{stem}{format_.ending}.{format_.suffix}", _text(format_, rendered)
+    files = {report: text.encode() if isinstance(text, str) else text, **beside}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for path, content in written.items():
+        for path, content in files.items():
             path.write_bytes(content)
     except OSError as error:
         raise AblateError(
@@ -96,7 +160,7 @@ def write_report(findings: Findings, format_name: str, folder: Path) -> list[Pat
             where=str(error.filename or folder),
             remedy="Name a folder that you may write.",
         ) from None
-    return list(written)
+    return list(files)
 
 
 def print_report(rendered: str | bytes) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
+from ablate.analysis.answer import Answer
 from ablate.analysis.columns import Value, columns, machine_row, varied_cells
 from ablate.analysis.findings import Findings, TrainingCost
 from ablate.analysis.report import StudyReport
@@ -86,6 +87,16 @@ def _other_budgets(report: StudyReport) -> Iterator[dict[str, Value]]:
         }
 
 
+def _csv(findings: Iterable[Findings]) -> str:
+    text = io.StringIO()
+    rows = [row for found in findings for row in table_rows(found)]
+    titles = list(dict.fromkeys(title for row in rows for title in row))
+    writer = csv.DictWriter(text, titles, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({title: harmless(cell) for title, cell in row.items()} for row in rows)
+    return text.getvalue()
+
+
 class CsvFormat(Format):
     """The ablation table as CSV: a line for each variant, every number with full precision."""
 
@@ -94,10 +105,8 @@ class CsvFormat(Format):
 
     def render(self, findings: Findings, place: Place) -> str:
         """The table; an empty cell where there is no number."""
-        text = io.StringIO()
-        rows = list(table_rows(findings))
-        titles = list(dict.fromkeys(title for row in rows for title in row))
-        writer = csv.DictWriter(text, titles, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({title: harmless(cell) for title, cell in row.items()} for row in rows)
-        return text.getvalue()
+        return _csv([findings])
+
+    def render_questions(self, answer: Answer, findings: Sequence[Findings], places: Sequence[Place]) -> str:
+        """The lines of all; the column `study` names the question."""
+        return _csv(findings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Sequence
 from functools import singledispatch
 from html import escape
 from typing import Literal
@@ -11,11 +12,11 @@ from urllib.parse import quote
 
 from pydantic import ValidationError
 
-from ablate.analysis.answer import verdicts_on_parts
+from ablate.analysis.answer import Answer, verdicts_on_parts
 from ablate.analysis.findings import Findings
 from ablate.analysis.report import StudyReport
 from ablate.render.blocks import Grid, Items, Listing, Paragraph, Picture, ReportDocument, with_code
-from ablate.render.document import document
+from ablate.render.document import document, document_of_questions
 from ablate.render.figures import draw, save
 from ablate.render.formats import Format, Place
 
@@ -39,7 +40,8 @@ body {{ font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var
   margin: 1.5rem auto; padding: 0 1rem; }}
 h1 {{ font-size: 1.25rem; font-weight: 400; line-height: 1.3; margin: 0; }}
 h2 {{ font-size: 1.3rem; margin: 2.5rem 0 0.75rem; border-bottom: 1px solid var(--rule); }}
-.answer > h2 {{ display: none; }}
+.answer > :is(h2, h3) {{ display: none; }}
+h3 {{ font-size: 1.05rem; margin: 1.75rem 0 0.5rem; }}
 section > p {{ max-width: 50rem; }}
 .answer > p:first-of-type {{ font-size: 1.5rem; font-weight: 600; line-height: 1.3; margin: 0.4rem 0 1rem; }}
 .wide {{ overflow-x: auto; }}
@@ -126,7 +128,8 @@ def _listing(block: Listing, findings: Findings | None) -> str:
 @_write.register
 def _picture(block: Picture, findings: Findings | None) -> str:
     assert findings is not None, "a document with pictures has findings"
-    svg = _inline(save(draw(block.name, findings), "svg").decode(), block.name)
+    own = block.name if findings.report.record.judged is None else f"{block.name}{findings.report.record.id}"
+    svg = _inline(save(draw(block.name, findings), "svg").decode(), own)
     return (
         f'<figure class="drawn" role="img" aria-label="{escape(block.caption)}">\n{svg}\n'
         f"<figcaption>{prose(block.caption)}</figcaption></figure>"
@@ -151,26 +154,23 @@ def data_url(svg: str) -> str:
 
 
 def _inline(svg: str, name: str) -> str:
-    """The `<svg>` element alone, with ids that no other picture of the page has."""
+    """The `<svg>` element alone, with ids that no other picture of the page has: they begin with its name."""
     element = svg[svg.index("<svg") :].strip()
     element = re.sub(r'(?<= id=")(?=[^"])', f"{name}-", element)
     return re.sub(r'(?<=url\(#)|(?<=href="#)', f"{name}-", element)
 
 
-def html_page(made: ReportDocument, findings: Findings | None = None) -> str:
-    """A document as a page.
-
-    Args:
-        made: The document.
-        findings: Of which its pictures are drawn; None if it has none.
-    """
+def html_page(made: ReportDocument) -> str:
+    """A document as a page."""
     parts = [f"<h1>{escape(made.title)}</h1>"]
     for section in made.sections:
-        title = escape(section.title)
+        title, tag = escape(section.title), f"h{section.level}"
         heading = f'<a href="{escape(quote(section.link))}">{title}</a>' if section.link else title
         parts.append(f'<section class="{escape(section.title.lower().replace(" ", "-"))}">')
-        parts += [*([f"<h2>{heading}</h2>"] if title else []), *(_write(block, findings) for block in section.blocks)]
-        svg = block_with_verdicts(findings.report) if findings is not None and section is made.sections[0] else ""
+        parts += [f"<{tag}>{heading}</{tag}>"] if title else []
+        parts += [_write(block, section.of) for block in section.blocks]
+        first = section.of if section is made.sections[0] else None
+        svg = "" if first is None else block_with_verdicts(first.report)
         if svg:
             parts.append(f'<figure><img alt="{BLOCK}" src="{data_url(svg)}"><figcaption>{BLOCK}</figcaption></figure>')
         parts.append("</section>")
@@ -188,4 +188,8 @@ class HtmlFormat(Format):
 
     def render(self, findings: Findings, place: Place) -> str:
         """The whole page."""
-        return html_page(document(findings, place.pictures), findings)
+        return html_page(document(findings, place.pictures))
+
+    def render_questions(self, answer: Answer, findings: Sequence[Findings], places: Sequence[Place]) -> str:
+        """Their one answer, then each of them."""
+        return html_page(document_of_questions(answer, findings, [place.pictures for place in places]))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import singledispatch
 from typing import Literal
 
-from ablate.analysis.answer import AnswerRow, answer_of
+from ablate.analysis.answer import Answer, AnswerRow, answer_of
 from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import count, fixed
 from ablate.analysis.report import StudyReport
 from ablate.portable_names import FILE, portable_name
-from ablate.render.blocks import Grid, Items, Listing, Paragraph, Picture, with_code
-from ablate.render.document import document
+from ablate.render.blocks import Grid, Items, Listing, Paragraph, Picture, ReportDocument, with_code
+from ablate.render.document import document, document_of_questions
 from ablate.render.formats import Format, Place, file_stem
 
 _PREAMBLE = r"""\documentclass[10pt]{article}
@@ -178,6 +179,15 @@ def _interval(row: AnswerRow, decimals: int) -> str:
     return f"{difference} [{', '.join(ends)}]" if row.low is not None and row.high is not None else difference
 
 
+def _latex(made: ReportDocument) -> str:
+    parts = [rf"{{\Large\bfseries {escape(made.title)}\par}}"]
+    for section in made.sections:
+        study = "" if section.of is None else file_stem(section.of)
+        heading = rf"\{'sub' * (section.level - 2)}section*{{{escape(section.title)}}}"
+        parts += [heading, *(_write(block, study) for block in section.blocks)]
+    return _PREAMBLE + "\n\n".join(parts) + "\n\\end{document}\n"
+
+
 class LatexFormat(Format):
     """The report as a LaTeX document with booktabs, for pdfLaTeX and its successors; figures as PDF beside it."""
 
@@ -191,9 +201,8 @@ class LatexFormat(Format):
 
     def render(self, findings: Findings, place: Place) -> str:
         """The whole document."""
-        made = document(findings, place.pictures)
-        study = file_stem(findings)
-        parts = [rf"{{\Large\bfseries {escape(made.title)}\par}}"]
-        for section in made.sections:
-            parts += [rf"\section*{{{escape(section.title)}}}", *(_write(block, study) for block in section.blocks)]
-        return _PREAMBLE + "\n\n".join(parts) + "\n\\end{document}\n"
+        return _latex(document(findings, place.pictures))
+
+    def render_questions(self, answer: Answer, findings: Sequence[Findings], places: Sequence[Place]) -> str:
+        """Their one answer, then each of them."""
+        return _latex(document_of_questions(answer, findings, [place.pictures for place in places]))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import singledispatch
 from typing import Literal
 
+from ablate.analysis.answer import Answer
 from ablate.analysis.findings import Findings
 from ablate.render.blocks import Grid, Items, Listing, Paragraph, Picture, ReportDocument, with_code
-from ablate.render.document import document
+from ablate.render.document import document, document_of_questions
 from ablate.render.formats import Format, Place, file_stem
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$!&])")
@@ -63,18 +65,13 @@ def _picture(block: Picture, study: str) -> str:
     return f"![{escape(block.caption)}]({study}_{block.name}.svg)\n\n*{prose(block.caption)}*"
 
 
-def markdown(made: ReportDocument, study: str = "") -> str:
-    """A document as Markdown.
-
-    Args:
-        made: The document.
-        study: The beginning of the names of its pictures.
-    """
+def markdown(made: ReportDocument) -> str:
+    """A document as Markdown."""
     parts = [f"# {escape(made.title)}"]
     for section in made.sections:
-        title = escape(section.title)
-        heading = f"[{title}](<{section.link}>)" if section.link else title
-        parts += [*([f"## {heading}"] if title else []), *(_write(block, study) for block in section.blocks)]
+        title, study = escape(section.title), "" if section.of is None else file_stem(section.of)
+        heading = f"{'#' * section.level} " + (f"[{title}](<{section.link}>)" if section.link else title)
+        parts += [*([heading] if title else []), *(_write(block, study) for block in section.blocks)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -87,4 +84,8 @@ class MarkdownFormat(Format):
 
     def render(self, findings: Findings, place: Place) -> str:
         """The whole report."""
-        return markdown(document(findings, place.pictures), file_stem(findings))
+        return markdown(document(findings, place.pictures))
+
+    def render_questions(self, answer: Answer, findings: Sequence[Findings], places: Sequence[Place]) -> str:
+        """Their one answer, then each of them."""
+        return markdown(document_of_questions(answer, findings, [place.pictures for place in places]))

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
+from ablate.analysis.answer import Answer
 from ablate.analysis.findings import Findings
 from ablate.extras import require
 from ablate.render.formats import Format, Place
 from ablate.render.formats.csv import table_rows
+
+
+def _parquet(findings: Iterable[Findings]) -> bytes:
+    require("data", "the format parquet", where="--format", packages=("pyarrow",))
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    rows = [row for found in findings for row in table_rows(found)]
+    titles = dict.fromkeys(title for row in rows for title in row)
+    table = pa.table({title: pa.array([row.get(title) for row in rows]) for title in titles})
+    written = io.BytesIO()
+    pyarrow.parquet.write_table(table, written)
+    return written.getvalue()
 
 
 class ParquetFormat(Format):
@@ -23,13 +38,8 @@ class ParquetFormat(Format):
         Raises:
             MissingPackageError: pyarrow is not installed.
         """
-        require("data", "the format parquet", where="--format", packages=("pyarrow",))
-        import pyarrow as pa
-        import pyarrow.parquet
+        return _parquet([findings])
 
-        rows = list(table_rows(findings))
-        titles = dict.fromkeys(title for row in rows for title in row)
-        table = pa.table({title: pa.array([row.get(title) for row in rows]) for title in titles})
-        written = io.BytesIO()
-        pyarrow.parquet.write_table(table, written)
-        return written.getvalue()
+    def render_questions(self, answer: Answer, findings: Sequence[Findings], places: Sequence[Place]) -> bytes:
+        """The lines of all; the column `study` names the question."""
+        return _parquet(findings)

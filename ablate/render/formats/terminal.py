@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import singledispatch
 from typing import Literal
 
 from rich.console import Console
 from rich.text import Text
 
-from ablate.analysis.answer import answer_of
+from ablate.analysis.answer import Answer, answer_of
 from ablate.analysis.findings import Findings
 from ablate.render.answer import print_answer
 from ablate.render.blocks import Grid, Items, Listing, Paragraph, Picture
@@ -65,6 +66,23 @@ def _picture(block: Picture, console: Console) -> None:
     console.print(plain(block.caption))
 
 
+def _print_study(findings: Findings, console: Console) -> None:
+    judged = findings.report.record.judged is not None
+    print_answer(answer_of(findings.report), console, shown_by=None if judged else ())
+    console.print()
+    print_study(findings.report, console)
+    for section in document(findings).sections:
+        if section.title not in SHOWN:
+            console.print()
+            console.print(plain(section.title, "bold"))
+            for block in section.blocks:
+                _print(block, console)
+
+
+def _text(printed: str, place: Place) -> str:
+    return Text.from_ansi(printed).plain + "\n" if place.folder else printed
+
+
 class TerminalFormat(Format):
     """The report as text for a terminal: what `ablate show` prints, then environment, cost and how to reproduce."""
 
@@ -76,14 +94,16 @@ class TerminalFormat(Format):
         """The whole report, coloured if it goes to a terminal."""
         console = Console(highlight=False, no_color=True if place.folder else None)
         with console.capture() as capture:
-            print_answer(answer_of(findings.report), console)
-            console.print()
-            print_study(findings.report, console)
-            for section in document(findings).sections:
-                if section.title not in SHOWN:
-                    console.print()
-                    console.print(plain(section.title, "bold"))
-                    for block in section.blocks:
-                        _print(block, console)
-        text = capture.get()
-        return Text.from_ansi(text).plain + "\n" if place.folder else text
+            _print_study(findings, console)
+        return _text(capture.get(), place)
+
+    def render_questions(self, answer: Answer, findings: Sequence[Findings], places: Sequence[Place]) -> str:
+        """Their one answer, then each of them."""
+        console = Console(highlight=False, no_color=True if places[0].folder else None)
+        with console.capture() as capture:
+            print_answer(answer, console, shown_by=None)
+            for found in findings:
+                console.print()
+                console.rule(plain(found.report.record.name), align="left")
+                _print_study(found, console)
+        return _text(capture.get(), places[0])
