@@ -61,6 +61,9 @@ def judge(
     input_: Annotated[
         str | None, typer.Option("--input", metavar="FORMAT", help="Of the files, where the ending does not say it.")
     ] = None,
+    header: Annotated[
+        int | None, typer.Option("--header", metavar="ROWS", help="Header rows of a CSV file, joined with a dot.")
+    ] = None,
     path: Annotated[
         str | None, typer.Option("--path", metavar="REGEX", help="Columns from the path of a file: `(?P<variant>...)`.")
     ] = None,
@@ -146,6 +149,7 @@ def judge(
         "step": step,
         "failed": _cells("--failed", failed),
         "format": input_,
+        "header": header,
         "path": path,
         "line": line,
         "columns": columns,

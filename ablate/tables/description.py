@@ -74,6 +74,8 @@ class RunTableSpec(Spec):
         | None
     ) = None
     """Of the files; by default that of their ending. `csv2` has semicolons and decimal commas."""
+    header: Annotated[int, Field(ge=1, le=10)] = 1
+    """Header rows of a CSV file; the names of several are joined with a dot, as `acc.test`."""
     path: Pattern | None = None
     """A regular expression that is searched in the path of each file; each named group is a column."""
     line: Pattern | None = None

@@ -53,6 +53,10 @@ Keyed = tuple[tuple[str, ...], TableRun]
 """A run with the texts that identify it: its variant, its unit, and what is averaged within the unit."""
 
 
+_STEP = re.compile(r"(^|[._/ ])(global_?step|step|iteration|iter|epoch)s?$", re.IGNORECASE)
+"""Names of columns that count how far a run has come."""
+
+
 def check_column(frame: pd.DataFrame, name: str, key: str, where: str) -> None:
     """Refuse a name that is not a column of the table.
 
@@ -65,8 +69,20 @@ def check_column(frame: pd.DataFrame, name: str, key: str, where: str) -> None:
             f"the table has no column {name!r}",
             where=f"`{key}` of {where}",
             expected=f"one of {listed(known)}",
-            remedy="Correct the name; columns are those of the file and the named groups of `path`, `line` and `name`.",
+            remedy=_remedy_of_column(name, key, known),
         )
+
+
+def _remedy_of_column(name: str, key: str, known: Sequence[str]) -> str:
+    alike = (re.fullmatch(rf"{re.escape(name)}([^\d]*)\d+(\D*)", column) for column in known)
+    seeds = [match for match in alike if match]
+    if key == "metric" and len(seeds) > 1:
+        between, after = map(re.escape, seeds[0].groups())
+        pattern = rf"^(?P<metric>{re.escape(name)}){between}(?P<seed>\d+){after}$"
+        return f"There is a column for each seed: give `columns: '{pattern}'`."
+    if key == "variant" and name == "variant":
+        return "Name the column of what is compared: `variant`, or a group `variant` of `path`, `line` or `columns`."
+    return "Correct the name; columns are those of the file and the named groups of `path`, `line` and `name`."
 
 
 def cell_text(cell: Any) -> str:
@@ -151,12 +167,15 @@ def _refuse_duplicates(rows: pd.DataFrame, keys: Sequence[str], where: str) -> N
         for name in rows.columns
         if not str(name).startswith(OURS) and name not in keys and alike[name].map(cell_text).nunique() == len(alike)
     ]
+    origins = [*map(str, alike[ORIGIN])]
     said = ", ".join(f"{str(key).removeprefix(OURS)} {text!r}" for key, text in first.items())
     remedy = "Keep one row of each, or name a column that tells them apart"
     remedy += f" ({listed(varies)} differ): as `step`, `over`, `each` or `unit`." if varies else "."
+    if steps := [column for column in varies if _STEP.search(column)]:
+        remedy = f"Say that a run has a row for each evaluation: `step: {steps[0]}`."
     raise DataError(
         f"{len(alike)} rows are one run",
-        where=f"{where}: {listed(map(str, alike[ORIGIN]))}",
+        where=f"{where}: {listed(origins if len(origins) < 4 else [origins[0], f'{len(origins) - 1} others'])}",
         expected="one row for each variant and seed",
         got=said,
         remedy=remedy,

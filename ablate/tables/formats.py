@@ -55,48 +55,81 @@ SEPARATORS = {"csv": ",", "tsv": "\t", "csv2": ";"}
 _DECIMAL_COMMA = re.compile(r"\A(\s*[-+]?\d+),(\d+(?:[eE][-+]?\d+)?\s*%?\s*)\Z")
 
 
-def _separated(separator: str, *, summaries: bool = False) -> Callable[[Path], pd.DataFrame]:
-    """A reader of cells divided by a separator; `summaries`: whether W&B's columns of minima are expected.
+def read_separated(file: Path, separator: str, header: int = 1, *, summaries: bool = False) -> pd.DataFrame:
+    """A table of cells divided by a separator.
 
     Where a semicolon divides, `3,28` is a number with a decimal comma, as spreadsheets of many countries write it.
+
+    Args:
+        file: Its path.
+        separator: Between cells.
+        header: Rows above the values; where pandas names the index below several, that row is one more.
+        summaries: Whether W&B's columns of minima are expected.
+
+    Raises:
+        DataError: A column is there twice, or a row is longer or shorter than the header.
     """
+    import pandas as pd
 
-    def read(file: Path) -> pd.DataFrame:
-        import pandas as pd
+    reader = csv.reader(io.StringIO(file_text(file), newline=""), delimiter=separator, skipinitialspace=True)
+    rows, lines, above = [], [], list[list[str]]()
+    try:
+        for row in reader:
+            if not row:
+                continue
+            if above and len(row) != len(above[0]):
+                raise DataError(
+                    "this row is not as long as the header",
+                    where=f"{file}:{reader.line_num}",
+                    expected=f"{len(above[0])} cells",
+                    got=str(len(row)),
+                    remedy="Correct the row; a text that holds the separator stands in quotes.",
+                )
+            if len(above) < header or (not rows and _names_index(row, above)):
+                above.append([name.strip() for name in row])
+                if header == 1:
+                    _check_header(file, above[0], separator, summaries=summaries)
+                continue
+            rows.append([_DECIMAL_COMMA.sub(r"\1.\2", cell) for cell in row] if separator == ";" else row)
+            lines.append(f"{file}:{reader.line_num}")
+    except csv.Error as error:
+        raise DataError(f"this is not a table ({error})", where=f"{file}:{reader.line_num}") from None
+    names = _joined(above)
+    if header > 1:
+        _check_header(file, names, separator, summaries=summaries)
+    if not rows:
+        raise DataError("this file holds no row", where=str(file), remedy="Correct `files`, or the format.")
+    columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    return pd.DataFrame({**columns, ORIGIN: lines}, dtype=object)
 
-        reader = csv.reader(io.StringIO(file_text(file), newline=""), delimiter=separator, skipinitialspace=True)
-        rows, lines = [], []
-        try:
-            header = [name.strip() for name in next(reader, [])]
-            _check_header(file, header, separator, summaries=summaries)
-            for row in reader:
-                if not row:
-                    continue
-                if len(row) != len(header):
-                    raise DataError(
-                        "this row is not as long as the header",
-                        where=f"{file}:{reader.line_num}",
-                        expected=f"{len(header)} cells",
-                        got=str(len(row)),
-                        remedy="Correct the row; a text that holds the separator stands in quotes.",
-                    )
-                rows.append([_DECIMAL_COMMA.sub(r"\1.\2", cell) for cell in row] if separator == ";" else row)
-                lines.append(f"{file}:{reader.line_num}")
-        except csv.Error as error:
-            raise DataError(f"this is not a table ({error})", where=f"{file}:{reader.line_num}") from None
-        if not rows:
-            raise DataError("this file holds no row", where=str(file), remedy="Correct `files`, or the format.")
-        columns = dict(zip(header, map(list, zip(*rows, strict=True)), strict=True))
-        return pd.DataFrame({**columns, ORIGIN: lines}, dtype=object)
 
-    return read
+def _names_index(row: Sequence[str], above: Sequence[Sequence[str]]) -> bool:
+    """Whether a row below several of a header names the columns that the first of them leaves empty, and no others."""
+    return len(above) > 1 and all(bool(cell) != bool(upper) for cell, upper in zip(row, above[0], strict=True))
+
+
+def _joined(above: Sequence[Sequence[str]]) -> list[str]:
+    """The names of columns with several header rows; an empty cell of all but the last has the name to its left."""
+    if len(above) < 2:
+        return list(above[0]) if above else []
+    named = above[-1] if _names_index(above[-1], above[:2]) else [""] * len(above[0])
+    levels = above[:-1] if any(named) else above
+    filled = []
+    for level in levels[:-1]:
+        left, row = "", []
+        for cell in level:
+            left = cell or left
+            row.append(left)
+        filled.append(row)
+    parts = zip(*filled, levels[-1], strict=True)
+    return [own or ".".join(filter(None, cells)) for own, cells in zip(named, parts, strict=True)]
 
 
 def _check_header(file: Path, header: Sequence[str], separator: str, *, summaries: bool) -> None:
     if header and header[0].startswith("#"):
         raise DataError("the first line is a comment", where=f"{file}:1", expected="the names of the columns")
     if twice := sorted({name for name in header if header.count(name) > 1}):
-        remedy = "Rename one of them in the file; of two header rows make one, such as `val.loss`."
+        remedy = "Rename one of them in the file. If there are several header rows, say how many: `header: 2`."
         raise DataError(f"the column {twice[0]!r} is there twice", where=f"{file}:1", remedy=remedy)
     if not summaries and any(" - " in name and name.endswith(SUMMARY) for name in header):
         raise DataError(
@@ -118,7 +151,7 @@ def _wandb(file: Path) -> pd.DataFrame:
     """W&B's wide export: a step, then `RUN - METRIC` with `__MIN` and `__MAX` beside it; to a row a run and step."""
     import pandas as pd
 
-    wide = _separated(",", summaries=True)(file)
+    wide = read_separated(file, ",", summaries=True)
     step, *columns = [str(name) for name in wide.columns if name != ORIGIN]
     kept = [name for name in columns if not name.endswith(SUMMARY)]
     if not kept or not all(" - " in name for name in kept):
@@ -182,6 +215,8 @@ def _json_lines(file: Path) -> Iterator[Row]:
 def _json(file: Path) -> Iterator[Row]:
     """Rows of a JSON file: a list of objects, an object of columns, or an object whose keys name its rows (`key`)."""
     whole = _parse_json(file_text(file), str(file))
+    if isinstance(whole, dict) and {"results", "versions"} <= whole.keys():
+        raise DataError("this is a result file of lm-eval", where=str(file), remedy="Give `format: lm-eval`.")
     if isinstance(whole, list):
         records: list[Row] = []
         for number, record in enumerate(whole):
@@ -388,7 +423,6 @@ READERS: dict[str, Callable[[Path], Iterable[Row]]] = {
 }
 """Formats that are read row by row."""
 FRAMES: dict[str, Callable[[Path], pd.DataFrame]] = {
-    **{name: _separated(separator) for name, separator in SEPARATORS.items()},
     "wandb": _wandb,
     "parquet": _parquet,
 }

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablate.analysis.runs import FinalResults
-from ablate.analysis.text import listed, plural
+from ablate.analysis.text import few, listed, plural
 from ablate.errors import ArgumentError, DataError, NotFoundError
 from ablate.locations import typed_path
 from ablate.portable_names import NameRule, portable_name
@@ -95,7 +95,7 @@ def judge_named(
     described = [file for name in names if (file := typed_path(name)).suffix.lower() in DESCRIPTIONS]
     if not described:
         reading = {**keys.get("table", {}), "files": tuple(names)}
-        return judge_files(make_description(where, {**keys, "table": reading}), folder or Path(), listed(names))
+        return judge_files(make_description(where, {**keys, "table": reading}), folder or Path(), few(names))
     if len(described) < len(names):
         got = next(name for name in names if typed_path(name) not in described)
         raise ArgumentError(

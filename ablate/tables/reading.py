@@ -11,7 +11,7 @@ from ablate.analysis.text import listed
 from ablate.errors import DataError
 from ablate.extras import require
 from ablate.tables.description import RunTableSpec
-from ablate.tables.formats import FRAMES, ORIGIN, READERS, Row, file_text, read_mlflow
+from ablate.tables.formats import FRAMES, ORIGIN, READERS, SEPARATORS, Row, file_text, read_mlflow, read_separated
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,6 +30,10 @@ _SUFFIXES = {
     ".txt": "log",
     ".out": "log",
 }
+_EVENTS = "tfevents"
+"""In the names of TensorBoard's event files, which have no ending."""
+_OF_FOLDER = {"lm-eval": ("results*.json", "samples_*.jsonl"), "tensorboard": (f"*{_EVENTS}*",)}
+"""The files of a folder that a format reads; the first of them of which there are any."""
 _PROGRAM = re.compile(r"\bprint\w*\(|\bf[\"']|\{[A-Za-z_][\w.()\[\]]*(:[^}\"']*)?\}")
 """What stands in a line of program text, and in no line that a program has printed."""
 
@@ -50,7 +54,7 @@ def read_tables(folder: Path, patterns: Sequence[str], spec: RunTableSpec, *, pr
     import pandas as pd
 
     frames = []
-    for file in find_files(folder, patterns):
+    for file in find_files(folder, patterns, spec.format):
         frame = _read_file(file, spec, program=program)
         for name, text in _groups_of_path(file, folder, spec.path).items():
             if name in frame.columns:
@@ -92,8 +96,13 @@ def _rows_of_columns(frame: pd.DataFrame, pattern: str, file: Path) -> pd.DataFr
     return pd.concat(parts.values(), ignore_index=True)
 
 
-def find_files(folder: Path, patterns: Sequence[str]) -> list[Path]:
+def find_files(folder: Path, patterns: Sequence[str], format_: str | None = None) -> list[Path]:
     """The files of some paths or patterns, each once, in the order of their names.
+
+    Args:
+        folder: That the patterns are relative to.
+        patterns: Paths or patterns; of a folder the files of the format, at any depth.
+        format_: Of the files; None: what their names say.
 
     Raises:
         DataError: There is none, or they are too large together.
@@ -106,6 +115,8 @@ def find_files(folder: Path, patterns: Sequence[str]) -> list[Path]:
         base = folder if not Path(pattern).is_absolute() else Path(Path(pattern).anchor)
         exact = base / relative
         matches = [exact] if exact.is_file() else sorted(file for file in base.glob(relative) if file.is_file())
+        if exact.is_dir():
+            matches = _of_folder(exact, pattern, format_)
         if not matches:
             here = ", ".join(sorted(one.name for one in folder.iterdir())[:8]) if folder.is_dir() else "no such folder"
             raise DataError(
@@ -122,6 +133,20 @@ def find_files(folder: Path, patterns: Sequence[str]) -> list[Path]:
             remedy="Keep the columns and the steps that are compared, or store them as Parquet.",
         )
     return list(found)
+
+
+def _of_folder(folder: Path, typed: str, format_: str | None) -> list[Path]:
+    endings = tuple(f"*{ending}" for ending, of in _SUFFIXES.items() if of == format_)
+    for name in _OF_FOLDER.get(format_ or "tensorboard", endings):
+        if found := sorted(file for file in folder.rglob(name) if file.is_file()):
+            return found
+    raise DataError(
+        "this is a folder",
+        where=str(folder),
+        expected="a file, a pattern, or a folder with a format",
+        got=", ".join(sorted(one.name for one in folder.iterdir())[:8]) or "an empty folder",
+        remedy=f"Write a pattern, such as '{typed.rstrip('/')}/**/*.csv', or give `format`.",
+    )
 
 
 def _groups_of_path(file: Path, folder: Path, pattern: str | None) -> Mapping[str, str]:
@@ -143,7 +168,7 @@ def _groups_of_path(file: Path, folder: Path, pattern: str | None) -> Mapping[st
 def _read_file(file: Path, spec: RunTableSpec, *, program: bool) -> pd.DataFrame:
     import pandas as pd
 
-    named = spec.format or _SUFFIXES.get(file.suffix.lower())
+    named = spec.format or ("tensorboard" if _EVENTS in file.name else _SUFFIXES.get(file.suffix.lower()))
     if named is None:
         raise DataError(
             "the ending of this file says no format",
@@ -155,6 +180,8 @@ def _read_file(file: Path, spec: RunTableSpec, *, program: bool) -> pd.DataFrame
         rows: Iterable[Row] = _log(file, spec.line, program=program)
     elif named == "mlflow":
         rows = read_mlflow(file, steps=bool(spec.step))
+    elif named in SEPARATORS:
+        return read_separated(file, SEPARATORS[named], spec.header)
     elif named in READERS:
         rows = READERS[named](file)
     else:

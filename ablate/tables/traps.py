@@ -17,7 +17,7 @@ import numpy as np
 from ablate.analysis.text import listed, plural
 from ablate.errors import DataError
 from ablate.tables.description import DescriptionSpec, QuestionSpec
-from ablate.tables.evaluations import OURS, UNIT, VARIANT, TableRun
+from ablate.tables.evaluations import OURS, UNIT, VARIANT, TableRun, cell_text
 from ablate.tables.formats import ORIGIN, SUMMARY
 from ablate.tables.runs import AskedTable
 
@@ -37,6 +37,9 @@ TOTALS = frozenset(
     | {"total", "all", "overall"}
 )
 """What a row under a table is called that sums up others."""
+SPREADS = frozenset({"std", "sd", "stdev", "stddev", "sem", "stderr", "variance", "var", "ci", "ci95", "error", "err"})
+"""What a column is called that holds the spread of another."""
+AVERAGES = frozenset({"mean", "average", "avg", "median"})
 MACHINE = ("time", "second", "runtime", "duration", "latency", "throughput", "per_sec")
 RATES = ("acc", "score", "f1", "percent", "pct", "success", "rate", "auc", "map")
 FAR = 10
@@ -196,6 +199,26 @@ def _summary(table: AskedTable, question: QuestionSpec) -> Trap | None:
                     str(wrong[ORIGIN].iloc[0]),
                     "Read the export with `format: wandb`, which leaves these columns out.",
                 )
+    if (spread := _spread(table)) is not None and set(_words(table.metric)) <= AVERAGES:
+        return (
+            f"{table.metric} stands beside {spread!r}, so a row is the mean of several runs, not a run",
+            f"question {table.name!r}",
+            "Give the runs, a row for each.",
+        )
+    return None
+
+
+def _words(name: str) -> list[str]:
+    return re.findall(r"[a-z]+\d*|\d+", name.lower())
+
+
+def _spread(table: AskedTable) -> str | None:
+    """The column with the spread of the metric, as in `acc` and `acc_std`, or `mean` and `std`."""
+    of = [word for word in _words(table.metric) if word not in AVERAGES]
+    for name in map(str, table.rows.columns):
+        words = _words(name)
+        if not name.startswith(OURS) and set(words) & SPREADS and [w for w in words if w not in SPREADS] == of:
+            return name
     return None
 
 
@@ -206,6 +229,32 @@ _REFUSED: Mapping[str, Callable[[AskedTable, QuestionSpec], Trap | None]] = {
     "folds": _folds,
     "summary": _summary,
 }
+
+
+def _averaged(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
+    """A metric that may be a mean over runs."""
+    if (spread := _spread(table)) is not None and "group" not in table.rows.columns:
+        yield (
+            f"{spread!r} stands beside {table.metric}: if it is the spread over runs, a row is a mean of runs, and no "
+            "interval here is right"
+        )
+
+
+def _unused(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
+    """A column that tells the rows of every variant apart in the same way, where no unit is named."""
+    if table.known or table.pair is False or any(run.curve for run in table.runs):
+        return
+    for name in table.rows.columns:
+        if str(name).startswith(OURS) or name in ("index", "run", table.metric):
+            continue
+        cells = table.rows[name].map(cell_text)
+        of = cells.groupby(table.rows[VARIANT]).agg([list, "nunique"])
+        sets = {frozenset(values) for values in of["list"]}
+        if len(of) > 1 and len(sets) == 1 and (of["nunique"] == of["list"].map(len)).all() and cells.nunique() > 1:
+            use = f"the unit (`unit: {name}`), or several questions (`each`)"
+            if all(cell.isdigit() for cell in cells):
+                use = f"the seed (`seed: {name}`)"
+            yield f"each variant has one row for each {name}: is it {use}?"
 
 
 def _lost(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
@@ -387,6 +436,8 @@ _WARNED: Sequence[Callable[[AskedTable, QuestionSpec], Iterator[str]]] = (
     _far,
     _same,
     _alone,
+    _averaged,
+    _unused,
     _moving,
     _margin,
     _names,

@@ -29,6 +29,10 @@ RUNS = [
 ASKED = {"metric": "loss", "direction": "lower", "margin": 0.1, "baseline": "base"}
 
 
+EXPECTED = {"007": [0.02] * 3, "b|<i>`x`*": [1.0] * 3}
+"""Differences from the baseline."""
+
+
 def written(kind: str, folder: Path) -> tuple[Path, dict[str, Any]]:
     """The runs as a file of a format, and what has to be said of it."""
     file = folder / f"runs.{kind}"
@@ -48,6 +52,10 @@ def written(kind: str, folder: Path) -> tuple[Path, dict[str, Any]]:
 
 def values(study: JudgedStudy) -> dict[str, list[float]]:
     return {row.name: list(row.difference.values) for row in study.report.variants if row.difference is not None}
+
+
+def rounded(study: JudgedStudy) -> dict[str, list[float]]:
+    return {name: [round(value, 9) for value in own] for name, own in values(study).items()}
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "parquet", "json", "jsonl", "log"])
@@ -165,6 +173,51 @@ def test_a_column_for_each_seed_and_metric_with_decimal_commas(tmp_path: Path) -
     assert values(judge(tmp_path / "wide.csv", **ASKED, **described)) == values(judge(pd.DataFrame(RUNS), **ASKED))
 
 
+def test_pivot_tables_of_pandas(tmp_path: Path) -> None:
+    """Several header rows, the names of levels and of the index in the first columns, and merged cells of one level."""
+    frame = pd.DataFrame(RUNS).assign(acc=1.5, task="a")
+    by_seed = frame.pivot_table(index="variant", columns=["task", "seed"], values=["loss", "acc"], aggfunc="first")
+    by_seed.to_csv(tmp_path / "seeds.csv")
+    columns = r"^(?P<metric>\w+)\.a\.(?P<seed>\w+)$"
+    assert rounded(judge(tmp_path / "seeds.csv", header=3, columns=columns, **ASKED)) == EXPECTED
+    by_task = frame.pivot_table(index=["variant", "seed"], columns="task", values=["loss", "acc"], aggfunc="first")
+    by_task.to_csv(tmp_path / "tasks.csv")
+    asked = ASKED | {"metric": "loss.a"}
+    assert rounded(judge(tmp_path / "tasks.csv", header=2, **asked)) == EXPECTED
+    lines = (tmp_path / "tasks.csv").read_text().splitlines()
+    lines[:3] = ["variant,seed,acc,loss", ",,a,a"]
+    (tmp_path / "plain.csv").write_text("\n".join(lines))
+    assert rounded(judge(tmp_path / "plain.csv", header=2, **asked)) == EXPECTED
+    (tmp_path / "merged.csv").write_text(
+        "variant,seed,loss,,acc,\n,,a,b,a,b\n"
+        + "".join(f"{run['variant']},{run['seed']},{run['loss']},0,0,0\n" for run in RUNS)
+    )
+    assert rounded(judge(tmp_path / "merged.csv", header=2, **asked)) == EXPECTED
+    with pytest.raises(AblateError, match="`header: 2`"):
+        judge(tmp_path / "seeds.csv", **ASKED)
+
+
+def test_what_is_missing_is_named_with_what_to_give(tmp_path: Path) -> None:
+    frame = pd.DataFrame(RUNS)
+    frame.pivot(index="variant", columns="seed", values="loss").add_prefix("loss_seed").to_csv(tmp_path / "wide.csv")
+    with pytest.raises(AblateError) as raised:
+        judge(tmp_path / "wide.csv", **ASKED)
+    pattern = re.search(r"`columns: '(.*)'`", str(raised.value))
+    assert pattern is not None
+    assert rounded(judge(tmp_path / "wide.csv", columns=pattern[1], **ASKED)) == EXPECTED
+    frame.rename(columns={"variant": "model"}).to_csv(tmp_path / "model.csv")
+    with pytest.raises(AblateError, match="Name the column of what is compared"):
+        judge(tmp_path / "model.csv", **ASKED)
+    frame.assign(epoch=range(len(frame)), seed="1").to_csv(tmp_path / "epochs.csv")
+    with pytest.raises(AblateError, match="`step: epoch`"):
+        judge(tmp_path / "epochs.csv", **ASKED)
+    (tmp_path / "lm.json").write_text(json.dumps({"results": {"t": {"acc,none": 0.5}}, "versions": {"t": 1}}))
+    with pytest.raises(AblateError, match="`format: lm-eval`"):
+        judge(tmp_path / "lm.json", **ASKED)
+    with pytest.raises(AblateError, match="this is a folder"):
+        judge(tmp_path, **ASKED)
+
+
 def test_questions_of_lm_eval_are_paired_where_samples_are_kept(tmp_path: Path) -> None:
     """As `--log_samples` writes them: lists of unequal lengths beside the metrics, a line for each filter."""
     right = {"base": [1, 0, 0, 1, 1, 0, 0, 1], "other": [1, 1, 0, 1, 1, 1, 0, 0]}
@@ -205,7 +258,7 @@ BROKEN: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
     "tabs": ("a.csv", b"variant\tseed\tloss\nbase\t1\t2\n", {}, "`format: tsv`"),
     "semicolons": ("a.csv", b"variant;seed;loss\nbase;1;2\n", {}, "`format: csv2`, with decimal commas"),
     "a comment": ("a.csv", b"# by me\nvariant,seed,loss\nbase,1,2\n", {}, r"a.csv:1: the first line is a comment"),
-    "two headers": ("a.csv", b",,train,val,val\nvariant,seed,loss,loss,acc\nbase,1,2,3,4\n", {}, "of two header rows make one"),
+    "two headers": ("a.csv", b",,train,val,val\nvariant,seed,loss,loss,acc\nbase,1,2,3,4\n", {}, "say how many: `header: 2`"),
     "a mean and its spread": ("a.csv", "variant,seed,loss\nbase,1,3.2 ± 0.1\n".encode(), {}, "Give the runs, a row for each"),
     "thousands": ("a.csv", b"variant;seed;loss\nbase;1;1.234,5\n", {"format": "csv2"}, "without separators of thousands"),
     "no such columns": ("a.csv", b"variant,s1,s2\nbase,1,2\n", {"columns": "run(?P<seed>.)"}, "`columns` matches the name of no column; expected one of variant, s1 and s2"),
@@ -295,7 +348,7 @@ def test_any_names_and_cells_are_read_as_they_are(variants: list[str], columns: 
     }
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(formats, "file_text", lambda file: text.getvalue())
-        frame = formats._separated(",")(Path("table.csv"))
+        frame = formats.read_separated(Path("table.csv"), ",")
     study = judge(frame.drop(columns=[formats.ORIGIN]), baseline=variants[0], **asked)
     for row in study.report.variants:
         cells = {one[seed]: one[metric] for one in table if one[variant] == row.name}

@@ -130,6 +130,24 @@ def test_a_row_of_means_under_a_table_is_no_seed(name: str) -> None:
     judged(frame.assign(seed="mean " + frame.seed.map({"0": "field", "1": "bed", "2": "street"})))
 
 
+def test_means_over_runs_are_no_runs() -> None:
+    frame = pd.DataFrame(
+        {"variant": ["base", "a"] * 2, "data": ["x", "x", "y", "y"], "mean": [1.0, 2, 3, 4], "std": 0.1}
+    )
+    assert "the mean of several runs" in refused(frame, metric="mean")
+    assert "allowed: mean stands beside 'std'" in warnings(judged(frame, metric="mean", allow=("summary",)))
+    renamed = frame.rename(columns={"mean": "loss", "std": "loss_std"})
+    assert "'loss_std' stands beside loss" in warnings(judged(renamed))
+
+
+@pytest.mark.parametrize(("cells", "said"), [("xyz", "the unit (`unit: other`)"), ("123", "the seed (`seed: other`)")])
+def test_a_column_that_tells_rows_apart_and_is_not_used_is_warned_of(cells: str, said: str) -> None:
+    frame = rows({"base": [1.0, 1.3, 0.9], "a": [1.1, 1.2, 1.0]}).drop(columns="seed", errors="ignore")
+    assert "each variant has one row for each" not in warnings(judged(frame))
+    assert said in warnings(judged(frame.assign(other=[*cells, *cells])))
+    assert said not in warnings(judged(frame.assign(other=[*cells, *cells]), unit="other"))
+
+
 def test_one_name_that_is_written_in_two_ways_is_warned_of() -> None:
     said = warnings(judged(rows({"base": [1.0, 1.1, 0.9], "No norm": [1.02, 1.09, 0.93], "no_norm": [1.0, 1.2, 0.8]})))
     assert "'No norm' and 'no_norm' differ only in case, spaces or dashes" in said
