@@ -19,6 +19,7 @@ from ablate.analysis.numbers import bound_text, decimals_for, fixed, percent
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.scaling import Scaling
+from ablate.analysis.suite import Suite, suite_of
 from ablate.analysis.text import few, listed, plural
 from ablate.analysis.warnings import StudyWarning, trust_lines
 from ablate.errors import NotFoundError
@@ -127,6 +128,7 @@ class Answer:
         decimals: With how many decimals values and differences are written, in all rows alike.
         unit: What is paired: `seed`, or `window` where nothing was trained.
         pairing: Whether and by what the variants are paired with the baseline: `paired by seed`.
+        suite: Of a study with several tasks, the variants on each of them; its groups are by mean score. Else None.
     """
 
     study: str
@@ -144,6 +146,7 @@ class Answer:
     decimals: int
     unit: str
     pairing: str
+    suite: Suite | None
 
     @property
     def rows(self) -> tuple[AnswerRow, ...]:
@@ -191,6 +194,7 @@ def answer_of(report: StudyReport) -> Answer:
         decimals=shared_decimals(report),
         unit=report.unit,
         pairing=report.pairing,
+        suite=suite_of(report, {row.variant: row.words for group in groups for row in group.rows}),
     )
 
 

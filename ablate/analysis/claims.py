@@ -119,8 +119,9 @@ def judge_claims(
     for plain in record.space.get("claims", ()):
         claim = ClaimSpec.parse(plain)
         finding = _settle(claim, results)
-        sentence = f"{finding.verdict}: {finding.reason}"
-        verdicts.append(ClaimVerdict(claim.id, claim.says, claim.source, finding.verdict, sentence, finding.evidence))
+        evidence = {"task": claim.task, **finding.evidence} if claim.task else finding.evidence
+        sentence = f"{finding.verdict}: {f'on {claim.task} ' if claim.task else ''}{finding.reason}"
+        verdicts.append(ClaimVerdict(claim.id, claim.says, claim.source, finding.verdict, sentence, evidence))
     return tuple(verdicts)
 
 

@@ -23,7 +23,9 @@ from ablate.store.records import Declaration, StudyRecord
 
 MOST_CHANGES = 6
 """Changes that a sentence names; of more only the number is given."""
-NAMED_BY_USERS = frozenset({"exceptions", "parameters", "ranges", "rename", "sources", "stage", "tasks", "when"})
+NAMED_BY_USERS = frozenset(
+    {"exceptions", "parameters", "ranges", "rename", "sources", "stage", "tasks", "trivial", "when"}
+)
 """Fields of specs that map names of the user's own to values, so that any key may be absent."""
 LEFT_OUT = frozenset(
     {
@@ -34,6 +36,7 @@ LEFT_OUT = frozenset(
         "from_zero",
         "init_from",
         "population",
+        "task",
         "warmup_steps",
     }
 )
@@ -177,7 +180,7 @@ def _redeclaration(before: Declaration, record: StudyRecord, later: Sequence[Dec
         changes += _tuning_changes(before.space.get("tune"), space.get("tune"))
         if (was := before.space.get("tuned") or {}) != (now := space.get("tuned") or {}):
             changes.append(DeclaredChange("tuned", was, now, f"`tuned` was {_short(was)}"))
-        for root in ("task", "model", "training", "match", "budgets"):
+        for root in ("task", "tasks", "aggregate", "model", "training", "match", "budgets"):
             changes += _leaf_changes(root, before.space.get(root), space.get(root))
         changes += _switch_changes(before.space, space)
         named = (

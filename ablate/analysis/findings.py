@@ -17,6 +17,7 @@ from ablate.analysis.runs import Curve, StudyReader, VariantRuns, read_confirmin
 from ablate.analysis.slices import Slice, slices_of
 from ablate.analysis.status import place_of
 from ablate.analysis.study import read_study
+from ablate.analysis.suite import reader_of
 from ablate.devices import devices_of_a_trial, known_device
 from ablate.errors import MissingPackageError, NotFoundError
 from ablate.store.records import Environment, TrialRecord
@@ -168,7 +169,7 @@ def read_findings(store: StudyReader, name: str) -> Findings:
         NotFoundError: The store holds no such study, or none of its trials has ended.
     """
     report = read_study(store, name)
-    runs = read_runs(store, report.record, report.metric)
+    runs = read_runs(reader_of(store, name), report.record, report.metric)
     fresh = read_confirming(store, report.record)
     whole = store.study(name)
     at_all = runs if len(whole.variants) == len(runs) else read_runs(store, whole, report.metric)

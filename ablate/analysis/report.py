@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from ablate.analysis.claims import ClaimVerdict
 from ablate.analysis.declarations import Redeclaration
@@ -12,6 +13,7 @@ from ablate.analysis.ladder import Climbs
 from ablate.analysis.rows import JudgingRule, VariantRow
 from ablate.analysis.runs import Failure
 from ablate.analysis.scaling import Scalings
+from ablate.analysis.suite import Scale
 from ablate.analysis.text import counted, plural
 from ablate.analysis.trivial import Standing, TrivialBaseline, behind
 from ablate.analysis.warnings import StudyWarning, assumption
@@ -139,6 +141,8 @@ class StudyReport:
         climbs: What the laws of a ladder say; None if the study is none.
         other_lengths: The variants at other budgets, the baseline among them.
         effects: Main effects and interactions; None where switches are not crossed.
+        tasks: Of a suite, whose own objective is the mean score, each task as a study; empty of any other study.
+        scales: Task of a suite to how its metric becomes a score.
     """
 
     record: StudyRecord
@@ -151,6 +155,8 @@ class StudyReport:
     climbs: Climbs | None
     other_lengths: tuple[OtherLength, ...]
     effects: StudyEffects | None
+    tasks: Mapping[str, StudyReport] = field(default_factory=dict)
+    scales: Mapping[str, Scale] = field(default_factory=dict)
 
     @property
     def metric(self) -> str:

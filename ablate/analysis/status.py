@@ -19,6 +19,7 @@ from ablate.analysis.runs import (
     seed_schedule,
 )
 from ablate.analysis.scaling import main_part
+from ablate.analysis.suite import reader_of
 from ablate.devices import utilisation
 from ablate.stats.verdict import Verdict
 from ablate.store.activity import Activity, DriverRecord, RunningTrial
@@ -232,19 +233,19 @@ def read_overview(store: StudyReader, name: str) -> Overview:
     Raises:
         NotFoundError: There is no such study.
     """
-    record = store.study(name)
-    own = main_part(record)
+    record, whole = store.study(name), reader_of(store, name)
+    own = main_part(whole.study(name))
     trials = store.trials([planned.key for planned in (*record.planned, *record.confirm_trials)])
-    metric, minimize = record.objective["metric"], record.objective["direction"] == "minimize"
-    runs = read_runs(store, own, metric)
+    metric, minimize = own.objective["metric"], own.objective["direction"] == "minimize"
+    runs = read_runs(whole, own, metric)
     values = {
         name: [trial.metrics.get(metric, math.nan) for trial in run.finished.values()] for name, run in runs.items()
     }
     known = {name: [value for value in of if math.isfinite(value)] for name, of in values.items()}
     means = {name: math.fsum(of) / len(of) for name, of in known.items() if of and not runs[name].diverged}
     best = (min if minimize else max)(means, key=lambda variant: means[variant]) if means else None
-    parameters = {variant.name: variant.parameters for variant in record.variants}
-    verdicts = dict(_verdicts(store, own, runs))
+    parameters = {variant.name: variant.parameters for variant in own.variants}
+    verdicts = dict(_verdicts(whole, own, runs))
     fine = [name for name, verdict in verdicts.items() if verdict.is_acceptable]
     simplest = min([own.baseline, *fine], key=lambda variant: parameters[variant])
     return Overview(

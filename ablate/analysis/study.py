@@ -49,6 +49,7 @@ from ablate.analysis.runs import (
 )
 from ablate.analysis.scaling import Scalings, main_part, read_scalings, scaling_sentences
 from ablate.analysis.sentences import answer_sentences, best_sentence, confirmed_sentences, window_sentences
+from ablate.analysis.suite import SuiteReader, scales_of, suite_sentences, suite_warnings, tasks_of
 from ablate.analysis.trivial import (
     Standing,
     TrivialBaseline,
@@ -71,6 +72,7 @@ from ablate.analysis.warnings import (
     validation_draw,
 )
 from ablate.collector import paused_collector
+from ablate.spec.suite import at_task
 from ablate.stats import (
     Interval,
     PairedDifference,
@@ -130,15 +132,47 @@ class _Question:
 def read_study(store: StudyReader, name: str) -> StudyReport:
     """Read a study out of the store and compare its variants with its baseline.
 
+    A suite is compared by its mean score, and on each task apart.
+
     Raises:
         NotFoundError: The store holds no such study.
     """
-    stored = _read_stored(store, name)
+    record = store.study(name)
+    parts = tasks_of(record)
+    if not parts:
+        return _read_record(store, record)
+    tasks = {task: _read_record(store, part) for task, part in parts.items()}
+    reader = SuiteReader(store, record)
+    whole = _read_record(reader, reader.study(name), _progress_on(tasks))
+    judged = {claim.id: claim for report in (whole, *tasks.values()) for claim in report.answer.claims}
+    answer = replace(
+        whole.answer,
+        warnings=(*whole.answer.warnings, *suite_warnings(tasks)),
+        sentences=(*whole.answer.sentences, *suite_sentences(tasks)),
+        claims=tuple(judged[claim["id"]] for claim in record.space.get("claims", ())),
+    )
+    return replace(whole, answer=answer, tasks=tasks, scales=scales_of(record))
+
+
+def _progress_on(tasks: Mapping[str, StudyReport]) -> Progress:
+    """How far all tasks of a suite are together."""
+    failures = tuple(
+        replace(failure, variant=at_task(failure.variant, task))
+        for task, report in tasks.items()
+        for failure in report.progress.failures
+    )
+    return Progress(
+        {state: sum(report.progress.states[state] for report in tasks.values()) for state in TrialState}, failures
+    )
+
+
+def _read_record(store: StudyReader, whole: StudyRecord, progress: Progress | None = None) -> StudyReport:
+    stored = _read_stored(store, whole)
     question = _question(store, stored)
     changes = changes_of(stored.record)
     rows = tuple(_row(variant, stored, changes[variant.name], question) for variant in stored.record.variants)
     evidence = _evidence(stored, question, rows)
-    progress = _progress(stored)
+    progress = progress or _progress(stored)
     scaling = read_scalings(store, stored.whole)
     climbs = read_climbs(store, stored.whole, scaling)
     return StudyReport(
@@ -159,8 +193,7 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
     )
 
 
-def _read_stored(store: StudyReader, name: str) -> _Stored:
-    whole = store.study(name)
+def _read_stored(store: StudyReader, whole: StudyRecord) -> _Stored:
     record, metric = main_part(whole), whole.objective["metric"]
     runs, fresh = read_runs(store, record, metric), read_confirming(store, record)
     finished = [trial for group in (runs, fresh) for run in group.values() for trial in run.finished.values()]

@@ -84,6 +84,8 @@ def support(
     if record.judged is not None:
         return StudyWarning("evidence", "ok", f"{record.judged.evidence}; judged, not trained here")
     said = [f"{progress[TrialState.FINISHED]:,}/{plural(sum(progress.values()), 'trial')}"]
+    if tasks := record.space.get("tasks"):
+        said[0] += f" on {len(tasks)} tasks"
     pairs = [row.difference.n for row in rows if row.difference is not None]
     if pairs:
         fewest, most = min(pairs), max(pairs)

@@ -49,6 +49,9 @@ def show(
         bool, typer.Option("--trials", help="List the trials with the keys that `evaluate` and `reproduce` accept.")
     ] = False,
     all_: Annotated[bool, typer.Option("--all", help="Show every row of a long answer or table.")] = False,
+    task: Annotated[
+        str | None, typer.Option("--task", metavar="TASK", help="Show the answer on one task of a suite.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE.svg", help="Write the answer as a picture.")
     ] = None,
@@ -56,6 +59,7 @@ def show(
 ) -> None:
     """Show the answer of a study, finished or not: what can go, what must stay, how sure that is, what to do next."""
     from ablate.analysis.answer import answer_of
+    from ablate.analysis.suite import on_task
     from ablate.analysis.why import why as why_of
     from ablate.render.answer import answer_svg, print_answer, print_why
     from ablate.render.as_json import study_json, why_json
@@ -65,7 +69,7 @@ def show(
         show_trials(store, study, json_=json_)
         return
     picture = None if out is None else picture_file("--out", out)
-    report, most = read(store, study), None if all_ else MOST_ROWS
+    report, most = on_task(read(store, study), task), None if all_ else MOST_ROWS
     if picture is not None:
         from ablate.render.drawing.svg import write_svg
 
@@ -85,7 +89,8 @@ def show(
     elif checks:
         print_checks(report, console)
     elif out is None:
-        print_answer(answer_of(report), console, store=store_flag(store), everything=all_)
+        shown_by = ("show", study, *(("--task", task) if task else ()), *store_flag(store))
+        print_answer(answer_of(report), console, store=store_flag(store), everything=all_, shown_by=shown_by)
 
 
 def show_trials(store: str, study: str, *, json_: bool) -> None:

@@ -99,7 +99,7 @@ def data_of_study(study: str, space: SpaceSpec, data: str | None, store: str, ca
         yield
         return
     address = getattr(space.task, "data", None)
-    if not isinstance(address, str):
+    if space.tasks or not isinstance(address, str):
         raise _several_sources()
     with open_store(store, create=False) as opened:
         record = opened.study(study)

@@ -111,13 +111,16 @@ def data_(
 
     space = load_space(file, plugin, data)
     folder, progress = cache or cache_folder(), make_console(stderr=True)
-    fingerprint = space.task.prepare(folder, lambda line: say(progress, line, style="dim"))
-    task = space.task.open(folder, fingerprint)
-    address = str(getattr(space.task, "data", space.task.kind_name()))
+    described = []
+    for name, spec in space.task_specs.items():
+        task = spec.open(folder, spec.prepare(folder, lambda line: say(progress, line, style="dim")))
+        address = str(getattr(spec, "data", spec.kind_name()))
+        if json_:
+            described.append(data_json(space.name, name, address, task, space.departs))
+        else:
+            print_data(f"{name}: {address}" if name else address, task, space.departs, make_console())
     if json_:
-        print_json(data_json(space.name, address, task, space.departs))
-    else:
-        print_data(address, task, space.departs, make_console())
+        print_json(described if space.tasks else described[0])
 
 
 def _families(incomplete: str) -> list[str]:

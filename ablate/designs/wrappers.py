@@ -21,7 +21,8 @@ from pydantic import AfterValidator, Field, JsonValue
 from ablate.designs.base import Design, Point, Proposal
 from ablate.roles import CONFIRMATION_SEEDS, TIMING_SEEDS, TUNING_SEEDS, TrialRole
 from ablate.spec.base import refusal
-from ablate.spec.fairness import STEPS, TuneSpec, at_budget
+from ablate.spec.fairness import STEPS, TunedValues, TuneSpec, at_budget
+from ablate.spec.suite import at_task, points_on_tasks
 
 
 class WrappingDesign(Design):
@@ -178,6 +179,41 @@ class BudgetedDesign(WrappingDesign):
         ]
         self._lengths |= {point.name for point in made}
         return made
+
+
+class SuiteDesign(WrappingDesign):
+    """The points and proposals of another design, each on every task of a suite.
+
+    The other design names its points before results, and learns none.
+
+    Args:
+        inner: The design whose points are trained.
+        tasks: Names of the tasks.
+        tuned: Values that were tuned before the study, by path and point (`ablate.spec.suite.tuned_on_tasks`).
+    """
+
+    def __init__(self, inner: Design, tasks: Sequence[str], tuned: TunedValues) -> None:
+        super().__init__(inner)
+        self._tasks = tasks
+        self._on_tasks = points_on_tasks(inner.points(), tasks, tuned)
+
+    def points(self) -> list[Point]:
+        return list(self._on_tasks.values())
+
+    def warnings(self) -> Sequence[str]:
+        """The warnings of the inner design, and one on the tasks."""
+        return (*self._inner.warnings(), f"every variant is trained on {len(self._tasks)} tasks, each with its seeds")
+
+    def ask(self) -> list[Proposal]:
+        """The proposals of the inner design on each task, seed by seed, so that all tasks advance together."""
+        return [
+            Proposal(self._on_tasks[at_task(proposal.point.name, task)], proposal.seed)
+            for proposal in self._inner.ask()
+            for task in self._tasks
+        ]
+
+    def _of_inner(self, point: Point) -> Point | None:
+        return None
 
 
 class ScoutingDesign(WrappingDesign):

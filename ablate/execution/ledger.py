@@ -227,7 +227,7 @@ def _draft(plan: Plan, trivial: Mapping[str, Mapping[str, float]]) -> StudyDraft
         trivial={name: dict(metrics) for name, metrics in trivial.items()},
         traits=DesignTraits(
             chooses=space.design.chooses,
-            adds_seeds=space.design.adds_seeds,
+            adds_seeds=space.design.adds_seeds and not space.tasks,
             plans_points=space.design.plans_points,
             sets_values=bool(space.design.paths()),
             finds_best=space.design.finds_best,

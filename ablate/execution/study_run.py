@@ -373,7 +373,8 @@ class StudyRun:
 
     def check_metric(self, point: Measurement) -> None:
         """Refuse an objective that the task does not measure, at the first point rather than after the last trial."""
-        if self.metric not in point.metrics and self.metric not in self.planner.space.task.final_metric_names:
+        final = (task.final_metric_names for task in self.planner.space.task_specs.values())
+        if self.metric not in point.metrics and not any(self.metric in names for names in final):
             raise self.no_metric(self.metric, "objective.metric", point.metrics)
 
     def unmeasured(self, attempt: Attempt) -> str:

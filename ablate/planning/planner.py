@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from ablate.collector import paused_collector
 from ablate.designs.base import BASELINE, Design, Point, PointCost, Proposal
-from ablate.designs.wrappers import BudgetedDesign, TimedDesign, TunedDesign
+from ablate.designs.wrappers import BudgetedDesign, SuiteDesign, TimedDesign, TunedDesign
 from ablate.errors import PluginError, SpaceError
 from ablate.locations import DEFAULT_STORE
 from ablate.planning.budget import Budget, UnmatchedError
@@ -25,6 +25,7 @@ from ablate.roles import TrialRole
 from ablate.spec.code import CodeReader
 from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec
+from ablate.spec.suite import at_task, split_task, tuned_on_tasks
 from ablate.spec.variant import VariantSpec, trial_key
 from ablate.trained.weights import weights_folder
 
@@ -74,6 +75,8 @@ class Planner:
         """
         context = replace(self.space.design_context(self._refusal, self._cost), seeds_before=self.seeds_before)
         design = self.space.design.build(context)
+        if self.space.tasks:
+            design = SuiteDesign(design, tuple(self.space.tasks), tuned_on_tasks(self.space.tuned, self.space.tasks))
         if self.space.tune is not None:
             design = TunedDesign(design, self.space.tune, context.direction)
         if self.space.match.equal == "seconds":
@@ -194,8 +197,29 @@ class Planner:
         key = trial_key(variant.hash, variant.fingerprint, seed, code)
         return self.earlier.accepted(Trial(key, variant, seed, role, stage, code))
 
-    def trivial(self, variant: Variant) -> dict[str, dict[str, float]]:
-        """The metrics of trivial baselines on a variant's data, by name, without numbers that are not finite.
+    def trivial(self, plan: Plan) -> dict[str, dict[str, float]]:
+        """The metrics of trivial baselines on the data of the baseline, by name, without numbers that are not finite.
+
+        Of a suite on the data of each of its tasks, with names that end with the task.
+
+        Raises:
+            DataError: Its data cannot be prepared.
+            PluginError: Its task cannot say.
+            SpaceError: A task of a suite has no trivial baseline for its objective, or one that is perfect.
+        """
+        if not self.space.tasks:
+            return self._trivial_on(plan.variants[0])
+        found: dict[str, dict[str, float]] = {}
+        for variant in plan.variants:
+            name, task = split_task(variant.name)
+            if name == BASELINE:
+                on_task = self._trivial_on(variant)
+                _check_scale(self.space, task, on_task)
+                found |= {at_task(rule, task): metrics for rule, metrics in on_task.items()}
+        return found
+
+    def _trivial_on(self, variant: Variant) -> dict[str, dict[str, float]]:
+        """The metrics of trivial baselines on a variant's data, by name.
 
         Raises:
             DataError: Its data cannot be prepared.
@@ -227,9 +251,9 @@ def make_plan(planner: Planner) -> Plan:
     points = design.points()
     declared = frozenset(variant.name for point in points if (variant := planner.resolve(point)) is not None)
     _refuse_unmatched(planner)
-    if BASELINE in planner.invalid:
+    if (baseline := points[0].name) in planner.invalid:
         raise SpaceError(
-            f"the baseline is not a valid model: {planner.invalid[BASELINE].reason}",
+            f"the baseline is not a valid model: {planner.invalid[baseline].reason}",
             where=f"space {planner.space.name}",
             remedy="The first setting of each switch is the baseline's; choose first settings that fit together.",
         )
@@ -263,6 +287,33 @@ def make_plan(planner: Planner) -> Plan:
         declared=declared,
         later=tuple({trial.key: trial for trial in later if trial is not None}.values()),
     )
+
+
+def _check_scale(space: SpaceSpec, task: str, trivial: Mapping[str, Mapping[str, float]]) -> None:
+    """Refuse a task of a suite whose scores have no scale.
+
+    Raises:
+        SpaceError: It has no trivial baseline for the objective, or none that is worse than the perfect value.
+    """
+    metric, aggregate = space.objective.metric, space.aggregate
+    assert aggregate is not None, "a suite declares its aggregate"
+    sign = 1.0 if space.objective.direction == "maximize" else -1.0
+    known = [sign * metrics[metric] for metrics in trivial.values() if metric in metrics]
+    best = sign * aggregate.trivial[task] if task in aggregate.trivial else max(known, default=None)
+    perfect = aggregate.perfect_value(metric)
+    if best is None:
+        raise SpaceError(
+            f"the task has no trivial baseline for `{metric}`, from which its score is measured",
+            where=f"space {space.name}, `tasks.{task}`",
+            remedy=f"Declare its value without learning: `aggregate: {{trivial: {{{task}: VALUE}}}}`.",
+        )
+    if perfect is None or best >= sign * perfect:
+        raise SpaceError(
+            "the best trivial baseline of a task is perfect already, so that its score has no scale",
+            where=f"space {space.name}, `tasks.{task}`",
+            got=f"{metric} {sign * best:g} of the trivial baseline, and {perfect} as perfect",
+            remedy="Make the task harder, or correct `aggregate.perfect`.",
+        )
 
 
 def _too_few_tokens(planner: Planner) -> Iterator[str]:

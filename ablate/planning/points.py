@@ -74,7 +74,8 @@ def check_points(space: SpaceSpec, design: Design, starting: Starting | None = N
         if names.setdefault(digest, point.name) != point.name:
             same_as[point.name] = names[digest]
     because = reasons_for(space, points, same_as)
-    missing, doubted = space.task.missing(), tuple(space.warnings())
+    missing = next((lacks for task in space.task_specs.values() if (lacks := task.missing())), None)
+    doubted = tuple(space.warnings())
     return CheckedPoints(len(points), design.further(), missing, doubted, reasons, same_as, len(names), begun, because)
 
 

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from ablate.analysis.answer import Answer, AnswerGroup, AnswerRow, GroupKey
 from ablate.analysis.numbers import duration, percent
+from ablate.analysis.suite import Suite, SuiteCell, SuiteRow
 from ablate.analysis.why import Why
 from ablate.command_line import command
 from ablate.errors import printable
@@ -52,6 +53,9 @@ _ASCII = str.maketrans(
         "■": "#",
         "◆": "?",
         "▲": "^",
+        "▼": "v",
+        "×": "x",
+        "°": "o",
         "▶": ">",
         "◀": "<",
         "−": "-",
@@ -148,7 +152,8 @@ def answer_lines(
         yield Text(sentence, "bold cyan")
     if answer.groups:
         yield Text()
-        yield from _table(answer, width, everything=everything)
+        yield from (_matrix(answer.suite, answer, width, everything=everything) if answer.suite else
+                    _table(answer, width, everything=everything))  # fmt: skip
         yield Text()
     for number, climb in enumerate(answer.scale):
         first, *rest = wrap(climb, width - LABEL - 2)
@@ -171,7 +176,8 @@ def answer_lines(
     if shown_by is None:
         return
     typed = command(*(shown_by or ("show", answer.study, *store)))
-    yield from _command("MORE", typed, "--why VARIANT | --table | --checks | --json", width, "dim")
+    of_suite = "--task TASK | " if answer.suite else ""
+    yield from _command("MORE", typed, f"{of_suite}--why VARIANT | --table | --checks | --json", width, "dim")
 
 
 def _headline(answer: Answer, width: int) -> list[str]:
@@ -223,6 +229,85 @@ def _table(answer: Answer, width: int, *, everything: bool) -> Iterator[Text]:
         notes.append(f"! {', '.join(warned)}")
     for line in wrap("; ".join(["─ 95 % interval, right: worse", *notes]), width - LABEL):
         yield Text(" " * LABEL + line, "dim")
+
+
+VERDICT_MARKS = {
+    "better": "▲",
+    "needed": "▼",
+    "worse": "▼",
+    "not needed": "=",
+    "not worse": "=",
+    "undecided": "?",
+    "diverged": "×",
+}
+"""How the verdict on a variant is written beside its value in a matrix."""
+MARKS_HELP = "▲ better, ▼ worse, = not worse by the margin, ? undecided"
+
+
+def suite_mark(cell: SuiteCell) -> str:
+    """What is written beside the value of a variant on a task: its verdict, `*` and `°`."""
+    mark = VERDICT_MARKS.get(cell.verdict, "")
+    alone = "*" if mark in ("▲", "▼", "=") and not cell.jointly else ""
+    return f"{mark}{alone}{'' if cell.learnt or not cell.finished else '°'}"
+
+
+def _matrix(suite: Suite, answer: Answer, width: int, *, everything: bool) -> Iterator[Text]:
+    """The variants of a suite by mean score, and beside it their metric on each task."""
+    judged = {row.variant: (group.key, row) for group in answer.groups for row in group.rows}
+    shown = suite.rows if everything or len(suite.rows) <= MANY else suite.rows[: MANY // 2]
+    labels = {row.variant: _suite_words(row) for row in shown}
+    words = max(NARROWEST_WORDS, min(max(map(len, labels.values())), width // 3))
+    cells = {row.variant: {task: _suite_cell(cell, suite) for task, cell in row.cells.items()} for row in shown}
+    widths = {task: max([4, *(len(of[task]) for of in cells.values()), min(len(task), 9)]) for task in suite.tasks}
+    fixed_part = words + 2 + 5 + 2 + 14
+    blocks: list[list[str]] = [[]]
+    for task in suite.tasks:
+        if blocks[-1] and fixed_part + sum(widths[of] + 2 for of in (*blocks[-1], task)) > width:
+            blocks.append([])
+        blocks[-1].append(task)
+    for number, block in enumerate(blocks):
+        head = f"{suite.metric}"[:words].ljust(words + 2)
+        head += f"{'score':<5}  {'difference':<14}" if not number else " " * (fixed_part - words - 2)
+        yield Text(head + "".join(f"  {task[: widths[task]]:<{widths[task]}}" for task in block), "dim")
+        for row in shown:
+            group, found = judged.get(row.variant, (None, None))
+            colour = COLOURS[group] if group else "bold"
+            line = Text(f"{labels[row.variant][:words]:<{words}}  ")
+            scored = "" if row.score is None else f"{row.score:.2f}"
+            change = "" if found is None else _score_change(found)
+            line.append(f"{scored:<5}  {change:<14}" if not number else " " * (fixed_part - words - 2), colour)
+            for task in block:
+                style = "" if row.cells[task].learnt else "dim"
+                line.append(f"  {cells[row.variant][task]:<{widths[task]}}", style)
+            yield line
+    if len(shown) < len(suite.rows):
+        yield Text(f"and {len(suite.rows) - len(shown)} more: --all", "dim")
+    marks = "".join(text for of in cells.values() for text in of.values())
+    notes = ["score: mean over tasks, 0 trivial, 1 perfect", MARKS_HELP]
+    notes += ["* not jointly (Holm)"] if "*" in marks or any("*" in _score_change(row) for row in answer.rows) else []
+    notes += ["° not above the trivial baseline"] if "°" in marks else []
+    for note in wrap("; ".join(notes), width):
+        yield Text(note, "dim")
+
+
+def _suite_words(row: SuiteRow) -> str:
+    return printable(row.words.rpartition("→ ")[2]).removeprefix("the ")
+
+
+def _suite_cell(cell: SuiteCell, suite: Suite) -> str:
+    if cell.mean is None:
+        return suite_mark(cell) or f"{cell.finished}/{cell.planned}"
+    return f"{cell.mean:.{suite.decimals}f}{suite_mark(cell)}"
+
+
+def _score_change(row: AnswerRow) -> str:
+    """The difference of the mean score from the baseline with half of its interval and its verdict."""
+    mark = VERDICT_MARKS.get(row.verdict, "")
+    star = "*" if row.bound is not None and not row.jointly else ""
+    if row.difference is None:
+        return mark
+    half = "" if row.low is None or row.high is None else f"±{(row.high - row.low) / 2:.2f}"
+    return f"{row.difference:+.2f}{half}{mark}{star}".replace("-", "−")
 
 
 def _baseline(answer: Answer) -> str:

@@ -45,6 +45,8 @@ class ClaimSpec(Spec):
     """The claim as a sentence."""
     source: str = ""
     """Source of the claim: a paper with figure or table."""
+    task: str = Field(default="", exclude_if=lambda task: not task)
+    """The task that it is about, of a space with `tasks`. Unless set, the claim is about the mean `score` there."""
 
     @classmethod
     def parse(cls, value: object) -> ClaimSpec:
@@ -321,15 +323,14 @@ def position(setting: str) -> float | None:
 
 
 def check_claims(
-    claims: tuple[ClaimSpec, ...], points: Points, metric: str, metrics: Set[str], refused: Refused
+    claims: tuple[ClaimSpec, ...], points: Points, measured: Mapping[str, tuple[str, Set[str]]], refused: Refused
 ) -> None:
     """Refuse claims that share an id, or that this design cannot decide.
 
     Args:
         claims: The claims of a space.
         points: The variants that its design trains.
-        metric: Name of its objective's metric.
-        metrics: Names of all metrics of its task.
+        measured: Task to its objective's metric and the names of all its metrics; that of a space with one is empty.
         refused: Returns why the settings of a variant are invalid.
 
     Raises:
@@ -340,7 +341,9 @@ def check_claims(
             raise refusal((number, "id"), claim.id, f"two claims have the id `{claim.id}`", "Rename one of them.")
         try:
             claim.check_trained(points, refused)
-            claim.check(metric, metrics)
+            if claim.task not in measured:
+                raise _unknown(("task",), claim.task, f"the space has no task `{claim.task}`", filter(None, measured))
+            claim.check(*measured[claim.task])
         except ValidationError as error:
             raise below((number,), error) from None
 

@@ -39,6 +39,11 @@ class Composer:
         self._reasons: list[tuple[dict[str, str], str]] = []
 
     @property
+    def switches(self) -> Switches:
+        """The switches, those that the space itself adds among them."""
+        return self._switches
+
+    @property
     def baseline_settings(self) -> dict[str, str]:
         """Every switch at its first setting."""
         return {switch: next(iter(settings)) for switch, settings in self._switches.items()}

@@ -51,6 +51,13 @@ def load_space(location: str | Path, *, data: str | None = None) -> SpaceSpec:
     if "plugins" in document.plain:
         document.plain["plugins"] = _plugin_files(document)
     _graft_block(document, folders)
+    if data is not None and document.plain.get("tasks"):
+        raise SpaceError(
+            "`--data` replaces the data of one task, and this space has several",
+            where=str(document.position(("tasks",))),
+            got=data,
+            remedy="Write the address as `data` of the task that reads it.",
+        )
     if data is not None and isinstance(document.plain.get("task"), dict):
         document.plain["task"]["data"] = data
     try:

@@ -52,6 +52,10 @@ def space_schema(folders: Iterable[Path] = ()) -> dict[str, Any]:
     names = {"enum": list(block_names(folders)), "description": "The name of a block."}
     exceptions = {"propertyNames": {"pattern": f"^{_SELECTOR}$"}, "additionalProperties": _ref(f"BlockSpec{_PART}")}
     written = dict(definitions["ModelSpec"]["properties"])
+    whole = definitions["SpaceSpec"]
+    written_space = dict(whole["properties"])
+    whole["required"].remove("task")
+    whole["anyOf"] = [{"required": ["task"]}, {"required": ["tasks", "aggregate"]}]
     for suffix in ("", _PART):
         model = definitions[f"ModelSpec{suffix}"]["properties"]
         model["block"] = {"description": model["block"]["description"], "anyOf": [names, _ref(f"BlockSpec{suffix}")]}
@@ -65,6 +69,9 @@ def space_schema(folders: Iterable[Path] = ()) -> dict[str, Any]:
         options = [named, *_alternatives(space["model"]), *([] if suffix else [changed])]
         space["model"] = {"description": "The baseline model.", "anyOf": options}
         space["switches"] = {**_described(space["switches"]), **_switches(whole=not suffix)}
+        on_task = {"allOf": [_ref("Setting")], "required": ["task"]}
+        tasks = {"anyOf": [*_alternatives(written_space["task"]), on_task]}
+        space["tasks"] = {**_described(written_space["tasks"]), "type": "object", "additionalProperties": tasks}
         space["extends"] = {"type": "string", "description": _EXTENDS}
         own_space = definitions[f"TrainerSpace{suffix}"]["properties"]
         own_space["switches"] = {
@@ -94,7 +101,7 @@ def _whole_or_part(name: str) -> dict[str, Any]:
 def _trainer_space() -> dict[str, Any]:
     """The schema of a space with a trainer."""
     plain = TrainerSpace.model_json_schema(schema_generator=_Generator)
-    for name in ("budgets", "timing"):
+    for name in ("tasks", "aggregate", "budgets", "timing"):
         plain["properties"].pop(name)
     return plain
 

@@ -31,6 +31,7 @@ from ablate.spec.paths import full_path
 from ablate.spec.sentences import describe
 from ablate.spec.space_fields import Setting, SpaceFields
 from ablate.spec.space_rules import check_space, check_texts
+from ablate.spec.suite import TASK, in_first_task, split_task, with_first_task
 from ablate.spec.texts import WORDS, Place, with_texts, without_texts
 from ablate.spec.trainer import TrainerSpec
 from ablate.spec.trainer_variant import ABSENT, ParameterComposer, TrainerTask
@@ -56,9 +57,12 @@ class SpaceSpec(SpaceFields):
             return validate(value)
         if "trainer" in value and not issubclass(cls, TrainerSpace):
             return TrainerSpace.model_validate(value, context=info.context)
-        plain, texts = without_texts(value)
+        plain, texts = without_texts(with_first_task(value))
         check_texts(plain, texts)
-        space = validate(plain)
+        try:
+            space = validate(plain)
+        except ValidationError as error:
+            raise in_first_task(error, plain) from None
         space._texts = {
             place: {word: " ".join(text.split()) for word, text in at.items()} for place, at in texts.items()
         }
@@ -66,7 +70,19 @@ class SpaceSpec(SpaceFields):
 
     @model_serializer(mode="wrap")
     def _with_texts(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return with_texts(serialize(self), self._texts)
+        plain = with_texts(serialize(self), self._texts)
+        return {name: value for name, value in plain.items() if name != TASK} if self.tasks else plain
+
+    @field_validator("tasks")
+    @classmethod
+    def _tasks_set_paths(cls, tasks: dict[str, dict[str, JsonValue]]) -> dict[str, dict[str, JsonValue]]:
+        for task, paths in tasks.items():
+            for path in paths:
+                try:
+                    cls._check_path(path)
+                except ValidationError as error:
+                    raise below((task, path), error) from None
+        return tasks
 
     @field_validator("switches")
     @classmethod
@@ -120,7 +136,7 @@ class SpaceSpec(SpaceFields):
         _expect_mapping(settings, here, "settings must be a mapping of switch to setting", '{"norm": "none"}')
         _expect_mapping(values, here, "values must be a mapping of spec path to value", '{"model.depth": 2}')
         try:
-            check_settings(self.switches, (), settings)
+            check_settings(self.composer.switches, (), settings)
         except ValidationError as error:
             (_, problem), *_ = describe(error)
             raise SpaceError(problem, where=here) from None
@@ -132,12 +148,14 @@ class SpaceSpec(SpaceFields):
 
     def with_names(self, aliases: Mapping[str, str]) -> Self:
         """The same space with renamed variants in its claims: a study has one name for each variant."""
+        aliases = {split_task(alias)[0]: split_task(name)[0] for alias, name in aliases.items()}
         return self.model_copy(update={"claims": tuple(claim.renamed(aliases) for claim in self.claims)})
 
     def canonical(self) -> Any:
         """As for any spec, but with switches and settings as lists, because their order matters."""
         ordered = [[switch, [[*pair] for pair in settings.items()]] for switch, settings in self.switches.items()]
-        plain = {name: value for name, value in super().canonical().items() if name != "plugins"}
+        left_out = {"plugins", *([TASK] if self.tasks else [])}
+        plain = {name: value for name, value in super().canonical().items() if name not in left_out}
         return {**plain, "switches": ordered}
 
     def warnings(self) -> Iterator[str]:
@@ -170,7 +188,7 @@ class TrainerSpace(SpaceSpec):
     @model_validator(mode="before")
     @classmethod
     def _has_no_model(cls, value: Any) -> Any:
-        for name in (*ROOTS, "budgets", "timing") if isinstance(value, Mapping) else ():
+        for name in (*ROOTS, "tasks", "aggregate", "budgets", "timing") if isinstance(value, Mapping) else ():
             if value.get(name):
                 rule = f"a space with a `trainer` has no `{name}`, which needs models that ablate builds"
                 raise refusal((name,), {}, rule, f"Leave `{name}` out; what varies is in `trainer.parameters`.")

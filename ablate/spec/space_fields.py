@@ -31,7 +31,8 @@ from ablate.spec.model import ModelSpec
 from ablate.spec.named import expand_setting
 from ablate.spec.paths import full_path
 from ablate.spec.resources import ResourcesSpec
-from ablate.spec.task import TaskField
+from ablate.spec.suite import TASK, AggregateSpec, written_out
+from ablate.spec.task import TaskField, TaskSpec
 from ablate.spec.training import TrainingSpec
 
 if TYPE_CHECKING:
@@ -50,6 +51,9 @@ def _expanded(value: Any, info: ValidationInfo) -> Any:
 
 Setting = Annotated[dict[str, JsonValue], BeforeValidator(_expanded)]
 """Values of spec paths that a setting of a switch sets."""
+
+TaskSetting = Annotated[dict[str, JsonValue], BeforeValidator(_expanded), BeforeValidator(written_out)]
+"""A task of a suite, with the values of other spec paths that it needs."""
 
 Name = Annotated[str, Spelling(r"^[^\s,=]+$", "a name is one word without commas and equals signs")]
 """Name of a switch, setting or variant. Names of points combine these with commas and equals signs."""
@@ -81,7 +85,13 @@ class SpaceFields(Spec):
     plugins: tuple[str, ...] = Field(default=(), exclude=True)
     """Python files with your own components, as `--plugin` names them; paths are relative to the space file."""
     task: TaskField
-    """The task."""
+    """The task; a space with several has `tasks` instead."""
+    tasks: dict[Name, TaskSetting] = Field(default_factory=dict, exclude_if=lambda tasks: not tasks)
+    """Several tasks by name, on each of which every variant is trained: `{recall: {kind: recall}, copy: {kind: copy}}`.
+    A task may set other paths too: `{task: {kind: copy}, training.steps: 500}`. `tuned` may name a variant on a task:
+    `mixer=linear@task=recall`."""
+    aggregate: AggregateSpec | None = Field(default=None, exclude_if=lambda aggregate: aggregate is None)
+    """How the results of several tasks are averaged; needed with `tasks`."""
     model: ModelSpec
     """The baseline model."""
     training: TrainingSpec
@@ -124,15 +134,24 @@ class SpaceFields(Spec):
 
     _document: Document | None = PrivateAttr(default=None)
 
+    @functools.cached_property
+    def task_specs(self) -> dict[str, TaskSpec]:
+        """The tasks by name; a single one has an empty name."""
+        if not self.tasks:
+            return {"": self.task}
+        return {name: self.composer.compose({TASK: name}).task for name in self.tasks}
+
     @property
     def metric_names(self) -> frozenset[str]:
-        """Names of all metrics of the task."""
-        return self.task.metric_names | self.task.final_metric_names
+        """Names of all metrics of the task, or of those that all tasks have."""
+        named = (spec.metric_names | spec.final_metric_names for spec in self.task_specs.values())
+        return functools.reduce(frozenset.intersection, named)
 
     @functools.cached_property
     def composer(self) -> Composer:
-        """Makes the variants of this space."""
-        return Composer({root: getattr(self, root) for root in ROOTS}, self.switches)
+        """Makes the variants of this space. Several tasks are a switch that is applied before all others."""
+        switches = {TASK: self.tasks, **self.switches} if self.tasks else self.switches
+        return Composer({root: getattr(self, root) for root in ROOTS}, switches)
 
     @property
     def baseline_settings(self) -> dict[str, str]:

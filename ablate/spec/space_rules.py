@@ -18,6 +18,7 @@ from ablate.spec.fairness import BUDGET, at_budget, check_budgets, check_fairnes
 from ablate.spec.paths import full_path
 from ablate.spec.sentences import Loc, sentence, where
 from ablate.spec.space_fields import SpaceFields
+from ablate.spec.suite import SCORE, TASK, check_on_tasks, check_suite, points_on_tasks, tuned_on_tasks
 from ablate.spec.texts import WORDS, Place, name_of
 
 
@@ -78,6 +79,7 @@ def check_space(space: SpaceFields) -> None:
     for name, settings in space.variants.items():
         _check_variant(space, name, settings)
     _check_baseline(space)
+    check_suite(space)
     if (metric := Metric.of(space.objective.metric)).split == "test":
         raise refusal(
             ("objective", "metric"),
@@ -94,6 +96,8 @@ def check_space(space: SpaceFields) -> None:
     _check_seeds(space)
     check_fairness(space.tune, space.match, space.taken(), space.composer.error_with)
     _check_budgets(space)
+    if space.tasks:
+        check_on_tasks(space, space.points())
     if space.tuned or space.claims:
         _check_trained(space, space.points())
 
@@ -140,7 +144,8 @@ def _at_switches(
     for line in lines:
         path, problem = ".".join(str(part) for part in where(line)), sentence(line)
         switch, setting, written = space.composer.setter_of(settings, path) or (*changed, "")
-        loc: Loc = ("switches", switch, setting, *([written] if written else ()))
+        home = ("tasks",) if space.tasks and switch == TASK else ("switches", switch)
+        loc: Loc = (*home, setting, *([written] if written else ()))
         if written and f"{path}.".startswith(f"{full_path(written)}."):
             loc += where(line)[len(full_path(written).split(".")) :]
         else:
@@ -190,7 +195,11 @@ def _check_trained(space: SpaceFields, points: Mapping[str, Point]) -> None:
     if space.match.path is not None:
         taken.append((space.match.path, f"`match: {space.match.equal}`"))
     try:
-        check_tuned(space.tuned, points, taken, space.composer.error_with)
+        if space.tasks:
+            tuned = tuned_on_tasks(space.tuned, space.tasks)
+            check_tuned(tuned, points_on_tasks(points.values(), space.tasks, tuned), taken, space.composer.error_with)
+        else:
+            check_tuned(space.tuned, points, taken, space.composer.error_with)
     except ValidationError as error:
         raise below(("tuned",), error) from None
     settings = {
@@ -200,9 +209,19 @@ def _check_trained(space: SpaceFields, points: Mapping[str, Point]) -> None:
         check_claims(
             space.claims,
             settings,
-            space.objective.metric,
-            space.metric_names,
+            _measured(space),
             refused,
         )
     except ValidationError as error:
         raise below(("claims",), error) from None
+
+
+def _measured(space: SpaceFields) -> dict[str, tuple[str, frozenset[str]]]:
+    """What claims may be about: a task, or an empty name for all tasks together, to its objective and its metrics."""
+    if not space.tasks:
+        return {"": (space.objective.metric, space.metric_names)}
+    of_tasks = {
+        name: (space.objective.metric, spec.metric_names | spec.final_metric_names)
+        for name, spec in space.task_specs.items()
+    }
+    return {"": (SCORE, frozenset({SCORE})), **of_tasks}

@@ -20,11 +20,12 @@ _LABELS_SHOWN = 12
 _SAMPLE = 400
 
 
-def data_json(name: str, address: str, task: Task, departs: str) -> DataOutput:
+def data_json(space: str, name: str, address: str, task: Task, departs: str) -> DataOutput:
     """The data of a task as plain data."""
     summary = task.describe()
     return {
-        "space": name,
+        "space": space,
+        "task": name,
         "data": address,
         "fingerprint": task.fingerprint,
         "vocabulary": task.shape.vocabulary,

@@ -93,7 +93,7 @@ OUTPUTS: dict[str, Any] = {
     "bench": BenchOutput,
     "check-kind": CheckedKindOutput | list[CheckedKindOutput],
     "check-transfer": TransferOutput,
-    "data": DataOutput,
+    "data": DataOutput | list[DataOutput],
     "doctor": ExaminedOutput,
     "error": FailedOutput,
 }

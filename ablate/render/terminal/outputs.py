@@ -603,6 +603,7 @@ class DataOutput(TypedDict):
     """`data`: counts by split, and the metrics of models that learn nothing."""
 
     space: str
+    task: str
     data: str
     fingerprint: str
     vocabulary: int

@@ -1,0 +1,187 @@
+"""A suite: the mean score against plain arithmetic and scipy, Holm over variants and tasks, and what is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+from fake_store import FakeStore, fake_store
+from scipy import stats
+
+from ablate.analysis.answer import answer_of
+from ablate.analysis.report import StudyReport
+from ablate.analysis.study import read_study
+from ablate.analysis.suite import on_task
+from ablate.errors import NotFoundError
+from ablate.render.answer import answer_text
+from ablate.store.records import TrialState
+
+TRIVIAL = {"recall": 0.25, "copy": 0.5, "parity": 0.5}
+MARGIN = 0.05
+Values = Mapping[str, Mapping[str, Sequence[float]]]
+"""Variant to task to accuracy by seed."""
+
+
+def suite(values: Values, claims: Sequence[Mapping[str, object]] = (), seeds: int = 3) -> FakeStore:
+    tasks = list(next(iter(values.values())))
+    store = fake_store(
+        {f"{variant}@task={task}": ({"task": task, "mixer": variant}, 100) for variant in values for task in tasks},
+        seeds,
+        metric="val_accuracy",
+        direction="maximize",
+        margin=MARGIN,
+    )
+    space = {
+        "tasks": {task: {"task": {"kind": task}} for task in tasks},
+        "aggregate": {"margin": MARGIN},
+        "design": {"kind": "leave_one_out", "seeds": seeds},
+        "switches": {
+            "mixer": {name: {"replaces": f"attention by {name}"} if name != "baseline" else {} for name in values}
+        },
+        "claims": list(claims),
+    }
+    trivial = {f"guessing@task={task}": {"val_accuracy": TRIVIAL[task]} for task in tasks}
+    store.record = type(store.record)(
+        **{name: getattr(store.record, name) for name in store.record.__slots__} | {"space": space, "trivial": trivial}
+    )
+    for variant, of in values.items():
+        for task, by_seed in of.items():
+            for seed, value in enumerate(by_seed):
+                store.add(f"{variant}@task={task}", seed, {"val_accuracy": value})
+    return store
+
+
+def drawn(rng: np.random.Generator, means: Mapping[str, Mapping[str, float]], seeds: int = 3) -> Values:
+    return {
+        variant: {task: (mean + rng.normal(0, 0.01, seeds)).tolist() for task, mean in of.items()}
+        for variant, of in means.items()
+    }
+
+
+MEANS = {
+    "baseline": {"recall": 0.9, "copy": 0.95, "parity": 0.55},
+    "linear": {"recall": 0.4, "copy": 0.94, "parity": 0.56},
+    "delta": {"recall": 0.91, "copy": 0.95, "parity": 0.9},
+}
+
+
+@pytest.fixture(scope="module")
+def values() -> Values:
+    return drawn(np.random.default_rng(1), MEANS)
+
+
+@pytest.fixture(scope="module")
+def report(values: Values) -> StudyReport:
+    return read_study(suite(values), "a_study")
+
+
+def scores(of: Mapping[str, Sequence[float]]) -> np.ndarray:
+    return np.mean([(np.array(of[task]) - TRIVIAL[task]) / (1 - TRIVIAL[task]) for task in of], axis=0)
+
+
+def test_aggregate_is_the_mean_score_paired_by_seed(values: Values, report: StudyReport) -> None:
+    for row in report.variants:
+        mean = row.metrics["score"]
+        expected = scores(values[row.name])
+        assert mean.mean == pytest.approx(expected.mean())
+        if row.name == "baseline":
+            continue
+        paired = expected - scores(values["baseline"])
+        interval = stats.t.interval(0.95, 2, paired.mean(), stats.sem(paired))
+        assert row.difference is not None
+        assert (row.difference.low, row.difference.high) == pytest.approx(interval)
+        assert row.difference.n == 3
+    assert {row.name: row.verdict_word for row in report.variants} == {
+        "baseline": "", "linear": "worse", "delta": "better",
+    }  # fmt: skip
+
+
+def test_a_task_alone_is_the_study_of_that_task(values: Values, report: StudyReport) -> None:
+    on_parity = on_task(report, "parity")
+    for row in on_parity.variants[1:]:
+        assert row.difference is not None
+        assert row.difference.difference == pytest.approx(
+            np.mean(values[row.name]["parity"]) - np.mean(values["baseline"]["parity"])
+        )
+    assert on_parity.evidence.trivial is not None
+    assert on_parity.evidence.trivial.value == 0.5
+    with pytest.raises(NotFoundError, match="has no task 'party'"):
+        on_task(report, "party")
+
+
+def test_holm_over_variants_and_tasks() -> None:
+    """Verdicts of each task hold alone with p about 0.03; together with six others they do not."""
+    shift = np.array([-0.9, 0.0, 0.9]) * 0.012
+    means = {"baseline": dict.fromkeys(TRIVIAL, 0.9), "a": dict.fromkeys(TRIVIAL, 0.9 - MARGIN - 0.03)}
+    means["b"] = means["c"] = means["a"]
+    values = {
+        variant: {task: (mean + shift * (variant != "baseline")).tolist() for task, mean in of.items()}
+        for variant, of in means.items()
+    }
+    report = read_study(suite(values), "a_study")
+    found = answer_of(report).suite
+    assert found is not None
+    p_values = {
+        (row.variant, task): stats.t.sf(
+            (-np.subtract(values[row.variant][task], values["baseline"][task]).mean() - MARGIN)
+            / stats.sem(np.subtract(values[row.variant][task], values["baseline"][task])),
+            2,
+        )
+        for row in found.rows[1:]
+        for task in TRIVIAL
+    }
+    assert max(p_values.values()) < 0.05
+    smallest = 9 * min(p_values.values())
+    assert smallest > 0.05
+    cells = [cell for row in found.rows[1:] for cell in row.cells.values()]
+    assert [cell.verdict for cell in cells] == ["worse"] * 9
+    assert not any(cell.jointly for cell in cells)
+
+
+def test_a_trial_lost_on_one_task_is_lost_in_the_mean(values: Values) -> None:
+    store = suite(values)
+    store.add("linear@task=copy", 1, state=TrialState.DIVERGED, stopped_at=7)
+    store.add("delta@task=copy", 2, state=TrialState.RUNNING)
+    report = read_study(store, "a_study")
+    rows = {row.name: row for row in report.variants}
+    assert rows["linear"].verdict_word == "diverged"
+    assert rows["linear"].diverged[0].reason.startswith("on copy: ")
+    assert rows["delta"].verdict_word == "undecided"
+    assert rows["delta"].finished == (0, 1)
+    assert on_task(report, "recall").variants[2].verdict_word == "not worse"
+    assert report.progress.sentence == "25 of 27 trials finished, 1 running, 1 diverged"
+
+
+def test_claims_name_a_task_or_are_about_the_mean(values: Values) -> None:
+    sides = {"left": "delta", "right": "baseline", "margin": MARGIN}
+    claims = [
+        {"id": "parity", "says": "", "task": "parity", "expect": "better", **sides},
+        {"id": "mean", "says": "", "expect": "better", **sides},
+        {"id": "recall", "says": "", "task": "recall", "expect": "better", **sides},
+    ]
+    judged = read_study(suite(values, claims), "a_study").answer.claims
+    assert [(claim.id, claim.verdict) for claim in judged] == [
+        ("parity", "supported"), ("mean", "supported"), ("recall", "refuted"),
+    ]  # fmt: skip
+    assert judged[0].sentence.startswith("supported: on parity delta is at least")
+    assert judged[0].evidence["task"] == "parity"
+    assert judged[1].evidence["metric"] == "score"
+
+
+def test_a_task_that_no_model_has_learnt_is_said(values: Values) -> None:
+    unlearnt = {name: {**of, "parity": [0.5, 0.51, 0.49]} for name, of in values.items()}
+    report = read_study(suite(unlearnt), "a_study")
+    assert "no model has learnt parity" in [warning.text for warning in report.answer.warnings]
+    found = answer_of(report).suite
+    assert found is not None
+    assert [task.learnt for task in found.tasks.values()] == [True, True, False]
+
+
+def test_answer_of_twelve_variants_on_six_tasks_fits_a_screen() -> None:
+    names = ["baseline", *(f"a_long_name_{number}" for number in range(11))]
+    tasks = ["recall", "copy", "parity"]
+    store = suite(drawn(np.random.default_rng(2), {name: dict.fromkeys(tasks, 0.8) for name in names}))
+    lines = answer_text(answer_of(read_study(store, "a_study")), 80).splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
