@@ -13,9 +13,8 @@ from ablate.analysis.ladder import Climbs
 from ablate.analysis.rows import JudgingRule, VariantRow
 from ablate.analysis.runs import Failure
 from ablate.analysis.scaling import Scalings
-from ablate.analysis.suite import Scale
 from ablate.analysis.text import counted, plural
-from ablate.analysis.trivial import Standing, TrivialBaseline, behind
+from ablate.analysis.trivial import Scale, Standing, TrivialBaseline, behind
 from ablate.analysis.warnings import StudyWarning, assumption
 from ablate.metrics import Metric
 from ablate.stats import Direction, Interval, Tails

@@ -11,12 +11,13 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ablate.analysis.numbers import decimals_for
+from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import FinalResults, StudyReader
 from ablate.analysis.text import few, listed
-from ablate.analysis.trivial import trivial_baselines
+from ablate.analysis.trivial import Scale, trivial_baselines
 from ablate.analysis.warnings import StudyWarning
 from ablate.errors import NotFoundError
 from ablate.spec.suite import SCORE, TASK, AggregateSpec, split_task
@@ -31,28 +32,8 @@ from ablate.store.records import (
     VariantRecord,
 )
 
-if TYPE_CHECKING:
-    from ablate.analysis.report import StudyReport
-
 NO_LEARNING = "mean of trivial baselines"
 """The trivial baseline of the mean score, which is 0 by its definition."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """How a metric of a task becomes a score.
-
-    Attributes:
-        trivial: The metric without learning, of score 0.
-        perfect: The best value of the metric, of score 1.
-    """
-
-    trivial: float
-    perfect: float
-
-    def score(self, value: float) -> float:
-        """The score of a value of the metric."""
-        return (value - self.trivial) / (self.perfect - self.trivial)
 
 
 def tasks_of(record: StudyRecord) -> dict[str, StudyRecord]:
@@ -438,9 +419,7 @@ def suite_sentences(tasks: Mapping[str, StudyReport]) -> Iterator[str]:
 def _cell(report: StudyReport, name: str, scale: Scale, jointly: bool) -> SuiteCell:
     row = next(row for row in report.variants if row.name == name)
     mean = row.metrics.get(report.metric, Interval(None, None, None, 0))
-    low, high = (
-        sorted((mean.low, mean.high), key=lambda end: scale.score(end)) if mean.low is not None else (None, None)
-    )
+    ends = [] if mean.low is None or mean.high is None else sorted(map(scale.score, (mean.low, mean.high)))
     paired = row.shown_difference if name != report.record.baseline else None
     return SuiteCell(
         mean=mean.mean,

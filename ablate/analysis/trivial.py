@@ -38,6 +38,23 @@ def trivial_baselines(
 
 
 @dataclass(frozen=True, slots=True)
+class Scale:
+    """How a metric of a task becomes a score that is 0 without learning and at most 1.
+
+    Attributes:
+        trivial: The metric without learning, of score 0.
+        perfect: The best value of the metric, of score 1.
+    """
+
+    trivial: float
+    perfect: float
+
+    def score(self, value: float) -> float:
+        """The score of a value of the metric."""
+        return (value - self.trivial) / (self.perfect - self.trivial)
+
+
+@dataclass(frozen=True, slots=True)
 class Standing:
     """How one variant compares with the trivial baselines.
 

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from ablate.metrics import Metric
@@ -15,10 +15,10 @@ from ablate.spec.claims import check_claims
 from ablate.spec.composer import check_settings, unknown_name
 from ablate.spec.design import BASELINE, Point
 from ablate.spec.fairness import BUDGET, at_budget, check_budgets, check_fairness, check_tuned
-from ablate.spec.paths import full_path
-from ablate.spec.sentences import Loc, sentence, where
+from ablate.spec.paths import full_path, overlaps
+from ablate.spec.sentences import Loc, describe, sentence, where
 from ablate.spec.space_fields import SpaceFields
-from ablate.spec.suite import SCORE, TASK, check_on_tasks, check_suite, points_on_tasks, tuned_on_tasks
+from ablate.spec.suite import SCORE, TASK, points_on_tasks, tuned_on_tasks
 from ablate.spec.texts import WORDS, Place, name_of
 
 
@@ -79,7 +79,7 @@ def check_space(space: SpaceFields) -> None:
     for name, settings in space.variants.items():
         _check_variant(space, name, settings)
     _check_baseline(space)
-    check_suite(space)
+    _check_suite(space)
     if (metric := Metric.of(space.objective.metric)).split == "test":
         raise refusal(
             ("objective", "metric"),
@@ -97,7 +97,7 @@ def check_space(space: SpaceFields) -> None:
     check_fairness(space.tune, space.match, space.taken(), space.composer.error_with)
     _check_budgets(space)
     if space.tasks:
-        check_on_tasks(space, space.points())
+        _check_on_tasks(space, space.points())
     if space.tuned or space.claims:
         _check_trained(space, space.points())
 
@@ -225,3 +225,117 @@ def _measured(space: SpaceFields) -> dict[str, tuple[str, frozenset[str]]]:
         for name, spec in space.task_specs.items()
     }
     return {"": (SCORE, frozenset({SCORE})), **of_tasks}
+
+
+def _check_suite(space: SpaceFields) -> None:
+    """Refuse a suite that cannot be trained or averaged.
+
+    Raises:
+        ValidationError: With the path inside the space, the rule and a remedy.
+    """
+    if not space.tasks:
+        if space.aggregate is not None:
+            raise refusal(("aggregate",), {}, "an aggregate is a mean over `tasks`", "Write `tasks`, or leave it out.")
+        return
+    if len(space.tasks) < 2:
+        raise refusal(("tasks",), {}, "a suite has at least two tasks", "Add one, or write `task` instead of `tasks`.")
+    if space.aggregate is None:
+        rule = "a suite declares the smallest difference of its mean score that matters"
+        raise refusal(("tasks",), {}, rule, "Add `aggregate: {margin: 0.05}`, for example.")
+    _check_unsupported(space)
+    for task, setting in space.tasks.items():
+        if (error := space.composer.error_with({}, {TASK: task})) is not None:
+            raise _at_task(space, {}, task, error)
+        _check_free(space, task, setting)
+    for task, spec in space.task_specs.items():
+        if space.objective.metric not in spec.metric_names | spec.final_metric_names:
+            known = ", ".join(sorted(space.metric_names)) or "none"
+            rule = f"the task `{task}` ({spec.kind_name()}) has no metric `{space.objective.metric}`"
+            raise refusal(("objective", "metric"), {}, rule, f"Name a metric that all tasks have: {known}.")
+    for name in space.aggregate.trivial:
+        if name not in space.tasks:
+            raise refusal(
+                ("aggregate", "trivial", name), {}, f"there is no task `{name}`", f"Name {', '.join(space.tasks)}."
+            )
+    if space.aggregate.perfect_value(space.objective.metric) is None:
+        rule = f"the best value of `{space.objective.metric}` is not known"
+        raise refusal(("aggregate",), {}, rule, "Add `perfect`, such as `perfect: 0.0`.")
+
+
+def _check_on_tasks(space: SpaceFields, points: Mapping[str, Point]) -> None:
+    """Refuse a variant that cannot be trained on one of the tasks, as its mean would be over fewer tasks.
+
+    Raises:
+        ValidationError: With the path inside the space, the rule and a remedy.
+    """
+    composer = space.composer
+    for task in space.tasks:
+        for point in points.values():
+            valid = composer.error_with(point.values, point.settings) is None
+            settings = {**point.settings, TASK: task}
+            if valid and (error := composer.error_with(point.values, settings)) is not None:
+                raise _at_task(space, settings, task, error)
+
+
+def _check_unsupported(space: SpaceFields) -> None:
+    """Refuse what follows one objective or one baseline, of which a suite has several."""
+    design = space.design
+    refused = {
+        ("design", "kind"): (
+            design.chooses or not design.plans_points or bool(design.paths()),
+            f"a {design.kind_name()} design follows one objective, or sets paths of its own",
+            "Choose a design that names its variants before results, such as leave_one_out or grid.",
+        ),
+        ("design", "seeds"): (
+            not isinstance(design.seeds, int),
+            "a schedule adds seeds by the verdicts of one task",
+            "Write a number of seeds.",
+        ),
+        ("tune",): (
+            space.tune is not None,
+            "`tune` chooses by the objective of one task",
+            "Tune on each task in a study of its own, and write the values under `tuned`.",
+        ),
+        ("match",): (
+            space.match.equal != "steps",
+            f"equal {space.match.equal} are those of one baseline",
+            "Leave `match` out.",
+        ),
+        ("budgets",): (bool(space.budgets), "budgets are lengths of one task", "Leave `budgets` out."),
+        ("timing",): (space.timing, "variants are timed on one task", "Leave `timing` out."),
+        ("switches", TASK): (
+            TASK in space.switches,
+            f"`{TASK}` is the name of the tasks themselves",
+            "Rename the switch.",
+        ),
+    }
+    for place, (found, rule, remedy) in refused.items():
+        if found:
+            raise refusal(place, {}, f"{rule}, and this space has several tasks", remedy)
+    for path, who in space.taken():
+        if overlaps(full_path(path), TASK):
+            raise refusal(
+                ("tasks",), {}, f"{who} sets `{path}`, and tasks differ in it", "Write it in each task that has it."
+            )
+
+
+def _check_free(space: SpaceFields, task: str, setting: Mapping[str, JsonValue]) -> None:
+    """Refuse a path of a task that a switch or a tuned value sets too: it would have no effect there."""
+    taken = {full_path(path): who for path, who in space.taken()}
+    taken |= {full_path(path): "`tuned`" for path in space.tuned}
+    for path in setting:
+        for other, who in taken.items():
+            if overlaps(full_path(path), other):
+                rule = f"`{path}` of a task is replaced, because {who} sets `{other}` after it"
+                raise refusal(("tasks", task, path), {}, rule, "Leave it out of one of the two.")
+
+
+def _at_task(space: SpaceFields, settings: Mapping[str, str], task: str, error: ValidationError) -> ValidationError:
+    changed = [f"{name}={value}" for name, value in settings.items() if name != TASK]
+    baseline = space.composer.baseline_settings
+    changed = [one for one in changed if one.partition("=")[2] != baseline[one.partition("=")[0]]]
+    (path, problem), *_ = describe(error)
+    who = f"`{', '.join(changed)}`" if changed else "the baseline"
+    rule = f"{who} cannot be trained on it: `{'.'.join(map(str, path))}`: {problem}"
+    loc: Loc = ("tasks", task)
+    return refusal(loc, {}, rule.rstrip("."), "Set what the task needs beside it: `{task: {...}, model.head: {...}}`.")
