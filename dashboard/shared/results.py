@@ -17,6 +17,7 @@ from ablate.analysis.path import RemovalPath, path_of
 from ablate.analysis.runs import VariantRuns, read_confirming, read_runs
 from ablate.analysis.scaling import main_part
 from ablate.analysis.slices import Slice, crosses, factors_of, slices_of
+from ablate.analysis.suite import reader_of
 from ablate.analysis.text import counted
 from ablate.errors import StoreError
 from ablate.processes import python_command
@@ -39,6 +40,24 @@ def runs(study: str) -> Mapping[str, VariantRuns]:
         NotFoundError: There is no such study.
     """
     return _runs(location(), study, stamp(study))
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
+def _compared(location: str, study: str, at: tuple[Any, ...]) -> tuple[StudyRecord, Mapping[str, VariantRuns]]:
+    reader = reader_of(store(), study)
+    study_record = reader.study(study)
+    if study_record.space.get("tasks"):
+        return study_record, read_runs(reader, study_record, study_record.objective["metric"])
+    return study_record, runs(study)
+
+
+def compared(study: str) -> tuple[StudyRecord, Mapping[str, VariantRuns]]:
+    """What the objective of a study compares, with its trials: of a suite the mean scores of its variants.
+
+    Raises:
+        NotFoundError: There is no such study.
+    """
+    return _compared(location(), study, stamp(study))
 
 
 def any_ended(study: str) -> bool:
@@ -73,14 +92,14 @@ def missing(study: str, what: str, remedy: str, *, crossed: bool = False) -> Non
 
 def _crosses(study: str) -> bool:
     """Whether the variants of a study, with or without a result, cross at least two switches."""
-    own = main_part(record(study))
+    own = main_part(compared(study)[0])
     switches = factors_of(own).switches
     return len(switches) > 1 and crosses(own.variants, switches, ())
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
 def _effects(location: str, study: str, at: tuple[Any, ...]) -> StudyEffects | None:
-    return effects_of(record(study), runs(study))
+    return effects_of(*compared(study))
 
 
 def effects(study: str) -> StudyEffects | None:
@@ -90,7 +109,7 @@ def effects(study: str) -> StudyEffects | None:
 
 @st.cache_resource(show_spinner=False, max_entries=8)
 def _importances(location: str, study: str, at: tuple[Any, ...]) -> StudyImportances | None:
-    return importances_of(record(study), runs(study))
+    return importances_of(*compared(study))
 
 
 def importances(study: str) -> StudyImportances | None:
@@ -100,7 +119,7 @@ def importances(study: str) -> StudyImportances | None:
 
 @st.cache_resource(show_spinner=False, max_entries=8)
 def _path(location: str, study: str, at: tuple[Any, ...]) -> RemovalPath | None:
-    return path_of(record(study), runs(study), read_confirming(store(), record(study)))
+    return path_of(*compared(study), read_confirming(store(), record(study)))
 
 
 def path(study: str) -> RemovalPath | None:
@@ -110,7 +129,7 @@ def path(study: str) -> RemovalPath | None:
 
 @st.cache_resource(show_spinner=False, max_entries=32)
 def _front(location: str, study: str, quantities: tuple[str, ...], at: tuple[Any, ...]) -> Front | None:
-    return front_of(record(study), runs(study), quantities)
+    return front_of(*compared(study), quantities)
 
 
 def front(study: str, quantities: tuple[str, ...] = ()) -> Front | None:
@@ -120,7 +139,7 @@ def front(study: str, quantities: tuple[str, ...] = ()) -> Front | None:
 
 @st.cache_resource(show_spinner=False, max_entries=8)
 def _slices(location: str, study: str, at: tuple[Any, ...]) -> tuple[Slice, ...]:
-    return slices_of(record(study), runs(study))
+    return slices_of(*compared(study))
 
 
 def slices(study: str) -> tuple[Slice, ...]:

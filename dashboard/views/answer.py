@@ -19,6 +19,7 @@ from ablate.analysis.rows import VariantRow
 from ablate.render.blocks import lead
 from ablate.render.figures.axes import scaling_table, scaling_title
 from ablate.render.figures.curves import MOST_PANELS, course_panels, coursed
+from ablate.render.figures.profile import matrix, matrix_note, profile
 from ablate.render.figures.style import PAGE_WIDTH
 from ablate.render.formats import find_format, format_names, render_report
 from ablate.render.formats.latex import paper_table
@@ -63,6 +64,23 @@ def _live(study: str) -> None:
     source = study_report.record.source
     show_progress(study, study_report.progress.sentence + (f"; {source}" if source else ""))
     show_answer(answer_of(study_report))
+    _suite(study, study_report)
+
+
+def _suite(study: str, study_report: StudyReport) -> None:
+    """The tasks of a suite: the profile, and the matrix of variants and tasks."""
+    if not study_report.tasks:
+        return
+    answer = answer_of(study_report)
+    table = matrix(answer)
+    rows = [row for group in table.groups for row in group]
+    told = "; ".join(f"{row[0]} {', '.join(row[1:])}" for row in rows[:20])
+    st.header("Tasks", anchor=False)
+    chart(partial(profile, study_report), "profile", f"Scores of the variants on {', '.join(table.titles[2:])}: {told}")
+    frame = pd.DataFrame(rows, columns=list(table.titles))
+    st.dataframe(frame, key="matrix", hide_index=True, alt=f"{len(rows)} rows of variants, a column for each task")
+    st.caption(prose(matrix_note(answer)))
+    export(dict(table_files(f"{study}_tasks", frame)) | report_figure(study, "profile"), "tasks")
 
 
 def _claims(study: str) -> None:

@@ -21,7 +21,6 @@ from dashboard.shared.exports import chart, export, figure_files, table_files
 from dashboard.shared.frame import begin_page, link, warn_of_unknown
 from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
 from dashboard.shared.store import every
-from dashboard.shared.store import record as read_record
 from dashboard.shared.text import fitting, prose, wrapping
 
 LEAST, MOST = 2, 3
@@ -30,7 +29,7 @@ LEAST, MOST = 2, 3
 def show() -> None:
     """Draw the page."""
     study = begin_page("Trade-offs")
-    record = read_record(study)
+    record, _ = results.compared(study)
     metric = record.objective["metric"]
     usual = results.front(study)
     quantities = st.multiselect(
@@ -45,7 +44,7 @@ def show() -> None:
 
 
 def _live(study: str, quantities: tuple[str, ...]) -> None:
-    record, front = read_record(study), results.front(study, quantities)
+    (record, _), front = results.compared(study), results.front(study, quantities)
     if not results.any_ended(study):
         return
     if front is None:

@@ -1,0 +1,123 @@
+"""A suite: the matrix of variants and tasks, and its profile, a strip for each task on one axis of scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ablate.analysis.answer import Answer, answer_of
+from ablate.analysis.findings import Findings
+from ablate.analysis.numbers import MISSING
+from ablate.analysis.report import StudyReport
+from ablate.analysis.suite import SuiteCell
+from ablate.analysis.text import plural
+from ablate.render.answer import MARKS_HELP, suite_mark
+from ablate.render.blocks import Grid, Paragraph, Picture, Section
+from ablate.render.figures.style import Palette, Spec, by_look, layers, mark, names, number, wrapped
+
+NAME = 34
+"""Characters of a name on one line of the legend."""
+MOST = 12
+"""Variants that are drawn; of more, those with the best mean scores. The matrix has all."""
+MEAN = "mean score"
+
+
+def pictures(findings: Findings) -> tuple[Picture, ...]:
+    """The profile of a suite."""
+    if not findings.report.tasks:
+        return ()
+    hidden = len(findings.report.variants) - MOST
+    rest = f" Left out: {plural(hidden, 'further variant')}." if hidden > 0 else ""
+    return (
+        Picture(
+            "profile",
+            "Scores by task with 95 % intervals over seeds: 0 is the best trivial baseline, 1 the best value of the "
+            f"metric. Above, their mean, by which the variants are judged.{rest}",
+        ),
+    )
+
+
+def profile(report: StudyReport, palette: Palette) -> Spec:
+    """A strip for the mean and for each task; in it a mark with its interval for each variant."""
+    suite = answer_of(report).suite
+    assert suite is not None, "only suites have a profile"
+    shown, looks = suite.rows[:MOST], palette.variants(report.record)
+    labels = {row.variant: wrapped(row.variant, NAME) for row in shown}
+    rows = [
+        {"task": task, "name": labels[row.variant], "score": score, "low": low, "high": high, "metric": value,
+         "verdict": verdict}
+        for row in shown
+        for task, score, low, high, value, verdict in (
+            (MEAN, row.score, row.low, row.high, None, ""),
+            *((task, cell.score, cell.score_low, cell.score_high, cell.mean, cell.sentence)
+              for task, cell in row.cells.items()),
+        )
+        if score is not None
+    ]  # fmt: skip
+    x = number("score", "score (0: best trivial baseline, 1: perfect; higher is better)")
+    y = names("task", [MEAN, *suite.tasks])
+    inside = {"field": "name", "type": "nominal", "sort": None, "scale": {"domain": [*labels.values()]}}
+    at = {"y": y, "yOffset": inside}
+    of = {labels[name]: looks[name] for name in labels}
+    tip = [{"field": key, "title": key} for key in ("name", "task", "score", "low", "high", "metric", "verdict")]
+    ends = [row for row in rows if row["low"] is not None]
+    return layers(
+        [
+            mark("rule", [{}], {"x": {"datum": 0}}),
+            mark("rule", [{}], {"x": {"datum": 1}}, strokeDash=[4, 3]),
+            mark("rule", ends, {"x": x | {"field": "low"}, "x2": {"field": "high"}, **at,
+                                **by_look("name", of, "color")},
+                 strokeWidth=1.3),
+            mark("point", rows, {"x": x, **at, **by_look("name", of, "color", "shape"), "tooltip": tip}, size=55),
+        ],
+        max(30, 11 * len(shown)) * (1 + len(suite.tasks)),
+    )  # fmt: skip
+
+
+def matrix(answer: Answer) -> Grid:
+    """A row for each variant and a column for each task: mean, interval and verdict; the rows of a suite's answer."""
+    suite = answer.suite
+    assert suite is not None, "only suites have a matrix"
+
+    def interval(cell: SuiteCell) -> str:
+        if cell.mean is None:
+            return suite_mark(cell) or MISSING
+        spread = "" if cell.low is None or cell.high is None else f" ± {(cell.high - cell.low) / 2:.{suite.decimals}f}"
+        return f"{cell.mean:.{suite.decimals}f}{spread} {suite_mark(cell)}".rstrip()
+
+    rows = tuple(
+        (
+            row.variant,
+            MISSING if row.score is None else f"{row.score:.2f}" + _half(row.low, row.high),
+            *map(interval, row.cells.values()),
+        )
+        for row in suite.rows
+    )
+    trivial = ("trivial baseline", "0.00", *(f"{task.trivial:.{suite.decimals}f}" for task in suite.tasks.values()))
+    return Grid(("variant", MEAN, *suite.tasks), (rows, (trivial,)), frozenset({0}))
+
+
+def _half(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f" ± {(high - low) / 2:.2f}"
+
+
+def matrix_note(answer: Answer) -> str:
+    """How to read the matrix, in a few sentences."""
+    suite = answer.suite
+    assert suite is not None, "only suites have a matrix"
+    return (
+        f"{suite.metric} with half of its 95 % interval over seeds. Beside it the verdict against the baseline on this "
+        f"task, margin {suite.margin:g}: {MARKS_HELP}; * not jointly over all variants and tasks (Holm); ° not above "
+        "the trivial baseline. The score of a task is (metric - trivial) / (perfect - trivial)."
+    )
+
+
+def section(findings: Findings, shown: Mapping[str, Picture]) -> Section | None:
+    """The tasks of a suite; None for any other study."""
+    if not findings.report.tasks:
+        return None
+    answer = answer_of(findings.report)
+    drawn = (shown["profile"],) if "profile" in shown else ()
+    return Section("Tasks", (matrix(answer), Paragraph(matrix_note(answer)), *drawn))
+
+
+FIGURES = {"profile": lambda findings, palette: profile(findings.report, palette)}
