@@ -20,6 +20,13 @@ FIRST_PORT, PORTS = 8501, 100
 OPTIONS = "ABLATE_DASHBOARD"
 """The environment variable that hands the stores and the plugins over, as JSON; a command line shows passwords."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+FORWARDED = ("X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Forwarded")
+"""Headers by which a proxy says that it stands before the dashboard."""
+
+
+def host_name(host: str) -> str:
+    """The name in a header `Host`, without its port: `localhost:8501`, `[::1]:8501`."""
+    return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
 
 
 def dashboard_folder() -> Path:
@@ -64,6 +71,9 @@ def serve(
         *("--server.address", host, "--server.port", str(port)),
         *("--browser.serverAddress", "localhost" if host in (*LOOPBACK, "0.0.0.0", "::") else host),
         *("--browser.gatherUsageStats", "false", "--server.showEmailPrompt", "false"),
+        # A folder's own .streamlit/config.toml may not open it to other pages or programs.
+        *("--server.enableCORS", "true", "--server.enableXsrfProtection", "true", "--server.enableAgentApi", "false"),
+        *("--server.enableStaticServing", "false"),
         *("--runner.magicEnabled", "false"),  # it would show the docstrings of constants in the page
     ]
     sys.stdout.flush()

@@ -1,8 +1,8 @@
-"""Kills at random moments: drivers, workers, databases and Ray nodes of tiny studies, compared with one left alone.
+"""Faults at random moments: kills, stops, lost files and rivals of tiny studies, compared with one left alone.
 
 `python -m benchmarks faults [--quick] [--json] [--kills N] [--seed N] [--seconds N] [--ways WAY,WAY]`. A study is
-started, something is killed, and the command is run again until it ends. Then every trial must be finished, with the
-results of the study that was left alone; one that was finished when something was killed must be as it was stored then.
+started, something is killed or disturbed, and the command is run again until it ends. Then every trial must be
+finished, with the results of the study that was left alone; one that was finished at the fault must be as it was then.
 The exit code is 1 if a trial was lost, trained twice or differs, if a run hangs, or if one shows a traceback.
 
 Drivers are forked from a process that has imported what they need, and workers of the local engine from their driver:
@@ -44,6 +44,8 @@ _SETUPS = 3
 """How often in a row a server or a cluster may fail to start."""
 _CLOSE = 1e-6
 """Relative difference of losses that a study after a fault may show: members of a pack change the last digits."""
+_GRACE = 10.0
+"""Seconds between SIGTERM and SIGKILL, as many as clusters give."""
 _NOBODY = "nobody"
 """Instead of a victim: the study had ended before anything was killed."""
 
@@ -54,7 +56,7 @@ class Way:
 
     Attributes:
         options: Of `ablate study`.
-        victims: What can be killed; `connections` are those of the database.
+        victims: What can be killed, or happen; see `Bench.kill`.
         share: Of ten kills, those of studies that run in this way. A kill with Ray takes ten times the time of others.
     """
 
@@ -63,11 +65,15 @@ class Way:
     share: int = 3
 
 
+_HERE = ("driver", "worker", "preempted", "paused", "files", "space", "copied", "rival")
+_OFTEN = ("--checkpoint-every", "5")
 WAYS = {
-    "single": Way(("--pack", "1", "--workers", "1"), ("driver", "worker")),
-    "packed": Way(("--pack", "4", "--workers", "2"), ("driver", "worker")),
-    "postgresql": Way(("--pack", "1", "--workers", "1"), ("driver", "worker", "connections", "database")),
-    "ray": Way(("--engine", "ray", "--pack", "1"), ("driver", "worker", "node"), share=1),
+    "single": Way(("--pack", "1", "--workers", "1", *_OFTEN), _HERE),
+    "packed": Way(("--pack", "4", "--workers", "2", *_OFTEN), _HERE),
+    "postgresql": Way(
+        ("--pack", "1", "--workers", "1"), ("driver", "worker", "preempted", "rival", "connections", "database")
+    ),
+    "ray": Way(("--engine", "ray", "--pack", "1", *_OFTEN), ("driver", "worker", "preempted", "node"), share=1),
 }
 
 
@@ -150,11 +156,15 @@ class Bench:
                 self._alone[name] = study.trials(), time.monotonic() - begun
         return self._alone[name]
 
-    def kill(self, name: str, victim: str, process: BaseProcess, store: str, numbers: random.Random) -> bool:
-        """Kill the driver, a worker, the connections of the database, its server, or a node; False if none lives."""
+    def kill(self, name: str, victim: str, process: BaseProcess, study: Study, numbers: random.Random) -> bool:
+        """Kill the driver, a worker, the connections of the database, its server, or a node, or `disturb` the study.
+
+        Returns:
+            Whether there was something to kill.
+        """
         match victim:
             case "connections":
-                engine = create_engine(store, poolclass=NullPool)
+                engine = create_engine(study.store, poolclass=NullPool)
                 with engine.connect() as connection:
                     others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
                     connection.execute(text(f"{others} AND backend_type = 'client backend'"))
@@ -166,7 +176,7 @@ class Bench:
                 self._cluster.lose_node(numbers)
             case "driver":
                 process.kill()
-            case _:
+            case "worker":
                 started = self._cluster.workers() if self._cluster and name == "ray" else family(process.pid or 0)[1:]
                 found = [one for one in started if is_worker(one)]
                 if not found:
@@ -175,7 +185,50 @@ class Bench:
                     numbers.choice(found).send_signal(signal.SIGKILL)
                     return True
                 return False
+            case _:
+                disturb(victim, process, study, numbers)
         return True
+
+
+def disturb(disturbance: str, process: BaseProcess, study: Study, numbers: random.Random) -> None:
+    """Disturb a study that runs.
+
+    Args:
+        disturbance: The driver is `preempted` with time to stop; all processes are `paused`; the `files` of cache,
+            checkpoints and weights are removed; the `space` is edited; the store is `copied` while it is written; a
+            `rival` study shares all trials.
+        process: The driver.
+        study: Gets what is to be compared with it in `beside`.
+        numbers: Chooses how long.
+    """
+    match disturbance:
+        case "preempted":
+            process.terminate()
+            process.join(_GRACE)
+            process.kill()
+        case "paused":
+            found = family(process.pid or 0)
+            for step in (psutil.Process.suspend, psutil.Process.resume):
+                for one in found:
+                    with suppress(psutil.NoSuchProcess):
+                        step(one)
+                time.sleep(numbers.uniform(0.0, 2.0))
+        case "files":
+            beside = [file for file in Path(study.store).parent.iterdir() if file.is_dir() and file != study.folder]
+            for folder in (study.cache, *beside):
+                shutil.rmtree(folder, ignore_errors=True)
+        case "space":
+            study.halve_space()
+        case "copied":
+            copy = Study(study.folder.with_name("copy"), (), str(study.folder.with_name("copy") / "store.db"))
+            files = sorted(Path(study.store).parent.glob("store.db*"))
+            for file in files:
+                with suppress(FileNotFoundError):
+                    shutil.copyfile(file, copy.folder / file.name)
+            study.beside.append((copy, None))
+        case "rival":
+            rival = Study(study.folder.with_name("rival"), study.options, study.store, name="rival")
+            study.beside.append((rival, rival.start()))
 
 
 def compare(before: dict[str, TrialRecord], after: dict[str, TrialRecord], alone: dict[str, TrialRecord]) -> list[str]:
@@ -199,6 +252,7 @@ def strike(bench: Bench, name: str, place: Path, numbers: random.Random) -> tupl
     victim = numbers.choice(WAYS[name].victims)
     with ExitStack() as stack:
         study = bench.study(name, place, stack, numbers.random() < _OWN_INTERPRETERS)
+        stack.callback(study.end_rivals)
         finished = stack.enter_context(finished_count(study.store))
         process = study.start()
         stack.callback(kill_family, process)
@@ -213,19 +267,26 @@ def strike(bench: Bench, name: str, place: Path, numbers: random.Random) -> tupl
         # A worker may not have started, or may have ended: then the kill is tried again later.
         killed = False
         while process.is_alive() and not killed and not watch.is_late():
-            killed = bench.kill(name, victim, process, study.store, numbers)
+            killed = bench.kill(name, victim, process, study, numbers)
             time.sleep(0.0 if killed else 0.05)
         before = study.trials()
         try:
             study.wait(process)
-            code = study.finish()
+            codes = [study.finish()]
+            for rival, running in study.beside:
+                if running is not None:
+                    rival.wait(running)
+                    codes.append(rival.finish())
         except HangError as error:
             return victim, [f"hangs {error}"], 0
         after = study.trials()
         wrong = [f"lost {said}" for said in compare(before, after, expected)]
-        if code:
-            wrong.append(f"lost the last run ended with exit code {code}")
-        if "Traceback (most recent call last)" in study.output:
+        wrong += [f"lost the last run ended with exit code {code}" for code in codes if code]
+        for other, _ in study.beside:
+            found = other.trials().items()
+            wrong += [f"lost {key[:8]} differs in {other.name}" for key, one in found if after.get(key) != one]
+        outputs = [study.output, *(other.output for other, _ in study.beside)]
+        if any("Traceback (most recent call last)" in output for output in outputs):
             wrong.append("tracebacks in the output of a run")
         digits = sum(after[key].metrics != one.metrics for key, one in expected.items() if key in after)
         return victim if killed else _NOBODY, wrong, digits

@@ -91,20 +91,39 @@ def _drive(line: Sequence[str], folder: str, own_interpreters: bool) -> None:
 class Study:
     """The study in a folder of its own, with a store.
 
+    Attributes:
+        beside: Others whose trials must be those of this one, and their processes.
+
     Args:
         folder: Made here.
         options: Of the command.
         store: A path or a URL.
         own_interpreters: Whether workers are started with an interpreter of their own.
+        name: Studies of different names have the same trials.
     """
 
-    def __init__(self, folder: Path, options: Sequence[str], store: str, own_interpreters: bool = False) -> None:
+    def __init__(
+        self, folder: Path, options: Sequence[str], store: str, own_interpreters: bool = False, name: str = "tiny"
+    ) -> None:
         folder.mkdir(parents=True)
-        (folder / "tiny.yaml").write_text(_SPACE)
         self.folder = folder
         self.store = store
+        self.name = name
+        self.options = options
+        self.cache = folder.parent.parent / "cache"
+        self.beside: list[tuple[Study, BaseProcess | None]] = []
         self._own_interpreters = own_interpreters
-        self._line = ["study", "tiny.yaml", "--store", store, *options, "--cache", str(folder.parent.parent / "cache")]
+        self._space = folder / "space.yaml"
+        self._line = ["study", self._space.name, "--store", store, *options, "--cache", str(self.cache)]
+        self.write_space(_SPACE.replace("tiny", name, 1))
+
+    def write_space(self, text: str) -> None:
+        """Replace the text of the space file."""
+        self._space.write_text(text)
+
+    def halve_space(self) -> None:
+        """Leave half of the space file, as an editor does that is saving it."""
+        self.write_space(_SPACE[: len(_SPACE) // 2])
 
     def start(self) -> BaseProcess:
         """Start the command in a process of its own."""
@@ -128,6 +147,7 @@ class Study:
 
     def finish(self) -> int:
         """Run the command until it has nothing left to do; the last exit code."""
+        self.write_space(_SPACE.replace("tiny", self.name, 1))
         code = -1
         for _ in range(_RUNS):
             code = self.wait(self.start())
@@ -138,9 +158,15 @@ class Study:
     def trials(self) -> dict[str, TrialRecord]:
         """The trials that have finished, by key; none where there is no store yet, or where it does not answer."""
         with suppress(AblateError), open_store(self.store, create=False) as store:
-            keys = [planned.key for planned in store.study("tiny").planned]
+            keys = [planned.key for planned in store.study(self.name).planned]
             return {key: one for key, one in store.trials(keys).items() if one.state is TrialState.FINISHED}
         return {}
+
+    def end_rivals(self) -> None:
+        """End the processes of those beside."""
+        for _, process in self.beside:
+            if process is not None:
+                kill_family(process)
 
     @property
     def output(self) -> str:

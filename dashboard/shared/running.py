@@ -30,7 +30,7 @@ from ablate.analysis.status import StudyStatus, status_of
 from ablate.command_line import command, hide_passwords
 from ablate.errors import AblateError, NotFoundError
 from ablate.processes import child_environment, python_command
-from ablate.serving import LOOPBACK, OPTIONS
+from ablate.serving import FORWARDED, LOOPBACK, OPTIONS, host_name
 from ablate.spec.annotations import STUDY_NAME
 from dashboard.shared.frame import STUDY, link, open_page
 from dashboard.shared.store import LIVE, every, location, options, store, summary
@@ -41,7 +41,6 @@ _TAIL = 40_000
 _MOVED = "the study whose progress was shown"
 _SLACK = 2.0
 """Seconds by which two readings of the start time of a process may differ."""
-_FORWARDED = ("X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Forwarded")
 
 
 class RunError(AblateError):
@@ -97,15 +96,10 @@ def may_run() -> bool:
     if not options()["may_run"] or hide_passwords(location()) != location():
         return False
     headers = st.context.headers
-    if any(headers.get(name) for name in _FORWARDED):
+    if any(headers.get(name) for name in FORWARDED):
         return False
     host = headers.get("Host")
-    return host is None or _host_name(host) in LOOPBACK
-
-
-def _host_name(host: str) -> str:
-    """The name in a header `Host`, without its port: `localhost:8501`, `[::1]:8501`."""
-    return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    return host is None or host_name(host) in LOOPBACK
 
 
 def runs_folder(store: str) -> Path:

@@ -13,9 +13,9 @@ import streamlit
 from cli_runs import SPACE, Workplace
 from streamlit.testing.v1 import AppTest
 
-from ablate.serving import OPTIONS
+from ablate.serving import OPTIONS, host_name
 from ablate.store import open_store
-from dashboard.shared.running import Run, RunError, _host_name, known_runs, last_run, may_run, start_space, stop
+from dashboard.shared.running import Run, RunError, known_runs, last_run, may_run, start_space, stop
 
 
 @pytest.fixture
@@ -147,4 +147,4 @@ def test_a_run_of_another_process_is_not_ours(place: Workplace) -> None:
     mine = Run("x", os.getpid(), 1.0, "", (), "")
     assert not mine.alive, "the number of a process is given again"
     stop(mine)  # and so nothing is sent to it
-    assert _host_name("[::1]:80") == "::1"
+    assert host_name("[::1]:80") == "::1"
