@@ -72,7 +72,7 @@ def read_separated(file: Path, separator: str, header: int = 1, *, summaries: bo
     import pandas as pd
 
     reader = csv.reader(io.StringIO(file_text(file), newline=""), delimiter=separator, skipinitialspace=True)
-    rows, lines, above = [], [], list[list[str]]()
+    rows, lines, above = list[list[str]](), list[str](), list[list[str]]()
     try:
         for row in reader:
             if not row:
