@@ -17,6 +17,7 @@ import typer
 from ruamel.yaml import YAML
 
 from ablate.cli.app import EXAMPLES, PANELS, app, usage
+from ablate.metrics import COST_MEANINGS, COSTS, GROWTHS, INITIAL, INSIDES, LARGEST, inside_name
 from ablate.plugins import FAMILIES
 from ablate.spec.base import Kinded, Spec
 from ablate.spec.named import block_names, model_names, named_block, named_model
@@ -39,7 +40,7 @@ def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
 
     pages = {"commands": commands_page(), "space": space_page(), "kinds": kinds_page()}
-    pages |= {"checks": checks_page(), "coverage": coverage_page()}
+    pages |= {"checks": checks_page(), "coverage": coverage_page(), "metrics": metrics_page()}
     for name, page in pages.items():
         files.append(File.generated(config, f"reference/{name}.md", content=page))
     return files
@@ -104,6 +105,37 @@ def space_page() -> str:
     for spec, schema in _schemas().items():
         if not issubclass(spec, Kinded):
             lines.extend(_spec(spec, schema, heading=2))
+    return "\n".join(lines)
+
+
+def metrics_page() -> str:
+    """Every quantity that is not a metric of one task, with its meaning."""
+    lines = [
+        "# Metrics and costs\n",
+        "Claims, columns and fronts name them, and an objective may be any but a cost. The metrics of a task are in "
+        "the text of [its kind](kinds.md#tasks).\n",
+        "## Costs\n",
+        *_table(("name", "meaning"), ((f"`{name}`", COST_MEANINGS[name]) for name in COSTS)),
+        "\n## Insides\n",
+        "With `training.insides`. These are of the model; `inside_kurtosis_block_2` is that of a block. `block_0` is "
+        "the input of the first block; an encoder-decoder has `decoder_block_1` too. [Look inside models]"
+        "(../how-to/insides.md) says how to use them.\n",
+        *_table(
+            ("name", "over blocks", "meaning"),
+            (
+                (f"`{inside_name(measure)}`", "largest" if measure in LARGEST else "mean", meaning)
+                for measure, meaning in INSIDES.items()
+            ),
+        ),
+        "\nBefore the first step:\n",
+        *_table(
+            ("name", "meaning"),
+            [
+                *((f"`{inside_name(measure, initial=True)}`", f"`{measure}`, by block too") for measure in INITIAL),
+                *((f"`{inside_name(name, initial=True)}`", meaning) for name, meaning in GROWTHS.items()),
+            ],
+        ),
+    ]
     return "\n".join(lines)
 
 

@@ -43,7 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tasks": {"errors", "extras", "locations", "spec", "nn.kernels", "decoding", "downstream"},
     "designs": {"roles", "errors", "extras", "spec", "stats"},
     "timing": {"errors", "machine", "spec", "nn.kernels", "nn.pack", "nn.model"},
-    "training": {"errors", "extras", "metrics", "spec", "nn.pack", "nn.model", "tasks"},
+    "training": {"errors", "extras", "metrics", "spec", "nn.kernels", "nn.pack", "nn.model", "tasks"},
     "analysis": {
         "roles",
         "metrics",
@@ -127,6 +127,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "execution": {
         *(
             "errors",
+            "metrics",
             "extras",
             "roles",
             "processes",

@@ -173,7 +173,7 @@ def _trend(claim: TrendClaim, results: Results) -> _Finding:
     if len(sides) < 2:
         return _Finding("undecided", f"the study trained both variants at {len(sides)} of the positions", evidence)
     names = list(dict.fromkeys(name for side in sides.values() for name in side))
-    if short := results.awaited(metric, names) or results.untimed(metric, names):
+    if short := results.awaited(metric, names) or results.unmeasured(metric, names):
         return _Finding("undecided", short, evidence)
     gaps = {at: results.advantage(left, right, metric, direction) for at, (left, right) in sides.items()}
     sign = 1.0 if claim.expect == "grows" else -1.0
@@ -218,7 +218,7 @@ def _number(claim: NumberClaim, results: Results) -> _Finding:
         if diverged := sorted(results.diverged(one, quantity)):
             reason = f"{one} diverged at {_seeds(diverged)}"
             return _Finding("refuted", reason, {**evidence, "diverged": diverged})
-    if short := results.awaited(quantity, names) or results.untimed(quantity, names):
+    if short := results.awaited(quantity, names) or results.unmeasured(quantity, names):
         return _Finding("undecided", short, evidence)
     values = results.values(name, quantity)
     if over:
@@ -275,7 +275,7 @@ def _compare(
         return _Finding("undecided", f"the study has no variant {' and no '.join(missing)}", evidence)
     if metric in COUNTED:
         return _count(left, right, metric, direction, margin, expectation, results, evidence)
-    if short := results.awaited(metric, (left, right)) or results.untimed(metric, (left, right)):
+    if short := results.awaited(metric, (left, right)) or results.unmeasured(metric, (left, right)):
         return _Finding("undecided", short, evidence)
     worst = _by_divergence(left, right, metric, results)
     if worst is not None:

@@ -123,6 +123,7 @@ def columns(report: StudyReport) -> tuple[Column, ...]:
                 number=f"%.{write.decimals}f",
             )
         )
+    metrics += [_declared(report, name) for name in report.record.space.get("columns", ())]
     shown = (
         Column(
             "variant",
@@ -402,6 +403,18 @@ def _course_values(row: VariantRow, report: StudyReport) -> dict[str, Value]:
         "movement_high": movement.high if movement else None,
         "provisional": row.provisional(report.margin),
     }
+
+
+def _declared(report: StudyReport, name: str) -> Column:
+    """A column that the space declares: a metric or a cost."""
+    known = [row.metrics[name] for row in report.variants if name in row.metrics]
+    widths = [(mean.high - mean.low) / 2 for mean in known if mean.low is not None and mean.high is not None]
+    size = max((abs(mean.mean) for mean in known if mean.mean), default=1.0)
+    write = _Writer(report, decimals_for(size / 100, widths))
+    value = partial(_mean_values, metric=name, prefix=f"{name}_")
+    return Column(
+        name, name, partial(write.mean, metric=name), value=value, number=f"%.{write.decimals}f", dispensable=1
+    )
 
 
 def _speed() -> Column:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from ablate.analysis.judging import Allowances, awaited_seeds
 from ablate.analysis.runs import UNTIMED, VariantRuns, pairs_windows, values_of
-from ablate.metrics import COSTS, TIMED
+from ablate.metrics import COSTS, TIMED, why_absent
 from ablate.stats import Allowance, Direction, SeedPlan
 from ablate.store.records import StudyRecord, VariantRecord
 
@@ -80,14 +80,22 @@ class Results:
             return f"no trial of {listed} has reported its {quantity} yet"
         return f"an older version of ablate stored {listed}, without {quantity}"
 
-    def untimed(self, metric: str, names: Iterable[str]) -> str | None:
-        """Why a timed quantity is unknown for these variants, as a clause; None if it is known or not timed."""
+    def unmeasured(self, metric: str, names: Iterable[str]) -> str | None:
+        """Why a quantity is unknown for these variants, as a clause; None if it is known or a trial may yet have it."""
         if metric not in TIMED:
-            return None
+            without = [name for name in names if name in self.runs and self._lacks(name, metric)]
+            owners = f"{' and '.join(without)} {'has' if len(without) == 1 else 'have'}"
+            why = why_absent(metric)
+            return f"{owners} no {metric}{why and ': '}{why}" if without and metric in self.known_metrics() else None
         untimed = [name for name in names if name in self.runs and not self.runs[name].rates]
         if not untimed:
             return None
         return f"{metric} is not known: {UNTIMED.format(study=self.record.name)}"
+
+    def _lacks(self, name: str, metric: str) -> bool:
+        """Whether a variant has finished trials and none of them has a metric."""
+        finished = self.runs[name].finished.values()
+        return metric not in COSTS and bool(finished) and not any(metric in trial.metrics for trial in finished)
 
     def awaited(self, metric: str, names: Iterable[str]) -> str:
         """Which seeds of these variants have ended, as a clause, while others are missing; else empty.

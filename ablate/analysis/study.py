@@ -46,6 +46,7 @@ from ablate.analysis.runs import (
     read_runs,
     relative_speed,
     seed_schedule,
+    values_of,
 )
 from ablate.analysis.scaling import Scalings, main_part, read_scalings, scaling_sentences
 from ablate.analysis.sentences import answer_sentences, best_sentence, confirmed_sentences, window_sentences
@@ -72,6 +73,7 @@ from ablate.analysis.warnings import (
     validation_draw,
 )
 from ablate.collector import paused_collector
+from ablate.metrics import COSTS
 from ablate.spec.suite import at_task
 from ablate.stats import (
     Interval,
@@ -391,7 +393,7 @@ def _row(variant: VariantRecord, stored: _Stored, change: Change, question: _Que
         planned=tuple(runs.states),
         finished=tuple(sorted(runs.finished)),
         states=runs.states,
-        metrics={} if runs.pruned else _metrics(runs),
+        metrics={} if runs.pruned else _metrics(runs) | _costs(variant, runs, question.record),
         diverged=tuple(
             Divergence(seed, runs.diverged[seed].stopped_at, runs.diverged[seed].reason)
             for seed in sorted(runs.diverged)
@@ -453,6 +455,14 @@ def _metrics(runs: VariantRuns) -> dict[str, Interval]:
     if runs.windows:
         return {name: _of_windows(runs, name) for name in names}
     return {name: _interval(list(runs.values(name).values())) for name in names}
+
+
+def _costs(variant: VariantRecord, runs: VariantRuns, record: StudyRecord) -> dict[str, Interval]:
+    """The costs among the columns that the space declares."""
+    asked = [name for name in record.space.get("columns", ()) if name in COSTS]
+    values = {name: values_of(name, variant, runs).values() for name in asked}
+    same = {name: Interval(min(known), None, None, len(known)) for name, known in values.items() if len({*known}) == 1}
+    return {name: mean_interval(known) for name, known in values.items() if known} | same
 
 
 def _of_windows(runs: VariantRuns, name: str) -> Interval:

@@ -32,7 +32,7 @@ PANELS = {
         "export-study", "import-study", "check-store",
     ),
     "Trained models": ("evaluate", "generate", "translate", "reproduce", "import", "export"),
-    "Building blocks": ("kinds", "draw", "cost", "bench", "check-kind", "check-transfer", "data", "schema"),
+    "Building blocks": ("kinds", "draw", "cost", "bench", "inspect", "check-kind", "check-transfer", "data", "schema"),
     "Machine": ("doctor",),
 }  # fmt: skip
 """Heading to its commands, in the order in which the help shows them."""
@@ -75,6 +75,7 @@ EXAMPLES = {
     "draw": ("draw sas --versus pre_ln", "draw my_question.yaml --out block.svg"),
     "cost": ("cost sas --width 768 --heads 12 --context 1024", "cost simplify_block"),
     "bench": ("bench pre_ln sas", "bench attention he --context 512,2048 --out time.svg"),
+    "inspect": ("inspect gpt2 --context 64", "inspect simplify_block --variant norm=none"),
     "check-kind": ("check-kind my_mixer --plugin my_mixer.py", "check-kind --all --family norms"),
     "check-transfer": (
         "check-transfer transfer --out check.svg",

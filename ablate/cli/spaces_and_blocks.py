@@ -277,6 +277,48 @@ def bench(
         say(progress, f"Wrote {figure}")
 
 
+def inspect(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL|SPACE", help="A named model or its file; or a space: its baseline.")
+    ],
+    variant: Annotated[
+        str | None, typer.Option("--variant", metavar="NAME", help="A variant of the space instead of its baseline.")
+    ] = None,
+    seeds: Annotated[int, typer.Option("--seeds", metavar="N", min=1, max=100, help="Draws of the weights.")] = 3,
+    context: Annotated[int | None, _size("--context", "Tokens of a model's input.", "128, or its longest")] = None,
+    data: DataOption = None,
+    cache: CacheOption = None,
+    plugin: PluginOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Show how signal and gradients grow with depth before any training: their size, rank, outliers, attention.
+
+    A space is measured on its first validation windows, a model on uniformly random tokens. Numbers are means over the
+    seeds.
+    """
+    load_plugins(plugin)
+    from ablate.render.terminal.inspect import inspect_json, inspect_model, inspect_space, print_inspected
+    from ablate.spec.lookup import is_model
+    from ablate.spec.named import is_model_file
+
+    if is_model_file(model) or (is_model(model) and not is_space(model)):
+        for option, given in {"--variant": variant, "--data": data}.items():
+            if given is not None:
+                raise SpaceError("only a space has this", where=option, remedy="Leave it out, or name a space.")
+        found = inspect_model(model, context, seeds)
+    else:
+        if context is not None:
+            raise SpaceError("a space has its own context", where="--context", remedy="Leave it out, or name a model.")
+        from ablate.locations import cache_folder
+
+        progress = make_console(stderr=True)
+        space = load_space(model, None, data)
+        found = inspect_space(
+            space, variant, seeds, cache or cache_folder(), lambda line: say(progress, line, style="dim")
+        )
+    print_json(inspect_json(found)) if json_ else print_inspected(found, make_console())
+
+
 def doctor(
     device: DeviceOption = "auto",
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to attach to a report.")] = Path(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import cast
 
+from ablate.metrics import INSIDE
 from ablate.planning.plan import Trial
 from ablate.store.records import (
     COMPILATION,
@@ -98,6 +99,8 @@ class Attempt:
                 for quantity, parts in point.inside.items()
             }
             own |= cast(RecordedValues, inside)
+        if insides := {name: value for name, value in self.metrics.items() if name.startswith(INSIDE)}:
+            own["insides"] = {name: _number(value) for name, value in insides.items()}
         if self.values:
             before = [values for step, values in self.values if step < point.step or step == 0]
             own["values"] = dict(before[-1])

@@ -240,6 +240,7 @@ def check_shard(trials: Iterable[Trial], ranks: int) -> None:
         settings = {
             "training.optimizer.kind": "" if training.optimizer.elementwise else training.optimizer.canonical_json(),
             "training.record_blocks": "true" if training.record_blocks else "",
+            "training.insides": "" if training.insides == "none" else training.insides,
             "training.compile": "" if training.compile == "none" else training.compile,
         }
         for path, value in settings.items():

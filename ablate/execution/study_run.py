@@ -29,6 +29,7 @@ from ablate.execution.protocol import (
     Message,
     StateReplaced,
 )
+from ablate.metrics import why_absent
 from ablate.planning.packing import NextPack, Packing, Queue, WaitingTrial
 from ablate.planning.plan import Plan, Trial, stages_of
 from ablate.planning.planner import Planner
@@ -373,8 +374,8 @@ class StudyRun:
 
     def check_metric(self, point: Measurement) -> None:
         """Refuse an objective that the task does not measure, at the first point rather than after the last trial."""
-        final = (task.final_metric_names for task in self.planner.space.task_specs.values())
-        if self.metric not in point.metrics and not any(self.metric in names for names in final):
+        first = not point.step  # later ones may have fewer metrics
+        if first and self.metric not in point.metrics and self.metric not in self.planner.space.final_metric_names:
             raise self.no_metric(self.metric, "objective.metric", point.metrics)
 
     def unmeasured(self, attempt: Attempt) -> str:
@@ -391,6 +392,8 @@ class StudyRun:
             return ""
         if not self.counts["trained"] + self.counts["reused"]:
             raise self.no_metric(self.metric, "objective.metric", attempt.metrics)
+        if why := why_absent(self.metric):
+            return f"it ended without `{self.metric}`: {why}"
         return f"it ended without a finite `{self.metric}`; it measured {', '.join(attempt.metrics) or 'nothing'}"
 
     def no_metric(self, name: str, path: str, metrics: Iterable[str]) -> SpaceError:

@@ -330,7 +330,8 @@ def torch_threads(number: int) -> Iterator[None]:
 
 def timed_spec(spec: VariantSpec, steps: int, **changes: object) -> VariantSpec:
     """A variant for timing: from random weights, at its largest batch and context, for so many steps."""
-    plain = {"init_from": None, "record_blocks": False, "batch_growth": None, "context_growth": None}
+    off = {"record_blocks": False, "insides": "none"}
+    plain = {"init_from": None, "batch_growth": None, "context_growth": None, **off}
     training = spec.training.model_copy(update={"steps": steps, **plain, **changes})
     return spec.model_copy(update={"training": training})
 

@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from ablate.metrics import COSTS, COUNTED
+from ablate.metrics import COSTS, COUNTED, INSIDE, no_metric
 from ablate.spec.annotations import Spelling
 from ablate.spec.base import SMALLEST, Spec, below, refusal
 from ablate.spec.fairness import BUDGET
@@ -140,8 +140,7 @@ class _MarginClaim(ClaimSpec):
     def check(self, metric: str, metrics: Set[str]) -> None:
         super().check(metric, metrics)
         if self.metric is not None and self.metric not in {*metrics, *COSTS}:
-            rule = "the task has no metric of this name"
-            raise _unknown(("metric",), self.metric, rule, {*metrics, *COSTS})
+            raise _unknown(("metric",), self.metric, no_metric(self.metric), {*metrics, *COSTS})
         if self.metric not in {None, metric, *COSTS} and self.direction is None:
             raise refusal(
                 ("metric",),
@@ -303,6 +302,8 @@ class NumberClaim(ClaimSpec):
         known = {*COSTS, *metrics}
         if self.subject.quantity not in known:
             rule = "this is neither a cost nor a metric of the task"
+            if self.subject.quantity.startswith(INSIDE):
+                rule = no_metric(self.subject.quantity)
             raise _unknown(("subject", "quantity"), self.subject.quantity, rule, known)
         if self.subject.quantity not in COUNTED and self.tolerance == 0:
             raise refusal(

@@ -228,7 +228,7 @@ class TrainerSpace(SpaceSpec):
     def metric_names(self) -> frozenset[str]:
         """The metrics of the objective and of the claims; a trainer may measure any."""
         claimed = (getattr(claim, "metric", None) for claim in self.claims)
-        return frozenset([self.objective.metric, *filter(None, claimed)])
+        return frozenset([self.objective.metric, *filter(None, claimed), *self.columns])
 
     def _rates(self) -> Literal["tuned", "scaled", "given"]:
         """Whether anything is tuned: which parameter is a rate is not known."""

@@ -15,6 +15,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from ablate.metrics import inside_names
 from ablate.spec.annotations import STUDY_NAME, ShortFor, Spelling
 from ablate.spec.base import Margin, Spec
 from ablate.spec.claims import ClaimField
@@ -112,6 +113,8 @@ class SpaceFields(Spec):
     """The objective."""
     claims: tuple[ClaimField, ...] = ()
     """Hypotheses; each gets a verdict."""
+    columns: tuple[str, ...] = Field(default=(), exclude_if=lambda columns: not columns)
+    """Metrics and costs that the table shows beside the objective, with intervals; no verdict reads them."""
     resources: ResourcesSpec = ResourcesSpec()
     """Resources of a trial on a cluster; they do not affect results."""
     tune: TuneSpec | None = Field(default=None, exclude_if=lambda tune: tune is None)
@@ -145,7 +148,14 @@ class SpaceFields(Spec):
     def metric_names(self) -> frozenset[str]:
         """Names of all metrics of the task, or of those that all tasks have."""
         named = (spec.metric_names | spec.final_metric_names for spec in self.task_specs.values())
-        return functools.reduce(frozenset.intersection, named)
+        insides = frozenset() if self.training.insides == "none" else inside_names(self.model.depth)
+        return functools.reduce(frozenset.intersection, named) | insides
+
+    @property
+    def final_metric_names(self) -> frozenset[str]:
+        """Names of the metrics that a task may not measure before the first step."""
+        insides = frozenset() if self.training.insides == "none" else inside_names(self.model.depth, late=True)
+        return insides.union(*(spec.final_metric_names for spec in self.task_specs.values()))
 
     @functools.cached_property
     def composer(self) -> Composer:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from ablate.metrics import Metric
+from ablate.metrics import COSTS, Metric, no_metric
 from ablate.spec.base import below, refusal
 from ablate.spec.claims import check_claims
 from ablate.spec.composer import check_settings, unknown_name
@@ -89,8 +89,11 @@ def check_space(space: SpaceFields) -> None:
         )
     if space.objective.metric not in space.metric_names:
         known = dict.fromkeys(sorted(space.metric_names))
-        rule = f"the task {space.task.kind_name()} has no metric of this name"
+        rule = no_metric(space.objective.metric, f"the task {space.task.kind_name()}")
         raise unknown_name(("objective", "metric"), rule, space.objective.metric, known)
+    for place, column in enumerate(space.columns):
+        if column not in (shown := {*space.metric_names, *COSTS}):
+            raise unknown_name(("columns", place), no_metric(column), column, dict.fromkeys(sorted(shown)))
     for switch, setting in space.single_settings():
         _check_setting(space, switch, setting)
     _check_seeds(space)

@@ -165,6 +165,12 @@ class TrainingSpec(Spec):
     freeze: tuple[str, ...] = Field(default=(), exclude_if=lambda freeze: not freeze)
     """Parts of the model that keep their weights: `mixer.query`, `mlp`, `embedding`, `blocks.0` ... A part is the
     beginning of the name of a parameter, with or without its layer. It has no gradient and no optimizer state."""
+    insides: Literal["none", "ends", "evaluations"] = Field(
+        default="none", exclude_if=lambda insides: insides == "none"
+    )
+    """When attention, activations and gradients are measured on the first validation windows, as metrics whose names
+    begin with `inside_`: `ends`, before the first step and after the last; `evaluations`, at every evaluation too. Any
+    of them may be an objective, and be named in claims and columns."""
     save_weights: bool = False
     """Whether the final weights of every trial are kept, for `ablate generate` and `ablate translate`. It changes no
     result, so it is not part of the identity of a trial: one that was trained without is not trained again."""
@@ -295,3 +301,8 @@ class TrainingSpec(Spec):
         """The steps after which the validation loss is measured, ascending, the last step among them."""
         count = min(self.evaluations, self.steps)
         return tuple(round(self.steps * (i + 1) / count) for i in range(count))
+
+    def inside_steps(self) -> frozenset[int]:
+        """The steps after which `insides` are measured; 0 is before the first."""
+        ends = (0, self.steps)
+        return frozenset({"none": (), "ends": ends, "evaluations": (*ends, *self.evaluation_steps())}[self.insides])

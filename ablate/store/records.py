@@ -366,6 +366,7 @@ class RecordedValues(TypedDict, total=False):
         gradients: 2-norm of each part's gradients.
         spread: Standard deviation of each mixer's map.
         map: Rows of each mixer's map.
+        insides: The metrics of `training.insides` at this step, by name.
         values: Of a member of a population: spec paths to the values with which it was trained up to this step.
         transfer: Of a trial that starts from trained weights: `source`, and the names of tensors that are `copied`,
             `new` and `unused`.
@@ -379,6 +380,7 @@ class RecordedValues(TypedDict, total=False):
     gradients: dict[str, Metric | None]
     spread: dict[str, Metric | None]
     map: dict[str, list[list[Metric | None]]]
+    insides: dict[str, Metric | None]
     values: dict[str, Any]
     transfer: dict[str, Any]
     windows: dict[str, list[Metric | None]]

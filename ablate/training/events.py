@@ -27,7 +27,7 @@ class Measurement:
         tokens: Training tokens that one member has seen.
         flops: Arithmetic of one member so far: forward, backward and optimizer.
         train_loss: Mean training loss since the previous point.
-        metrics: Validation metrics by name.
+        metrics: Validation metrics by name, with those of `training.insides` where they are measured.
         inside: Recordings of `training.record_blocks`, by quantity and part of the model, with one value for each
             member (`ablate.training.inside`).
         parts: At the last point, validation metrics by name over each of the `PARTS` parts of the validation data

@@ -61,7 +61,7 @@ def look_inside(model: nn.Module, norms: Tensor | None, run: Callable[[], object
 @torch.no_grad()
 def weight_norms(model: nn.Module) -> dict[str, list[float]]:
     """2-norms of the trainable parameters of each part of each block, for each member."""
-    pack = _pack(model)
+    pack = pack_of(model)
     parameters = list(model.parameters())
     squares = [parameter.reshape(pack, -1).square().sum(1).tolist() for parameter in parameters]
     return _norms_by_part(model, parameters, squares)
@@ -75,9 +75,9 @@ def mixing_maps(model: nn.Module, run: Callable[[], object], tokens: int = SAMPL
         run: Runs the model on one sequence, [K, 1, T], with equal padding for all members.
         tokens: Number of tokens of the inputs that are used: the first ones. Padding after them is left out.
     """
-    mixers = {f"{layer} {name}": getattr(block, name) for layer, block in _layers(model) for name in _MIXERS
+    mixers = {f"{layer} {name}": getattr(block, name) for layer, block in layers(model) for name in _MIXERS
               if hasattr(block, name)}  # fmt: skip
-    with _evaluating(model):
+    with evaluating(model):
         with torch.no_grad():
             calls = _captured_calls(mixers, run)
         return {part: _map(mixers[part], call, tokens) for part, call in calls.items()}
@@ -157,7 +157,7 @@ def _norms_by_part(
     """Sum squared norms of the parameters of each part of each block and take the square roots."""
     part_of = {
         id(parameter): f"{layer} {head if (head := name.partition('.')[0]) in _PARTS else 'rest'}"
-        for layer, block in _layers(model)
+        for layer, block in layers(model)
         for name, parameter in block.named_parameters()
     }
     sums: dict[str, list[float]] = {}
@@ -168,19 +168,20 @@ def _norms_by_part(
     return {part: [total**0.5 for total in totals] for part, totals in sums.items()}
 
 
-def _layers(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+def layers(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """The blocks with their names: `block 1`, `block 2` ..., then `decoder block 1` ... of an encoder-decoder."""
     for label, kind in (("block", Block), ("decoder block", DecoderBlock)):
         blocks = [module for module in model.modules() if isinstance(module, kind)]
         yield from ((f"{label} {number}", block) for number, block in enumerate(blocks, 1))
 
 
-def _pack(model: nn.Module) -> int:
+def pack_of(model: nn.Module) -> int:
+    """The number K of members of a model."""
     return next(len(parameter) for name, parameter in model.named_parameters() if name.startswith("embedding."))
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
     """Set evaluation mode, which disables dropout."""
     training = model.training
     model.eval()

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor, nn
 
-from ablate.metrics import Metric
+from ablate.metrics import INSIDE_INITIAL, Metric
 from ablate.nn.model import mean_flops
 from ablate.nn.pack import member_streams
 from ablate.spec.task import Task
+from ablate.training.activations import loss_on_validation, measure_insides, update_ratios
 from ablate.training.batches import Batches, DropoutRandomness, Totals, totals
 from ablate.training.events import Diverged, Measurement, State
 from ablate.training.inside import look_inside
@@ -91,6 +92,8 @@ class Pack:
             raise RuntimeError(f"this machine cannot compile the blocks of a model; it lacks {missing}")
         self.compile_seconds = 0.0
         self._not_compiled = ""
+        self._absent_insides = ""
+        self._inside_steps = self.training.inside_steps()
         count = len(members)
         self.positions = sorted(range(count), key=lambda member: optimizer_order(members[member].variant.training))
         self.alive = set(range(count))
@@ -107,6 +110,7 @@ class Pack:
         self.totals = self._totals()
         self.batches = Batches(task, self.training, device)
         self.steps = 0
+        self._update_ratios: dict[str, list[float]] = {}
         self.seconds = 0.0
         self.events: list[Measurement | Diverged] = []
         self._batch_shape: tuple[int, int] | None = None
@@ -131,7 +135,7 @@ class Pack:
         """A note on how steps are run; usually empty."""
         if self.compile_seconds and not self._not_compiled:
             return f"compiling its blocks took {self.compile_seconds:.1f} s, which its training seconds do not count"
-        return self.eager_warning
+        return self.eager_warning or self._absent_insides
 
     @property
     def eager_warning(self) -> str:
@@ -147,8 +151,10 @@ class Pack:
             self._renew_program()
         self._batch_shape = shape
         self._optimizer.set_rates(step)
+        before = [weight.detach().clone() for weight in self.model.parameters()] if step in self._inside_steps else []
         with self.ranks.exchanging():
             self._loss = self._program.run(batch)
+        self._update_ratios = update_ratios(self.model, before, len(self.positions)) if before else {}
         if self._average is not None:
             self._average.update(step)
         self._note_divergence(self._loss, step)
@@ -205,6 +211,8 @@ class Pack:
                 tested = self._evaluate(self.task.test_batches(self.training.batch_size)).metrics
                 metrics |= {str(Metric.of(name).on("test")): values for name, values in tested.items()}
                 metrics |= self.task.final_metrics(self.whole_model(), self.device)
+            if self.steps in self._inside_steps:
+                metrics |= self._insides()
         if self.ranks.shard:
             free_gathered(self.model)
         self._note_divergence(torch.tensor(metrics["val_loss"], device=self.device), self.steps)
@@ -219,7 +227,7 @@ class Pack:
             tokens=tokens,
             flops=flops,
             train_loss=self._by_member(mean),
-            metrics={name: self._by_member(values) for name, values in metrics.items()},
+            metrics={name: self._by_member(values) for name, values in metrics.items()} | self._initial_insides(),
             inside=self._record_blocks(),
             parts={name: [self._by_member(part) for part in parts] for name, parts in evaluation.parts.items()},
             windows={name: self._by_member(values) for name, values in evaluation.windows.items()},
@@ -262,6 +270,26 @@ class Pack:
         return {
             quantity: {part: self._by_member(values) for part, values in parts.items()}
             for quantity, parts in recorded.items()
+        }
+
+    def _insides(self) -> dict[str, list[float]]:
+        """The metrics of `training.insides` now, by position."""
+        loss = loss_on_validation(self.task, self.device, len(self.positions), self._forward_context)
+        insides = measure_insides(self.model, loss)
+        if insides.absent:
+            why = next(iter(insides.absent.values()))
+            mixers = dict.fromkeys(block.mixer.kind_name() for block in self.members[0].variant.model.blocks)
+            self._absent_insides = f"no {', no '.join(insides.absent)} of {', '.join(mixers)}: {why}"
+        return insides.metrics(initial=not self.steps) | self._update_ratios
+
+    def _initial_insides(self) -> dict[str, list[float]]:
+        """The metrics from before the first step, by member, which every later point keeps."""
+        first = next((event for event in self.events if isinstance(event, Measurement)), None)
+        kept = {} if first is None or self.steps not in self._inside_steps else first.metrics
+        return {
+            name: [value if member in self.alive else math.nan for member, value in enumerate(values)]
+            for name, values in kept.items()
+            if name.startswith(INSIDE_INITIAL)
         }
 
     def outputs_of_validation(self, rows: int) -> Tensor:

@@ -17,7 +17,7 @@ from ablate.kinds.mixers.attention_settings import AttentionSettings
 from ablate.kinds.mixers.gate import Gate, Place
 from ablate.kinds.mixers.query_key_norm import QueryKeyNorm
 from ablate.nn.kernels import linear_attention
-from ablate.nn.kernels.softmax_attention import attend
+from ablate.nn.kernels.softmax_attention import attend, observed_attention
 from ablate.nn.pack import (
     ConvolutionSlot,
     HeadGain,
@@ -363,6 +363,7 @@ class Attention(nn.Module):
         else:  # a source may be padding only; the fused kernels give 0 too
             empty = ~visible.any(-1, keepdim=True)
             weights = logits.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)
+        observed_attention(logits, weights)
         return weights
 
 

@@ -25,6 +25,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from ablate.nn.kernels.block_attention import real_tokens
+from ablate.nn.kernels.softmax_attention import observed_attention
 from ablate.nn.pack import Linear, Packed, join_heads, linear, normal, split_heads, zeros
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost, linear_cost
@@ -165,7 +166,9 @@ class Synthesizer(nn.Module):
         eye = torch.eye(length, dtype=torch.bool, device=x.device)
         seen = real_tokens(x, padding).mT | eye
         seen = (seen.tril() if self.causal else seen).view(-1, 1 if padding is None else x.shape[1], 1, length, length)
-        a = logits.masked_fill(~seen, -math.inf).softmax(-1)
+        logits = logits.masked_fill(~seen, -math.inf)
+        a = logits.softmax(-1)
+        observed_attention(logits, a)
         y: Tensor = self.output(join_heads(a @ split_heads(self.value(x), self.heads)))
         return y
 

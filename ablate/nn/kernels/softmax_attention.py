@@ -1,6 +1,14 @@
-"""softmax(Q·Kᵀ·scale + mask)·V by torch's fused kernel; for long texts on a CPU its products are computed by oneDNN."""
+"""softmax(Q·Kᵀ·scale + mask)·V by torch's fused kernel; for long texts on a CPU its products are computed by oneDNN.
+
+A fused kernel keeps no matrix. Where attention is observed, the matrix is computed in addition.
+"""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +20,39 @@ _LEAST = 1024
 """Tokens from which oneDNN is faster (1.3 to 1.8 times forward and backward, head widths 16 to 64, on a Zen 5)."""
 
 
+Observe = Callable[[Tensor, Tensor], None]
+"""Called with logits, -∞ where a key is hidden, and with weights: [..., H, T, S] each, without gradient."""
+
+_observe: ContextVar[Observe | None] = ContextVar("observe", default=None)
+
+
+@contextmanager
+def observing_attention(observe: Observe) -> Iterator[None]:
+    """Context manager: every attention matrix of the body is passed to `observe`."""
+    token = _observe.set(observe)
+    try:
+        yield
+    finally:
+        _observe.reset(token)
+
+
+def observed_attention(logits: Tensor, weights: Tensor) -> None:
+    """Pass an attention matrix to whoever observes attention; otherwise nothing happens."""
+    if (observe := _observe.get()) is not None:
+        observe(logits.detach(), weights.detach())
+
+
+@torch.no_grad()
+def _observe_heads(q: Tensor, k: Tensor, mask: Tensor | None, is_causal: bool, scale: float | None) -> None:
+    """The matrix of what `attend` computes without one."""
+    logits = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        mask = torch.ones(logits.shape[-2:], dtype=torch.bool, device=logits.device).tril()
+    if mask is not None:
+        logits = logits.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else logits + mask
+    observed_attention(logits, logits.softmax(-1))
+
+
 def attend(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, is_causal: bool = False, scale: float | None = None
 ) -> Tensor:
@@ -19,11 +60,17 @@ def attend(
 
     The fused kernels need d = e: where they differ, the narrower tensors are zero-padded.
     """
+    if _observe.get() is not None:
+        _observe_heads(q, k, mask, is_causal, scale)
+    return _attend(q, k, v, mask, is_causal, scale)
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float | None) -> Tensor:
     if q.shape[3] != v.shape[3]:
         width, scale = v.shape[3], q.shape[3] ** -0.5 if scale is None else scale
         widest = max(q.shape[3], width)
         q, k, v = (F.pad(x, (0, widest - x.shape[3])) if x.shape[3] < widest else x for x in (q, k, v))
-        return attend(q, k, v, mask, is_causal=is_causal, scale=scale)[..., :width]
+        return _attend(q, k, v, mask, is_causal, scale)[..., :width]
     long = (
         mask is None
         and min(q.shape[2], k.shape[2]) >= _LEAST

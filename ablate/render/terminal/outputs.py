@@ -536,6 +536,17 @@ class BenchOutput(TypedDict):
     growth: dict[str, float | None]
 
 
+class InspectOutput(TypedDict):
+    """`inspect`: measures before training, by block and member; `absent` says why some are missing."""
+
+    name: str
+    on: str
+    seeds: list[int]
+    by_block: dict[str, dict[str, list[float | None]]]
+    absent: dict[str, str]
+    metrics: dict[str, list[float | None]]
+
+
 class CoordinateOutput(TypedDict):
     """An output of the model at each size, and its change, after each step; `exponent` is the growth by size."""
 
