@@ -115,6 +115,7 @@ def test_what_commands_print_is_as_their_schemas_say(trained: Workplace) -> None
         ("cost", "sas"),
         ("cost", "tiny.yaml"),
         ("bench", "identity", "--context", "8", "--width", "16"),
+        ("inspect", "tiny.yaml"),
         ("check-kind", "identity", "--family", "mixers"),
         ("data", "tiny.yaml"),
         ("check-store",),
