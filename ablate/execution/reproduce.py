@@ -182,14 +182,15 @@ class _Retraining:
         if start.stage is None:
             return start.source
         recordings = self.store.recordings(trial.key)
-        source = next((recording.values[TRANSFER] for recording in recordings if TRANSFER in recording.values), None)
-        if source is None:
+        transfers = [recording.values[TRANSFER] for recording in recordings if TRANSFER in recording.values]
+        source = transfers[0].get("source") if transfers else None
+        if not isinstance(source, str):
             raise SpaceError(
                 "it started from the weights of another trial, which its record does not name",
                 where=name,
                 remedy="Run its study again in another store; it trains that stage again too.",
             )
-        before = self.store.trial(Path(source["source"]).stem)
+        before = self.store.trial(Path(source).stem)
         kept = Path(weights_file(before.key, self.store.where))
         if kept.exists():
             return str(kept)

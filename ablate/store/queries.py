@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
@@ -259,18 +258,17 @@ def _curves(rows: Iterator[Any]) -> Iterator[tuple[str, tuple[CurvePoint, ...]]]
         yield key, read_curve([row[1:] for row in group])
 
 
-def recordings_of(connection: Connection, key: str) -> tuple[Recording, ...]:
-    """The recordings of a trial, by step."""
+def recordings_of(connection: Connection, key: str) -> list[Recording | None]:
+    """The recordings of a trial, by step; None for one that cannot be read."""
     query = select(recordings.c.step, recordings.c.content).where(
         recordings.c.trial_key == key, recordings.c.step != TIMED_AT
     )
     rows = connection.execute(query.order_by(recordings.c.step))
-    found = (readable(Recording, {"step": step, "values": content}) for step, content in rows)
-    return tuple(recording for recording in found if recording is not None)
+    return [readable(Recording, {"step": step, "values": content}) for step, content in rows]
 
 
 def timings_of_keys(connection: Connection, keys: Sequence[str]) -> Iterator[tuple[str, tuple[SpeedTiming, ...]]]:
-    """Key to the timings of a trial's variant, one for each baseline."""
+    """Key to the timings of a trial's variant, one for each baseline; () where they cannot be read."""
     rows = chunked(
         connection,
         keys,
@@ -279,8 +277,10 @@ def timings_of_keys(connection: Connection, keys: Sequence[str]) -> Iterator[tup
         ),
     )
     for key, content in rows:
-        with suppress(ValueError):  # of no use to a comparison
+        try:
             yield key, timings_of(content)
+        except ValueError:
+            yield key, ()
 
 
 def keys_near(connection: Connection, prefix: str) -> list[str]:

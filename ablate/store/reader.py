@@ -206,16 +206,23 @@ class StoreReader:
         return dict.fromkeys(keys, ()) | found
 
     def recordings(self, key: str) -> tuple[Recording, ...]:
-        """The recordings of a trial, ordered by step; empty if there are none."""
+        """The recordings of a trial that can be read, ordered by step; empty if there are none."""
         check_argument("Store.recordings: key", key, str, "the key of a trial", _KEYS)
         with self._database.reading() as connection:
-            return queries.recordings_of(connection, key)
+            found = queries.recordings_of(connection, key)
+        readable_ = tuple(recording for recording in found if recording is not None)
+        lost = len(found) - len(readable_)
+        self._count(f"{lost:,} of {len(found):,} recordings of the trial {key[:12]}", lost, "they are left out")
+        return readable_
 
     def timings(self, keys: Sequence[str]) -> dict[str, tuple[SpeedTiming, ...]]:
         """How fast the variants of these trials train, by key, one for each baseline; those without are left out."""
         keys = _keys("Store.timings", keys)
         with self._database.reading() as connection:
-            return dict(queries.timings_of_keys(connection, keys))
+            found = dict(queries.timings_of_keys(connection, keys))
+        lost = sum(not timings for timings in found.values())
+        self._count(f"the timings of {lost:,} of {len(found):,} trials", lost, "they are left out")
+        return {key: timings for key, timings in found.items() if timings}
 
     def evaluations(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
         """The points with a finite validation loss of these trials by key, ordered by step.

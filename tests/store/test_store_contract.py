@@ -14,12 +14,12 @@ from sqlalchemy import Connection, func, inspect, select, text
 from sqlalchemy.exc import IntegrityError
 from store_samples import HERE, as_record, begin, curve, digest, draft, outcome, planned, sql, start, variant
 
-from ablate.errors import NotFoundError
+from ablate.errors import NotFoundError, UnreadableWarning
 from ablate.roles import TrialRole
 from ablate.store import Store, TrialState, open_store
 from ablate.store.migrations import SCHEMA_VERSION, upgrade
-from ablate.store.records import Declaration, Mark, SharedTrials, SpeedTiming
-from ablate.store.tables import curves, environments, metadata, study_trials, trials
+from ablate.store.records import Declaration, Mark, Recording, SharedTrials, SpeedTiming
+from ablate.store.tables import TIMED_AT, curves, environments, metadata, recordings, study_trials, trials
 
 
 def test_a_new_store_is_empty(store: Store) -> None:
@@ -135,6 +135,26 @@ def test_a_timing_beside_a_baseline_replaces_that_beside_the_same_and_is_no_reco
     assert set(store.timings([key])[key]) == {again, other}
     assert store.recordings(key) == ended.recordings
     assert store.trial(key) == as_record(ended)
+
+
+def test_recordings_and_timings_that_cannot_be_read_are_counted_and_left_out(store: Store) -> None:
+    begin(store)
+    ended = replace(outcome("baseline", 0), recordings=(Recording(3, {"spread": {"block 1 mixer": 1.5}}),))
+    timed = outcome("no_norm", 1)
+    assert store.record_outcome(ended, HERE)
+    assert store.record_outcome(timed, HERE)
+    with store._database.writing() as connection:
+        connection.execute(
+            recordings.insert(),
+            [
+                {"trial_key": ended.key, "step": 4, "content": {"usage": {"memory": "much"}}},
+                {"trial_key": timed.key, "step": TIMED_AT, "content": {digest("baseline"): {"rates": ["fast"]}}},
+            ],
+        )
+    with pytest.warns(UnreadableWarning, match=r"^1 of 2 recordings of the trial .* cannot be read .*check-store"):
+        assert store.recordings(ended.key) == ended.recordings
+    with pytest.warns(UnreadableWarning, match=r"^the timings of 1 of 1 trials cannot be read .*check-store"):
+        assert store.timings([ended.key, timed.key]) == {}
 
 
 def test_a_failed_trial_can_be_run_again(store: Store) -> None:
