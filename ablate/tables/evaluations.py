@@ -204,6 +204,8 @@ def runs_of_curves(
         keys = [*keys, FILE]
     rows = rows[rows[STEP].isin(grid)] if grid else rows
     found, repeated = [], 0
+    if question.reach is None:
+        rows = _without_rows_of_other_metrics(rows, keys, metric)
     groups = [(tuple(map(cell_text, key)), part) for key, part in rows.groupby(list(keys), sort=False)]
     unrepeated = []
     for key, part in groups:
@@ -228,6 +230,14 @@ def runs_of_curves(
         failure = _failure(value, marked, metric, origin)
         found.append((key, TableRun(key[0], unit, None if failure else value, failure, step=at, curve=curve)))
     return found
+
+
+def _without_rows_of_other_metrics(rows: pd.DataFrame, keys: Sequence[str], metric: str) -> pd.DataFrame:
+    """Without rows that lack the metric where the same run has it at the same step, as trainers log each in its row."""
+    absent = rows[metric].map(lambda cell: is_missing(cell) and not (isinstance(cell, str) and cell.lower() == "nan"))
+    absent &= rows[FAILED] == ""
+    there = (~absent).groupby([rows[key].map(cell_text) for key in (*keys, STEP)]).transform("any")
+    return rows[~(absent & there)]
 
 
 def _steps(rows: pd.DataFrame, step: str) -> list[float]:

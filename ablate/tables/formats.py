@@ -72,11 +72,16 @@ def read_separated(file: Path, separator: str, header: int = 1, *, summaries: bo
     import pandas as pd
 
     reader = csv.reader(io.StringIO(file_text(file), newline=""), delimiter=separator, skipinitialspace=True)
-    rows, lines, above = list[list[str]](), list[str](), list[list[str]]()
+    rows, lines, above, comments = list[list[str]](), list[str](), list[list[str]](), list[list[str]]()
     try:
         for row in reader:
             if not row:
                 continue
+            if not above and row[0].startswith("#"):
+                comments.append(row)
+                continue
+            if not above and any(len(comment) == len(row) for comment in comments):
+                raise DataError("the first line is a comment", where=f"{file}:1", expected="the names of the columns")
             if above and len(row) != len(above[0]):
                 raise DataError(
                     "this row is not as long as the header",
@@ -126,8 +131,6 @@ def _joined(above: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _check_header(file: Path, header: Sequence[str], separator: str, *, summaries: bool) -> None:
-    if header and header[0].startswith("#"):
-        raise DataError("the first line is a comment", where=f"{file}:1", expected="the names of the columns")
     if twice := sorted({name for name in header if header.count(name) > 1}):
         remedy = "Rename one of them in the file. If there are several header rows, say how many: `header: 2`."
         raise DataError(f"the column {twice[0]!r} is there twice", where=f"{file}:1", remedy=remedy)
@@ -138,12 +141,16 @@ def _check_header(file: Path, header: Sequence[str], separator: str, *, summarie
             remedy="Give `format: wandb`.",
         )
     others = {character: name for name, character in SEPARATORS.items() if character != separator}
-    if len(header) == 1 and (found := next((character for character in others if character in header[0]), None)):
+    found = next((character for character in others if character in header[0]), None) if len(header) == 1 else None
+    if found is not None or (len(header) == 1 and len(header[0].split()) > 1):
+        remedy = "Divide the cells by commas."
+        if found is not None:
+            remedy = f"Give `format: {others[found]}`{', with decimal commas' if found == ';' else ''}."
         raise DataError(
             f"this table has one column only, {header[0]!r}",
             where=f"{file}:1",
             expected=f"cells divided by {separator!r}",
-            remedy=f"Give `format: {others[found]}`{', with decimal commas' if found == ';' else ''}.",
+            remedy=remedy,
         )
 
 
@@ -230,10 +237,20 @@ def _json(file: Path) -> Iterator[Row]:
     elif isinstance(whole, dict) and whole and all(isinstance(value, dict) for value in whole.values()):
         for key, record in whole.items():
             yield from _exploded({"key": key, **record}, f"{file} key {key!r}")
+    elif isinstance(whole, dict) and whole and _are_rows_of_keys(whole):
+        for key, values in whole.items():
+            for index, value in enumerate(values):
+                yield {"key": key, "index": str(index), "value": value, ORIGIN: f"{file} key {key!r}[{index}]"}
     elif isinstance(whole, dict) and whole:
         yield from _exploded(whole, str(file))
     else:
         raise DataError("this JSON holds no rows", where=str(file), expected="a list of objects, or an object")
+
+
+def _are_rows_of_keys(whole: Mapping[str, Any]) -> bool:
+    """Whether each key has numbers of its own, as in `{"base": [1, 2, 3], "b": [2, 3]}`: columns are equally long."""
+    lists = [of for of in whole.values() if isinstance(of, list) and all(isinstance(one, int | float) for one in of)]
+    return len(lists) == len(whole) and len({len(of) for of in lists}) > 1
 
 
 def _exploded(record: Row, where: str) -> Iterator[Row]:

@@ -174,7 +174,7 @@ def _read_file(file: Path, spec: RunTableSpec, *, program: bool) -> pd.DataFrame
             "the ending of this file says no format",
             where=str(file),
             expected=", ".join(sorted(_SUFFIXES)),
-            remedy="Give `format`.",
+            remedy="Give `format`, or save the table as CSV.",
         )
     if named == "log":
         rows: Iterable[Row] = _log(file, spec.line, program=program)

@@ -197,6 +197,30 @@ def test_pivot_tables_of_pandas(tmp_path: Path) -> None:
         judge(tmp_path / "seeds.csv", **ASKED)
 
 
+def test_what_trainers_write_beside_the_metric(tmp_path: Path) -> None:
+    """Rows of other metrics at the same step, a comment above the header, and lists of unequal length."""
+    for run in RUNS:
+        name = f"{RUNS.index(run)}.json"
+        log = [
+            {"step": 10, "train": 1.0},
+            {"step": 10, "loss": 9.0},
+            {"step": 20, "train": 1.0},
+            {"step": 20, "loss": run["loss"]},
+        ]
+        record = {"variant": run["variant"], "seed": run["seed"], "log_history": [*log, {"step": 20, "flops": 1.0}]}
+        (tmp_path / name).write_text(json.dumps(record))
+    assert rounded(judge("*.json", data=tmp_path, step="step", **ASKED)) == EXPECTED
+    lines = ['#{"start": 1.5, "task": "x"}', "variant,seed,step,train,loss"]
+    for run in RUNS:
+        lines += [f'"{run["variant"]}",{run["seed"]},10,1.5,', f'"{run["variant"]}",{run["seed"]},10,,{run["loss"]}']
+    (tmp_path / "metrics.csv").write_text("\n".join(lines))
+    assert rounded(judge(tmp_path / "metrics.csv", step="step", **ASKED)) == EXPECTED
+    (tmp_path / "lists.json").write_text(json.dumps({"base": [1.0, 1.1, 1.2], "b": [1.0, 1.1]}))
+    study = judge(tmp_path / "lists.json", variant="key", **(ASKED | {"metric": "value"}))
+    assert study.report.record.judged is not None
+    assert study.report.record.judged.evidence == "3 runs each (2 of b), not paired: no seed is recorded"
+
+
 def test_what_is_missing_is_named_with_what_to_give(tmp_path: Path) -> None:
     frame = pd.DataFrame(RUNS)
     frame.pivot(index="variant", columns="seed", values="loss").add_prefix("loss_seed").to_csv(tmp_path / "wide.csv")
@@ -257,7 +281,7 @@ BROKEN: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
     "column twice": ("a.csv", b"variant,loss,loss\nbase,1,2\n", {}, "the column 'loss' is there twice"),
     "tabs": ("a.csv", b"variant\tseed\tloss\nbase\t1\t2\n", {}, "`format: tsv`"),
     "semicolons": ("a.csv", b"variant;seed;loss\nbase;1;2\n", {}, "`format: csv2`, with decimal commas"),
-    "a comment": ("a.csv", b"# by me\nvariant,seed,loss\nbase,1,2\n", {}, r"a.csv:1: the first line is a comment"),
+    "a comment": ("a.csv", b"# variant,seed,loss\nbase,1,2\n", {}, r"a.csv:1: the first line is a comment"),
     "two headers": ("a.csv", b",,train,val,val\nvariant,seed,loss,loss,acc\nbase,1,2,3,4\n", {}, "say how many: `header: 2`"),
     "a mean and its spread": ("a.csv", "variant,seed,loss\nbase,1,3.2 ± 0.1\n".encode(), {}, "Give the runs, a row for each"),
     "thousands": ("a.csv", b"variant;seed;loss\nbase;1;1.234,5\n", {"format": "csv2"}, "without separators of thousands"),
