@@ -14,13 +14,15 @@ import argparse
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from ablate.analysis.answer import answer_of
 from ablate.analysis.path import read_path
 from ablate.analysis.study import read_study
 from ablate.designs.search import SearchSpec
@@ -562,6 +564,58 @@ def climbing(rng: np.random.Generator, times: int) -> Iterator[Case]:
             yield case(f"15 ladder, {name}: interval of the {what} misses", promised, misses, None, limit)
 
 
+def suites(rng: np.random.Generator, times: int) -> Iterator[Case]:
+    """Three variants on four tasks, each worse by exactly the margin on every task, and so in the mean score."""
+    trivial, seeds = {"a": 3.0, "b": 4.0, "c": 5.0, "d": 6.0}, 5
+    margin = MARGIN * float(np.mean([1 / value for value in trivial.values()]))  # of the score; perfect is 0
+    space: dict[str, Any] = {
+        "tasks": {task: {"task": {}} for task in trivial},
+        "aggregate": {"margin": margin, "perfect": 0.0, "trivial": trivial},
+        "design": {"seeds": seeds},
+    }
+    words: dict[str, list[bool]] = {"needed": [], "not needed": []}
+    missed, jointly, power = [], [], []
+    for worse in (*[MARGIN] * max(20, times // 16), *[0.0] * max(10, times // 64)):
+        shift = rng.normal(0, 0.05, (len(trivial), seeds))
+        results: dict[str, list[float | TrialState]] = {
+            f"{name}@task={task}": (2.0 + worse * (name != "baseline") + shift[place] + noise).tolist()
+            for name in ("baseline", "u", "v", "w")
+            for place, task in enumerate(trivial)
+            for noise in (rng.normal(0, SD / math.sqrt(2), seeds),)
+        }
+        made = study_of(results)
+        made.record = replace(made.record, space=space, baseline="baseline@task=a")
+        report = read_study(made, "study")
+        row = next(row for row in report.variants if row.name == "u")
+        if not worse:
+            power.append(row.verdict_word == "not needed")
+            continue
+        for word, wrong in words.items():
+            wrong.append(row.verdict_word == word)
+        assert row.difference is not None
+        assert row.difference.low is not None
+        assert row.difference.high is not None
+        missed.append(not row.difference.low <= -margin <= row.difference.high)
+        suite = answer_of(report).suite
+        assert suite is not None
+        jointly.append(
+            {
+                kind: any(
+                    cell.jointly and (cell.verdict == "needed") == (kind == "needed")
+                    for of in suite.rows[1:]
+                    for cell in of.cells.values()
+                )
+                for kind in words
+            }
+        )
+    for word, wrong in words.items():
+        yield case(f"16 suite of 4 tasks, mean score: {word}", ERROR, wrong, power)
+    yield case("16 suite of 4 tasks, interval of the mean score misses", ERROR, missed)
+    for word in words:
+        name = f"16 suite, 3 variants on 4 tasks: any {word} that holds jointly"
+        yield case(name, ERROR, [of[word] for of in jointly])
+
+
 def calibrated(rng: np.random.Generator, times: int) -> Iterator[Case]:
     """The difference that a calibration promises to detect 4 times in 5, for the noisiest of eight variants."""
     sds, seeds = SD * np.array([0.5, 0.5, 0.5, 1, 1, 1, 2, 4]), 10
@@ -623,6 +677,7 @@ CASES: Mapping[str, Measure] = {
     "moving": moving,
     "unpaired": unpaired,
     "climbing": climbing,
+    "suites": suites,
 }
 FULL, QUICK, SMOKE = 8_000, 2_000, 150
 """Simulated comparisons of a case, about."""
