@@ -22,7 +22,7 @@ def cut(space: dict[str, Any]) -> None:
         return
     space["training"] |= {"steps": 4, "batch_size": 2, "evaluations": 2}
     space["model"] |= {"depth": 2, "width": 16, "heads": 2}
-    if space["task"]["kind"] == "language_model":
+    if space.get("task", {}).get("kind") == "language_model":
         tiny = {"data": "file:text.txt", "tokenizer": "bytes", "context": 16, "validation_windows": 4}
         space["task"] = {"kind": "language_model", **tiny}
 
