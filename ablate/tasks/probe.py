@@ -36,7 +36,7 @@ class ProbeSpec(TaskSpec):
     """A task whose sequences are a pure function of seed and step. Each kind defines how they are generated."""
 
     model_families: ClassVar[frozenset[str]] = frozenset({"decoder"})
-    metric_names: ClassVar[frozenset[str]] = frozenset({"val_loss", "val_accuracy"})
+    metric_names: ClassVar[frozenset[str]] = frozenset({"val_loss", "val_accuracy", "val_sequence_accuracy"})
 
     validation_rows: int = Field(default=512, ge=1)
     """Number of validation sequences, which are the same for every trial."""
@@ -56,6 +56,14 @@ class ProbeSpec(TaskSpec):
     @abstractmethod
     def sequences(self, draws: Draws, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Inputs and targets, [rows, T] each; a target is the token after the input at its position, or `UNSCORED`."""
+
+    def training_sequences(self, draws: Draws, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Those to train with, where a task trains on other sequences or positions than it is measured on."""
+        return self.sequences(draws, rows)
+
+    def shortcuts(self, inputs: NDArray[np.int64], targets: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+        """What rules answer that a model may learn instead of the task: by name, [rows, T]; -1 where they guess."""
+        return {}
 
     def prepare(self, cache: Path, say: Say) -> str:
         """Return a hash of the settings as fingerprint; there is no data to prepare."""
@@ -80,7 +88,8 @@ class Probe(Task):
 
     def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
         """New sequences: `inputs` and `targets`, int64 [B, T]; positions without a loss have the target `UNSCORED`."""
-        return _batch(*self.spec.sequences(Draws(f"{self.fingerprint}/{seed}/{step}/{batch_size}"), batch_size))
+        draws = Draws(f"{self.fingerprint}/{seed}/{step}/{batch_size}")
+        return _batch(*self.spec.training_sequences(draws, batch_size))
 
     def validation_batches(self, batch_size: int) -> Iterator[Batch]:
         """The same sequences at each call, in the format of `train_batch`."""
@@ -104,18 +113,25 @@ class Probe(Task):
         return batch["targets"] != UNSCORED
 
     def measure(self, outputs: torch.Tensor, batch: Batch) -> dict[str, torch.Tensor]:
-        """Totals of `nats`, `right` and `scored`, float64 [K]."""
+        """Totals of `nats`, `right`, `scored`, `solved` and `asked`, float64 [K]; the last two count sequences."""
         targets = batch["targets"]
         losses, scored = _nats(outputs, targets)
         right = outputs.argmax(-1) == targets
-        totals = {"nats": losses, "right": right, "scored": scored}
+        asked = scored.any(-1)
+        solved = asked & (right | ~scored).all(-1)
+        totals = {"nats": losses, "right": right, "scored": scored, "solved": solved, "asked": asked}
         return {name: values.flatten(1).double().sum(1) for name, values in totals.items()}
 
     def metrics(self, sums: dict[str, list[Any]]) -> dict[str, list[float]]:
-        """`val_loss` (nats per scored token) and `val_accuracy` (share of the scored tokens that are correct)."""
+        """The results of each member.
+
+        `val_loss` is in nats per scored token, `val_accuracy` the share of the scored tokens that are correct, and
+        `val_sequence_accuracy` that of the sequences in which all are.
+        """
+        parts = {"loss": ("nats", "scored"), "accuracy": ("right", "scored"), "sequence_accuracy": ("solved", "asked")}
         return {
-            name: [total / scored for total, scored in zip(sums[key], sums["scored"], strict=True)]
-            for name, key in (("val_loss", "nats"), ("val_accuracy", "right"))
+            f"val_{name}": [total / count for total, count in zip(sums[part], sums[whole], strict=True)]
+            for name, (part, whole) in parts.items()
         }
 
     def tokens_per_batch(self, batch_size: int) -> int:
@@ -123,8 +139,20 @@ class Probe(Task):
         return batch_size * self.shape.context
 
     def baselines(self) -> dict[str, dict[str, float]]:
-        """`guess`: all possible answers with equal probability. Computed without any data."""
-        return {"guess": {"val_loss": math.log(self.spec.guesses), "val_accuracy": 1 / self.spec.guesses}}
+        """`guess`, all possible answers with equal probability, and the task's shortcuts on the validation sequences.
+
+        A shortcut has a loss only if it is right wherever it does not guess.
+        """
+        chance, nats_of_a_guess = 1 / self.spec.guesses, math.log(self.spec.guesses)
+        results = {"guess": {"val_loss": nats_of_a_guess, "val_accuracy": chance}}
+        inputs, targets = self._validation
+        scored = targets != UNSCORED
+        for name, answers in self.spec.shortcuts(inputs, targets).items():
+            right, guessed = (answers == targets)[scored], (answers == -1)[scored]
+            results[name] = {"val_accuracy": float((right + chance * guessed).mean())}
+            if (right | guessed).all():
+                results[name]["val_loss"] = float(guessed.mean() * nats_of_a_guess)
+        return results
 
     def describe(self) -> DataSummary:
         """The validation sequences, with three samples that show scored targets in parentheses."""

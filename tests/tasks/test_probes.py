@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,27 @@ PROBES: list[dict[str, Any]] = [
     {"kind": "copy", "span": 13, "symbols": 11},
     {"kind": "induction", "context": 29, "symbols": 7},
 ]
+MORE: list[dict[str, Any]] = [
+    {"kind": "parity", "context": 19},
+    {"kind": "modular_addition", "context": 19, "modulus": 7},
+    {"kind": "permutations", "context": 12, "group": "S3"},
+    {"kind": "permutations", "context": 12, "group": "A5"},
+    {"kind": "permutations", "context": 12, "group": "S5"},
+    {"kind": "dyck", "context": 30, "types": 3, "depth": 4},
+    {"kind": "stack", "operations": 17, "stacks": 3, "symbols": 5},
+    {"kind": "palindrome", "span": 9, "symbols": 6},
+    {"kind": "in_context_recall", "context": 40, "symbols": 10},
+    {"kind": "in_context_recall", "context": 40, "symbols": 10, "noise": 0.3, "noise_symbols": 4},
+    {"kind": "selective_copy", "context": 40, "copied": 6, "symbols": 5},
+    {"kind": "needle", "context": 31, "needles": 3, "symbols": 9},
+    {"kind": "mano", "operations": 5, "modulus": 11},
+    {"kind": "depo", "nodes": 13, "hops": 5},
+]
+GROUPS = {
+    "S3": [*permutations(range(3))],
+    "A5": [p for p in permutations(range(5)) if round(np.linalg.det(np.eye(5)[list(p)])) == 1],
+    "S5": [*permutations(range(5))],
+}
 
 
 def opened(plain: dict[str, Any]) -> Probe:
@@ -33,12 +56,212 @@ def opened(plain: dict[str, Any]) -> Probe:
     return task
 
 
-def solved(kind: str, inputs: list[int], place: int) -> int:
-    """The answer at a place by the rule of the task, written with plain lists."""
-    if kind == "copy":
-        return inputs[place - inputs.index(max(inputs))]
-    # Recall and induction: what follows the first token that equals this one.
+Rule = Callable[[dict[str, Any], list[int], int], int | None]
+
+
+def copied(plain: dict[str, Any], inputs: list[int], place: int) -> int | None:
+    start = inputs.index(plain["symbols"])
+    return inputs[place - start] if place >= start else None
+
+
+def reversed_(plain: dict[str, Any], inputs: list[int], place: int) -> int | None:
+    start = inputs.index(plain["symbols"])
+    return inputs[2 * start - place - 1] if place >= start else None
+
+
+def composed(plain: dict[str, Any], inputs: list[int], place: int) -> int | None:
+    things = GROUPS[plain["group"]]
+    product = np.eye(len(things[0]), dtype=int)
+    for number in inputs[: place + 1]:  # the matrix of p has ones at (p(i), i)
+        product = product @ np.eye(len(things[0]), dtype=int)[:, list(things[number])]
+    return things.index(tuple(product.argmax(0).tolist()))
+
+
+def closing(plain: dict[str, Any], inputs: list[int], place: int) -> int | None:
+    opened: list[int] = []
+    for token in inputs[: place + 1]:
+        if token < plain["types"]:
+            opened.append(token)
+        else:
+            assert opened.pop() == token - plain["types"]
+    assert len(opened) <= plain["depth"]
+    return plain["types"] + opened[-1] if opened else None
+
+
+def popped(plain: dict[str, Any], inputs: list[int], place: int) -> int | None:
+    held: dict[int, list[int]] = {}
+    for first in range(0, place - 1, 3):
+        what, where, which = inputs[first : first + 3]
+        if what:
+            assert held[where].pop() == which
+        else:
+            held.setdefault(where, []).append(which)
+    return held[inputs[place]][-1] if place % 3 == 1 and inputs[place - 1] == 1 else None
+
+
+def recalled(plain: dict[str, Any], inputs: list[int], place: int) -> int | None:
+    half, shown = plain["symbols"] // 2, inputs[:place:2]
+    if place % 2 or inputs[place] >= half or inputs[place] not in shown:
+        return None
+    return inputs[2 * shown.index(inputs[place]) + 1]
+
+
+def selected(plain: dict[str, Any], inputs: list[int], place: int) -> int | None:
+    first = inputs.index(plain["symbols"] + 1)
+    return [token for token in inputs if token < plain["symbols"]][place - first] if place >= first else None
+
+
+def stepped(plain: dict[str, Any], inputs: list[int], place: int) -> int | None:
+    nodes = plain["nodes"]
+    if place <= 2 * nodes or inputs[place] != nodes + plain["hops"] + 1:
+        return None
+    following = dict(batched(inputs[1 : 1 + 2 * nodes], 2))
+    node = inputs[place - 1]
+    for _ in range(inputs[place - 2] - nodes + 1):
+        node = following[node]
+    return node
+
+
+RULES: dict[str, Rule] = {
+    "copy": copied,
+    "palindrome": reversed_,
+    "parity": lambda plain, inputs, place: inputs[: place + 1].count(1) % 2,
+    "modular_addition": lambda plain, inputs, place: sum(inputs[: place + 1]) % plain["modulus"],
+    "permutations": composed,
+    "dyck": closing,
+    "stack": popped,
+    "in_context_recall": recalled,
+    "selective_copy": selected,
+    "mano": lambda plain, inputs, place: (
+        prefix_value(inputs[2:-1], plain["modulus"]) if place == len(inputs) - 1 else None
+    ),
+    "depo": stepped,
+}
+
+
+def solved(plain: dict[str, Any], inputs: list[int], place: int) -> int | None:
+    """The answer at a place by the rule of the task, written with plain lists; None where nothing is asked."""
+    if plain["kind"] in RULES:
+        return RULES[plain["kind"]](plain, inputs, place)
+    # Recall, induction and needle: what follows the first token that equals this one.
     return inputs[inputs.index(inputs[place]) + 1]
+
+
+def batched(values: list[int], size: int) -> list[tuple[int, ...]]:
+    return [tuple(values[first : first + size]) for first in range(0, len(values), size)]
+
+
+def prefix_value(tokens: list[int], modulus: int) -> int:
+    """The value of a prefix expression, read from its end with a stack."""
+    values: list[int] = []
+    for token in reversed(tokens):
+        if token < modulus:
+            values.append(token)
+        else:
+            left, right = values.pop(), values.pop()
+            values.append((left + right, left - right, left * right)[token - modulus] % modulus)
+    (value,) = values
+    return value
+
+
+@pytest.mark.parametrize("plain", MORE, ids=lambda plain: f"{plain['kind']}{plain.get('group', '')}")
+def test_what_is_asked_is_answered_by_the_rule(plain: dict[str, Any]) -> None:
+    task = opened(plain)
+    (batch,) = task.validation_batches(512)
+    asked = 0
+    for inputs, targets in zip(batch["inputs"].tolist()[:60], batch["targets"].tolist(), strict=False):
+        assert max(inputs) < task.shape.vocabulary
+        for place, target in enumerate(targets):
+            if plain["kind"] == "needle" and place < len(targets) - 1:
+                assert target == UNSCORED
+                continue
+            answer = solved(plain, inputs, place)
+            assert target == (UNSCORED if answer is None else answer)
+            asked += answer is not None
+    assert asked >= 60
+    trained = task.train_batch(0, 1, 50)
+    assert trained["inputs"].shape[1] == task.shape.context
+    assert trained["targets"].max() < task.shape.vocabulary
+    assert torch.equal(trained["targets"], opened(plain).train_batch(0, 1, 50)["targets"])
+    assert not torch.equal(trained["targets"], task.train_batch(1, 1, 50)["targets"])
+
+
+@pytest.mark.parametrize("plain", MORE, ids=lambda plain: f"{plain['kind']}{plain.get('group', '')}")
+def test_trivial_baselines_are_what_their_rules_reach(plain: dict[str, Any]) -> None:
+    """Each shortcut is played by hand; a guess counts by its chance of being right."""
+    task = opened(plain)
+    (batch,) = task.validation_batches(512)
+    rows = list(zip(batch["inputs"].tolist(), batch["targets"].tolist(), strict=True))
+    baselines = task.baselines()
+    chance = baselines.pop("guess")["val_accuracy"]
+    for found in baselines.values():
+        right = asked = 0.0
+        for inputs, targets in rows:
+            for place, target in enumerate(targets):
+                if target == UNSCORED:
+                    continue
+                asked += 1
+                match plain["kind"]:
+                    case "dyck":
+                        known = inputs[place] < plain["types"]
+                        right += 1.0 if known else chance
+                    case "stack":
+                        pushes = [
+                            f for f in range(0, place - 1, 3) if inputs[f] == 0 and inputs[f + 1] == inputs[place]
+                        ]
+                        right += inputs[pushes[-1] + 2] == target
+                    case "mano":
+                        right += target == 0
+                    case _:
+                        right += 1.0 if place < 8 else chance
+        assert found["val_accuracy"] == pytest.approx(right / asked)
+        assert chance < found["val_accuracy"] < 1
+
+
+def test_training_sequences_of_recall_and_mano_show_every_token() -> None:
+    recall = opened(MORE[8]).train_batch(0, 0, 50)
+    assert torch.equal(recall["inputs"][:, 1:], recall["targets"][:, :-1])
+    mano = opened(MORE[-2]).train_batch(0, 0, 400)
+    lengths = set()
+    for inputs, targets in zip(mano["inputs"].tolist(), mano["targets"].tolist(), strict=True):
+        scored = [target for target in targets if target != UNSCORED]
+        assert scored[:-1] == inputs[1 : len(scored)]
+        assert scored[-1] == prefix_value(inputs[2 : len(scored) - 1], 11)
+        lengths.add(inputs[1] - 11 - 6 + 1)
+    assert lengths == {1, 2, 3, 4, 5}
+
+
+def test_training_cycles_of_depo_have_every_size_and_step_count() -> None:
+    plain = MORE[-1]
+    batch = opened(plain).train_batch(0, 0, 600)
+    sizes, hops = set(), set()
+    for inputs, targets in zip(batch["inputs"].tolist(), batch["targets"].tolist(), strict=True):
+        size = next(place for place, token in enumerate(inputs[1:]) if token >= 13) // 2
+        following = dict(batched(inputs[1 : 1 + 2 * size], 2))
+        for place in (place for place, target in enumerate(targets) if target != UNSCORED):
+            node, count = inputs[place - 1], inputs[place - 2] - 13 + 1
+            for _ in range(count):
+                node = following[node]
+            assert node == targets[place]
+            hops.add(count)
+        sizes.add(size)
+    assert sizes == set(range(3, 14))
+    assert hops == {1, 2, 3, 4, 5}
+
+
+def test_what_is_memorized_is_one_map_for_all_sequences() -> None:
+    task, seen = opened({"kind": "memorization", "context": 16, "symbols": 20}), dict[int, set[int]]()
+    (validation,) = task.validation_batches(512)
+    for batch in (task.train_batch(0, 1, 100), task.train_batch(7, 3, 100), validation):
+        for inputs, targets in zip(batch["inputs"].tolist(), batch["targets"].tolist(), strict=True):
+            for key, question, nothing, value in zip(
+                inputs[::2], inputs[1::2], targets[::2], targets[1::2], strict=True
+            ):
+                assert (question, nothing) == (20, UNSCORED)
+                seen.setdefault(key, set()).add(value)
+    assert seen.keys() == set(range(10))
+    assert all(len(values) == 1 for values in seen.values())
+    assert len({min(values) for values in seen.values()}) > 3
 
 
 @pytest.mark.parametrize("plain", PROBES, ids=lambda plain: plain["kind"])
@@ -48,7 +271,7 @@ def test_every_scored_place_is_answered_by_the_rule(plain: dict[str, Any]) -> No
     for inputs, targets in zip(batch["inputs"].tolist(), batch["targets"].tolist(), strict=True):
         places = [place for place, target in enumerate(targets) if target != UNSCORED]
         assert len(places) == scored
-        assert [solved(plain["kind"], inputs, place) for place in places] == [targets[place] for place in places]
+        assert [solved(plain, inputs, place) for place in places] == [targets[place] for place in places]
 
 
 @pytest.mark.parametrize("plain", PROBES, ids=lambda plain: plain["kind"])
@@ -96,6 +319,12 @@ def test_loss_and_accuracy_count_the_scored_places_alone() -> None:
     assert task.loss(logits, batch)[1].item() == pytest.approx(-np.mean([log for log, _ in member]), rel=1e-5)
     assert metrics["val_loss"][1] == pytest.approx(-np.mean([log for log, _ in member]), rel=1e-5)
     assert metrics["val_accuracy"][1] == pytest.approx(np.mean([right for _, right in member]))
+    whole = np.reshape([right for _, right in member], (6, 7)).all(axis=1)
+    assert metrics["val_sequence_accuracy"][1] == pytest.approx(whole.mean())
+    perfect = torch.nn.functional.one_hot(batch["targets"].clamp(min=0), 26).double()
+    perfect[1, 0, (targets[0] != UNSCORED).nonzero()[0]] = 0
+    metrics = task.metrics({name: total.tolist() for name, total in task.measure(perfect, batch).items()})
+    assert metrics["val_sequence_accuracy"] == [1.0, pytest.approx(5 / 6)]
 
 
 @pytest.mark.parametrize("plain", PROBES, ids=lambda plain: plain["kind"])

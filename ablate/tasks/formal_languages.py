@@ -1,0 +1,159 @@
+"""Tasks of formal languages: brackets, stacks and palindromes.
+
+Sources: Dyck languages of bounded depth (arXiv:2010.07515), stacks and palindromes as in Kimi Linear (arXiv:2510.26692,
+section 5.1), whose generators are not published.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from ablate.tasks.probe import UNSCORED, ProbeSpec
+from ablate.tasks.sampling import Draws
+
+
+class DyckSpec(ProbeSpec):
+    """Balanced brackets of several types; wherever one is open, the bracket that may close next is predicted.
+
+    A bracket opens with probability 1/2 where both are possible. Ids: types 0 to N - 1 open, N to 2N - 1 close.
+    """
+
+    kind: Literal["dyck"] = "dyck"
+    """Say which bracket may close next, in balanced brackets of several types."""
+    context: int = Field(default=64, ge=2, multiple_of=2, le=1_000_000)
+    """Tokens in a sequence."""
+    types: int = Field(default=8, ge=2, le=10_000)
+    """Number of bracket types N."""
+    depth: int = Field(default=8, ge=1, le=10_000)
+    """Maximum number of open brackets."""
+
+    @property
+    def length(self) -> int:
+        return self.context
+
+    @property
+    def vocabulary(self) -> int:
+        return 2 * self.types
+
+    @property
+    def guesses(self) -> int:
+        """Any closing bracket."""
+        return self.types
+
+    def sequences(self, draws: Draws, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        types, coins = draws.integers(self.types, (rows, self.context)), draws.uniforms((rows, self.context))
+        inputs, targets = np.empty_like(types), np.full_like(types, UNSCORED)
+        opened, depth, row = (
+            np.zeros((rows, self.depth + 1), dtype=np.int64),
+            np.zeros(rows, dtype=np.int64),
+            np.arange(rows),
+        )
+        for place in range(self.context):
+            may_open = (depth < self.depth) & (depth < self.context - place)
+            opens = may_open & ((depth == 0) | (coins[:, place] < 0.5))
+            inputs[:, place] = np.where(opens, types[:, place], self.types + opened[row, depth])
+            opened[row[opens], depth[opens] + 1] = types[opens, place]
+            depth += np.where(opens, 1, -1)
+            targets[:, place] = np.where(depth > 0, self.types + opened[row, depth], UNSCORED)
+        return inputs, targets
+
+    def shortcuts(self, inputs: NDArray[np.int64], targets: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+        """The last token answers where it opens a bracket."""
+        return {"last token": np.where(inputs < self.types, self.types + inputs, -1)}
+
+
+class StackSpec(ProbeSpec):
+    """Several stacks; the symbol that a pop returns is predicted. An operation has three tokens: what, where, which.
+
+    A pop follows with probability 1/2 where its stack is not empty. Ids: push 0, pop 1, then stacks, then symbols.
+    """
+
+    kind: Literal["stack"] = "stack"
+    """Say what a pop returns, after pushes to several stacks."""
+    operations: int = Field(default=32, ge=2, le=300_000)
+    """Pushes and pops in a sequence, of three tokens each."""
+    stacks: int = Field(default=4, ge=1, le=10_000)
+    """Number of stacks."""
+    symbols: int = Field(default=16, ge=2, le=100_000)
+    """Number of distinct symbols."""
+
+    @property
+    def length(self) -> int:
+        return 3 * self.operations
+
+    @property
+    def vocabulary(self) -> int:
+        return 2 + self.stacks + self.symbols
+
+    @property
+    def guesses(self) -> int:
+        """Any symbol."""
+        return self.symbols
+
+    def sequences(self, draws: Draws, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        shape, row = (rows, self.operations), np.arange(rows)
+        chosen, symbols, coins = (
+            draws.integers(self.stacks, shape),
+            draws.integers(self.symbols, shape),
+            draws.uniforms(shape),
+        )
+        held = np.zeros((rows, self.stacks, self.operations + 1), dtype=np.int64)
+        depth = np.zeros((rows, self.stacks), dtype=np.int64)
+        inputs = np.empty((rows, self.operations, 3), dtype=np.int64)
+        targets = np.full_like(inputs, UNSCORED)
+        for number in range(self.operations):
+            stack = chosen[:, number]
+            level = depth[row, stack]
+            pops = (level > 0) & (coins[:, number] < 0.5)
+            symbol = 2 + self.stacks + np.where(pops, held[row, stack, level], symbols[:, number])
+            inputs[:, number] = np.stack([pops, 2 + stack, symbol], axis=1)
+            targets[:, number, 1] = np.where(pops, symbol, UNSCORED)
+            depth[row, stack] = np.where(pops, level - 1, level + 1)
+            held[row, stack, depth[row, stack]] = np.where(pops, held[row, stack, level - 1], symbols[:, number])
+        return inputs.reshape(rows, -1), targets.reshape(rows, -1)
+
+    def shortcuts(self, inputs: NDArray[np.int64], targets: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+        """The last symbol that was pushed to the stack, whatever was popped since."""
+        answers, row = np.full_like(targets, -1), np.arange(len(inputs))
+        last = np.zeros((len(inputs), self.stacks), dtype=np.int64)
+        for first in range(0, inputs.shape[1], 3):
+            pops, stack = inputs[:, first] == 1, inputs[:, first + 1] - 2
+            answers[:, first + 1] = last[row, stack]
+            last[row, stack] = np.where(pops, last[row, stack], inputs[:, first + 2])
+        return {"last push": answers}
+
+
+class PalindromeSpec(ProbeSpec):
+    """Repeat uniformly random symbols in reverse: the symbols, a separator, and the symbols backwards."""
+
+    kind: Literal["palindrome"] = "palindrome"
+    """Repeat a random sequence backwards after a separator."""
+    span: int = Field(default=32, ge=1, le=500_000)
+    """Number of symbols; an input has twice as many tokens."""
+    symbols: int = Field(default=26, ge=2)
+    """Number of distinct symbols; the separator is one more id."""
+
+    @property
+    def length(self) -> int:
+        return 2 * self.span
+
+    @property
+    def vocabulary(self) -> int:
+        return self.symbols + 1
+
+    @property
+    def guesses(self) -> int:
+        """Any symbol."""
+        return self.symbols
+
+    def sequences(self, draws: Draws, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        text = draws.integers(self.symbols, (rows, self.span))
+        separator = np.full((rows, 1), self.symbols, dtype=np.int64)
+        whole = np.concatenate([text, separator, text[:, ::-1]], axis=1)
+        targets = whole[:, 1:].copy()
+        targets[:, : self.span] = UNSCORED
+        return whole[:, :-1].copy(), targets

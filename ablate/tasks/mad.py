@@ -1,0 +1,206 @@
+"""Tasks of MAD (arXiv:2403.17844) and a needle in a haystack: recall, memory and selection.
+
+Defaults are MAD's basic settings. MAD's compression, which needs an auto-encoder, and its fuzzy recall, with motifs of
+several tokens, are not here. MAD's own code was not run: the kinds follow its description.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from ablate.spec.base import refusal
+from ablate.tasks.probe import UNSCORED, ProbeSpec
+from ablate.tasks.sampling import Draws
+
+
+class InContextRecallSpec(ProbeSpec):
+    """Pairs of a key and a value; each sequence has a random map of keys to values, and keys come again.
+
+    Trained on the token after every position, measured at keys that the sequence has shown before. With `noise`, a pair
+    is two random noise tokens instead. Ids: keys, values, noise.
+    """
+
+    kind: Literal["in_context_recall"] = "in_context_recall"
+    """Predict the value that a key had earlier in the sequence; with noise between the pairs if wanted."""
+    context: int = Field(default=128, ge=4, multiple_of=2, le=1_000_000)
+    """Tokens in a sequence."""
+    symbols: int = Field(default=16, ge=4, multiple_of=2)
+    """Keys and values, half of each."""
+    noise: float = Field(default=0.0, ge=0, lt=1)
+    """Probability that noise takes the place of a pair; 0.2 in MAD's noisy recall."""
+    noise_symbols: int = Field(default=16, ge=1)
+    """Number of distinct noise tokens; they have ids only if there is noise."""
+
+    @property
+    def length(self) -> int:
+        return self.context
+
+    @property
+    def vocabulary(self) -> int:
+        return self.symbols + (self.noise_symbols if self.noise else 0)
+
+    @property
+    def guesses(self) -> int:
+        """Any value."""
+        return self.symbols // 2
+
+    def sequences(self, draws: Draws, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return self._drawn(draws, rows)[:2]
+
+    def training_sequences(self, draws: Draws, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        inputs, _, following = self._drawn(draws, rows)
+        return inputs, np.concatenate([inputs[:, 1:], following], axis=1)
+
+    def _drawn(self, draws: Draws, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Inputs, targets at repeated keys, and the token after each input."""
+        half, pairs = self.symbols // 2, self.context // 2 + 1
+        keys, values = draws.integers(half, (rows, pairs)), half + draws.integers(half, (rows, half))
+        noisy = draws.uniforms((rows, pairs)) < self.noise
+        whole = np.stack([keys, np.take_along_axis(values, keys, axis=1)], axis=2)
+        if self.noise:
+            whole[noisy] = self.symbols + draws.integers(self.noise_symbols, (rows, pairs, 2))[noisy]
+        shown, row = np.zeros((rows, half), dtype=bool), np.arange(rows)
+        targets = np.full_like(whole, UNSCORED)
+        for number in range(pairs):
+            key, real = keys[:, number], ~noisy[:, number]
+            targets[:, number, 0] = np.where(real & shown[row, key], whole[:, number, 1], UNSCORED)
+            shown[row[real], key[real]] = True
+        flat, scored = whole.reshape(rows, -1), targets.reshape(rows, -1)
+        return flat[:, : self.context], scored[:, : self.context], flat[:, self.context : self.context + 1]
+
+
+class SelectiveCopySpec(ProbeSpec):
+    """Copy the symbols that stand scattered between blanks, in their order, when asked at the end.
+
+    The last symbol stands directly before the questions. Ids: symbols, blank, question.
+    """
+
+    kind: Literal["selective_copy"] = "selective_copy"
+    """Copy scattered symbols in their order, without the blanks between them."""
+    context: int = Field(default=256, ge=4, le=1_000_000)
+    """Tokens in a sequence."""
+    copied: int = Field(default=16, ge=1)
+    """Number of symbols to copy."""
+    symbols: int = Field(default=14, ge=2)
+    """Number of distinct symbols."""
+
+    @model_validator(mode="after")
+    def _has_room(self) -> Self:
+        if 2 * self.copied > self.context:
+            rule = f"every symbol needs two tokens of the context, which is {self.context}"
+            raise refusal(("copied",), self.copied, rule, f"Set `copied: {self.context // 2}`, or a longer context.")
+        return self
+
+    @property
+    def length(self) -> int:
+        return self.context
+
+    @property
+    def vocabulary(self) -> int:
+        return self.symbols + 2
+
+    @property
+    def guesses(self) -> int:
+        """Any symbol."""
+        return self.symbols
+
+    def sequences(self, draws: Draws, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        room = self.context - self.copied
+        text = draws.integers(self.symbols, (rows, self.copied))
+        places = np.sort(draws.subsets(room - 1, self.copied - 1, rows), axis=1)
+        places = np.concatenate([places, np.full((rows, 1), room - 1)], axis=1)
+        inputs = np.full((rows, self.context), self.symbols, dtype=np.int64)
+        np.put_along_axis(inputs, places, text, axis=1)
+        inputs[:, room:] = self.symbols + 1
+        targets = np.full((rows, self.context), UNSCORED, dtype=np.int64)
+        targets[:, room:] = text
+        return inputs, targets
+
+
+class MemorizationSpec(ProbeSpec):
+    """Keys whose values are the same in all sequences and never shown: a model must learn them by heart.
+
+    Every key is followed by a question, at which its value is predicted. Ids: keys, values, question.
+    """
+
+    kind: Literal["memorization"] = "memorization"
+    """Say the value of a key that only training shows."""
+    context: int = Field(default=32, ge=2, multiple_of=2, le=1_000_000)
+    """Tokens in a sequence."""
+    symbols: int = Field(default=256, ge=4, multiple_of=2)
+    """Keys and values, half of each."""
+
+    @property
+    def length(self) -> int:
+        return self.context
+
+    @property
+    def vocabulary(self) -> int:
+        return self.symbols + 1
+
+    @property
+    def guesses(self) -> int:
+        """Any value."""
+        return self.symbols // 2
+
+    def sequences(self, draws: Draws, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        half = self.symbols // 2
+        value_of = half + Draws(f"memorization/{self.symbols}").integers(half, half)
+        keys = draws.integers(half, (rows, self.context // 2))
+        inputs = np.full((rows, self.context), self.symbols, dtype=np.int64)
+        targets = np.full((rows, self.context), UNSCORED, dtype=np.int64)
+        inputs[:, ::2], targets[:, 1::2] = keys, value_of[keys]
+        return inputs, targets
+
+
+class NeedleSpec(ProbeSpec):
+    """Needles in a haystack: pairs of a key and a value among random tokens; the last token asks for one of the keys.
+
+    Keys, and values, are distinct within a sequence. Ids: hay, keys, values, as many of each.
+    """
+
+    kind: Literal["needle"] = "needle"
+    """Find the value of a key among random tokens."""
+    context: int = Field(default=128, ge=4, le=1_000_000)
+    """Tokens in a sequence."""
+    needles: int = Field(default=4, ge=1)
+    """Number of pairs, of which one is asked for."""
+    symbols: int = Field(default=32, ge=2)
+    """Number of distinct tokens of hay, of keys and of values."""
+
+    @model_validator(mode="after")
+    def _has_room(self) -> Self:
+        most = min((self.context - 1) // 2, self.symbols)
+        if self.needles > most:
+            rule = f"a context of {self.context} and {self.symbols} symbols hold {most} pairs"
+            raise refusal(("needles",), self.needles, rule, f"Set `needles: {most}`, or a longer context.")
+        return self
+
+    @property
+    def length(self) -> int:
+        return self.context
+
+    @property
+    def vocabulary(self) -> int:
+        return 3 * self.symbols
+
+    @property
+    def guesses(self) -> int:
+        """The values in the sequence."""
+        return self.needles
+
+    def sequences(self, draws: Draws, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        keys = self.symbols + draws.subsets(self.symbols, self.needles, rows)
+        values = 2 * self.symbols + draws.subsets(self.symbols, self.needles, rows)
+        places = 2 * draws.subsets((self.context - 1) // 2, self.needles, rows)
+        inputs = draws.integers(self.symbols, (rows, self.context))
+        np.put_along_axis(inputs, places, keys, axis=1)
+        np.put_along_axis(inputs, places + 1, values, axis=1)
+        inputs[:, -1] = keys[:, 0]
+        targets = np.full((rows, self.context), UNSCORED, dtype=np.int64)
+        targets[:, -1] = values[:, 0]
+        return inputs, targets
