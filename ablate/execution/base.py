@@ -49,6 +49,10 @@ class Engine(ABC):
             EngineError: It needs more memory than is available.
         """
 
+    def speed(self) -> float | None:
+        """The arithmetic that one job does a second, measured here in less than a second; None if it is not known."""
+        return None
+
     def expect(self, trials: Iterable[Trial]) -> None:  # noqa: B027 - most engines need no announcement
         """Announce trials that the design has added to the plan; they may be larger than all earlier ones."""
 

@@ -24,6 +24,7 @@ from ablate.execution.protocol import Broken, Done, Job, Message, Ready, Stop
 from ablate.execution.worker import worker_environment
 from ablate.locations import temporary_folder
 from ablate.machine import available_cores, places_for
+from ablate.planning.forecast import measure_matmul
 from ablate.planning.memory import check_fits, check_memory, free_bytes
 from ablate.planning.packing import ResumablePack
 from ablate.planning.plan import Plan
@@ -122,6 +123,9 @@ class LocalEngine(Engine):
     def admit_blocks(self, variant: str, needed: int) -> None:
         # Each process has at least its share; `admit` knows it exactly.
         check_fits(variant, needed // self._ranks, self.size * self._ranks, self.device)
+
+    def speed(self) -> float:
+        return measure_matmul(self.device).rate
 
     def resumable_packs(self) -> list[ResumablePack]:
         return [] if self._shard else self._checkpoints.resumable_packs()

@@ -42,6 +42,8 @@ from ablate.training.events import Diverged, Event, Measurement, Started, Tick, 
 
 _POLL_SECONDS = 0.1
 _RENEW_SECONDS = 10.0
+_LONG_SECONDS, _LONG_FLOP = 300.0, 1e12
+"""Seconds of a trial that are said before it begins; arithmetic below which none takes as long on any machine."""
 _LOOK_SECONDS = 2.0
 """The seconds between two looks at trials that the driver of another study runs."""
 _ENDED = {TrialState.DIVERGED: "diverged", TrialState.PRUNED: "was ended early", TrialState.FAILED: "failed"}
@@ -104,6 +106,7 @@ class StudyRun:
         self.renew()
         self.tell_changed(plan.trials)
         self.observer.planned(plan, settled.keys(), from_other_studies, self.engine.size)
+        self.tell_long(trial for trial in plan.trials if trial.key not in settled)
         for record in settled.values():
             self.reuse(record)
         self.propose()
@@ -201,6 +204,15 @@ class StudyRun:
             self.observer.extended(new.values(), settled.keys())
         for record in settled.values():
             self.reuse(record)
+
+    def tell_long(self, trials: Iterable[Trial]) -> None:
+        """Say how long the longest trial takes if that is more than minutes: nothing else may be printed until then."""
+        most = max((trial.variant.flops for trial in trials), default=0)
+        speed = self.engine.speed() if most >= _LONG_FLOP else None
+        if speed and most / speed >= _LONG_SECONDS:
+            minutes = most / speed / 60
+            took = f"{minutes / 60:,.1f} hours" if minutes > 90 else f"{minutes:,.0f} minutes"
+            self.observer.say(f"a trial takes up to about {took}, by a matmul measured here; `ablate plan` says more")
 
     def tell_changed(self, trials: Iterable[Trial]) -> None:
         """Say which trials of the store other code has trained."""

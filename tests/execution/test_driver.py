@@ -106,6 +106,24 @@ def test_trials_are_trained_seed_by_seed_and_stored_with_their_curves(run: Run, 
         assert [point.step for point in store.curves([planned.key])[planned.key]] == [0, 1, 2]
 
 
+@pytest.mark.parametrize(("seconds", "told"), [(200, ""), (600, "10 minutes"), (36_000, "10.0 hours")])
+def test_a_long_trial_is_announced_before_it_begins(
+    seconds: int, told: str, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flops = max(trial.variant.flops for trial in make_plan(planner(folder)).trials)
+    monkeypatch.setattr("ablate.execution.study_run._LONG_FLOP", flops)
+    monkeypatch.setattr(ScriptedEngine, "speed", lambda _: flops / seconds)
+    said: list[str] = []
+    log = Log()
+    monkeypatch.setattr(log, "say", said.append)
+    run(observer=log)
+    announced = [line for line in said if line.startswith("a trial takes up to about ")]
+    assert len(announced) == bool(told)
+    assert all(told in line for line in announced)
+    run(observer=log)
+    assert len([line for line in said if line.startswith("a trial takes")]) == len(announced), "nothing is left"
+
+
 def test_a_second_run_trains_nothing(run: Run) -> None:
     run()
     engine = ScriptedEngine()
