@@ -40,6 +40,17 @@ TOTALS = frozenset(
 SPREADS = frozenset({"std", "sd", "stdev", "stddev", "sem", "stderr", "variance", "var", "ci", "ci95", "error", "err"})
 """What a column is called that holds the spread of another."""
 AVERAGES = frozenset({"mean", "average", "avg", "median"})
+SENTINELS = (0.0, -1.0, -99.0, -999.0, -9999.0, 999.0, 9999.0, 99999.0, 999999.0, 1e6, 1e8, 1e9, 1e10, 1e12)
+"""What programs write instead of the result of a run that crashed."""
+USUAL = {
+    "lower": frozenset(
+        {"loss", "nll", "ppl", "perplexity", "bpb", "error", "err", "mae", "mse", "rmse", "wer", "cer", "fid"}
+    ),
+    "higher": frozenset(
+        {"acc", "accuracy", "f1", "auc", "bleu", "rouge", "reward", "return", "success", "score", "r2"}
+    ),
+}
+"""Words in the names of metrics, by the direction that is better."""
 MACHINE = ("time", "second", "runtime", "duration", "latency", "throughput", "per_sec")
 RATES = ("acc", "score", "f1", "percent", "pct", "success", "rate", "auc", "map")
 FAR = 10
@@ -94,25 +105,54 @@ def _values(table: AskedTable) -> list[float]:
     return [run.value for run in table.runs if run.value is not None]
 
 
-def _zero(table: AskedTable, question: QuestionSpec) -> Trap | None:
-    """A crash that is written as 0, and then is the minimum."""
+def _sentinels(table: AskedTable) -> Iterator[tuple[float, int, float, bool]]:
+    """Values that programs write for a run that crashed, far from all others.
+
+    Yields:
+        The value, in how many runs it is, the nearest other value, and whether it is better than all others.
+    """
     values = _values(table)
-    zeros, others = [value for value in values if value == 0], [value for value in values if value != 0]
-    if (
-        table.direction != "lower"
-        or not zeros
-        or not others
-        or min(others) <= FAR * table.margin
-        or len(zeros) > len(others)
-    ):
-        return None
-    run = next(run for run in table.runs if run.value == 0)
-    return (
-        f"{table.metric} is exactly 0 in {plural(len(zeros), 'run')}, and at least {min(others):g} in all others: "
-        "a crash that is the minimum?",
-        f"question {table.name!r}, variant {run.variant!r}, {table.unit} {run.unit}",
-        "Mark such rows as failed, as in `failed: {status: crash}`.",
-    )
+    for sentinel in SENTINELS:
+        others = [value for value in values if value != sentinel]
+        count = len(values) - len(others)
+        if not count or not others or count > len(others):
+            continue
+        nearest = min(others) if sentinel < min(others) else max(others)
+        if abs(nearest - sentinel) > FAR * table.margin and (sentinel < min(others) or sentinel > max(others)):
+            yield sentinel, count, nearest, (sentinel < nearest) == (table.direction == "lower")
+
+
+def _zero(table: AskedTable, question: QuestionSpec) -> Trap | None:
+    """A crash that is written as 0 or -1, and then is the best value."""
+    for sentinel, count, nearest, good in _sentinels(table):
+        if good:
+            run = next(run for run in table.runs if run.value == sentinel)
+            others, best = ("at least", "minimum") if sentinel < nearest else ("at most", "maximum")
+            return (
+                f"{table.metric} is exactly {sentinel:g} in {plural(count, 'run')}, and {others} {nearest:g} in all "
+                f"others: a crash that is the {best}?",
+                f"question {table.name!r}, variant {run.variant!r}, {table.unit} {run.unit}",
+                "Mark such rows as failed, as in `failed: {status: crash}`.",
+            )
+    return None
+
+
+def _crashed(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
+    """A crash that is written as a number that is worse than all others."""
+    for sentinel, count, nearest, good in _sentinels(table):
+        if not good:
+            yield (
+                f"{table.metric} is exactly {sentinel:g} in {plural(count, 'run')}, far from all others (the next is "
+                f"{nearest:g}): if those crashed, mark them as failed (`failed`)"
+            )
+
+
+def _opposite(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
+    """A direction that the name of the metric contradicts."""
+    words = set(_words(table.metric))
+    usual = {side for side, names in USUAL.items() if words & names}
+    if usual and table.direction not in usual:
+        yield f"{table.direction} {table.metric} was declared to be better: is that the right direction?"
 
 
 def _mixed(table: AskedTable, question: QuestionSpec) -> Trap | None:
@@ -431,6 +471,8 @@ def _margin(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
 
 
 _WARNED: Sequence[Callable[[AskedTable, QuestionSpec], Iterator[str]]] = (
+    _opposite,
+    _crashed,
     _definitions,
     _training,
     _far,

@@ -368,7 +368,7 @@ def test_any_names_and_cells_are_read_as_they_are(variants: list[str], columns: 
         "metric": metric,
         "direction": "higher",
         "margin": 0.5,
-        "allow": ["mixed", "percent"],
+        "allow": ["mixed", "percent", "zero"],
     }
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(formats, "file_text", lambda file: text.getvalue())

@@ -67,6 +67,34 @@ def test_a_crash_that_is_the_minimum_is_refused_or_marked_as_failed() -> None:
     assert any(warning.level == "void" for warning in allowed.report.answer.warnings)
 
 
+@pytest.mark.parametrize(
+    ("values", "direction", "said"),
+    [
+        (
+            [1.02, -1.0, 0.93],
+            "lower",
+            "exactly -1 in 1 run, and at least 0.9 in all others: a crash that is the minimum",
+        ),
+        ([1.02, 999.0, 0.93], "higher", "exactly 999 in 1 run, and at most 1.1 in all others: a crash that is the max"),
+        ([1.02, 1e9, 0.93], "lower", "exactly 1e+09 in 1 run, far from all others (the next is 1.1)"),
+        ([1.02, 0.0, 0.93], "higher", "exactly 0 in 1 run, far from all others (the next is 0.9)"),
+    ],
+)
+def test_a_crash_that_is_written_as_a_number(values: list[float], direction: str, said: str) -> None:
+    frame = rows({"base": LOSS["base"], "other": values}, "value")
+    asked = {"metric": "value", "direction": direction, "margin": 0.01}
+    assert said in (refused(frame, **asked) if "a crash that" in said else warnings(judged(frame, **asked)))
+
+
+@pytest.mark.parametrize(("metric", "wrong"), [("val_loss", "higher"), ("accuracy", "lower"), ("error", "higher")])
+def test_a_direction_that_the_name_contradicts_is_warned_of(metric: str, wrong: str) -> None:
+    frame = rows(LOSS, metric)
+    for direction in ("lower", "higher"):
+        said = warnings(judged(frame, metric=metric, direction=direction))
+        assert ("is that the right direction?" in said) == (direction == wrong)
+    assert "right direction" not in warnings(judged(rows(LOSS, "f1_error"), metric="f1_error"))
+
+
 def test_zeros_that_are_values_are_none() -> None:
     assert word(judged(rows({"base": [0.0, 0.1, 0.05], "other": [0.02, 0.0, 0.06]})), "other") == "not worse"
 
