@@ -296,7 +296,7 @@ def _suite_words(row: SuiteRow) -> str:
 
 def _suite_cell(cell: SuiteCell, suite: Suite) -> str:
     if cell.mean is None:
-        return suite_mark(cell) or f"{cell.finished}/{cell.planned}"
+        return VERDICT_MARKS["diverged"] if cell.verdict == "diverged" else f"{cell.finished}/{cell.planned}"
     return f"{cell.mean:.{suite.decimals}f}{suite_mark(cell)}"
 
 
@@ -305,7 +305,7 @@ def _score_change(row: AnswerRow) -> str:
     mark = VERDICT_MARKS.get(row.verdict, "")
     star = "*" if row.bound is not None and not row.jointly else ""
     if row.difference is None:
-        return mark
+        return "" if mark == "?" else mark
     half = "" if row.low is None or row.high is None else f"±{(row.high - row.low) / 2:.2f}"
     return f"{row.difference:+.2f}{half}{mark}{star}".replace("-", "−")
 

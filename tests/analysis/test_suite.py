@@ -150,6 +150,10 @@ def test_a_trial_lost_on_one_task_is_lost_in_the_mean(values: Values) -> None:
     assert rows["delta"].verdict_word == "undecided"
     assert rows["delta"].finished == (0, 1)
     assert on_task(report, "recall").variants[2].verdict_word == "not worse"
+    for seed in range(3):
+        store.add("delta@task=recall", seed, state=TrialState.RUNNING)
+    shown = answer_text(answer_of(read_study(store, "a_study")), 80)
+    assert next(line for line in shown.splitlines() if line.startswith("delta")).split()[1] == "0/3"
     assert report.progress.sentence == "25 of 27 trials finished, 1 running, 1 diverged"
 
 

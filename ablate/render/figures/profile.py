@@ -80,7 +80,7 @@ def matrix(answer: Answer) -> Grid:
 
     def interval(cell: SuiteCell) -> str:
         if cell.mean is None:
-            return suite_mark(cell) or MISSING
+            return suite_mark(cell) if cell.verdict == "diverged" else MISSING
         spread = "" if cell.low is None or cell.high is None else f" ± {(cell.high - cell.low) / 2:.{suite.decimals}f}"
         return f"{cell.mean:.{suite.decimals}f}{spread} {suite_mark(cell)}".rstrip()
 
