@@ -94,8 +94,17 @@ def _answer(answer: Answer) -> Iterator[Block]:
 
 
 def answer_table(answer: Answer) -> Grid:
-    """The rows of an answer, grouped by verdict."""
-    titles = ("verdict", "change", "difference", "95 % interval", "bound", "parameters", "variant")
+    """The rows of an answer, grouped by verdict; without the parameters where none are known."""
+    known = any(row.parameter_change is not None for row in answer.rows)
+    titles = (
+        "verdict",
+        "change",
+        "difference",
+        "95 % interval",
+        "bound",
+        *(("parameters",) if known else ()),
+        "variant",
+    )
     write = partial(fixed, decimals=answer.decimals, sign=True)
     groups = tuple(
         tuple(
@@ -105,14 +114,14 @@ def answer_table(answer: Answer) -> Grid:
                 write(row.difference),
                 MISSING if row.low is None or row.high is None else f"{write(row.low)} to {write(row.high)}",
                 f"{row.bound_text or MISSING}{'*' if row.bound is not None and not row.jointly else ''}",
-                percent(row.parameter_change),
+                *((percent(row.parameter_change),) if known else ()),
                 row.variant + (f" ({row.warning})" if row.warning else ""),
             )
             for row in group.rows
         )
         for group in answer.groups
     )
-    return Grid(titles, groups, frozenset({0, 1, 6}))
+    return Grid(titles, groups, frozenset({0, 1, len(titles) - 1}))
 
 
 def answer_note(answer: Answer) -> str:
