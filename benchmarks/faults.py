@@ -141,7 +141,7 @@ class Bench:
         """A new study that runs in this way; its nodes of the cluster are all there."""
         options = WAYS[name].options
         if name == "ray":
-            options += ("--address", self.cluster.address)
+            options += ("--address", self.cluster.address, "--checkpoint-dir", str(folder / "checkpoints"))
         store = stack.enter_context(schema(self.server.url)) if name == "postgresql" else str(folder / "store.db")
         return Study(folder / "study", options, store, own_interpreters)
 
