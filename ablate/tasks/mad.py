@@ -1,7 +1,9 @@
 """Tasks of MAD (arXiv:2403.17844) and a needle in a haystack: recall, memory and selection.
 
-Defaults are MAD's basic settings. MAD's compression, which needs an auto-encoder, and its fuzzy recall, with motifs of
-several tokens, are not here. MAD's own code was not run: the kinds follow its description.
+Defaults are MAD's basic settings, and sequences are generated as in its released code (athms/mad-lab), with several
+queries in a sequence. Differences: training draws new sequences at every step instead of repeating 12,800, or 256 of
+memorization; in-context recall does not force the last key to be a known one. MAD's compression, which needs an
+auto-encoder, is not here.
 """
 
 from __future__ import annotations
@@ -73,10 +75,86 @@ class InContextRecallSpec(ProbeSpec):
         return flat[:, : self.context], scored[:, : self.context], flat[:, self.context : self.context + 1]
 
 
-class SelectiveCopySpec(ProbeSpec):
-    """Copy the symbols that stand scattered between blanks, in their order, when asked at the end.
+class FuzzyRecallSpec(ProbeSpec):
+    """In-context recall whose keys and values are motifs: one to several tokens, without repeats in a motif.
 
-    The last symbol stands directly before the questions. Ids: symbols, blank, question.
+    Trained on the token after every position, with keys of 1 to `motif` tokens; measured with keys of exactly `motif`
+    tokens, at the values of keys that the sequence has shown before. The last pair is always such a key. Short
+    sequences are padded at their beginning. Ids: key tokens, value tokens, padding.
+    """
+
+    kind: Literal["fuzzy_recall"] = "fuzzy_recall"
+    """Predict the value that a key had earlier in the sequence, where both have several tokens."""
+    context: int = Field(default=128, ge=4, le=1_000_000)
+    """Tokens in a sequence."""
+    symbols: int = Field(default=14, ge=4, multiple_of=2)
+    """Key tokens and value tokens, half of each."""
+    motif: int = Field(default=3, ge=1)
+    """Maximum number of tokens of a key and of a value."""
+
+    @model_validator(mode="after")
+    def _has_room(self) -> Self:
+        most = min(self.context // 4, self.symbols // 2)
+        if self.motif > most:
+            rule = f"a context of {self.context} and {self.symbols} symbols have space for motifs of {most} tokens"
+            raise refusal(("motif",), self.motif, rule, f"Set `motif: {most}`, or a longer context and more symbols.")
+        return self
+
+    @property
+    def length(self) -> int:
+        return self.context
+
+    @property
+    def vocabulary(self) -> int:
+        return self.symbols + 1
+
+    @property
+    def guesses(self) -> int:
+        """Any value token."""
+        return self.symbols // 2
+
+    def sequences(self, draws: Draws, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        whole, repeated = self._drawn(draws, rows, shortest=self.motif)
+        return whole[:, :-1], np.where(repeated, whole, UNSCORED)[:, 1:]
+
+    def training_sequences(self, draws: Draws, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        whole, _ = self._drawn(draws, rows, shortest=1)
+        return whole[:, :-1], whole[:, 1:]
+
+    def _drawn(self, draws: Draws, rows: int, shortest: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Tokens, [rows, T + 1], and where they are values of keys shown before; keys have at least `shortest`."""
+        half, most, room = self.symbols // 2, self.motif, self.context + 1
+        pairs = room // (shortest + 1)
+        key_sizes = shortest + draws.integers(most - shortest + 1, (rows, pairs))
+        value_sizes = 1 + draws.integers(most, (rows, pairs))
+        keys = draws.subsets(half, most, rows * pairs).reshape(rows, pairs, most)
+        values = half + draws.subsets(half, most, rows * pairs).reshape(rows, pairs, most)
+        asked = draws.uniforms(rows)
+        whole = np.full((rows, room), self.symbols, dtype=np.int64)
+        repeated = np.zeros((rows, room), dtype=bool)
+        for row in range(rows):
+            shown = dict[tuple[int, ...], list[int]]()
+            line, marks = list[int](), list[bool]()
+            drawn = zip(keys[row].tolist(), key_sizes[row], values[row].tolist(), value_sizes[row], strict=True)
+            for key, key_size, value, value_size in drawn:
+                if len(line) + 4 * most > room:
+                    break
+                known = tuple(key[:key_size]) in shown
+                answer = shown.setdefault(tuple(key[:key_size]), value[:value_size])
+                line += [*key[:key_size], *answer]
+                marks += [False] * key_size + [known] * len(answer)
+            last = list(shown)[int(asked[row] * len(shown))]
+            line += [*last, *shown[last]]
+            marks += [False] * len(last) + [True] * len(shown[last])
+            whole[row, room - len(line) :], repeated[row, room - len(line) :] = line, marks
+        return whole, repeated
+
+
+class SelectiveCopySpec(ProbeSpec):
+    """Copy the symbols that stand scattered between blanks, in their order, after a token that asks for them.
+
+    Every blank is put before a symbol chosen uniformly, so the last symbol stands directly before the token that asks.
+    The copy is predicted at as many blanks after it. Ids: symbols, blank, copy.
     """
 
     kind: Literal["selective_copy"] = "selective_copy"
@@ -90,9 +168,10 @@ class SelectiveCopySpec(ProbeSpec):
 
     @model_validator(mode="after")
     def _has_room(self) -> Self:
-        if 2 * self.copied > self.context:
-            rule = f"every symbol needs two tokens of the context, which is {self.context}"
-            raise refusal(("copied",), self.copied, rule, f"Set `copied: {self.context // 2}`, or a longer context.")
+        if 2 * self.copied >= self.context:
+            rule = f"every symbol needs two tokens of the context, which is {self.context}, besides one"
+            most = (self.context - 1) // 2
+            raise refusal(("copied",), self.copied, rule, f"Set `copied: {most}`, or a longer context.")
         return self
 
     @property
@@ -109,29 +188,32 @@ class SelectiveCopySpec(ProbeSpec):
         return self.symbols
 
     def sequences(self, draws: Draws, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        room = self.context - self.copied
+        start = self.context - self.copied
         text = draws.integers(self.symbols, (rows, self.copied))
-        places = np.sort(draws.subsets(room - 1, self.copied - 1, rows), axis=1)
-        places = np.concatenate([places, np.full((rows, 1), room - 1)], axis=1)
+        before = draws.integers(self.copied, (rows, start - 1 - self.copied))
+        blanks = np.zeros((rows, self.copied), dtype=np.int64)
+        np.add.at(blanks, (np.arange(rows)[:, None], before), 1)
+        places = np.arange(self.copied) + blanks.cumsum(axis=1)
         inputs = np.full((rows, self.context), self.symbols, dtype=np.int64)
         np.put_along_axis(inputs, places, text, axis=1)
-        inputs[:, room:] = self.symbols + 1
+        inputs[:, start - 1] = self.symbols + 1
         targets = np.full((rows, self.context), UNSCORED, dtype=np.int64)
-        targets[:, room:] = text
+        targets[:, start:] = text
         return inputs, targets
 
 
 class MemorizationSpec(ProbeSpec):
     """Keys whose values are the same in all sequences and never shown: a model must learn them by heart.
 
-    Every key is followed by a question, at which its value is predicted. Ids: keys, values, question.
+    The map from keys to values is one-to-one. Every key is followed by a question, at which its value is predicted.
+    Ids: keys, values, question.
     """
 
     kind: Literal["memorization"] = "memorization"
     """Say the value of a key that only training shows."""
     context: int = Field(default=32, ge=2, multiple_of=2, le=1_000_000)
     """Tokens in a sequence."""
-    symbols: int = Field(default=256, ge=4, multiple_of=2)
+    symbols: int = Field(default=254, ge=4, multiple_of=2)
     """Keys and values, half of each."""
 
     @property
@@ -149,7 +231,7 @@ class MemorizationSpec(ProbeSpec):
 
     def sequences(self, draws: Draws, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         half = self.symbols // 2
-        value_of = half + Draws(f"memorization/{self.symbols}").integers(half, half)
+        value_of = half + Draws(f"memorization/{self.symbols}").subsets(half, half, 1)[0]
         keys = draws.integers(half, (rows, self.context // 2))
         inputs = np.full((rows, self.context), self.symbols, dtype=np.int64)
         targets = np.full((rows, self.context), UNSCORED, dtype=np.int64)

@@ -115,8 +115,8 @@ class DepoSpec(ProbeSpec):
 
     @property
     def guesses(self) -> int:
-        """Any node."""
-        return self.nodes
+        """Any other node."""
+        return self.nodes - 1
 
     def sequences(self, draws: Draws, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         return self._asked(draws, np.full(rows, self.nodes), lambda shape: np.full(shape, self.hops))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from itertools import permutations
+from itertools import groupby, permutations
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
-from scipy.stats import chisquare
+from scipy.stats import binom, chisquare
 
 from ablate.spec.task import TaskSpec
 from ablate.spec.variant import VariantSpec
@@ -37,6 +37,7 @@ MORE: list[dict[str, Any]] = [
     {"kind": "palindrome", "span": 9, "symbols": 6},
     {"kind": "in_context_recall", "context": 40, "symbols": 10},
     {"kind": "in_context_recall", "context": 40, "symbols": 10, "noise": 0.3, "noise_symbols": 4},
+    {"kind": "fuzzy_recall", "context": 40, "symbols": 8, "motif": 2},
     {"kind": "selective_copy", "context": 40, "copied": 6, "symbols": 5},
     {"kind": "needle", "context": 31, "needles": 3, "symbols": 9},
     {"kind": "mano", "operations": 5, "modulus": 11},
@@ -107,8 +108,22 @@ def recalled(plain: dict[str, Any], inputs: list[int], place: int) -> int | None
 
 
 def selected(plain: dict[str, Any], inputs: list[int], place: int) -> int | None:
-    first = inputs.index(plain["symbols"] + 1)
+    first = inputs.index(plain["symbols"] + 1) + 1
+    assert inputs[first - 2] < plain["symbols"]
     return [token for token in inputs if token < plain["symbols"]][place - first] if place >= first else None
+
+
+def remembered(plain: dict[str, Any], inputs: list[int], place: int) -> int | None:
+    """The motifs alternate: a run of key tokens, a run of value tokens."""
+    half, text = plain["symbols"] // 2, [token for token in inputs[: place + 1] if token < plain["symbols"]]
+    runs = [(is_value, tuple(run)) for is_value, run in groupby(text, lambda token: token >= half)]
+    answered = runs.pop()[1] if runs and runs[-1][0] else ()
+    if not runs:
+        return None
+    assert len(runs[-1][1]) <= plain["motif"]
+    known = dict(batched([motif for _, motif in runs[:-1]], 2)).get(runs[-1][1], ())
+    complete = len(runs[-1][1]) == plain["motif"]
+    return known[len(answered)] if complete and len(answered) < len(known) else None
 
 
 def stepped(plain: dict[str, Any], inputs: list[int], place: int) -> int | None:
@@ -131,6 +146,7 @@ RULES: dict[str, Rule] = {
     "dyck": closing,
     "stack": popped,
     "in_context_recall": recalled,
+    "fuzzy_recall": remembered,
     "selective_copy": selected,
     "mano": lambda plain, inputs, place: (
         prefix_value(inputs[2:-1], plain["modulus"]) if place == len(inputs) - 1 else None
@@ -147,7 +163,7 @@ def solved(plain: dict[str, Any], inputs: list[int], place: int) -> int | None:
     return inputs[inputs.index(inputs[place]) + 1]
 
 
-def batched(values: list[int], size: int) -> list[tuple[int, ...]]:
+def batched(values: list[Any], size: int) -> list[tuple[Any, ...]]:
     return [tuple(values[first : first + size]) for first in range(0, len(values), size)]
 
 
@@ -219,8 +235,9 @@ def test_trivial_baselines_are_what_their_rules_reach(plain: dict[str, Any]) -> 
 
 
 def test_training_sequences_of_recall_and_mano_show_every_token() -> None:
-    recall = opened(MORE[8]).train_batch(0, 0, 50)
-    assert torch.equal(recall["inputs"][:, 1:], recall["targets"][:, :-1])
+    for plain in MORE[8:11]:
+        recall = opened(plain).train_batch(0, 0, 50)
+        assert torch.equal(recall["inputs"][:, 1:], recall["targets"][:, :-1])
     mano = opened(MORE[-2]).train_batch(0, 0, 400)
     lengths = set()
     for inputs, targets in zip(mano["inputs"].tolist(), mano["targets"].tolist(), strict=True):
@@ -249,6 +266,25 @@ def test_training_cycles_of_depo_have_every_size_and_step_count() -> None:
     assert hops == {1, 2, 3, 4, 5}
 
 
+def test_blanks_before_each_symbol_are_as_many() -> None:
+    """Each of 27 blanks stands before any of 6 symbols with equal probability: a binomial count before the first."""
+    inputs = opened(MORE[11]).train_batch(0, 0, 3000)["inputs"].numpy()
+    before = (inputs < 5).argmax(axis=1)
+    expected = binom.pmf(np.arange(10), 27, 1 / 6)
+    counts = np.bincount(np.minimum(before, 9), minlength=10)
+    expected[9] += binom.sf(9, 27, 1 / 6)
+    assert chisquare(counts, expected / expected.sum() * counts.sum()).pvalue > 1e-3
+
+
+def test_motifs_of_fuzzy_recall_have_every_size_in_training_and_end_with_a_known_key() -> None:
+    task = opened(MORE[10])
+    (batch,) = task.validation_batches(512)
+    assert (batch["targets"][:, -1] != UNSCORED).all()
+    inputs = task.train_batch(0, 0, 200)["inputs"].tolist()
+    runs = {len([*run]) for row in inputs for is_key, run in groupby(row, lambda token: token < 4) if is_key}
+    assert runs == {1, 2}
+
+
 def test_what_is_memorized_is_one_map_for_all_sequences() -> None:
     task, seen = opened({"kind": "memorization", "context": 16, "symbols": 20}), dict[int, set[int]]()
     (validation,) = task.validation_batches(512)
@@ -261,7 +297,7 @@ def test_what_is_memorized_is_one_map_for_all_sequences() -> None:
                 seen.setdefault(key, set()).add(value)
     assert seen.keys() == set(range(10))
     assert all(len(values) == 1 for values in seen.values())
-    assert len({min(values) for values in seen.values()}) > 3
+    assert len({min(values) for values in seen.values()}) == 10
 
 
 @pytest.mark.parametrize("plain", PROBES, ids=lambda plain: plain["kind"])
