@@ -26,6 +26,7 @@ from ablate.spec.reading import load_space
 from ablate.spec.variant import VariantSpec
 from ablate.store import open_store
 from ablate.trained.weights import save_weights
+from ablate.training.activations import loss_on_validation, measure_insides
 from ablate.training.loop import state_of
 from ablate.training.members import Member
 from ablate.training.pack import Pack
@@ -80,6 +81,9 @@ def _measure(folder: Path, data: str | None, steps: int, repeats: int) -> None:
         pack.step(next(numbers))
         step = median(lambda: pack.step(next(numbers)), steps, time.process_time)
         evaluation = median(pack.point, repeats, time.process_time)
+        inside = median(
+            lambda: measure_insides(pack.model, loss_on_validation(task, pack.device, 1)), repeats, time.process_time
+        )
         point = pack.point()
         # As for each point: through a pipe to the driver, into the curve and into the store.
 
@@ -106,6 +110,9 @@ def _measure(folder: Path, data: str | None, steps: int, repeats: int) -> None:
     whole = sum(rows.values())
     for name, seconds in rows.items():
         print(f"{name:40}{1000 * seconds:12,.1f} ms{seconds / whole:9.2%}")
+    for insides, times in (("ends", 2), ("evaluations", points)):
+        what = f"insides: {insides} (target 3 %)"
+        print(f"{what:40}{1000 * times * inside:12,.1f} ms{times * inside / whole:9.2%}")
     windows = spec.task.model_dump()["validation_windows"]
     evaluation_arithmetic = share(spec, points, windows) * trained * step
     recording_and_more = whole - trained * step - evaluation_arithmetic

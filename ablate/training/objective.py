@@ -29,6 +29,9 @@ Contexts = Callable[[], AbstractContextManager[object]]
 """Makes a context for one forward pass: precision, and the random streams of the members."""
 
 
+EVALUATED_TOKENS = 8192
+"""Tokens of all members that an evaluation processes at once, where training batches have fewer."""
+
 _SCORED = "scored"
 """The name of the mask of scored outputs among the tensors of a chunk."""
 
@@ -192,11 +195,22 @@ class Objective:
             add_loss(summed[1])
         return summed[0]
 
+    def evaluated_rows(self, model: nn.Module, pack: int) -> int:
+        """Sequences of a validation batch that small models process at once: a multiple of those of a training batch.
+
+        Many small operations cost more than few large ones. Memory and results stay those of training batches where a
+        model needs the former (micro-batches, chunks) or computes over whole batches.
+        """
+        training = self._training
+        if training.micro_batch or training.loss_chunk or self._task.uneven_batches or self._batchwise_modules(model):
+            return training.batch_size
+        return max(1, EVALUATED_TOKENS // (pack * self._task.shape.context * training.batch_size)) * training.batch_size
+
     @torch.no_grad()
     def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Totals of the task over a validation batch [K, B, ...], which is processed in parts as in training."""
+        """Totals of the task over a validation batch [K, B, ...], in micro-batches where training has them."""
         sums: dict[str, Tensor] = {}
-        for piece in cut(batch, self._training.rows_at_once):
+        for piece in cut(batch, self._training.micro_batch or self.evaluated_rows(model, len(batch["inputs"]))):
             for name, total in self._totals(model, piece).items():
                 sums[name] = sums[name] + total if name in sums else total
         return sums
@@ -232,6 +246,26 @@ def cut(batch: Batch, rows: int) -> Iterator[Batch]:
     """Parts of a batch [K, B, ...] of at most this many rows, in order."""
     for first in range(0, batch["inputs"].shape[1], rows):
         yield {name: values[:, first : first + rows] for name, values in batch.items()}
+
+
+def joined(batches: Iterable[Batch], rows: int) -> Iterator[Batch]:
+    """Batches [B, ...], with consecutive ones of equal shape joined to at most this many rows, in order."""
+    kept: list[Batch] = []
+    for batch in batches:
+        shapes = {name: values.shape[1:] for name, values in batch.items()}
+        if kept and (
+            sum(len(before["inputs"]) for before in kept) + len(batch["inputs"]) > rows
+            or shapes != {name: values.shape[1:] for name, values in kept[0].items()}
+        ):
+            yield _join(kept)
+            kept = []
+        kept.append(batch)
+    if kept:
+        yield _join(kept)
+
+
+def _join(batches: list[Batch]) -> Batch:
+    return {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
 
 
 PARTS = 8

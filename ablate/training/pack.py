@@ -25,7 +25,7 @@ from ablate.training.batches import Batches, DropoutRandomness, Totals, totals
 from ablate.training.events import Diverged, Measurement, State
 from ablate.training.inside import look_inside
 from ablate.training.members import Member, assemble, compact, frozen_counts
-from ablate.training.objective import Evaluation, Objective, evaluate
+from ablate.training.objective import Evaluation, Objective, evaluate, joined
 from ablate.training.optimizer import PackOptimizer, WeightAverage, optimizer_order
 from ablate.training.program import (
     BuildProgram,
@@ -205,6 +205,8 @@ class Pack:
         ):
             transferred = any(member.variant.training.init_from is not None for member in self.members)
             validation = self.task.validation_batches(self.training.batch_size)
+            if not at_end:  # the parts of the last evaluation are of training batches
+                validation = joined(validation, self._objective.evaluated_rows(self.model, len(self.positions)))
             evaluation = self._evaluate(validation, parts=at_end, windows=at_end and transferred)
             metrics = dict(evaluation.metrics)
             if at_end:

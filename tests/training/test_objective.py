@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from pydantic import ValidationError
-from random_tokens import CPU, RandomTokens, variant
+from random_tokens import CPU, RandomTokens, points, run, variant
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
@@ -23,12 +23,14 @@ from ablate.spec.training import TrainingSpec
 from ablate.spec.variant import VariantSpec
 from ablate.tasks.scores import nats
 from ablate.training.members import Member
-from ablate.training.objective import Objective
+from ablate.training.objective import Objective, joined
 from ablate.training.pack import Pack
 
 if TYPE_CHECKING:
     from ablate.spec.task import Batch
 
+SHAPES = [(2, 3), (2, 3), (2, 3), (1, 4), (7, 4)]
+"""Rows and tokens of batches."""
 MIXTURE = {"kind": "mixture", "experts": 4, "balance_loss": 2.0, "balance_rate": 0.01, "z_loss": 0.1}
 MODELS: dict[str, dict[str, Any]] = {
     "pre_ln": {},
@@ -219,3 +221,25 @@ def test_what_is_at_its_default_changes_no_hash() -> None:
 def test_a_micro_batch_that_does_not_divide_is_refused(size: int) -> None:
     with pytest.raises(ValidationError, match="a micro-batch divides the batch, which has 16 sequences"):
         large(micro_batch=size)
+
+
+@pytest.mark.parametrize("seeds", [[0], [0, 1]])
+def test_evaluations_before_the_last_join_batches_of_the_same_windows(
+    seeds: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = variant({"depth": 2}, steps=4, evaluations=4)
+    together = points(run(spec, seeds))
+    monkeypatch.setattr("ablate.training.objective.EVALUATED_TOKENS", 0)
+    apart = points(run(spec, seeds))
+    for one, other in zip(together, apart, strict=True):
+        assert one.metrics["val_loss"] == pytest.approx(other.metrics["val_loss"], rel=1e-6)
+    assert together[-1].metrics == apart[-1].metrics
+
+
+def test_batches_are_joined_up_to_a_number_of_rows_and_only_where_their_shapes_agree() -> None:
+    batches = [{"inputs": torch.full((rows, length), number)} for number, (rows, length) in enumerate(SHAPES)]
+    made = list(joined(batches, 5))
+    assert [tuple(batch["inputs"].shape) for batch in made] == [(4, 3), (2, 3), (1, 4), (7, 4)]
+    assert torch.cat([batch["inputs"].flatten() for batch in made]).tolist() == [
+        number for number, (rows, length) in enumerate(SHAPES) for _ in range(rows * length)
+    ]
