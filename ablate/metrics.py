@@ -122,6 +122,11 @@ def inside_names(depth: int, *, late: bool = False) -> frozenset[str]:
     )
 
 
+def rounded_loss(bits: int) -> str:
+    """The name of the validation loss with weights rounded to so many bits (`training.rounded_bits`)."""
+    return f"val_loss_int{bits}"
+
+
 def no_metric(name: str, owner: str = "the task") -> str:
     """Why a space has no metric of this name, as the rule of a refusal."""
     if name.startswith(INSIDE):

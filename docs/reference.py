@@ -116,6 +116,9 @@ def metrics_page() -> str:
         "the text of [its kind](kinds.md#tasks).\n",
         "## Costs\n",
         *_table(("name", "meaning"), ((f"`{name}`", COST_MEANINGS[name]) for name in COSTS)),
+        "\n## Losses of rounded weights\n",
+        "`val_loss_int8`, `val_loss_int4` ... with `training.rounded_bits`: [rounded weights]"
+        "(../how-to/insides.md#rounded-weights).\n",
         "\n## Insides\n",
         "With `training.insides`. These are of the model; `inside_kurtosis_block_2` is that of a block. `block_0` is "
         "the input of the first block; an encoder-decoder has `decoder_block_1` too. [Look inside models]"

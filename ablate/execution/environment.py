@@ -241,6 +241,7 @@ def check_shard(trials: Iterable[Trial], ranks: int) -> None:
             "training.optimizer.kind": "" if training.optimizer.elementwise else training.optimizer.canonical_json(),
             "training.record_blocks": "true" if training.record_blocks else "",
             "training.insides": "" if training.insides == "none" else training.insides,
+            "training.rounded_bits": str(list(training.rounded_bits)) if training.rounded_bits else "",
             "training.compile": "" if training.compile == "none" else training.compile,
         }
         for path, value in settings.items():

@@ -15,7 +15,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from ablate.metrics import inside_names
+from ablate.metrics import inside_names, rounded_loss
 from ablate.spec.annotations import STUDY_NAME, ShortFor, Spelling
 from ablate.spec.base import Margin, Spec
 from ablate.spec.claims import ClaimField
@@ -149,13 +149,15 @@ class SpaceFields(Spec):
         """Names of all metrics of the task, or of those that all tasks have."""
         named = (spec.metric_names | spec.final_metric_names for spec in self.task_specs.values())
         insides = frozenset() if self.training.insides == "none" else inside_names(self.model.depth)
-        return functools.reduce(frozenset.intersection, named) | insides
+        rounded = map(rounded_loss, self.training.rounded_bits)
+        return functools.reduce(frozenset.intersection, named).union(insides, rounded)
 
     @property
     def final_metric_names(self) -> frozenset[str]:
         """Names of the metrics that a task may not measure before the first step."""
         insides = frozenset() if self.training.insides == "none" else inside_names(self.model.depth, late=True)
-        return insides.union(*(spec.final_metric_names for spec in self.task_specs.values()))
+        rounded = map(rounded_loss, self.training.rounded_bits)
+        return insides.union(rounded, *(spec.final_metric_names for spec in self.task_specs.values()))
 
     @functools.cached_property
     def composer(self) -> Composer:

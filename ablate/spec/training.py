@@ -171,6 +171,10 @@ class TrainingSpec(Spec):
     """When attention, activations and gradients are measured on the first validation windows, as metrics whose names
     begin with `inside_`: `ends`, before the first step and after the last; `evaluations`, at every evaluation too. Any
     of them may be an objective, and be named in claims and columns."""
+    rounded_bits: tuple[Annotated[int, Field(ge=2, le=8)], ...] = Field(default=(), exclude_if=lambda bits: not bits)
+    """Numbers of bits, such as `[8, 4]`, to which the final weights are rounded for further losses, `val_loss_int8` and
+    `val_loss_int4`: the matrices of all layers to the nearest integer times one scale for each output channel, without
+    calibration. Each takes one more evaluation."""
     save_weights: bool = False
     """Whether the final weights of every trial are kept, for `ablate generate` and `ablate translate`. It changes no
     result, so it is not part of the identity of a trial: one that was trained without is not trained again."""

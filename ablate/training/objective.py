@@ -7,7 +7,7 @@ T tokens, D width, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
@@ -19,6 +19,7 @@ from ablate.nn.pack import Batchwise, ScoredOutputs, add_loss, auxiliary_losses,
 from ablate.nn.pack.forward_pass import Parts, chunked_logits, in_parts, sum_of_chunks
 from ablate.spec.task import Task
 from ablate.spec.training import TrainingSpec
+from ablate.training.optimizer import parameter_infos
 from ablate.training.sharding import Ranks
 
 if TYPE_CHECKING:
@@ -266,6 +267,30 @@ def joined(batches: Iterable[Batch], rows: int) -> Iterator[Batch]:
 
 def _join(batches: list[Batch]) -> Batch:
     return {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
+
+
+@contextmanager
+def rounded_weights(model: nn.Module, bits: int) -> Iterator[None]:
+    """Context manager: the matrices of the layers are rounded to integers of so many bits times a scale.
+
+    To the nearest, symmetric around 0, one scale for each member and output channel: Δ = max|w| / (2^(bits-1) - 1), and
+    w ← Δ·round(w/Δ) (symmetric quantisation of arXiv:2106.08295, section 2). Embeddings, the head, biases, gains and
+    activations are not rounded.
+    """
+    named = dict(model.named_parameters())
+    matrices = [named[info.name] for info in parameter_infos(model) if info.role == "matrix"]
+    before = [matrix.detach().clone() for matrix in matrices]
+    try:
+        with torch.no_grad():
+            for matrix in matrices:
+                scale = matrix.abs().amax(-2, keepdim=True) / (2 ** (bits - 1) - 1)
+                scale = torch.where(scale == 0, 1.0, scale)
+                matrix.copy_((matrix / scale).round() * scale)
+        yield
+    finally:
+        with torch.no_grad():
+            for matrix, old in zip(matrices, before, strict=True):
+                matrix.copy_(old)
 
 
 PARTS = 8

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor, nn
 
-from ablate.metrics import INSIDE_INITIAL, Metric
+from ablate.metrics import INSIDE_INITIAL, Metric, rounded_loss
 from ablate.nn.model import mean_flops
 from ablate.nn.pack import member_streams
 from ablate.spec.task import Task
@@ -25,7 +25,7 @@ from ablate.training.batches import Batches, DropoutRandomness, Totals, totals
 from ablate.training.events import Diverged, Measurement, State
 from ablate.training.inside import look_inside
 from ablate.training.members import Member, assemble, compact, frozen_counts
-from ablate.training.objective import Evaluation, Objective, evaluate, joined
+from ablate.training.objective import Evaluation, Objective, evaluate, joined, rounded_weights
 from ablate.training.optimizer import PackOptimizer, WeightAverage, optimizer_order
 from ablate.training.program import (
     BuildProgram,
@@ -213,6 +213,7 @@ class Pack:
                 tested = self._evaluate(self.task.test_batches(self.training.batch_size)).metrics
                 metrics |= {str(Metric.of(name).on("test")): values for name, values in tested.items()}
                 metrics |= self.task.final_metrics(self.whole_model(), self.device)
+                metrics |= self._rounded_losses()
             if self.steps in self._inside_steps:
                 metrics |= self._insides()
         if self.ranks.shard:
@@ -243,6 +244,15 @@ class Pack:
         return evaluate(
             self.model, self.task, self._objective, batches, count, self.device, parts=parts, windows=windows
         )
+
+    def _rounded_losses(self) -> dict[str, list[float]]:
+        """The validation losses with rounded weights, by position."""
+        losses = {}
+        for bits in self.training.rounded_bits:
+            with rounded_weights(self.model, bits):
+                validation = self._evaluate(self.task.validation_batches(self.training.batch_size))
+            losses[rounded_loss(bits)] = validation.metrics["val_loss"]
+        return losses
 
     def _eager_blocks(self) -> AbstractContextManager[object]:
         return eager_blocks() if self._compiles else nullcontext()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
@@ -243,3 +244,30 @@ def test_batches_are_joined_up_to_a_number_of_rows_and_only_where_their_shapes_a
     assert torch.cat([batch["inputs"].flatten() for batch in made]).tolist() == [
         number for number, (rows, length) in enumerate(SHAPES) for _ in range(rows * length)
     ]
+
+
+def test_losses_of_rounded_weights_are_those_of_weights_that_numpy_rounds() -> None:
+    """Rounded by numpy, one output channel after another; the trial goes on with its own weights."""
+    spec, task = variant({"depth": 2}, steps=2, rounded_bits=[8, 3]), RandomTokens()
+    with Pack([Member(spec, 0), Member(spec, 1)], task, CPU) as pack:
+        for step in (1, 2):
+            pack.step(step)
+        trained = {name: tensor.clone() for name, tensor in pack.model.state_dict().items()}
+        metrics = pack.point().metrics
+        assert all(torch.equal(tensor, trained[name]) for name, tensor in pack.model.state_dict().items())
+        for bits in (8, 3):
+            rounded = {name: tensor.clone() for name, tensor in trained.items()}
+            matrices = [name for name in rounded if name.startswith("blocks") and rounded[name].dim() == 3]
+            assert len(matrices) == 2 * 6
+            for name in matrices:
+                for member in range(2):
+                    for column in rounded[name][member].T:
+                        weights = column.numpy()
+                        scale = np.abs(weights).max() / (2 ** (bits - 1) - 1) or 1.0
+                        column.copy_(torch.from_numpy(np.rint(weights / scale) * scale))
+            pack.model.load_state_dict(rounded)
+            batches = [{name: x.expand(2, *x.shape) for name, x in b.items()} for b in task.validation_batches(4)]
+            with torch.no_grad():
+                losses = torch.stack([task.loss(task.outputs(pack.model.eval(), batch), batch) for batch in batches])
+            assert metrics[f"val_loss_int{bits}"] == pytest.approx(losses.mean(0).tolist(), rel=1e-6)
+            assert metrics[f"val_loss_int{bits}"] != metrics["val_loss"]
