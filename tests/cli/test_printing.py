@@ -65,6 +65,7 @@ COMMANDS: dict[tuple[str, ...], int] = {
     ("kinds",): 0,
     ("cost", "pre_ln", "--width", "8", "--heads", "2", "--context", "8"): 0,
     ("bench", "λ"): 2,
+    ("inspect", "λ"): 2,
     ("doctor", "--nothing-of-this-name"): 2,
     ("draw", "pre_ln"): 0,
     ("check-kind", "plain_λ"): 2,
