@@ -1,91 +1,107 @@
-"""The index of the lab notebook, `studies/README.md`: what each study asked, what its source says, what it found.
+"""The lab notebook: `studies/README.md`, and the page and figures of each study that is kept.
 
-Each study has a folder `studies/NAME/` with what `ablate report NAME --format F --out studies/NAME` writes for
-F = json, md and parquet. The index is made of the JSON alone, and of the spaces in `spaces/papers/` that have none.
-
-`python -m docs.studies` writes the index. `python -m docs.studies STORE` first renews the words of the reports of the
-studies that a store holds, and `docs/images/simplify_block.svg`, which README shows. A report whose numbers would
-change is left and named: the pages that quote its numbers have to change with it.
+A kept study is a file `studies/NAME/NAME.study.zip`, written by `ablate export-study`. Pages are made of these files
+alone: `python -m docs.studies` writes them, and `python -m docs.studies --check` says which differ from what the files
+and this version of the code give. `studies/notebook.yaml` says in which order the index has them, and which studies
+were tried and dropped.
 """
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+
+from ruamel.yaml import YAML
 
 from ablate.analysis.answer import answer_of
-from ablate.analysis.findings import read_findings
+from ablate.analysis.findings import Findings, read_findings
 from ablate.render.answer import answer_svg
 from ablate.render.blocks import Items, Paragraph, Section
-from ablate.render.formats import render_report, write_report
+from ablate.render.document import document
+from ablate.render.figures import pictures
+from ablate.render.formats import write_report
 from ablate.render.formats.md import markdown
 from ablate.render.site import LEGEND, index_of
 from ablate.spec.document import read_document
-from ablate.store import Store, open_store
+from ablate.store import open_store
 
 ROOT = Path(__file__).parent.parent
 STUDIES = ROOT / "studies"
 PAPERS = ROOT / "spaces" / "papers"
-INDEX = STUDIES / "README.md"
-FORMATS = ("json", "md", "parquet")
 PICTURES = {"simplify_block": ROOT / "docs" / "images" / "simplify_block.svg"}
 """Studies whose answer is a picture in the documentation."""
+NOTEBOOK = YAML(typ="safe").load(STUDIES / "notebook.yaml")
 
 
-def reports() -> list[dict[str, Any]]:
-    """The reports of all studies, by name."""
-    return [json.loads(file.read_text()) for file in sorted(STUDIES.glob("*/*.json"))]
+def kept() -> list[str]:
+    """The names of the kept studies, in the order of the index: those that the notebook orders, then all others."""
+    files = {file.parent.name for file in STUDIES.glob("*/*.study.zip")}
+    return [*(name for name in NOTEBOOK["order"] if name in files), *sorted(files - set(NOTEBOOK["order"]))]
 
 
-def index() -> str:
-    """The page as Markdown."""
-    found = {f"{report['study']}/{report['study']}.md": report for report in reports()}
-    made = "Made by `python -m docs.studies` from the reports beside it. "
-    small = " A `_small` study has small models, as its report says: it does not repeat the experiment of its source."
-    run = {report["study"] for report in found.values()}
-    return markdown(index_of(found, "Lab notebook", f"{made}{LEGEND}{small}", [_not_run(run)]))
+def read_kept() -> dict[str, Findings]:
+    """The content of each kept study, by name."""
+    found = {}
+    with tempfile.TemporaryDirectory() as scratch, open_store(f"{scratch}/kept.db", create=True) as store:
+        for name in kept():
+            store.import_study(STUDIES / name / f"{name}.study.zip")
+            found[name] = read_findings(store, name)
+    return found
 
 
-def _not_run(run: set[str]) -> Section:
-    spaces = (file for file in sorted(PAPERS.glob("*.yaml")) if file.stem not in run)
+def texts(studies: Mapping[str, Findings]) -> dict[Path, str]:
+    """Every page that is made of the kept studies: where it is, and what it says."""
+    pages = {
+        STUDIES / name / f"{name}.md": markdown(document(findings, pictures(findings)))
+        for name, findings in studies.items()
+    }
+    made = "Made by `python -m docs.studies` of the files that `ablate import-study` opens. "
+    legend = f"{made}{LEGEND} A `_small` study does not repeat the experiment of its source."
+    linked = {f"{name}/{name}.md": findings for name, findings in studies.items()}
+    index = index_of(linked, "Lab notebook", legend, [_dropped(), _not_run()])
+    return pages | {STUDIES / "README.md": markdown(index)}
+
+
+def write(studies: Mapping[str, Findings]) -> None:
+    """Write all pages and their figures."""
+    for name, findings in studies.items():
+        for written in write_report(findings, "md", STUDIES / name):
+            if written.suffix == ".png":
+                written.unlink()
+        if name in PICTURES:
+            PICTURES[name].write_text(answer_svg(answer_of(findings.report)), encoding="utf-8")
+    for file, text in texts(studies).items():
+        file.write_text(text, encoding="utf-8")
+
+
+def differing(studies: Mapping[str, Findings]) -> list[str]:
+    """The pages that do not say what the kept files and this version of the code give."""
+    made = texts(studies)
+    return [str(file.relative_to(ROOT)) for file in made if not file.is_file() or file.read_text("utf-8") != made[file]]
+
+
+def _dropped() -> Section:
+    rule = (
+        "A study is kept if its baseline beats the best rule that learns nothing by ten times the paired noise, rates "
+        "are tuned for every variant, and two thirds of its comparisons are decided. Exceptions:"
+    )
+    exceptions, dropped = (
+        Items(tuple(f"`{name}`: {why}" for name, why in NOTEBOOK[group].items())) for group in ("exceptions", "dropped")
+    )
+    blocks = (Paragraph(rule), exceptions, Paragraph("These were run and are not kept:"), dropped)
+    return Section("Tried and dropped", blocks)
+
+
+def _not_run() -> Section:
+    known = {*kept(), *NOTEBOOK["dropped"]}
+    spaces = (file for file in sorted(PAPERS.rglob("*.yaml")) if file.stem not in known)
     asked = (f"`{file.name}`: {read_document(file, 'space').plain.get('question')}" for file in spaces)
     return Section("Not run", (Paragraph("Spaces of the papers without a report here:"), Items(tuple(asked))))
 
 
-def renew(store: Store) -> Iterator[str]:
-    """Write the reports of the notebook's studies that a store holds; yields what was done with each."""
-    for name in sorted(one.name for one in store.studies()):
-        file = STUDIES / name / f"{name}.json"
-        if not file.is_file():
-            continue
-        findings = read_findings(store, name)
-        if _numbers(json.loads(file.read_text())) != _numbers(json.loads(render_report(findings, "json"))):
-            yield f"{name} has other numbers in the store; its report is left"
-            continue
-        for format_name in FORMATS:
-            for written in write_report(findings, format_name, file.parent):
-                if written.suffix == ".png":
-                    written.unlink()
-        if name in PICTURES:
-            PICTURES[name].write_text(answer_svg(answer_of(findings.report)), encoding="utf-8")
-        yield f"{name} is renewed"
-
-
-def _numbers(report: dict[str, Any]) -> list[Any]:
-    """What pages quote of a report: means, intervals and verdicts."""
-    return [(row["name"], row["parameters"], row["metrics"], _versus(row)) for row in report["variants"]]
-
-
-def _versus(row: dict[str, Any]) -> list[Any]:
-    return [(row["versus_baseline"] or {}).get(field) for field in ("difference", "low", "high", "verdict")]
-
-
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        with open_store(sys.argv[1], create=False) as opened:
-            for line in renew(opened):
-                print(line)
-    INDEX.write_text(index())
+    if "--check" in sys.argv[1:]:
+        sys.exit("\n".join(f"{page} differs" for page in differing(read_kept())) or 0)
+    write(read_kept())

@@ -104,6 +104,7 @@ def answer_svg(answer: Answer, width: int = 80) -> str:
     """What `print_answer` prints, as an SVG picture of a terminal `width` columns wide."""
     console = Console(record=True, width=width, file=StringIO(), force_terminal=True, color_system="truecolor")
     print_answer(answer, console)
+    console.print()  # without it the picture cuts the descenders of its last line
     return console.export_svg(title=f"ablate show {answer.study}")
 
 

@@ -45,11 +45,13 @@ class Grid:
         titles: One for each column.
         groups: Rows of cells; groups are set apart from one another.
         texts: Columns that hold text; all others hold numbers, which are set flush right.
+        links: Where the first cell of each row leads; empty: nowhere. Markdown and HTML show links.
     """
 
     titles: tuple[str, ...]
     groups: tuple[tuple[tuple[str, ...], ...], ...]
     texts: frozenset[int]
+    links: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +71,12 @@ class Section:
     Attributes:
         title: Its heading; empty: none.
         blocks: What it holds.
-        link: Where its heading leads; empty: nowhere.
         level: Of its heading: 3 for the parts of one question of several, else 2.
         of: Of which its pictures are drawn; None if it has none.
     """
 
     title: str
     blocks: tuple[Block, ...]
-    link: str = ""
     level: int = 2
     of: Findings | None = None
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import singledispatch
 from html import escape
+from itertools import chain, repeat
 from typing import Literal
 from urllib.parse import quote
 
@@ -109,11 +110,16 @@ def _items(block: Items, findings: Findings | None) -> str:
 def _grid(block: Grid, findings: Findings | None) -> str:
     classes = [' class="text"' if number in block.texts else "" for number in range(len(block.titles))]
 
-    def row(cells: tuple[str, ...], tag: str) -> str:
-        marked = zip(cells, classes, strict=True)
-        return "<tr>" + "".join(f"<{tag}{which}>{escape(cell)}</{tag}>" for cell, which in marked) + "</tr>"
+    def row(cells: Iterable[str], tag: str, link: str = "") -> str:
+        shown = list(map(escape, cells))
+        if link:
+            shown[0] = f'<a href="{escape(quote(link))}">{shown[0]}</a>'
+        marked = zip(shown, classes, strict=True)
+        return "<tr>" + "".join(f"<{tag}{which}>{cell}</{tag}>" for cell, which in marked) + "</tr>"
 
-    bodies = ["<tbody>" + "\n".join(row(cells, "td") for cells in group) + "</tbody>" for group in block.groups]
+    links = chain(block.links, repeat(""))
+    groups = ("\n".join(row(cells, "td", next(links)) for cells in group) for group in block.groups)
+    bodies = [f"<tbody>{rows}</tbody>" for rows in groups]
     head = f"<thead>{row(block.titles, 'th')}</thead>"
     return f'<div class="wide"><table>\n{head}\n{"".join(bodies)}\n</table></div>'
 
@@ -165,9 +171,8 @@ def html_page(made: ReportDocument) -> str:
     parts = [f"<h1>{escape(made.title)}</h1>"]
     for section in made.sections:
         title, tag = escape(section.title), f"h{section.level}"
-        heading = f'<a href="{escape(quote(section.link))}">{title}</a>' if section.link else title
         parts.append(f'<section class="{escape(section.title.lower().replace(" ", "-"))}">')
-        parts += [f"<{tag}>{heading}</{tag}>"] if title else []
+        parts += [f"<{tag}>{title}</{tag}>"] if title else []
         parts += [_write(block, section.of) for block in section.blocks]
         first = section.of if section is made.sections[0] else None
         svg = "" if first is None else block_with_verdicts(first.report)

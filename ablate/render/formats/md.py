@@ -50,6 +50,8 @@ def _items(block: Items, study: str) -> str:
 def _grid(block: Grid, study: str) -> str:
     ruler = [":---" if number in block.texts else "---:" for number in range(len(block.titles))]
     rows = [[*map(_inline, row)] for group in block.groups for row in group]
+    for row, link in zip(rows, block.links, strict=False):
+        row[0] = f"[{row[0]}](<{link}>)"
     return "\n".join(f"| {' | '.join(row)} |" for row in [[*map(escape, block.titles)], ruler, *rows])
 
 
@@ -70,7 +72,7 @@ def markdown(made: ReportDocument) -> str:
     parts = [f"# {escape(made.title)}"]
     for section in made.sections:
         title, study = escape(section.title), "" if section.of is None else file_stem(section.of)
-        heading = f"{'#' * section.level} " + (f"[{title}](<{section.link}>)" if section.link else title)
+        heading = f"{'#' * section.level} {title}"
         parts += [*([heading] if title else []), *(_write(block, study) for block in section.blocks)]
     return "\n\n".join(parts) + "\n"
 
