@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from ablate.spec.base import refusal
 from ablate.tasks.probe import UNSCORED, ProbeSpec
 from ablate.tasks.sampling import Draws
 
@@ -19,8 +20,8 @@ class ManoSpec(ProbeSpec):
     """The value of a prefix expression of +, - and * modulo a number, without intermediate steps.
 
     A sequence is: begin, the number of operations l, the expression, answer, padding. l is uniform from 1 to L in
-    training, where all tokens are predicted, and L where it is measured, at the answer alone. Ids: numbers, + - *,
-    begin, answer, padding, lengths.
+    training, where all tokens are predicted, and L where it is measured, at the answer alone. The source also has
+    synonyms of tokens, which are left out. Ids: numbers, + - *, begin, answer, padding, lengths.
     """
 
     kind: Literal["mano"] = "mano"
@@ -104,6 +105,13 @@ class DepoSpec(ProbeSpec):
     """Maximum number of nodes N; 75 to 375 in the source."""
     hops: int = Field(default=4, ge=1, le=1000)
     """Maximum number of steps K; 4 to 16 in the source."""
+
+    @model_validator(mode="after")
+    def _leaves_the_node(self) -> Self:
+        if self.hops >= self.nodes:
+            rule = f"the steps must be fewer than the nodes, {self.nodes}: otherwise a walk passes where it began"
+            raise refusal(("hops",), self.hops, rule, f"Set `hops: {self.nodes - 1}` or fewer, or raise `nodes`.")
+        return self
 
     @property
     def length(self) -> int:

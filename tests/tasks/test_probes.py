@@ -371,9 +371,11 @@ def test_guessing_is_what_the_baseline_says(plain: dict[str, Any]) -> None:
     assert guess == {"val_loss": pytest.approx(math.log(guesses)), "val_accuracy": pytest.approx(1 / guesses)}
 
 
-def test_a_context_without_space_for_the_pairs_is_refused() -> None:
+def test_sizes_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValidationError, match="every pair needs four tokens"):
         TaskSpec.parse({"kind": "recall", "context": 30, "pairs": 8})
+    with pytest.raises(ValidationError, match="the steps must be fewer than the nodes, 6"):
+        TaskSpec.parse({"kind": "depo", "nodes": 6, "hops": 6})
     with pytest.raises(ValidationError, match="there are 7 different keys"):
         TaskSpec.parse({"kind": "recall", "context": 64, "pairs": 8, "symbols": 16})
 
