@@ -35,7 +35,9 @@ LEFT_OUT = frozenset(
         "freeze",
         "from_zero",
         "init_from",
+        "insides",
         "population",
+        "rounded_bits",
         "task",
         "warmup_steps",
     }

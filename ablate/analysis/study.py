@@ -153,7 +153,8 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         sentences=(*whole.answer.sentences, *suite_sentences(tasks)),
         claims=tuple(judged[claim["id"]] for claim in record.space.get("claims", ())),
     )
-    return replace(whole, answer=answer, tasks=tasks, scales=scales_of(record))
+    declared = replace(whole.record, space=record.space)  # with the claims on single tasks
+    return replace(whole, record=declared, answer=answer, tasks=tasks, scales=scales_of(record))
 
 
 def _progress_on(tasks: Mapping[str, StudyReport]) -> Progress:

@@ -105,7 +105,11 @@ def _controls(schema: Node) -> tuple[Draft, Form]:
     with tabs["Switches"]:
         draft |= edit_switches(draft, schema, form.prefix)
     with tabs["Task"]:
-        draft["task"] = lean(fields["task"], form.control("task", fields["task"], draft["task"], "task"), definitions)
+        if draft.get("tasks"):
+            st.caption("This space has several tasks; edit them, and how they are averaged, in its file.")
+        else:
+            task = form.control("task", fields["task"], draft["task"], "task")
+            draft["task"] = lean(fields["task"], task, definitions)
     with tabs["Training"]:
         draft["training"] = edited(form, definitions["TrainingSpec"], draft["training"], "training")
     with tabs["Design"]:

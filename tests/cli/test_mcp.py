@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,12 @@ from ablate.locations import SKILL
 
 class RefusedError(Exception):
     """A tool that reported a mistake."""
+
+
+def alone(function: Callable[..., Awaitable[Any]], *arguments: Any) -> None:
+    """Run a coroutine in a thread: in that of the tests, a browser may keep an event loop running."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(anyio.run, function, *arguments).result()
 
 
 def converse(place: Workplace, talk: Callable[[Callable[..., Awaitable[Any]]], Awaitable[None]], *options: str) -> None:
@@ -40,7 +47,7 @@ def converse(place: Workplace, talk: Callable[[Callable[..., Awaitable[Any]]], A
             assert {tool.name for tool in (await client.list_tools()).tools} == TOOLS
             await talk(call)
 
-    anyio.run(serve)
+    alone(serve)
 
 
 TOOLS = {"describe", "validate", "plan", "start", "status", "stop", "answer", "why", "ideas"}
@@ -120,7 +127,7 @@ def test_a_text_of_the_assistant_is_no_option_of_a_command(tmp_path: Path, comma
     (tmp_path / "evil.py").write_text("open('ran', 'w').close()")
     workshop = Workshop(tmp_path, 60.0)
     with pytest.raises(ToolError):
-        anyio.run(workshop.ask, command, "--plugin=evil.py")
+        alone(workshop.ask, command, "--plugin=evil.py")
     assert not (tmp_path / "ran").exists()
 
 

@@ -36,7 +36,7 @@ def test_each_row_is_a_variant_and_no_two_are_the_same(table: dict[str, Any]) ->
 
 
 def test_every_space_of_2026_is_on_the_page_and_every_paper_too() -> None:
-    files = {file.stem for file in (PAPERS / "2026").glob("*.yaml")}
+    files = {file.stem for file in (PAPERS / "2026").glob("*.yaml") if not file.stem.endswith("_small")}
     assert {table["space"].rpartition("/")[2] for table in TABLES} == files
     page = coverage_page()
     assert all(table["paper"] in page for table in TABLES)

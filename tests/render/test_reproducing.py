@@ -49,17 +49,21 @@ def space_of(folder: Path) -> SpaceSpec:
 
 
 def store_of(space: SpaceSpec, command: str) -> FakeStore:
-    made = fake_store({"baseline": ({}, 100), "other": ({}, 90)}, seeds=1, name=space.name)
+    places = [f"@task={task}" for task in space.tasks] or [""]
+    names = [f"{variant}{place}" for variant in ("baseline", "other") for place in places]
+    made = fake_store({name: ({}, 100 - number) for number, name in enumerate(names)}, seeds=1, name=space.name)
     spec = space.resolve({}).model_dump(mode="json")
+    objective = made.record.objective | {"metric": space.objective.metric, "direction": space.objective.direction}
     made.record = replace(
         made.record,
+        objective=objective,
         space=space.model_dump(mode="json"),
         text="extends: what_is_not_there.yaml",
         variants=[replace(variant, spec=spec) for variant in made.record.variants],
     )
     where = Environment({"python": "3.12"}, "cpu: lab", "host", None, None, command)
-    for variant in ("baseline", "other"):
-        made.add(variant, 0, {"val_loss": 3.0})
+    for variant in names:
+        made.add(variant, 0, {space.objective.metric: 0.5})
     made.trial_records = {key: replace(trial, environment=where) for key, trial in made.trial_records.items()}
     return made
 
