@@ -1,7 +1,12 @@
-"""`copy`: repeat a random sequence of symbols after a separator (arXiv:2402.01032)."""
+"""`copy` and `palindrome`: repeat a random sequence of symbols after a separator, forwards or backwards.
+
+Sources: copying, arXiv:2402.01032; palindromes, Kimi Linear (arXiv:2510.26692, section 5.1), whose generator is not
+published.
+"""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Literal
 
 import numpy as np
@@ -12,15 +17,17 @@ from ablate.tasks.probe import UNSCORED, ProbeSpec
 from ablate.tasks.sampling import Draws
 
 
-class CopySpec(ProbeSpec):
-    """Copy `span` uniformly random symbols: the symbols, a separator, and the symbols again, which are predicted."""
+class RepeatSpec(ProbeSpec):
+    """`span` uniformly random symbols, a separator, and the symbols again in some order, which are predicted."""
 
-    kind: Literal["copy"] = "copy"
-    """Repeat a random sequence after a separator."""
     span: int = Field(default=32, ge=1, le=500_000)
-    """Number of symbols to copy; an input has twice as many tokens."""
+    """Number of symbols to repeat; an input has twice as many tokens."""
     symbols: int = Field(default=26, ge=2)
     """Number of distinct symbols; the separator is one more id."""
+
+    @abstractmethod
+    def repeated(self, text: NDArray[np.int64]) -> NDArray[np.int64]:
+        """What follows the separator, [rows, span], for symbols of that shape."""
 
     @property
     def length(self) -> int:
@@ -38,7 +45,27 @@ class CopySpec(ProbeSpec):
     def sequences(self, draws: Draws, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         text = draws.integers(self.symbols, (rows, self.span))
         separator = np.full((rows, 1), self.symbols, dtype=np.int64)
-        whole = np.concatenate([text, separator, text], axis=1)
+        whole = np.concatenate([text, separator, self.repeated(text)], axis=1)
         targets = whole[:, 1:].copy()
         targets[:, : self.span] = UNSCORED
         return whole[:, :-1].copy(), targets
+
+
+class CopySpec(RepeatSpec):
+    """Copy `span` uniformly random symbols: the symbols, a separator, and the symbols again, which are predicted."""
+
+    kind: Literal["copy"] = "copy"
+    """Repeat a random sequence after a separator."""
+
+    def repeated(self, text: NDArray[np.int64]) -> NDArray[np.int64]:
+        return text
+
+
+class PalindromeSpec(RepeatSpec):
+    """Repeat uniformly random symbols in reverse: the symbols, a separator, and the symbols backwards."""
+
+    kind: Literal["palindrome"] = "palindrome"
+    """Repeat a random sequence backwards after a separator."""
+
+    def repeated(self, text: NDArray[np.int64]) -> NDArray[np.int64]:
+        return text[:, ::-1]

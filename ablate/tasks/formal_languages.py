@@ -1,7 +1,7 @@
-"""Tasks of formal languages: brackets, stacks and palindromes.
+"""Tasks of formal languages: brackets and stacks.
 
-Sources: Dyck languages of bounded depth (arXiv:2010.07515), stacks and palindromes as in Kimi Linear (arXiv:2510.26692,
-section 5.1), whose generators are not published.
+Sources: Dyck languages of bounded depth (arXiv:2010.07515), stacks as in Kimi Linear (arXiv:2510.26692, section 5.1),
+whose generator is not published.
 """
 
 from __future__ import annotations
@@ -125,35 +125,3 @@ class StackSpec(ProbeSpec):
             answers[:, first + 1] = last[row, stack]
             last[row, stack] = np.where(pops, last[row, stack], inputs[:, first + 2])
         return {"last push": answers}
-
-
-class PalindromeSpec(ProbeSpec):
-    """Repeat uniformly random symbols in reverse: the symbols, a separator, and the symbols backwards."""
-
-    kind: Literal["palindrome"] = "palindrome"
-    """Repeat a random sequence backwards after a separator."""
-    span: int = Field(default=32, ge=1, le=500_000)
-    """Number of symbols; an input has twice as many tokens."""
-    symbols: int = Field(default=26, ge=2)
-    """Number of distinct symbols; the separator is one more id."""
-
-    @property
-    def length(self) -> int:
-        return 2 * self.span
-
-    @property
-    def vocabulary(self) -> int:
-        return self.symbols + 1
-
-    @property
-    def guesses(self) -> int:
-        """Any symbol."""
-        return self.symbols
-
-    def sequences(self, draws: Draws, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        text = draws.integers(self.symbols, (rows, self.span))
-        separator = np.full((rows, 1), self.symbols, dtype=np.int64)
-        whole = np.concatenate([text, separator, text[:, ::-1]], axis=1)
-        targets = whole[:, 1:].copy()
-        targets[:, : self.span] = UNSCORED
-        return whole[:, :-1].copy(), targets
