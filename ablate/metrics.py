@@ -73,7 +73,7 @@ INSIDES: Mapping[str, str] = {
 Transformer Training (arXiv:2303.06296); share of the first token, arXiv:2309.17453; massive activations,
 arXiv:2402.17762; kurtosis, arXiv:2405.19279; effective rank, Roy & Vetterli, EUSIPCO 2007, definition 1."""
 LARGEST = frozenset({"largest_logit", "massive_activation"})
-"""Those of which the largest over the blocks counts for the model; of the others, the mean."""
+"""Measures whose value of the model is the largest over its blocks; of all other measures it is the mean."""
 OF_ATTENTION = frozenset({"attention_entropy", "first_token_share", "largest_logit"})
 """Those that only mixers with an attention matrix over all tokens have."""
 NO_MATRIX = "no mixer of it computes an attention matrix over all tokens"

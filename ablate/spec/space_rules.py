@@ -281,7 +281,7 @@ def _check_on_tasks(space: SpaceFields, points: Mapping[str, Point]) -> None:
 
 
 def _check_unsupported(space: SpaceFields) -> None:
-    """Refuse what follows one objective or one baseline, of which a suite has several."""
+    """Refuse designs and options that need a single task."""
     design = space.design
     refused = {
         ("design", "kind"): (
