@@ -297,7 +297,8 @@ def inspect(
     seeds.
     """
     load_plugins(plugin)
-    from ablate.render.terminal.inspect import inspect_json, inspect_model, inspect_space, print_inspected
+    from ablate.execution.inspecting import inspect_model, inspect_space
+    from ablate.render.terminal.inspect import inspect_json, print_inspected
     from ablate.spec.lookup import is_model
     from ablate.spec.named import is_model_file
 
