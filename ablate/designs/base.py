@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ablate.spec.design import BASELINE, Design, DesignContext, DesignSpec, Point, PointCost, Proposal, SeedsSpec
+from ablate.spec.fairness import tuned_for
 from ablate.stats import SeedPlan, need_more_seeds, seeds_declared
 
 __all__ = [
@@ -79,7 +80,7 @@ def over_seeds(points: Sequence[Point], spec: DesignSpec, context: DesignContext
     The first point is the baseline.
     """
     seeds, first = spec.seeds, spec.first_seed
-    points = [replace(point, tuned=context.tuned.get(point.name, {})) for point in points]
+    points = [replace(point, tuned=tuned_for(context.tuned, point.name)) for point in points]
     if isinstance(seeds, SeedsSpec):
         plan = seeds_declared([*context.seeds_before, seeds.model_dump()])
         assert plan is not None, "the last seeds are a schedule"

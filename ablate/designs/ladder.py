@@ -18,6 +18,7 @@ from ablate.designs.base import Design, DesignContext, DesignSpec, Point, Propos
 from ablate.errors import SpaceError
 from ablate.spec.annotations import Number
 from ablate.spec.base import refusal
+from ablate.spec.fairness import tuned_for
 from ablate.stats import paired_difference
 
 Dial = Literal["depth", "parameters", "flops"]
@@ -108,7 +109,8 @@ class LadderSpec(DesignSpec):
             SpaceError: Two rungs have one model, the baseline is invalid on a rung, or the laws would be
                 extrapolated from rungs whose learning rate was not tuned.
         """
-        if self.target > 1 and context.rates == "given":
+        shared = context.rates == "tuned" and any("@" not in name for name in context.tuned)
+        if self.target > 1 and (context.rates == "given" or shared):
             raise SpaceError(
                 "a law is not extrapolated from rungs whose learning rate was not tuned: a mistuned rung bends it",
                 where=context.where("target"),
@@ -146,7 +148,7 @@ class LadderSpec(DesignSpec):
             if aim and context.refusal(at) is None:
                 cost = context.cost(at)
                 values[_STEPS] = max(1, round(cost.steps * aim / cost.flops))
-            yield replace(point, name=name, values=values, tuned=context.tuned.get(name, {}))
+            yield replace(point, name=name, values=values, tuned=tuned_for(context.tuned, name))
 
     def _baseline(self, place: int, point: Point, own: Mapping[str, JsonValue], context: DesignContext) -> Point:
         name, value = at_rung(point.name, place + 1), self.rungs[place]
@@ -162,7 +164,7 @@ class LadderSpec(DesignSpec):
                 if size >= value or not size:
                     break
             *_, chosen = min(distances, key=lambda at: at[:2])
-        return replace(chosen, name=name, tuned=context.tuned.get(name, {}))
+        return replace(chosen, name=name, tuned=tuned_for(context.tuned, name))
 
     def _of_depth(self, depth: int, point: Point, own: Mapping[str, JsonValue], context: DesignContext) -> Point:
         """The baseline of a depth, with width, heads and steps that follow.

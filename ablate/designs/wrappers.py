@@ -189,7 +189,7 @@ class SuiteDesign(WrappingDesign):
     Args:
         inner: The design whose points are trained.
         tasks: Names of the tasks.
-        tuned: Values that were tuned before the study, by path and point (`ablate.spec.suite.tuned_on_tasks`).
+        tuned: Values that were tuned before the study, by path and variant, or variant on a task.
     """
 
     def __init__(self, inner: Design, tasks: Sequence[str], tuned: TunedValues) -> None:

@@ -25,7 +25,7 @@ from ablate.roles import TrialRole
 from ablate.spec.code import CodeReader
 from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec
-from ablate.spec.suite import at_task, split_task, tuned_on_tasks
+from ablate.spec.suite import at_task, split_task
 from ablate.spec.variant import VariantSpec, trial_key
 from ablate.trained.weights import weights_folder
 
@@ -76,7 +76,7 @@ class Planner:
         context = replace(self.space.design_context(self._refusal, self._cost), seeds_before=self.seeds_before)
         design = self.space.design.build(context)
         if self.space.tasks:
-            design = SuiteDesign(design, tuple(self.space.tasks), tuned_on_tasks(self.space.tuned, self.space.tasks))
+            design = SuiteDesign(design, tuple(self.space.tasks), self.space.tuned)
         if self.space.tune is not None:
             design = TunedDesign(design, self.space.tune, context.direction)
         if self.space.match.equal == "seconds":

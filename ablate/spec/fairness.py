@@ -182,6 +182,11 @@ def tuned_by_variant(tuned: TunedValues) -> dict[str, dict[str, JsonValue]]:
     return by_variant
 
 
+def tuned_for(by_variant: Mapping[str, Mapping[str, JsonValue]], name: str) -> dict[str, JsonValue]:
+    """Tuned values of a point: its own, and those of its variant at all rungs, places of a sweep and tasks."""
+    return {**by_variant.get(name.partition("@")[0], {}), **by_variant.get(name, {})}
+
+
 def check_tuned(
     tuned: TunedValues,
     points: Mapping[str, Point],
@@ -203,18 +208,25 @@ def check_tuned(
     for path, values in tuned.items():
         _check_free(path, full, "tuned")
         for name, value in values.items():
-            if name not in points:
+            named = {at: point for at, point in points.items() if name in (at, at.partition("@")[0])}
+            if not named:
                 near = difflib.get_close_matches(name, points, n=1)
                 remedy = f"Did you mean `{near[0]}`?" if near else "`ablate plan` lists the variants."
                 raise refusal((path, name), value, f"the design trains no variant `{name}`", remedy)
-            if path not in points[name].tuned:
+            if not all(path in point.tuned for point in named.values()):
                 rule = "this design chooses its variants by results, so they cannot be tuned before the study"
                 raise refusal((path,), {}, rule, "Use `tune`, which tunes during the study, or another design.")
-            alone, with_value = (error_of(assigned, points[name].settings) for assigned in ({}, {path: value}))
-            if with_value is not None and alone is None:
-                (_, problem), *_ = describe(with_value)
-                raise refusal((path, name), value, f"the variant is invalid with it: {problem}", "Give another value.")
-        missing = [name for name, point in points.items() if name not in values and not error_of({}, point.settings)]
+            for point in named.values():
+                alone, with_value = (error_of(assigned, point.settings) for assigned in ({}, {path: value}))
+                if with_value is not None and alone is None:
+                    (_, problem), *_ = describe(with_value)
+                    rule = f"the variant is invalid with it: {problem}"
+                    raise refusal((path, name), value, rule, "Give another value.")
+        missing = [
+            name
+            for name, point in points.items()
+            if not {name, name.partition("@")[0]} & values.keys() and not error_of({}, point.settings)
+        ]
         if missing:
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
             rule = f"no value was tuned for the variant `{missing[0]}`{more}, so the comparison would be unfair"

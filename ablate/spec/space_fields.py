@@ -89,8 +89,7 @@ class SpaceFields(Spec):
     """The task; a space with several has `tasks` instead."""
     tasks: dict[Name, TaskSetting] = Field(default_factory=dict, exclude_if=lambda tasks: not tasks)
     """Several tasks by name, on each of which every variant is trained: `{recall: {kind: recall}, copy: {kind: copy}}`.
-    A task may set other paths too: `{task: {kind: copy}, training.steps: 500}`. `tuned` may name a variant on a task:
-    `mixer=linear@task=recall`."""
+    A task may set other paths too: `{task: {kind: copy}, training.steps: 500}`."""
     aggregate: AggregateSpec | None = Field(default=None, exclude_if=lambda aggregate: aggregate is None)
     """How the results of several tasks are averaged; needed with `tasks`."""
     model: ModelSpec
@@ -122,7 +121,8 @@ class SpaceFields(Spec):
     values, and `seeds`, the number of trials of each combination."""
     tuned: TunedValues = Field(default_factory=dict, exclude_if=lambda tuned: not tuned)
     """Values that were tuned for each variant before this study, by spec path and variant. Every variant that the
-    design trains must be listed."""
+    design trains must be listed; its value counts on all rungs, places of a sweep and tasks that have no own value,
+    such as `mixer=linear@rung=2`."""
     match: Annotated[MatchSpec, ShortFor("equal")] = Field(
         default=MatchSpec(), exclude_if=lambda match: match == MatchSpec()
     )
@@ -194,10 +194,12 @@ class SpaceFields(Spec):
 
     def _rates(self) -> Literal["tuned", "scaled", "given"]:
         """As `DesignContext.rates`."""
+        if self.model.initialiser.scales_rates:
+            return "scaled"
         tuned = map(full_path, (*(self.tune.grid if self.tune is not None else ()), *self.tuned))
-        if any(path.startswith("training.optimizer") and path.endswith("lr") for path in tuned):
-            return "tuned"
-        return "scaled" if self.model.initialiser.scales_rates else "given"
+        return (
+            "tuned" if any(path.startswith("training.optimizer") and path.endswith("lr") for path in tuned) else "given"
+        )
 
     def _design_position(self, *keys: str) -> str:
         """As `DesignContext.where`."""

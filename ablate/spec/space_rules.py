@@ -18,7 +18,7 @@ from ablate.spec.fairness import BUDGET, at_budget, check_budgets, check_fairnes
 from ablate.spec.paths import full_path, overlaps
 from ablate.spec.sentences import Loc, describe, sentence, where
 from ablate.spec.space_fields import SpaceFields
-from ablate.spec.suite import SCORE, TASK, points_on_tasks, tuned_on_tasks
+from ablate.spec.suite import SCORE, TASK, points_on_tasks
 from ablate.spec.texts import WORDS, Place, name_of
 
 
@@ -198,11 +198,8 @@ def _check_trained(space: SpaceFields, points: Mapping[str, Point]) -> None:
     if space.match.path is not None:
         taken.append((space.match.path, f"`match: {space.match.equal}`"))
     try:
-        if space.tasks:
-            tuned = tuned_on_tasks(space.tuned, space.tasks)
-            check_tuned(tuned, points_on_tasks(points.values(), space.tasks, tuned), taken, space.composer.error_with)
-        else:
-            check_tuned(space.tuned, points, taken, space.composer.error_with)
+        trained = points_on_tasks(points.values(), space.tasks, space.tuned) if space.tasks else points
+        check_tuned(space.tuned, trained, taken, space.composer.error_with)
     except ValidationError as error:
         raise below(("tuned",), error) from None
     settings = {

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
-from pydantic import Field, JsonValue, ValidationError
+from pydantic import Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from ablate.spec.base import Margin, Spec, below, refusal
 from ablate.spec.design import Point
-from ablate.spec.fairness import TunedValues, tuned_by_variant
+from ablate.spec.fairness import TunedValues, tuned_by_variant, tuned_for
 
 TASK = "task"
 SCORE = "score"
@@ -95,30 +95,18 @@ def in_first_task(error: ValidationError, space: Mapping[str, Any]) -> Validatio
     return below(("tasks", str(next(iter(space["tasks"])))), error)
 
 
-def tuned_on_tasks(
-    tuned: Mapping[str, Mapping[str, JsonValue]], tasks: Iterable[str]
-) -> dict[str, dict[str, JsonValue]]:
-    """Tuned values by path and point: those of a variant alone count on all tasks for which it has no own."""
-    found: dict[str, dict[str, JsonValue]] = {}
-    for path, values in tuned.items():
-        named = {name: value for name, value in values.items() if split_task(name)[1]}
-        of_all = {at_task(name, task): value for name, value in values.items() if name not in named for task in tasks}
-        found[path] = {**of_all, **named}
-    return found
-
-
 def points_on_tasks(points: Iterable[Point], tasks: Iterable[str], tuned: TunedValues) -> dict[str, Point]:
     """The points of a design on each task, point by point, by name.
 
     Args:
         points: Of the design.
         tasks: Names of the tasks.
-        tuned: Of `tuned_on_tasks`.
+        tuned: Values that were tuned before the study, by path and variant, or variant on a task.
     """
     of = tuned_by_variant(tuned)
     tasks = tuple(tasks)
     return {
-        name: replace(point, name=name, settings={**point.settings, TASK: task}, tuned=of.get(name, {}))
+        name: replace(point, name=name, settings={**point.settings, TASK: task}, tuned=tuned_for(of, name))
         for point in points
         for task in tasks
         for name in (at_task(point.name, task),)

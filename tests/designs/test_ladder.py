@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from ablate.designs.base import Design, DesignContext, Point, PointCost
 from ablate.designs.ladder import LadderSpec
 from ablate.errors import SpaceError
 
+LR = "training.optimizer.lr"
 TOKENS = 256
 """Of a step."""
 
@@ -109,6 +111,20 @@ def test_laws_are_not_extrapolated_from_rungs_that_were_not_tuned() -> None:
     with pytest.raises(SpaceError, match=r"not tuned.*mup"):
         LadderSpec.model_validate({"kind": "ladder", "rungs": [1, 2]}).build(context)
     LadderSpec.model_validate({"kind": "ladder", "rungs": [1, 2], "target": 1}).build(context)
+
+
+def test_a_rate_of_a_variant_counts_on_all_its_rungs_and_is_not_tuned_on_each() -> None:
+    tuned = {"baseline": {LR: 1e-3}, "a=off": {LR: 2e-3}, "a=off@rung=2": {LR: 4e-3}, "b=off": {LR: 8e-3}}
+    context = DesignContext({"a": ("on", "off"), "b": ("on", "off")}, {}, "minimize", 0.1, lambda point: None, cost)
+    spec = LadderSpec(rungs=(1, 2))
+    design = spec.build(replace(context, tuned=tuned, rates="scaled"))
+    rates = {point.name: point.tuned[LR] for point in design.points()}
+    assert rates == {
+        **{f"{name}@rung={rung}": tuned[name][LR] for name in ("baseline", "a=off", "b=off") for rung in (1, 2)},
+        "a=off@rung=2": 4e-3,
+    }
+    with pytest.raises(SpaceError, match="not tuned"):
+        spec.build(replace(context, tuned=tuned, rates="tuned"))
 
 
 @pytest.mark.parametrize(
