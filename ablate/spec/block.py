@@ -156,7 +156,7 @@ class BlockSpec(Spec):
     window: int | None = Field(default=None, ge=1)
     """Tokens that the mixer sees to each side, its own counted: |i - j| < window. Unless set, all."""
     convolutions: ConvolutionsSpec = NO_CONVOLUTIONS
-    """Short causal convolutions: before and in the mixer, before and in the MLP (Canon layers, arXiv:2512.17351)."""
+    """Short causal convolutions: before, in and after the mixer and the MLP (Canon layers, arXiv:2512.17351)."""
 
     @model_validator(mode="before")
     @classmethod
@@ -198,9 +198,12 @@ class BlockSpec(Spec):
         """Its short convolutions, and the channels of each."""
         places = (
             (self.convolutions.before_mixer, context.width),
+            (self.convolutions.on_key, self.mixer.convolved_keys(context)),
             (self.convolutions.on_qkv, self.mixer.convolved_width(context)),
+            (self.convolutions.after_mixer, context.width),
             (self.convolutions.before_mlp, context.width),
             (self.convolutions.in_mlp, self.mlp.convolved_width(context)),
+            (self.convolutions.after_mlp, context.width),
         )
         return tuple((convolution, channels) for convolution, channels in places if convolution is not None)
 
@@ -335,7 +338,7 @@ class BlockSpec(Spec):
                 "the second skip of the mixer joins after the MLP, and there is none",
                 "Set `skips.mixer` to 0 or 1.",
             )
-        for place in ("before_mlp", "in_mlp"):
+        for place in ("before_mlp", "in_mlp", "after_mlp"):
             if getattr(self.convolutions, place) is not None:
                 raise refusal(
                     ("convolutions", place),

@@ -1,6 +1,8 @@
-"""Short convolutions at four places of a block (Canon layers A to D).
+"""Short convolutions at places of a block: Canon layers A to D, and those of Marin's models (SConv).
 
 - Physics of Language Models: Part 4.1, Canon layers (arXiv:2512.17351), section 3; https://arxiv.org/abs/2512.17351
+- `ShortConv` of `marin-community/marin` (experiments/grug/fast_track/model.py): `on_key`, `after_mixer` and `after_mlp`
+  with `residual: false` and `start: [1, 0, 0, 0]`
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from ablate.spec.annotations import ShortFor
 from ablate.spec.base import Spec, refusal
 from ablate.spec.cost import Cost
 
-ConvolutionPlace = Literal["before_mixer", "on_qkv", "before_mlp", "in_mlp"]
+ConvolutionPlace = Literal["before_mixer", "on_key", "on_qkv", "after_mixer", "before_mlp", "in_mlp", "after_mlp"]
 """A place of a block that can have a short convolution."""
 
 
@@ -75,12 +77,18 @@ class ConvolutionsSpec(Spec):
 
     before_mixer: Convolution | None = None
     """A: on the input of the mixer, after its norm."""
+    on_key: Convolution | None = None
+    """On keys alone, before their norm."""
     on_qkv: Convolution | None = None
     """B: on queries, keys and values together, after their projections and norms and before positions."""
+    after_mixer: Convolution | None = None
+    """On the output of the mixer, before its norm, if that is there, and its gain."""
     before_mlp: Convolution | None = None
     """C: on the input of the MLP, after its norm."""
     in_mlp: Convolution | None = None
     """D: on the hidden layer of the MLP, gate and values together, before the activation."""
+    after_mlp: Convolution | None = None
+    """On the output of the MLP, as `after_mixer`."""
 
 
 NO_CONVOLUTIONS = ConvolutionsSpec()

@@ -141,8 +141,13 @@ def _check_convolutions(model: ModelFields, place: LayerPlace) -> None:
             "Leave `convolutions` out, or set `family: decoder`.",
         )
     context = model.layer_context(1, layer=place.layer)
-    for field, part, such in (("on_qkv", place.mixer, "attention"), ("in_mlp", place.block.mlp, "gated")):
-        if getattr(convolutions, field) is not None and not part.convolved_width(context):
+    places = (
+        ("on_key", place.mixer, place.mixer.convolved_keys(context), "attention"),
+        ("on_qkv", place.mixer, place.mixer.convolved_width(context), "attention"),
+        ("in_mlp", place.block.mlp, place.block.mlp.convolved_width(context), "gated"),
+    )
+    for field, part, channels, such in places:
+        if getattr(convolutions, field) is not None and not channels:
             raise refusal(
                 (*place.home, "convolutions", field),
                 getattr(convolutions, field).canonical(),

@@ -151,6 +151,13 @@ class MixerSpec(PartSpec):
         """
         return 0
 
+    def convolved_keys(self, context: LayerContext) -> int:
+        """Channels of all keys together, for `block.convolutions.on_key`; 0: it has no such place.
+
+        A kind with the place builds `ConvolutionSlot.of(context, "on_key", ...)` and calls it there.
+        """
+        return 0
+
     def positions_context(self, context: LayerContext) -> LayerContext:
         """The context in which the positions of its layer are built: that of the layer, unless other widths turn."""
         return context

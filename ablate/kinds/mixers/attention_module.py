@@ -71,6 +71,7 @@ class Attention(nn.Module):
         heat = norm.temperature
         self.temperature = None if heat is None else HeadGain(pack, self.heads, heat, trainable=True)
         self.sinks = Sinks(pack, self.heads, context.init_std) if spec.logits.sinks else None
+        self.key_convolution = ConvolutionSlot.of(context, "on_key", d_kv)
         self.convolution = ConvolutionSlot.of(context, "on_qkv", inner + 2 * d_kv)
         self.gate = Gate(spec.gate, context, self.kv_heads) if spec.gate.present else None
         residual, embedding = spec.value_residual, spec.value_embedding
@@ -193,7 +194,10 @@ class Attention(nn.Module):
         if self.reads_kv:
             k, v = (split_heads(tensor, self.kv_heads) for tensor in shared)
             return self._finish_queries(q, x, first), k, v, ()
-        k, values = self.key_norm(self.key(source)), self.value(source)
+        keys = self.key(source)
+        if self.key_convolution is not None:
+            keys = self.key_convolution(keys)
+        k, values = self.key_norm(keys), self.value(source)
         if self.convolution is not None:
             made_q, made_k, values = self.convolution.together(join_heads(q), join_heads(k), values)
             q, k = split_heads(made_q, self.heads), split_heads(made_k, self.kv_heads)

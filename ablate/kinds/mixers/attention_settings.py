@@ -155,6 +155,10 @@ class AttentionSettings(MixerSpec):
             0 if self.reads_kv(context) else context.head_width * (context.heads + 2 * (self.kv_heads or context.heads))
         )
 
+    def convolved_keys(self, context: LayerContext) -> int:
+        context = self.remaining(context)
+        return 0 if self.reads_kv(context) else context.head_width * (self.kv_heads or context.heads)
+
     def reads_kv(self, context: LayerContext) -> bool:
         """Whether this layer attends to keys and values of another one."""
         return self.shared_kv is not None and context.layer != self.shared_kv

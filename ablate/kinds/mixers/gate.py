@@ -14,6 +14,7 @@ Shapes: K pack, B batch, T tokens, D width, H heads, G heads of keys and values,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, Self
 
 import torch
@@ -47,8 +48,9 @@ class GateSpec(Spec):
     """Whether the heads share the factors: W_g·x is averaged over them before the nonlinearity."""
     combine: Literal["multiply", "add"] = "multiply"
     """Whether the factors multiply or are added."""
-    activation: Activation | Literal["half_sigmoid"] = "sigmoid"
-    """The nonlinearity, by torch's name; `half_sigmoid` is 1/2 + σ/2, which never closes."""
+    activation: Activation | Literal["half_sigmoid", "double_sigmoid"] = "sigmoid"
+    """The nonlinearity, by torch's name; `half_sigmoid` is 1/2 + σ/2, which never closes, and `double_sigmoid` 2σ,
+    which is 1 at 0 (Marin)."""
     input_dependent: bool = True
     """Whether the factors depend on the token; otherwise they are trained numbers that start at 0 before the
     nonlinearity."""
@@ -121,14 +123,15 @@ class GateSpec(Spec):
         maps = (
             linear_cost(length, self.inputs or context.width, made) if self.input_dependent else Cost(parameters=made)
         )
-        smooth, times = self.activation in ("sigmoid", "half_sigmoid"), self.combine == "multiply"
+        scaled = self.activation in ("half_sigmoid", "double_sigmoid")
+        smooth, times = scaled or self.activation == "sigmoid", self.combine == "multiply"
         if self.activation in ("sigmoid", "identity"):
             kept = int(times or smooth)  # the result alone
         else:
             kept = (1 if smooth else KEPT.get(self.activation, 1)) + times  # type: ignore[arg-type]
         halved = self.activation == "half_sigmoid"
         return maps + Cost(
-            multiplications=times * elements + factors * (halved or not (smooth or self.activation == "identity")),
+            multiplications=times * elements + factors * (scaled or not (smooth or self.activation == "identity")),
             additions=(not times) * elements + factors * (smooth + halved) + self.shared * (rows * made - factors),
             divisions=factors * (smooth + self.shared),
             exponentiations=factors * smooth,
@@ -140,7 +143,9 @@ class GateSpec(Spec):
         if not self.present:
             return ""
         labels = {str(name): label for name, label in LABELS.items()}
-        name = {"sigmoid": "σ", "half_sigmoid": "(1 + σ)/2", **labels}.get(self.activation, self.activation)
+        name = {"sigmoid": "σ", "half_sigmoid": "(1 + σ)/2", "double_sigmoid": "2σ", **labels}.get(
+            self.activation, self.activation
+        )
         made = f"{name}({'W_g x' if self.input_dependent else 'g'})"
         by = " by head" if self.kind == "headwise" else ""
         by += ", shared by heads" if self.shared else ""
@@ -175,9 +180,12 @@ class Gate(Packed):
             made = split_heads(made, self.heads)
         if spec.shared:
             made = made.mean(2, keepdim=True)
-        factors = _half_sigmoid(made) if spec.activation == "half_sigmoid" else ACTIVATIONS[spec.activation](made)
+        factors = _FACTORS[spec.activation](made)
         return y * factors if spec.combine == "multiply" else y + factors
 
 
-def _half_sigmoid(x: Tensor) -> Tensor:
-    return 0.5 + 0.5 * torch.sigmoid(x)
+_FACTORS: dict[str, Callable[[Tensor], Tensor]] = {
+    **ACTIVATIONS,  # type: ignore[dict-item]
+    "half_sigmoid": lambda x: 0.5 + 0.5 * torch.sigmoid(x),
+    "double_sigmoid": lambda x: 2 * torch.sigmoid(x),
+}

@@ -59,7 +59,9 @@ class Block(nn.Module, ABC):
         self.mlp_branch = Gain.of(spec.gains.mlp_branch, context)
         self.mlp_skip = Gain.of(spec.gains.mlp_skip, context)
         self.before_mixer = ConvolutionSlot.of(context, "before_mixer", context.width)
+        self.after_mixer = ConvolutionSlot.of(context, "after_mixer", context.width)
         self.before_mlp = ConvolutionSlot.of(context, "before_mlp", context.width)
+        self.after_mlp = ConvolutionSlot.of(context, "after_mlp", context.width)
         self.norm_scale = 1 / math.sqrt(context.layer + 1)
         self.residual = cast(Residual, spec.residual.build(context))
         self.carried = len(spec.channels_of_convolutions(context)) + self.residual.carries
@@ -81,7 +83,7 @@ class Block(nn.Module, ABC):
             mixed: Tensor = self.sharing["mixer"].call(
                 self.mixer, shared, self.convolved(self.before_mixer, y), padding
             )
-            return mixed
+            return self.convolved(self.after_mixer, mixed)
 
         with along_tokens(AlongTokens(padding)):
             return self.around(x, mix, shared)
@@ -100,7 +102,7 @@ class Block(nn.Module, ABC):
             advance = partial(step, self.mixer)
             y = self.convolved(self.before_mixer, y)
             mixed, kept[0] = self.sharing["mixer"].call(advance, shared, y, position, kept[0])
-            return mixed
+            return self.convolved(self.after_mixer, mixed)
 
         with along_tokens(along):
             x = self.around(x, mix, shared)
@@ -118,11 +120,12 @@ class Block(nn.Module, ABC):
     def mlp_output(self, x: Tensor, shared: Shared) -> Tensor:
         """The output of the MLP, with dropout and without its gain."""
         assert self.mlp is not None
-        return self.drop(self.sharing["mlp"].call(self.mlp, shared, self.convolved(self.before_mlp, x)))
+        made: Tensor = self.sharing["mlp"].call(self.mlp, shared, self.convolved(self.before_mlp, x))
+        return self.drop(self.convolved(self.after_mlp, made))
 
     @staticmethod
     def convolved(convolution: nn.Module | None, x: Tensor) -> Tensor:
-        """The input of a sub-layer, convolved if the block has a convolution there."""
+        """The input or output of a sub-layer, convolved if the block has a convolution there."""
         if convolution is None:
             return x
         y: Tensor = convolution(x)

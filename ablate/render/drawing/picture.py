@@ -269,11 +269,11 @@ def _rows(block: BlockSpec) -> dict[str, Rows]:
     )
     shown = tuple((slot, label) for slot, label in settings if label)
     places = block.convolutions
-    mixer = _convolved(("input", places.before_mixer), ("q, k, v", places.on_qkv))
+    mixer = _convolved(("input", places.before_mixer), ("k", places.on_key), ("q, k, v", places.on_qkv))
     mlp = _convolved(("input", places.before_mlp), ("hidden", places.in_mlp))
     return {
-        "mixer": ((shown,) if shown else ()) + mixer + block.mixer.parts(),
-        "mlp": mlp + block.mlp.parts() if block.mlp.present else (),
+        "mixer": ((shown,) if shown else ()) + mixer + block.mixer.parts() + _convolved(("output", places.after_mixer)),
+        "mlp": mlp + block.mlp.parts() + _convolved(("output", places.after_mlp)) if block.mlp.present else (),
     }
 
 

@@ -24,6 +24,7 @@ ACTS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "identity": torch.clone,
     "half_sigmoid": lambda z: 0.5 + 0.5 * z.sigmoid(),
+    "double_sigmoid": lambda z: 2 / (1 + (-z).exp()),
 }
 GATES = [
     {"kind": kind, "place": place, "combine": combine, "activation": activation, "shared": shared}
@@ -37,6 +38,7 @@ GATES = [
     if place != "output" or (kind == "elementwise" and not shared)
 ] + [
     {"kind": "elementwise", "activation": "half_sigmoid"},
+    {"kind": "headwise", "activation": "double_sigmoid", "start": "zero"},
     {"kind": "elementwise", "combine": "add", "activation": "identity"},
     {"kind": "headwise", "input_dependent": False},
     {"kind": "elementwise", "input_dependent": False, "place": "value"},

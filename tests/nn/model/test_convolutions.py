@@ -83,6 +83,49 @@ def test_all_four_places_are_those_of_canon_layers() -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
 
 
+def marin_block(model: Decoder, layer: int, x: Tensor) -> Tensor:
+    """Block `layer` of member 0 with SConv on keys and on both outputs: x [B, T, D] to the same."""
+    weights = {name: value[0] for name, value in model.blocks[layer].named_parameters()}
+
+    def heads(y: Tensor) -> Tensor:
+        return y.view(*y.shape[:-1], 2, -1).transpose(1, 2)
+
+    def convolved(y: Tensor, weight: Tensor) -> Tensor:
+        lags = range(weight.shape[-1])
+        return sum(F.pad(y, (0, 0, lag, 0))[:, : y.shape[1]] * weight[:, -1 - lag] for lag in lags)  # type: ignore[return-value]
+
+    def normed(y: Tensor, gain: str) -> Tensor:
+        return F.rms_norm(y, y.shape[-1:], weights[gain], eps=1e-8)
+
+    y = normed(x, "norm_mixer.weight")
+    q, v = (heads(y @ weights[f"mixer.{name}.weight"]) for name in ("query", "value"))
+    k = heads(convolved(y @ weights["mixer.key.weight"], weights["mixer.key_convolution.weight"]))
+    q, k = (
+        F.rms_norm(part, part.shape[-1:], weights[f"mixer.{name}_norm.weight"], eps=1e-6)
+        for part, name in ((q, "query"), (k, "key"))
+    )
+    mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+    x = x + convolved(mixed @ weights["mixer.output.weight"], weights["after_mixer.weight"])
+    y = normed(x, "norm_mlp.weight")
+    made = (F.silu(y @ weights["mlp.gate.weight"]) * (y @ weights["mlp.up.weight"])) @ weights["mlp.down.weight"]
+    return x + convolved(made, weights["after_mlp.weight"])
+
+
+def test_keys_and_outputs_are_convolved_as_by_marin() -> None:
+    conv = {"taps": 4, "residual": False, "start": [1, 0, 0, 0]}
+    places = {"on_key": conv, "after_mixer": conv, "after_mlp": conv}
+    block = {"mixer": {"kind": "attention", "query_key_norm": "rms"}, "mlp": {"kind": "gated", "activation": "silu"}}
+    model = decoder(convolutions=places, **block)
+    x = torch.randn(2, 3, T, 16, generator=stream(1, "x")).double().requires_grad_()
+    made, expected = model.blocks[0](x)[0], marin_block(model, 0, x[0])
+    torch.testing.assert_close(made, expected, rtol=1e-12, atol=1e-12)
+    leaves = [x, *model.blocks[0].parameters()]
+    upstream = torch.randn(made.shape, generator=stream(2, "g")).double()
+    ours, theirs = (torch.autograd.grad((y * upstream).sum(), leaves) for y in (made, expected))
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-10)
+
+
 HAVING = sorted(
     kind
     for kind, member in MIXERS.members().items()
@@ -97,6 +140,13 @@ BLOCKS: dict[str, dict[str, Any]] = {
     "any mixer": {"mixer": "rwkv7", "convolutions": {"before_mixer": {"residual": False}, "before_mlp": 3}},
     "inputs again": {"mixer": "hyena", "convolutions": {"before_mixer": 3}},
     "parallel": {"arrangement": "parallel", "skips": {"mlp": 0}, "convolutions": CANON},
+    "after": {"convolutions": {"after_mixer": {"residual": False}, "after_mlp": 3, "on_key": 2, "on_qkv": 3}},
+    "on keys": {"mixer": {"kind": "attention", "kv_heads": 1, "query_key_norm": "rms"}, "convolutions": {"on_key": 4}},
+    "after a parallel": {
+        "arrangement": "parallel",
+        "skips": {"mlp": 0},
+        "convolutions": {"after_mixer": 2, "after_mlp": 3},
+    },
     "fixed": {"convolutions": {"before_mixer": {"trained": False, "taps": 3, "start": [0.4, 0.2, 0.1]}}},
     "no own": {"mixer": {"kind": "gated_deltanet", "taps": 0}, "convolutions": CANON},
     "no own in mamba": {"mixer": {"kind": "mamba2", "taps": 0, "state": 4}},
@@ -127,7 +177,7 @@ def test_token_by_token_and_the_cost(name: str) -> None:
     assert cached - others == sum(tensor[0, 0].numel() for kept in slots for tensor in kept)
 
 
-@pytest.mark.parametrize("place", CANON)
+@pytest.mark.parametrize("place", [*CANON, "on_key", "after_mixer", "after_mlp"])
 def test_no_document_and_no_padding_reaches_another_token(place: str) -> None:
     model = decoder(mixer={"kind": "attention", "softmax": True}, convolutions={place: 4})
     ids = torch.randint(V, (2, 1, T), generator=stream(1, "ids"))
@@ -169,6 +219,7 @@ def test_a_mixer_without_its_convolution_is_one_whose_convolution_does_nothing(s
     [
         ("encoder", {"convolutions": {"before_mixer": 4}}, "block.convolutions"),
         ("decoder", {"mixer": "rwkv7", "convolutions": {"on_qkv": 4}}, "block.convolutions.on_qkv"),
+        ("decoder", {"mixer": "rwkv7", "convolutions": {"on_key": 4}}, "block.convolutions.on_key"),
         ("decoder", {"mlp": "mixture", "convolutions": {"in_mlp": 4}}, "block.convolutions.in_mlp"),
         (
             "decoder",
