@@ -152,6 +152,19 @@ def test_derf_is_its_equation_1() -> None:
     check({"norm": {"kind": "dynamic_tanh", "function": "erf", "shift": True}}, layer)
 
 
+def test_gated_norm_is_that_of_marin() -> None:
+    def layer(one: Any, x: Tensor, *_: Any) -> Tensor:
+        def gated(made: Any, x: Tensor) -> Tensor:
+            y = torch.nn.functional.rms_norm(x, x.shape[-1:], made.norm.weight[0], eps=1e-5)
+            hidden = y @ made.down.weight[0]
+            return cast(Tensor, y / (1 + torch.exp(-(hidden / (1 + torch.exp(-hidden))) @ made.up.weight[0])))
+
+        x = x + one.mixer(gated(one.norm_mixer, x))
+        return cast(Tensor, x + one.mlp(gated(one.norm_mlp, x)))
+
+    check({"norm": {"kind": "rms", "eps": 1e-5, "gate_rank": 3}}, layer)
+
+
 def test_norms_may_be_divided_by_the_root_of_the_layer() -> None:
     def layer(one: Any, x: Tensor, index: int, *_: Any) -> Tensor:
         x = x + one.mixer(one.norm_mixer(x) / math.sqrt(index + 1))
