@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from ablate.kinds.mlps.mixture import ExpertMixture, MixtureSpec
-from ablate.nn.pack import ACTIVATIONS, auxiliary_losses, initialise
+from ablate.nn.pack import ACTIVATIONS, auxiliary_losses, counting, initialise
 from ablate.nn.pack.initial import stream
 from ablate.spec.activations import Activation
 from ablate.spec.layer import LayerContext
@@ -176,9 +176,86 @@ def test_the_bias_balances_the_load() -> None:
     assert spread() < before / 4
 
 
+@pytest.mark.parametrize("norm", ["none", "input", "output"])
+@pytest.mark.parametrize("shared", [0, 2])
+def test_latent_experts_token_by_token(norm: str, shared: int) -> None:
+    """arXiv:2601.18089 with the norm of Marin or of Kimi K3: y = W↑ Σ p_e E_e(W↓x) + Shared(x), one token at a time."""
+    plain = {"kind": "mixture", "experts": E, "active": 3, "ratio": W / D, "latent": 0.5, "latent_norm": norm}
+    module = module_of({**plain, "shared": shared, "scores": "sigmoid", "scale": 2.5}, pack=2)
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=stream(1, name), dtype=torch.float64)
+    x = noise("x", 2, B, T, D).requires_grad_()
+    w = {name: parameter[1] for name, parameter in module.named_parameters()}
+
+    def swiglu(y: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
+        return (F.silu(y @ gate) * (y @ up)) @ down
+
+    def normed(y: Tensor, place: str) -> Tensor:
+        return F.rms_norm(y, y.shape[-1:], w["latent.norm.weight"], 1e-5) if norm == place else y
+
+    rows = []
+    for token in x[1].reshape(-1, D):
+        scores = (token @ w["router.weight"]).sigmoid()
+        best = sorted(range(E), key=lambda e: -scores[e].item())[:3]
+        inner = normed(token @ w["latent.down.weight"], "input")
+        made = [swiglu(inner, *(w[f"experts.{name}"][e] for name in ("gate", "up", "down"))) for e in best]
+        mixed = sum(2.5 * scores[e] / scores[best].sum() * y for e, y in zip(best, made, strict=True))
+        assert isinstance(mixed, Tensor)
+        y = normed(mixed, "output") @ w["latent.up.weight"]
+        rows.append(y + (swiglu(token, *(w[f"shared.{n}.weight"] for n in ("gate", "up", "down"))) if shared else 0.0))
+    expected = torch.stack(rows).view(B, T, D)
+    ours = module(x)[1]
+    torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-12)
+    direction = noise("direction", B, T, D)
+    leaves = [x, *module.parameters()]
+    gradients = [torch.autograd.grad((y * direction).sum(), leaves) for y in (ours, expected)]
+    for mine, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
+    spec = MixtureSpec.model_validate({**plain, "shared": shared})
+    assert spec.cost(CONTEXT, T).parameters == sum(p[0].numel() for p in module.parameters())
+
+
+@pytest.mark.parametrize("passes", [1, 3])
+def test_the_quantile_of_the_margins_balances_at_once(passes: int) -> None:
+    """arXiv:2607.24653, eqs 13 and 14, expert by expert, over the forward passes of a step."""
+    module = module_of({"kind": "mixture", "experts": E, "active": 2, "balance_quantile": True, "scores": "sigmoid"}, 2)
+    assert isinstance(module, ExpertMixture)
+    assert module.train().choice is not None
+    x = noise("x", 2, passes, 300, D) + 1.0
+    mask = noise("mask", 2, passes, 300) > -1
+    scores = (x.flatten(1, 2) @ module.router.weight).sigmoid()
+
+    def spread() -> float:
+        chosen = module.choose_experts(scores)[0, mask[0].flatten()].flatten()
+        return chosen.bincount(minlength=E).double().std().item()
+
+    start = spread()
+    for step in range(8):
+        before = module.choice.value.clone()
+        for part, real in zip(x.unbind(1), mask.unbind(1), strict=True):
+            with counting(real.unsqueeze(1)):
+                module(part.unsqueeze(1))
+        module.end_step()
+        for member in (0, 1) if step < 2 else ():
+            margins = [
+                (s - sorted((s + before[member]).tolist(), reverse=True)[2]).tolist()
+                for s, real in zip(scores[member], mask[member].flatten(), strict=True)
+                if real
+            ]
+            place = len(margins) * 2 // E
+            bars = torch.tensor([sorted(column, reverse=True)[place] for column in zip(*margins, strict=True)])
+            torch.testing.assert_close(module.choice.value[member].float(), bars.mean() - bars)
+    assert spread() < start / 5
+
+
 @pytest.mark.parametrize(
     ("plain", "path", "rule"),
     [
+        ({"latent_norm": "input"}, "latent_norm", "`latent` is not set"),
+        ({"balance_quantile": True, "balance_rate": 0.1}, "balance_rate", "computes the whole bias"),
+        ({"balance_quantile": True, "groups": 2}, "groups", "computes the whole bias"),
+        ({"balance_quantile": True, "experts": 4, "active": 4}, "active", "leaves some out"),
         ({"experts": 4, "active": 5}, "active", "a token cannot have more experts than the layer"),
         ({"experts": 6, "groups": 4}, "groups", "divided into equal groups"),
         ({"experts": 8, "groups": 8}, "groups", "at least 2"),

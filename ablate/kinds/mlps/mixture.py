@@ -1,16 +1,23 @@
 """A mixture of experts: y = Σ_{e ∈ top(x)} p_e(x)·Expert_e(x) + Shared(x), each token with its own few experts.
 
 s = softmax(W_r x) or σ(W_r x); top(x) are the k experts with the largest s + b; p_e = s_e, divided by their sum if
-`normalise`, times `scale`. No token is dropped. Two methods balance the load of the experts: a loss c·E·Σ_e f_e P_e,
-where f_e is the number of assignments to expert e per token and P_e the mean of s_e/Σs; or a bias b without gradient,
-to which γ·sign(mean load - load_e) is added after each step. Padding counts in none of them.
+`normalise`, times `scale`. No token is dropped. With `latent` experts read W↓x and their sum is multiplied by W↑, while
+router and shared experts keep the model's width. Three methods balance the load of the experts: a loss c·E·Σ_e f_e P_e,
+where f_e is the number of assignments to expert e per token and P_e the mean of s_e/Σs; a bias b without gradient, to
+which γ·sign(mean load - load_e) is added after each step; or one that is computed after each step from the scores of
+its N tokens: with α_i the largest s_ij + b_j of an expert that token i did not choose, b_j becomes minus the
+⌊Nk/E⌋-th largest s_ij - α_i, counted from 0, and then loses its mean over j. Padding counts in none of them.
 
 - Switch Transformers (arXiv:2101.03961), eqs 4 to 6; https://arxiv.org/abs/2101.03961
 - ST-MoE (arXiv:2202.08906), Eq. 5, the loss on the router's logits; https://arxiv.org/abs/2202.08906
 - Auxiliary-Loss-Free Load Balancing (arXiv:2408.15664), Algorithm 1; https://arxiv.org/abs/2408.15664
 - DeepSeek-V3 (arXiv:2412.19437), eqs 12 to 16: groups of experts, σ, scale; https://arxiv.org/abs/2412.19437
+- LatentMoE (arXiv:2601.18089); https://arxiv.org/abs/2601.18089. The norm of the input is as in `marin-community/marin`
+  (`MoEMLP`, experiments/grug/fast_track/model.py), that of the sum is Kimi K3's, from a third party's text
+- Quantile balancing: Kimi K3 (arXiv:2607.24653), eqs 13 and 14, from a third party's text. Marin does this to logits
 
-Shapes: K pack, B batch, T tokens, N = B·T, D width, E experts, k experts of a token, C largest load, W expert width.
+Shapes: K pack, B batch, T tokens, N = B·T, D width, E experts, k experts of a token, C largest load, W expert width, D'
+width of what experts read and write.
 """
 
 from __future__ import annotations
@@ -25,11 +32,13 @@ from torch import Tensor, nn
 from ablate.kinds.mlps import HiddenLayerSpec
 from ablate.kinds.mlps.gated import GatedMLPSpec, gated_product, product_cost
 from ablate.kinds.mlps.plain import PlainMLPSpec
+from ablate.kinds.norms.rms import RMSNormSpec
 from ablate.nn.kernels.product import product
 from ablate.nn.pack import (
     ACTIVATIONS,
     Batchwise,
     Packed,
+    RMSNorm,
     add_loss,
     collects_losses,
     gathers,
@@ -46,6 +55,7 @@ from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import Initial, InitialiserSpec, LayerContext, Role
 from ablate.spec.sublayers import MLPSpec
 
+_LATENT_EPS = 1e-5
 _GROUP_BEST = 2
 """Experts whose scores make the score of their group (DeepSeek-V3)."""
 
@@ -72,6 +82,11 @@ class MixtureSpec(MLPSpec):
     """If set, both factors of a gated expert are clamped to it, as in the gated MLP."""
     shift: float = 0.0
     """Added to W₁x of a gated expert before the product, as in the gated MLP."""
+    latent: float | None = Field(default=None, gt=0)
+    """Width of what experts read and write, divided by the model's width (LatentMoE); unless set, the model's width,
+    without W↓ and W↑. `ratio` always refers to the model's width."""
+    latent_norm: Literal["none", "input", "output"] = "none"
+    """RMSNorm with gains, ε 1e-5: of W↓x (`input`), or of the sum of the experts' outputs before W↑ (`output`)."""
     shared: int = Field(default=0, ge=0)
     """Number of shared experts, used by every token; together they are one MLP of this many times the width."""
     shared_gate: bool = False
@@ -92,6 +107,9 @@ class MixtureSpec(MLPSpec):
     """c, weight of the loss that balances the load, used only in training."""
     balance_rate: float = Field(default=0.0, ge=0)
     """γ, change of the bias b after each step; 0 for no bias."""
+    balance_quantile: bool = False
+    """Whether b is computed from the scores of each step's batch, so that every expert gets its share of it. Each rank
+    of a trial on several GPUs computes its own, and the mean is used."""
     z_loss: float = Field(default=0.0, ge=0)
     """Weight of the mean of (log Σ exp of the router's logits)² over the tokens that are not padding, used only in
     training."""
@@ -126,6 +144,23 @@ class MixtureSpec(MLPSpec):
                 self.active,
                 f"the active groups hold {there} experts",
                 f"Set `active` to at most {there}, or more `active_groups`.",
+            )
+        if self.latent_norm != "none" and self.latent is None:
+            raise refusal(
+                ("latent_norm",),
+                self.latent_norm,
+                "it is the norm of latent vectors, and `latent` is not set",
+                "Set `latent: 0.5`, or leave `latent_norm` out.",
+            )
+        if self.balance_quantile and (self.balance_rate or self.groups > 1 or self.active == self.experts):
+            name = "balance_rate" if self.balance_rate else "groups" if self.groups > 1 else "active"
+            raise refusal(
+                (name,),
+                getattr(self, name),
+                "`balance_quantile` computes the whole bias, for a choice among all experts that leaves some out",
+                f"Leave `{name}` out, or set `balance_quantile: false`."
+                if name != "active"
+                else f"Set `active: {self.experts - 1}` at most, or `balance_quantile: false`.",
             )
         if self.shared_gate and not self.shared:
             raise refusal(
@@ -168,8 +203,8 @@ class MixtureSpec(MLPSpec):
 
         The load is assumed to be balanced.
         """
-        width, rows = context.width, length * self.active
-        hidden = self.expert.hidden(width)
+        width, rows = self.width_of_experts(context.width), length * self.active
+        hidden = self.expert.hidden(context.width)
         each = linear_cost(1, width, (1 + self.gated) * hidden, bias=self.bias)
         each += linear_cost(1, hidden, width, bias=self.bias)
         kept = (2 if self.gated else 0) + KEPT.get(self.activation, 1)
@@ -181,7 +216,8 @@ class MixtureSpec(MLPSpec):
         )
         if self.gated:
             inside += product_cost(rows * hidden, self.limit, self.shift)
-        router = linear_cost(length, width, self.experts, bias=self.router_bias)
+        inside += self._latent_cost(context.width, length)
+        router = linear_cost(length, context.width, self.experts, bias=self.router_bias)
         router += Cost(
             exponentiations=length * self.experts,
             divisions=length * self.experts,
@@ -189,6 +225,20 @@ class MixtureSpec(MLPSpec):
             activations=length * (self.experts + 2 * self.active),
         )
         return inside + router + self._shared_cost(context, length)
+
+    def width_of_experts(self, width: int) -> int:
+        """D', of a model of width D."""
+        return width if self.latent is None else max(1, round(self.latent * width))
+
+    def _latent_cost(self, width: int, length: int) -> Cost:
+        """W↓, W↑ and the norm; the router keeps the input of W↓."""
+        if self.latent is None:
+            return Cost()
+        inner = self.width_of_experts(width)
+        maps = linear_cost(length, width, inner) + linear_cost(length, inner, width) + Cost(activations=-length * width)
+        if self.latent_norm == "none":
+            return maps
+        return maps + RMSNormSpec(eps=_LATENT_EPS).cost(inner, length)
 
     def _shared_cost(self, context: LayerContext, length: int) -> Cost:
         if not self.shared:
@@ -213,7 +263,13 @@ class MixtureSpec(MLPSpec):
         of_all = f"{self.active} of {self.experts} experts"
         label = f"{LABELS.get(self.activation, self.activation)}{' gated' * self.gated}, {self.ratio:g}d wide"
         shared = (("shared", f"{self.shared} shared"),) if self.shared else ()
-        return (("router", f"router, {self.scores}"),), (("experts", of_all), *shared), (("activation", label),)
+        latent = () if self.latent is None else ((("latent", f"experts of W↓x, {self.latent:g}d wide"),),)
+        return (
+            (("router", f"router, {self.scores}"),),
+            *latent,
+            (("experts", of_all), *shared),
+            (("activation", label),),
+        )
 
 
 class ExpertMixture(Batchwise):
@@ -228,8 +284,12 @@ class ExpertMixture(Batchwise):
         self.spec = spec
         self._load: Tensor | None = None
         """Assignments to each expert, [K, E], summed over the forward passes of this step."""
+        self._margins: list[Tensor] = []
+        """s_ij - α_i of each forward pass of this step, [K, N, E], -∞ for padding."""
         self.router = linear(context, context.width, spec.experts, bias=spec.router_bias)
-        self.choice = ChoiceBias(context.pack, spec.experts) if spec.balance_rate else None
+        chooses = spec.balance_rate or spec.balance_quantile
+        self.choice = ChoiceBias(context.pack, spec.experts) if chooses else None
+        self.latent = Latent(spec, context) if spec.latent is not None else None
         self.experts = Experts(spec, context)
         self.shared = spec.shared_module(context)
         self.shared_gate = linear(context, context.width, 1) if spec.shared_gate else None
@@ -244,7 +304,11 @@ class ExpertMixture(Batchwise):
         weights = scores.gather(-1, chosen)
         if self.spec.normalise:
             weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
-        y: Tensor = self.experts(flat, chosen, (weights * self.spec.scale).to(x.dtype)).view_as(x)
+        weights = (weights * self.spec.scale).to(x.dtype)
+        if self.latent is None:
+            y: Tensor = self.experts(flat, chosen, weights).view_as(x)
+        else:
+            y = self.latent.back(self.experts(self.latent(flat), chosen, weights)).view_as(x)
         if self.training and (torch.is_grad_enabled() or gathers()):
             self.balance(logits, scores, chosen)
         if self.shared is not None:
@@ -267,7 +331,7 @@ class ExpertMixture(Batchwise):
     def balance(self, logits: Tensor, scores: Tensor, chosen: Tensor) -> None:
         """In training: add the losses of the router, and count the tokens of each expert; padding does not count."""
         spec, mask = self.spec, real_mask()
-        if not (spec.balance_rate or ((spec.balance_loss or spec.z_loss) and (collects_losses() or gathers()))):
+        if not (self.choice is not None or ((spec.balance_loss or spec.z_loss) and (collects_losses() or gathers()))):
             return
         pack, tokens, _ = chosen.shape
         real = scores.new_ones(()).expand(pack, tokens) if mask is None else mask.flatten(1).to(scores.dtype)
@@ -275,6 +339,9 @@ class ExpertMixture(Batchwise):
         load = scores.new_zeros(pack, spec.experts).scatter_add(-1, chosen.flatten(1), once)
         if self.choice is not None and not gathers() and not is_second_pass():
             self._load = load if self._load is None else self._load + load
+            if spec.balance_quantile:
+                bar = (scores + self.choice.value.unsqueeze(1)).detach().topk(spec.active + 1, -1).values[..., -1:]
+                self._margins.append((scores.detach() - bar).masked_fill(real.unsqueeze(-1) == 0, -torch.inf))
         batch_load, count = load, real.sum(-1, keepdim=True)
         if self.needs_first_pass(padded=mask is not None):
             of_batch = sum_over_parts(self, torch.cat([load, count], -1))
@@ -303,11 +370,50 @@ class ExpertMixture(Batchwise):
 
     @torch.no_grad()
     def end_step(self, total: Callable[[Tensor], Tensor] = lambda value: value) -> None:
-        """Add γ·sign(mean load - load) to b."""
-        if self.choice is not None and self._load is not None:
+        """Add γ·sign(mean load - load) to b, or set it to minus the quantiles."""
+        if self._margins and self.choice is not None:
+            made = balancing_bias(torch.cat(self._margins, 1), self.spec.active)
+            self.choice.value.copy_(total(made) / total(torch.ones_like(made)))
+        elif self.choice is not None and self._load is not None:
             load = total(self._load)
             self.choice.value += self.spec.balance_rate * (load.mean(-1, keepdim=True) - load).sign()
-        self._load = None
+        self._load, self._margins = None, []
+
+
+def balancing_bias(margins: Tensor, active: int) -> Tensor:
+    """The bias [K, E] of quantile balancing, with mean 0.
+
+    Args:
+        margins: s_ij - α_i, [K, N, E], -∞ for tokens that do not count.
+        active: k.
+    """
+    count = margins.isfinite().all(-1).sum(-1)
+    place = (count * active // margins.shape[-1]).clamp(max=margins.shape[1] - 1)
+    ordered = margins.sort(1, descending=True).values
+    bars = ordered.gather(1, place[:, None, None].expand(-1, 1, margins.shape[-1])).squeeze(1)
+    return bars.mean(-1, keepdim=True) - bars
+
+
+class Latent(nn.Module):
+    """W↓ and its norm, and after the experts W↑ and its norm."""
+
+    def __init__(self, spec: MixtureSpec, context: LayerContext) -> None:
+        super().__init__()
+        width, inner = context.width, spec.width_of_experts(context.width)
+        self.down = linear(context, width, inner)
+        self.norm = RMSNorm(context.pack, inner, _LATENT_EPS) if spec.latent_norm != "none" else None
+        self.of_input = spec.latent_norm == "input"
+        self.up = linear(context, inner, width, role="output")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[K, N, D] to [K, N, D']."""
+        y: Tensor = self.down(x)
+        return self.norm(y) if self.norm is not None and self.of_input else y
+
+    def back(self, y: Tensor) -> Tensor:
+        """[K, N, D'] to [K, N, D]."""
+        made: Tensor = self.up(self.norm(y) if self.norm is not None and not self.of_input else y)
+        return made
 
 
 class ChoiceBias(Packed):
@@ -333,11 +439,11 @@ class Experts(Packed):
     def __init__(self, spec: MixtureSpec, context: LayerContext) -> None:
         super().__init__(context.pack)
         self.spec = spec
-        width, hidden = context.width, spec.expert.hidden(context.width)
+        width, hidden = spec.width_of_experts(context.width), spec.expert.hidden(context.width)
         ways_in = ("up", "gate") if spec.gated else ("up",)
         for name in ways_in:
             self._stack(name, context, "hidden", width, hidden)
-        self._stack("down", context, "output", hidden, width)
+        self._stack("down", context, "output" if spec.latent is None else "hidden", hidden, width)
 
     def _stack(self, name: str, context: LayerContext, role: Role, inputs: int, outputs: int) -> None:
         initial = context.initial(role, inputs, outputs)
@@ -346,7 +452,7 @@ class Experts(Packed):
             self.declare(f"{name}_bias", (self.spec.experts, outputs), context.initialiser.initial_bias(inputs))
 
     def forward(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
-        """Tokens [K, N, D], and the indices and weights of their experts [K, N, k], to weighted sums [K, N, D].
+        """Tokens [K, N, D'], and the indices and weights of their experts [K, N, k], to weighted sums [K, N, D'].
 
         The tokens of each expert are copied to one row, padded to the largest load, so that one batched product serves
         all experts of all members.
@@ -367,7 +473,7 @@ class Experts(Packed):
         return (made.view(pack, tokens, active, width) * weights.unsqueeze(-1)).sum(2)
 
     def compute(self, rows: Tensor) -> Tensor:
-        """[K·E, C, D] to the same, each row by its expert."""
+        """[K·E, C, D'] to the same, each row by its expert."""
         spec = self.spec
         up = self._map("up", rows)
         if spec.gated:
@@ -383,6 +489,8 @@ class Experts(Packed):
 
 def _each(initial: Initial) -> Initial:
     """Apply an initialiser to each matrix of a stack [E, in, out]."""
+    if initial is zeros:
+        return zeros
 
     def fill(values: Tensor, generator: torch.Generator) -> Tensor:
         for matrix in values:
