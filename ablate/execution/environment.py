@@ -238,7 +238,9 @@ def check_shard(trials: Iterable[Trial], ranks: int) -> None:
     for variant in {trial.variant.hash: trial.variant for trial in trials}.values():
         training = variant.spec.training
         settings = {
-            "training.optimizer.kind": "" if training.optimizer.elementwise else training.optimizer.canonical_json(),
+            "training.optimizer": ""
+            if training.optimizer.elementwise and not training.optimizer.hyperball
+            else training.optimizer.canonical_json(),
             "training.record_blocks": "true" if training.record_blocks else "",
             "training.insides": "" if training.insides == "none" else training.insides,
             "training.rounded_bits": str(list(training.rounded_bits)) if training.rounded_bits else "",

@@ -34,6 +34,7 @@ class ParameterInfo:
         role: ParameterRole in the model.
         decays: Whether weight decay applies: to matrices, embeddings and filters, but not to gains, norms and biases.
         layer: Index of its block, from 0; None outside the blocks.
+        starts_at_zero: Whether its initial values are 0.
     """
 
     name: str
@@ -41,6 +42,7 @@ class ParameterInfo:
     role: ParameterRole
     decays: bool
     layer: int | None = None
+    starts_at_zero: bool = False
 
 
 Sublayer = Literal["mixer", "mlp"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from ablate.spec.base import Family, PublishedKind, Spec
+from ablate.spec.base import Family, PublishedKind, Spec, refusal
 from ablate.spec.layer import ParameterInfo, ParameterRole, StepGrowth
 
 if TYPE_CHECKING:
@@ -67,6 +67,33 @@ class OptimizerSpec(PublishedKind):
     """Largest 2-norm of a member's whole gradient; longer ones are scaled down."""
     rates: RatesSpec = RatesSpec()
     """Rates of embeddings, heads and gains, and of blocks by their depth, where they are not the optimizer's own."""
+    hyperball: bool = False
+    """Whether matrices of hidden layers and heads keep their Frobenius norms (MuonH, AdamH): with the step u of the
+    optimizer V = W - η·u·‖W‖/‖u‖ and W ← V·‖W‖/‖V‖, so η is the length of a step as a share of the matrix. Each matrix
+    of a stack, such as the experts of a mixture, has its own norm. A matrix that starts at 0 moves as without it; in
+    `muonh.py` and `adamh.py` of `marin-community/marin`, from which this is, it stays 0 or fails."""
+
+    @model_validator(mode="after")
+    def _cannot_shrink_on_a_sphere(self) -> Self:
+        roles: tuple[ParameterRole, ...] = ("matrix", "head") if self.hyperball else ()
+        for role in roles:
+            options = self.options(ParameterInfo("weight", (1, 1), role, decays=True))
+            if options.get("weight_decay"):
+                raise refusal(
+                    ("hyperball",),
+                    True,
+                    f"a {role} has a weight decay of {options['weight_decay']:g}, and its norm is to stay what it is",
+                    "Set the weight decay to 0, or `hyperball: false`.",
+                )
+        return self
+
+    def moves_on_sphere(self, parameter: ParameterInfo) -> bool:
+        """Whether the norm of a parameter is kept."""
+        return self.hyperball and parameter.role in ("matrix", "head") and not parameter.starts_at_zero
+
+    def scaled_growth(self, role: ParameterRole) -> StepGrowth | None:
+        """As `growth`; None on a sphere, where a step follows the length of the matrix, which no rule here scales."""
+        return None if self.hyperball else self.growth(role)
 
     def check_model(self, model: ModelSpec) -> None:
         """Refuse a model that it cannot train.

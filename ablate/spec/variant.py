@@ -66,12 +66,13 @@ class VariantSpec(Spec):
             )
         self._check_context_growth()
         initialiser, optimizer = self.model.initialiser, self.training.optimizer
-        if initialiser.scales_rates and optimizer.growth("matrix") is None:
+        if initialiser.scales_rates and optimizer.scaled_growth("matrix") is None:
             raise refusal(
                 ("training", "optimizer", "kind"),
                 optimizer.kind_name(),
                 f"{initialiser.kind_name()} scales rates with the size of the model; this optimizer does not say how",
-                "Define its method `growth`, set `training.optimizer.kind: adamw`, or another `model.initialiser`.",
+                "Define its method `growth` (with `hyperball` there is none), set `training.optimizer.kind: adamw`, or"
+                " another `model.initialiser`.",
             )
         try:
             self.training.optimizer.check_model(self.model)

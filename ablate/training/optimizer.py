@@ -20,12 +20,15 @@ from torch import Tensor, nn
 from ablate.extras import require
 from ablate.nn.pack import Packed
 from ablate.spec.average import AverageSpec
-from ablate.spec.layer import ParameterInfo, ParameterRole, RateScaling, StepGrowth
+from ablate.spec.layer import ParameterInfo, ParameterRole, RateScaling, StepGrowth, zeros
 from ablate.spec.optimizer import OptimizerSpec
 from ablate.spec.schedule import ScheduleSpec
 from ablate.spec.training import TrainingSpec
 from ablate.training.events import State
 from ablate.training.sharding import join_parts, local, part_of
+
+_TINY = 1e-30
+"""A lower bound of norms, as a matrix or its gradient may be 0."""
 
 
 class PackOptimizer:
@@ -67,6 +70,7 @@ class PackOptimizer:
         whole = [settings[0].optimizer.state(local(p), info) for p, info in zip(self._parameters, infos, strict=True)]
         self._state = [{name: tensor for name, tensor in state.items() if tensor.dim()} for state in whole]
         self._parts: list[_Part] = []
+        self._on_spheres: set[nn.Parameter] = set()
         self._peaks: list[tuple[float, ScheduleSpec]] = []
         groups: list[dict[str, Any]] = []
         for run in _runs(settings):
@@ -76,7 +80,9 @@ class PackOptimizer:
                 counts = {name: tensor.clone() for name, tensor in whole[index].items() if not tensor.dim()}
                 part = _Part(self._view(parameter, run), index, run, counts)
                 self._parts.append(part)
-                options = _scaled(spec.options(info), scaling(info, spec.growth(info.role)))
+                if spec.moves_on_sphere(info):
+                    self._on_spheres.add(part.view)
+                options = _scaled(spec.options(info), scaling(info, spec.scaled_growth(info.role)))
                 options["lr"] *= spec.rates.factor(info, depth)
                 views.setdefault(tuple(options.items()), []).append(part.view)
             for items, members in views.items():
@@ -116,7 +122,31 @@ class PackOptimizer:
             whole = self._parameters[part.index]
             if part.view is not whole:
                 part.view.grad = None if whole.grad is None else local(whole.grad)[part.run]
-        self.rule.step()
+        with self._steps_on_spheres():
+            self.rule.step()
+
+    @contextmanager
+    def _steps_on_spheres(self) -> Iterator[None]:
+        """Context manager: the step of the optimizer in the body moves matrices on their spheres (`hyperball`).
+
+        There they are 0 at its start, so that it leaves -η·u: without decay no step depends on the parameter.
+        """
+        moved = [
+            (view, group)
+            for group in self.rule.param_groups
+            for view in group["params"]
+            if view in self._on_spheres and view.grad is not None
+        ]
+        with torch.no_grad():
+            before = [view.clone() for view, _ in moved]
+            for view, _ in moved:
+                view.zero_()
+            yield
+            for (view, group), start in zip(moved, before, strict=True):
+                norm = torch.linalg.matrix_norm(start, keepdim=True)
+                length = torch.linalg.matrix_norm(view, keepdim=True).clamp(min=_TINY)
+                ahead = start + view * (group["lr"] * norm / length)
+                view.copy_(ahead * (norm / torch.linalg.matrix_norm(ahead, keepdim=True).clamp(min=_TINY)))
 
     def take_over(self, other: PackOptimizer, positions: Tensor) -> None:
         """Copy the state of another optimizer: its member `positions[k]` becomes member k."""
@@ -311,9 +341,9 @@ def _info(qualified: str, name: str, parameter: nn.Parameter, module: nn.Module)
     # Modules without pack axis follow the usual rule: weight decay for parameters with two or more axes.
     decays = name in module.decayed if isinstance(module, Packed) else len(shape) > 1
     block = _BLOCK.match(qualified)
-    return ParameterInfo(
-        qualified, shape, _role(qualified, name, shape, module, decays), decays, block and int(block[1])
-    )
+    role = _role(qualified, name, shape, module, decays)
+    at_zero = isinstance(module, Packed) and module.initial.get(name) is zeros
+    return ParameterInfo(qualified, shape, role, decays, block and int(block[1]), at_zero)
 
 
 def _role(qualified: str, name: str, shape: tuple[int, ...], module: nn.Module, decays: bool) -> ParameterRole:

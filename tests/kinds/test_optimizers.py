@@ -248,6 +248,69 @@ def test_even_outputs_and_cautious_decay_of_muon(shared: dict[str, Any]) -> None
         torch.testing.assert_close(model.weight[member].detach(), weight, rtol=1e-5, atol=1e-6)
 
 
+@torch.no_grad()
+def sphere_step(start: Tensor, after: Tensor, lr: float) -> Tensor:
+    """What `levanter.optim.muonh` and `adamh` make of a step from `start` to `after`, for one matrix."""
+    update = start - after
+    ahead = start - lr * update * start.norm() / update.norm()
+    return ahead * start.norm() / ahead.norm()
+
+
+@pytest.mark.parametrize("kind", ["adamw", "lion", "muon", "sgd", "soap"])
+def test_a_step_on_the_sphere_is_that_of_marin(kind: str) -> None:
+    """W̃ = W - η·u·‖W‖/‖u‖, W ← W̃·‖W‖/‖W̃‖ of every matrix of every member, with u of the optimizer itself."""
+    rates = [0.1] if kind == "soap" else [0.1, 0.02]
+    members = [{"lr": rate, "hyperball": True} for rate in rates]
+    model = linear(len(rates))
+    norms = torch.linalg.matrix_norm(model.weight.detach())
+    optimizer = PackOptimizer(model, settings(kind, members))
+    plain = [linear(member + 1) for member in range(len(rates))]
+    starts = [(nn.Parameter(one.weight[m].detach()), nn.Parameter(one.bias[m].detach())) for m, one in enumerate(plain)]
+    options = {"betas": (0.95, 0.95), "eps": 1e-8, "frequency": 10} if kind == "soap" else {}
+    references = [
+        REFERENCES[kind](
+            [{"params": [w], "weight_decay": 0.0}, {"params": [b], "weight_decay": 0.0}], lr=rate, **options
+        )
+        for (w, b), rate in zip(starts, rates, strict=True)
+    ]
+    for step in range(1, STEPS + 1):
+        move(model, optimizer, step, list(range(len(rates))))
+        for member, ((weight, bias), rate) in enumerate(zip(starts, rates, strict=True)):
+            weight.grad, bias.grad = gradients(step, member)
+            before = weight.detach().clone()
+            references[member].step()
+            if not torch.equal(weight, before):  # the first step of SOAP moves nothing
+                weight.data.copy_(sphere_step(before, weight.detach(), rate))
+            torch.testing.assert_close(model.weight[member].detach(), weight.detach(), rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(model.bias[member].detach(), bias.detach(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(torch.linalg.matrix_norm(model.weight.detach()), norms)
+
+
+def test_what_starts_at_zero_has_no_sphere_and_each_expert_its_own() -> None:
+    expert = {"kind": "mixture", "experts": 3, "ratio": 0.5}
+    plain = {"family": "decoder", "width": 12, "depth": 1, "heads": 3, "tied_head": False, "positions": "none",
+             "block": {"mixer": {"kind": "attention", "query_init": "zero"}, "mlp": expert}}  # fmt: skip
+    model = build_model(ModelSpec.model_validate(plain), vocabulary=17, context=9, seeds=[0])
+    made = PackOptimizer(model, settings("adamw", [{"lr": 0.1, "hyperball": True}]))
+    start = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    for step in (1, 2):
+        for name, parameter in model.named_parameters():
+            parameter.grad = torch.randn(parameter.shape, generator=stream(step, name))
+        made.set_rates(step)
+        made.step()
+    for name, parameter in model.named_parameters():
+        assert not torch.equal(parameter, start[name]), name
+        kept = parameter.dim() > 2 and name not in ("embedding.weight", "blocks.0.mixer.query.weight")
+        before, after = (torch.linalg.matrix_norm(value) for value in (start[name], parameter.detach()))
+        assert torch.allclose(before, after, rtol=1e-5) == kept, name
+
+
+def test_a_sphere_and_a_decay_are_refused() -> None:
+    for values in ({"weight_decay": 0.1}, {"kind": "muon", "adamw": {"weight_decay": 0.1}}):
+        with pytest.raises(ValidationError, match="its norm is to stay"):
+            OptimizerSpec.parse({"kind": "adamw", "lr": 1, "hyperball": True, **values})
+
+
 def test_there_is_a_reference_for_every_kind() -> None:
     assert set(MEMBERS) == set(REFERENCES) == set(OPTIMIZERS.members())
 
