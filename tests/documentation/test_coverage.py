@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from ablate.nn.model.pricing import price
+from ablate.spec.model import ModelSpec
 from ablate.spec.reading import load_space
 from ablate.spec.space import SpaceSpec
 from docs.reference import coverage, coverage_page
@@ -40,3 +42,15 @@ def test_every_space_of_2026_is_on_the_page_and_every_paper_too() -> None:
     assert {table["space"].rpartition("/")[2] for table in TABLES} == files
     page = coverage_page()
     assert all(table["paper"] in page for table in TABLES)
+
+
+@pytest.mark.parametrize(("sizes", "millions"), [({}, 483), ({"width": 768, "heads": 6, "depth": 8}, 1420)])
+def test_the_model_of_marin_has_as_many_parameters_as_its_results_say(sizes: dict[str, int], millions: int) -> None:
+    """The column `total` of experiments/grug/fast_track/README.md; the pattern of eight layers is four, twice."""
+    space = load_space(PAPERS / "2026" / "marin.yaml")
+    assert isinstance(space, SpaceSpec)
+    plain = space.resolve({}).model.model_dump(mode="json")
+    pattern = plain["pattern"][:4] if sizes else plain["pattern"]
+    model = ModelSpec.model_validate({**plain, **sizes, "pattern": pattern})
+    total = price(model, context=4096, vocabulary=16384).total.parameters
+    assert total / 1e6 == pytest.approx(millions, abs=5 if sizes else 0.5)
