@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement, Connection, case, func, select
 
-from ablate.store.leases import abandoned, clock
+from ablate.store.drivers import abandoned, clock
 from ablate.store.records import ENDED, LeaseRecord, TrialState, WorkerRecord
 from ablate.store.rows import readable
 from ablate.store.tables import curves, leases, studies, study_trials, trials, variants

@@ -30,9 +30,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import ArgumentError
 
-from ablate.errors import NotFoundError, StoreError
+from ablate.errors import NotFoundError, StoreError, StudyBusyError
 from ablate.extras import require
 from ablate.locations import typed_path
+from ablate.store.drivers import living
 from ablate.store.failures import (
     DAMAGED,
     FORMS,
@@ -64,11 +65,12 @@ class Database:
 
     Attributes:
         where: Name of the database for messages: a path, or a URL without its password.
-        schema_version: Revision of its tables.
+        schema_version: Revision of its tables; empty until it is open.
         shared_by: The kind of network file system that its file is on; None if it is on none.
     """
 
     shared_by: str | None = None
+    schema_version: str = ""
 
     def __init__(self, location: str | Path, *, create: bool) -> None:
         url = _url(location)
@@ -87,10 +89,10 @@ class Database:
                     url = _immutable(path)
             self._engine = create_engine(url, pool_pre_ping=path is None, json_deserializer=parsed)
         self._reader = self._engine
+        self._write_ahead = False
         if backend == "sqlite":
-            # Its readers and writers share memory, which those on several machines do not.
             self.shared_by = None if path is None else shared_file_system(path)
-            self._listen(write_ahead=create and path is not None and self.shared_by is None)
+            self._listen()
         else:
             self._reader = self._engine.execution_options(isolation_level="REPEATABLE READ")
         self._identity: tuple[int, int] | None = None
@@ -112,6 +114,7 @@ class Database:
         """
         try:
             with store_errors(self.where), self._reader.begin() as connection:
+                self._check_version(connection)
                 yield connection
         except (ValueError, TypeError, LookupError) as error:  # invalid UTF-8, JSON, date, state ...
             got = f"a value that cannot be read ({type(error).__name__})"
@@ -136,6 +139,7 @@ class Database:
         with store_errors(self.where), self._engine.connect() as connection:
             connection.execution_options(writes=True, preserve_rowcount=True)
             with connection.begin():
+                self._check_version(connection)
                 if alone is not None and connection.dialect.name == "postgresql":
                     connection.execute(text(f"LOCK TABLE {alone.name} IN SHARE ROW EXCLUSIVE MODE"))
                 yield connection
@@ -175,7 +179,7 @@ class Database:
         self.close()
         self._path, self._engine = path, create_engine(_url(path), json_deserializer=parsed)
         self._reader = self._engine
-        self._listen(write_ahead=self.shared_by is None)
+        self._listen()
         self._identity = self._identity_now()
         return path
 
@@ -216,7 +220,7 @@ class Database:
             remedy="Run a study (`ablate study simplify_block`), or name another store with --store.",
         )
 
-    def _listen(self, *, write_ahead: bool) -> None:
+    def _listen(self) -> None:
         """Configure new SQLite connections and begin transactions explicitly."""
 
         @event.listens_for(self._engine, "connect")
@@ -230,7 +234,7 @@ class Database:
                 connection.execute("PRAGMA synchronous = NORMAL")
                 connection.execute("PRAGMA trusted_schema = OFF")
                 connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
-                if write_ahead:
+                if self._write_ahead:
                     _write_ahead(connection)
             except sqlite3.Error:
                 connection.close()  # it is not yet in the pool
@@ -252,6 +256,11 @@ class Database:
             raise self._no_store()
         if version == SCHEMA_VERSION and not create:
             return version
+        if create and self._path is not None and self.shared_by is None:
+            # Readers and writers share memory, which those on several machines do not. It changes the file, so that
+            # it waits until the file is known to be a store of ours.
+            self._write_ahead = True
+            self._engine.dispose()
         with self.writing() as connection:
             if version != SCHEMA_VERSION:
                 if connection.dialect.name == "postgresql":
@@ -260,10 +269,41 @@ class Database:
                 if (version := self._version(connection)) is None:
                     create_tables(connection, SCHEMA_VERSION)
                 elif version != SCHEMA_VERSION:
-                    upgrade(connection)
+                    self._upgrade(connection, version)
             # Fail now, not after the first trial, if the store cannot be written.
             connection.execute(leases.delete().where(false()))
         return SCHEMA_VERSION
+
+    def _upgrade(self, connection: Connection, version: str) -> None:
+        """Upgrade the tables, unless drivers of the version that made them are alive: they know no other tables.
+
+        Raises:
+            StudyBusyError: One is.
+        """
+        if connection.dialect.name == "postgresql":  # see `_check_version`
+            connection.execute(text("LOCK TABLE alembic_version IN ACCESS EXCLUSIVE MODE"))
+        if running := living(connection):
+            raise StudyBusyError(
+                "an older version of ablate runs a study in this store, and this version would change its tables",
+                where=self.where,
+                expected=f"schema {SCHEMA_VERSION}, or no study that runs",
+                got=f"schema {version}, and the study {running[0].study!r} by {running[0].told()}",
+                remedy="Wait until it has ended or stop it; until then, read the store with the version that runs it.",
+            )
+        upgrade(connection)
+
+    def _check_version(self, connection: Connection) -> None:
+        """Refuse to go on once a newer version has upgraded the tables.
+
+        It is the first statement of each transaction: on a server, an upgrade waits for those that have begun.
+
+        Raises:
+            StoreError: It has.
+        """
+        if not self.schema_version:  # while it is opened
+            return
+        if connection.execute(text("SELECT version_num FROM alembic_version")).scalar() != self.schema_version:
+            self._version(connection)  # says what is there
 
     def _version(self, connection: Connection) -> str | None:
         """Revision of the tables; None if there are no tables.

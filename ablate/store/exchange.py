@@ -208,18 +208,30 @@ def read_study(database: Database, file: Path) -> tuple[str, int, int]:
     return name, len(new), len(rows["trials"]) - len(new)
 
 
-def put_judged(database: Database, name: str, record: StudyRecord, runs: Mapping[str, TrialRecord]) -> None:
-    """Keep judged runs as a study, instead of one of this name that was judged before.
+def put_judged(database: Database, judged: Mapping[str, tuple[StudyRecord, Mapping[str, TrialRecord]]]) -> None:
+    """Keep judged runs as studies, instead of those of these names that were judged before; all or nothing.
 
     Args:
         database: Of the store.
-        name: Of the study there.
-        record: As `ablate.tables` made it.
-        runs: Key to trial.
+        judged: Name of a study there to its record, as `ablate.tables` made it, and its trials by key.
 
     Raises:
-        StoreError: A study of this name was trained here.
+        StoreError: A study of one of these names was trained here.
     """
+    with database.writing(alone=study_trials) as connection:
+        for name, (record, runs) in judged.items():
+            row = connection.execute(select(studies).where(studies.c.name == name)).first()
+            if row is not None:
+                if JUDGED not in row.space:
+                    remedy = "Give the judged one another name with --name."
+                    raise StoreError(
+                        "a study of this name was trained here", where=database.where, got=name, remedy=remedy
+                    )
+                queries.delete_study(connection, row.id)
+            _insert_judged(connection, name, record, runs)
+
+
+def _insert_judged(connection: Connection, name: str, record: StudyRecord, runs: Mapping[str, TrialRecord]) -> None:
     assert record.judged is not None, "the record of a table says how it was read"
     judged = asdict(record.judged) | {"paired": sorted(record.judged.paired)}
     now = datetime.now(UTC)
@@ -227,33 +239,23 @@ def put_judged(database: Database, name: str, record: StudyRecord, runs: Mapping
     def hashed(*parts: object) -> str:
         return hashlib.sha256(json.dumps(["judged", name, *parts]).encode()).hexdigest()
 
-    with database.writing(alone=study_trials) as connection:
-        row = connection.execute(select(studies).where(studies.c.name == name)).first()
-        if row is not None:
-            if JUDGED not in row.space:
-                remedy = "Give the judged one another name with --name."
-                raise StoreError("a study of this name was trained here", where=database.where, got=name, remedy=remedy)
-            queries.delete_study(connection, row.id)
-        values = {field.name: getattr(record, field.name) for field in fields(StudyDraft)}
-        values |= {"name": name, "space": {JUDGED: judged}, "traits": asdict(record.traits)}
-        number = connection.execute(insert(studies).values(values | {"created_at": now, "updated_at": now}))
-        assert number.inserted_primary_key is not None, "a row that was inserted has a key"
-        study = number.inserted_primary_key[0]
-        _put(
-            connection,
-            variants,
-            [{"hash": hashed(variant.name), "spec": {}, "parameters": 0} for variant in record.variants],
-        )
-        for place, variant in enumerate(record.variants):
-            row_of_variant = study_variant_row(study, place, replace(variant, hash=hashed(variant.name)))
-            connection.execute(insert(study_variants).values(row_of_variant))
-        for place, planned in enumerate(record.planned):
-            run = runs[planned.key]
-            values = {column: getattr(run, column) for column in _OF_RUN}
-            key = hashed(planned.variant, planned.seed, run.metrics, run.reason)
-            connection.execute(insert(trials).values(values | {"key": key, "variant_hash": hashed(planned.variant)}))
-            row_of_trial = study_trial_row(study, place, replace(planned, key=key)) | {"state": run.state}
-            connection.execute(insert(study_trials).values(row_of_trial))
+    values = {field.name: getattr(record, field.name) for field in fields(StudyDraft)}
+    values |= {"name": name, "space": {JUDGED: judged}, "traits": asdict(record.traits)}
+    number = connection.execute(insert(studies).values(values | {"created_at": now, "updated_at": now}))
+    assert number.inserted_primary_key is not None, "a row that was inserted has a key"
+    study = number.inserted_primary_key[0]
+    rows = [{"hash": hashed(variant.name), "spec": {}, "parameters": 0} for variant in record.variants]
+    _put(connection, variants, rows)
+    for place, variant in enumerate(record.variants):
+        row_of_variant = study_variant_row(study, place, replace(variant, hash=hashed(variant.name)))
+        connection.execute(insert(study_variants).values(row_of_variant))
+    for place, planned in enumerate(record.planned):
+        run = runs[planned.key]
+        values = {column: getattr(run, column) for column in _OF_RUN}
+        key = hashed(planned.variant, planned.seed, run.metrics, run.reason)
+        connection.execute(insert(trials).values(values | {"key": key, "variant_hash": hashed(planned.variant)}))
+        row_of_trial = study_trial_row(study, place, replace(planned, key=key)) | {"state": run.state}
+        connection.execute(insert(study_trials).values(row_of_trial))
 
 
 _OF_RUN = (

@@ -564,3 +564,7 @@ class LeaseRecord:
     acquired_at: Time
     heartbeat: Time
     processes: Name
+
+    def told(self) -> str:
+        """Who it is, in a sentence."""
+        return f"process {self.pid} on {self.host} since {self.acquired_at:%Y-%m-%d %H:%M:%S} UTC"

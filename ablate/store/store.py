@@ -16,7 +16,8 @@ from ablate.errors import ArgumentError, NotFoundError, check_argument
 from ablate.roles import TrialRole
 from ablate.store import exchange, queries
 from ablate.store.database import Database
-from ablate.store.leases import Lease, drop_abandoned, free
+from ablate.store.drivers import drop_abandoned, free
+from ablate.store.leases import Lease
 from ablate.store.reader import StoreReader
 from ablate.store.records import (
     CurvePoint,
@@ -221,9 +222,9 @@ class Store(StoreReader):
         """Import the study of such a file (`ablate.store.exchange.read_study`)."""
         return exchange.read_study(self._database, file)
 
-    def keep_judged(self, name: str, record: StudyRecord, runs: Mapping[str, TrialRecord]) -> None:
-        """Keep judged runs as a study (`ablate.store.exchange.put_judged`)."""
-        exchange.put_judged(self._database, name, record, runs)
+    def keep_judged(self, judged: Mapping[str, tuple[StudyRecord, Mapping[str, TrialRecord]]]) -> None:
+        """Keep judged runs as studies (`ablate.store.exchange.put_judged`)."""
+        exchange.put_judged(self._database, judged)
 
     def add_codes(self, contents: Mapping[str, Mapping[str, Any]]) -> None:
         """Store what identities of code stand for; those that are known stay as they are."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -171,7 +172,7 @@ def keep(table: JudgedTable, store: Store, name: str) -> list[str]:
         name: Of the study; with several questions each is a study `NAME_QUESTION`.
 
     Returns:
-        The names of the studies.
+        The names of the studies, all of which are kept or none.
 
     Raises:
         ArgumentError: This is not a name for a study.
@@ -180,13 +181,14 @@ def keep(table: JudgedTable, store: Store, name: str) -> list[str]:
     if not STUDY_NAME.fits(name):
         remedy = "Name the study with --name."
         raise ArgumentError(f"this is not a name for a study: {STUDY_NAME.rule}", where=name, remedy=remedy)
-    kept = []
-    for question, record in table.records.items():
-        study = name if len(table.records) == 1 else f"{name}_{portable_name(question, _IN_NAME, len(name) + 1)}"
-        with store.lease(study):
-            store.keep_judged(study, record, table.trials([planned.key for planned in record.planned]))
-        kept.append(study)
-    return kept
+    kept = {}
+    with ExitStack() as leases:
+        for question, record in table.records.items():
+            study = name if len(table.records) == 1 else f"{name}_{portable_name(question, _IN_NAME, len(name) + 1)}"
+            leases.enter_context(store.lease(study))
+            kept[study] = record, table.trials([planned.key for planned in record.planned])
+        store.keep_judged(kept)
+    return list(kept)
 
 
 def _logged_later(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 from contextlib import closing
@@ -11,8 +12,9 @@ from pathlib import Path
 import pytest
 from store_samples import HERE, as_record, draft, outcome, planned, variant
 
-from ablate.errors import StoreError
+from ablate.errors import StoreError, StudyBusyError
 from ablate.store import TrialState, open_store
+from ablate.store.drivers import process_began, processes
 from ablate.store.migrations import OLDEST_VERSION, SCHEMA_VERSION
 from ablate.store.records import DesignTraits
 
@@ -65,6 +67,23 @@ def test_a_store_of_a_version_before_the_first_release_is_refused_and_left_alone
         with pytest.raises(StoreError, match=r"before the first release.*got schema 0008.*--store"):
             open_store(path, create=create)
     assert path.read_bytes() == before
+
+
+def test_a_store_in_which_an_older_version_runs_a_study_is_not_upgraded(tmp_path: Path) -> None:
+    path = tmp_path / "store_v9.db"
+    shutil.copy(ASSETS / path.name, path)
+    held = [os.getpid(), process_began(os.getpid()), processes()]
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        row = "('s', 'token', 'host', ?, ?, '2026-01-01 00:00:00', '2026-01-01 00:00:00', ?)"
+        connection.execute(f"INSERT INTO leases VALUES {row}", held)
+        before = list(connection.iterdump())
+        for create in (True, False):
+            with pytest.raises(StudyBusyError, match=rf"older version .* 's' by process {os.getpid()} on host since"):
+                open_store(path, create=create)
+        assert list(connection.iterdump()) == before
+        connection.execute("UPDATE leases SET process_started = 1.0")  # that process is dead, and this one another
+    with open_store(path) as store:
+        assert store.schema_version == SCHEMA_VERSION
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,10 @@ import pytest
 from sqlalchemy import Engine, event, func, select
 from store_samples import HERE, begin, curve, digest, outcome, sql, start
 
-from ablate.store import TrialState, open_store
-from ablate.store.tables import curves, trials
+from ablate.store import Store, TrialState, open_store
+from ablate.store.tables import curves, metadata, trials
+from ablate.tables.description import read_description
+from ablate.tables.judging import judge_files, keep
 
 ASSETS = Path(__file__).parent / "assets"
 
@@ -88,20 +90,21 @@ def test_kill_again_and_again(location: str) -> None:
         assert connection.execute(points).scalar() == 20 * connection.execute(complete).scalar_one()
 
 
-def die_while_opening(path: Path, statements: int) -> bool:
-    """Open a store in a process that is killed before so many statements; False if it needs fewer."""
+def die(prepared: Callable[[], Callable[[], object]], steps: int) -> bool:
+    """Do prepared work in a process that is killed before so many statements and commits; False if it needs fewer."""
 
-    def opening() -> None:
-        left = itertools.count(statements, -1)
+    def killed() -> None:
+        work, left = prepared(), itertools.count(steps, -1)
 
-        @event.listens_for(Engine, "before_cursor_execute")
         def kill(*_: object) -> None:
             if next(left) == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        open_store(path).close()
+        event.listen(Engine, "before_cursor_execute", kill)
+        event.listen(Engine, "commit", kill)
+        work()
 
-    child = forked(opening)
+    child = forked(killed)
     ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert ended in (0, -signal.SIGKILL)
     return ended != 0
@@ -127,8 +130,63 @@ def test_a_store_whose_creation_or_upgrade_is_killed_at_any_statement_is_as_befo
     open_store(tmp_path / "at_once.db").close()
     before = dump(path)
     number = 0
-    while die_while_opening(path, number):
+    while die(lambda: lambda: open_store(path).close(), number):
         assert dump(path) == before, number
         number += 1
     assert number > 10, "there is something to be killed in"
     assert dump(path) == dump(tmp_path / "at_once.db") != before
+
+
+def tables(location: str) -> dict[str, list[str]]:
+    """All rows but their numbers and times, and those that say who works on the store; read without our own code."""
+    found = {}
+    with sql(location) as connection:
+        for table in (one for one in metadata.sorted_tables if one.name not in ("leases", "environments")):
+            columns = [column for column in table.c if not column.name.endswith(("_at", "id"))]
+            found[table.name] = sorted(map(repr, connection.execute(select(*columns))))
+    return found
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="each kill is a forked process")
+@pytest.mark.parametrize("change", ["import", "judge", "begin", "delete"])
+def test_a_change_of_a_store_that_is_killed_at_any_statement_has_happened_or_not(
+    location: str, tmp_path: Path, change: str
+) -> None:
+    """Both studies of a table with two questions are kept, or none."""
+    names = ("baseline", "norm=none")
+    moved, runs, asked = tmp_path / "moved.zip", tmp_path / "runs.csv", tmp_path / "asked.yaml"
+    runs.write_text("variant,seed,loss,speed\na,0,2.5,1.5\nb,0,2.5,1.5\n")
+    asked.write_text(
+        "table: {files: runs.csv}\nbaseline: a\nmargin: 0.1\ndirection: lower\nquestions: {loss: {}, speed: {}}\n"
+    )
+    with open_store(tmp_path / "other.db") as other:
+        begin(other, names, 2, "moved")
+        for seed in range(2):
+            other.record_outcome(outcome("baseline", seed), HERE)
+        other.export_study("moved", moved)
+    with open_store(location) as store:
+        begin(store, names, 2, "mine")
+        store.record_outcome(outcome("baseline", 0), HERE)
+        store.record_outcome(outcome("baseline", 1, TrialState.FAILED), HERE)
+        start(store, "norm=none", 1)
+    judged = judge_files(read_description(asked), tmp_path, "runs.csv")
+    changes: dict[str, Callable[[Store], object]] = {
+        "import": lambda store: store.import_study(moved),
+        "judge": lambda store: keep(judged, store, "judged"),
+        "begin": lambda store: begin(store, ("baseline", "other"), 3, "mine"),
+        "delete": lambda store: store.delete_study("mine"),
+    }
+
+    def prepared() -> Callable[[], object]:
+        store = open_store(location)
+        return lambda: changes[change](store)
+
+    before, found, number = tables(location), list[object](), 0
+    while die(prepared, number):
+        found.append(tables(location))
+        number += 1
+    after = tables(location)
+    assert number > 5, "there is something to be killed in"
+    old = found.count(before)
+    assert after != before
+    assert found == [before] * old + [after] * (number - old)

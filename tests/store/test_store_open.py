@@ -8,8 +8,8 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
@@ -132,15 +132,37 @@ def test_a_damaged_store(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", [f"{int(SCHEMA_VERSION) + 1:04}", "0999", "1000"])
 def test_a_newer_schema(location: str, version: str) -> None:
+    """Also of a store that was open when another version upgraded it."""
     with open_store(location) as store:
         begin(store)
+        with sql(location) as connection:
+            connection.execute(text("UPDATE alembic_version SET version_num = :version"), {"version": version})
+        uses: list[Callable[[], object]] = [
+            store.studies,
+            lambda: store.record_outcome(outcome("baseline", 0), HERE),
+            lambda: open_store(location),
+            lambda: open_store(location, create=False),
+        ]
+        for use in uses:
+            with pytest.raises(StoreError, match=rf"newer version of ablate.*schema {version}.*pip install -U"):
+                use()
     with sql(location) as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = :version"), {"version": version})
+        assert connection.execute(text("SELECT count(*) FROM trials")).scalar() == 0
+
+
+@pytest.mark.parametrize("change", ["UPDATE alembic_version SET version_num = '0999'", "DROP TABLE alembic_version"])
+def test_a_file_that_is_refused_keeps_every_byte(tmp_path: Path, change: str) -> None:
+    """Also the way in which SQLite keeps its journal, which opening a store changes."""
+    path = tmp_path / "a.db"
+    make(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(change)
+        connection.execute("PRAGMA journal_mode = DELETE")
+    before = path.read_bytes()
     for create in (True, False):
-        message = str(refusal(location, create=create))
-        assert "newer version of ablate" in message
-        assert f"schema {version}" in message
-        assert "pip install -U" in message
+        refusal(path, create=create)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == [path.name]
 
 
 @pytest.mark.parametrize(
