@@ -115,7 +115,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def own_kinds(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Kinds that a test module defines are known in that module alone, whatever else is collected."""
+    """Kinds that a test module or its plugins define are known in that module alone, whatever else is collected."""
     base = sys.modules.get("ablate.spec.base")
     ours = [module for name, module in list(sys.modules.items()) if base is not None and name.startswith("ablate.")]
     families = {id(one): one for module in ours for one in vars(module).values() if isinstance(one, base.Family)}
@@ -126,19 +126,26 @@ def own_kinds(request: pytest.FixtureRequest) -> Iterator[None]:
                 del family._members[kind]
     yield
     for key, family in families.items():
-        now = {kind: one for kind, one in family._members.items() if not one.__module__.startswith("test_")}
+        now = {kind: one for kind, one in family._members.items() if one.__module__.startswith("ablate.")}
         family._members = before[key] | now
+    if plugins := sys.modules.get("ablate.plugins"):
+        plugins._loaded.clear()
 
 
 @pytest.fixture(autouse=True)
 def own_surroundings() -> Iterator[None]:
-    """A test leaves the current folder and the variables that ablate and its processes read as it found them."""
+    """A test leaves the current folder and the variables that ablate and its processes read as it found them.
+
+    So is the main module, which a page of Streamlit replaces and which new processes import.
+    """
+    main = sys.modules["__main__"]
     folder, kept = Path.cwd(), {name: value for name, value in os.environ.items() if name.startswith(_SURROUNDINGS)}
     yield
     os.chdir(folder)
     for name in [name for name in os.environ if name.startswith(_SURROUNDINGS) and name not in kept]:
         del os.environ[name]
     os.environ.update(kept)
+    sys.modules["__main__"] = main
 
 
 @pytest.fixture(scope="session")
