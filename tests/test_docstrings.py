@@ -1,4 +1,4 @@
-"""Every public method has a docstring unless it overrides one: ruff's D102 would ask for a second docstring there."""
+"""Public names: each means one thing, and every public method has a docstring unless it overrides one."""
 
 from __future__ import annotations
 
@@ -87,3 +87,25 @@ def test_public_methods_that_override_nothing_have_docstrings() -> None:
         if ast.get_docstring(method) is None and not overrides(owner, method.name)
     ]
     assert missing == []
+
+
+def public_classes(source: str) -> Iterator[str]:
+    """The names of the public classes that a module defines at its top level."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield node.name
+
+
+def test_public_class_names_are_unique() -> None:
+    files = defaultdict(list)
+    for folder in ("ablate", "dashboard"):
+        for file in (ROOT / folder).rglob("*.py"):
+            for name in public_classes(file.read_text(encoding="utf-8")):
+                files[name].append(file.relative_to(ROOT).as_posix())
+    assert len(files) > 200
+    assert {name: where for name, where in files.items() if len(where) > 1} == {}
+
+
+def test_only_public_classes_at_the_top_level_count() -> None:
+    source = "class A:\n    class B: pass\nclass _C: pass\ndef f():\n    class D: pass\nclass E: pass\n"
+    assert list(public_classes(source)) == ["A", "E"]

@@ -1,4 +1,4 @@
-"""Names that leave ablate: two names are two names in every target, and every target takes them."""
+"""Names that leave ablate: two names are two names in every target; names of metrics include their split."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ablate.analysis.optuna_export import PARAMETER
+from ablate.metrics import Metric
 from ablate.portable_names import FILE, NameRule, portable_name
 from ablate.trackers import mlflow, tensorboard, wandb
 
@@ -122,3 +123,19 @@ def test_a_long_name_keeps_its_beginning_and_its_end() -> None:
     assert re.fullmatch(r"result/x+_x*/difference-h[0-9a-f]{10}", made)
     made = portable_name("块" * 400, FILE)
     assert 245 <= len(made.encode()) <= 255
+
+
+@pytest.mark.parametrize(
+    ("written", "metric", "tested"),
+    [
+        ("val_loss", Metric("loss", "val"), "test_loss"),
+        ("val_interval_loss", Metric("interval_loss", "val"), "test_interval_loss"),
+        ("test_macro_f1", Metric("macro_f1", "test"), "test_macro_f1"),
+        ("seconds", Metric("seconds", None), "test_seconds"),
+        ("interval_val_loss", Metric("interval_val_loss", None), "test_interval_val_loss"),
+    ],
+)
+def test_a_name_is_a_split_and_what_is_measured(written: str, metric: Metric, tested: str) -> None:
+    assert Metric.of(written) == metric
+    assert str(metric) == written
+    assert str(metric.on("test")) == tested

@@ -1,7 +1,7 @@
 """Means and paired differences with their intervals, their effect size, and a test without a normal distribution.
 
 The interval is Student's t; from `MANY` seeds on it must agree with the BCa bootstrap of a mean (Efron 1987). Below
-that the t interval covers better, also when the values are skewed; `tests/stats/test_bootstrap.py` simulates both.
+that the t interval covers better, also when the values are skewed; `tests/stats/test_paired.py` simulates both.
 scipy has the bootstrap too, but importing `scipy.stats` takes longer than reading a study. The exact sign-flip test is
 the check on a t-test that assumes only a symmetric distribution.
 """

@@ -1,18 +1,31 @@
-"""Throughput and time left, computed from a store, and their text."""
+"""Throughput, time left, machines and relative speed, computed from a store."""
 
 from __future__ import annotations
 
+import io
 import json
+import math
+import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from fake_store import FakeStore, fake_store
 from rich.console import Console
+from scipy import stats
+from vega import marks, series
 
-from ablate.analysis.status import status_of
+from ablate.analysis.findings import read_findings
+from ablate.analysis.status import read_workers, status_of
+from ablate.analysis.study import read_study
+from ablate.render.as_json import study_json
+from ablate.render.figures import curves
+from ablate.render.figures.style import PAPER
+from ablate.render.formats import Place, find_format
+from ablate.render.table import print_study
 from ablate.render.terminal.status import print_status, status_json
 from ablate.store.activity import Activity, DriverRecord, FailedTrial, RunningTrial
-from ablate.store.records import WorkerRecord
+from ablate.store.records import TrialState, WorkerRecord
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DRIVER = DriverRecord(
@@ -84,3 +97,92 @@ def test_the_json_is_plain_and_complete() -> None:
     assert plain["studies"][0]["trials_per_hour"] == pytest.approx(30)
     assert plain["studies"][0]["since"] == "2026-03-01T10:00:00+00:00"
     assert plain["running"][0]["worker"] == {"host": "gpu-3", "device": "cuda: H200", "pid": 77}
+
+
+def test_trials_are_counted_where_they_ended_and_failures_are_reported() -> None:
+    made = fake_store({"baseline": ({}, 10), "x": ({"s": "x"}, 5)})
+    for seed in (0, 1, 2):
+        made.add("baseline", seed, {"val_loss": 1.0}, seconds=2.0, tokens=100)
+        state = TrialState.DIVERGED if seed == 1 else TrialState.FINISHED
+        made.add("x", seed, {}, state=state, seconds=1.0, tokens=10)
+    *others, last = made.record.planned  # what confirms trained on a machine too
+    made.record = replace(made.record, planned=tuple(others), confirm_trials=(last,))
+    places = {"baseline/0": ("a", 1), "baseline/1": ("a", 1), "baseline/2": ("b", 2), "x/1": ("b", 1)}
+    for key, (host, attempts) in places.items():
+        made.trial_records[key] = replace(
+            made.trial_records[key],
+            worker=WorkerRecord(host, "cpu", 7),
+            attempts=attempts,
+            finished_at=None if key == "x/1" else datetime(2026, 1, 5, 9 - attempts, int(key[-1]), tzinfo=UTC),
+        )
+    loads, failures = read_workers(made, made.record.name)
+    counts = {one.host: (one.trials, one.diverged, one.failed) for one in loads}
+    assert counts["a"] == (2, 0, 0)
+    assert counts["b"] == (2, 1, 0)
+    assert sum(one.trials for one in loads) == 6
+    assert next(one.tokens_per_second for one in loads if one.host == "a") == pytest.approx(50.0)
+    assert [time.minute for one in loads if one.host == "a" for time in one.ended_at] == [0, 1]
+    assert [len(one.ended_at) for one in loads if one.host == "b"] == [1], "of the other nobody knows"
+    assert {(one.variant, one.seed, one.state, one.attempts) for one in failures} == {
+        ("baseline", 2, TrialState.FINISHED, 2),
+        ("x", 1, TrialState.DIVERGED, 1),
+    }
+
+
+def study() -> FakeStore:
+    """The variant finished in a tenth of the baseline's time, beside other work."""
+    made = fake_store({"baseline": ({"a": "on"}, 100), "a=off": ({"a": "off"}, 90)}, seeds=3)
+    for seed in range(3):
+        for name, seconds in (("baseline", 100.0), ("a=off", 10.0 + seed)):
+            curve = [(step, 3.0 - step / 100 + seed / 50) for step in (10, 20, 30)]
+            made.add(name, seed, {"val_loss": curve[-1][1]}, curve=curve, seconds=seconds)
+    return made
+
+
+def shown_speed(made: FakeStore) -> str:
+    out = Console(file=io.StringIO(), width=160)
+    print_study(read_study(made, "a_study"), out)
+    findings = read_findings(made, "a_study")
+    texts = [str(find_format(name).render(findings, Place())) for name in ("md", "html", "latex", "slides")]
+    return "\n".join([out.file.getvalue(), *texts])  # type: ignore[attr-defined]
+
+
+def test_the_clocks_of_trials_reach_no_table_no_figure_and_no_latex() -> None:
+    made = study()
+    report = read_study(made, "a_study")
+    assert [row.relative_speed for row in report.variants] == [None, None]
+    assert "speed" not in shown_speed(made)
+    assert study_json(report)["variants"][1]["relative_speed"] is None
+    assert all(picture.name != "loss_seconds" for picture in curves.pictures(read_findings(made, "a_study")))
+
+
+def test_rounds_in_turns_give_a_ratio_with_its_interval_and_the_load_of_the_machine_cancels() -> None:
+    made, noise = study(), random.Random(4)
+    loads = [noise.uniform(0.2, 1.0) for _ in range(12)]  # of the machine, five times as much at some rounds
+    ours = [1.25 * 1000 * load * noise.gauss(1, 0.02) for load in loads]
+    theirs = [1000 * load for load in loads]
+    made.time("a=off", ours, theirs)
+    report = read_study(made, "a_study")
+    speed = report.variants[1].relative_speed
+    assert speed is not None
+    logarithms = [math.log(one / other) for one, other in zip(ours, theirs, strict=True)]
+    low, high = stats.ttest_1samp(logarithms, 0).confidence_interval(0.95)
+    assert (speed.low, speed.high) == (pytest.approx(math.exp(low)), pytest.approx(math.exp(high)))
+    assert speed.mean == pytest.approx(stats.gmean(ours) / stats.gmean(theirs))
+    assert speed.low < 1.25 < speed.high
+    text = shown_speed(made)
+    assert "1.2" in text.partition("speed:")[0]
+    assert "in turns in one process" in " ".join(text.split())
+
+
+def test_curves_over_seconds_are_drawn_at_the_timed_rates() -> None:
+    made = study()
+    for key, points in made.curve_points.items():
+        made.curve_points[key] = tuple(point._replace(tokens=100 * point.step, seconds=9.0) for point in points)
+    made.time("a=off", [200.0, 200.0], [100.0, 100.0])
+    findings = read_findings(made, "a_study")
+    assert any(picture.name == "loss_seconds" for picture in curves.pictures(findings))
+    spec = curves.FIGURES["loss_seconds"](findings, PAPER)
+    lines = series(marks(spec, "line")[0])
+    assert [row["x"] for row in lines["baseline"]] == pytest.approx([10.0, 20.0, 30.0])
+    assert [row["x"] for row in lines["variant"]] == pytest.approx([5.0, 10.0, 15.0])

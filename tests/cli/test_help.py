@@ -1,4 +1,4 @@
-"""The help of every command, old spellings, JSON errors and the completion of a shell."""
+"""The help of every command, old spellings, JSON errors, completion; commands that only read import no torch."""
 
 from __future__ import annotations
 
@@ -103,3 +103,31 @@ def test_a_shell_completes_commands_and_studies(done: tuple[Workplace, Finished]
             prog_name="ablate",
         )  # fmt: skip
         assert answer.output.split() == [expected]
+
+
+HEAVY = {"torch", "optuna", "tokenizers", "alembic"}
+READING = [
+    ["list"],
+    ["--help"],
+    ["study", "--help"],
+    ["list", "--json"],
+    ["show", "tiny"],
+    ["show", "tiny", "--json"],
+    ["report", "tiny"],
+    ["report", "tiny", "--format", "html"],
+    ["diff", "tiny/baseline", "tiny/norm=none"],
+    ["new", "quick"],
+]
+
+
+@pytest.fixture(scope="module")
+def called(done: tuple[Workplace, Finished]) -> dict[str, Finished]:
+    """Each command and what became of it. One process runs them all, so the first that imports a module is known."""
+    finished = done[0].series(*READING, python=["-W", "error"])
+    return dict(zip(map(" ".join, READING), finished, strict=True))
+
+
+@pytest.mark.parametrize("command", [" ".join(command) for command in READING])
+def test_torch_is_not_imported(called: dict[str, Finished], command: str) -> None:
+    finished = called[command]
+    assert (finished.code, finished.err, HEAVY & set(finished.imported)) == (0, "", set())

@@ -1,11 +1,22 @@
-"""Delete, rename and resume a stored study."""
+"""Commands on spaces and stored studies: new, report, delete, rename and resume."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+from pathlib import Path
 
+import pyarrow.parquet
 import pytest
-from cli_runs import Finished, Workplace
+from cli_runs import ABLATE, Finished, Workplace
+
+from ablate.cli.starting_points import DEFAULT, JUDGE, starts, write_space
+from ablate.errors import ArgumentError, SpaceError
+from ablate.spec.reading import load_space
+from ablate.tables.answering import answer_of_table, read_reports
+from ablate.tables.description import read_description
+from ablate.tables.judging import judge_files
 
 
 @pytest.fixture
@@ -76,3 +87,93 @@ def test_a_run_stops_at_its_limit_and_the_same_command_continues(place: Workplac
     found = json.loads(place.call("ideas", "norm", "--json").out)
     assert [(idea["variant"], idea["outcome"]) for idea in found["ideas"]] == [("norm=none", "undecided")]
     assert place.call("study", "tiny.yaml", "--max-seconds", "0", "--store", "other.db").code == 130
+
+
+@pytest.mark.parametrize("format_name", ["terminal", "md", "html", "latex", "csv", "json"])
+def test_each_format_is_printed(done: tuple[Workplace, Finished], format_name: str) -> None:
+    called = done[0].call("report", "tiny", "--format", format_name)
+    assert (called.code, called.err) == (0, "")
+    assert "values=identity" in called.out.replace(r"\allowbreak{}", "")
+
+
+def test_numbers_agree_with_show(done: tuple[Workplace, Finished]) -> None:
+    shown = json.loads(done[0].call("show", "tiny", "--json").out)
+    reported = json.loads(done[0].call("report", "tiny", "--format", "json").out)
+    assert {key: reported[key] for key in shown} == shown
+    rows = list(csv.DictReader(io.StringIO(done[0].call("report", "tiny", "--format", "csv").out)))
+    means = [float(row["mean"]) for row in rows]
+    assert means == [variant["metrics"]["val_loss"]["mean"] for variant in shown["variants"]]
+    stored = done[0].rows("SELECT SUM(flops), SUM(seconds), COUNT(*) FROM trials")[0]
+    cost = reported["cost"]
+    assert (cost["flops"], cost["seconds"], cost["trials"]) == pytest.approx(stored)
+
+
+def test_the_files_are_named(done: tuple[Workplace, Finished]) -> None:
+    place = done[0]
+    called = place.call("report", "tiny", "--format", "html", "--out", "paper")
+    assert (called.code, called.err) == (0, "")
+    written = called.out.split()
+    assert written[0] == "paper/tiny.html"
+    assert {"paper/tiny_forest.svg", "paper/tiny_loss_flops.png"} <= set(written)
+    assert all((place.folder / path).stat().st_size for path in written)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tiny", "--format", "pdf"], "--format: there is no such format of a report"),
+        (["tniy"], "tniy"),
+        (["tiny", "--out", "tiny.yaml"], "the report cannot be written"),
+    ],
+)
+def test_mistakes_are_one_paragraph(done: tuple[Workplace, Finished], arguments: list[str], message: str) -> None:
+    called = done[0].call("report", *arguments)
+    assert (called.code, called.out) == (2, "")
+    assert message in called.err
+    assert "Traceback" not in called.err
+
+
+def test_parquet_goes_into_a_file_or_a_pipe(done: tuple[Workplace, Finished]) -> None:
+    place = done[0]
+    piped = place.shell(f"{ABLATE} report tiny --format parquet > piped.parquet")
+    assert (piped.code, piped.err) == (0, "")
+    assert place.call("report", "tiny", "--format", "parquet", "--out", "table").out.split() == ["table/tiny.parquet"]
+    tables = [pyarrow.parquet.read_table(place.folder / name) for name in ("piped.parquet", "table/tiny.parquet")]
+    assert tables[0].equals(tables[1])
+    assert tables[0].column("variant").to_pylist()[0] == "baseline"
+
+
+@pytest.mark.parametrize("name", ["my_question", "null", "true", "007", "1e3", "0x1F", "2026-01-01", "a.b-c"])
+def test_a_new_space_can_be_read_and_has_the_name_that_was_asked_for(name: str, tmp_path: Path) -> None:
+    path = write_space(name, tmp_path)
+    assert path.name == f"{name}.yaml"
+    assert load_space(path).name == name
+
+
+@pytest.mark.parametrize("name", ["ä", "a b", "a/b", ".a", "", "a" * 101])
+def test_a_name_that_no_space_can_have_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(SpaceError, match="this is not a name for a space"):
+        write_space(name, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_starting_point_is_a_short_valid_space_that_begins_with_its_question(tmp_path: Path) -> None:
+    assert len(starts()) >= 10
+    assert next(iter(starts())) == DEFAULT
+    for start, file in starts().items():
+        lines = file.read_text(encoding="utf-8").splitlines()
+        assert len(lines) <= 30, start
+        assert lines[0].startswith("# "), start
+        assert "?" in lines[0], start
+        path = write_space(f"own_{start}", tmp_path, start)
+        if start == JUDGE:
+            judged = judge_files(read_description(path, {}), tmp_path, "own")
+            groups = answer_of_table(judged, read_reports(judged)).groups
+            assert {group.key: [row.variant for row in group.rows] for group in groups} == {
+                "as good": ["no_norm"],
+                "worse": ["no_skip"],
+            }
+        else:
+            assert load_space(path).name == f"own_{start}"
+    with pytest.raises(ArgumentError, match="there is no such starting point"):
+        write_space("another", tmp_path, "nothing")

@@ -1,4 +1,4 @@
-"""The space designer without a browser: forms from the schema, drafts in addresses, the effect of clicks."""
+"""The space designer without a browser: forms, drafts in addresses, effects of clicks, and its drafters."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from cli_runs import Workplace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
 
+from ablate.planning.forecast import Forecast
+from ablate.planning.planner import Planner, make_plan
+from ablate.planning.points import check_points
+from ablate.render.terminal.plan import plan_json, validate_json
 from ablate.spec.block import BlockSpec
 from ablate.spec.named import block_names, named_block
 from ablate.spec.reading import load_space
 from ablate.spec.space import SpaceSpec
 from ablate.spec.texts import without_texts
-from dashboard.drafter import _space
-from dashboard.shared.pictures import ask, packed, text_of, unpacked
+from dashboard.drafter import _space, check
+from dashboard.shared.pictures import Drafter, ask, packed, text_of, unpacked
 from dashboard.shared.schema import lean, member
 
 
@@ -330,3 +335,55 @@ def test_a_broken_draft_in_the_address_is_reported(broken: dict[str, Any]) -> No
     assert not app.exception
     assert app.error
     assert not app.success
+
+
+SPACE = """\
+name: t
+question: Why?
+task: {{kind: recall}}
+model: {{family: decoder, depth: 1, width: 16, heads: 2, block: pre_ln}}
+training: {{steps: 10, batch_size: 4, optimizer: {{lr: 1e-3}}}}
+switches:
+  mixer: {{attention: {{}}, twice: {{block.mixer: attention}}}}
+  heads: {{two: {{}}, other: {{model.heads: {heads}}}}}
+design: {{kind: leave_one_out, seeds: 3}}
+objective: {{metric: val_loss, margin: 0.05}}
+"""
+
+
+@pytest.mark.parametrize(("heads", "sentences"), [(2, 3), (4, 1), (3, 2)])  # 3 is invalid: nothing is left
+def test_the_same_sentences(heads: int, sentences: int, tmp_path: Path) -> None:
+    text = SPACE.format(heads=heads)
+    (tmp_path / "t.yaml").write_text(text, encoding="utf-8")
+    space = load_space(tmp_path / "t.yaml")
+    planner = Planner(space, tmp_path / "cache", lambda line: None)
+    validated = validate_json(space, check_points(space, planner.design()))["without_effect"]
+    planned = plan_json(make_plan(planner), Forecast(frozenset(), 1.0, "a test", 1))["without_effect"]
+    designed = check(space.model_dump(mode="json"), text, None)["without_effect"]
+    assert validated == planned == designed
+    assert len(validated) == sentences
+    assert validated[0].startswith("Warning: there is nothing to compare.") == (heads != 4)
+
+
+REQUEST = json.dumps(["block", "pre_ln"])
+
+
+def processes() -> list[psutil.Process]:
+    return [child for child in psutil.Process().children() if any("drafter.py" in part for part in child.cmdline())]
+
+
+def test_one_that_takes_longer_than_its_patience_is_ended() -> None:
+    before = processes()
+    assert Drafter([], patience=0.0).answer(json.dumps(["schema"])) == ""
+    assert processes() == before
+
+
+def test_one_that_was_killed_is_restarted_and_its_start_does_not_count_as_an_answer() -> None:
+    before = processes()
+    drafter = Drafter([], patience=1.5)  # less than it takes to import torch
+    answered = drafter.answer(REQUEST)
+    assert json.loads(answered)
+    (process,) = set(processes()) - set(before)
+    process.kill()
+    process.wait()
+    assert drafter.answer(REQUEST) == answered

@@ -1,4 +1,4 @@
-"""add_one_in, grid, sweep: their points, and their errors."""
+"""leave_one_out, add_one_in, grid, sweep: their points, names and errors."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from ablate.designs.add_one_in import AddOneInSpec
 from ablate.designs.grid import GridSpec
+from ablate.designs.leave_one_out import LeaveOneOutSpec
 from ablate.designs.sweep import SweepSpec
 from ablate.errors import SpaceError
 
@@ -83,3 +84,29 @@ def test_sweep_refuses() -> None:
     unknown = a_context(SWITCHES, refusal=lambda point: "there is no key `hedz` here")
     with pytest.raises(SpaceError, match=r"no variant makes a model at any value of `model.hedz`.*no key `hedz`"):
         SweepSpec(path="model.hedz", values=(1, 2)).build(unknown)
+
+
+PARTS = {"skip": ["kept", "removed", "shaped"], "norm": ["rms", "none"], "bias": ["no", "yes"]}
+VARIANTS = {"bare": {"skip": "removed", "norm": "none"}, "same": {}}
+
+
+def test_the_points_are_the_baseline_each_other_setting_and_the_named_variants() -> None:
+    points = LeaveOneOutSpec(seeds=2).build(a_context(PARTS, variants=VARIANTS)).points()
+    assert [(point.name, *point.settings.values()) for point in points] == [
+        ("baseline", "kept", "rms", "no"),
+        ("skip=removed", "removed", "rms", "no"),
+        ("skip=shaped", "shaped", "rms", "no"),
+        ("norm=none", "kept", "none", "no"),
+        ("bias=yes", "kept", "rms", "yes"),
+        ("bare", "removed", "none", "no"),
+        ("same", "kept", "rms", "no"),
+    ]
+    assert all(list(point.settings) == list(PARTS) for point in points)
+
+
+def test_trials_come_seed_by_seed_so_that_pairs_exist_early() -> None:
+    design = LeaveOneOutSpec(seeds=3).build(a_context(PARTS, variants=VARIANTS))
+    names = [point.name for point in design.points()]
+    assert [(proposal.point.name, proposal.seed) for proposal in design.ask()] == [
+        (name, seed) for seed in (0, 1, 2) for name in names
+    ]

@@ -1,4 +1,4 @@
-"""Sentences with code in backticks, in the formats that show code as code."""
+"""Names and code in sentences: whole in tables, shown as code where a format has code."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from rich.console import Console
 
-from ablate.render.blocks import lead, with_code
+from ablate.render.blocks import Grid, lead, with_code
+from ablate.render.cells import in_lines
 from ablate.render.formats.html import prose as html
 from ablate.render.formats.latex import prose as latex
 from ablate.render.formats.md import prose as markdown
+from ablate.render.formats.terminal import _print
 
 WORDS = st.text(alphabet="ab *_[](){}<>#!&;~:/\\$|é", min_size=1, max_size=12).map(lambda text: " ".join(text.split()))
 PIECES = st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=4).filter(lambda pairs: all(all(one) for one in pairs))
@@ -74,3 +77,33 @@ def test_a_lead_ends_at_the_first_colon_outside_code() -> None:
     assert lead("You need: the norm: yes") == ("You need", "the norm: yes")
     assert lead("Set `seeds: 4`, then go on: at once") == ("Set `seeds: 4`, then go on", "at once")
     assert lead("Set `seeds: 4`") == ("", "Set `seeds: 4`")
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "lines"),
+    [
+        ("baseline", 26, ["baseline"]),
+        ("mlp=gone,skip=gone,mixer=linear", 40, ["mlp=gone,skip=gone,mixer=linear"]),
+        ("mlp=gone,skip=gone,mixer=linear", 20, ["mlp=gone,skip=gone,", "mixer=linear"]),
+        ("baseline@model.width=16", 16, ["baseline", "@model.width=16"]),
+        (
+            "skip=gone (training.optimizer.lr=0.001, timing)",
+            20,
+            ["skip=gone", "(training.optimizer.lr=", "0.001, timing)"],
+        ),
+        ("attention_skip=removed", 16, ["attention_skip=", "removed"]),
+        ("a_very_long_name_of_one_word", 8, ["a_very_long_name_of_one_word"]),
+    ],
+)
+def test_a_name_is_broken_at_its_commas(name: str, width: int, lines: list[str]) -> None:
+    assert in_lines(name, width).splitlines() == lines
+
+
+def test_rows_of_a_table_are_distinguished_however_long_their_names(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("mlp=gone,skip=gone,mixer=linear", "mlp=gone,skip=gone,mixer=retention")
+    grid = Grid(
+        ("number", "variant", "value"), (tuple(("1", name, "2.125 ± 0.125") for name in names),), frozenset({1})
+    )
+    _print(grid, Console(width=50))
+    lines = capsys.readouterr().out.split()
+    assert {"mixer=linear", "mixer=retention"} <= set(lines)

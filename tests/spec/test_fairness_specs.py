@@ -1,15 +1,23 @@
-"""`tune` and `match` in a space: how they are written, what they do not change, and what is refused."""
+"""`tune`, `match`, `budgets` and growths of a space: how they are written, and what is refused."""
 
 from __future__ import annotations
 
+from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from ablate.errors import SpaceError
+from ablate.planning.planner import Planner, make_plan
 from ablate.spec.design import PointCost
+from ablate.spec.growth import LinearGrowthSpec, StagesGrowthSpec
+from ablate.spec.reading import load_space
 from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec
+from ablate.spec.training import TrainingSpec
+from ablate.spec.variant import VariantSpec
 
 LR = "training.optimizer.lr"
 SPACE: dict[str, Any] = {
@@ -143,3 +151,169 @@ def test_a_value_is_tuned_below_a_part_that_a_switch_sets_as_a_whole() -> None:
     tuned = space(switches=optimizers, tune={LR: [1e-3, 2e-3]})
     optimizer = tuned.resolve({"optimizer": "lion"}, {LR: 2e-3}).training.optimizer
     assert (optimizer.kind_name(), optimizer.lr) == ("lion", 2e-3)
+
+
+TRAINING = {"steps": 100, "batch_size": 24, "optimizer": {"lr": 1e-3}}
+MODEL = {"family": "decoder", "depth": 1, "width": 12, "heads": 3, "block": "pre_ln"}
+TEXT = {"kind": "language_model", "data": "builtin:python_stdlib", "tokenizer": "bytes", "context": 48}
+
+
+def test_gpt3_grows_its_batch_linearly() -> None:
+    """GPT-3 (arXiv:2005.14165, appendix B): from 32k tokens to the whole over the first share of the training."""
+    spec = LinearGrowthSpec(start=0.25, until=0.4)
+    for step in range(1, 101):
+        share = min(Fraction(1), Fraction(1, 4) + Fraction(3, 4) * Fraction(step, 40))
+        assert spec.share(step, 100) == pytest.approx(float(share))
+
+
+def test_bert_trains_on_short_inputs_for_nine_tenths() -> None:
+    """BERT (arXiv:1810.04805, appendix A.2): 128 tokens for 90 % of the steps, 512 for the rest."""
+    spec = StagesGrowthSpec(shares=(0.25,), until=(0.9,))
+    assert [spec.size(512, step, 1000) for step in (1, 900, 901, 1000)] == [128, 128, 512, 512]
+
+
+def test_sizes_are_multiples_and_never_more_than_the_whole() -> None:
+    spec = LinearGrowthSpec(start=0.01, until=1.0, multiple=8)
+    sizes = [spec.size(64, step, 300) for step in range(1, 301)]
+    assert set(sizes) == set(range(8, 65, 8))
+    assert sizes == sorted(sizes)
+
+
+def refusal(plain: dict[str, Any], whole: type[Any]) -> tuple[str, str]:
+    with pytest.raises(ValidationError) as caught:
+        whole.model_validate(plain)
+    ((loc, sentence),) = describe(caught.value)
+    return ".".join(map(str, loc)), sentence
+
+
+@pytest.mark.parametrize(
+    ("training", "where", "got", "remedy"),
+    [
+        ({"batch_growth": {"kind": "linear", "multiple": 5}}, "batch_growth.multiple", "5", "Set `multiple: 4`"),
+        (
+            {"batch_growth": "linear", "micro_batch": 8},
+            "batch_growth.multiple",
+            "a micro-batch, of 8 sequences",
+            "Set `multiple: 8`",
+        ),
+        (
+            {"batch_growth": {"kind": "stages", "shares": [0.5, 0.25]}},
+            "batch_growth.shares",
+            "must be ascending",
+            "in ascending order",
+        ),
+        (
+            {"batch_growth": {"kind": "stages", "shares": [0.5], "until": [0.1, 0.2]}},
+            "batch_growth.until",
+            "`shares` has 1",
+            "as many numbers",
+        ),
+        (
+            {"batch_growth": {"kind": "stages", "shares": [], "until": []}},
+            "batch_growth.shares",
+            "a stage",
+            "one number",
+        ),
+    ],
+    ids=["multiple", "micro_batch", "falls", "ends", "empty"],
+)
+def test_a_batch_that_cannot_grow_so_is_refused(training: dict[str, Any], where: str, got: str, remedy: str) -> None:
+    path, sentence = refusal({**TRAINING, **training}, TrainingSpec)
+    assert path == where
+    assert got in sentence
+    assert remedy in sentence
+
+
+@pytest.mark.parametrize(
+    ("task", "growth", "where", "remedy"),
+    [
+        (TEXT, {"kind": "linear", "multiple": 7}, "training.context_growth.multiple", "Set `multiple: 6`"),
+        ({"kind": "copy"}, "linear", "training.context_growth", "choose the task `language_model`"),
+    ],
+    ids=["multiple", "task"],
+)
+def test_a_context_that_cannot_grow_so_is_refused(task: dict[str, Any], growth: Any, where: str, remedy: str) -> None:
+    plain = {"model": MODEL, "task": task, "training": {**TRAINING, "context_growth": growth}}
+    path, sentence = refusal(plain, VariantSpec)
+    assert path == where
+    assert remedy in sentence
+
+
+def test_a_training_that_does_not_grow_keeps_its_name() -> None:
+    """No hash of an earlier trial changes."""
+    assert not {"batch_growth", "context_growth"} & set(TrainingSpec.model_validate(TRAINING).canonical())
+
+
+BUDGETED = """
+name: lengths
+question: Does it hold?
+task: {kind: language_model, data: "file:text.txt", tokenizer: bytes, context: 8, validation_windows: 4}
+model: {family: decoder, depth: 1, width: 8, heads: 2, block: pre_ln}
+training: {steps: 10, batch_size: 2, optimizer: {lr: 0.01}, evaluations: 2}
+switches: {norm: {rms: {}, none: {block.norm: none}}}
+design: {kind: leave_one_out, seeds: 2}
+objective: {margin: 0.1}
+"""
+
+
+def budgeted(folder: Path, **changed: Any) -> Any:
+    file = folder / "budgeted.yaml"
+    (folder / "text.txt").write_text("what is learnt here is little\n" * 40, encoding="utf-8")
+    text = BUDGETED.replace("file:text.txt", f"file:{folder / 'text.txt'}")
+    for key, value in changed.items():
+        lines = [line for line in text.splitlines() if not line.startswith(f"{key}:")]
+        text = "\n".join([*lines, f"{key}: {value}"])
+    file.write_text(text, encoding="utf-8")
+    return load_space(file)
+
+
+@pytest.mark.parametrize(
+    ("budgets", "said"),
+    [
+        ("[2, 4]", "the study itself is budget 1"),
+        ("[1]", "the study itself is budget 1"),
+        ("[1, 2, 2]", "2 is listed twice"),
+        ("[1, -2]", "a budget is a multiple of the budgeted's steps"),
+        ("[1, 0.01]", "less than one of 10 steps is left"),
+    ],
+)
+def test_impossible_budgets(budgets: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(SpaceError, match=said):
+        budgeted(tmp_path, budgets=budgets)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"match": "flops"}, "which `match: flops` also sets"),
+        ({"design": "{kind: simplify, seeds: 2}"}, "only variants that the design names before any result"),
+        ({"design": "{kind: sweep, path: model.width, values: [8, 16]}"}, "only variants that the design names"),
+        ({"switches": "{long: {never: {}, always: {training.steps: 20}}}"}, "which the switch `long` also sets"),
+    ],
+)
+def test_budgets_with_incompatible_settings(changed: dict[str, str], said: str, tmp_path: Path) -> None:
+    with pytest.raises(SpaceError, match=said):
+        budgeted(tmp_path, budgets="[1, 2]", **changed)
+
+
+def test_each_length_has_its_own_steps_and_nothing_else_changes(tmp_path: Path) -> None:
+    plan = make_plan(Planner(budgeted(tmp_path, budgets="[4, 1, 0.5]"), tmp_path, lambda line: None))
+    steps = {variant.name: variant.spec.training.steps for variant in plan.variants}
+    assert steps == {
+        "baseline": 10, "norm=none": 10,
+        "baseline@budget=0.5": 5, "baseline@budget=4": 40, "norm=none@budget=0.5": 5, "norm=none@budget=4": 40,
+    }  # fmt: skip
+    assert len(plan.trials) == 12
+    alone = make_plan(Planner(budgeted(tmp_path), tmp_path, lambda line: None))
+    assert {trial.key for trial in alone.trials} < {trial.key for trial in plan.trials}, "the same trials at budget 1"
+    assert "budgets" not in budgeted(tmp_path).canonical()
+
+
+def test_claims_may_name_variants_at_a_budget_and_follow_them(tmp_path: Path) -> None:
+    claims = (
+        "[{id: a, expect: grows, along: budget, left: baseline, right: norm=none, margin: 0.1},"
+        " {id: b, expect: worse, left: norm=none@budget=2, right: baseline@budget=2, margin: 0.1}]"
+    )
+    assert len(budgeted(tmp_path, budgets="[1, 2]", claims=claims).claims) == 2
+    with pytest.raises(SpaceError, match="budget"):
+        budgeted(tmp_path, claims=claims)

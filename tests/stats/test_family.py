@@ -1,4 +1,4 @@
-"""Holm's procedure against statsmodels, and the simultaneous error rate of whole studies with a known truth."""
+"""Holm's procedure against statsmodels, its error rate at a known truth; the Pareto front by its definition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.multitest import multipletests
 
-from ablate.stats import SeedSchedule, Verdict, hold_together, holm, judge
+from ablate.stats import SeedSchedule, Verdict, dominators, hold_together, holm, judge
 
 
 @settings(max_examples=50, deadline=None)
@@ -92,3 +92,22 @@ def test_members_that_cannot_be_rejected_need_not_be_written_out(p_values: list[
     few = dict(enumerate(p_values))
     every = few | {len(few) + i: 1.0 for i in range(others)}
     assert holm(few, len(every)) == {name: holm(every)[name] for name in few}
+
+
+numbers = st.integers(-3, 3).map(float)
+
+
+@given(st.integers(2, 3).flatmap(lambda n: st.lists(st.tuples(*[numbers] * n), max_size=12)), st.data())
+def test_against_the_definition(points: list[tuple[float, ...]], data: st.DataObject) -> None:
+    width = len(points[0]) if points else 2
+    directions = data.draw(st.lists(st.sampled_from(["minimize", "maximize"]), min_size=width, max_size=width))
+
+    def dominates(left: tuple[float, ...], right: tuple[float, ...]) -> bool:
+        pairs = [
+            (one, other) if way == "maximize" else (other, one)
+            for one, other, way in zip(left, right, directions, strict=True)
+        ]
+        return all(one >= other for one, other in pairs) and any(one > other for one, other in pairs)
+
+    expected = [[i for i, left in enumerate(points) if dominates(left, right)] for right in points]
+    assert dominators(points, directions) == expected

@@ -1,11 +1,13 @@
-"""Buckets: every row as likely as any other, little padding, one width for all seeds."""
+"""Buckets: every row as likely as any other, little padding; random numbers by name."""
 
 from __future__ import annotations
 
-import numpy as np
-from scipy.stats import chisquare
+from itertools import permutations
 
-from ablate.tasks.sampling import Buckets, pad_rows
+import numpy as np
+from scipy.stats import chisquare, kstest
+
+from ablate.tasks.sampling import Buckets, Draws, pad_rows
 
 LENGTHS = np.random.default_rng(0).integers(1, 200, size=(1024, 2))
 
@@ -66,3 +68,29 @@ def test_batches_of_a_capacity_hold_as_many_rows_as_fit_and_every_row_as_often()
     by_bucket = drawn[buckets.order].reshape(16, 64).sum(1)
     assert by_bucket.std() / by_bucket.mean() < 0.15, "buckets of 5 to 50 rows a batch, each drawn some 500 times"
     assert buckets.draw(0, 3, 8, 1)[0].size == 1
+
+
+def test_a_name_gives_the_same_numbers_again_and_another_name_others() -> None:
+    first, again, other = (Draws(name).integers(1000, (3, 5)) for name in ("a", "a", "b"))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_numbers_are_uniform() -> None:
+    draws = Draws("uniform")
+    assert chisquare(np.bincount(draws.integers(7, 70_000))).pvalue > 1e-3
+    numbers = draws.uniforms(70_000)
+    assert kstest(numbers, "uniform").pvalue > 1e-3
+    assert numbers.min() > 0
+    assert numbers.max() < 1
+
+
+def test_subsets_are_drawn_by_weight_without_replacement() -> None:
+    weights = np.array([1.0, 2.0, 5.0])
+    drawn = Draws("subsets").subsets(3, 2, 60_000, weights)
+    pairs = list(permutations(range(3), 2))
+    # First a with w_a / 8, then b with w_b / (8 - w_a).
+    expected = [weights[a] / 8 * weights[b] / (8 - weights[a]) for a, b in pairs]
+    counts = [int((drawn == pair).all(axis=1).sum()) for pair in pairs]
+    assert sum(counts) == 60_000
+    assert chisquare(counts, np.array(expected) * 60_000).pvalue > 1e-3

@@ -1,4 +1,4 @@
-"""Sources of text: what they yield, what they leave out, what they refuse."""
+"""Sources of text: what they yield, leave out and refuse; numbers in words; real sets where they are there."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import gzip
 import os
 import sysconfig
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ablate.errors import DataError
+from ablate.spec.task import TaskSpec
 from ablate.tasks.sources import BadRows, SourceDocument, parse
 from ablate.tasks.sources.files import Files
+from ablate.tasks.sources.number_words import english, german
 from ablate.tasks.sources.python_stdlib import PythonStdlib
 
 
@@ -135,3 +138,74 @@ def test_a_hub_folder_round_the_working_folder_is_refused(tmp_path: Path, monkey
     for address in ("hub:../..", "hub:..", "hub:/"):
         with pytest.raises(DataError, match="this folder contains the working folder"):
             next(parse(address).rows(("text",), BadRows(refuse=True), lambda line: None))
+
+
+@pytest.mark.parametrize(
+    ("number", "in_english", "in_german"),
+    [
+        (1, "one", "eins"),
+        (7, "seven", "sieben"),
+        (11, "eleven", "elf"),
+        (16, "sixteen", "sechzehn"),
+        (17, "seventeen", "siebzehn"),
+        (21, "twenty-one", "einundzwanzig"),
+        (30, "thirty", "dreißig"),
+        (67, "sixty-seven", "siebenundsechzig"),
+        (76, "seventy-six", "sechsundsiebzig"),
+        (100, "one hundred", "einhundert"),
+        (101, "one hundred and one", "einhunderteins"),
+        (1001, "one thousand and one", "eintausendeins"),
+        (1100, "one thousand one hundred", "eintausendeinhundert"),
+        (
+            21_999,
+            "twenty-one thousand nine hundred and ninety-nine",
+            "einundzwanzigtausendneunhundertneunundneunzig",
+        ),
+        (101_040, "one hundred and one thousand and forty", "einhunderteintausendvierzig"),
+    ],
+)
+def test_numbers_as_people_write_them(number: int, in_english: str, in_german: str) -> None:
+    assert english(number) == in_english
+    assert german(number) == in_german
+
+
+def test_the_source_has_different_rows() -> None:
+    rows = list(parse("builtin:number_words").rows(("german", "english"), BadRows(True), print))
+    assert len({row.values[0] for row in rows}) == len({row.values[1] for row in rows}) == len(rows) == 20_000
+    assert rows[1].values == ("achtunddreißig", "thirty-eight")
+
+
+FOLDER = os.environ.get("ABLATE_SHARED_DATA")
+
+with_shared_data = pytest.mark.skipif(FOLDER is None, reason="ABLATE_SHARED_DATA is not set")
+
+
+@with_shared_data
+@pytest.mark.parametrize(
+    ("plain", "rows", "labels"),
+    [
+        ({"data": "banking77", "label": "category"}, {"train": 9003, "validation": 1000}, 77),
+        ({"data": "clinc150/*.tsv.gz", "label": "intent"}, {"train": 21325, "validation": 2370}, 151),
+        ({"data": "gutenberg_authors"}, {"train": 6608, "validation": 937}, 10),
+    ],
+)
+def test_classification(plain: dict[str, Any], rows: dict[str, int], labels: int, cache: Path) -> None:
+    address = f"file:{FOLDER}/{plain['data']}"
+    spec = TaskSpec.parse({"kind": "classification", "tokenizer": "bytes", "context": 64, **plain, "data": address})
+    task = spec.open(cache, spec.prepare(cache, lambda line: None))
+    assert task.shape.classes == labels
+    assert task.describe().rows == rows
+    baselines = task.baselines()
+    assert baselines["unigram"]["val_accuracy"] > baselines["majority class"]["val_accuracy"]
+
+
+@with_shared_data
+def test_books(cache: Path) -> None:
+    plain = {"data": f"file:{FOLDER}/gutenberg_children/books", "tokenizer": "chars", "context": 128}
+    spec = TaskSpec.parse({"kind": "language_model", **plain})
+    task = spec.open(cache, spec.prepare(cache, lambda line: None))
+    assert task.describe().rows == {"train": 61, "validation": 7}
+    baselines = task.baselines()
+    # Characters of English: about 4.2 bits each by frequency alone, about 3.5 after the one before.
+    assert 4 < baselines["unigram"]["val_bits_per_byte"] < 4.7
+    assert 3 < baselines["bigram"]["val_bits_per_byte"] < 3.8

@@ -1,18 +1,22 @@
-"""The training loop: packs against single runs, common random numbers, divergence, precision, dropout."""
+"""The training loop: packs against single runs, divergence, precision, further losses, prefetched batches."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Generator
+from typing import Any
 
 import pytest
 import torch
 from families import without_dropout
 from random_tokens import CPU, RandomTokens, losses, points, run, variant
 
+from ablate.spec.training import TrainingSpec
+from ablate.training.batches import Batches
 from ablate.training.events import Measurement
 from ablate.training.loop import train
 from ablate.training.members import Member
+from ablate.training.pack import Pack
 
 
 @pytest.mark.parametrize("block", ["pre_ln", "parallel", "sas_p_no_norm", "post_ln", "simple_resl", "rwkv7", "mamba2"])
@@ -95,3 +99,52 @@ def test_tiny_numbers_are_0_while_a_trial_trains_and_only_then() -> None:
     assert (product() == 0) == supported
     events.close()
     assert product() > 0
+
+
+def test_auxiliary_losses_train_the_weights_and_are_not_reported_as_the_tasks() -> None:
+    def mlp(**parts: float) -> dict[str, Any]:
+        return {"block": {"mixer": "attention", "mlp": {"kind": "mixture", "experts": 4, **parts}}}
+
+    packs = [[Member(variant(mlp(**parts), steps=2), 3)] for parts in ({}, {"balance_loss": 5.0})]
+    with Pack(packs[0], RandomTokens(), CPU) as plain, Pack(packs[1], RandomTokens(), CPU) as balanced:
+        for pack in (plain, balanced):
+            pack.step(1)
+        assert plain.last_loss() == balanced.last_loss()
+        ours, theirs = (dict(pack.model.named_parameters()) for pack in (plain, balanced))
+        assert (ours["blocks.0.mlp.router.weight"] - theirs["blocks.0.mlp.router.weight"]).abs().max() > 1e-6
+
+
+STEPS = 40
+
+
+def training(batch_size: int) -> TrainingSpec:
+    return TrainingSpec.model_validate({"steps": STEPS, "batch_size": batch_size, "optimizer": {"lr": 0.1}})
+
+
+def asked(batches: Batches, calls: list[tuple[list[int], int]]) -> None:
+    """Every batch is the task's own for its seeds and step."""
+    for seeds, step in calls:
+        batch = batches.get(seeds, step)
+        for name, values in batch.items():
+            own = torch.stack([RandomTokens().train_batch(seed, step, 4)[name] for seed in seeds])
+            torch.testing.assert_close(values, own, rtol=0, atol=0)
+
+
+def test_batches_are_those_of_their_step_and_seeds() -> None:
+    batches = Batches(RandomTokens(), training(4), CPU)
+    steps = [*range(1, 9), *range(30, 35), 3, 4]  # a run that jumps to other steps, as after a checkpoint
+    asked(batches, [([3], step) for step in steps])
+    asked(batches, [([3, 5], step) for step in range(5, 9)])
+    asked(batches, [([5], step) for step in range(9, STEPS + 1)])  # a member has left
+
+
+def test_batches_are_made_once_and_none_beyond_the_last_step() -> None:
+    task = RandomTokens()
+    asked(Batches(task, training(4), CPU), [([0], step) for step in range(1, STEPS + 1)])
+    assert [step for _, step, _ in task.served] == list(range(1, STEPS + 1))
+
+
+def test_large_batches_are_not_made_in_advance() -> None:
+    task = RandomTokens()
+    Batches(task, training(1 << 17), CPU).get([0], 1)
+    assert len(task.served) == 1
