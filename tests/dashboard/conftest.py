@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache as remembered
 from pathlib import Path
 from typing import Any
 
 import pytest
+import streamlit
 from cli_runs import Workplace
 from pages import WIDE, Page, Serve, serving
+from streamlit.testing.v1 import AppTest
 
+from ablate.serving import OPTIONS
 from benchmarks.browser import find_browser, launch
 
 
@@ -31,6 +35,29 @@ def _no_custom_components() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("streamlit.components.v2.manifest_scanner.scan_component_manifests", list)
         yield
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., AppTest]]:
+    """Runs a page over a store without a browser: `shown("trials", "s.db", study="s", by="val_loss")`."""
+
+    def run(view: str, store: str | Path, *, study: str = "", **parameters: str | list[str]) -> AppTest:
+        monkeypatch.setenv(OPTIONS, json.dumps({"stores": [str(store)]}))
+        streamlit.cache_resource.clear()
+        chosen = f"streamlit.session_state['study'] = {study!r}" if study else "choose_study()"
+        page = AppTest.from_string(
+            "import streamlit\nfrom dashboard.shared.frame import choose_study, navigation\n"
+            f"from dashboard.views.{view} import show\nnavigation()\n{chosen}\nshow()",
+            default_timeout=120,
+        )
+        for name, value in parameters.items():
+            page.query_params[name] = value
+        page.run()
+        assert not page.exception, page.exception
+        return page
+
+    yield run
+    streamlit.cache_resource.clear()
 
 
 @pytest.fixture(scope="session")

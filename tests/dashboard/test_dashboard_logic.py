@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,18 +12,12 @@ import postgres
 import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
-from written_stores import NOW, simple_store
+from written_stores import Ended, line, simple_store, variants_of, write_study
 
 from ablate.serving import OPTIONS, serve
 from ablate.store import (
-    CurvePoint,
-    Environment,
     Mark,
-    PlannedTrial,
-    StudyDraft,
-    TrialOutcome,
     TrialState,
-    VariantRecord,
     open_store,
 )
 from dashboard.shared.results import _write
@@ -33,12 +27,12 @@ from dashboard.shared.store import store as opened_store
 APP = Path(__file__).parent.parent.parent / "dashboard" / "app.py"
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture
 def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A store with three studies: `done`, `half` (half of its trials wait) and `broken` (one failed)."""
     with ExitStack() as stack:
         location = str(tmp_path / "ablate.db")
-        if request.param == "postgres":
+        if getattr(request, "param", "sqlite") == "postgres":
             location = stack.enter_context(postgres.schema(request.getfixturevalue("postgres_server")))
         simple_store(location)
         with open_store(location) as known:
@@ -79,6 +73,7 @@ def test_studies_are_found(store: str, parameters: dict[str, str], names: list[s
     assert listed(opened(**parameters)) == names
 
 
+@pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
 def test_a_line_says_what_matters(store: str) -> None:
     table = opened().dataframe[0].value.set_index("study")
     assert list(table.loc["done", ["state", "progress", "trials", "best"]]) == ["complete", 1.0, "4/4", "small"]
@@ -106,22 +101,9 @@ def test_the_address_chooses_the_study_and_a_wrong_one_is_reported(store: str) -
     assert chosen.query_params["study"] == "done"
 
 
-@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 def test_a_study_whose_trials_were_all_finished_or_pruned_is_complete(store: str) -> None:
-    where = Environment({"python": "3"}, "cpu", "here", None, None, "ablate study")
-    with open_store(store, create=False) as known:
-        variants = [VariantRecord("baseline", f"{9:064x}", {}, {"model": {}}, 10)]
-        planned = [PlannedTrial(f"pruned{seed}", "baseline", seed) for seed in range(3)]
-        objective = {"metric": "val_loss", "direction": "minimize", "margin": 0.5}
-        known.begin_study(StudyDraft("pruned", "Why?", "", {}, "", objective, "baseline"), variants, planned)
-        for trial, state in zip(planned, [TrialState.FINISHED, TrialState.PRUNED, TrialState.PRUNED], strict=True):
-            loss = {"val_loss": 2.0} if state is TrialState.FINISHED else {}
-            known.record_outcome(
-                TrialOutcome(
-                    trial.key, f"{9:064x}", trial.seed, state, loss, 1, 1.0, 1, 1.0, 1, "", "d", NOW, NOW
-                ),
-                where,
-            )  # fmt: skip
+    trials = [Ended("baseline", 0, 2.0), *(Ended("baseline", seed, None, TrialState.PRUNED) for seed in (1, 2))]
+    write_study(store, "pruned", variants_of({"baseline": 10}, 9), trials, margin=0.5)
     table = opened(study="pruned").dataframe[0].value.set_index("study")
     assert list(table.loc["pruned", ["state", "progress", "trials", "lost"]]) == ["complete", 1.0, "3/3", "2 pruned"]
     assert every("pruned") is None, "the pages do not ask again"
@@ -186,44 +168,19 @@ def test_a_dashboard_for_other_machines_has_a_token_and_is_read_only(
     assert not read_only or len(str(chosen["token"])) > 20
 
 
-ANSWER = """
-import streamlit as st
-from dashboard.shared.frame import choose_study
-with st.sidebar:
-    choose_study()
-from dashboard.views.answer import show
-show()
-"""
-
-
 def test_the_page_of_an_answer_draws_the_course_of_each_comparison(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, shown: Callable[..., AppTest]
 ) -> None:
-    sizes, objective = {"baseline": 10, "small": 5}, {"metric": "val_loss", "direction": "minimize", "margin": 0.05}
-    with open_store(tmp_path / "s.db") as known:
-        variants = [
-            VariantRecord(name, f"{n:064x}", {}, {"model": {}}, size) for n, (name, size) in enumerate(sizes.items())
-        ]
-        planned = [PlannedTrial(f"{seed}{name}", name, seed) for seed in range(3) for name in sizes]
-        known.begin_study(StudyDraft("s", "Why?", "", {}, "", objective, "baseline"), variants, planned)
-        for trial in planned:
-            loss = 2.0 + (trial.variant == "small") * (0.1 + trial.seed / 100)
-            curve = tuple(CurvePoint(step, step, step, step, None, loss * 100 / step) for step in (25, 50, 75, 100))
-            known.record_outcome(
-                TrialOutcome(
-                    trial.key, f"{list(sizes).index(trial.variant):064x}", trial.seed, TrialState.FINISHED,
-                    {"val_loss": loss}, 100, 10.0, 100, 1.0, None, "", "d", NOW, NOW, curve,
-                ),
-                Environment({"python": "3"}, "cpu", "here", None, None, "ablate study"),
-            )  # fmt: skip
-    monkeypatch.setenv("ABLATE_DASHBOARD", json.dumps({"stores": [str(tmp_path / "s.db")]}))
-    st.cache_resource.clear()
-    app = AppTest.from_string(ANSWER, default_timeout=90)
-    app.query_params["study"] = "s"
-    app.run()
-    assert not app.exception
+    trials = []
+    for seed in range(3):
+        for name in ("baseline", "small"):
+            loss = 2.0 + (name == "small") * (0.1 + seed / 100)
+            trials.append(
+                Ended(name, seed, loss, curve=line(*((step, loss * 100 / step) for step in (25, 50, 75, 100))))
+            )
+    write_study(tmp_path / "s.db", "s", variants_of({"baseline": 10, "small": 5}), trials, margin=0.05)
+    app = shown("answer", tmp_path / "s.db")
     assert "Course of the differences" in [found.value for found in app.header]
     (table,) = [frame.value for frame in app.dataframe if "course" in frame.value]
     assert table["course"].iloc[0] == "-"
     opened_store().close()
-    st.cache_resource.clear()

@@ -1,37 +1,29 @@
-"""The pages Search and All trials, over a search that pruned trials, and the table behind the latter."""
+"""Pages over stores written by hand: a search with pruned trials, many variants, several studies, one trial, slides."""
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-import streamlit
-from fake_store import FakeStore, fake_store
+from fake_store import fake_store
 from streamlit.testing.v1 import AppTest
 from vega import marks, rows, series
+from written_stores import Ended, line, simple_store, variants_of, write_study
 
-from ablate.serving import OPTIONS
-from ablate.store import (
-    CurvePoint,
-    Environment,
-    PlannedTrial,
-    StudyDraft,
-    TrialOutcome,
-    TrialState,
-    VariantRecord,
-    open_store,
-)
+from ablate.render.figures.curves import MOST_PANELS
+from ablate.store import Recording, TrialState, VariantRecord
 from ablate.store.records import DesignTraits
 from dashboard.shared.results import KEY, STATE, Filter, filtered, switches, trial_table
 
-NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
+Shown = Callable[..., AppTest]
 LR = "training.optimizer.lr"
 SPACE = {
     "switches": {"norm": {"rms": {}, "<b>none": {}}},
@@ -40,107 +32,55 @@ SPACE = {
 
 
 @pytest.fixture
-def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def searched(tmp_path: Path) -> Path:
     """A store with a search of twelve points; the last four were pruned."""
-    path = tmp_path / "s.db"
-    names = [f"norm={'rms' if n % 2 else '<b>none'}@{LR}={10 ** (-4 + n / 4):.4g}" for n in range(12)]
-    variants = [
-        VariantRecord(
-            name, f"{n:064x}", {"norm": name.partition("@")[0][5:], LR: name.rpartition("=")[2]}, {"model": {}}, 9
-        )
-        for n, name in enumerate(names)
-    ]
-    planned = [PlannedTrial(f"{n:064x}", name, 0) for n, name in enumerate(names)]
-    objective = {"metric": "val_loss", "direction": "minimize", "margin": 0.1}
-    where = Environment({"python": "3"}, "cpu", "here", None, None, "ablate study")
-    with open_store(path) as store:
-        traits = DesignTraits(chooses=True, plans_points=False)
-        draft = StudyDraft("searched", "Which rate?", "", SPACE, "", objective, names[0], traits=traits)
-        store.begin_study(draft, variants, planned)
-        for n, trial in enumerate(planned):
-            state = TrialState.PRUNED if n >= 8 else TrialState.FINISHED
-            curve = tuple(CurvePoint(step, step, step, step, None, 4.0 - n / 10 - step / 9) for step in range(1, 4))
-            store.record_outcome(
-                TrialOutcome(
-                    trial.key, f"{n:064x}", 0, state, {"val_loss": 4.0 - n / 10} if n < 8 else {}, 3, 3.0, 3, 3.0,
-                    3 if n >= 8 else None, "", "d", NOW, NOW, curve,
-                ),
-                where,
-            )  # fmt: skip
-    monkeypatch.setenv(OPTIONS, json.dumps({"stores": [str(path)]}))
-    streamlit.cache_resource.clear()
-    yield path
-    streamlit.cache_resource.clear()
+    variants, ended = [], []
+    for n in range(12):
+        norm, rate = "rms" if n % 2 else "<b>none", f"{10 ** (-4 + n / 4):.4g}"
+        name = f"norm={norm}@{LR}={rate}"
+        variants.append(VariantRecord(name, f"{n:064x}", {"norm": norm, LR: rate}, {"model": {}}, 9))
+        curve = line(*((step, 4.0 - n / 10 - step / 9) for step in range(1, 4)))
+        state = TrialState.PRUNED if n >= 8 else TrialState.FINISHED
+        ended.append(Ended(name, 0, 4.0 - n / 10 if n < 8 else None, state, curve))
+    traits = DesignTraits(chooses=True, plans_points=False)
+    write_study(tmp_path / "s.db", "searched", variants, ended, space=SPACE, traits=traits)
+    return tmp_path / "s.db"
 
 
-def _search() -> None:
-    import streamlit as st
-
-    from dashboard.shared.frame import navigation
-    from dashboard.views.search import show
-
-    navigation()
-    st.session_state["study"] = "searched"
-    show()
+def figures(page: AppTest) -> list[dict[str, Any]]:
+    return [json.loads(one.proto.spec) for one in page.get("vega_lite_chart")]
 
 
-def _trials() -> None:
-    import streamlit as st
-
-    from dashboard.shared.frame import navigation
-    from dashboard.views.trials import show
-
-    navigation()
-    st.session_state["study"] = "searched"
-    show()
-
-
-def figures(app: AppTest) -> list[dict[str, Any]]:
-    return [json.loads(one.proto.spec) for one in app.get("vega_lite_chart")]
-
-
-def test_the_search_is_drawn_with_its_best_and_its_pruned_trials(app: Path) -> None:
-    page = AppTest.from_function(_search, default_timeout=90).run()
-    assert not page.exception, page.exception
-    history, curves, pair = figures(page)
-    (line,) = marks(history, "line")
-    values = [row["value"] for row in rows(line)]
-    assert [row["best"] for row in rows(line)] == list(itertools.accumulate(values, min))
+def test_the_search_is_drawn_with_its_best_and_its_pruned_trials(searched: Path, shown: Shown) -> None:
+    history, curves, pair = figures(shown("search", searched, study="searched"))
+    (best,) = marks(history, "line")
+    values = [row["value"] for row in rows(best)]
+    assert [row["best"] for row in rows(best)] == list(itertools.accumulate(values, min))
     lines = series(marks(curves, "point")[-1], "trial")
     assert len(lines) == 12
-    assert sum({row["name"] for row in line} == {"pruned"} for line in lines.values()) == 4
+    assert sum({row["name"] for row in points} == {"pruned"} for points in lines.values()) == 4
     assert len(rows(marks(pair, "point")[0])) == len(values)
 
 
-def test_the_table_is_filtered_from_the_address(app: Path) -> None:
-    page = AppTest.from_function(_trials, default_timeout=90)
-    page.query_params["states"] = ["finished"]
-    page.query_params["setting"] = ["norm=rms"]
-    page.query_params["by"] = "val_loss"
-    page.run()
-    assert not page.exception, page.exception
-    shown = page.dataframe[0].value
-    assert list(shown["val_loss"]) == pytest.approx([3.3, 3.5, 3.7, 3.9])
-    assert set(shown["norm="]) == {"rms"}
+def test_the_table_is_filtered_from_the_address(searched: Path, shown: Shown) -> None:
+    page = shown("trials", searched, study="searched", states=["finished"], setting=["norm=rms"], by="val_loss")
+    table = page.dataframe[0].value
+    assert list(table["val_loss"]) == pytest.approx([3.3, 3.5, 3.7, 3.9])
+    assert set(table["norm="]) == {"rms"}
     page.multiselect(key="states").set_value(["pruned"]).run()
     assert len(page.dataframe[0].value) == 2
 
 
-def _searched() -> FakeStore:
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
     settings = {"baseline": {"norm": "rms"}, "a": {"norm": "none", LR: "0.003"}, "b": {LR: "0.01"}}
-    made = fake_store({name: (chosen, 100) for name, chosen in settings.items()}, seeds=2)
-    made.record = replace(made.record, space=SPACE)
-    made.add("baseline", 0, {"val_loss": 1.5}, curve=[(0, 3.0), (10, 1.5)])
-    made.add("a", 0, {"val_loss": 1.25}, curve=[(10, 1.25)])
-    made.add("b", 1, state=TrialState.PRUNED, curve=[(5, 2.5)])
-    return made
-
-
-def _table() -> pd.DataFrame:
-    made = _searched()
-    known = made.trials([one.key for one in made.record.planned])
-    assert switches(made.record) == {"norm": ["rms", "none"], LR: ["0.003", "0.01"]}
-    return trial_table(made.record, made.record.planned, known)
+    store = fake_store({name: (chosen, 100) for name, chosen in settings.items()}, seeds=2)
+    record = store.record = replace(store.record, space=SPACE)
+    store.add("baseline", 0, {"val_loss": 1.5}, curve=[(0, 3.0), (10, 1.5)])
+    store.add("a", 0, {"val_loss": 1.25}, curve=[(10, 1.25)])
+    store.add("b", 1, state=TrialState.PRUNED, curve=[(5, 2.5)])
+    assert switches(record) == {"norm": ["rms", "none"], LR: ["0.003", "0.01"]}
+    return trial_table(record, record.planned, store.trials([planned.key for planned in record.planned]))
 
 
 @pytest.mark.parametrize(
@@ -157,8 +97,86 @@ def _table() -> pd.DataFrame:
         (Filter(by="nobody", metric="nothing", low=3.0, settings=("nobody=x",)), None),
     ],
 )
-def test_rows_are_filtered_and_sorted(wish: Filter, keys: list[str] | None) -> None:
-    table = _table()
-    rows = list(filtered(table, wish)[KEY])
-    assert rows == (list(table[KEY]) if keys is None else keys)
+def test_rows_are_filtered_and_sorted(wish: Filter, keys: list[str] | None, table: pd.DataFrame) -> None:
+    assert list(filtered(table, wish)[KEY]) == (list(table[KEY]) if keys is None else keys)
     assert set(table[STATE]) == {"finished", "pruned", "waiting"}
+
+
+def test_many_variants_are_shown_page_by_page(tmp_path: Path, shown: Shown) -> None:
+    """A baseline and 70 variants, each worse than the one before it."""
+    names = [f"a=v{number:02}" for number in range(70)]
+    ended = []
+    for seed in range(3):
+        for number, name in enumerate(["baseline", *names]):
+            loss = 2.0 + (0.7 - number / 100) * (number > 0) + seed / 10 + number % 3 * seed / 1000
+            curve = line(*((step, loss + (9 - step) / 9) for step in (3, 6, 8, 9)))
+            ended.append(Ended(name, seed, loss, curve=curve))
+    variants = variants_of(dict.fromkeys(["baseline", *names], 10))
+    write_study(tmp_path / "s.db", "s", variants, ended, margin=0.05)
+    page = shown("answer", tmp_path / "s.db", study="s")
+
+    def listed() -> list[str]:
+        (answer,) = (one.proto.body for one in page.get("html") if "answer" in one.proto.body)
+        return re.findall(r"why=(a%3Dv\d+)", answer)
+
+    first = listed()
+    assert len(first) == 60
+    assert any("of 70 variants" in one.value for one in page.caption)
+    (course,) = (figure for figure in figures(page) if "facet" in figure)
+    assert len(course["facet"]["sort"]) == MOST_PANELS, "each variant has a panel, as far as they can be told apart"
+    page.number_input(key="part").set_value(2).run()
+    assert not page.exception, page.exception
+    assert sorted(first + listed()) == [name.replace("=", "%3D") for name in names]
+
+
+def test_curves_of_several_studies(tmp_path: Path, shown: Shown) -> None:
+    """`a` and `b` were trained on the same data, `c` on other data."""
+    spec = {"model": {}, "task": {"kind": "recall"}, "training": {}}
+    for number, (study, data) in enumerate({"a": "data", "b": "data", "c": "other data"}.items()):
+        curves = [line(*((step, 4 - number - seed - step / 9) for step in (0, 5, 9))) for seed in (0, 1)]
+        variants = [VariantRecord("baseline", f"{number:064x}", {}, spec, 10)]
+        ended = [Ended("baseline", seed, 1.0, curve=curve) for seed, curve in enumerate(curves)]
+        write_study(tmp_path / "s.db", study, variants, ended, data=data)
+    page = shown("across", tmp_path / "s.db", studies=["a", "b"], axis="tokens")
+    assert not page.warning
+    drawn = series(marks(figures(page)[0], "line")[0])
+    assert set(drawn) == {"a / baseline", "b / baseline"}
+    assert [point["x"] for point in drawn["b / baseline"]] == [0, 40, 72]
+    means = [point["mean"] for point in drawn["b / baseline"]]
+    assert means == pytest.approx([2.5, 2.5 - 5 / 9, 1.5])  # 4 - 1 - mean of seeds - step / 9
+    page.multiselect(key="studies").set_value(["a", "c"]).run()
+    page.multiselect(key="sides").set_value(["a / baseline", "c / baseline"]).run()
+    assert not page.exception, page.exception
+    assert "different data" in page.warning[0].value
+
+
+def test_usage_of_a_trial_is_the_means_and_peaks_of_its_samples(tmp_path: Path, shown: Shown) -> None:
+    samples = (
+        Recording(3, {"usage": {"cores": 1.0, "memory": 2.0**30, "gpu_memory": 2.0**31}}),
+        Recording(4, {"compilation": {"seconds": 1.0}}),
+        Recording(9, {"usage": {"cores": 2.0, "memory": 2.0**29, "gpu_memory": 3 * 2.0**30, "gpu": 0.4}}),
+    )
+    ended = [Ended("baseline", 0, 1.0, recordings=samples), Ended("baseline", 1, 1.0)]
+    write_study(tmp_path / "s.db", "s", variants_of({"baseline": 10}), ended)
+    page = shown("trial", tmp_path / "s.db", study="s", variant="baseline", seed="0")
+    expected = {
+        "Cores, mean": "1.50",
+        "Memory, highest": "1.00 GiB",
+        "GPU, mean": "40%",
+        "GPU memory, highest": "3.00 GiB",
+    }
+    assert expected.items() <= {one.label: one.value for one in page.metric}.items()
+    assert any("2 samples" in one.value and "from step 3 to 9" in one.value for one in page.caption)
+    bare = shown("trial", tmp_path / "s.db", study="s", variant="baseline", seed="1")
+    assert expected.keys().isdisjoint(one.label for one in bare.metric), "a trial without samples has no such part"
+
+
+def test_the_page_shows_the_slides(tmp_path: Path, shown: Shown) -> None:
+    simple_store(str(tmp_path / "s.db"))
+    (frame,) = [one for one in shown("slides", tmp_path / "s.db", study="done").main if one.type == "iframe"]
+    kind, _, content = frame.proto.src.partition(",")
+    assert kind == "data:text/html;base64"
+    html = base64.b64decode(content).decode()
+    assert html.count("<section>") == 3
+    assert "Why done?" in html
+    assert "prefers-color-scheme" not in html, "the theme of the page decides, not that of the system"

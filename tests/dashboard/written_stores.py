@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from ablate.store import (
     CurvePoint,
     Environment,
     Mark,
     PlannedTrial,
+    Recording,
     StudyDraft,
     TrialOutcome,
     TrialState,
@@ -21,6 +25,7 @@ SCRIPT = "<img src=x onerror=window.caught=1><script>window.caught=1</script>"
 MARKDOWN = "**bold** [a](javascript:window.caught=1) $x$ :smile: :red[r] `c`"
 HOSTILE = f"{SCRIPT} {MARKDOWN} \u202eright 😀 שלום " + "long " * 300
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
+WHERE = Environment({"python": "3"}, "cpu", "here", None, None, "ablate study")
 
 
 def hostile_store(path: Path) -> None:
@@ -53,40 +58,70 @@ def hostile_store(path: Path) -> None:
         store.marks.put("trial", planned[0].key, Mark(True, (SCRIPT,), HOSTILE))
 
 
+class Ended(NamedTuple):
+    """A trial that ended; it finished if it has a loss."""
+
+    variant: str
+    seed: int
+    loss: float | None
+    state: TrialState = TrialState.FINISHED
+    curve: tuple[CurvePoint, ...] = ()
+    recordings: tuple[Recording, ...] = ()
+
+
+def variants_of(sizes: Mapping[str, int], first: int = 0) -> list[VariantRecord]:
+    """Variants by name to their number of parameters, with hashes that count from `first`."""
+    return [
+        VariantRecord(name, f"{n:064x}", {}, {"model": {}}, size) for n, (name, size) in enumerate(sizes.items(), first)
+    ]
+
+
+def line(*losses: tuple[int, float]) -> tuple[CurvePoint, ...]:
+    """A curve of (step, validation loss), with eight tokens a step."""
+    return tuple(CurvePoint(step, step, 8 * step, step, None, loss) for step, loss in losses)
+
+
+def write_study(
+    location: str | Path,
+    name: str,
+    variants: Sequence[VariantRecord],
+    ended: Sequence[Ended],
+    *,
+    waiting: Sequence[tuple[str, int]] = (),
+    margin: float = 0.1,
+    data: str = "d",
+    **draft: Any,
+) -> None:
+    """Add a study to a store, with trials that ended and others that wait; the first variant is the baseline."""
+    objective = {"metric": "val_loss", "direction": "minimize", "margin": margin}
+    planned = [
+        PlannedTrial(f"{name}/{variant}/{seed}", variant, seed)
+        for variant, seed in (*((trial.variant, trial.seed) for trial in ended), *waiting)
+    ]
+    hashes = {variant.name: variant.hash for variant in variants}
+    written = StudyDraft(name, f"Why {name}?", "", {}, "", objective, variants[0].name)
+    with open_store(location) as store:
+        store.begin_study(replace(written, **draft), variants, planned)
+        for key, trial in zip(planned, ended, strict=False):
+            metrics = {} if trial.loss is None else {"val_loss": trial.loss}
+            steps = trial.curve[-1].step if trial.curve else 9
+            store.record_outcome(
+                TrialOutcome(
+                    key.key, hashes[trial.variant], trial.seed, trial.state, metrics, steps, 9.0, 72, 9.0,
+                    None if metrics else steps, "", data, NOW, NOW, trial.curve, trial.recordings,
+                ),
+                WHERE,
+            )  # fmt: skip
+
+
 def simple_store(location: str) -> None:
     """Write the studies `done`, `half` (half of its trials wait) and `broken` (one failed), each of two variants."""
-    where = Environment({"python": "3"}, "cpu", "here", None, None, "ablate study")
-    objective = {"metric": "val_loss", "direction": "minimize", "margin": 0.5}
     sizes = {"baseline": 10, "small": 5}
-    states = {
-        "done": [TrialState.FINISHED] * 4,
-        "half": [TrialState.FINISHED] * 2,
-        "broken": [TrialState.FINISHED] * 3 + [TrialState.FAILED],
-    }
-    with open_store(location) as store:
-        for number, (study, ended) in enumerate(states.items()):
-            hashes = {name: f"{2 * number + n:064x}" for n, name in enumerate(sizes)}
-            variants = [VariantRecord(name, hashes[name], {}, {"model": {}}, size) for name, size in sizes.items()]
-            planned = [PlannedTrial(f"{study}{seed}{name}", name, seed) for seed in (0, 1) for name in sizes]
-            store.begin_study(StudyDraft(study, f"Why {study}?", "", {}, "", objective, "baseline"), variants, planned)
-            for trial, state in zip(planned, ended, strict=False):
-                loss = {"val_loss": sizes[trial.variant] / 100 + trial.seed} if state is TrialState.FINISHED else {}
-                store.record_outcome(
-                    TrialOutcome(
-                        trial.key,
-                        hashes[trial.variant],
-                        trial.seed,
-                        state,
-                        loss,
-                        1,
-                        1.0,
-                        1,
-                        1.0,
-                        None,
-                        "",
-                        "d",
-                        NOW,
-                        NOW,
-                    ),
-                    where,
-                )
+    for number, (study, count, last) in enumerate(
+        (("done", 4, TrialState.FINISHED), ("half", 2, TrialState.FINISHED), ("broken", 4, TrialState.FAILED))
+    ):
+        trials = [Ended(name, seed, sizes[name] / 100 + seed) for seed in (0, 1) for name in sizes]
+        if last is TrialState.FAILED:
+            trials[-1] = Ended("small", 1, None, last)
+        waiting = [(trial.variant, trial.seed) for trial in trials[count:]]
+        write_study(location, study, variants_of(sizes, 2 * number), trials[:count], waiting=waiting, margin=0.5)
