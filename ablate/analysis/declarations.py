@@ -192,14 +192,10 @@ def _redeclaration(before: Declaration, record: StudyRecord, later: Sequence[Dec
         )
         dropped = {name: finished for name, finished in before.variants.items() if name not in named}
         changes += _variant_changes(before.variants, named, dropped)
-    confirm = _confirming(record) if after is None else after.confirm
+    confirm = len({planned.seed for planned in record.confirm_trials}) if after is None else after.confirm
     if before.confirmed > 1 and confirm != before.confirm:
         changes.append(DeclaredChange("design.confirm", before.confirm, confirm, ""))
     return Redeclaration(before.until, before.finished, tuple(changes), dropped)
-
-
-def _confirming(record: StudyRecord) -> int:
-    return len({planned.seed for planned in record.confirm_trials})
 
 
 def _objective_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[DeclaredChange]:

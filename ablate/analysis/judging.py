@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ablate.analysis.fairness import Tuned, Tuning
+from ablate.analysis.fairness import Tuning
 from ablate.analysis.runs import VariantRuns, pairs_windows, seed_schedule
 from ablate.analysis.text import plural
 from ablate.stats import (
@@ -196,13 +196,9 @@ def _regrets(tuning: Tuning, sign: float) -> dict[str, float]:
         values = tuned.values
         chosen = [place for place, one in enumerate(tuned.tried) if values and one.values.items() <= values.items()]
         if chosen and tuned.tried[chosen[0]].by_seed:
-            tried = _oriented(tuned, sign)
+            tried = [{seed: sign * value for seed, value in one.by_seed.items()} for one in tuned.tried]
             regrets[name] = regret_bound(tried, chosen[0], *tuning_noise([tried]))
     return regrets
-
-
-def _oriented(tuned: Tuned, sign: float) -> list[dict[int, float]]:
-    return [{seed: sign * value for seed, value in one.by_seed.items()} for one in tuned.tried]
 
 
 def judge_trials(

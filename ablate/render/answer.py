@@ -16,7 +16,7 @@ from rich.text import Text
 
 from ablate.analysis.answer import Answer, AnswerGroup, AnswerRow, GroupKey
 from ablate.analysis.numbers import duration, percent
-from ablate.analysis.suite import Suite, SuiteCell, SuiteRow
+from ablate.analysis.suite import Suite, SuiteCell
 from ablate.analysis.why import Why
 from ablate.command_line import command
 from ablate.errors import printable
@@ -256,7 +256,7 @@ def _matrix(suite: Suite, answer: Answer, width: int, *, everything: bool) -> It
     """The variants of a suite by mean score, and beside it their metric on each task."""
     judged = {row.variant: (group.key, row) for group in answer.groups for row in group.rows}
     shown = suite.rows if everything or len(suite.rows) <= MANY else suite.rows[: MANY // 2]
-    labels = {row.variant: _suite_words(row) for row in shown}
+    labels = {row.variant: printable(row.words.rpartition("→ ")[2]).removeprefix("the ") for row in shown}
     words = max(NARROWEST_WORDS, min(max(map(len, labels.values())), width // 3))
     cells = {row.variant: {task: _suite_cell(cell, suite) for task, cell in row.cells.items()} for row in shown}
     widths = {task: max([4, *(len(of[task]) for of in cells.values()), min(len(task), 9)]) for task in suite.tasks}
@@ -289,10 +289,6 @@ def _matrix(suite: Suite, answer: Answer, width: int, *, everything: bool) -> It
     notes += ["° not above the trivial baseline"] if "°" in marks else []
     for note in wrap("; ".join(notes), width):
         yield Text(note, "dim")
-
-
-def _suite_words(row: SuiteRow) -> str:
-    return printable(row.words.rpartition("→ ")[2]).removeprefix("the ")
 
 
 def _suite_cell(cell: SuiteCell, suite: Suite) -> str:

@@ -102,17 +102,13 @@ def asked_tables(
     check_column(rows, question.each, "each", where)
     tables = []
     for value, part in rows.groupby(question.each, sort=False):
-        if _has_metric(part, metric, question):
+        if metric in part.columns and bool(part[metric].map(lambda cell: not is_missing(cell)).any()):
             tables.append(_asked(part, str(value), asked, question, spec, notes))
     if not tables:
         check_column(rows, metric, "metric", where)
     if question.aggregate:
         tables.append(_aggregate(f"{name} over {question.each}s", tables, question.each))
     return tables
-
-
-def _has_metric(part: pd.DataFrame, metric: str, question: QuestionSpec) -> bool:
-    return metric in part.columns and bool(part[metric].map(lambda cell: not is_missing(cell)).any())
 
 
 def _required(value: Any, key: str, where: str) -> Any:

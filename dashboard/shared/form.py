@@ -84,7 +84,7 @@ class Form:
         objects = [option for option in options if is_object(option)]
         numbers = [option for option in options if option.get("type") in ("integer", "number")]
         nullable = any(option.get("type") == "null" for option in options)
-        hint = _help(node)
+        hint = prose(str(node.get("description", "")))
         names = [option["enum"] for option in options if "enum" in option and not is_object(option)]
         if names and objects and not isinstance(value, Mapping) and "kind" not in objects[0]["properties"]:
             return self._choice(name, names[0], value, path, hint, nullable)
@@ -242,10 +242,6 @@ def _type(node: Node) -> str:
 
 def _title(name: str) -> str:
     return escape(name.replace("_", " "))
-
-
-def _help(node: Node) -> str:
-    return prose(str(node.get("description", "")))
 
 
 def _step(value: float | None) -> float:
