@@ -163,8 +163,6 @@ def make_engine(options: RunOptions, study: str = "ablate", checkpoints: Path = 
     """The engine that the options name.
 
     Args:
-        options: The options of the run.
-        study: The name of the study.
         checkpoints: The folder of checkpoints of all studies (local).
 
     Raises:

@@ -38,7 +38,6 @@ class StartedStudy:
     """A study that the server has started.
 
     Attributes:
-        study: Its name.
         process: Of `ablate study`.
         log: The file of its progress.
         begin: When it was started, in seconds of `time.monotonic`.

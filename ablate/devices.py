@@ -97,7 +97,6 @@ def devices_at_once(count: int, each: float | None) -> int:
     """How many trials run at once on devices, at least one.
 
     Args:
-        count: The number of devices.
         each: The devices of each trial, or a fraction of one; None: one.
 
     Raises:

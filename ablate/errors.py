@@ -177,7 +177,6 @@ def check_argument(where: str, value: object, kinds: type | tuple[type, ...], ex
 
     Args:
         where: The function and its argument: `ablate.plan: space`.
-        value: The argument.
         kinds: What it may be an instance of.
         expected: The same in words.
         remedy: How to correct it, as an instruction.

@@ -12,7 +12,6 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], 
     """The `__getattr__` and the `__dir__` of a package, so that a notebook completes these names too.
 
     Args:
-        package: Its name.
         homes: Each name that it offers to the module that has it.
     """
 

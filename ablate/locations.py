@@ -22,10 +22,6 @@ _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.EBADF, errno.ELOOP}
 def typed_path(text: str | Path, refused: type[AblateError] = AblateError) -> Path:
     """The path that a person typed, with `~` written out. Whether a file is there makes no difference.
 
-    Args:
-        text: What was typed.
-        refused: The error to raise.
-
     Raises:
         AblateError: No file can be there, or the folder that it is in cannot be read.
     """
@@ -96,7 +92,6 @@ def read_file(path: Path, most: int, refused: type[AblateError] = AblateError, *
     Args:
         path: The file; a link to one is followed.
         most: Bytes that it may have, which is asked before it is read.
-        refused: The error to raise.
         noun: What the file is, for messages.
 
     Raises:

@@ -55,7 +55,6 @@ class Study:
     """A study of a store. Each look reads the store again, so a study that still runs can be watched.
 
     Args:
-        name: The name of the study.
         store: An open store, where it is, or whatever reads like one (`JudgedTable`).
         result: How the run ended that gave this object; None for a study that is only read.
 
@@ -173,9 +172,6 @@ class Study:
 
 class JudgedStudy(Study):
     """Runs that were trained elsewhere, as a study: the first question on a table; `studies` has each of them.
-
-    Args:
-        table: The table with its questions.
 
     Attributes:
         studies: Question to its study.

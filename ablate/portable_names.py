@@ -44,7 +44,6 @@ def portable_name(name: str, rule: NameRule, room: int = 0) -> str:
 
     Args:
         name: Any text.
-        rule: Of the target.
         room: What the caller adds to the name, in the unit of `rule.longest`.
     """
     longest = rule.longest - room

@@ -239,8 +239,6 @@ def compared_row(report: StudyReport, variant: str, where: str) -> VariantRow:
     """The row of a variant that an answer has.
 
     Args:
-        report: Of the study.
-        variant: Its name.
         where: The option that names it, for the error.
 
     Raises:

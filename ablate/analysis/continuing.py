@@ -81,7 +81,6 @@ def study_arguments(study: str, store: str, seeds: str = "", plugins: Sequence[s
     """The arguments of `ablate` that continue a study of a store.
 
     Args:
-        study: Its name.
         store: A file or a URL.
         seeds: As `--seeds` takes them; empty: those that it has.
         plugins: Files with kinds of the user's own.

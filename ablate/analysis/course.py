@@ -34,7 +34,6 @@ def read_goals(baseline: VariantRuns, evaluated: Mapping[str, Curve]) -> dict[in
     It is read off the smoothed curve and not the metrics, so that like is compared with like.
 
     Args:
-        baseline: Its trials.
         evaluated: Key of a trial to its points with a validation loss.
     """
     curves = {seed: evaluated.get(trial.key, ()) for seed, trial in baseline.finished.items()}
@@ -47,7 +46,6 @@ def to_baseline(
     """When a variant reached the final loss of the baseline.
 
     Args:
-        runs: Its trials.
         goals: By seed.
         axis: `step`, `tokens`, `seconds` or `flops`.
         evaluated: Key of a trial to its points with a validation loss.
@@ -119,8 +117,6 @@ def course_of(
     the end of both.
 
     Args:
-        runs: Trials of the variant.
-        baseline: Of the baseline.
         evaluated: Key of a trial to its points with a validation loss.
         lines: Key of a trial to these as a line on the axis of the rule.
         rule: By what it is judged.
@@ -210,7 +206,6 @@ def course_sentences(rows: Sequence[VariantRow], rule: JudgingRule, *, advise: b
     """Sentences on differences that still move, and on verdicts that are provisional for longer training.
 
     Args:
-        rows: The variants.
         rule: By what they are judged.
         advise: Whether to advise `budgets`, which the design must allow and the study not have.
     """

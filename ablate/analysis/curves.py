@@ -68,7 +68,6 @@ def line(curve: Curve, axis: Axis = "steps", loss: Loss = "val_loss", smoothing:
     Args:
         curve: A trial's.
         axis: What the loss is drawn against.
-        loss: Which loss.
         smoothing: Weight in [0, 1) of what came before in an exponential moving average; it is debiased, so that the
             first point stays where it is.
     """

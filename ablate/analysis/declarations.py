@@ -137,7 +137,6 @@ def read_elsewhere(record: StudyRecord, decided: bool) -> Iterator[StudyWarning]
     """Warnings on other studies of the store, if this one has a verdict.
 
     Args:
-        record: The study.
         decided: Whether any of its verdicts is decided.
     """
     if not decided:

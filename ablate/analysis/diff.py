@@ -178,8 +178,6 @@ def read_diff(left: str, right: str, location: str | Path) -> Comparison:
     """Read two sides, each `STUDY/VARIANT`, the beginning of a trial's key, or a space file.
 
     Args:
-        left: The one.
-        right: The other.
         location: The store; opened only if one of them is not a file.
 
     Raises:

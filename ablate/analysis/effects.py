@@ -118,7 +118,6 @@ def effects_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> StudyEff
     """The same, of what was read already.
 
     Args:
-        record: The study.
         runs: Variant name to its trials.
     """
     record = main_part(record)
@@ -231,7 +230,6 @@ def importances_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> Stud
     """The same, of what was read already.
 
     Args:
-        record: The study.
         runs: Variant name to its trials.
 
     Raises:

@@ -267,10 +267,8 @@ def longer_in_all(
     """By how much longer a variant was trained in all, as a clause for its verdict.
 
     Args:
-        variant: The variant.
         baseline: That of the study.
         runs: Trials of the variant, with their stages.
-        baseline_runs: The same of the baseline.
         axis: What the study matches: `steps`, `tokens`, `seconds` or `flops`. Steps are compared exactly, the others
             if they differ by more than `NEAR`.
     """

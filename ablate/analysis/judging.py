@@ -102,9 +102,7 @@ def read_allowances(record: StudyRecord, runs: Mapping[str, VariantRuns], tuning
     """What a study's comparisons must allow for.
 
     Args:
-        record: The study.
         runs: Variant name to its trials, as they are compared.
-        tuning: What it tuned.
     """
     metric, sign = record.objective["metric"], 1.0 if record.objective["direction"] == "minimize" else -1.0
     tails, tails_at, schedule = None, {}, seed_schedule(record)
@@ -136,9 +134,7 @@ def worst_results(
     Empty if nothing bounds them: the task has no trivial baseline, or a trial that finished is worse than it already.
 
     Args:
-        runs: The trials of a variant.
         values: Seed to the objective of those that finished.
-        baseline: The same of the baseline.
         trivial: The objective without learning.
         sign: 1 where a smaller objective is better, else -1.
     """

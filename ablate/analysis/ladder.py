@@ -47,8 +47,6 @@ def read_climbs(store: StudyReader, record: StudyRecord, scalings: Scalings | No
     """The laws of a ladder's variants; None if the study is no ladder or has no two finished rungs.
 
     Args:
-        store: Of its trials.
-        record: The study, as the store has it.
         scalings: The differences by rung.
     """
     rungs = rungs_of(record)
@@ -121,12 +119,7 @@ def _compute(runs: VariantRuns) -> float:
 
 
 def climb_lines(climbs: Climbs, decimals: int) -> Iterator[tuple[str, str]]:
-    """For each variant its name, and in a line: its difference by rung, extrapolation, speedup, and what becomes of it.
-
-    Args:
-        climbs: The variants.
-        decimals: Of differences.
-    """
+    """For each variant its name, and in a line: its difference by rung, extrapolation, speedup, and what becomes of it."""
     for one in climbs.of:
         steps = "by rung " + " ".join(
             "lost" if point.difference.difference is None else _signed(point.difference.difference, decimals)

@@ -48,7 +48,6 @@ def with_interval(
         low: Lower bound.
         high: Upper bound.
         write: How a number is written.
-        plus_minus: The sign.
     """
     if mean is None:
         return [MISSING]

@@ -69,7 +69,6 @@ def read_front(store: StudyReader, name: str, quantities: Sequence[str] = ()) ->
 
     Args:
         store: Where the study is.
-        name: Of the study.
         quantities: Two or three different ones: the objective's metric (`objective` is short for it), `parameters`,
             `flops`, `activation_bytes`, `seconds`, `tokens_per_second`. If left out, those that a search optimises,
             else the objective and the first of `parameters`, `flops` and `activation_bytes` in which variants differ.
@@ -86,7 +85,6 @@ def front_of(record: StudyRecord, runs: Mapping[str, VariantRuns], quantities: S
     """The same, of what was read already.
 
     Args:
-        record: The study.
         runs: Variant name to its trials.
         quantities: As for `read_front`.
 

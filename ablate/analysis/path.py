@@ -156,7 +156,6 @@ def path_of(
     """The same, of what was read already.
 
     Args:
-        record: The study.
         runs: Variant name to its trials.
         fresh: The same of those that confirm.
     """

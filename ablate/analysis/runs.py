@@ -40,7 +40,6 @@ def rates_of(timings: Mapping[str, SpeedTiming], baseline: str) -> dict[str, dic
 
     Args:
         timings: Variant to its timing beside the baseline.
-        baseline: Name of the baseline.
     """
     if not timings:
         return {}
@@ -63,7 +62,6 @@ def relative_speed(rates: Mapping[int, float], baseline: Mapping[int, float]) ->
 
     Args:
         rates: Round to rate of the variant (`rates_of`).
-        baseline: The same of the baseline.
 
     Returns:
         None if the variant was not timed.

@@ -108,12 +108,7 @@ def main_part(record: StudyRecord) -> StudyRecord:
 
 
 def read_scalings(store: StudyReader, record: StudyRecord) -> Scalings | None:
-    """The variants of a study along its axis; None if it has none, or trains no two of them at two places.
-
-    Args:
-        store: Of its trials.
-        record: The study, as the store has it.
-    """
+    """The variants of a study along its axis; None if it has none, or trains no two of them at two places."""
     axis, studies = _places(store, record)
     runs = {at: read_runs(store, study, record.objective["metric"]) for at, study in studies.items()}
     changes = {at: changes_of(study) for at, study in studies.items()}

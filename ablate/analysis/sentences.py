@@ -28,7 +28,6 @@ def answer_sentences(
         rows: The variants in the order to name them, the baseline left out or not.
         baseline: That of the study.
         together: Names of the variants whose verdicts hold together.
-        rule: The rule of the verdicts.
     """
     compared = [row for row in rows if row.verdict is not None]
     if not compared and any(row.chosen for row in rows):
@@ -214,7 +213,6 @@ def joint_sentence(rows: Sequence[VariantRow], together: Set[str]) -> str:
     """Which verdicts, each with an error rate of 5 %, also hold jointly by Holm's procedure; empty below two verdicts.
 
     Args:
-        rows: The variants.
         together: Names of those whose verdicts hold jointly.
     """
     verdicts = {row.name: row.verdict for row in rows if row.verdict is not None and row.verdict.is_decided}
@@ -313,7 +311,6 @@ def advised_seeds(rows: Sequence[VariantRow], schedule: SeedPlan | None) -> Seed
     """The schedule with which a study of a fixed number of seeds decides what is undecided.
 
     Args:
-        rows: The undecided variants.
         schedule: How the study adds seeds already.
 
     Returns:

@@ -217,7 +217,6 @@ def slices_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> tuple[Sli
     """The same, of what was read already.
 
     Args:
-        record: The study.
         runs: Variant name to its trials.
     """
     record = main_part(record)

@@ -68,7 +68,6 @@ class SuiteReader(FinalResults):
 
     Args:
         store: Holds the trials.
-        record: The suite, as the store has it.
     """
 
     def __init__(self, store: StudyReader, record: StudyRecord) -> None:
@@ -345,7 +344,6 @@ def suite_of(report: StudyReport, words: Mapping[str, str]) -> Suite | None:
     """The matrix of variants and tasks of a suite; None for a study of one task.
 
     Args:
-        report: Of the suite.
         words: Variant to what it changes.
     """
     if not report.tasks:

@@ -229,7 +229,6 @@ def draw_noise(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> float | 
     anyway; None without a variant of two seeds that were measured in parts.
 
     Args:
-        record: The study.
         runs: Variant name to its trials.
     """
     metric, baseline = record.objective["metric"], runs[record.baseline].finished

@@ -80,10 +80,8 @@ def data_of_study(study: str, space: SpaceSpec, data: str | None, store: str, ca
     """Within it the data of a stored study is read from another place, where its content is found to be the same.
 
     Args:
-        study: Its name.
         space: As the store keeps it.
         data: Where its data is now; None: where it was.
-        store: Keeps the study.
         cache: Folder of prepared data; None: the user's.
 
     Raises:

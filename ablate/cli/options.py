@@ -137,7 +137,6 @@ def picture_file(option: str, file: Path, endings: tuple[str, ...] = (".svg",)) 
 
     Args:
         option: The option that names it, for messages.
-        file: The path of the picture.
         endings: Of the kinds of picture that can be drawn.
 
     Raises:

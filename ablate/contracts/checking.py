@@ -35,8 +35,6 @@ class CheckedKind:
     """A kind, tried by the contract of its family.
 
     Attributes:
-        kind: Its name.
-        family: Name of the family.
         contract: What was tried.
         specs: Its settings, with what was found.
     """
@@ -57,8 +55,6 @@ class UntriedKind:
     """A kind that cannot be tried without values that only a user has, such as the name of a file.
 
     Attributes:
-        kind: Its name.
-        family: Name of the family.
         missing: Fields without a value.
     """
 
@@ -71,7 +67,6 @@ def check_kind(kind: str, family: str | None = None, values: Mapping[str, Any] |
     """Try a kind by every rule of its family's contract, at its defaults and at pairs of its named choices.
 
     Args:
-        kind: Its name.
         family: Name of its family, which is needed where two families have a kind of this name.
         values: Fields that are to have these values, not their defaults.
 
@@ -193,7 +188,6 @@ def settings(kind: type[Member], given: Mapping[str, Any] | None = None) -> Iter
     A named choice is a field that holds a literal, a truth value, a member of a family, or a spec with a `kind`.
 
     Args:
-        kind: The kind.
         given: Values of fields, which are then not choices; those that have no default must be among them.
 
     Raises:

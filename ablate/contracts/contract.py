@@ -20,7 +20,6 @@ class Finding(Generic[ContextT]):
     """A rule that a kind breaks.
 
     Attributes:
-        rule: Name of the rule.
         context: Where it was broken.
         detail: What was found, as a sentence.
     """
@@ -43,7 +42,6 @@ class Contract(Generic[KindT, ContextT]):
     """The rules of a family.
 
     Attributes:
-        family: The family.
         rules: Name to rule; the first line of a rule's docstring is shown when it is broken.
         contexts: The surroundings in which a kind is tried; none if it refuses all of them.
         describe: Surroundings in words.
@@ -69,7 +67,6 @@ class Contract(Generic[KindT, ContextT]):
         """Try a kind by every rule.
 
         Args:
-            spec: The kind.
             contexts: Where to try it; `self.contexts(spec)` unless given.
 
         Returns:

@@ -116,7 +116,6 @@ def check_mixer(spec: MixerSpec, surroundings: Sequence[LayerContext] | None = N
     """Try a mixer by every rule.
 
     Args:
-        spec: The mixer.
         surroundings: Where to try it (with a pack of one); `contexts(spec)` unless given.
 
     Returns:

@@ -32,7 +32,6 @@ class TaskContext:
     """What learns the task.
 
     Attributes:
-        model_family: Family of the model.
         batch_size: B.
     """
 

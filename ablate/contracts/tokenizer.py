@@ -26,7 +26,6 @@ class TokenizerContext:
 
     Attributes:
         name: What they are.
-        texts: The texts.
     """
 
     name: str

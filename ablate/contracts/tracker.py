@@ -18,7 +18,6 @@ class TrackerContext:
 
     Attributes:
         state: How it ends.
-        losses: Its validation losses.
     """
 
     state: str

@@ -211,11 +211,7 @@ OPTIMIZER: Contract[OptimizerSpec, OptimizerContext] = Contract(
 
 @dataclass(frozen=True, slots=True)
 class ScheduleContext:
-    """The length of a training run.
-
-    Attributes:
-        steps: Its number of steps.
-    """
+    """The length of a training run."""
 
     steps: int
 

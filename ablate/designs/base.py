@@ -96,9 +96,7 @@ class SequentialDesign(FixedDesign):
     Args:
         points: The points in the order of the design, the baseline first.
         start: Number of seeds before the first look.
-        schedule: The schedule of looks.
         context: Gives margin and direction.
-        first: The first seed.
     """
 
     def __init__(

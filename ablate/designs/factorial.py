@@ -34,7 +34,6 @@ class Fraction:
     """A regular fraction of a two-level factorial.
 
     Attributes:
-        columns: The column of each factor.
         bits: The runs are 0 ... 2^bits - 1.
     """
 

@@ -117,9 +117,6 @@ class Pruning:
 
     The pruner has a separate Optuna study in memory. Each of our trials (a point and a seed) is a trial in it, whose
     only objective is the validation loss, regardless of the objectives of the search.
-
-    Args:
-        spec: The pruning rule.
     """
 
     def __init__(self, spec: PrunerSpec) -> None:
@@ -145,8 +142,6 @@ class Pruning:
         If one seed of a point is pruned, its other seeds are pruned too, because they could not be compared.
 
         Args:
-            point: Name of the point.
-            seed: Seed of the trial.
             reached: Share of its steps that the trial has done.
             loss: Its validation loss at that step.
         """

@@ -41,10 +41,8 @@ class Candidate:
     Attributes:
         point: The variant without the component.
         parent: Name of the variant from which it was removed.
-        switch: The switch that was changed.
         verdict: Verdict on the comparison of the variant with the baseline.
         value: Mean objective over the seeds that finished; None if none did.
-        cost: Cost of the variant.
     """
 
     point: Point
@@ -77,11 +75,9 @@ class SimplifyDesign(Design):
     """Proposes rounds; a round starts when all results of the previous one are known.
 
     Args:
-        context: Context of the space.
         removals: Removing settings of each switch.
         seeds: Number of seeds.
         beam: Number of variants kept after each round.
-        cost: The cost to minimise.
     """
 
     def __init__(

@@ -21,7 +21,6 @@ class Adapter(TemplateLM):  # type: ignore[misc]  # the library has no types
     A request is computed for all members at once and kept, so that the other members find it answered.
 
     Args:
-        scored: The models.
         codec: Their tokenizer.
 
     Attributes:

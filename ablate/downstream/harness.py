@@ -72,9 +72,7 @@ def measure(scored: Scored, codec: Codec, request: Request, where: str) -> list[
     """Measure every member of a pack.
 
     Args:
-        scored: The models.
         codec: Their tokenizer.
-        request: What is measured.
         where: Names what asked for it, in messages.
 
     Returns:

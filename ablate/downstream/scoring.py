@@ -119,7 +119,6 @@ class Scored:
         once. The first window has the id `first` before it; a later one the token before it.
 
         Args:
-            ids: The text.
             first: An id that stands before the text, such as the end of a document.
 
         Returns:

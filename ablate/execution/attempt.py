@@ -30,7 +30,6 @@ class Attempt:
     """A trial in training.
 
     Attributes:
-        trial: The trial.
         number: 1 for the first attempt.
         member: The index of the trial in its job.
         together: The number of trials with which its job started.

@@ -134,7 +134,6 @@ class Checkpoints:
     """The checkpoints of the jobs of a study in a folder of this machine.
 
     Attributes:
-        folder: The folder of the study.
         interval: When a job writes a checkpoint.
     """
 
@@ -171,7 +170,6 @@ class JobCheckpoints:
 
     Attributes:
         folder: The folder of the job; it need not exist.
-        keys: The keys of the trials of the job.
         warnings: What went wrong since the last look, for the user.
         newest_file: The checkpoint that `newest` has read; empty before, or if there is none.
     """
@@ -203,7 +201,6 @@ class JobCheckpoints:
 
         Args:
             step: The optimizer steps done.
-            state: The state of the job.
         """
         partial = self.folder / f".partial-{os.getpid()}"
         try:

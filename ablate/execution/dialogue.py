@@ -19,7 +19,6 @@ class _End:
     """The result of a trial.
 
     Attributes:
-        steps: The steps that it was to train.
         value: Its objective; None if it did not finish.
         speed: Its tokens a second; None if it did not finish.
     """
@@ -33,8 +32,6 @@ class Dialogue:
     """Reports each result to the design, once for each proposal that asked for the trial.
 
     Args:
-        design: The design.
-        metric: The metric of the objective.
         curves: Reads the learning curves of trials by key.
     """
 
@@ -75,8 +72,6 @@ class Dialogue:
         """Report the result of a trial.
 
         Args:
-            ended: The outcome.
-            steps: The steps that it was to train.
             watched: Whether the design has already seen the curve.
         """
         value = ended.metrics.get(self._metric)

@@ -30,7 +30,6 @@ class StudyResult:
     `trials` is the sum of the five counts after it, unless the run was interrupted.
 
     Attributes:
-        study: The name of the study.
         trials: The number of trials that its design proposed.
         trained: Trials that finished in this run.
         reused: Trials that the store already held as finished.
@@ -97,10 +96,8 @@ def run_study(
     """Run a space until its design has no further proposals or the run is interrupted (SIGINT or SIGTERM).
 
     Args:
-        planner: The planner of the space.
         store: Holds the trials.
         engine: Trains the trials.
-        environment: The environment of the engine.
         observer: Is notified of all events.
         packing: How many trials are trained together as one program.
         bench: Where to time the variants after the trials; None: nowhere.

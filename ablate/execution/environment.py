@@ -153,7 +153,6 @@ def check_abilities(trials: Iterable[Trial], device: str, *, here: bool = True) 
     """Check that a device can train trials as they ask.
 
     Args:
-        trials: The trials.
         device: `cpu` or `cuda`.
         here: Whether this is the machine that trains.
 

@@ -31,9 +31,6 @@ class Inspected:
 
     Attributes:
         name: Of the model, or of the space and its variant.
-        on: On what.
-        seeds: Of the members.
-        insides: Of the members.
     """
 
     name: str

@@ -79,7 +79,6 @@ class JobRunner:
 
     Args:
         cache: The folder of prepared data.
-        device: The device to train on.
         devices: Those of all processes of a job, which the user's trainer sees; by default this one.
     """
 
@@ -101,7 +100,6 @@ class JobRunner:
         """Train a job. An exception becomes a `Broken` message.
 
         Args:
-            job: The job.
             stopped: Called after every step; returns the members (from 0) that must leave, each once.
             start: The state of a `Checkpoint` of this job to resume from.
             save: When to yield a checkpoint.

@@ -116,7 +116,6 @@ class Ledger:
         """The trials that need no training, by key, whichever study trained them.
 
         Args:
-            trials: Trials of the plan.
             pruned: Whether to include trials that an earlier run of this study pruned.
         """
         records = self._store.trials([trial.key for trial in trials])

@@ -52,7 +52,6 @@ class LocalEngine(Engine):
     """Runs jobs in worker processes on this machine; each process runs many jobs.
 
     Args:
-        options: The options of the run.
         checkpoints: The folder of the checkpoints of the study; None: in the cache.
         ranks: The processes that train each job together, on a device each; more than `resources.gpus` on a CPU only.
         pinned: Whether workers are pinned to cores when together they use all cores of the CPU.

@@ -57,7 +57,6 @@ def _option(default: Any, meaning: str, *names: str, **shown: Any) -> Any:
 
     Args:
         default: The default; a type makes a new one for each object.
-        meaning: Its help.
         names: On the command line; the name of the field unless given.
         shown: Further arguments of `typer.Option`.
     """
@@ -216,7 +215,6 @@ class WorkerSettings:
     """What a worker of the local engine reads first from its pipe, and each further process of a trial from its own.
 
     Attributes:
-        options: The options of the run.
         devices: Of the processes of each trial; the first one is that of the worker itself.
         cores: Indices of the cores to which the worker is pinned; all cores if it is empty.
         checkpoints: The folder of the study's checkpoints.
@@ -237,7 +235,6 @@ def show_in_signature(function: Callable[P, R], annotations: Mapping[str, Any] |
     """Show fields of `RunOptions` in the signature of a function that takes them as `**options`.
 
     Args:
-        function: The function; its signature is changed.
         annotations: The fields to show, with their annotations; None: all, with their types.
     """
     shown = get_type_hints(RunOptions) if annotations is None else annotations

@@ -95,10 +95,7 @@ def run_trainer(
     """Run a trainer once.
 
     Args:
-        variant: The trainer and its parameters.
-        seed: Of the trial.
         places: Where it runs.
-        devices: The devices that it sees.
         stopped: Asked several times a second; when it returns anything, the trainer is ended.
 
     Yields:
@@ -228,7 +225,6 @@ class _Curve:
 
     Attributes:
         step: Of the newest row.
-        train_loss: The newest.
         latest: The newest value of each metric.
         diverged: Set once a loss is not finite.
     """

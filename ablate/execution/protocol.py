@@ -88,7 +88,6 @@ class StateReplaced:
     It sends its whole curve again.
 
     Attributes:
-        number: The number of the job.
         values: The history of the hyperparameters of this state: pairs of a first step and a mapping of path to value.
     """
 
@@ -116,7 +115,6 @@ class Broken:
     """A job raised an exception or lost its worker.
 
     Attributes:
-        number: The number of the job.
         reason: One sentence.
         trace: The traceback of the exception; empty if the worker died.
         log: The last output of a worker that died.

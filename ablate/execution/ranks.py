@@ -36,9 +36,6 @@ class _Orders:
     """What each rank but the first reads from its standard input.
 
     Attributes:
-        job: The job.
-        settings: Of its worker.
-        index: The index of this rank.
         start: The folder of the checkpoint to resume from; empty to start at step 0.
         meeting: The file through which the ranks connect (torch's `FileStore`).
         silent_seconds: See `SILENT_SECONDS`.

@@ -36,7 +36,6 @@ class Reproduction:
     Attributes:
         trial: As the store has it.
         variant: Name of its variant; empty if no study has it any more.
-        stored: Its curve in the store.
         again: The curve of the new run.
         diverged: Of the new run; None if it finished.
         environment: Of the new run.
@@ -91,10 +90,7 @@ def reproduce(
 
     Args:
         prefix: The beginning of its key.
-        store: Holds it.
         cache: Folder of prepared data.
-        engine: Trains it.
-        environment: Of the engine.
         say: Receives what happens to the data.
         moved: Receives the steps done and the number of steps, at intervals.
         accept_changed_code: Whether kinds of the user's may have changed since the trial ran.

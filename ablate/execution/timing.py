@@ -40,7 +40,6 @@ class Bench:
 
     Attributes:
         device: Of the trials: `cpu` or `cuda`.
-        threads: Of torch.
         description: Of the device, as the environment of trials names it.
         again: Whether to time variants that were timed before.
         seconds: Of training for each side of a comparison, at least.
@@ -63,9 +62,6 @@ def time_side_by_side(
     """The training rates of a variant and of the baseline, from rounds of steps that alternate between them.
 
     Args:
-        variant: The variant.
-        baseline: The baseline.
-        open_task: Gives the task of a spec.
         bench: Where to time them.
         continues: Asked before each round; where it says no, nothing comes out.
     """

@@ -60,7 +60,6 @@ class TrackingObserver(Observer):
     """Copies the events of a study to trackers.
 
     Args:
-        study: The name of the study.
         trackers: Where to copy.
         say: Prints a warning; called from the thread of the driver only.
     """

@@ -41,7 +41,6 @@ class Budget:
 
     Args:
         space: Its `match` names the equal quantity.
-        costs: Of its points.
     """
 
     def __init__(self, space: SpaceSpec, costs: PointCosts) -> None:
@@ -72,7 +71,6 @@ class Budget:
         """The variant of a point with the budget of the baseline.
 
         Args:
-            point: The point.
             spec: Its variant as the space writes it.
 
         Raises:
@@ -156,7 +154,6 @@ def equal_steps(match: MatchSpec, baseline: Step, steps: int, variant: Step) -> 
     Args:
         match: What is equal: `tokens`, `flops` or `seconds`.
         baseline: One step of the baseline.
-        steps: Of the baseline.
         variant: One step of the variant.
 
     Raises:
@@ -244,7 +241,6 @@ def equal_parameters(
 
     Args:
         match: What is adjusted, and the tolerance.
-        target: Parameters of the baseline.
         spec: The variant as the space writes it.
         parameters: Of the variant with these values besides; None if it is invalid with them.
 

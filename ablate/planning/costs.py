@@ -26,7 +26,6 @@ class PointCosts:
     """Resolves each point of a space once, prepares the data that it needs, and prices it.
 
     Attributes:
-        space: The space.
         cache: The folder of prepared data.
         say: Receives what happens to the data.
         starting: Where variants start from trained weights.

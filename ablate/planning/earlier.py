@@ -24,7 +24,6 @@ class ChangedKind:
     """A kind of which the store holds trials that another version of it trained.
 
     Attributes:
-        change: The kind and what changed.
         trials: How many trials of the plan that concerns.
         accepted: Whether they are reused all the same.
     """

@@ -258,8 +258,6 @@ def measure_speed(variant: Variant, task: Task, device: str, together: int, othe
     Steps of a model of whose size a step would take long are not run; then a matmul is measured.
 
     Args:
-        variant: The trial to measure.
-        task: Its opened task.
         device: `cpu` or `cuda`.
         together: The trials that one pack of the engine holds.
         others: The further workers that are busy at the same time: threads of a CPU that multiply matrices.

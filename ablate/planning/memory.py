@@ -52,7 +52,6 @@ def largest_micro_batch(variant: Variant, there: float, parts: int = 1) -> Train
     Blocks are computed again in the backward pass only if otherwise no micro-batch fits.
 
     Args:
-        variant: The variant.
         there: The bytes that one trial may use.
         parts: As `trial_bytes` has it.
     """
@@ -165,7 +164,6 @@ def check_fits(variant: str, needed: int, workers: int, device: str, remedy: str
     """Refuse a variant if `workers` of its trials do not fit into memory at once.
 
     Args:
-        variant: Its name.
         needed: Predicted bytes of one trial.
         workers: Trials at once on this machine; on `cuda` each has a GPU of its own.
         device: `cpu` or `cuda`.

@@ -140,7 +140,6 @@ class MachineForecast:
 
     Attributes:
         done: The keys of trials that the store already holds.
-        machine: The other machine.
     """
 
     done: frozenset[str]

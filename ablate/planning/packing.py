@@ -72,7 +72,6 @@ class WaitingTrial:
     """A trial in the queue.
 
     Attributes:
-        trial: The trial.
         attempt: The number of its next attempt.
         parted: Why it is no longer trained in the pack in which it started; empty if it is.
     """
@@ -87,7 +86,6 @@ class NextPack:
     """The trials that start together.
 
     Attributes:
-        waiting: The trials to train.
         whole: All members, in order, of an earlier pack that is resumed; those not in `waiting` leave it at once.
             Empty for a new pack.
     """
@@ -101,7 +99,6 @@ class Queue:
     """The waiting trials, in the order of the design.
 
     Attributes:
-        packing: The size of packs.
         workers: Gives the number of packs that can run at once, which changes as a cluster grows and shrinks.
     """
 

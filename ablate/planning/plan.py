@@ -20,9 +20,6 @@ class Variant:
 
     Attributes:
         name: The name of the first point that gave it.
-        settings: The settings of that point.
-        spec: The full spec.
-        hash: Its content hash.
         cost: Forward pass over one sequence of the longest, and the trainable parameters.
         flops: Arithmetic of one whole trial.
         fingerprint: Content hash of its prepared data.
@@ -65,7 +62,6 @@ class Trial:
         key: Identifies it in the store.
         variant: What is trained.
         seed: Of its initial values and batches.
-        role: What it is for.
         stage: The trial of the same seed whose weights it starts from; None if there is none.
         code: The code that would train it now, with that of its stage.
         accepted: The other code that trained it, if the store holds it and the user accepts that; None if not.

@@ -54,8 +54,6 @@ def check_points(space: SpaceSpec, design: Design, starting: Starting | None = N
     """Check the points of a space's design, the first `MOST_LOOKED_AT` of them one by one.
 
     Args:
-        space: The space.
-        design: Its design.
         starting: Reads the weights that variants start from; None: they are not looked at.
 
     Raises:

@@ -66,8 +66,6 @@ class Starting:
         """What a variant takes from its source; None if it starts from random weights.
 
         Args:
-            spec: The variant.
-            task: Its task.
             stage: The variant that is trained before it, and its task; None if there is none.
 
         Raises:

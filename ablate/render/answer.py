@@ -78,7 +78,6 @@ def print_answer(
     """Print an answer.
 
     Args:
-        answer: The answer.
         console: Where to; its width decides the width of the axis.
         store: Arguments that name the store in the commands to paste; empty for the default store.
         plugins: Arguments that name the files of the user's own kinds, without which the study cannot continue.

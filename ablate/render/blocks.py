@@ -96,7 +96,6 @@ def with_code(text: str, plain: Callable[[str], str], code: Callable[[str], str]
     """A sentence on one line, without the backticks round its code; a backtick without a partner stays.
 
     Args:
-        text: The sentence.
         plain: Writes what stands outside backticks. It gets pieces of the line and must keep blanks at their ends.
         code: Writes what stands between two backticks; it is not empty and holds no backtick.
     """

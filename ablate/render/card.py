@@ -18,8 +18,6 @@ class ModelFacts:
     """What the card of a trial's model says beside its spec.
 
     Attributes:
-        key: Of the trial.
-        seed: Of the trial.
         cost: Of the forward pass over one input of the longest.
         metrics: Final metrics.
         verdicts: What studies say of its variant, as sentences.

@@ -66,8 +66,6 @@ def document_of_questions(
 
     Args:
         answer: To all of them.
-        findings: Of each question.
-        pictures: Of each question.
     """
     parts, sources = [Section("Answer", tuple(_answer(answer)))], dict[Block, None]()
     for found, drawn in zip(findings, pictures, strict=True):

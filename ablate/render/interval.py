@@ -109,8 +109,6 @@ def interval_svg(
     """The same as SVG.
 
     Args:
-        axis: The axis.
-        row: The row.
         colour: Of the interval, as #rrggbb.
         ink: Of the lines at zero and at the margin.
         mark: Vega's name of the mark of the mean, so that verdicts differ by more than their colour.

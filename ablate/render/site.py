@@ -34,7 +34,6 @@ def write_site(studies: Sequence[Findings], folder: Path, pages: Pages = "html",
         studies: In the order of the index.
         folder: Made if it is not there. Files of the same names are replaced, others stay.
         pages: Whether pages are HTML, which any web server shows, or Markdown.
-        title: Of the index.
 
     Returns:
         The files, the index first.
@@ -63,7 +62,6 @@ def index_of(studies: Mapping[str, Findings], title: str, legend: str, more: Seq
 
     Args:
         studies: Address of a report to what it reports, in the order of the table.
-        title: Of the page.
         legend: How to read it.
         more: Sections after the table.
     """

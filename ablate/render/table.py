@@ -43,7 +43,6 @@ def print_study(report: StudyReport, console: Console, most: int | None = None) 
     """Print a study: its question, how far it has come, the table, how to read it, the answer, the claims.
 
     Args:
-        report: The study.
         console: Where to.
         most: Rows of the table; a line says how to see the others. None: all.
     """

@@ -122,7 +122,6 @@ class Spelling:
 
     Args:
         pattern: Regular expression for the name.
-        rule: The rule as a sentence.
     """
 
     pattern: str

@@ -329,7 +329,6 @@ def check_claims(
     """Refuse claims that share an id, or that this design cannot decide.
 
     Args:
-        claims: The claims of a space.
         points: The variants that its design trains.
         measured: Task to its objective's metric and the names of all its metrics; that of a space with one is empty.
         refused: Returns why the settings of a variant are invalid.

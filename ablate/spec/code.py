@@ -63,7 +63,6 @@ class CodeChange:
     """What differs between two versions of the code of a kind.
 
     Attributes:
-        kind: The kind, in words.
         what: Its file and what changed there.
     """
 

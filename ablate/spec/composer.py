@@ -27,7 +27,6 @@ class Composer:
 
     Args:
         roots: The baseline by root, as the space writes it.
-        switches: The switches of the space.
     """
 
     def __init__(self, roots: Mapping[str, Spec], switches: Switches) -> None:
@@ -180,7 +179,6 @@ def check_settings(switches: Switches, home: Loc, settings: Mapping[str, str]) -
     """Refuse unknown switches and settings.
 
     Args:
-        switches: The switches of the space.
         home: Path of the settings in the space.
         settings: Settings by switch.
 

@@ -148,8 +148,6 @@ class Design(ABC):
         """Report a validation loss of a running or earlier trial; returns whether to end the trial now.
 
         Args:
-            point: The point of the trial.
-            seed: Seed of the trial.
             reached: Share of its steps that the trial has done, 0 to 1.
             loss: Its validation loss at that step.
         """

@@ -77,7 +77,6 @@ def read_document(path: Path, noun: str) -> Document:
     """Read a YAML file that is one mapping.
 
     Args:
-        path: The file.
         noun: What the file is, for messages, such as `a space`.
 
     Raises:

@@ -58,7 +58,6 @@ def check_budgets(budgets: Sequence[float], steps: int, *, plans_points: bool, t
     """Refuse budgets that a space cannot be trained at.
 
     Args:
-        budgets: Of the space.
         steps: Optimizer steps of the space.
         plans_points: Whether the design names its points before results, and sets nothing but switches in them.
         taken: Full paths that something sets, with what sets them.
@@ -196,7 +195,6 @@ def check_tuned(
     """Refuse tuned values that do not fit the variants that the design trains.
 
     Args:
-        tuned: The tuned values.
         points: The points of the design, including the tuned values.
         taken: Paths as written, with what else sets them.
         error_of: Returns why settings are invalid with some values; None if they are valid.
@@ -310,8 +308,6 @@ def check_fairness(
     """Refuse tuning and matching that is not possible in a space.
 
     Args:
-        tune: The values to tune.
-        match: The quantity to match.
         taken: Paths as written, with what sets them.
         error_of: Returns why the baseline is invalid with some values; None if it is valid.
 

@@ -119,7 +119,6 @@ class Phase:
 
     Attributes:
         first: The first of these steps, counted from 1.
-        last: The last of them.
         batch_size: Sequences in a batch.
         context: Tokens in an input.
     """

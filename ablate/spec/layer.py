@@ -31,7 +31,6 @@ class ParameterInfo:
     Attributes:
         name: Qualified name, as in `model.named_parameters()`.
         shape: Shape for one member, without the pack axis.
-        role: ParameterRole in the model.
         decays: Whether weight decay applies: to matrices, embeddings and filters, but not to gains, norms and biases.
         layer: Index of its block, from 0; None outside the blocks.
         starts_at_zero: Whether its initial values are 0.
@@ -59,7 +58,6 @@ class SharedTensor:
     decoder also publishes `tokens` at `EMBEDDING`: the token ids [K, B, T], whole numbers.
 
     Attributes:
-        name: Name of the tensor.
         layer: Index of the layer that publishes it.
         sizes: Sizes of its axes after the token axis.
     """
@@ -195,8 +193,6 @@ class RateScaling:
     """Factors of the options of an optimizer for one parameter.
 
     Attributes:
-        lr: The rate.
-        weight_decay: The decay.
         eps: What is added to the root of the second moment.
     """
 
@@ -251,7 +247,6 @@ class InitialiserSpec(PublishedKind):
         """The function that initialises a weight [inputs, outputs] of one member.
 
         Args:
-            role: Role of the weight.
             inputs: Its fan-in; for an embedding the number of rows.
             outputs: Its fan-out.
             context: Its layer; `context.init_std` is the standard deviation of the model.
@@ -265,7 +260,6 @@ class InitialiserSpec(PublishedKind):
         """Factors of the optimizer's options for a parameter; 1 by default.
 
         Args:
-            parameter: The parameter.
             growth: How the optimizer's steps of this parameter change with the size of the model.
             context: The model around it; its layer is ignored.
         """
@@ -349,7 +343,6 @@ class LayerContext:
         """The function that initialises a weight [inputs, outputs].
 
         Args:
-            role: Role of the weight.
             inputs: Its fan-in.
             outputs: Its fan-out.
         """

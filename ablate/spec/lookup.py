@@ -24,9 +24,7 @@ class FoundBlock:
     """A block by its name.
 
     Attributes:
-        name: The given name.
         description: Description in one sentence; empty for a mixer kind.
-        block: Spec of the block.
         exceptions: Layers that differ, as in a model spec.
     """
 
@@ -62,7 +60,6 @@ class FoundModel:
     Attributes:
         name: Its name, without `models/`.
         named: The content of its file.
-        spec: The model.
     """
 
     name: str

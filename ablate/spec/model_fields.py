@@ -51,8 +51,6 @@ class LayerPlace:
         home: Where its block is written.
         block: That block.
         mixer_home: Where the mixer is written.
-        mixer: The mixer.
-        layer: Index of the layer.
         causal: Whether it hides the future.
         cross: Whether it reads another sequence.
     """
@@ -77,7 +75,6 @@ def layers_of(block: BlockSpec, depth: int, pattern: Sequence[Settings], excepti
 
     Args:
         block: The block of layers without other settings.
-        depth: The number of layers.
         pattern: Settings of layer i at index i modulo its length.
         exceptions: Selector of layers to their settings.
 

@@ -131,7 +131,6 @@ class OptimizerSpec(PublishedKind):
         optimizer must treat members independently. `optimizer.state` is filled with `state` before the first step.
 
         Args:
-            groups: The parameter groups.
             capturable: Whether steps are captured in a CUDA graph. Then `lr` is a scalar tensor on the device, whose
                 value changes from step to step, and a step may not wait for the device.
         """

@@ -76,7 +76,6 @@ def lay_over(plain: dict[str, Any], patch: Mapping[str, Any], *, null_removes: b
     """Merge `patch` into nested mappings, in place, key by key; a mapping with a `kind` replaces.
 
     Args:
-        plain: The mappings.
         patch: What is laid over them.
         null_removes: Whether null removes a key, instead of being its value.
     """

@@ -218,7 +218,6 @@ def with_seeds(space: SpaceSpec, seeds: str) -> SpaceSpec:
     """The space with other seeds in its design.
 
     Args:
-        space: The space.
         seeds: `N` for N seeds of each variant, or `START:MAX` for a schedule.
 
     Raises:
@@ -246,7 +245,6 @@ def with_design(space: SpaceSpec, kind: str) -> SpaceSpec:
     """The space with another design, as a study of its own that shares the trials which both need.
 
     Args:
-        space: The space.
         kind: Of the design; its fields but for the seeds have their defaults.
 
     Raises:

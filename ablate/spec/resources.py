@@ -20,7 +20,6 @@ class CheckpointInterval:
     """When a trial writes a checkpoint; never if both are 0.
 
     Attributes:
-        steps: Steps between checkpoints.
         seconds: Seconds of wall time between checkpoints.
     """
 

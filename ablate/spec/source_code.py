@@ -68,7 +68,6 @@ def read_modules(file: Path, package: str = "") -> dict[str, ModuleCode]:
     """The code of a file, under the empty name, and of the modules beside it that it imports, under theirs.
 
     Args:
-        file: The file of the module.
         package: Name of the package that it was imported in, to which its relative imports refer; empty if in none.
     """
     return dict(sorted((name, module_code(content)) for name, (_, content) in read_sources(file, package).items()))

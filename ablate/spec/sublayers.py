@@ -208,8 +208,6 @@ def check_groups(field: str, groups: int, heads: int, rule: str) -> None:
 
     Args:
         field: The field that sets the number of groups.
-        groups: The number of groups.
-        heads: The number of heads.
         rule: The violated rule, with `{}` for the number of heads.
 
     Raises:

@@ -112,8 +112,6 @@ class Task(ABC):
         It has the same tensors as `train_batch`; best both call one function that makes them.
 
         Args:
-            seed: Of the trial.
-            step: The step.
             batch_size: B.
             length: Number of tokens in each input.
         """

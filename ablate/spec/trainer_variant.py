@@ -191,12 +191,7 @@ class TrainerVariant(VariantSpec):
 
 
 class ParameterComposer(Composer):
-    """Composes variants of a trainer: settings of switches set parameters.
-
-    Args:
-        trainer: The trainer.
-        switches: The switches of the space.
-    """
+    """Composes variants of a trainer: settings of switches set parameters."""
 
     def __init__(self, trainer: TrainerSpec, switches: Switches) -> None:
         super().__init__({}, switches)

@@ -267,7 +267,6 @@ class TrainingSpec(Spec):
         """Batch size, and length of training inputs in tokens, at a step counted from 1.
 
         Args:
-            step: The step.
             context: Length of the inputs of the task.
         """
         batch, growth = self.batch_growth, self.context_growth
@@ -294,7 +293,6 @@ class TrainingSpec(Spec):
         Args:
             forward: Arithmetic of the forward pass over one example.
             parameters: Trainable parameters of the model.
-            width: Of the model.
             frozen: Part of `forward` that frozen maps do, whose own gradients are not computed.
             batch_size: Sequences in the batch, on average; `self.batch_size` unless given.
         """

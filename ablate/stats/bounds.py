@@ -26,7 +26,6 @@ def at_least(value: float, compared: float, digits: int = DIGITS) -> str:
     """A lower bound, rounded down to as many digits as show on which side of a number it lies.
 
     Args:
-        value: The bound.
         compared: That number, the margin for most: 0.1571 beside a margin of 0.15 is `0.157`, not `0.15`.
         digits: Significant digits at the least.
     """
@@ -226,9 +225,7 @@ def over_looks(
     own seeds at the same share of the error rate.
 
     Args:
-        paired: The differences.
         schedule: How seeds were added; None if their number was fixed beforehand.
-        confidence: Of the interval.
         allowance: Its tails apply, in the orientation of the differences; intervals leave out the rest.
     """
     if paired.standard_error is None or paired.difference is None or paired.low is None or paired.high is None:

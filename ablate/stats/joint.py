@@ -74,7 +74,6 @@ def need_more_seeds(
         baseline: Seed to final metric of the baseline.
         margin: How much worse matters, in the unit of the metric, above 0.
         direction: Whether a smaller or a larger metric is better.
-        schedule: The looks.
         diverged: Variant to seed to step (None if unknown) of trials that diverged.
 
     Raises:

@@ -62,7 +62,6 @@ def course_word(movement: PairedDifference, difference: float, margin: float) ->
     `unclear`, none of these.
 
     Args:
-        movement: Of the difference, with an interval.
         difference: At the end.
         margin: How large a difference matters.
     """

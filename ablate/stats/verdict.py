@@ -128,7 +128,6 @@ def judge(
 
     Args:
         variant: Seed to final metric of the variant's finished trials.
-        baseline: The same for the baseline.
         margin: How much worse matters, in the unit of the metric, above 0.
         direction: Whether a smaller or a larger metric is better.
         diverged: Seed to step (None if unknown) of the variant's trials that diverged.

@@ -163,8 +163,6 @@ def why_of_table(table: JudgedTable, reports: Mapping[str, StudyReport], variant
     """Why a variant has its verdict, with the units by their names.
 
     Args:
-        table: The table.
-        reports: Its questions.
         variant: The name of a variant; with several questions `QUESTION: VARIANT`.
 
     Raises:

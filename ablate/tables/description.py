@@ -177,7 +177,6 @@ def read_description(file: Path, over: Mapping[str, Any] | None = None) -> Descr
     """Read a description.
 
     Args:
-        file: Its path.
         over: Keys that replace those of the file, such as options of a command.
 
     Raises:

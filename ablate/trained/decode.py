@@ -32,7 +32,6 @@ class Trained:
     """The model of one trial, in evaluation mode, with the task that it learnt.
 
     Attributes:
-        key: Of the trial.
         model: A pack of one.
     """
 
@@ -177,7 +176,6 @@ def codec_of(trained: Trained, family: str, purpose: str) -> Codec:
     """The tokenizer of a model that can be used for a purpose.
 
     Args:
-        trained: The model.
         family: The family that the purpose needs: `decoder` or `encoder_decoder`.
         purpose: For messages, what follows "this model cannot".
 
@@ -243,7 +241,6 @@ def evaluate_file(trained: Trained, path: Path, device: torch.device, say: Calla
     Each token is predicted once, from the tokens before it as far as its window of the model's context goes back.
 
     Args:
-        trained: The model.
         path: A text file in UTF-8.
         device: Where it computes.
         say: Receives what to mind about the text.

@@ -42,7 +42,6 @@ class Transfer:
     """The weights of a source for a model.
 
     Attributes:
-        where: The source.
         tensors: Name in the model to value.
         copied: Names in the model that have weights of the source.
         new: Names in the model that the source does not have.
@@ -96,9 +95,6 @@ def transfer(model: ModelSpec, shape: DataShape, source: SourceWeights, start: I
     """The weights that a model takes from a source.
 
     Args:
-        model: The model.
-        shape: Of its data.
-        source: The weights.
         start: How they are mapped.
 
     Raises:
@@ -239,8 +235,6 @@ def _without_heads(part: str, value: Tensor, mixer: AttentionSpec, heads: int, g
 
     Args:
         part: `mixer.query.weight` and so on.
-        value: Of the source.
-        mixer: Of the model.
         heads: H, before any are left out.
         gone: Heads that the source has left out too.
     """

@@ -33,7 +33,6 @@ def stored_variant(plain: Any, where: str, *, homes: Mapping[str, str], trained_
     """The variant of a trial.
 
     Args:
-        plain: The variant as it was stored.
         where: Names the trial in messages.
         homes: Kind of a plugin to the file or package that defined it, as far as that is known.
         trained_with: The version of ablate that trained the trial, in words.
@@ -52,8 +51,6 @@ def check_code(now: Code, trained_by: Code, where: str, say: Callable[[str], Non
     """Refuse what a trial left if the code of its kinds has changed; say so if that is accepted or not known.
 
     Args:
-        now: The code as it is.
-        trained_by: The code that trained the trial.
         where: Names the trial in messages.
         say: Receives a warning.
         accept: Whether the code may have changed; None if it never may, as for what is published.
@@ -112,9 +109,7 @@ class Weights:
     """The weights of one trial.
 
     Attributes:
-        key: Of the trial.
         variant: What was trained.
-        seed: Of the trial.
         fingerprint: Of the data that it saw.
         tensors: Name to value; those of packed modules have K = 1.
         code: Of the kinds of the variant, as it was then; unknown if an older version of ablate wrote the file.

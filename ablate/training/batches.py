@@ -34,7 +34,6 @@ class PhaseCost:
     """The cost of each step of a phase.
 
     Attributes:
-        phase: The phase.
         tokens: Training tokens of a step.
         flops: Arithmetic of a step: forward and backward pass, and optimizer.
     """
@@ -74,7 +73,6 @@ def totals(variant: VariantSpec, task: Task, trainable: int, forward: Callable[[
 
     Args:
         variant: What is trained.
-        task: Its task.
         trainable: Number of trainable parameters.
         forward: Arithmetic of the forward pass over an example with inputs of this length; for the context of the task
             the mean over its examples.
@@ -104,9 +102,7 @@ class Batches:
     """The batches of a pack, step by step. Call `close` after use.
 
     Args:
-        task: The opened task.
         training: Gives the last step, and the batch size B and the length of inputs at each step.
-        device: Device of the batches.
     """
 
     def __init__(self, task: Task, training: TrainingSpec, device: torch.device) -> None:
@@ -167,7 +163,6 @@ class DropoutRandomness:
 
     Args:
         seeds: Of the member at each position of the model.
-        device: Of the model.
         ranks: The processes that train together; each has random numbers of its own.
 
     Attributes:

@@ -66,7 +66,6 @@ class Started:
     """A member starts from trained weights.
 
     Attributes:
-        member: Its number.
         source: What they were read from.
         copied: Names of tensors that have weights of the source.
         new: Names of tensors that the source does not have.

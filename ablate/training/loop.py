@@ -48,8 +48,6 @@ def train(
 
     Args:
         members: The K members, of equal structure (see `pack_key`).
-        task: The opened task.
-        device: Device to train on.
         keep: Called at the end with the trained model.
         stopped: Called after every step; returns the numbers of members to stop.
         start: State of a `Checkpoint` to resume from. Its events are yielded first. A state of another structure, which

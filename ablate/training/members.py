@@ -42,7 +42,6 @@ def pack_key(variant: VariantSpec, fingerprint: str) -> str | None:
     clipping, schedules, trainable gains and initialisation may differ.
 
     Args:
-        variant: The variant.
         fingerprint: Fingerprint of its prepared data.
     """
     training = variant.training
@@ -132,9 +131,7 @@ def compact(model: nn.Module, members: Sequence[Member], positions: Sequence[int
 
     Args:
         model: The model of the whole pack.
-        members: The members to keep.
         positions: Their positions in `model`.
-        shape: Data shape of the task.
     """
     device = next(model.parameters()).device
     smaller = _build(members, shape).to(device)

@@ -41,8 +41,6 @@ class Objective:
     """Computes losses and gradients of a task as the training says.
 
     Args:
-        task: The opened task.
-        training: The training of the members.
         contexts: The context of a forward pass.
         ranks: The processes that share a batch.
     """
@@ -121,8 +119,6 @@ class Objective:
 
         Args:
             model: Model of K members.
-            part: The part.
-            batch: The whole batch.
             share: The share of its rows that the part has: the weight of auxiliary losses.
 
         Returns:
@@ -329,12 +325,9 @@ def evaluate(
     """Evaluate a model of several members over batches, which all members share.
 
     Args:
-        model: Of the members.
-        task: Of the batches.
         objective: Measures a batch.
         batches: Without the pack axis.
         positions: Number of members of the model.
-        device: Of the model.
         parts: Whether to measure parts of the batches too.
         windows: Whether to measure each example by itself too.
     """

@@ -214,7 +214,6 @@ class _Part:
     """A parameter of adjacent members.
 
     Attributes:
-        view: View of the parameter.
         index: Index of the parameter in the model.
         run: Positions of the members.
         counts: Optimizer state that these members share.
@@ -278,9 +277,7 @@ class WeightAverage:
     """A running average of the trainable weights of a model, the same for all K members.
 
     Args:
-        model: Whose weights are averaged.
         spec: Gives the weight of each step in the average.
-        steps: The last step.
     """
 
     def __init__(self, model: nn.Module, spec: AverageSpec, steps: int) -> None:

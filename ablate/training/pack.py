@@ -58,14 +58,10 @@ class Pack:
     each of them costs an Intel processor about a hundred cycles.
 
     Args:
-        members: The members to train.
-        task: The opened task.
-        device: Device to train on.
         program: Builds the program that runs steps.
         ranks: The processes that train the pack together.
 
     Attributes:
-        model: The model of the members.
         positions: Number of the member at each position of the model, including members that have left but not yet been
             removed.
         alive: Numbers of the members that have not left.

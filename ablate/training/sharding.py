@@ -49,8 +49,6 @@ class Ranks:
     """This process among those that train a trial; `torch.distributed` must be ready if there are several.
 
     Attributes:
-        index: Of this process.
-        count: Of all.
         shard: Whether weights, gradients and the state of the optimizer are divided among them.
     """
 

@@ -53,7 +53,6 @@ class Coordinate:
         dimension: Which size is changed.
         part: `mixer` and `mlp`: outputs of the sub-layers, root mean square over the blocks; `stream`: output of the
             last block; `logits`.
-        sizes: The sizes, ascending.
         values: At each size, the root mean square of its entries after each step from 0 to `STEPS`.
         changes: The same of its change since step 0.
     """
@@ -85,7 +84,6 @@ class RateCurve:
 
     Attributes:
         dimension: Which size is changed.
-        size: The size.
         losses: By factor of the rates of the space, the mean over seeds; infinite where a seed diverged.
     """
 
@@ -121,7 +119,6 @@ def sizes_of(space: SpaceSpec, widths: Sequence[float], depths: Sequence[float])
     """The baseline of a space at several widths and depths.
 
     Args:
-        space: The space.
         widths: The widths; if neither these nor depths are given, once, twice and four times that of the space.
         depths: The depths; if neither are given and rates are scaled by depth, once, twice and four times the space's.
 
@@ -162,9 +159,6 @@ def check_coordinates(variants: Resized, task: Task, device: str, seeds: Sequenc
     """Train each size for `STEPS` steps and observe the outputs of its parts on one validation batch.
 
     Args:
-        variants: The sizes.
-        task: The opened task.
-        device: Device to train on.
         seeds: Of initial values and batches; the outputs are root mean squares over them.
     """
     observed = {key: _observe(variant, task, device, seeds) for key, variant in variants.items()}
@@ -264,10 +258,6 @@ def measure_rates(
     """Train each size at several learning rates and measure the objective at the end.
 
     Args:
-        variants: The sizes.
-        task: The opened task.
-        device: Device to train on.
-        factors: Of the rates of the space.
         seeds: Of initial values and batches.
         steps: Steps of training; None: those of the space.
         objective: What is measured at the end; the loss is its negative if larger values are better.

@@ -36,7 +36,6 @@ def chart(draw: Draw, key: str, alt: str, *, picks: bool = False) -> list[dict[s
     """Show a figure in the colours of the page.
 
     Args:
-        draw: Draws it.
         key: Unique on its page.
         alt: What it shows, for screen readers.
         picks: Whether its points can be picked, which runs the page again.

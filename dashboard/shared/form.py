@@ -57,7 +57,6 @@ class Form:
         """A control for each field of an object.
 
         Args:
-            node: Its schema.
             value: Its value, possibly without fields that hold their default.
             path: Its path, which names the controls.
             leave_out: Fields without a control, which keep their values.

@@ -24,12 +24,7 @@ DECADES = 3
 
 
 def show_inside(key: str, name: str) -> None:
-    """Draw the recordings of a trial, or show how to record them.
-
-    Args:
-        key: Key of the trial.
-        name: Its name in texts.
-    """
+    """Draw the recordings of a trial, or show how to record them."""
     inside = block_recordings(store().recordings(key))
     st.header("Inside the blocks", anchor=False)
     if inside is None:

@@ -169,7 +169,6 @@ def block_svg(name: str, model: Model, versus: tuple[str, Model] | None = None, 
     """The drawing of a block as an SVG document; empty if its kind of mixer is unknown to this dashboard.
 
     Args:
-        name: Name of the block.
         model: `model` of a variant's plain spec; empty if the user's trainer built it.
         versus: Name and model to compare it with: removed parts are pale and dashed, added ones coloured.
         titled: Whether the name is written above it.
@@ -206,7 +205,6 @@ class BlockPicture:
     """A block to be drawn.
 
     Attributes:
-        name: Its name.
         model: `model` of a variant's plain spec.
         caption: Text above it.
         versus: Name and model to compare it with.

@@ -72,7 +72,6 @@ def missing(study: str, what: str, remedy: str, *, crossed: bool = False) -> Non
     """Show why a page is empty for a study, and which design in a space file would fill it.
 
     Args:
-        study: Its name.
         what: The reason, as the end of a sentence about its design.
         remedy: The design that would fill the page.
         crossed: Whether any design that crosses its switches would do, so that only results may be missing.

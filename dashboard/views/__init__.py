@@ -19,8 +19,6 @@ class Entry(NamedTuple):
 
     Attributes:
         name: Module and address of the page.
-        title: Its title.
-        icon: Its icon.
         applies: Whether the page has something to show for a study; None: it is not about one study.
     """
 

@@ -91,8 +91,6 @@ def read_side(study: str, variant: str, axis: Axis, loss: Loss, label: str = "")
     Args:
         study: A study in the current store.
         variant: Its name in the study.
-        axis: The horizontal axis.
-        loss: Which loss.
         label: The label of the study; its name if empty.
     """
     study_record = record(study)

@@ -32,8 +32,6 @@ class SearchTrial:
 
     Attributes:
         place: In the order of the design, from 0.
-        variant: Its variant.
-        record: The trial.
         value: Its objective; None if it has not finished.
         parameters: Settings of switches, and values of what was varied besides.
     """

@@ -273,7 +273,7 @@ def budgeted(folder: Path, **changed: Any) -> Any:
         ("[2, 4]", "the study itself is budget 1"),
         ("[1]", "the study itself is budget 1"),
         ("[1, 2, 2]", "2 is listed twice"),
-        ("[1, -2]", "a budget is a multiple of the budgeted's steps"),
+        ("[1, -2]", "a budget is a multiple of the space's steps"),
         ("[1, 0.01]", "less than one of 10 steps is left"),
     ],
 )

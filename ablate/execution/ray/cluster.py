@@ -46,7 +46,6 @@ def connect(address: str | None, threads: int) -> bool:
 
     Args:
         address: `auto`, HOST:PORT, or `local` to start Ray here; None: $RAY_ADDRESS if it is set, else `local`.
-        threads: The threads of each worker.
 
     Returns:
         Whether this call connected. False: the process was connected before, and the caller must not disconnect it.

@@ -66,7 +66,6 @@ def local_cache(cache: Path, fingerprint: str, courier: Any) -> Path:
 
     Args:
         cache: The driver's folder of prepared data.
-        fingerprint: The fingerprint of the data.
         courier: The handle of the `Courier`.
     """
     if folder_of(cache, fingerprint).is_dir():

@@ -46,7 +46,6 @@ class RayEngine(Engine):
     It accepts twice as many jobs as can run, so that an actor that ends a job can start a waiting one.
 
     Args:
-        options: The options of the run.
         name: The name of the run in Ray's dashboard.
         ranks: The processes that train each job together on a CPU; on GPUs there is one for each GPU of a job.
     """

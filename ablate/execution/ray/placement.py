@@ -76,7 +76,6 @@ def find_placements(
     Args:
         spec: The requested resources of a job.
         device: `cpu`, `cuda`, or `auto`: GPUs on nodes that have them, CPUs on the others.
-        nodes: The nodes of the cluster.
         needed: The predicted bytes of the largest trial.
         gpu_bytes: The memory of the smallest GPU; 0 if it is unknown.
         pack: The most trials that are trained together on a GPU.

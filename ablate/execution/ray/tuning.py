@@ -170,7 +170,6 @@ class TuneRun:
     Args:
         trainable: The class of the actors.
         storage: Holds the state of Tune and the checkpoints.
-        study: The name of the study.
         retries: How often a job is restarted whose actor died.
         populations: Whether there are jobs that resume from each other's checkpoints.
     """

@@ -31,7 +31,6 @@ def attention_cost(spec: AttentionSettings, context: LayerContext, length: int) 
     """The cost over one sequence; with softmax and dense projections this is Table 3 of arXiv:2308.07661.
 
     Args:
-        spec: The attention.
         context: Context of its layer, without the removed heads.
         length: L, tokens.
     """

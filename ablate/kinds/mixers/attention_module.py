@@ -120,7 +120,6 @@ class Attention(nn.Module):
         """`exclusive`, the gate and the output projection: [K, B, H, T, d_h] to [K, B, T, D].
 
         Args:
-            y: The output of the heads.
             v: Values of the same tokens and heads.
             x: The block's input.
         """

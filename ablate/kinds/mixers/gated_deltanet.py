@@ -187,10 +187,8 @@ class DeltaNet(nn.Module, ABC):
     Subclasses add decay and gate.
 
     Args:
-        context: Context of its layer.
         heads: H, heads of values.
         keys: Width of all queries, and of all keys.
-        values: Width of all values.
         taps: Kernel size of the short convolutions, in tokens.
         writes: n, keys and values of a token.
     """

@@ -216,9 +216,7 @@ class LowRank(nn.Module):
     """act(x·A)·B + b; A starts at 0 and B orthogonal, times 0.1.
 
     Args:
-        context: Context of its layer.
         rank: Width between A and B.
-        activation: act; None for none.
         bias: Initial value of b; None for no b.
     """
 

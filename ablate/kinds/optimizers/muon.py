@@ -226,7 +226,6 @@ def orthogonalise(matrices: Tensor, coefficients: Coefficients, steps: int, eps:
     Args:
         matrices: The matrices to orthogonalise; they are not changed.
         coefficients: a, b and c of the quintic.
-        steps: Iterations.
         eps: Lower bound of the norm by which a matrix is divided.
     """
     a, b, c = coefficients

@@ -36,8 +36,6 @@ def check_every_join(spec: ResidualSpec, block: BlockSpec, *, gains: bool = True
     """Refuse a block unless each sub-layer has exactly one skip, which this residual replaces.
 
     Args:
-        spec: The residual.
-        block: The block.
         gains: Whether skips may have gains.
         post: Whether a norm after the sum is allowed.
 

@@ -155,8 +155,6 @@ class DepthAttention(Packed):
     """The mean of the sources that one sub-layer reads.
 
     Args:
-        spec: The residual.
-        context: Context of its layer.
         sources: n.
     """
 

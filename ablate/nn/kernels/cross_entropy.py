@@ -23,7 +23,6 @@ def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float = 0.0, ignor
 
     Args:
         logits: In single precision at least.
-        targets: Ids.
         smoothing: s; the target has the probability 1 - s + s/V, and each other id s/V.
         ignored: The target whose loss is 0; None for none.
 

@@ -169,7 +169,6 @@ def summed_product(x: Tensor, matrix: Tensor, *, transposed: bool = False) -> Te
     """x·W as `product`, [K, N, I] to [K, N, O]; within `GradientSums.active` the gradient of W is summed.
 
     Args:
-        x: The rows.
         matrix: W, [K, I, O]; or Wᵀ, [K, O, I].
         transposed: Whether it is Wᵀ.
     """

@@ -30,7 +30,6 @@ def rotate(
     Args:
         x: Queries or keys [..., T, d].
         first: Position of the first of them.
-        base: Of the frequencies.
         turning: r, even: the first r channels are rotated, the others unchanged. None: all d.
         scaled: Scales the frequencies, which it gets in single precision at least.
         factor: Multiplies the rotated channels.
@@ -142,7 +141,6 @@ def distance_buckets(
     Args:
         rows: Queries, at the positions from `first` on.
         length: Keys, at the positions from 0 on.
-        device: Device of the result.
         first: Position of the first query.
         buckets: Number of buckets.
         longest: The distance from which all share one bucket.

@@ -31,7 +31,6 @@ def build_model(spec: ModelSpec, *, vocabulary: int, context: int, classes: int 
     """A pack of models of one spec, member k with the initial values of `seeds[k]`.
 
     Args:
-        spec: The model.
         vocabulary: Number of token ids V.
         context: The longest input in tokens.
         classes: Number of classes, for a model with a `head`.
@@ -49,7 +48,6 @@ def outline(spec: ModelSpec, *, vocabulary: int, context: int, classes: int = 0)
     With a user's kind that reads values while it is built, it has memory after all; `ablate check-kind` reports it.
 
     Args:
-        spec: The model.
         vocabulary: Number of token ids V.
         context: The longest input in tokens.
         classes: Number of classes, for a model with a `head`.

@@ -73,7 +73,6 @@ class Block(nn.Module, ABC):
         """The stream, [K, B, T, D] unless its kind has several, to the same.
 
         Args:
-            x: The stream.
             padding: [K, B, T], True where a token is real.
             shared: The tensors that earlier layers have published; those that this layer publishes are added.
         """

@@ -93,7 +93,6 @@ def add_token_loss(weight: float, ahead: int, x: Tensor, tokens: Tensor, logits:
     Tokens that are padding, or that the loss of the task ignores, do not count.
 
     Args:
-        weight: Of the loss.
         ahead: How much later.
         x: What `logits` reads, [K, B, T, ...]; positions that have no token so much later are left out.
         tokens: Ids, [K, B, T].

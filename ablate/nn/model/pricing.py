@@ -30,7 +30,6 @@ class Layers:
     Attributes:
         first: Index of the first one.
         count: How many there are.
-        block: Their spec.
         parts: Cost of one layer, by the names of `PARTS`.
         cache: Number of scalars that one layer caches for a sequence in inference; 0 in training.
     """
@@ -76,7 +75,6 @@ def recomputed_activations(spec: ModelSpec, context: int) -> tuple[int, int]:
     For each pass through a block only the stream at its start is kept.
 
     Args:
-        spec: The model.
         context: The longest input in tokens.
     """
     kept: list[int] = []
@@ -110,7 +108,6 @@ def price(spec: ModelSpec, *, context: int, vocabulary: int = 0, classes: int = 
     """Price a model over its longest input.
 
     Args:
-        spec: The model.
         context: The longest input in tokens.
         vocabulary: Number of token ids; with 0 only the blocks are priced.
         classes: Number of classes, for a model with a `head`.

@@ -56,7 +56,6 @@ class Stack(nn.Module):
     """Embedding, positions, blocks, norm; a family adds its head.
 
     Args:
-        spec: The model.
         vocabulary: Number of token ids V.
         context: The longest input in tokens.
         pack: K.
@@ -98,7 +97,6 @@ class Stack(nn.Module):
         """Token ids [K, B, T] to embeddings [K, B, T, D], with positions and the other parts that the model has.
 
         Args:
-            tokens: The ids.
             first: Position of the first of them in the text.
             before: The result of `look_back` for the token before the first.
             documents: Numbers of the documents, [K, B, T]; positions then start at 0 in each document.
@@ -128,7 +126,6 @@ class Stack(nn.Module):
         """The state that the embedding of the next token reads: token ids [K, B, 1] and their embeddings.
 
         Args:
-            token: The ids of this token.
             before: The state that the embedding of this token has read.
         """
         if self.bigrams is None and self.smear is None:

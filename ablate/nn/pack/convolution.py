@@ -191,7 +191,6 @@ class ConvolutionSlot(ShortConvolution):
         """The convolution at a place of the block; None if there is none.
 
         Args:
-            context: Context of its layer.
             place: Field of `ConvolutionsSpec`.
             channels: C.
         """

@@ -56,9 +56,6 @@ def linear(context: LayerContext, inputs: int, outputs: int, *, bias: bool = Fal
     """A map with the initial values of the model's initialiser.
 
     Args:
-        context: Context of its layer.
-        inputs: Width of the input.
-        outputs: Width of the output.
         bias: Whether it has a bias.
         role: `output` for the last projection of a branch, `head` for one to logits.
     """

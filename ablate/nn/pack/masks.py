@@ -45,7 +45,6 @@ def add_positions_of_documents(positions: nn.Module, x: Tensor, numbers: Tensor)
 
     Args:
         positions: Adds a row to each token, by its position in the window.
-        x: The embedding.
         numbers: Of the documents, [K, B, T].
     """
     rows = positions(x.new_zeros(x.shape[0], 1, *x.shape[2:]))

@@ -121,12 +121,7 @@ class SlotPart:
 
 
 class Slots:
-    """The slots of a block beside those of another (or of itself).
-
-    Args:
-        old: The block that it is compared with.
-        new: The block that is drawn.
-    """
+    """The slots of a block beside those of another (or of itself)."""
 
     def __init__(self, old: BlockSpec, new: BlockSpec) -> None:
         self._old, self._new = _labels(old), _labels(new)
@@ -154,7 +149,6 @@ class JudgedSlots(Slots):
     """The slots of a block with what a study found on its parts.
 
     Args:
-        block: The baseline.
         judged: Other blocks with the verdict on them. A part has that of the first block that lacks or replaces it.
     """
 

@@ -103,9 +103,7 @@ def draw_slice(axis_slice: Slice, looks: Mapping[str, Look], palette: Palette) -
     """The objective with its intervals along an axis, with a line for each group of variants that differ only in it.
 
     Args:
-        axis_slice: The slice.
         looks: By name of a line, where it is that of a variant.
-        palette: Of the figure.
     """
     lines = axis_slice.lines[:MOST_LINES]
     if axis_slice.scattered:
@@ -150,7 +148,6 @@ def draw_parallel(columns: Mapping[str, Column], coloured: str, palette: Palette
         columns: Name of an axis to a value for each variant; words are in order of first occurrence.
         coloured: The axis, of numbers, whose values colour the lines; a line that has none is dashed, in grey, and
             does not reach this axis.
-        palette: Of the figure.
         variants: Their names, shown where the pointer is.
     """
     titles = [wrapped(name, 14) for name in columns]

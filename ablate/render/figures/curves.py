@@ -124,8 +124,6 @@ def band_panels(
 
     Args:
         bands: By name, that of the baseline among them if there is one.
-        baseline: Name of the baseline.
-        palette: Of the figure.
         titles: What the horizontal and the vertical axis show.
         width: Of the figure in pixels.
     """
@@ -177,8 +175,6 @@ def draw_bands(
 
     Args:
         bands: By name.
-        looks: Of each name.
-        palette: Of the figure.
         titles: What the horizontal and the vertical axis show.
         height: Of the panel in pixels.
         whole: Whether the vertical axis begins at zero and shows all; else the fall from an initial loss is cut off.

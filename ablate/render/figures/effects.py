@@ -272,7 +272,6 @@ def what_is_left(effects: StudyEffects, shown: int) -> str:
     """What the estimates leave out, in sentences; empty if nothing.
 
     Args:
-        effects: The effects.
         shown: How many interactions are shown beside it.
     """
     said = []

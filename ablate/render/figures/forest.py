@@ -55,7 +55,6 @@ def telling(rows: Sequence[VariantRow], direction: str) -> list[VariantRow]:
     """The most informative first: the decided ones, best first; then those that need the fewest seeds for a decision.
 
     Args:
-        rows: Compared variants.
         direction: `minimize` or `maximize`, of the objective.
     """
 

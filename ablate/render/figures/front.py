@@ -63,9 +63,7 @@ def draw_front_panel(front: Front, quantity: str, palette: Palette, looks: Mappi
     """The first quantity against another; a click on a point picks its `variant`.
 
     Args:
-        front: The front.
         quantity: Of the horizontal axis.
-        palette: Of the figure.
         looks: By variant, for its colour; None: by how it stands.
     """
     first, numbers = front.quantities[0], numbered(front)

@@ -111,8 +111,6 @@ def write_questions(
 
     Args:
         answer: To all of them.
-        findings: Of each question.
-        format_name: Of the report.
         folder: Where to.
         stem: What the one report is called, as a path component takes it; a single question is called as it is.
 

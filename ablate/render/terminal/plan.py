@@ -195,7 +195,6 @@ def print_plan(
     """Print a row for each variant with its trials, then the excluded points, then the totals.
 
     Args:
-        plan: The plan.
         forecast: How long it takes.
         console: Where to print.
         on_machine: The same forecast if it is of another machine.

@@ -26,12 +26,7 @@ Tensors = tuple[Tensor, ...]
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """How values change between theirs and ours; one function is the inverse of the other.
-
-    Attributes:
-        to_ours: Their tensors to ours.
-        to_theirs: Our tensors to theirs.
-    """
+    """How values change between theirs and ours; one function is the inverse of the other."""
 
     to_ours: Callable[[Tensors], Tensors]
     to_theirs: Callable[[Tensors], Tensors]
@@ -172,7 +167,6 @@ class Architecture(ABC):
         """The `config.json` of a model of ours, which is then read back; None if models of this sort are not written.
 
         Args:
-            spec: The model.
             vocabulary: Number of token ids V.
             context: The longest input in tokens.
 

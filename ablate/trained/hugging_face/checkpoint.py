@@ -38,7 +38,6 @@ class Imported:
 
     Attributes:
         architecture: The sort of model.
-        config: Its settings.
         model: The model section of a space.
         spec: The same, validated.
         vocabulary: Number of token ids V.
@@ -66,7 +65,6 @@ def understand(plain: Mapping[str, Any], where: str) -> Imported:
     """What the content of a `config.json` says.
 
     Args:
-        plain: The content.
         where: Names the file in messages.
 
     Raises:
@@ -186,9 +184,7 @@ def read_tensors(folder: Path, imported: Imported, dtype: torch.dtype = torch.fl
     """The weights of a folder under our names, as the `state_dict` of a pack of one.
 
     Args:
-        folder: The folder.
         imported: What its `config.json` says.
-        dtype: Of the tensors.
 
     Raises:
         DataError: Weights are missing, broken, no safetensors, or others than `config.json` says.

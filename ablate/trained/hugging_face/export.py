@@ -58,7 +58,6 @@ def write_folder(
 
     Args:
         folder: Where; it must not hold a model yet.
-        spec: The model.
         model: A pack of one.
         codec: Its tokenizer; None if its data has none.
         vocabulary: Number of token ids V.

@@ -75,7 +75,6 @@ class Config:
     """The settings of a model, each under the name that its configuration class has for it.
 
     Args:
-        values: Every setting.
         given: The content of the file.
         fields: What the configuration class declares.
         where: Names the file in messages.
@@ -106,7 +105,6 @@ class Config:
         """The error for a setting that our models do not have.
 
         Args:
-            name: The setting.
             why: What is missing here, as a sentence.
             got: Its value, where that is not the value of the setting itself.
         """

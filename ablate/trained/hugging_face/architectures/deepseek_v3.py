@@ -109,7 +109,6 @@ def latent_links(config: Config, theirs: str, ours: str, *, interleaved: bool) -
     """Latent attention.
 
     Args:
-        config: The settings.
         theirs: What the names of their tensors begin with.
         ours: What the names of ours begin with.
         interleaved: Whether channels that are rotated together are adjacent in theirs.

@@ -136,7 +136,6 @@ def windows(config: Config, local: Mapping[str, Any] = MappingProxyType({})) -> 
     """What is laid over the block in each layer, where some layers see a window.
 
     Args:
-        config: The settings.
         local: What else differs in layers that see a window.
     """
     kinds = config.layers("layer_types", "full_attention", "sliding_attention")
