@@ -95,7 +95,6 @@ def run(
     Args:
         space: What to find out, or its file or name.
         store: An open store, or where it is.
-        observer: Receives all events.
         options: The fields of `RunOptions`, such as `workers=2` or `device="cpu"`. Plugins are imported into this
             process and into the workers.
 

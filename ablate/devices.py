@@ -141,8 +141,6 @@ def utilisation(flops: float, seconds: float, description: str, precision: str) 
     Source: PaLM (arXiv:2204.02311), Appendix B. Activations that are computed again do not count.
 
     Args:
-        flops: Arithmetic of training.
-        seconds: The time it took.
         description: The device as its worker described it.
         precision: As `training.precision`.
 

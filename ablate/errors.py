@@ -27,7 +27,6 @@ class AblateError(Exception):
         problem: One sentence that says what is wrong.
         where: The file (with line and column if known), the path in a spec, or the resource.
         expected: What would have been right.
-        got: What was found.
         remedy: How to correct it, as an instruction.
     """
 
@@ -118,7 +117,6 @@ def first_cause(error: BaseException, where: str) -> BaseException:
 
     Args:
         error: What the library raised in the end.
-        where: What it was given.
 
     Raises:
         AblateError: The machine is the cause (a full disk, a missing permission) and not what the library was given.

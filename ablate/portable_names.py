@@ -43,7 +43,6 @@ def portable_name(name: str, rule: NameRule, room: int = 0) -> str:
     """The name as it is if the target takes it, else changed as little as needed, with a hash of the name at its end.
 
     Args:
-        name: Any text.
         room: What the caller adds to the name, in the unit of `rule.longest`.
     """
     longest = rule.longest - room

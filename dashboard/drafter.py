@@ -74,7 +74,6 @@ def check(draft: Plain, text: str, versus: Plain | None) -> Plain:
     """The drawing, cost and variants of a draft, and its problems; `beside` has those with a path.
 
     Args:
-        text: The draft as YAML.
         versus: The plain block to compare its block with in the drawing.
     """
     model, problems = _model(draft)

@@ -66,7 +66,6 @@ def first_step_at(curve: Curve, target: float, axis: str = "step") -> float | No
 
     Args:
         curve: A learning curve; points without a finite validation loss are passed over.
-        target: A validation loss.
         axis: `step`, or `tokens`, `seconds` or `flops` in its place.
 
     Returns:

@@ -58,7 +58,6 @@ class Allowances:
         """The allowance on how much worse one variant is than another.
 
         Args:
-            left: Name of the variant.
             right: Name of the variant that it is compared with.
             failed: Whether to count the failed trials of the left variant; those of the right one always count.
         """

@@ -119,7 +119,7 @@ def _compute(runs: VariantRuns) -> float:
 
 
 def climb_lines(climbs: Climbs, decimals: int) -> Iterator[tuple[str, str]]:
-    """For each variant its name, and in a line its difference by rung, extrapolation, speedup, and what becomes of it."""
+    """For each variant its name, and a line: its difference by rung, extrapolation, speedup, and what becomes of it."""
     for one in climbs.of:
         steps = "by rung " + " ".join(
             "lost" if point.difference.difference is None else _signed(point.difference.difference, decimals)

@@ -45,8 +45,6 @@ def with_interval(
 
     Args:
         mean: In the middle of a t interval; a bootstrap's need not be symmetric about it.
-        low: Lower bound.
-        high: Upper bound.
         write: How a number is written.
     """
     if mean is None:

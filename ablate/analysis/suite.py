@@ -64,11 +64,7 @@ def reader_of(store: StudyReader, name: str) -> StudyReader:
 
 
 class SuiteReader(FinalResults):
-    """A suite as one study: a trial of it is all trials of one variant and one seed, and its metric their mean score.
-
-    Args:
-        store: Holds the trials.
-    """
+    """A suite as one study: its trials are all trials of a variant and a seed, its metric their mean score."""
 
     def __init__(self, store: StudyReader, record: StudyRecord) -> None:
         tasks, self._store = tasks_of(record), store

@@ -133,7 +133,6 @@ def d_optimal(candidates: Matrix, size: int, precision: Matrix, *, starts: int =
         size: Number of runs to choose, at most N.
         precision: Prior precision of each term, [P].
         starts: Number of random starts; the best result is returned.
-        seed: Random seed of the starts.
     """
     generator = np.random.default_rng(seed)
     best, best_value = list(range(size)), -np.inf

@@ -143,7 +143,6 @@ class Pruning:
 
         Args:
             reached: Share of its steps that the trial has done.
-            loss: Its validation loss at that step.
         """
         name = point, seed
         if name in self._ended or reached == 0 or not math.isfinite(loss):

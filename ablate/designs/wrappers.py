@@ -132,7 +132,6 @@ class BudgetedDesign(WrappingDesign):
     Args:
         inner: The design whose points are compared at each length.
         budgets: Lengths as multiples of the space's; 1 is that of the inner design.
-        steps: Optimizer steps of the space.
     """
 
     def __init__(self, inner: Design, budgets: Sequence[float], steps: int) -> None:

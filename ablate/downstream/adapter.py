@@ -20,9 +20,6 @@ class Adapter(TemplateLM):  # type: ignore[misc]  # the library has no types
 
     A request is computed for all members at once and kept, so that the other members find it answered.
 
-    Args:
-        codec: Their tokenizer.
-
     Attributes:
         member: The member that answers.
     """

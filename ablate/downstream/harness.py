@@ -72,7 +72,6 @@ def measure(scored: Scored, codec: Codec, request: Request, where: str) -> list[
     """Measure every member of a pack.
 
     Args:
-        codec: Their tokenizer.
         where: Names what asked for it, in messages.
 
     Returns:

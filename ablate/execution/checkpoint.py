@@ -197,11 +197,7 @@ class JobCheckpoints:
         return None
 
     def write(self, step: int, state: State) -> None:
-        """Write a checkpoint and remove all older ones but one. If writing fails, there is a warning and nothing else.
-
-        Args:
-            step: The optimizer steps done.
-        """
+        """Write a checkpoint and remove all older ones but one; if writing fails, there is only a warning."""
         partial = self.folder / f".partial-{os.getpid()}"
         try:
             shutil.rmtree(partial, ignore_errors=True)

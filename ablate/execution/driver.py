@@ -96,9 +96,6 @@ def run_study(
     """Run a space until its design has no further proposals or the run is interrupted (SIGINT or SIGTERM).
 
     Args:
-        store: Holds the trials.
-        engine: Trains the trials.
-        observer: Is notified of all events.
         packing: How many trials are trained together as one program.
         bench: Where to time the variants after the trials; None: nowhere.
         limits: When to stop before the end, as an interruption does.

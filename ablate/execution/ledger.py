@@ -37,7 +37,6 @@ class Ledger:
         chosen: Names of the variants that results led to.
 
     Args:
-        store: Holds the rows.
         lease: The lease of the study, which also locks the trials that it runs.
         environment: The environment of the driver; trials may run in others.
     """

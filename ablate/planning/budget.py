@@ -70,9 +70,6 @@ class Budget:
     def matched(self, point: Point, spec: VariantSpec) -> VariantSpec:
         """The variant of a point with the budget of the baseline.
 
-        Args:
-            spec: Its variant as the space writes it.
-
         Raises:
             UnmatchedError: It cannot match that budget.
         """
@@ -192,7 +189,6 @@ def nearest_size(parameters: Callable[[int], int | None], target: int, start: in
 
     Args:
         parameters: Of a size; None where it is invalid, as when heads do not divide a width.
-        target: What is wanted.
         start: Where to begin.
 
     Returns:
@@ -241,7 +237,6 @@ def equal_parameters(
 
     Args:
         match: What is adjusted, and the tolerance.
-        spec: The variant as the space writes it.
         parameters: Of the variant with these values besides; None if it is invalid with them.
 
     Raises:

@@ -154,7 +154,6 @@ def forecast(
     Steps of the user's trainer are never run for it.
 
     Args:
-        plan: What is to be trained.
         store: Where trials may already be.
         workers: The number of trials at once; None: as many as the local engine runs.
         device: `cpu` or `cuda`, on which the engine trains.

@@ -133,7 +133,6 @@ def check_memory(plan: Plan, workers: int, device: str, ranks: int = 1, *, shard
     """Refuse a plan if `workers` of its trials do not fit into memory at once.
 
     Args:
-        plan: What is to be trained.
         workers: Trials at once on this machine; on `cuda` each has GPUs of its own.
         device: `cpu` or `cuda`.
         ranks: The processes of each trial, each with its share of a batch; on `cuda` each has a GPU of its own.

@@ -48,7 +48,6 @@ class Machine:
 
     Attributes:
         device: One of them.
-        count: Their number.
         efficiency: The share of the peak that a step reaches, as the user states it; None: `measured`, or else
             `EFFICIENCY`, by precision.
         each: The devices that train one trial together, each its share of every batch; or the fraction of one device
@@ -186,7 +185,6 @@ class DoctorReport:
 
     Attributes:
         device: One of its devices. One that is not in the table has the measured FLOP/s as its peak.
-        count: The number of its devices.
         known: Whether the device is in the table.
         shares: By precision, the share of the peak that a small trial has reached.
     """

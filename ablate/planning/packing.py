@@ -72,7 +72,6 @@ class WaitingTrial:
     """A trial in the queue.
 
     Attributes:
-        attempt: The number of its next attempt.
         parted: Why it is no longer trained in the pack in which it started; empty if it is.
     """
 

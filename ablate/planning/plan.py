@@ -60,7 +60,6 @@ class Trial:
 
     Attributes:
         key: Identifies it in the store.
-        variant: What is trained.
         seed: Of its initial values and batches.
         stage: The trial of the same seed whose weights it starts from; None if there is none.
         code: The code that would train it now, with that of its stage.

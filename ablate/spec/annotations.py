@@ -156,9 +156,7 @@ def without_settings(value: Any, name: str, stored: Mapping[str, Any]) -> Any:
     """Remove settings with default values from the data of a kind `none`; earlier versions stored them.
 
     Args:
-        value: The data to validate.
         name: Name of the slot, for the message.
-        stored: The settings with their defaults.
 
     Raises:
         ValidationError: A setting is not at its default. Equal blocks would have different hashes.

@@ -259,7 +259,6 @@ def refusal(
 
     Args:
         path: Field path relative to the spec that raises it.
-        rule: The violated rule as a sentence.
         remedy: How to correct it, as an instruction.
         kind: `impossible` for incompatible values, which another switch may make compatible; otherwise another word.
     """

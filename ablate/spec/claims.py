@@ -87,7 +87,6 @@ class ClaimSpec(Spec):
         """Refuse a claim that the trials of this design cannot decide.
 
         Args:
-            points: The variants that the design trains.
             refused: Returns why the settings of a variant are invalid.
 
         Raises:
@@ -105,7 +104,6 @@ class ClaimSpec(Spec):
 
         Args:
             metric: Name of the objective's metric.
-            metrics: Names of all metrics of the task.
 
         Raises:
             ValidationError: The claim cannot be decided; paths are relative to the claim.

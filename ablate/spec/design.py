@@ -30,8 +30,6 @@ class Point:
     """A combination of settings and values that a design may propose.
 
     Attributes:
-        name: Name, unique in the study.
-        settings: The setting of every switch.
         values: Values of spec paths that are set after the switches; most designs set none.
         tuned: Values of spec paths that were tuned for this point, in this study or before it.
         role: What its trials are for; those that tune, time or confirm have separate seeds.
@@ -149,7 +147,6 @@ class Design(ABC):
 
         Args:
             reached: Share of its steps that the trial has done, 0 to 1.
-            loss: Its validation loss at that step.
         """
         return False
 

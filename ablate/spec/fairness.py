@@ -58,7 +58,6 @@ def check_budgets(budgets: Sequence[float], steps: int, *, plans_points: bool, t
     """Refuse budgets that a space cannot be trained at.
 
     Args:
-        steps: Optimizer steps of the space.
         plans_points: Whether the design names its points before results, and sets nothing but switches in them.
         taken: Full paths that something sets, with what sets them.
 

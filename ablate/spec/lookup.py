@@ -59,7 +59,6 @@ class FoundModel:
 
     Attributes:
         name: Its name, without `models/`.
-        named: The content of its file.
     """
 
     name: str

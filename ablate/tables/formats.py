@@ -61,7 +61,6 @@ def read_separated(file: Path, separator: str, header: int = 1, *, summaries: bo
     Where a semicolon divides, `3,28` is a number with a decimal comma, as spreadsheets of many countries write it.
 
     Args:
-        separator: Between cells.
         header: Rows above the values; where pandas names the index below several, that row is one more.
         summaries: Whether W&B's columns of minima are expected.
 

@@ -168,7 +168,6 @@ def keep(table: JudgedTable, store: Store, name: str) -> list[str]:
 
     Args:
         table: The runs with their questions.
-        store: Open for writing.
         name: Of the study; with several questions each is a study `NAME_QUESTION`.
 
     Returns:

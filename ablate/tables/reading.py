@@ -44,7 +44,6 @@ def read_tables(folder: Path, patterns: Sequence[str], spec: RunTableSpec, *, pr
     Args:
         folder: That the patterns are relative to.
         patterns: Paths or patterns.
-        spec: How to read them.
         program: Whether lines of program text may count as results.
 
     Raises:

@@ -109,7 +109,6 @@ class Weights:
     """The weights of one trial.
 
     Attributes:
-        variant: What was trained.
         fingerprint: Of the data that it saw.
         tensors: Name to value; those of packed modules have K = 1.
         code: Of the kinds of the variant, as it was then; unknown if an older version of ablate wrote the file.

@@ -72,7 +72,6 @@ def totals(variant: VariantSpec, task: Task, trainable: int, forward: Callable[[
     """The cost of the steps of a trial.
 
     Args:
-        variant: What is trained.
         trainable: Number of trainable parameters.
         forward: Arithmetic of the forward pass over an example with inputs of this length; for the context of the task
             the mean over its examples.

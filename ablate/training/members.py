@@ -25,7 +25,6 @@ class Member:
     """A trial. The members of a pack have equal structure and the same data.
 
     Attributes:
-        variant: What is trained.
         seed: Of its initial values and batches.
         start: Weights from which it starts, by name, with K = 1; all other tensors have initial values.
     """
@@ -130,7 +129,6 @@ def compact(model: nn.Module, members: Sequence[Member], positions: Sequence[int
     """Build the model of some members of a pack with their current values.
 
     Args:
-        model: The model of the whole pack.
         positions: Their positions in `model`.
     """
     device = next(model.parameters()).device

@@ -256,7 +256,6 @@ def edit_switches(draft: Mapping[str, Any], schema: Node, prefix: str) -> dict[s
     """Show the switches with their buttons, and the controls that add to them.
 
     Args:
-        draft: The plain space.
         schema: The answer of `drafter.schema`.
         prefix: Prefix of the keys of all controls.
 

@@ -206,7 +206,6 @@ class BlockPicture:
 
     Attributes:
         model: `model` of a variant's plain spec.
-        caption: Text above it.
         versus: Name and model to compare it with.
         variant: The variant to whose trials a link above it leads; none if empty.
     """

@@ -52,7 +52,6 @@ class Run:
     """The last start of a study from the dashboard.
 
     Attributes:
-        pid: Process id.
         began: Start time of the process, seconds since the epoch.
         started: When it was started, as an ISO time.
         command: The command, passwords hidden.

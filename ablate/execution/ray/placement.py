@@ -74,7 +74,6 @@ def find_placements(
     """The kinds of placement that the nodes offer and the number of each; placements on GPUs come first.
 
     Args:
-        spec: The requested resources of a job.
         device: `cpu`, `cuda`, or `auto`: GPUs on nodes that have them, CPUs on the others.
         needed: The predicted bytes of the largest trial.
         gpu_bytes: The memory of the smallest GPU; 0 if it is unknown.

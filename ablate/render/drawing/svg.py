@@ -97,7 +97,6 @@ def to_svg(picture: Drawing, *, titled: bool = True) -> str:
     """The picture as an SVG document.
 
     Args:
-        picture: What is drawn.
         titled: Whether its title is written above it; a page may have one of its own.
     """
     columns, rows = picture.size
