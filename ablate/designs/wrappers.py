@@ -26,11 +26,7 @@ from ablate.spec.suite import at_task, points_on_tasks
 
 
 class WrappingDesign(Design):
-    """Passes on to another design what concerns its points.
-
-    Args:
-        inner: The design that is wrapped.
-    """
+    """Passes on to another design what concerns its points."""
 
     def __init__(self, inner: Design) -> None:
         self._inner = inner
@@ -84,8 +80,6 @@ class ConfirmingDesign(WrappingDesign):
     """Trains what another design chose, and the baseline, with seeds that took no part in the choice.
 
     Args:
-        inner: The design that chooses.
-        baseline: The first point of it.
         seeds: How many confirm.
         chosen: Returns the points to confirm, once the inner design has no further proposals.
     """
@@ -187,7 +181,6 @@ class SuiteDesign(WrappingDesign):
 
     Args:
         inner: The design whose points are trained.
-        tasks: Names of the tasks.
         tuned: Values that were tuned before the study, by path and variant, or variant on a task.
     """
 
@@ -349,7 +342,6 @@ def timing_point(point: Point, written: Mapping[str, JsonValue]) -> Point:
     """The point of the trial that times the steps of another point.
 
     Args:
-        point: The point to time.
         written: Values in the space of tuned paths that do not affect the duration, so that one timing serves all
             values.
     """

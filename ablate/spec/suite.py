@@ -99,8 +99,6 @@ def points_on_tasks(points: Iterable[Point], tasks: Iterable[str], tuned: TunedV
     """The points of a design on each task, point by point, by name.
 
     Args:
-        points: Of the design.
-        tasks: Names of the tasks.
         tuned: Values that were tuned before the study, by path and variant, or variant on a task.
     """
     of = tuned_by_variant(tuned)
