@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -44,6 +45,11 @@ MEMBERS: dict[str, list[dict[str, Any]]] = {
         {"lr": 0.1, "momentum": 0.5},
     ],
     "lion": [{"lr": 0.1}, {"lr": 0.03, "weight_decay": 0.5}, {"lr": 0.02, "betas": (0.3, 0.6)}],
+    "ademamix": [
+        {"lr": 0.1},
+        {"lr": 0.03, "weight_decay": 0.5, "slow_warmup": 5, "slow_beta": 0.99},
+        {"lr": 0.2, "betas": (0.5, 0.7), "eps": 1e-2, "alpha": 8, "slow_warmup": 20},
+    ],
     "soap": [{"lr": 0.1, "weight_decay": 0.5, "betas": (0.5, 0.7), "eps": 1e-2, "frequency": 2}],  # takes no pack
 }
 
@@ -63,6 +69,36 @@ class EquationsOfLion:
                 c = first * self.momentum[p] + (1 - first) * p.grad
                 p -= self.lr * (c.sign() + group["weight_decay"] * p)
                 self.momentum[p] = second * self.momentum[p] + (1 - second) * p.grad
+
+
+class EquationsOfAdEMAMix:
+    """Algorithm 1 of arXiv:2409.03137, number by number; α and β₃ rise as in its appendix."""
+
+    def __init__(
+        self, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        slow_beta: float = 0.9999, alpha: float = 2.0, slow_warmup: int = 0,
+    ) -> None:  # fmt: skip
+        self.groups, self.lr, self.betas, self.eps, self.t = groups, lr, betas, eps, 0
+        self.beta, self.alpha, self.warmup = slow_beta, alpha, slow_warmup
+        self.kept = {p: [torch.zeros_like(p) for _ in range(3)] for group in groups for p in group["params"]}
+
+    @torch.no_grad()
+    def step(self) -> None:
+        self.t += 1
+        (first, second), alpha, third = self.betas, self.alpha, self.beta
+        if self.t < self.warmup:
+            share = self.t / self.warmup
+            alpha *= share
+            half = [-math.log(2) / math.log(beta) for beta in (first, third)]  # steps until an average has halved
+            third = 0.5 ** (1 / ((1 - share) * half[0] + share * half[1]))
+        for group in self.groups:
+            for p in group["params"]:
+                rates = (1 - first, 1 - third, 1 - second)
+                new = (p.grad, p.grad, p.grad**2)
+                self.kept[p] = [a + r * (n - a) for a, r, n in zip(self.kept[p], rates, new, strict=True)]
+                fast, slow, square = self.kept[p]
+                fast, square = fast / (1 - first**self.t), square / (1 - second**self.t)
+                p -= self.lr * ((fast + alpha * slow) / (square.sqrt() + self.eps) + group["weight_decay"] * p)
 
 
 class EquationsOfSoap:
@@ -162,6 +198,7 @@ REFERENCES: dict[str, Callable[..., Any]] = {
     "adam": torch.optim.Adam,
     "sgd": lambda groups, momentum=0.9, **options: torch.optim.SGD(groups, momentum=momentum, **options),
     "lion": EquationsOfLion,
+    "ademamix": EquationsOfAdEMAMix,
     "soap": EquationsOfSoap,
     "muon": EquationsOfMuon,
 }
@@ -211,6 +248,7 @@ def alone(kind: str, member: int, values: dict[str, Any], steps: int = STEPS) ->
 
 
 @pytest.mark.independent_check("optimizers", "adam", against="torch `optim.Adam`")
+@pytest.mark.independent_check("optimizers", "ademamix", against="arXiv:2409.03137, Algorithm 1, number by number")
 @pytest.mark.independent_check("optimizers", "adamw", against="torch `optim.AdamW`")
 @pytest.mark.independent_check("optimizers", "lion", against="arXiv:2302.06675, Algorithm 2, line by line")
 @pytest.mark.independent_check("optimizers", "muon", against="torch `optim.Muon`")
