@@ -1,13 +1,14 @@
 """Dot-product attention in which every part can be switched.
 
 A = softmax(Q·Kᵀ·scale + M), or A = Q·Kᵀ·scale ∘ M without softmax; then shaping, A·V and the output projection.
-Settings of one part are grouped: `query_key_norm`, `logits`, `gate`, `shaping`, and what is added to the values
+Settings of one part are grouped: `query_key_norm`, `logits`, `gate`, `shaping`, `forget`, and what is added to values
 (`value_residual`, `value_embedding`). With `exclusive` the component of each head's output along the token's own value
 is removed: y_t - (y_t·v̂_t)·v̂_t with v̂ = v/‖v‖. With `shared_kv` later layers use the keys and values of one layer.
 
 - Attention Is All You Need (arXiv:1706.03762), eq. 1; https://arxiv.org/abs/1706.03762
 - Simplifying Transformer Blocks (arXiv:2311.01906), eqs 2 and 4 to 6; https://arxiv.org/abs/2311.01906
 - SimpleTRON (arXiv:2111.15588): Y = (1/√L)·Q·(Kᵀ·V); https://arxiv.org/abs/2111.15588
+- Forgetting Transformer (arXiv:2503.02130): `forget`, `shift` and `output_norm`; equations in `forget.py`
 - Exclusive self-attention (arXiv:2603.09078); https://arxiv.org/abs/2603.09078
 - Gemma 3n (`transformers`, `models/gemma3n`): keys and values shared between layers
 
@@ -21,6 +22,7 @@ from typing import Literal
 
 from ablate.kinds.mixers.attention_module import Attention
 from ablate.kinds.mixers.attention_settings import AttentionSettings
+from ablate.kinds.mixers.forget import shift_cost
 from ablate.nn.kernels import linear_attention
 from ablate.nn.pack import IdentitySpec, visible_pairs
 from ablate.spec.cost import Cost, linear_cost
@@ -75,9 +77,15 @@ def attention_cost(spec: AttentionSettings, context: LayerContext, length: int) 
 
 
 def _paths(spec: AttentionSettings, context: LayerContext, length: int) -> Cost:
-    """Cost of the gate, of the terms added to the values, and of `exclusive`."""
+    """Cost of the gate, of what fades and is shifted, of the terms added to the values, and of `exclusive`."""
     d_kv, elements = context.head_width * (spec.kv_heads or context.heads), length * context.inner_width
-    total = spec.gate.cost(context, length, spec.kv_heads or context.heads)
+    kv_heads = spec.kv_heads or context.heads
+    total = spec.gate.cost(context, length, kv_heads) + spec.output_norm.cost(
+        length, context.heads, 0, context.head_width
+    )
+    total += spec.forget.cost(context, length, visible_pairs(context, length))
+    for _ in spec.shift:
+        total += shift_cost(context, length, kv_heads)
     if spec.value_residual is not None and context.layer != spec.value_residual.from_layer:
         total += spec.value_residual.cost(context, length, d_kv)
     if spec.value_embedding is not None:
@@ -111,7 +119,7 @@ def _kept_activations(spec: AttentionSettings, context: LayerContext, length: in
         sinks = length * context.heads * logits.sinks
         return heads + squares * square + sinks + length * length // 4 + mapped * elements
     if spec.softmax:
-        biased = context.positions is not None and context.positions.applied == "logits"
+        biased = spec.forget.present or (context.positions is not None and context.positions.applied == "logits")
         bias = square if biased else length * length if context.window else 0  # a mask, in numbers
         result = elements + length * context.heads  # with the logarithm of each row's sum
         centre = elements if spec.shaping.kind == "shaped" and context.causal else 0
@@ -146,9 +154,10 @@ class AttentionSpec(AttentionSettings):
             maps = [*maps[:1], ("key", f"K, V of layer {self.shared_kv}")]
         named = {"head_width": "/√d_h", "length": "/√L", "length_and_head_width": "/√(L·d_h)", "none": ""}
         scale = named[self.scale] if isinstance(self.scale, str) else f"·{self.scale:g}"
-        products = f"softmax({self.logits.label(f'QKᵀ{scale}')})" if self.softmax else f"QKᵀ{scale}"
+        logits = " ".join([f"QKᵀ{scale}", *([self.forget.label()] if self.forget.present else [])])
+        products = f"softmax({self.logits.label(logits)})" if self.softmax else f"QKᵀ{scale}"
         shaping = {"none": "", "value_skipinit": "αI + βA", "shaped": "αI + βA - γC"}[self.shaping.kind]
-        norm = self.query_key_norm.label()
+        norm, output_norm = self.query_key_norm.label(), self.output_norm.label().replace(" of Q, K", " of heads")
         added = [
             ("value residual", f"V + V of layer {self.value_residual.from_layer}" if self.value_residual else ""),
             ("value embedding", "V + E[token]" if self.value_embedding else ""),
@@ -158,11 +167,13 @@ class AttentionSpec(AttentionSettings):
         rows = [
             tuple(maps),
             (("norm", norm),) if norm else (),
+            tuple((f"{name} shift", f"{name[0].upper()} mixed with that before") for name in self.shift),
             tuple(row for row in added if row[1]),
             gate if early and self.gate.present else (),
             (("products", f"Q(KᵀV){scale}" if self.matmul_order == "kv_first" else f"A = {products}"),),
             (("shaping", shaping),) if shaping else (),
             (("exclusive", "without own value"),) if self.exclusive else (),
+            (("output norm", output_norm),) if output_norm else (),
             gate if self.gate.present and self.gate.place == "heads" else (),
             (("heads", f"without heads {', '.join(map(str, self.without_heads))}"),) if self.without_heads else (),
             (("output", output),) if output else (),
@@ -177,7 +188,8 @@ class AttentionSpec(AttentionSettings):
         if self.matmul_order == "kv_first":
             return context.heads * d_h * d_h
         centre = context.inner_width if self.shaping.kind == "shaped" else 0
-        return 2 * min(length, context.window or length) * d_h * (self.kv_heads or context.heads) + centre
+        d_kv, kept = d_h * (self.kv_heads or context.heads), min(length, context.window or length)
+        return kept * (2 * d_kv + context.heads * self.forget.present) + len(self.shift) * d_kv + centre
 
     def cost(self, context: LayerContext, length: int) -> Cost:
         return attention_cost(self, self.remaining(context), length)

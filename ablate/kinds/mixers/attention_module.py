@@ -5,6 +5,7 @@ Shapes: K pack, B batch, T tokens, S tokens of keys and values, D width, H heads
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from ablate.kinds.mixers.attention_parts import ValueEmbedding, ValueResidual
 from ablate.kinds.mixers.attention_settings import AttentionSettings
+from ablate.kinds.mixers.forget import Forget, TokenShift
 from ablate.kinds.mixers.gate import Gate, Place
 from ablate.kinds.mixers.query_key_norm import QueryKeyNorm
 from ablate.nn.kernels import linear_attention
@@ -74,6 +76,9 @@ class Attention(nn.Module):
         self.key_convolution = ConvolutionSlot.of(context, "on_key", d_kv)
         self.convolution = ConvolutionSlot.of(context, "on_qkv", inner + 2 * d_kv)
         self.gate = Gate(spec.gate, context, self.kv_heads) if spec.gate.present else None
+        self.forget = Forget(spec.forget, context) if spec.forget.present else None
+        self.shifts = nn.ModuleDict({name: TokenShift(context, self.kv_heads) for name in spec.shift})
+        self.output_norm = QueryKeyNorm(spec.output_norm, pack, self.heads, d_h) if spec.output_norm.present else None
         residual, embedding = spec.value_residual, spec.value_embedding
         reads_values = residual is not None and context.layer != residual.from_layer
         self.value_residual = ValueResidual(residual, context) if residual is not None and reads_values else None
@@ -100,13 +105,14 @@ class Attention(nn.Module):
         says which of its tokens are real. `shared` are the tensors that `AttentionSpec.reads` lists.
         """
         seen = padding if memory is None else memory_padding
-        q, k, v, published = self._heads(x, x if memory is None else memory, shared)
+        q, k, v, published = self._heads(x, x if memory is None else memory, shared, padding=padding)
         k, v = self._for_each_query(k), self._for_each_query(v)
+        fade = self._fade(x, padding)
         if self._needs_matrix:
             # Dropout applies to the shaped matrix, which must be materialised.
-            y = dropout(self._matrix(q, k, seen), self.spec.dropout, self.training).to(v.dtype) @ v
+            y = dropout(self._matrix(q, k, seen, fade), self.spec.dropout, self.training).to(v.dtype) @ v
         else:
-            y = self._shape(self._mix(q, k, v, seen), v, seen)
+            y = self._shape(self._mix(q, k, v, seen, fade), v, seen)
         mixed = self._project_output(y, v, x)
         return (mixed, published) if self.publishes else mixed
 
@@ -117,7 +123,7 @@ class Attention(nn.Module):
         return not self.spec.logits.plain or (self.spec.dropout > 0 and self.training)
 
     def _project_output(self, y: Tensor, v: Tensor, x: Tensor) -> Tensor:
-        """`exclusive`, the gate and the output projection: [K, B, H, T, d_h] to [K, B, T, D].
+        """`exclusive`, the norm of the output, the gate and the output projection: [K, B, H, T, d_h] to [K, B, T, D].
 
         Args:
             v: Values of the same tokens and heads.
@@ -126,6 +132,8 @@ class Attention(nn.Module):
         if self.spec.exclusive:
             own = F.normalize(v, dim=-1)
             y = y - (y * own).sum(-1, keepdim=True) * own
+        if self.output_norm is not None:
+            y = self.output_norm(join_heads(y))
         return self._gated("output", self.output(join_heads(self._gated("heads", y, x))), x)
 
     def _gated(self, place: Place, y: Tensor, x: Tensor) -> Tensor:
@@ -136,31 +144,41 @@ class Attention(nn.Module):
         return gated
 
     def step(self, x: Tensor, position: int, state: State, *, shared: tuple[Tensor, ...] = ()) -> Any:
-        """The state: keys and values; with `kv_first`, Σ kᵀ·v of each head."""
-        q, k, v, published = self._heads(x, x, shared, position)
+        """The state: keys and values; with `kv_first`, Σ kᵀ·v of each head; what fades, and what the next token mixes.
+
+        That is c of each token, [K, B, H, T, 1], and keys and values of this token before they are shifted.
+        """
+        shifted = len(self.shifts)
+        before, state = state[len(state) - shifted :], state[: len(state) - shifted]
+        q, k, v, published = self._heads(x, x, shared, position, before=before)
         scale = self._scale_at(q, position)
         if self.spec.matmul_order == "kv_first":
             values = v = self._for_each_query(v)
             y, kept = linear_attention.recur(q * scale, self._for_each_query(k), v, state[0] if state else None)
             state = (kept,)
         else:
-            state = extend_cache(state, (k, v), self.window)
-            keys, values = (self._for_each_query(kept) for kept in state)
-            y, v = self._read(q, keys, values, scale, position), values[..., -1:, :]
+            fade = self._fade(x, None)
+            now = (k, v) if fade is None else (k, v, fade.unsqueeze(-1) + (state[2][..., -1:, :] if state else 0.0))
+            state = extend_cache(state, now, self.window)
+            keys, values = (self._for_each_query(kept) for kept in state[:2])
+            y, v = self._read(q, keys, values, scale, position, state[2:]), values[..., -1:, :]
         if self.spec.shaping.kind != "none":
             y = self.gains["alpha"](v) + self.gains["beta"](y)
         if self.spec.shaping.kind == "shaped":
             y = y - self.gains["gamma"](values.mean(-2, keepdim=True))
         mixed = self._project_output(y, v, x)
+        state = (*state, *(getattr(self, name)(x) for name in self.shifts))
         return (mixed, state, published) if self.publishes else (mixed, state)
 
-    def _read(self, q: Tensor, keys: Tensor, values: Tensor, scale: float, position: int) -> Tensor:
-        """Row `place` of A·V: q [K, B, H, 1, d_h], and the cached keys and values [K, B, H, T, d_h]."""
+    def _read(self, q: Tensor, keys: Tensor, values: Tensor, scale: float, position: int, fades: State) -> Tensor:
+        """Row `place` of A·V: q [K, B, H, 1, d_h], the cached keys and values [K, B, H, T, d_h], and c if it fades."""
         if not self.spec.softmax:
             return (q * scale @ keys.mT) @ values
         bias = None
         if self.bias is not None:
             bias = self.bias(q, position + 1, position)[..., -keys.shape[-2] :]
+        for fade in fades:
+            bias = (fade[..., -1:, :] - fade.mT).to(q.dtype) + (0.0 if bias is None else bias)
         if not self.spec.logits.plain:
             return self._softmax(self._products(q, scale, keys), bias, None).to(values.dtype) @ values
         if bias is not None:
@@ -172,11 +190,22 @@ class Attention(nn.Module):
 
     def matrix(self, x: Tensor, padding: Tensor | None = None, shared: tuple[Tensor, ...] = ()) -> Tensor:
         """The attention matrix after shaping, [K, B, H, T, T], from x [K, B, T, D]."""
-        q, k, *_ = self._heads(x, x, shared)
-        return self._matrix(q, self._for_each_query(k), padding)
+        q, k, *_ = self._heads(x, x, shared, padding=padding)
+        return self._matrix(q, self._for_each_query(k), padding, self._fade(x, padding))
+
+    def _fade(self, x: Tensor, padding: Tensor | None) -> Tensor | None:
+        """c of the tokens x [K, B, T, D], [K, B, H, T]; None if nothing is forgotten."""
+        return None if self.forget is None else self.forget(x, padding).cumsum(-1)
 
     def _heads(
-        self, x: Tensor, source: Tensor, shared: tuple[Tensor, ...], first: int = 0
+        self,
+        x: Tensor,
+        source: Tensor,
+        shared: tuple[Tensor, ...],
+        first: int = 0,
+        *,
+        padding: Tensor | None = None,
+        before: State = (),
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
         """Queries, keys, values, and the tensors that are published.
 
@@ -185,6 +214,8 @@ class Attention(nn.Module):
             source: Input of keys and values, [K, B, S, D].
             shared: The tensors that this layer reads.
             first: Position of the first token.
+            padding: Which tokens of x are real.
+            before: Keys and values of the token before that are mixed with those of the first, in the order of `shift`.
 
         Returns:
             Queries [K, B, H, T, d_h], keys and values [K, B, kv_heads, S, d_h], and tensors [K, B, S, kv_heads·d_h].
@@ -193,10 +224,15 @@ class Attention(nn.Module):
         if self.reads_kv:
             k, v = (split_heads(tensor, self.kv_heads) for tensor in shared)
             return self._finish_queries(q, x, first), k, v, ()
-        keys = self.key(source)
+        keys, values = self.key(source), self.value(source)
+        for name, last in itertools.zip_longest(self.shifts, before):
+            if name == "key":
+                keys = self.shifts[name](keys, x, padding, last)
+            else:
+                values = self.shifts[name](values, x, padding, last)
         if self.key_convolution is not None:
             keys = self.key_convolution(keys)
-        k, values = self.key_norm(keys), self.value(source)
+        k = self.key_norm(keys)
         if self.convolution is not None:
             made_q, made_k, values = self.convolution.together(join_heads(q), join_heads(k), values)
             q, k = split_heads(made_q, self.heads), split_heads(made_k, self.kv_heads)
@@ -225,7 +261,7 @@ class Attention(nn.Module):
         """Keys or values with each head repeated for the query heads that share it, [K, B, H, S, d_h]."""
         return kv if self.kv_heads == self.heads else kv.repeat_interleave(self.heads // self.kv_heads, 2)
 
-    def _mix(self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None) -> Tensor:
+    def _mix(self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, fade: Tensor | None) -> Tensor:
         """A·V before shaping, without materialising A where possible."""
         if not self.spec.softmax:
             separate = numbers_documents(padding)
@@ -240,7 +276,7 @@ class Attention(nn.Module):
         scale = None
         if self.spec.scale != "head_width" or self.factor != 1.0:
             q, scale = q * self._scale(q, k, padding), 1.0
-        mask = self._mask(q, k, padding)
+        mask = self._mask(q, k, padding, fade)
         # The fused kernels take four axes, so the pack is folded into the batch.
         y = attend(
             q.flatten(0, 1),
@@ -252,12 +288,20 @@ class Attention(nn.Module):
         )
         return y.view(*q.shape[:-1], v.shape[-1])
 
-    def _mask(self, q: Tensor, k: Tensor, padding: Tensor | None) -> Tensor | None:
+    def _mask(self, q: Tensor, k: Tensor, padding: Tensor | None, fade: Tensor | None) -> Tensor | None:
         """The mask for SDPA, [K, B, H or 1, T, S]: added to the logits, or True where visible; None if not needed."""
-        if self.bias is None:
+        bias = self._bias(q, k, fade)
+        if bias is None:
             return None if padding is None and self.window is None else self._visible(q, k, padding)
-        bias: Tensor = self.bias(q, k.shape[-2])
         return bias.masked_fill(~self._visible(q, k, padding), -math.inf)
+
+    def _bias(self, q: Tensor, k: Tensor, fade: Tensor | None) -> Tensor | None:
+        """What positions and forgetting add to the logits, [K, B, H, T, S] or broadcastable to it."""
+        bias: Tensor | None = None if self.bias is None else self.bias(q, k.shape[-2])
+        if fade is None:
+            return bias
+        forgotten = (fade.unsqueeze(-1) - fade.unsqueeze(-2)).to(q.dtype)
+        return forgotten if bias is None else forgotten + bias
 
     def _hidden(self, a: Tensor) -> Tensor:
         """[..., T, S] set to 0, or False, at future positions and outside the window."""
@@ -323,12 +367,12 @@ class Attention(nn.Module):
             return torch.arange(1, q.shape[-2] + 1, device=q.device, dtype=q.dtype).rsqrt()[:, None]
         return 1.0 / math.sqrt(k.shape[-2])
 
-    def _matrix(self, q: Tensor, k: Tensor, padding: Tensor | None) -> Tensor:
+    def _matrix(self, q: Tensor, k: Tensor, padding: Tensor | None, fade: Tensor | None) -> Tensor:
         """A after shaping, materialised."""
         visible = self._visible(q, k, padding)
         products = self._products(q, self._scale(q, k, padding), k)
         if self.spec.softmax:
-            a = self._softmax(products, None if self.bias is None else self.bias(q, k.shape[-2]), visible)
+            a = self._softmax(products, self._bias(q, k, fade), visible)
         else:
             real = padding is None or numbers_documents(padding)
             a = products * (visible if real or padding is None else visible & padding[:, :, None, None, :])

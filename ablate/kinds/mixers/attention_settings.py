@@ -13,6 +13,7 @@ from ablate.kinds.mixers.attention_parts import (
     ValueEmbeddingSpec,
     ValueResidualSpec,
 )
+from ablate.kinds.mixers.forget import ForgetSpec, Shifted
 from ablate.kinds.mixers.gate import GateSpec
 from ablate.kinds.mixers.query_key_norm import QueryKeyNormSpec
 from ablate.nn.pack import DenseSpec, IdentitySpec, Projection
@@ -57,6 +58,12 @@ class AttentionSettings(MixerSpec):
     """Changes of the logits before and in softmax: soft cap, sinks, precision."""
     gate: Annotated[GateSpec, ShortFor("kind")] = GateSpec()
     """The gate: `headwise` or `elementwise` factors of the heads' output before W_P, or a mapping with settings."""
+    forget: Annotated[ForgetSpec, ShortFor("kind")] = ForgetSpec()
+    """How fast each head forgets (arXiv:2503.02130): `of_input`, `trained` or `fixed`, or a mapping with settings."""
+    shift: tuple[Shifted, ...] = ()
+    """`key`, `value` or both: what is mixed with that of the token before, by a share for each token and head."""
+    output_norm: Annotated[QueryKeyNormSpec, ShortFor("kind")] = QueryKeyNormSpec()
+    """Norm of the heads' output, before the gate (arXiv:2503.02130 has `rms` with `gain: heads`)."""
     exclusive: bool = False
     """Whether the component of each head's output along the token's own value is removed (arXiv:2603.09078)."""
     value_residual: ValueResidualSpec | None = None
@@ -87,6 +94,11 @@ class AttentionSettings(MixerSpec):
                 f"Write {', '.join(names)}, or a number such as 0.1.",
             )
         return scale
+
+    @field_validator("shift")
+    @classmethod
+    def _each_once(cls, shifted: tuple[Shifted, ...]) -> tuple[Shifted, ...]:
+        return tuple(sorted(set(shifted)))
 
     @field_validator("without_heads")
     @classmethod
@@ -122,6 +134,27 @@ class AttentionSettings(MixerSpec):
                 self.logits.canonical(),
                 "a soft cap, sinks and a precision apply to the logits of softmax, which is off",
                 "Set `softmax: true`, or leave `logits` out.",
+            )
+        if self.forget.present and (not self.softmax or self.shaping.kind == "shaped"):
+            raise refusal(
+                ("forget",),
+                self.forget.kind,
+                "what is forgotten is a bias of the logits of softmax, without which shaped attention is the identity",
+                "Set `softmax: true` and another `shaping`, or leave `forget` out.",
+            )
+        if self.output_norm.present and self.exclusive:
+            raise refusal(
+                ("output_norm",),
+                self.output_norm.kind,
+                "without its own value the first token gives 0, of which a norm makes noise",
+                "Leave `output_norm` out, or set `exclusive: false`.",
+            )
+        if self.output_norm.temperature is not None:
+            raise refusal(
+                ("output_norm", "temperature"),
+                self.output_norm.temperature,
+                "a temperature is a factor of logits, and the output of the heads has none",
+                "Leave it out.",
             )
         if self.shared_kv is not None and (self.value_residual or self.value_embedding):
             name = "value_residual" if self.value_residual else "value_embedding"
@@ -188,6 +221,7 @@ class AttentionSettings(MixerSpec):
         self._check_left_out(context)
         context = self.remaining(context)
         self._check_paths(context)
+        self._check_tokens_before(context)
         groups = self.kv_heads or context.heads
         check_groups("kv_heads", groups, context.heads, "the key and value heads must divide the {} query heads")
         if groups != context.heads and isinstance(self.value, IdentitySpec):
@@ -279,6 +313,13 @@ class AttentionSettings(MixerSpec):
                 "LayerNorm of a head of width 1 is 0, so all logits would be equal",
                 "Set `query_key_norm: rms`, or fewer heads.",
             )
+        if self.output_norm.present and context.head_width == 1:
+            raise refusal(
+                ("output_norm",),
+                self.output_norm.kind,
+                "the norm of a head of width 1 leaves its sign alone",
+                "Leave `output_norm` out, or set fewer heads.",
+            )
         try:
             self.gate.check(context)
         except ValidationError as error:
@@ -334,6 +375,24 @@ class AttentionSettings(MixerSpec):
                     f"layers after layer {source} read from it, and the model has {context.depth} layers",
                     f"Leave `{name}` out, or name an earlier layer.",
                 )
+
+    def _check_tokens_before(self, context: LayerContext) -> None:
+        """Refuse to forget and to shift where a layer sees both sides, or has no keys of its own."""
+        if self.shift and self.reads_kv(context):
+            raise refusal(
+                ("shift",),
+                list(self.shift),
+                f"this layer attends to the keys and values of layer {self.shared_kv}, which has shifted them itself",
+                "Leave `shift` or `shared_kv` out.",
+            )
+        if (self.forget.present or self.shift) and not context.causal:
+            name = "forget" if self.forget.present else "shift"
+            raise refusal(
+                (name,),
+                getattr(self, name) if name == "shift" else self.forget.kind,
+                "it is about tokens before, and this layer sees both sides",
+                f"Leave `{name}` out, or set `model.family: decoder`.",
+            )
 
     def separates_documents(self) -> bool:
         """Whether Q·Kᵀ is computed, whose mask separates them."""

@@ -61,8 +61,8 @@ class QueryKeyNormSpec(Spec):
         return self.kind in ("rms", "layer") and self.over == "head"
 
     def gains(self, heads: int, head_width: int) -> int:
-        """Number of gains of the norm of queries, or of keys."""
-        if self.gain == "none":
+        """Number of gains of the norm of queries, or of keys; 0 in a layer without keys of its own."""
+        if self.gain == "none" or not heads:
             return 0
         return head_width * (1 if (self.over, self.gain) == ("head", "shared") else heads)
 

@@ -414,6 +414,8 @@ def test_a_layer_that_reads_shared_keys_and_values_has_no_maps_for_them() -> Non
     giving, reading = (AttentionSpec(shared_kv=1).cost(context, T) for context in told)
     assert giving.parameters - reading.parameters == 2 * D * D
     assert giving.multiplications - reading.multiplications == 2 * T * D * D
+    normed = AttentionSpec.model_validate({"shared_kv": 1, "query_key_norm": "rms"})
+    assert normed.cost(told[1], T).parameters == sum(p.numel() for p in normed.build(told[1]).parameters())
 
 
 @pytest.mark.parametrize(

@@ -254,7 +254,7 @@ RELEASED: dict[str, Callable[[Weights, int, Tensor], Tensor]] = {
 }
 OF_RECENT_PAPERS = {
     *("differential_attention", "gated_deltanet", "kimi_delta_attention", "latent_attention"),
-    *("mamba2", "mamba3", "mlstm", "rwkv7"),
+    *("forgetting", "mamba2", "mamba3", "mlstm", "rwkv7"),
 }
 """With norms and MLPs of their own; tests/kinds/mixers holds their mixers against published code."""
 OF_OTHER_MIXERS = sorted(set(block_names()) - set(BLOCKS) - OF_RECENT_PAPERS)
