@@ -22,6 +22,7 @@ from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 from ablate.spec.model import ModelSpec
 from ablate.spec.sentences import describe
+from ablate.spec.sublayers import MixerSpec
 
 transformers = pytest.importorskip("transformers")
 
@@ -122,6 +123,29 @@ def test_slopes_are_those_of_bloom(heads: int) -> None:
     assert (alibi_slopes(heads) == alibi_slopes(heads, bloom=True)) is same
 
 
+def test_hard_alibi_is_that_of_the_authors_code() -> None:
+    """Its loop: head i of the bounded ones keeps the diagonal and i diagonals below it; the others are not masked."""
+    heads, bounded = 5, 3
+    ours = AlibiSpec(bounded_heads=bounded).build(context(2, heads=heads))(torch.zeros(1, 1, heads, T, 2), T).tril()
+    for head in range(heads):
+        mask = torch.full((T, T), -torch.inf)
+        for below in range(head + 1 if head < bounded else T):
+            mask[range(below, T), range(T - below)] = 0
+        torch.testing.assert_close(ours[head], mask.tril())
+
+
+@pytest.mark.parametrize("mixer", ["attention", {"kind": "attention", "logits": {"sinks": True}}])
+def test_hard_alibi_token_by_token(mixer: Any) -> None:
+    told = LayerContext(1, 16, 4, 1, 7, causal=True, init_std=0.5, positions=AlibiSpec(bounded_heads=3))
+    made: Any = MixerSpec.parse(mixer).build(told)
+    initialise(made, [0])
+    x = torch.randn(1, 2, 7, 16, generator=stream(0, "x"))
+    state: Any = ()
+    for place in range(7):
+        y, state = made.step(x[:, :, place : place + 1], place, state)
+        torch.testing.assert_close(y, made(x)[:, :, place : place + 1])
+
+
 @pytest.mark.independent_check("positions", "t5_buckets", against="T5 of `transformers`")
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
 @pytest.mark.parametrize(("buckets", "longest"), [(32, 128), (7, 11), (9, 20), (4, 3)])
@@ -204,6 +228,8 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     ),
     ({"kind": "t5_buckets", "longest_distance": 16}, "positions.longest_distance", "hold one distance", "17` at least"),
     ({"kind": "alibi", "slopes": "steep"}, "positions.slopes", "geometric", ""),
+    ({"kind": "alibi", "slopes": "bloom", "bounded_heads": 1}, "positions.slopes", "has no slopes", ""),
+    ({"kind": "alibi", "bounded_heads": 3}, "positions.bounded_heads", "has 2 heads", "bounded_heads: 2"),
 ]
 
 
