@@ -180,7 +180,7 @@ def make_engine(options: RunOptions, study: str = "ablate", checkpoints: Path = 
 def _bench(space: SpaceSpec, options: RunOptions, device: str, description: str, observer: Observer) -> Bench | None:
     """Where to time the variants; None if nobody asked, or if this process cannot train as the trials did."""
     resources = options.resources_of_job()
-    if not (options.time or space.timing):
+    if not (options.time or space.timing or space.objective.measure == "seconds"):
         return None
     if options.engine != "local" or resources.shard or (resources.gpus or 1) > 1:
         where = "on a cluster" if options.engine != "local" else "on several GPUs"

@@ -127,6 +127,17 @@ def rounded_loss(bits: int) -> str:
     return f"val_loss_int{bits}"
 
 
+CURVE_METRIC = "val_loss"
+"""The metric that curves hold at every evaluation."""
+Measure = Literal["steps", "tokens", "flops", "seconds"]
+"""In what the time to a target is measured (`ObjectiveSpec.measure`)."""
+
+
+def time_to(measure: Measure, reach: float) -> str:
+    """The name of the steps (tokens, FLOPs, seconds) of training until the validation loss reaches a target."""
+    return f"{measure}_to_{reach:.12g}"
+
+
 def no_metric(name: str, owner: str = "the task") -> str:
     """Why a space has no metric of this name, as the rule of a refusal."""
     if name.startswith(INSIDE):

@@ -51,7 +51,7 @@ from ablate.stats.hidden_noise import regret_bound, tuning_noise
 from ablate.stats.scaling_law import Rung, climb
 from ablate.stats.schedule import ERROR
 from ablate.stats.trend import MOVING, bends, course_word, movements
-from ablate.store.records import TrialState
+from ablate.store.records import CurvePoint, DeclaredObjective, SpeedTiming, TrialState
 from benchmarks.studies_in_memory import DIRECTION, MARGIN, SD, MemoryStore, study_in_memory, study_of
 
 Matrix = NDArray[np.float64]
@@ -616,6 +616,47 @@ def suites(rng: np.random.Generator, times: int) -> Iterator[Case]:
         yield case(name, ERROR, [of[word] for of in jointly])
 
 
+def reaching(rng: np.random.Generator, times: int) -> Iterator[Case]:
+    """The time to a target, read from noisy evaluations of runs, of which some may never reach it.
+
+    Training is 1,000 steps with 40 evaluations, and the baseline needs about 600 steps. A variant at the margin needs
+    5 % more steps, or as many steps of which each takes 5 % longer.
+    """
+    steps, reach, rounds = np.arange(0, 1001, 25), 1.9, 12
+
+    def studied(slower: float, seeds: int, median: float, measure: str = "steps", lag: float = 0.0) -> str:
+        made = study_of({name: [1.0] * seeds for name in ("baseline", "variant")})
+        objective = {"reach": reach, "measure": measure}
+        named = DeclaredObjective(metric=f"{measure}_to_{reach}", direction=DIRECTION, margin=MARGIN)
+        made.record = replace(made.record, space={"objective": objective}, objective=named)
+        shared = rng.normal(0, 0.1, seeds)
+        for name, factor in (("baseline", 1.0), ("variant", slower)):
+            own = shared + rng.normal(0, 0.02, seeds)
+            for seed, scale in enumerate(median * factor * np.exp(own) / math.log(3.0 / 0.4)):
+                losses = 1.5 + 3.0 * np.exp(-steps / scale) + rng.normal(0, 0.005, len(steps))
+                made.curve_points[f"{name}/{seed}"] = tuple(
+                    CurvePoint(int(step), 0.0, int(step), 0.0, None, float(loss))
+                    for step, loss in zip(steps, losses, strict=True)
+                )
+        rates = np.exp(rng.normal(0, 0.02, (2, rounds)) - np.array([[lag], [0.0]]))
+        made.timed["variant/0"] = (SpeedTiming("baseline", tuple(rates[0]), tuple(rates[1]), "cpu"),)
+        return said_of(made, "variant")
+
+    count, more = max(60, times // 4), math.log(1 + MARGIN)
+    settings = {
+        "steps": (1 + MARGIN, 600.0, "steps", 0.0, ERROR),
+        "seconds, noise of 2 % between rounds": (1.0, 600.0, "seconds", more, ERROR),
+        "steps, a third of the runs never reach it": (1 + MARGIN, 950.0, "steps", 0.0, ERROR),
+    }
+    for name, (slower, median, measure, lag, promised) in settings.items():
+        for seeds in (4, 8):
+            found = [studied(slower, seeds, median, measure, lag) for _ in range(count)]
+            power = [studied(1.0, seeds, median, measure) == "not needed" for _ in range(count // 4)]
+            for word in ("needed", "not needed"):
+                wrong = [word_found == word for word_found in found]
+                yield case(f"17 time to a target in {name}, {seeds} seeds: {word}", promised, wrong, power)
+
+
 def calibrated(rng: np.random.Generator, times: int) -> Iterator[Case]:
     """The difference that a calibration promises to detect 4 times in 5, for the noisiest of eight variants."""
     sds, seeds = SD * np.array([0.5, 0.5, 0.5, 1, 1, 1, 2, 4]), 10
@@ -678,6 +719,7 @@ CASES: Mapping[str, Measure] = {
     "unpaired": unpaired,
     "climbing": climbing,
     "suites": suites,
+    "reaching": reaching,
 }
 FULL, QUICK, SMOKE = 8_000, 2_000, 150
 """Simulated comparisons of a case, about."""

@@ -14,8 +14,10 @@ from ablate.roles import TrialRole
 from ablate.spec.design import DesignContext, DesignSpec, PointCost
 from ablate.stats import Direction
 from ablate.store.records import (
+    CurvePoint,
     DesignTraits,
     PlannedTrial,
+    SpeedTiming,
     StudyRecord,
     TrialRecord,
     TrialState,
@@ -35,6 +37,8 @@ class MemoryStore(FinalResults):
 
     def __init__(self) -> None:
         self._trials: dict[str, TrialRecord] = {}
+        self.curve_points: dict[str, tuple[CurvePoint, ...]] = {}
+        self.timed: dict[str, tuple[SpeedTiming, ...]] = {}
 
     def add(self, planned: PlannedTrial, value: float | TrialState) -> None:
         """A trial that finished with a loss, or ended in another state."""
@@ -49,6 +53,14 @@ class MemoryStore(FinalResults):
     def study(self, name: str) -> StudyRecord:
         """The study."""
         return self.record
+
+    def evaluations(self, keys: Sequence[str]) -> dict[str, tuple[CurvePoint, ...]]:
+        """The curves that were given."""
+        return {key: self.curve_points[key] for key in keys if key in self.curve_points}
+
+    def timings(self, keys: Sequence[str]) -> dict[str, tuple[SpeedTiming, ...]]:
+        """The timings that were given."""
+        return {key: self.timed[key] for key in keys if key in self.timed}
 
 
 def study_in_memory(

@@ -50,6 +50,8 @@ _WITHHELD = {
     "tun": "tuning",
     "tail": "rare seeds",
     "scatter": "rare seeds",
+    "timed": "not timed",
+    "never reached": "censored",
     "failed": "failures",
     "diverged": "failures",
 }
@@ -129,6 +131,7 @@ class Answer:
         unit: What is paired: `seed`, or `window` where nothing was trained.
         pairing: Whether and by what the variants are paired with the baseline: `paired by seed`.
         suite: Of a study with several tasks, the variants on each of them; its groups are by mean score. Else None.
+        relative: Whether differences and the margin are shares of the baseline's value: 0.05 is 5 % more.
     """
 
     study: str
@@ -147,6 +150,7 @@ class Answer:
     unit: str
     pairing: str
     suite: Suite | None
+    relative: bool
 
     @property
     def rows(self) -> tuple[AnswerRow, ...]:
@@ -195,6 +199,7 @@ def answer_of(report: StudyReport) -> Answer:
         unit=report.unit,
         pairing=report.pairing,
         suite=suite_of(report, {row.variant: row.words for group in groups for row in group.rows}),
+        relative=report.rule.relative,
     )
 
 

@@ -190,7 +190,10 @@ def _trend(claim: TrendClaim, results: Results) -> _Finding:
 
     def found(rates: Mapping[int, float]) -> _Finding:
         by_seed = {seed: sign * rate for seed, rate in rates.items()}
-        return _paired_finding(by_seed, claim.margin, better, results, metric, words, evidence, allowance, sense)
+        relative = results.is_relative(metric)
+        return _paired_finding(
+            by_seed, claim.margin, better, results, metric, words, evidence, allowance, sense, relative
+        )
 
     whole = found(slopes(gaps))
     if whole.verdict != "supported" or not bends(gaps):
@@ -298,8 +301,9 @@ def _compare(
     of, minus, sense = left, right, 1.0 if direction == "maximize" else -1.0
     if left == results.record.baseline:
         of, minus, sense = right, left, -sense
-    evidence["difference_of"] = f"{metric} of {of} minus {minus}"
-    return _paired_finding(advantage, margin, expectation, results, metric, words, evidence, allowance, sense)
+    relative = results.is_relative(metric)
+    evidence["difference_of"] = f"{metric} of {of} {'over' if relative else 'minus'} {minus}{', minus 1' * relative}"
+    return _paired_finding(advantage, margin, expectation, results, metric, words, evidence, allowance, sense, relative)
 
 
 def _count(
@@ -352,11 +356,13 @@ def _paired_finding(
     evidence: dict[str, Any],
     allowance: Allowance,
     sense: float = 1.0,
+    relative: bool = False,
 ) -> _Finding:
     """Compare an advantage, paired by seed, with an expectation.
 
     `words(bounds, lower, error)` formats the bounds; `lower`: whether the lower one decided; `error`: its error rate.
-    `sense` turns the advantage into the difference of the evidence: 1 or -1.
+    `sense` turns the advantage into the difference of the evidence: 1 or -1. If `relative`, the advantage is one of
+    logarithms, and the margin and all that comes out are shares.
     """
     values, schedule = list(by_seed.values()), results.schedule_of(metric)
     if (known := results.known_metrics()) and metric not in {*known, *COSTS}:
@@ -364,13 +370,15 @@ def _paired_finding(
     summary = over_looks(summarise(values, CONFIDENCE), schedule, CONFIDENCE)
     turned = allowance if sense > 0 else allowance.turned()
     shown = over_looks(summarise([sense * value for value in values], CONFIDENCE), schedule, CONFIDENCE, turned)
-    evidence = evidence | _numbers(shown, list(by_seed))
-    for verdict, bound, error in _looks(values, margin, expectation, schedule, allowance):
+    evidence = evidence | _numbers(shown.as_shares() if relative else shown, list(by_seed))
+    for verdict, bound, error in _looks(values, margin, expectation, schedule, allowance, relative):
         lower = any(bound.low > edge * margin for edge in expectation.edges)  # the bound that the decision rests on
         return _Finding(verdict, words(bound, lower, error), evidence | {"further_seeds": None})
-    if allowance != NO_ALLOWANCE and _looks(values, margin, expectation, schedule):
+    if allowance != NO_ALLOWANCE and _looks(values, margin, expectation, schedule, relative=relative):
         return _Finding("undecided", "; ".join((*allowance.why_low, *allowance.why_high)), evidence)
-    edge = min((edge * margin for edge in expectation.edges), key=lambda at: abs((summary.difference or 0.0) - at))
+    edges = [edge * margin for edge in expectation.edges]
+    edges = [-math.log1p(-min(edge, _NEARLY_ALL)) for edge in edges] if relative else edges
+    edge = min(edges, key=lambda at: abs((summary.difference or 0.0) - at))
     further = further_pairs(summary, edge, schedule, results.unit_of(metric), sense)
     more = {"further_seeds": further.seeds, "chance_of_decision": further.chance}
     return _Finding("undecided", further.reason, evidence | more)
@@ -382,17 +390,28 @@ def _looks(
     expectation: _Expectation,
     schedule: SeedPlan | None,
     allowance: Allowance = NO_ALLOWANCE,
+    relative: bool = False,
 ) -> list[tuple[ClaimWord, Bounds, float]]:
     """The decisions at all looks, with the error rate of their bounds. The first decision counts."""
-    shared = ERROR / expectation.parts
-    contrary = {bound.n: bound for bound in bounds(values, schedule, shared, allowance)}
+    shared, scale = ERROR / expectation.parts, _share_saved if relative else lambda bound: bound
+    contrary = {bound.n: bound for bound in map(scale, bounds(values, schedule, shared, allowance))}
     decisions: list[tuple[ClaimWord, Bounds, float]] = []
-    for bound in bounds(values, schedule, allowance=allowance):
+    for bound in map(scale, bounds(values, schedule, allowance=allowance)):
         if expectation.supported(bound, margin):
             decisions.append(("supported", bound, ERROR))
         elif bound.n in contrary and expectation.refuted(contrary[bound.n], margin):
             decisions.append(("refuted", contrary[bound.n], shared))
     return decisions
+
+
+_NEARLY_ALL = 0.999
+"""The largest share that can be saved of a time."""
+
+
+def _share_saved(bound: Bounds) -> Bounds:
+    """Bounds of `log(theirs / ours)` as the share of theirs that ours saves: 0.05 is 5 % less."""
+    spent = Bounds(-bound.mean, -bound.low, -bound.high, bound.n).as_shares()
+    return Bounds(-spent.mean, -spent.low, -spent.high, bound.n)
 
 
 def _numbers(summary: PairedDifference, seeds: list[int]) -> dict[str, Any]:

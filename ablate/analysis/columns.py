@@ -101,14 +101,15 @@ def columns(report: StudyReport) -> tuple[Column, ...]:
     """The columns of the ablation table of a study, in their order."""
     write = _Writer(report, shared_decimals(report))
     trivial, axis = report.evidence.trivial, axis_title(report)
+    mean = write if not report.rule.relative else _Writer(report, _own_decimals(report, report.metric))
     metrics = [
         Column(
             report.metric,
             report.metric,
-            partial(write.mean, metric=report.metric),
+            partial(mean.mean, metric=report.metric),
             value=partial(_mean_values, metric=report.metric, prefix=""),
             help=(_interval_help(report),),
-            number=f"%.{write.decimals}f",
+            number=f"%.{mean.decimals}f",
             trivial=trivial.value if trivial else None,
         )
     ]
@@ -199,9 +200,9 @@ def columns(report: StudyReport) -> tuple[Column, ...]:
         ),
         *([_speed()] if report.timed else []),
     )
-    if report.record.knows_models:
-        return shown
-    absent = OF_MODEL if report.record.judged is None else OF_TRAINING
+    absent = {"steps_to_baseline"} if report.rule.relative else set[str]()  # the objective itself is such a time
+    if not report.record.knows_models:
+        absent |= OF_MODEL if report.record.judged is None else OF_TRAINING
     return tuple(one for one in shown if one.key not in absent)
 
 
@@ -237,7 +238,8 @@ def groups(report: StudyReport) -> list[list[VariantRow]]:
 
 def shared_decimals(report: StudyReport) -> int:
     """With how many decimals the objective and its differences are written, in all rows alike."""
-    intervals = [row.metrics[report.metric] for row in report.variants if report.metric in row.metrics]
+    shown = () if report.rule.relative else report.variants
+    intervals = [row.metrics[report.metric] for row in shown if report.metric in row.metrics]
     differences = [row.difference for row in report.variants if row.difference is not None]
     bounds = [(interval.low, interval.high) for interval in intervals]
     bounds += [(difference.low, difference.high) for difference in differences]
@@ -405,12 +407,17 @@ def _course_values(row: VariantRow, report: StudyReport) -> dict[str, Value]:
     }
 
 
-def _declared(report: StudyReport, name: str) -> Column:
-    """A column that the space declares: a metric or a cost."""
+def _own_decimals(report: StudyReport, name: str) -> int:
+    """With how many decimals a metric other than the objective is written."""
     known = [row.metrics[name] for row in report.variants if name in row.metrics]
     widths = [(mean.high - mean.low) / 2 for mean in known if mean.low is not None and mean.high is not None]
     size = max((abs(mean.mean) for mean in known if mean.mean), default=1.0)
-    write = _Writer(report, decimals_for(size / 100, widths))
+    return decimals_for(size / 100, widths)
+
+
+def _declared(report: StudyReport, name: str) -> Column:
+    """A column that the space declares: a metric or a cost."""
+    write = _Writer(report, _own_decimals(report, name))
     value = partial(_mean_values, metric=name, prefix=f"{name}_")
     return Column(
         name, name, partial(write.mean, metric=name), value=value, number=f"%.{write.decimals}f", dispensable=1
@@ -455,6 +462,8 @@ def _difference_help(report: StudyReport) -> str:
     better = "lower" if report.direction == "minimize" else "higher"
     paired = all(report.record.pairs(row.name) for row in report.variants if row.difference is not None)
     how = f" at the same {report.unit}" if paired else f", {report.pairing}"
+    if report.rule.relative:
+        return f"difference: {report.metric} of the variant over that of the baseline{how}, minus 1: 0.05 is 5 % more."
     return f"difference: variant minus baseline{how}; {better} {report.metric} is better."
 
 

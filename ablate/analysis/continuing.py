@@ -64,15 +64,18 @@ def _together(report: StudyReport) -> Iterator[NextStep]:
 
 
 def deciding_seeds(report: StudyReport) -> str:
-    """The seeds that would decide what is undecided, as `--seeds` takes them: `4:11`.
+    """The seeds that would decide what is undecided, as `--seeds` takes them: `4:11`, or `9` of a time to a target.
 
     Returns:
         An empty text if nothing is undecided, if more seeds than a schedule has would be needed, or if the design adds
         seeds already or cannot add any.
     """
+    undecided = [row for row in report.variants if row.verdict is not None and row.verdict.word == "undecided"]
+    if report.rule.relative:  # a schedule would follow the final loss
+        further = max((row.verdict.further_seeds or 0 for row in undecided if row.verdict is not None), default=0)
+        return str(len(report.baseline.planned) + further) if further else ""
     if report.unit != "seed" or not report.record.traits.adds_seeds:
         return ""
-    undecided = [row for row in report.variants if row.verdict is not None and row.verdict.word == "undecided"]
     advised = advised_seeds(undecided, report.rule.schedule)
     return "" if advised is None else f"{advised.start}:{advised.max}"
 

@@ -1,8 +1,6 @@
 """The course of a comparison: its difference and verdict at each evaluation, and whether it still moves.
 
-Steps, tokens, seconds or FLOP to the baseline's loss: both curves are smoothed to the nearest falling curve. A raw
-curve reaches a target by the first noise that dips below it, so that a variant equal to the baseline would seem to get
-there before the end.
+Steps, tokens, seconds or FLOP to the baseline's loss are times to a target (`ablate.analysis.times`).
 """
 
 from __future__ import annotations
@@ -19,13 +17,12 @@ from ablate.analysis.curves import Line, share, versus
 from ablate.analysis.rows import Course, JudgingRule, MeasuredCourse, StepsToBaseline, VariantRow
 from ablate.analysis.runs import Curve, VariantRuns
 from ablate.analysis.text import listed, shortened
+from ablate.analysis.times import first_at, losses_of
+from ablate.metrics import CURVE_METRIC
 from ablate.spec.schedule import ScheduleSpec
 from ablate.stats import Allowance, PairedDifference, over_looks
 from ablate.stats.trend import MOVING, CourseWord, course_word, falling, movements
 from ablate.store.records import VariantRecord
-
-_ROUNDING = 1e-12
-"""Of a mean, as a share of it."""
 
 
 def read_goals(baseline: VariantRuns, evaluated: Mapping[str, Curve]) -> dict[int, float]:
@@ -37,7 +34,7 @@ def read_goals(baseline: VariantRuns, evaluated: Mapping[str, Curve]) -> dict[in
         evaluated: Key of a trial to its points with a validation loss.
     """
     curves = {seed: evaluated.get(trial.key, ()) for seed, trial in baseline.finished.items()}
-    return {seed: falling(_losses(curve))[-1][1] for seed, curve in curves.items() if curve}
+    return {seed: falling(losses_of(curve))[-1][1] for seed, curve in curves.items() if curve}
 
 
 def to_baseline(
@@ -52,47 +49,13 @@ def to_baseline(
     """
     compared = [seed for seed in goals if seed in runs.finished or seed in runs.diverged]
     finished = [seed for seed in compared if seed in runs.finished]
-    steps = [first_step_at(evaluated.get(runs.finished[seed].key, ()), goals[seed], axis) for seed in finished]
+    steps = [first_at(evaluated.get(runs.finished[seed].key, ()), goals[seed], axis) for seed in finished]
     reached = sorted(where for where in steps if where is not None)
     middle, last = (len(compared) - 1) // 2, len(compared) // 2
     median = (reached[middle] + reached[last]) / 2 if compared and last < len(reached) else None
     return StepsToBaseline(median, len(reached), len(compared))
 
 
-def first_step_at(curve: Curve, target: float, axis: str = "step") -> float | None:
-    """The first step at which the smoothed validation loss is at or below `target`.
-
-    Between the points it is a straight line; where neighbours were pooled, it is their mean at the last of them.
-
-    Args:
-        curve: A learning curve; points without a finite validation loss are passed over.
-        axis: `step`, or `tokens`, `seconds` or `flops` in its place.
-
-    Returns:
-        A step, in general not whole; None if the curve stays above the target.
-    """
-    evaluated = [point for point in curve if point.val_loss is not None and math.isfinite(point.val_loss)]
-    losses = _losses(evaluated)
-    if not losses or min(losses) > target + _ROUNDING * abs(target):
-        return None  # no mean of pooled losses is below all of them
-    smoothed = [(float(getattr(evaluated[last], axis)), loss) for last, loss in falling(losses)]
-    before: tuple[float, float] | None = None
-    for place, loss in smoothed:
-        if loss <= target:
-            if before is None:
-                return place
-            start, height = before
-            return start + (place - start) * (height - target) / (height - loss)
-        before = place, loss
-    return None
-
-
-def _losses(curve: Curve) -> list[float]:
-    return [point.val_loss for point in curve if point.val_loss is not None]
-
-
-METRIC = "val_loss"
-"""The metric that curves have at every evaluation."""
 NEAR = 0.1
 """Tolerance, as a share, between a learning rate and that at the end of a shorter training of the same schedule."""
 _LONGER = " To see whether it holds, set `budgets: [1, 2, 4]` in the space, which also trains for longer."
@@ -128,7 +91,7 @@ def course_of(
         None if a trial diverged or was pruned, no two seeds share evaluations, the objective is not `val_loss`, or the
         last third of training has fewer than two evaluations.
     """
-    if rule.metric != METRIC or runs.diverged or runs.pruned or baseline.diverged:
+    if rule.metric != CURVE_METRIC or runs.diverged or runs.pruned or baseline.diverged:
         return None
     pairs = {
         seed: (runs.finished[seed].key, baseline.finished[seed].key)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
 from ablate.analysis.scaling import main_part
 from ablate.analysis.slices import Factors, crosses, factors_of, is_logarithmic, place
+from ablate.analysis.times import Target
 from ablate.extras import require
 from ablate.stats import (
     Configuration,
@@ -123,6 +124,8 @@ def effects_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> StudyEff
     record = main_part(record)
     factors = factors_of(record)
     worst = worst_value(record, runs)
+    if Target.of(record) is not None:  # ratios have no sums of effects
+        return None
     ended = [one for one in record.variants if runs[one.name].finished or runs[one.name].diverged]
     if worst is None or len(factors.switches) < 2 or not crosses(ended, factors.switches, ()):
         return None

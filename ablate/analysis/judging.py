@@ -114,7 +114,9 @@ def read_allowances(record: StudyRecord, runs: Mapping[str, VariantRuns], tuning
     return Allowances(
         baseline=record.baseline,
         failed={name: len(run.failed) for name, run in runs.items() if run.failed},
-        censored={} if record.judged is None else record.judged.censored,
+        censored={name: len(run.unreached) for name, run in runs.items() if run.unreached}
+        if record.judged is None
+        else record.judged.censored,
         regret=_regrets(tuning, sign) if tuning is not None else {},
         tails=tails,
         tails_at=tails_at,
@@ -175,11 +177,11 @@ def _worse(
     record: StudyRecord, runs: Mapping[str, VariantRuns], metric: str, sign: float
 ) -> list[tuple[dict[int, float], Iterable[int]]]:
     """How much worse each variant is than the baseline by seed, and the seeds at which it diverged."""
-    baseline = runs[record.baseline].values(metric)
+    baseline = runs[record.baseline].compared(metric)
     found: list[tuple[dict[int, float], Iterable[int]]] = []
     for name, run in runs.items():
         if name != record.baseline and not run.pruned and record.pairs(name):
-            values = run.values(metric)
+            values = run.compared(metric)
             by_seed = {seed: sign * (values[seed] - baseline[seed]) for seed in values.keys() & baseline.keys()}
             found.append((by_seed, run.diverged))
     return found
@@ -214,7 +216,9 @@ def judge_trials(
     Raises:
         ValueError: The margin is not above 0.
     """
-    values, theirs = runs.values(metric), baseline.values(metric)
+    values, theirs, relative = runs.compared(metric), baseline.compared(metric), metric == runs.target
+    if relative and not runs.diverged and (why := runs.unknown or baseline.unknown):
+        return Verdict("undecided", f"undecided: {why}", None, withheld=why)
     if unit == "seed" and missing_seeds(runs, baseline):
         seeds = _seeds_of_looks(schedule, runs, baseline, sorted(values.keys() & theirs.keys()))
         values, theirs = ({seed: of[seed] for seed in seeds} for of in (values, theirs))
@@ -230,7 +234,11 @@ def judge_trials(
         worst=worst,
         unit=unit,
         paired=paired,
+        relative=relative,
     )
+    if relative and verdict.word == "undecided" and (runs.unreached or baseline.unreached):  # seeds do not help
+        why = "; ".join(dict.fromkeys((*allowance.why_high, *allowance.why_low)))
+        verdict = replace(verdict, sentence=f"undecided: {why}", further_seeds=None, withheld=why, chance=None)
     missing = awaited_seeds(schedule, runs, baseline) if unit == "seed" else ""
     if verdict.word == "undecided" and missing:
         return replace(verdict, sentence=f"undecided: {missing}", further_seeds=None, withheld="", chance=None)

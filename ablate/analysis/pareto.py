@@ -55,7 +55,8 @@ class Front:
         directions: Which way each is better.
         points: The variants that have all quantities and no diverged or pruned seed, sorted by the first quantity,
             best first.
-        left_out: Names of the variants that diverged, were stopped early at a seed, or lack a quantity.
+        left_out: Names of the variants that diverged, were stopped early at a seed, lack a quantity, or ended above the
+            target of the study at one.
     """
 
     quantities: tuple[str, ...]
@@ -99,7 +100,7 @@ def front_of(record: StudyRecord, runs: Mapping[str, VariantRuns], quantities: S
     measured = {
         variant.name: [values_of(quantity, variant, runs[variant.name]) for quantity in asked]
         for variant in record.variants
-        if not runs[variant.name].diverged and not runs[variant.name].pruned
+        if not (run := runs[variant.name]).diverged and not run.pruned and not run.unreached
     }
     measured = {name: values for name, values in measured.items() if all(values)}
     if len(measured) < LEAST:

@@ -20,10 +20,10 @@ from ablate.analysis.runs import (
     confirming,
     read_confirming,
     read_runs,
-    relative_speed,
     seed_schedule,
     values_of,
 )
+from ablate.analysis.times import relative_speed
 from ablate.designs.base import DesignContext, Point, PointCost
 from ablate.designs.simplify import Candidate, SimplifyDesign, SimplifySpec
 from ablate.stats import Direction, Interval, PairedDifference, Verdict, judge, mean_interval, paired_difference

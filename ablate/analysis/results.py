@@ -80,8 +80,15 @@ class Results:
             return f"no trial of {listed} has reported its {quantity} yet"
         return f"an older version of ablate stored {listed}, without {quantity}"
 
+    def is_relative(self, metric: str) -> bool:
+        """Whether a metric is the time to a target, which is compared as a ratio."""
+        return any(run.target == metric for run in self.runs.values())
+
     def unmeasured(self, metric: str, names: Iterable[str]) -> str | None:
         """Why a quantity is unknown for these variants, as a clause; None if it is known or a trial may yet have it."""
+        unknown = [why for name in names if name in self.runs and (why := self.runs[name].unknown)]
+        if unknown and self.is_relative(metric):
+            return f"{metric} is not known: {unknown[0]}"
         if metric not in TIMED:
             without = [name for name in names if name in self.runs and self._lacks(name, metric)]
             owners = f"{' and '.join(without)} {'has' if len(without) == 1 else 'have'}"
@@ -128,11 +135,17 @@ class Results:
         """The allowance on a statement on several variants: no bound is valid if trials of one failed."""
         if metric in COSTS:
             return Allowance()
-        parts = [self.allowances.versus(name, name) for name in names if name in self.allowances.failed]
+        lost = {*self.allowances.failed, *(self.allowances.censored if self.is_relative(metric) else ())}
+        parts = [self.allowances.versus(name, name) for name in names if name in lost]
         return functools.reduce(Allowance.__add__, parts, Allowance())
 
     def advantage(self, left: str, right: str, metric: str, direction: Direction) -> dict[int, float]:
-        """Seed to how much better the left variant is than the right one, over their common seeds."""
+        """Seed to how much better the left variant is than the right one, over their common seeds.
+
+        Of a time to a target the difference of logarithms.
+        """
         ours, theirs = self.values(left, metric), self.values(right, metric)
+        if self.is_relative(metric):
+            ours, theirs = ({seed: math.log(value) for seed, value in of.items()} for of in (ours, theirs))
         sign = 1.0 if direction == "maximize" else -1.0
         return {seed: sign * (ours[seed] - theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())}

@@ -92,6 +92,7 @@ class JudgingRule:
         unit: What is paired: `seed`, or `window` where nothing was trained.
         axis: What is equal between variants before their end: `steps`, `tokens`, `seconds` or `flops`.
         adds_seeds: Whether the design of the study could have a schedule of seeds.
+        relative: Whether differences are shares of the baseline's value, and the margin too, as of times to a target.
     """
 
     metric: str
@@ -101,6 +102,7 @@ class JudgingRule:
     unit: str
     axis: str
     adds_seeds: bool
+    relative: bool = False
 
     @property
     def sign(self) -> float:
@@ -214,6 +216,7 @@ class VariantRow:
             involved, or if they are equal.
         awaits: Which seeds have ended, while trials of its comparison are missing and it has no verdict yet; else
             empty.
+        unreached: Seeds that ended above the target of the study; then it has no mean and no interval.
     """
 
     name: str
@@ -239,6 +242,7 @@ class VariantRow:
     seconds: float = 0.0
     longer: str = ""
     awaits: str = ""
+    unreached: int = 0
 
     def provisional(self, margin: float) -> bool:
         """Whether its verdict is provisional for longer training: the difference still moves by more than the margin.
@@ -271,10 +275,12 @@ class VariantRow:
 
     @property
     def lost(self) -> str:
-        """Why the table has no mean: `diverged`, `pruned`, or empty if it has one.
+        """Why the table has no mean: `diverged`, `pruned`, `2 of 3 reached it`, or empty if it has one.
 
         A mean over the remaining seeds would be biased.
         """
+        if self.unreached and not self.diverged:
+            return f"{len(self.finished) - self.unreached} of {len(self.finished)} reached it"
         return "diverged" if self.diverged else "pruned" if self.pruned else ""
 
     def mean(self, metric: str) -> Interval | None:

@@ -5,19 +5,21 @@ judged by the study's seeds. One that was chosen by them looks better than it is
 only from seeds that took no part in the choice.
 
 Speed is known where steps of a variant and of the baseline were timed in turns (`ablate study --time`). The clocks of
-trials say nothing about that: each trial ran beside other work, at another time.
+trials say nothing about that: each trial ran beside other work, at another time (`ablate.analysis.times`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from ablate.analysis.text import listed, plural
+from ablate.analysis.times import Target, rates_by_seed, rates_of
 from ablate.metrics import COSTS, TIMED
 from ablate.spec.code import stage_identity
-from ablate.stats import Direction, Interval, SeedPlan, mean_interval, seeds_declared
+from ablate.stats import Direction, SeedPlan, seeds_declared
 from ablate.store.records import (
     WINDOWS,
     CurvePoint,
@@ -31,60 +33,6 @@ from ablate.store.records import (
 
 UNTIMED = "no variant was timed; `ablate resume {study} --time` does"
 """Why a quantity that is timed is not known."""
-
-
-def rates_of(timings: Mapping[str, SpeedTiming], baseline: str) -> dict[str, dict[int, float]]:
-    """Training tokens a second of each variant in each round, as if the baseline had its mean rate in every round.
-
-    So the load of the machine, which meets both sides of a round, is taken out.
-
-    Args:
-        timings: Variant to its timing beside the baseline.
-    """
-    if not timings:
-        return {}
-    mean = _geometric([rate for timing in timings.values() for rate in timing.baseline_rates])
-    rates = {
-        name: {
-            number: mean * ours / theirs
-            for number, (ours, theirs) in enumerate(zip(timing.rates, timing.baseline_rates, strict=True))
-        }
-        for name, timing in timings.items()
-    }
-    return rates | {baseline: dict.fromkeys(range(max(map(len, rates.values()))), mean)}
-
-
-def relative_speed(rates: Mapping[int, float], baseline: Mapping[int, float]) -> Interval | None:
-    """Tokens a second over those of the baseline: geometric mean of the ratios of rounds, with a 95 % interval.
-
-    The interval is that of the mean logarithm, so that a variant twice as fast and one half as fast lie equally far
-    from 1.
-
-    Args:
-        rates: Round to rate of the variant (`rates_of`).
-
-    Returns:
-        None if the variant was not timed.
-    """
-    if not rates:
-        return None
-    if rates is baseline:
-        return Interval(1.0, 1.0, 1.0, len(rates))
-    interval = mean_interval(math.log(rate / baseline[number]) for number, rate in rates.items())
-    mean, low, high = (
-        None if value is None else math.exp(value) for value in (interval.mean, interval.low, interval.high)
-    )
-    return Interval(mean, low, high, interval.n)
-
-
-def seconds_at(tokens: Iterable[float], rates: Mapping[int, float]) -> tuple[float, ...]:
-    """The seconds after which a training has seen so many tokens, at the mean of its timed rates."""
-    rate = _geometric(list(rates.values()))
-    return tuple(token / rate for token in tokens)
-
-
-def _geometric(values: Sequence[float]) -> float:
-    return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
 Curve = Sequence[CurvePoint]
@@ -163,6 +111,9 @@ class VariantRuns:
             window to value. Empty elsewhere.
         stages: Seed to the trials, of stages of the study, that a trial's weights come from; the last one first.
         rates: Round of a timing to training tokens a second (`rates_of`); empty if it was not timed.
+        target: The metric that is the time to a target, which is compared as a ratio; empty if the objective is none.
+        unreached: Seeds that ended above the target; their time is that at which they ended, and the true one longer.
+        unknown: Why the time to the target is not known, as a clause; empty if it is.
     """
 
     states: dict[int, TrialState]
@@ -173,6 +124,9 @@ class VariantRuns:
     windows: dict[str, dict[int, float]] = field(default_factory=dict)
     rates: dict[int, float] = field(default_factory=dict)
     stages: dict[int, tuple[TrialRecord, ...]] = field(default_factory=dict)
+    target: str = ""
+    unreached: frozenset[int] = frozenset()
+    unknown: str = ""
 
     def whole(self, seed: int) -> tuple[TrialRecord, ...]:
         """The finished trial of a seed with the stages before it."""
@@ -188,6 +142,11 @@ class VariantRuns:
         if metric in self.windows:
             return self.windows[metric]
         return {seed: trial.metrics[metric] for seed, trial in self.finished.items() if metric in trial.metrics}
+
+    def compared(self, metric: str) -> dict[int, float]:
+        """The same on the scale on which differences are judged: logarithms of times to a target."""
+        values = self.values(metric)
+        return {seed: math.log(value) for seed, value in values.items()} if metric == self.target else values
 
 
 def read_runs(store: StudyReader, record: StudyRecord, metric: str) -> dict[str, VariantRuns]:
@@ -212,8 +171,11 @@ def read_runs(store: StudyReader, record: StudyRecord, metric: str) -> dict[str,
             run.failed[planned.seed] = trial
     for name, stages in _stages(store, record).items():
         runs[name].stages.update(stages)
-    for name, rates in _rates(store, record, runs).items():
+    timings = _timings(store, record, runs)
+    for name, rates in rates_of(timings, record.baseline).items():
         runs[name].rates.update(rates)
+    if (target := Target.of(record)) is not None:
+        runs = _with_times(runs, target, store, record, {timing.device for timing in timings.values()})
     if pairs_windows(record):
         for run in runs.values():
             for trial in run.finished.values():
@@ -252,17 +214,61 @@ def _start(variant: VariantRecord) -> str:
     return str((variant.spec.get("training", {}).get("init_from") or {}).get("identity", ""))
 
 
-def _rates(store: StudyReader, record: StudyRecord, runs: Mapping[str, VariantRuns]) -> dict[str, dict[int, float]]:
-    """Variant to its rates beside the baseline of the study; empty if none was timed."""
+def _timings(store: StudyReader, record: StudyRecord, runs: Mapping[str, VariantRuns]) -> dict[str, SpeedTiming]:
+    """Variant to its timing beside the baseline of the study; empty if none was timed."""
     baseline = next((variant.hash for variant in record.variants if variant.name == record.baseline), "")
     keys = {trial.key: name for name, run in runs.items() for trial in run.finished.values()}
-    timings = {
+    return {
         keys[key]: timing
         for key, known in store.timings(list(keys)).items()
         for timing in known
         if timing.baseline == baseline
     }
-    return rates_of(timings, record.baseline)
+
+
+def _with_times(
+    runs: Mapping[str, VariantRuns], target: Target, store: StudyReader, record: StudyRecord, devices: set[str]
+) -> dict[str, VariantRuns]:
+    """The trials with the time to a target as one more metric, where it is known."""
+    evaluated = store.evaluations([trial.key for run in runs.values() for trial in run.finished.values()])
+    found = {}
+    for name, run in runs.items():
+        rates, unknown = dict.fromkeys(run.states, 1.0), ""
+        if target.measure == "seconds" and not (unknown := _why_untimed(name, run, record, devices)):
+            rates = rates_by_seed(run.rates, sorted(run.states))
+        times: dict[int, float] = {}
+        reached = set()
+        for seed, trial in run.finished.items() if not unknown else ():
+            time, there = target.time(evaluated[trial.key], rates[seed]) if trial.key in evaluated else (None, False)
+            if time is None:
+                why = "was at the target before its first step" if there else "has no evaluations"
+                unknown = f"seed {seed} of {name} {why}"
+                break
+            times[seed] = time
+            reached |= {seed} if there else set()
+        known = {} if unknown else times
+        finished = {
+            seed: replace(trial, metrics={**trial.metrics, target.name: known[seed]}) if seed in known else trial
+            for seed, trial in run.finished.items()
+        }
+        unreached = frozenset(known) - reached
+        found[name] = replace(run, finished=finished, target=target.name, unreached=unreached, unknown=unknown)
+    return found
+
+
+def _why_untimed(name: str, run: VariantRuns, record: StudyRecord, devices: set[str]) -> str:
+    """Why the seconds of a variant's training are not known, as a clause; empty if they are."""
+    again = f"`ablate resume {record.name} --time` times them again"
+    if not devices:
+        return UNTIMED.format(study=record.name)
+    if len(devices) > 1:
+        return f"variants were timed on {listed(sorted(devices))}, and seconds are compared on one device; {again}"
+    if not run.rates:
+        return f"{name} was not timed; {again}"
+    if len(run.rates) < len(run.states):
+        rounds = plural(len(run.rates), "round")
+        return f"{name} was timed in {rounds}, fewer than its {plural(len(run.states), 'seed')}; {again}"
+    return ""
 
 
 def pairs_windows(record: StudyRecord) -> bool:

@@ -167,11 +167,13 @@ def _moved(row: VariantRow, rule: JudgingRule) -> str:
     worse, better = ("higher", "lower") if rule.direction == "minimize" else ("lower", "higher")
     bound = None if row.verdict is None else row.verdict.bound
     low, high = (0.0, 0.0) if bound is None else (bound.low, bound.high)
+    size, unit = (100.0, " %") if rule.relative else (1.0, "")
+    margin = size * rule.margin
     if low > rule.margin:
-        return f"{rule.metric} at least {at_least(low, rule.margin)} {worse}"
+        return f"{rule.metric} at least {at_least(size * low, margin)}{unit} {worse}"
     if high < 0:
-        return f"{rule.metric} at least {at_least(-high, rule.margin)} {better}"
-    return f"{rule.metric} at most {at_most(high, rule.margin)} {worse}"
+        return f"{rule.metric} at least {at_least(-size * high, margin)}{unit} {better}"
+    return f"{rule.metric} at most {at_most(size * high, margin)}{unit} {worse}"
 
 
 def _removals(rows: Sequence[VariantRow]) -> tuple[list[VariantRow], list[VariantRow]]:

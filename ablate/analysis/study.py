@@ -44,13 +44,13 @@ from ablate.analysis.runs import (
     pairs_windows,
     read_confirming,
     read_runs,
-    relative_speed,
     seed_schedule,
     values_of,
 )
 from ablate.analysis.scaling import Scalings, main_part, read_scalings, scaling_sentences
 from ablate.analysis.sentences import answer_sentences, best_sentence, confirmed_sentences, window_sentences
 from ablate.analysis.suite import SuiteReader, scales_of, suite_sentences, suite_warnings, tasks_of
+from ablate.analysis.times import Target, relative_speed
 from ablate.analysis.trivial import (
     Standing,
     TrivialBaseline,
@@ -69,6 +69,7 @@ from ablate.analysis.warnings import (
     missing_trials,
     selected_variants,
     support,
+    target_limits,
     tuning_edges,
     validation_draw,
 )
@@ -224,6 +225,7 @@ def _question(store: StudyReader, stored: _Stored) -> _Question:
         unit,
         matching.axis,
         record.traits.adds_seeds,
+        relative=Target.of(record) is not None,
     )
     return _Question(
         rule,
@@ -279,6 +281,7 @@ def _answer(
         *(() if learnt else learning),
         *missing_trials(progress.states, evidence.tuning),
         *lost_trials(progress.failures, rows, baseline),
+        *target_limits(record, rows),
         *(learning if learnt else ()),
         *tuning_edges(evidence.tuning, rows, baseline),
         *changes_after_results(_changes_after_results(store, stored, question, evidence)),
@@ -411,6 +414,7 @@ def _row(variant: VariantRecord, stored: _Stored, change: Change, question: _Que
         seconds=math.fsum(trial.seconds for trial in runs.finished.values()),
         longer=longer_in_all(variant, baseline, runs, baseline_runs, axis),
         awaits=awaited_seeds(asked.rule.schedule, ours, theirs) if question.rule.unit != "window" else "",
+        unreached=len(ours.unreached),
     )
 
 
@@ -419,7 +423,7 @@ def _judged(
 ) -> tuple[PairedDifference, Verdict]:
     """The difference from the baseline on the seeds of these trials, and the verdict."""
     rule = question.rule
-    values, baseline_values = runs.values(rule.metric), baseline.values(rule.metric)
+    values, baseline_values = runs.compared(rule.metric), baseline.compared(rule.metric)
     worst_trivial = question.trivials[-1].value if question.trivials else None
     worst = worst_results(runs, values, baseline_values, worst_trivial, rule.sign)
     allowance = question.allowances.versus(name, question.record.baseline, failed=not worst)
@@ -440,8 +444,11 @@ def _judged(
     )
     if not paired:
         return unpaired_difference([*values.values()], [*baseline_values.values()]), verdict
+    if runs.unreached or baseline.unreached:  # a bound on one side is no interval
+        return PairedDifference(None, None, None, len(values.keys() & baseline_values.keys()), None, None), verdict
     difference = paired_difference(values, baseline_values)
-    return over_looks(difference, rule.schedule, allowance=allowance.of_change(rule.direction)), verdict
+    difference = over_looks(difference, rule.schedule, allowance=allowance.of_change(rule.direction))
+    return difference.as_shares() if rule.relative else difference, verdict
 
 
 def _claims(stored: _Stored, allowances: Allowances) -> tuple[ClaimVerdict, ...]:
@@ -453,6 +460,8 @@ def _claims(stored: _Stored, allowances: Allowances) -> tuple[ClaimVerdict, ...]
 
 def _metrics(runs: VariantRuns) -> dict[str, Interval]:
     names = sorted({name for trial in runs.finished.values() for name in trial.metrics})
+    if runs.unreached:  # the mean of times of which some are only known to be longer is none
+        names.remove(runs.target)
     if runs.windows:
         return {name: _of_windows(runs, name) for name in names}
     return {name: _interval(list(runs.values(name).values())) for name in names}

@@ -13,6 +13,8 @@ from ablate.analysis.numbers import percent
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.runs import Failure, VariantRuns
 from ablate.analysis.text import few, listed, plural
+from ablate.analysis.times import Target
+from ablate.metrics import CURVE_METRIC
 from ablate.spec.paths import value_at
 from ablate.stats import Tails
 from ablate.stats.hidden_noise import draw_variance
@@ -28,6 +30,7 @@ Key = Literal[
     "failed",
     "diverged",
     "baseline diverged",
+    "target",
     "edge",
     "table",
     "changed",
@@ -61,6 +64,26 @@ class StudyWarning:
     full: str = ""
     variants: tuple[str, ...] = ()
     replaces_headline: bool = False
+
+
+def target_limits(record: StudyRecord, rows: Sequence[VariantRow]) -> Iterator[StudyWarning]:
+    """What limits the comparison of times to a target: runs that never reach it, and a target that needs no model."""
+    target = Target.of(record)
+    if target is None:
+        return
+    known = [values[CURVE_METRIC] for values in record.trivial.values() if CURVE_METRIC in values]
+    if known and target.reach >= min(known):
+        text = f"the target {target.reach:g} is not below the best trivial baseline ({min(known):.4g})"
+        yield StudyWarning("target", "weak", text, f"{text[0].upper()}{text[1:]}, so reaching it shows little.")
+    if late := [row for row in rows if row.unreached]:
+        named = few([f"{row.unreached} of {plural(len(row.finished), 'run')} of {row.name}" for row in late])
+        text = f"runs ended above the target {target.reach:g}: {named}"
+        full = (
+            f"Censored: {named} ended above the target {target.reach:g}. They count with the time at which they ended, "
+            "and the true one is longer: such a variant can be shown to be worse, and nothing else. A longer training, "
+            "or a target that all reach, gives intervals."
+        )
+        yield StudyWarning("target", "weak", text, full, tuple(row.name for row in late))
 
 
 def trust_lines(warnings: Iterable[StudyWarning]) -> tuple[StudyWarning, ...]:

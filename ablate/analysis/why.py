@@ -75,9 +75,10 @@ def _facts(row: VariantRow, shown: AnswerRow, report: StudyReport, answer: Answe
         decimals = decimals_for(report.margin, widths)
         interval = "" if paired.low is None else f", 95 % interval {_signed(paired.low, decimals)} to "
         interval += "" if paired.high is None else _signed(paired.high, decimals)
+        what = f"of the baseline's {report.metric}" if report.rule.relative else report.metric
         yield (
             "difference",
-            f"{_signed(paired.difference, decimals)} {report.metric}{interval}; margin {report.margin:g}",
+            f"{_signed(paired.difference, decimals)} {what}{interval}; margin {report.margin:g}",
         )
     if shown.bound is not None:
         others = sum(other.bound is not None for other in answer.rows) - 1

@@ -219,13 +219,13 @@ def _draft(plan: Plan, trivial: Mapping[str, Mapping[str, float]]) -> StudyDraft
         space=space.with_names(plan.aliases).model_dump(mode="json"),
         text=space.text,
         objective=DeclaredObjective(
-            metric=space.objective.metric, direction=space.objective.direction, margin=space.objective.margin
+            metric=space.objective.compared, direction=space.objective.direction, margin=space.objective.margin
         ),
         baseline=plan.variants[0].name,
         trivial={name: dict(metrics) for name, metrics in trivial.items()},
         traits=DesignTraits(
             chooses=space.design.chooses,
-            adds_seeds=space.design.adds_seeds and not space.tasks,
+            adds_seeds=space.design.adds_seeds and not space.tasks and space.objective.reach is None,
             plans_points=space.design.plans_points,
             sets_values=bool(space.design.paths()),
             finds_best=space.design.finds_best,

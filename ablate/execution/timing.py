@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -58,19 +59,21 @@ def time_side_by_side(
     open_task: Callable[[VariantSpec], Task],
     bench: Bench,
     continues: Callable[[], bool] = lambda: True,
+    least: int = LEAST_ROUNDS,
 ) -> SpeedTiming | None:
     """The training rates of a variant and of the baseline, from rounds of steps that alternate between them.
 
     Args:
         bench: Where to time them.
         continues: Asked before each round; where it says no, nothing comes out.
+        least: Rounds, at least.
     """
     with ExitStack() as stack:
         stack.enter_context(torch_threads(bench.threads))
         sides = [_Side.opened(stack, side.spec, open_task(side.spec), bench.device) for side in (variant, baseline)]
         rates: tuple[list[float], list[float]] = ([], [])
         spent, rounds = 0.0, 0
-        while rounds < LEAST_ROUNDS or spent < 2 * bench.seconds:
+        while rounds < least or spent < 2 * bench.seconds:
             if not continues():
                 return None
             order = (0, 1) if rounds % 2 else (1, 0)  # neither always runs on what the other left in the caches
@@ -104,6 +107,7 @@ def time_study(run: StudyRun, baseline: Variant, bench: Bench, continues: Callab
         compared = trial.role in (TrialRole.COMPARISON, TrialRole.CONFIRMATION) and trial.variant.hash != baseline.hash
         if ended and compared and trial.variant.spec.training.steps:
             first.setdefault(trial.variant.hash, trial)
+    seeds = Counter(trial.variant.hash for trial in run.trials.values())
     known = set() if bench.again else run.ledger.timed(list(first.values()), baseline)
     left = [trial for trial in first.values() if trial.key not in known]
     if left:
@@ -113,7 +117,8 @@ def time_study(run: StudyRun, baseline: Variant, bench: Bench, continues: Callab
         )
     for trial in left:
         try:
-            timing = time_side_by_side(trial.variant, baseline, run.planner.costs.prepare, bench, alive)
+            least = max(LEAST_ROUNDS, seeds[trial.variant.hash])  # `ablate.analysis.times.rates_by_seed` needs as many
+            timing = time_side_by_side(trial.variant, baseline, run.planner.costs.prepare, bench, alive, least)
         except Exception as error:  # memory may be short beside the workers, and kinds of users may raise anything
             run.observer.say(f"{trial.variant.name} could not be timed: {type(error).__name__}: {error}")
             continue

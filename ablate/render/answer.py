@@ -215,6 +215,8 @@ def _table(answer: Answer, width: int, *, everything: bool) -> Iterator[Text]:
     words = max(NARROWEST_WORDS, min(longest, width - fixed - LEAST_AXIS))
     axis, cells = Axis.of(answer), max(LEAST_AXIS, min(MOST_AXIS, width - fixed - words))
     title = f"{answer.metric} − baseline{_baseline(answer)}"
+    if answer.relative:
+        title = f"{answer.metric} / {'baseline' if answer.baseline is None else f'{answer.baseline:.4g}'} − 1"
     head = Text(title[: LABEL + words].ljust(LABEL + words + 2), "dim")
     head.append(heading_text(axis, cells) + "  " + "bound".ljust(bounds) + ("  " + "params".rjust(7) if costs else ""))
     yield head

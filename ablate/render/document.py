@@ -127,7 +127,8 @@ def answer_note(answer: Answer) -> str:
     better = "lower" if answer.worse > 0 else "higher"
     baseline = "" if answer.baseline is None else f" ({fixed(answer.baseline, answer.decimals)})"
     note = (
-        f"{answer.metric}: variant minus baseline{baseline}, {answer.pairing}; {better} is better. Margin: "
+        f"{answer.metric}: variant {'over' if answer.relative else 'minus'} baseline{baseline}"
+        f"{', minus 1' * answer.relative}, {answer.pairing}; {better} is better. Margin: "
         f"{answer.margin:g}. Bound: one-sided, 95 %; the verdict rests on it."
     )
     alone = any(row.bound is not None and not row.jointly for row in answer.rows)

@@ -214,6 +214,8 @@ class TrainerSpace(SpaceSpec):
             yield ("match",), self.match.equal, f"equal {self.match.equal} are known of"
         if self.design.kind_name() == "population":
             yield ("design", "kind"), "population", "a population exchanges the weights of"
+        if self.objective.reach is not None:
+            yield ("objective", "reach"), self.objective.reach, "the time to a target is read from curves of"
         if self.resources.shard:
             yield ("resources", "shard"), True, "dividing a model among GPUs needs"
         if self.resources.checkpoint_every:

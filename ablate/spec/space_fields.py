@@ -15,7 +15,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from ablate.metrics import inside_names, rounded_loss
+from ablate.metrics import Measure, inside_names, rounded_loss, time_to
 from ablate.spec.annotations import STUDY_NAME, ShortFor, Spelling
 from ablate.spec.base import Margin, Spec
 from ablate.spec.claims import ClaimField
@@ -67,9 +67,20 @@ class ObjectiveSpec(Spec):
     """Name of a metric of the task."""
     direction: Literal["minimize", "maximize"] = "minimize"
     """Whether smaller or larger values are better."""
+    reach: float | None = Field(default=None, exclude_if=lambda reach: reach is None)
+    """A target: what is compared is the time until the validation loss reaches it, not the loss at the end."""
+    measure: Measure = Field(default="steps", exclude_if=lambda measure: measure == "steps")
+    """In what that time is measured: `steps`, `tokens`, `flops` (arithmetic of training), or `seconds` (the tokens
+    until then, over the training rate measured in turns with the baseline)."""
     margin: Margin
     """The smallest difference that matters, in units of the metric, declared before the study runs: one beyond it gives
-    the verdict `needed` or `worse`, one below it `not needed` or `not worse`, an improvement beyond it `better`."""
+    the verdict `needed` or `worse`, one below it `not needed` or `not worse`, an improvement beyond it `better`. With
+    `reach` it is a share: 0.05 is 5 % more steps."""
+
+    @property
+    def compared(self) -> str:
+        """The name of what is compared: the metric, or the time to the target, such as `steps_to_1.9`."""
+        return self.metric if self.reach is None else time_to(self.measure, self.reach)
 
 
 class SpaceFields(Spec):

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from ablate.metrics import COSTS, Metric, no_metric
+from ablate.metrics import COSTS, CURVE_METRIC, Metric, no_metric
 from ablate.spec.base import below, refusal
 from ablate.spec.claims import check_claims
 from ablate.spec.composer import check_settings, unknown_name
@@ -80,6 +80,7 @@ def check_space(space: SpaceFields) -> None:
         _check_variant(space, name, settings)
     _check_baseline(space)
     _check_suite(space)
+    _check_target(space)
     if (metric := Metric.of(space.objective.metric)).split == "test":
         raise refusal(
             ("objective", "metric"),
@@ -219,7 +220,7 @@ def _check_trained(space: SpaceFields, points: Mapping[str, Point]) -> None:
 def _measured(space: SpaceFields) -> dict[str, tuple[str, frozenset[str]]]:
     """What claims may be about: a task, or an empty name for all tasks together, to its objective and its metrics."""
     if not space.tasks:
-        return {"": (space.objective.metric, space.metric_names)}
+        return {"": (space.objective.compared, space.metric_names | {space.objective.compared})}
     of_tasks = {
         name: (space.objective.metric, spec.metric_names | spec.final_metric_names)
         for name, spec in space.task_specs.items()
@@ -279,8 +280,43 @@ def _check_on_tasks(space: SpaceFields, points: Mapping[str, Point]) -> None:
 
 def _check_unsupported(space: SpaceFields) -> None:
     """Refuse designs and options that need a single task."""
+    _refuse(
+        {
+            **_following_one_objective(space, "of one task"),
+            ("match",): (
+                space.match.equal != "steps",
+                f"equal {space.match.equal} are those of one baseline",
+                "Leave `match` out.",
+            ),
+            ("timing",): (space.timing, "variants are timed on one task", "Leave `timing` out."),
+            ("switches", TASK): (
+                TASK in space.switches,
+                f"`{TASK}` is the name of the tasks themselves",
+                "Rename the switch.",
+            ),
+        },
+        "and this space has several tasks",
+    )
+    for path, who in space.taken():
+        if overlaps(full_path(path), TASK):
+            raise refusal(
+                ("tasks",), {}, f"{who} sets `{path}`, and tasks differ in it", "Write it in each task that has it."
+            )
+
+
+_Refusals = dict[tuple[str, ...], tuple[bool, str, str]]
+"""Place in a space to whether it is refused, the rule, and a remedy."""
+
+
+def _following_one_objective(space: SpaceFields, of_one: str) -> _Refusals:
+    """The designs and options that follow the final value of one objective while a study runs.
+
+    Args:
+        space: The space.
+        of_one: Of what that value is.
+    """
     design = space.design
-    refused = {
+    return {
         ("design", "kind"): (
             design.chooses or not design.plans_points or bool(design.paths()),
             f"a {design.kind_name()} design follows one objective, or sets paths of its own",
@@ -288,35 +324,48 @@ def _check_unsupported(space: SpaceFields) -> None:
         ),
         ("design", "seeds"): (
             not isinstance(design.seeds, int),
-            "a schedule adds seeds by the verdicts of one task",
+            f"a schedule adds seeds by the verdicts {of_one}",
             "Write a number of seeds.",
         ),
         ("tune",): (
             space.tune is not None,
-            "`tune` chooses by the objective of one task",
-            "Tune on each task in a study of its own, and write the values under `tuned`.",
+            f"`tune` chooses by the objective {of_one}",
+            "Tune in a study of its own, and write the values under `tuned`.",
         ),
-        ("match",): (
-            space.match.equal != "steps",
-            f"equal {space.match.equal} are those of one baseline",
-            "Leave `match` out.",
-        ),
-        ("budgets",): (bool(space.budgets), "budgets are lengths of one task", "Leave `budgets` out."),
-        ("timing",): (space.timing, "variants are timed on one task", "Leave `timing` out."),
-        ("switches", TASK): (
-            TASK in space.switches,
-            f"`{TASK}` is the name of the tasks themselves",
-            "Rename the switch.",
-        ),
+        ("budgets",): (bool(space.budgets), f"budgets are lengths {of_one}", "Leave `budgets` out."),
     }
+
+
+def _refuse(refused: _Refusals, why: str) -> None:
     for place, (found, rule, remedy) in refused.items():
         if found:
-            raise refusal(place, {}, f"{rule}, and this space has several tasks", remedy)
-    for path, who in space.taken():
-        if overlaps(full_path(path), TASK):
-            raise refusal(
-                ("tasks",), {}, f"{who} sets `{path}`, and tasks differ in it", "Write it in each task that has it."
-            )
+            raise refusal(place, {}, f"{rule}, {why}", remedy)
+
+
+def _check_target(space: SpaceFields) -> None:
+    """Refuse a target that no curve of the study would tell the time to.
+
+    Raises:
+        ValidationError: With the path inside the space, the rule and a remedy.
+    """
+    objective = space.objective
+    if objective.reach is None:
+        if objective.measure != "steps":
+            rule = "`measure` is that of the time to a target"
+            raise refusal(("objective", "measure"), objective.measure, rule, "Add `reach`, or leave `measure` out.")
+        return
+    where = ("objective", "reach")
+    if objective.metric != CURVE_METRIC or objective.direction != "minimize":
+        rule = f"the time to a target is read from curves, which hold `{CURVE_METRIC}` alone, and smaller is better"
+        raise refusal(where, objective.reach, rule, f"Set `metric: {CURVE_METRIC}`, or leave `reach` out.")
+    if objective.margin >= 1:
+        rule = "with `reach` the margin is a share of the baseline's time, below 1"
+        raise refusal(("objective", "margin"), objective.margin, rule, "Write 0.05 for 5 % more.")
+    if space.tasks:
+        raise refusal(where, objective.reach, "several tasks have no target in common", "Leave `reach` out.")
+    if not space.training.steps:
+        raise refusal(where, objective.reach, "without training there is no time to a target", "Leave `reach` out.")
+    _refuse(_following_one_objective(space, "at the end of training"), "and this objective is the time to a target")
 
 
 def _check_free(space: SpaceFields, task: str, setting: Mapping[str, JsonValue]) -> None:

@@ -13,7 +13,7 @@ from typing import Literal
 
 from ablate.stats import special
 from ablate.stats.hidden_noise import SHARE, Tails
-from ablate.stats.paired import MANY, PairedDifference, bca_interval, summarise
+from ablate.stats.paired import MANY, PairedDifference, as_share, bca_interval, summarise
 from ablate.stats.schedule import ERROR, SeedPlan
 
 DIGITS = 2
@@ -72,6 +72,10 @@ class Bounds:
     low: float
     high: float
     n: int
+
+    def as_shares(self) -> Bounds:
+        """The same of differences of logarithms as shares: 0.05 is 5 % more."""
+        return Bounds(as_share(self.mean), as_share(self.low), as_share(self.high), self.n)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +69,11 @@ def bca_quantiles(
 
 
 _ROUNDING = 1e-12
+
+
+def as_share(logarithm: float) -> float:
+    """By which share one value lies above another, from the difference of their logarithms; infinite ones stay."""
+    return math.expm1(logarithm) if math.isfinite(logarithm) else logarithm
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +138,12 @@ class PairedDifference:
         They show no noise that a mean could be held against, so they decide nothing.
         """
         return self.sd is not None and self.sd <= _ROUNDING * max([1.0, *map(abs, self.values)])
+
+    def as_shares(self) -> PairedDifference:
+        """The same of differences of logarithms as shares: 0.05 is 5 % more. The spread stays theirs."""
+        known = (self.difference, self.low, self.high)
+        difference, low, high = (None if value is None else as_share(value) for value in known)
+        return replace(self, difference=difference, low=low, high=high, values=tuple(map(as_share, self.values)))
 
     def p_above(self, tested: float) -> float:
         """P-value of the one-sided t-test whose rejection says that the true difference lies above `tested`.

@@ -123,6 +123,7 @@ def judge(
     worst: Sequence[float] = (),
     unit: str = "seed",
     paired: bool = True,
+    relative: bool = False,
 ) -> Verdict:
     """Judge a variant against the baseline.
 
@@ -140,6 +141,8 @@ def judge(
         unit: What is paired, as a word: validation windows where nothing was trained.
         paired: Whether equal seeds share something (batches, initial values), so that runs are paired by them; else
             the two means are compared by Welch's t-test. Without pairs there is no schedule, and no `worst`.
+        relative: Whether the metrics are logarithms of what is compared. The margin, below 1, and the bounds that come
+            out are shares then: 0.05 is 5 % more. Smaller is better.
 
     Raises:
         ValueError: The margin is not above 0, or a metric is not finite.
@@ -157,19 +160,20 @@ def judge(
     if baseline_diverged:
         why = f"the baseline diverged at {_seeds(sorted(baseline_diverged))}, and the other seeds alone flatter it"
         allowance += Allowance(low=math.inf, why_low=(why,))
-    word, reason, bound, withheld, further = _compare(worse, margin, schedule, allowance, unit, sense)
+    word, reason, bound, withheld, further = _compare(worse, margin, schedule, allowance, unit, sense, relative)
     sentence = _sentence(word, reason if withheld else f"{reason}{aside}")
     if worse.is_flat:
         return Verdict(word, sentence, further.seeds)
+    above, below = (math.log1p(margin), math.log1p(-margin)) if relative else (margin, -margin)
     return Verdict(
         word,
         sentence,
         further.seeds,
-        p_needed=_p_over_looks(worse, schedule, lambda at: p_above(at, margin, allowance)),
-        p_not_needed=_p_over_looks(worse, schedule, lambda at: p_below(at, margin, allowance)),
+        p_needed=_p_over_looks(worse, schedule, lambda at: p_above(at, above, allowance)),
+        p_not_needed=_p_over_looks(worse, schedule, lambda at: p_below(at, above, allowance)),
         withheld=withheld,
         bound=bound,
-        p_better=_p_over_looks(worse, schedule, lambda at: p_below(at, -margin, allowance)),
+        p_better=_p_over_looks(worse, schedule, lambda at: p_below(at, below, allowance)),
         chance=further.chance,
     )
 
@@ -247,23 +251,28 @@ def _compare(
     allowance: Allowance,
     unit: str,
     sense: float,
+    relative: bool,
 ) -> _Compared:
-    word, bound = decision(_looks(worse, schedule, allowance), margin)
+    word, bound = decision(_looks(worse, schedule, allowance, relative), margin)
     if word != "undecided" and bound is not None:
         return _Compared(word, _reason(bound, margin), bound)
     if allowance != NO_ALLOWANCE:
-        without, _ = decision(_looks(worse, schedule, NO_ALLOWANCE), margin)
+        without, _ = decision(_looks(worse, schedule, NO_ALLOWANCE, relative), margin)
         if without != "undecided":
             why = "; ".join(allowance.why_low if without == "needed" else allowance.why_high)
             return _Compared("undecided", why, bound, why)
-    further = further_pairs(worse, margin, schedule, unit, sense)
+    further = further_pairs(worse, math.log1p(margin) if relative else margin, schedule, unit, sense)
     return _Compared("undecided", further.reason, bound, further=further)
 
 
-def _looks(worse: PairedDifference, schedule: SeedPlan | None, allowance: Allowance) -> Iterator[Bounds]:
+def _looks(
+    worse: PairedDifference, schedule: SeedPlan | None, allowance: Allowance, relative: bool
+) -> Iterator[Bounds]:
     if worse.is_paired:
-        return bounds(worse.values, schedule, allowance=allowance)
-    return unpaired_bounds(worse, allowance=allowance)
+        looks = bounds(worse.values, schedule, allowance=allowance)
+    else:
+        looks = unpaired_bounds(worse, allowance=allowance)
+    return map(Bounds.as_shares, looks) if relative else looks
 
 
 def _reason(bound: Bounds, margin: float) -> str:

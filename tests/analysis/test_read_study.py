@@ -9,7 +9,7 @@ import pytest
 from fake_store import FakeStore, fake_store
 
 from ablate.analysis import StudyReport, VariantRow, read_study
-from ablate.analysis.course import first_step_at
+from ablate.analysis.times import first_at
 from ablate.errors import NotFoundError
 from ablate.stats.further import in_percent
 from ablate.store.records import CurvePoint, TrialState
@@ -114,15 +114,15 @@ def points(*curve: tuple[int, float | None]) -> list[CurvePoint]:
     return [CurvePoint(step, 0.0, 0, 0.0, None, loss) for step, loss in curve]
 
 
-def test_first_step_at() -> None:
+def test_first_at() -> None:
     curve = points((0, 8.0), (10, 4.0), (15, None), (20, 2.0), (30, 6.0), (40, 1.0))
-    assert first_step_at(curve, 9.0) == 0.0
-    assert first_step_at(curve, 6.0) == 5.0
-    assert first_step_at(curve[:4], 3.0) == 15.0  # the point without a loss is passed over
-    assert first_step_at(curve, 1.5) == pytest.approx(30 + 10 * 2.5 / 3)  # 2 and 6 are pooled to 4, at 30
-    assert first_step_at(curve, 0.5) is None
-    assert first_step_at(points((0, 8.0), (10, math.nan), (20, 4.0)), 5.0) == 15.0
-    assert first_step_at([], 1.0) is None
+    assert first_at(curve, 9.0) == 0.0
+    assert first_at(curve, 6.0) == 5.0
+    assert first_at(curve[:4], 3.0) == 15.0  # the point without a loss is passed over
+    assert first_at(curve, 1.5) == pytest.approx(30 + 10 * 2.5 / 3)  # 2 and 6 are pooled to 4, at 30
+    assert first_at(curve, 0.5) is None
+    assert first_at(points((0, 8.0), (10, math.nan), (20, 4.0)), 5.0) == 15.0
+    assert first_at([], 1.0) is None
 
 
 def test_steps_have_no_median_unless_half_of_the_seeds_got_there() -> None:

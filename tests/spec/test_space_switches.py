@@ -294,6 +294,38 @@ def test_an_objective_names_a_metric_of_its_task() -> None:
     assert "Did you mean `val_loss`?" in sentence
 
 
+TARGET = {"metric": "val_loss", "reach": 1.9, "margin": 0.05}
+NO_TARGETS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "measure alone": ({"objective": {"margin": 0.05, "measure": "tokens"}}, "objective.measure", "Add `reach`"),
+    "maximize": ({"objective": {**TARGET, "direction": "maximize"}}, "objective.reach", "hold `val_loss` alone"),
+    "percent": ({"objective": {**TARGET, "margin": 5}}, "objective.margin", "Write 0.05 for 5 % more"),
+    "search": ({"design": {"kind": "simplify", "seeds": 2}}, "design.kind", "this objective is the time to a target"),
+    "schedule": (
+        {"design": {"kind": "leave_one_out", "seeds": {"start": 2, "max": 4}}},
+        "design.seeds",
+        "at the end of",
+    ),
+    "tune": ({"tune": {"training.optimizer.lr": [1e-3, 2e-3]}}, "tune", "`tune` chooses by the objective at the end"),
+    "budgets": ({"budgets": [1, 2]}, "budgets", "this objective is the time to a target"),
+}
+
+
+@pytest.mark.parametrize(("changed", "where", "said"), NO_TARGETS.values(), ids=NO_TARGETS)
+def test_what_has_no_time_to_a_target_is_refused(changed: dict[str, Any], where: str, said: str) -> None:
+    loc, sentence = refused(plain_space(**{"objective": TARGET, **changed}))
+    assert ".".join(map(str, loc)) == where
+    assert said in sentence
+
+
+def test_the_time_to_a_target_is_an_objective_that_claims_may_name() -> None:
+    claim = {"id": "a", "left": "norm=none", "right": "baseline", "expect": "worse", "margin": 0.1}
+    switches: Switches = {"norm": {"rms": {}, "none": {"block.norm": "none"}}}
+    objective, claims = {**TARGET, "measure": "flops"}, [{**claim, "metric": "flops_to_1.9"}]
+    space = space_of(switches, objective=objective, claims=claims, design="leave_one_out")
+    assert space.objective.compared == "flops_to_1.9"
+    assert space_of().objective.compared == "val_loss"
+
+
 def test_a_switch_addresses_a_range_of_layers() -> None:
     linear = {"kind": "attention", "softmax": False}
     switches: Switches = {

@@ -76,7 +76,7 @@ REFUSED = {
     ),
     "adaptive": ({"design": {"kind": "simplify", "seeds": 2}}, "design.kind", "follows one objective"),
     "schedule": ({"design": {"kind": "leave_one_out", "seeds": {"start": 2, "max": 4}}}, "design.seeds", "adds seeds"),
-    "tune": ({"tune": {"training.optimizer.lr": [1e-3, 2e-3]}}, "tune", "Tune on each task"),
+    "tune": ({"tune": {"training.optimizer.lr": [1e-3, 2e-3]}}, "tune", "Tune in a study of its own"),
     "budgets": ({"budgets": [1, 2]}, "budgets", "lengths of one task"),
     "match": ({"match": "flops"}, "match", "one baseline"),
     "timing": ({"timing": True}, "timing", "timed on one task"),

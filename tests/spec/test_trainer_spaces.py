@@ -87,6 +87,7 @@ def made(**changes: Any) -> SpaceSpec:
         ({"training": {"steps": 1}}, "training", "a space with a `trainer` has no `training`"),
         ({"budgets": [1, 2]}, "budgets", "a space with a `trainer` has no `budgets`"),
         ({"timing": True}, "timing", "a space with a `trainer` has no `timing`"),
+        ({"objective__reach": 1.9}, "objective.reach", "read from curves of models that ablate builds"),
         ({"match": "flops"}, "match", "equal flops are known of models that ablate builds"),
         ({"resources": {"shard": True, "gpus": 2}}, "resources.shard", "dividing a model among GPUs needs models that"),
         ({"resources": {"checkpoint_every": 5}}, "resources.checkpoint_every", "writes into `{checkpoint}` itself"),

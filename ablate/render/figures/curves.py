@@ -15,8 +15,8 @@ from ablate.analysis.findings import Findings
 from ablate.analysis.judging import worst_margin
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
-from ablate.analysis.runs import seconds_at
 from ablate.analysis.text import plural
+from ablate.analysis.times import seconds_at
 from ablate.render.blocks import Picture
 from ablate.render.figures.style import (
     PANEL_NAME,

@@ -37,7 +37,8 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
         return ()
     worse = "right" if report.direction == "minimize" else "left"
     caption = (
-        f"Difference of {report.metric} from the baseline, {report.pairing}; further {worse} is worse, and "
+        f"Difference of {report.metric} from the baseline{', as a share of it' * report.rule.relative}, "
+        f"{report.pairing}; further {worse} is worse, and "
         f"shaded is worse by more than the margin {report.margin:g}. Thin: 95 % interval; thick: the one-sided 95 % "
         f"bounds that the verdict rests on; small dots: single {report.unit}s. Diverged variants are at the worse edge."
     )
@@ -76,7 +77,7 @@ def forest(report: StudyReport, rows: Sequence[VariantRow], palette: Palette) ->
     low, high = _reach(rows, margin)
     edge = high if margin > 0 else low
     drawn = [_row(row, report, edge) for row in rows]
-    title = f"difference of {report.metric}\n({better} is better)"
+    title = f"difference of {report.metric}{', share' * report.rule.relative}\n({better} is better)"
     x = number("difference", title, domain=(low, high))
     y = names("name", [row["name"] for row in drawn])
     labels, looks = alike(row["verdict"] for row in drawn), palette.verdicts(row["verdict"] for row in drawn)

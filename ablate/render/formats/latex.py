@@ -155,7 +155,8 @@ def paper_table(report: StudyReport) -> str:
         groups.append("\n".join(rows))
     seeds = sorted({row.finished for row in answer.rows if row.difference is not None})
     over = f"over {' to '.join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))} {answer.unit}s" if seeds else ""
-    notes = [f"Difference of {answer.metric} from the baseline, {answer.pairing} {over}, with its 95 % interval.",
+    of = f"{answer.metric} from the baseline{', as a share of it' * answer.relative}"
+    notes = [f"Difference of {of}, {answer.pairing} {over}, with its 95 % interval.",
              f"Verdicts rest on one-sided 95 % bounds and the margin {answer.margin:g}."]  # fmt: skip
     if any(row.bound is not None and not row.jointly for row in answer.rows):
         notes.append("*: holds alone, not jointly with the other verdicts (Holm, 5 %).")
