@@ -3,9 +3,13 @@
 y_i = Σ_j α_ij·X_j, j = 0 ... i, where X_0 is the input of the first layer, X_j what layer j gives, and y_i the input
 of layer i + 1, or what the model gives after the last one. α is trained, and starts as 1 for j = i and 0 for the
 others, so that the model starts as one without the average. With a `dilation` k only j that differ from i by a multiple
-of k are read; with a `period` p only every p-th layer is followed by an average.
+of k are read; with a `period` p only every p-th layer is followed by an average. With `of_input` the weights of each
+token are α + W_2·gelu(W_1·N(X_i)), N the RMSNorm without gain, as many hidden channels as weights, and W_2 = 0 at the
+start (MUDD with one way; its four ways give queries, keys, values and residual each an average of their own).
 
 - DenseFormer (arXiv:2402.02622), eqs 1 and 2; https://arxiv.org/abs/2402.02622; https://github.com/epfml/DenseFormer
+- MUDDFormer (arXiv:2502.12170), section 2 and Table 5, row "+dynamic"; https://github.com/Caiyun-AI/MUDDFormer, whose
+  `MultiwayDynamicDenseBlock` was run beside it with one way in double precision: outputs and gradients differ by 2e-14
 
 Shapes: K pack, B batch, T tokens, D width, n sources.
 """
@@ -15,13 +19,16 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from pydantic import Field
 from torch import Generator, Tensor
 
-from ablate.nn.pack import Packed, Residual
+from ablate.nn.pack import Linear, Packed, Residual, linear, zeros
 from ablate.spec.block import ResidualSpec
-from ablate.spec.cost import Cost
+from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import EMBEDDING, LayerContext, SharedTensor
+
+_EPS = 1e-6
 
 
 class DepthAverageSpec(ResidualSpec):
@@ -35,6 +42,8 @@ class DepthAverageSpec(ResidualSpec):
     """k, distance between the outputs that are read."""
     period: int = Field(default=1, ge=1)
     """p, number of layers for each average."""
+    of_input: bool = False
+    """Whether the weights of a token depend on it, too (MUDD)."""
 
     def before(self, layers: int) -> range:
         """The outputs that are read after this many layers, besides the last one."""
@@ -61,15 +70,24 @@ class DepthAverageSpec(ResidualSpec):
         elements = length * context.width
         counts = [len(self.before(layers)) for layers in self.ends(context)]
         read = sum(1 + count for count in counts if count)
-        return Cost(
+        total = Cost(
             parameters=read,
             multiplications=read * elements,
             additions=(sum(counts) + joins) * elements,
             activations=elements * sum(count > 0 for count in counts),
         )
+        for weights in (count + 1 for count in counts if count and self.of_input):
+            maps = linear_cost(length, context.width, weights) + linear_cost(length, weights, weights)
+            normed = Cost(multiplications=elements, additions=elements, divisions=elements, activations=length)
+            total += (
+                maps
+                + normed
+                + Cost(multiplications=length * weights, additions=length * weights, activations=2 * length * weights)
+            )
+        return total
 
     def label(self) -> str:
-        return "Σ α_j X_j"
+        return f"Σ α_j{'(x)' * self.of_input} X_j"
 
 
 class DepthAverage(Residual):
@@ -92,28 +110,37 @@ class DepthAverage(Residual):
 
 def _average(spec: DepthAverageSpec, context: LayerContext, layers: int) -> WeightedSum | None:
     """The average after this many layers, if there is one."""
-    return WeightedSum(context.pack, spec.before(layers)) if spec.before(layers) else None
+    if not spec.before(layers):
+        return None
+    return WeightedSum(context, spec.before(layers), of_input=spec.of_input)
 
 
 class WeightedSum(Packed):
     """Σ_j α_j·X_j + α·X; the last α starts as 1, the others as 0.
 
     Args:
-        pack: K.
+        context: Context of its layer.
         sources: The j of the earlier outputs.
+        of_input: Whether α depends on X.
     """
 
     weight: Tensor
 
-    def __init__(self, pack: int, sources: range) -> None:
-        super().__init__(pack)
-        self.sources = sources
-        self.declare("weight", (len(sources) + 1,), _last)
+    def __init__(self, context: LayerContext, sources: range, *, of_input: bool = False) -> None:
+        super().__init__(context.pack)
+        self.sources, count = sources, len(sources) + 1
+        self.declare("weight", (count,), _last)
+        self.inner = linear(context, context.width, count) if of_input else None
+        self.outer = Linear(context.pack, count, count, initial=zeros) if of_input else None
 
     def forward(self, own: Tensor, before: dict[int, Tensor]) -> Tensor:
         """The last output [K, B, T, D] and the earlier ones to the sum."""
         read = [*(before[j] for j in self.sources), own]
-        weights = self.weight.view(self.pack, -1, 1, 1, 1).unbind(1)
+        if self.inner is None or self.outer is None:
+            weights = self.weight.view(self.pack, -1, 1, 1, 1).unbind(1)
+        else:
+            made = self.outer(F.gelu(self.inner(F.rms_norm(own, own.shape[-1:], eps=_EPS))))
+            weights = (made + self.weight[:, None, None]).unsqueeze(-2).unbind(-1)
         total = weights[-1] * own
         for weight, x in zip(weights[:-1], read[:-1], strict=True):
             total = total + weight * x

@@ -455,6 +455,30 @@ def test_attention_residuals_read_all_earlier_outputs(settings: dict[str, Any]) 
     )
 
 
+def test_weights_of_the_input_are_those_of_mudd_with_one_way() -> None:
+    """arXiv:2502.12170, eqs 3 to 6 with one way, token by token, after every layer."""
+
+    def averaged(total: Any, given: list[Tensor]) -> Tensor:
+        own = given[-1]
+        normed = own / (own.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+        hidden = normed @ total.inner.weight[0]
+        weights = (hidden * (1 + torch.erf(hidden / math.sqrt(2))) / 2) @ total.outer.weight[0] + total.weight[0]
+        return cast(Tensor, sum(weights[..., j : j + 1] * x for j, x in enumerate(given)))
+
+    ends: list[Any] = []
+    outputs: list[Tensor] = []
+
+    def layer(one: Any, x: Tensor, index: int, given: list[Tensor]) -> Tensor:
+        if index == 0:
+            outputs[:] = [x]
+        y = averaged(one.residual.first, outputs) if index else x
+        outputs.append(plain_layer(one, y))
+        ends[:] = [one.residual.last]
+        return outputs[-1]
+
+    check({"residual": {"kind": "depth_average", "of_input": True}}, layer, lambda x: averaged(ends[0], outputs))
+
+
 @pytest.mark.independent_check("residuals", "depth_average", against="arXiv:2402.02622 eqs 1 and 2, source by source")
 @pytest.mark.parametrize("settings", [{}, {"dilation": 2}, {"period": 2, "dilation": 2}, {"period": 5}], ids=str)
 def test_depth_averages_are_equations_1_and_2(settings: dict[str, Any]) -> None:
