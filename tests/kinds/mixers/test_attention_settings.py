@@ -1,10 +1,12 @@
-"""Norms of queries and keys, caps, sinks, gates, exclusive attention, value paths: their equations, one row at a time.
+"""Every setting of attention, its positions and cross-attention against their equations, one row at a time.
 
-Everything in float64. Shapes: K pack, B batch, T tokens, D width, H heads, G heads of keys and values, d head width.
+Everything in float64. Shapes: K pack, B batch, T tokens, S tokens of the memory, D width, H heads, G heads of keys and
+values, d head width.
 """
 
 from __future__ import annotations
 
+import cmath
 import math
 from dataclasses import replace
 from typing import Any
@@ -20,17 +22,17 @@ from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.kinds.mixers.attention_module import Attention
 from ablate.kinds.positions.alibi import AlibiSpec
 from ablate.kinds.positions.rotary import RotarySpec
-from ablate.nn.kernels.relative_positions import rotate
+from ablate.nn.kernels.relative_positions import alibi_bias, rotate
 from ablate.nn.model import build_model, model_cost
 from ablate.nn.model.decoder import Decoder
 from ablate.nn.pack.initial import stream
-from ablate.spec.layer import LayerContext
+from ablate.spec.layer import LayerContext, PositionSpec
 from ablate.spec.model import ModelSpec
 from ablate.spec.sentences import describe
 
-K, B, T, D, H = 2, 2, 7, 20, 4
+K, B, T, S, D, H = 2, 2, 7, 5, 20, 4
 CONTEXT = LayerContext(K, D, H, depth=5, context=T, causal=True, init_std=0.5)
-ROTARY = RotarySpec(base=50.0)
+ROTARY, ALIBI = RotarySpec(base=50.0), AlibiSpec()
 
 
 def attention(settings: dict[str, Any], **context: Any) -> Attention:
@@ -66,10 +68,20 @@ def gates(mixer: Any, k: int, h: int, x: Tensor) -> Tensor:
     return made[h] if mixer.spec.gate.kind == "headwise" else made.view(H, -1)[h]
 
 
-def slow(mixer: Any, k: int, x: Tensor, real: list[bool]) -> Tensor:
-    """One sequence [T, D] to the same."""
+def turned(rows: Tensor, base: float) -> Tensor:
+    """Queries or keys [T, d]: the pair (i, i + d/2) as a complex number, times e^(i·t·θ) with θ = base^(-2i/d)."""
+    length, width = rows.shape
+    turns = [[cmath.exp(1j * t * base ** (-2 * i / width)) for i in range(width // 2)] for t in range(length)]
+    pairs = torch.complex(*rows.split(width // 2, 1)) * torch.tensor(turns, dtype=torch.complex128)
+    return torch.cat([pairs.real, pairs.imag], 1)
+
+
+def slow(mixer: Any, k: int, x: Tensor, real: list[bool], memory: Tensor | None = None) -> Tensor:
+    """One sequence [T, D] to the same; it reads `memory` [S, D], or itself. `real` marks what is visible of either."""
+    source = x if memory is None else memory
     spec, d, G, window = mixer.spec, mixer.output.weight.shape[1] // H, mixer.kv_heads, mixer.window or T
-    Q, K_, V = (x @ getattr(mixer, name).weight[k] for name in ("query", "key", "value"))
+    Q = x @ mixer.query.weight[k]
+    K_, V = (source @ getattr(mixer, name).weight[k] for name in ("key", "value"))
     if spec.query_key_norm.over == "width":
         Q, K_ = normed(Q, mixer.query_norm, k, 0), normed(K_, mixer.key_norm, k, 0)
     scale = {"head_width": 1 / math.sqrt(d), "none": 1.0}.get(spec.scale, spec.scale)
@@ -79,13 +91,14 @@ def slow(mixer: Any, k: int, x: Tensor, real: list[bool]) -> Tensor:
         if spec.query_key_norm.over == "head":
             q, key = normed(q, mixer.query_norm, k, h), normed(key, mixer.key_norm, k, h // (H // G))
         if mixer.positions is not None:
-            q, key = rotate(q, base=50.0), rotate(key, base=50.0)
+            q, key = (turned(rows, mixer.positions.base) for rows in (q, key))
         if mixer.temperature is not None:
             q = q * mixer.temperature.value[k, h]
         rows = []
         for i in range(len(x)):
-            seen = [j for j in range(len(x)) if real[j] or i == j]
-            seen = [j for j in seen if abs(i - j) < window and (j <= i or not mixer.causal)]
+            seen = [j for j in range(len(source)) if real[j] or (memory is None and i == j)]
+            if memory is None:
+                seen = [j for j in seen if abs(i - j) < window and (j <= i or not mixer.causal)]
             logits = [q[i] @ key[j] * scale for j in seen]
             if spec.logits.soft_cap:
                 logits = [spec.logits.soft_cap * torch.tanh(a / spec.logits.soft_cap) for a in logits]
@@ -104,6 +117,16 @@ def slow(mixer: Any, k: int, x: Tensor, real: list[bool]) -> Tensor:
 
 
 FORMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "as many groups as heads": ({"kv_heads": H}, {}),
+    "groups": ({"kv_heads": 2}, {}),
+    "alibi": ({}, {"positions": ALIBI}),
+    "alibi, multi-query, norm": ({"kv_heads": 1, "query_key_norm": "rms"}, {"positions": ALIBI}),
+    "rotary, groups, norm": ({"kv_heads": 2, "query_key_norm": "rms"}, {"positions": ROTARY, "head_width": 6}),
+    "rotary, usual base": ({}, {"positions": RotarySpec(), "head_width": 6}),
+    "window of one token, groups": ({"kv_heads": 2}, {"window": 1}),
+    "window, alibi": ({}, {"window": 4, "positions": ALIBI}),
+    "wide heads": ({}, {"head_width": 10}),
+    "narrow heads, groups, rotary, window": ({"kv_heads": 2}, {"head_width": 2, "positions": ROTARY, "window": 2}),
     "l2 norm, temperature": ({"query_key_norm": {"kind": "l2", "temperature": 5}, "scale": "none"}, {}),
     "rms norm without gain": ({"query_key_norm": {"kind": "rms", "gain": "none"}, "scale": 0.1}, {}),
     "rms norm, gain by head, groups": ({"query_key_norm": {"kind": "rms", "gain": "heads"}, "kv_heads": 2}, {}),
@@ -112,7 +135,7 @@ FORMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "layer norm over all heads": ({"query_key_norm": {"kind": "layer", "over": "width"}}, {}),
     "l2 norm over all heads": ({"query_key_norm": {"kind": "l2", "over": "width", "gain": "none"}}, {}),
     "soft cap": ({"logits": {"soft_cap": 0.7}}, {}),
-    "soft cap, alibi, window": ({"logits": {"soft_cap": 2}, "scale": 1.3}, {"positions": AlibiSpec(), "window": 3}),
+    "soft cap, alibi, window": ({"logits": {"soft_cap": 2}, "scale": 1.3}, {"positions": ALIBI, "window": 3}),
     "sinks": ({"logits": {"sinks": True}}, {}),
     "sinks, cap, groups, rotary, window": (
         {"logits": {"sinks": True, "soft_cap": 1.5}, "kv_heads": 1},
@@ -142,6 +165,32 @@ def test_attention_is_its_equations(name: str, causal: bool, padded: bool) -> No
     place = torch.arange(T)
     real = torch.stack([place < 5, place >= 2] * 2).view(K, B, T) if padded else torch.ones(K, B, T, dtype=torch.bool)
     assert_equal_forms(mixer, slow, x, real, padded=padded)
+    if mixer.gate is None and not mixer.spec.exclusive:  # what remains is the attention matrix
+        by_matrix = mixer.matrix(x, real if padded else None) @ heads_of(mixer, mixer.value(x))
+        joined = mixer.output(by_matrix.transpose(2, 3).flatten(3))
+        torch.testing.assert_close(joined[real], mixer(x, real if padded else None)[real], rtol=1e-9, atol=1e-9)
+
+
+def heads_of(mixer: Attention, values: Tensor) -> Tensor:
+    """[K, B, S, G·d] to [K, B, H, S, d], each head of values for its group."""
+    apart = values.unflatten(-1, (mixer.kv_heads, -1)).transpose(2, 3)
+    return apart.repeat_interleave(H // apart.shape[2], 2)
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
+@pytest.mark.parametrize("settings", [{}, {"kv_heads": 2, "query_key_norm": "rms"}], ids=["plain", "groups and norm"])
+def test_cross_attention_reads_the_memory(settings: dict[str, Any], padded: bool) -> None:
+    mixer = attention(settings, cross=True, causal=False)
+    x, memory = noise("x", K, B, T, D), noise("memory", K, B, S, D)
+    lengths = torch.tensor([[3, 5], [1, 4]]) if padded else torch.full((K, B), S)
+    real = torch.arange(S) < lengths[..., None]
+    rows = [[slow(mixer, k, x[k, b], real[k, b].tolist(), memory[k, b]) for b in range(B)] for k in range(K)]
+    ys = mixer(x, None, memory, real if padded else None), torch.stack([torch.stack(row) for row in rows])
+    torch.testing.assert_close(*ys, rtol=1e-9, atol=1e-9)
+    direction = torch.randn(ys[0].shape, generator=stream(0, "direction"), dtype=torch.float64)
+    given = [x, memory, *mixer.parameters()]
+    for ours, theirs in zip(*(torch.autograd.grad((y * direction).sum(), given) for y in ys), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -446,3 +495,47 @@ def test_a_source_that_is_padding_only_adds_nothing(settings: dict[str, Any]) ->
     assert not y[:, 1].any()
     y.sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in mixer.parameters() if parameter.grad is not None)
+
+
+@pytest.mark.parametrize("order", ["qk_first", "kv_first"])
+def test_cross_attention_without_softmax_takes_the_length_of_the_memory(order: str) -> None:
+    """SimpleTRON's (1/√S)·Q·(Kᵀ·V), S being the real tokens that are read, the padded ones apart."""
+    settings = {"softmax": False, "scale": "length", "matmul_order": order}
+    mixer = attention(settings, cross=True, causal=False, pack=1)
+    x, memory = noise("x", 1, B, T, D), noise("memory", 1, B, S, D)
+    real = (torch.arange(S) < 3).expand(1, B, S)
+    Q, K_, V = (
+        heads_of(mixer, m(source)) for m, source in ((mixer.query, x), (mixer.key, memory), (mixer.value, memory))
+    )
+    y = Q @ K_[..., :3, :].mT @ V[..., :3, :] / math.sqrt(3)
+    torch.testing.assert_close(mixer(x, None, memory, real), mixer.output(y.transpose(2, 3).flatten(3)))
+
+
+def test_half_precision_distinguishes_distant_positions() -> None:
+    """bfloat16 counts to 256 only."""
+    q = torch.ones(600, 8, dtype=torch.bfloat16)
+    exact = rotate(q.double())
+    assert (rotate(q).double() - exact).abs().max() < 0.02
+    bias = alibi_bias(2, 600, torch.device("cpu"), torch.bfloat16)[1, 599]
+    expected = -(2.0**-8) * torch.arange(599, -1, -1)
+    torch.testing.assert_close(bias.float(), expected, rtol=2**-8, atol=0)
+
+
+def test_slopes_of_alibi_are_geometric() -> None:
+    """8 heads: 1/2, 1/4 ... 1/256, as the paper prints."""
+    bias = alibi_bias(8, 3, torch.device("cpu"), torch.float64)
+    assert bias[:, 2, 1].tolist() == [-(2.0**-h) for h in range(1, 9)]
+    torch.testing.assert_close(bias, bias.mT)
+    torch.testing.assert_close(bias[:, 2, 0], 2 * bias[:, 1, 0])
+
+
+@pytest.mark.parametrize(("positions", "multiplications", "additions"), [(ROTARY, 4, 2), (ALIBI, 0, 0)])
+def test_positions_cost_what_they_take(positions: PositionSpec, multiplications: int, additions: int) -> None:
+    """Rotary: a complex product for each pair of queries and keys. ALiBi: a sum for each logit."""
+    spec = AttentionSpec(kv_heads=2)
+    plain, placed = (spec.cost(replace(CONTEXT, positions=p, head_width=6), T) for p in (None, positions))
+    pairs = T * (H + 2) * 6 // 2
+    logits = H * T * (T + 1) // 2 if positions == ALIBI else 0
+    assert placed.multiplications - plain.multiplications == multiplications * pairs
+    assert placed.additions - plain.additions == additions * pairs + logits
+    assert placed.parameters == plain.parameters
