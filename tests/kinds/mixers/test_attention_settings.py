@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import ValidationError
 from slow_forms import assert_equal_forms, perturbed
 from torch import Tensor
 
@@ -28,7 +27,6 @@ from ablate.nn.model.decoder import Decoder
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext, PositionSpec
 from ablate.spec.model import ModelSpec
-from ablate.spec.sentences import describe
 
 K, B, T, S, D, H = 2, 2, 7, 5, 20, 4
 CONTEXT = LayerContext(K, D, H, depth=5, context=T, causal=True, init_std=0.5)
@@ -359,93 +357,6 @@ def test_layers_share_as_the_equations_say(name: str) -> None:
     for place in range(T):
         logits, states = model.step(IDS[..., place : place + 1], place, states)
         torch.testing.assert_close(logits, ours[:, :, place : place + 1], rtol=1e-9, atol=1e-9)
-
-
-REFUSED: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
-    ({"query_key_norm": {"temperature": 2}}, {}, "block.mixer.query_key_norm.kind", "need a norm"),
-    (
-        {"query_key_norm": {"kind": "rms", "over": "width", "gain": "heads"}},
-        {},
-        "block.mixer.query_key_norm.gain",
-        "one gain for each of their channels",
-    ),
-    ({"gate": {"inputs": 3}}, {}, "block.mixer.gate.kind", "need a gate"),
-    ({"gate": {"kind": "headwise", "inputs": 21}}, {}, "block.mixer.gate.inputs", "has 20 channels"),
-    ({"softmax": False, "logits": {"sinks": True}}, {}, "block.mixer.logits", "softmax, which is off"),
-    ({"softmax": False, "logits": {"soft_cap": 5}}, {}, "block.mixer.logits", "softmax, which is off"),
-    ({"logits": {"soft_cap": 0}}, {}, "block.mixer.logits.soft_cap", "greater than 0"),
-    ({"scale": 0}, {}, "block.mixer.scale", "a number above 0, or a name"),
-    ({"scale": "width"}, {}, "block.mixer.scale", "a number above 0, or a name"),
-    (
-        {"softmax": False, "matmul_order": "kv_first", "dropout": 0.1},
-        {},
-        "block.mixer.dropout",
-        "a different Kᵀ·V at each token",
-    ),
-    ({"shared_kv": 0, "value_residual": {}}, {}, "block.mixer.value_residual", "cannot add terms"),
-    ({"value_residual": {"from_layer": 3}}, {}, "block.mixer", "only what an earlier layer publishes"),
-    ({"value_residual": {}}, {"depth": 1}, "block.mixer.value_residual", "the model has 1"),
-    ({"shared_kv": 0}, {"depth": 1}, "block.mixer.shared_kv", "the model has 1"),
-    ({"shared_kv": 1}, {}, "block.mixer", "only what an earlier layer publishes"),
-    (
-        {},
-        {"exceptions": {"2-3": {"mixer": {"shared_kv": 1}}}},
-        "exceptions.2-3.mixer",
-        "layer 1 publishes nothing of this name",
-    ),
-    (
-        {"shared_kv": 0},
-        {"positions": "rotary", "head_width": 6, "exceptions": {"2": {"positions": "none"}}},
-        "exceptions.2.mixer",
-        "layer 0 publishes nothing of this name",
-    ),
-    (
-        {"shared_kv": 0, "kv_heads": 2},
-        {"exceptions": {"2": {"mixer": {"kv_heads": 1}}}},
-        "exceptions.2.mixer",
-        "publishes it with the sizes (10,), and (5,) are wanted",
-    ),
-    ({"value_embedding": {}}, {"family": "encoder"}, "block.mixer", ""),
-    (
-        {"value_residual": {}},
-        {"family": "encoder_decoder", "decoder": {"depth": 2, "mixer": "attention"}, "block": {}},
-        "block.mixer",
-        "shares no tensors",
-    ),
-    (
-        {},
-        {
-            "family": "encoder_decoder",
-            "decoder": {"depth": 2, "mixer": {"kind": "attention", "shared_kv": 0}},
-            "block": {},
-        },
-        "decoder.mixer",
-        "shares no tensors",
-    ),
-    (
-        {},
-        {
-            "family": "encoder_decoder",
-            "decoder": {"depth": 2, "mixer": {"kind": "attention", "exclusive": True}},
-            "block": {},
-        },
-        "decoder.mixer.exclusive",
-        "no value of its own",
-    ),
-]
-
-
-@pytest.mark.parametrize(("mixer", "more", "path", "rule"), REFUSED)
-def test_impossible_settings_are_refused(mixer: dict[str, Any], more: dict[str, Any], path: str, rule: str) -> None:
-    plain = {k: v for k, v in SMALL.items() if k != "final_norm"}
-    body = {} if "block" in more else BARE
-    with pytest.raises(ValidationError) as caught:
-        ModelSpec.model_validate(
-            {**plain, **more, "block": {**body, "mixer": {"kind": "attention", **mixer}}}
-        ).check_context(T)
-    said = describe(caught.value)
-    assert path in {".".join(map(str, loc)) for loc, _ in said}
-    assert rule in said[0][1]
 
 
 def test_hashes_of_earlier_versions_do_not_change() -> None:
