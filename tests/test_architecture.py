@@ -1,10 +1,14 @@
-"""Data flows one way: a package imports only the layers listed for it, never back."""
+"""Data flows one way: a package imports only the layers listed for it, never back. Public names and docstrings."""
 
 from __future__ import annotations
 
 import ast
+import importlib
+import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -210,13 +214,25 @@ def imports(file: Path, *, inside: bool | None = None) -> Iterator[tuple[int, st
 
 
 @cache
+def tree_of(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+@cache
+def nodes_of(file: Path) -> list[ast.AST]:
+    """Every node of the source of a file."""
+    return list(ast.walk(tree_of(file)))
+
+
+@cache
 def every_import(file: Path) -> list[tuple[int, str, bool]]:
     """Line and name of every import of a file, and whether it is inside a function."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    nested = re.search(r"^ +(from [\w.]+ )?import ", file.read_text(encoding="utf-8"), re.MULTILINE)
+    nodes: Sequence[ast.AST] = nodes_of(file) if nested else tree_of(file).body
+    functions = [node for node in nodes if nested and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     late = {id(node) for function in functions for node in ast.walk(function)}
     found: list[tuple[int, str, bool]] = []
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             found += ((node.lineno, alias.name, id(node) in late) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -231,11 +247,13 @@ def named_late(file: Path) -> Iterator[tuple[int, str]]:
 
     The packages of families are left out: their kinds are discovered.
     """
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "Family"]
+    if not re.search(r"""["'](ablate|dashboard)\.""", file.read_text(encoding="utf-8")):
+        return
+    nodes = nodes_of(file)
+    calls = [node for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func) == "Family"]
     other = {id(node) for call in calls for node in ast.walk(call)}
-    other |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
-    for node in ast.walk(tree):
+    other |= {id(node.value) for node in nodes if isinstance(node, ast.Expr)}  # docstrings
+    for node in nodes:
         text = node.value if isinstance(node, ast.Constant) and id(node) not in other else None
         if isinstance(text, str) and "." in text and text.partition(":")[0] in MODULES:
             yield node.lineno, text.partition(":")[0]
@@ -355,3 +373,98 @@ def test_no_two_test_files_share_a_name() -> None:
     """Test folders are not packages, so that of two files of one name pytest finds only the first."""
     names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
     assert len(names) == len(set(names)), sorted(name for name in names if names.count(name) > 1)
+
+
+@dataclass(frozen=True)
+class Class:
+    """A class in a source file."""
+
+    node: ast.ClassDef
+    file: Path
+    imports: dict[str, tuple[str, str]]
+    """Local name to module and name there; the name is empty for a module."""
+
+    def methods(self) -> Iterator[ast.FunctionDef]:
+        for node in self.node.body:
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+                yield node
+
+    def bases(self) -> Iterator[str]:
+        for base in self.node.bases:
+            yield ast.unparse(base.value if isinstance(base, ast.Subscript) else base)
+
+
+def names_imported(nodes: Iterable[ast.AST]) -> dict[str, tuple[str, str]]:
+    found = {}
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                first = name.name.partition(".")[0]
+                found[name.asname or first] = (name.name if name.asname else first, "")
+        elif isinstance(node, ast.ImportFrom):
+            found |= {name.asname or name.name: (str(node.module), name.name) for name in node.names}
+    return found
+
+
+@cache
+def classes() -> dict[str, list[Class]]:
+    """The classes of `ablate/` and `dashboard/` by name."""
+    found = defaultdict(list)
+    for file in FILES:
+        imports = names_imported(tree_of(file).body)
+        for node in tree_of(file).body:
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(Class(node, file, imports))
+    return dict(found)
+
+
+def overrides(owner: Class, method: str) -> bool:
+    """Whether a base of the class, ours or of another package, has this method."""
+    return any(has(owner, base, method) for base in owner.bases())
+
+
+def has(owner: Class, base: str, method: str) -> bool:
+    ours = classes().get(base.rpartition(".")[2], [])
+    if ours:
+        return any(method in {each.name for each in one.methods()} or overrides(one, method) for one in ours)
+    first, *rest = base.split(".")
+    if first not in owner.imports:
+        return False
+    module, name = owner.imports[first]
+    found = importlib.import_module(module)
+    for part in filter(None, (name, *rest)):
+        found = getattr(found, part)
+    return hasattr(found, method)
+
+
+def test_public_methods_that_override_nothing_have_docstrings() -> None:
+    missing = [
+        f"{owner.file.relative_to(ROOT.parent)}:{method.lineno} {owner.node.name}.{method.name}"
+        for name, each in classes().items()
+        if not name.startswith("_")
+        for owner in each
+        for method in owner.methods()
+        if ast.get_docstring(method) is None and not overrides(owner, method.name)
+    ]
+    assert missing == []
+
+
+def public_classes(tree: ast.Module) -> Iterator[str]:
+    """The names of the public classes that a module defines at its top level."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield node.name
+
+
+def test_public_class_names_are_unique() -> None:
+    files = defaultdict(list)
+    for file in FILES:
+        for name in public_classes(tree_of(file)):
+            files[name].append(file.relative_to(ROOT.parent).as_posix())
+    assert len(files) > 200
+    assert {name: where for name, where in files.items() if len(where) > 1} == {}
+
+
+def test_only_public_classes_at_the_top_level_count() -> None:
+    source = "class A:\n    class B: pass\nclass _C: pass\ndef f():\n    class D: pass\nclass E: pass\n"
+    assert list(public_classes(ast.parse(source))) == ["A", "E"]
