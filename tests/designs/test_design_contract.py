@@ -22,13 +22,16 @@ VARIANTS = {"bare": {"a": "off", "b": "off"}}
 
 # Every kind by its example, and further specs with the switches that they work on.
 SPECS = [
-    *(({"kind": kind, "seeds": 2, **member.example}, SWITCHES) for kind, member in DESIGNS.members().items()),
+    *(
+        ({"kind": kind, "seeds": 2, **({"points": 14} if kind == "search" else member.example)}, SWITCHES)
+        for kind, member in DESIGNS.members().items()
+    ),
     ({"kind": "leave_one_out", "seeds": {"start": 2, "max": 5}}, SWITCHES),
     ({"kind": "add_one_in", "seeds": 2, "plainest": "bare"}, SWITCHES),
     ({"kind": "fractional", "seeds": 2, "resolution": "III"}, TWO_LEVELS),
     ({"kind": "fractional", "seeds": 2, "resolution": "V"}, SWITCHES),
     ({"kind": "simplify", "seeds": 2, "beam": 2}, SWITCHES),
-    *(({"kind": "search", "seeds": 2, "points": 14, "sampler": sampler}, SWITCHES) for sampler in ("tpe", "random")),
+    ({"kind": "search", "seeds": 2, "points": 14, "sampler": "random"}, SWITCHES),
     ({"kind": "search", "seeds": 1, "points": 12, "sampler": "gp", "batch": 2}, SWITCHES),
     ({"kind": "search", "seeds": 2, "points": 14, "sampler": "nsga2", "objectives": ["objective", "flops"]}, SWITCHES),
     ({"kind": "search", "seeds": 2, "points": 14, "ranges": {"x": {"low": 1, "high": 9}}}, SWITCHES),
@@ -123,7 +126,7 @@ def test_asking_again_without_results_gives_nothing(case) -> None:  # type: igno
 def test_a_new_design_resumes_from_told_results(case) -> None:  # type: ignore[no-untyped-def]
     """Told what an interrupted run had finished, a new design asks for the same trials as if nothing had happened."""
     whole = drive(build(case[0], context_of(case[1])), landscape)
-    for done in {0, 1, len(whole) // 2, len(whole) - 1, len(whole)}:
+    for done in (0, len(whole) // 2, len(whole) - 1):
         stored = {(p.point.name, p.seed): landscape(p.point, p.seed) for p in whole[:done]}
         design = build(case[0], context_of(case[1]))
         asked: list[Proposal] = []
