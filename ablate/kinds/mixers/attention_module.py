@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ablate.kinds.mixers.attention_parts import ValueEmbedding, ValueResidual
 from ablate.kinds.mixers.attention_settings import AttentionSettings
-from ablate.kinds.mixers.forget import Forget, TokenShift
+from ablate.kinds.mixers.forget import Forget, ShiftOfHeads
 from ablate.kinds.mixers.gate import Gate, Place
 from ablate.kinds.mixers.query_key_norm import QueryKeyNorm
 from ablate.nn.kernels import linear_attention
@@ -77,7 +77,7 @@ class Attention(nn.Module):
         self.convolution = ConvolutionSlot.of(context, "on_qkv", inner + 2 * d_kv)
         self.gate = Gate(spec.gate, context, self.kv_heads) if spec.gate.present else None
         self.forget = Forget(spec.forget, context) if spec.forget.present else None
-        self.shifts = nn.ModuleDict({name: TokenShift(context, self.kv_heads) for name in spec.shift})
+        self.shifts = nn.ModuleDict({name: ShiftOfHeads(context, self.kv_heads) for name in spec.shift})
         self.output_norm = QueryKeyNorm(spec.output_norm, pack, self.heads, d_h) if spec.output_norm.present else None
         residual, embedding = spec.value_residual, spec.value_embedding
         reads_values = residual is not None and context.layer != residual.from_layer

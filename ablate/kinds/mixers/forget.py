@@ -101,7 +101,7 @@ class Forget(Packed):
         return logs.transpose(2, 3)
 
 
-class TokenShift(nn.Module):
+class ShiftOfHeads(nn.Module):
     """Keys or values mixed with those of the token before, by shares that depend on the token."""
 
     def __init__(self, context: LayerContext, heads: int) -> None:
