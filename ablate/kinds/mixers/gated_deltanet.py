@@ -11,9 +11,11 @@ n = 2 and, with `negative_eigenvalues`, β_t = 2σ).
   `layers/gated_deltaproduct.py`)
 - Qwen3-Next (`transformers`, `models/qwen3_next`): more heads of values than of queries and keys
 
-A starts as ln U(0.01, 16) and b_a as 1, as in Qwen3-Next. As there, inputs of padded tokens are replaced by 0: they
-write nothing, but the state decays over them. The state is computed in single precision at least. On a GPU where
-flash-linear-attention is installed its kernel is used (`ablate.nn.kernels.flash_linear`).
+A starts as ln U(0.01, 16), and softplus(b_a) as log-uniform in 0.001 to 0.1, as in flash-linear-attention. (Qwen3-Next
+starts b_a as 1: most heads then forget a token within one step, and short training does not change that.) As in
+Qwen3-Next, inputs of padded tokens are replaced by 0: they write nothing, but the state decays over them. The state is
+computed in single precision at least. On a GPU where flash-linear-attention is installed its kernel is used
+(`ablate.nn.kernels.flash_linear`).
 
 Shapes: K pack, B batch, T tokens, D width, H heads of values, G heads of queries and keys, d_k and d_v their widths.
 """
@@ -37,12 +39,12 @@ from ablate.nn.pack import (
     RMSNorm,
     ShortConvolution,
     State,
-    constant,
     join_heads,
     linear,
     log_uniform,
     short_convolution_cost,
     split_heads,
+    step_bias,
 )
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
@@ -58,6 +60,8 @@ class GatedDeltaNetSpec(MixerSpec):
     source = "arXiv:2412.06464 eq. 10"
     complexity = "Ld²/H"
     bidirectional_form = False
+
+    code_revision = 2
 
     kind: Literal["gated_deltanet"] = "gated_deltanet"
     heads: int | None = Field(default=None, ge=1)
@@ -298,7 +302,7 @@ class Decay(Packed):
         super().__init__(pack)
         self.channels = channels
         self.declare("rate", (heads,), log_uniform(0.01, 16.0))
-        self.declare("bias", (heads * channels,), constant(1.0))
+        self.declare("bias", (heads * channels,), step_bias(0.001, 0.1))
 
     def forward(self, z: Tensor) -> Tensor:
         """[K, B, T, heads·channels] to log decays of the same shape."""

@@ -34,7 +34,6 @@ from ablate.nn.pack import (
     log_uniform,
     short_convolution_cost,
     split_heads,
-    step_bias,
 )
 from ablate.spec.base import refusal
 from ablate.spec.cost import Cost, linear_cost
@@ -136,7 +135,7 @@ class KimiDeltaAttention(DeltaNet):
         self.fade_down = linear(context, context.width, rank)
         self.fade_up = linear(context, rank, inner)
         self.decay = Decay(context.pack, heads, width)
-        self.decay.initial |= {"rate": log_uniform(1.0, 16.0), "bias": step_bias(0.001, 0.1)}
+        self.decay.initial["rate"] = log_uniform(1.0, 16.0)
         self.gate = {"sigmoid": torch.sigmoid, "silu": F.silu, "none": None}[spec.gate]
         if self.gate is not None:
             self.gate_down = linear(context, context.width, rank)

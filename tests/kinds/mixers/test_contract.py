@@ -20,10 +20,12 @@ from ablate.kinds.mixers.linear import LinearSpec
 from ablate.kinds.positions.alibi import AlibiSpec
 from ablate.kinds.positions.rotary import RotarySpec
 from ablate.kinds.positions.t5_buckets import T5BucketsSpec
+from ablate.nn.model import build_model
 from ablate.nn.pack import HeadGain, Linear, normal
 from ablate.spec.base import Family, refusal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
+from ablate.spec.model import ModelSpec
 from ablate.spec.sublayers import MIXERS, MixerSpec
 
 SILENCING = {"query_init", "shaping"}
@@ -82,6 +84,22 @@ def every_mixer() -> Iterator[MixerSpec]:
 def test_mixer_keeps_the_contract(spec: MixerSpec) -> None:
     assert surroundings(spec), "this mixer refuses every size that the contract tries"
     assert check_mixer(spec, surroundings(spec)) == []
+
+
+@pytest.mark.parametrize("kind", [kind for kind, of in MIXERS.members().items() if of.causal_form])
+def test_an_untrained_mixer_remembers_its_first_token(kind: str) -> None:
+    """A state that fades within a token gets no gradient from the past, and short training does not mend it."""
+    model = {"family": "decoder", "depth": 1, "width": 32, "heads": 2, "positions": "none"}
+    block = {"mixer": {"kind": kind, **MIXERS.members()[kind].example}, "mlp": "plain", "norm": "rms"}
+    spec = ModelSpec.model_validate({**model, "block": block})
+    built = build_model(spec, vocabulary=16, context=33, seeds=[0, 1, 2, 3]).double()
+    for parameter in built.parameters():  # RWKV-7 starts its output as 0
+        parameter.data += 0.01 * (~parameter.data.any()) * torch.ones_like(parameter).cumsum(-1).sin()
+    tokens = torch.randint(16, (1, 1, 33), generator=torch.Generator().manual_seed(0)).expand(4, 8, -1).clone()
+    tokens[:, :, 0] = torch.arange(8)
+    last = built(tokens)[:, :, -1]
+    told = (last - last.mean(1, keepdim=True)).square().mean((1, 2)).sqrt() / last.square().mean((1, 2)).sqrt()
+    assert (told.min() > 1e-6) == (kind != "channel_mixing")  # which mixes no positions
 
 
 def test_each_pair_of_changes_is_tried_wherever_a_mixer_has_it() -> None:
