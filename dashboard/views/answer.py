@@ -25,14 +25,13 @@ from ablate.render.formats import find_format, format_names, render_report
 from ablate.render.formats.latex import paper_table
 from ablate.render.formats.slides import SlidesFormat
 from ablate.store import TrialState
-from dashboard.shared.evidence import claim_text, evidence_link, variants_of
+from dashboard.shared.evidence import claim_text, evidence_link, show_answer, variants_of
 from dashboard.shared.exports import Maker, chart, export, picture, report_figure, table_files
 from dashboard.shared.frame import begin_page
 from dashboard.shared.pictures import ask, judged_svg
 from dashboard.shared.running import refresh, show_next_steps, show_progress
 from dashboard.shared.store import findings, location, report, stamp
 from dashboard.shared.text import LETTER, PADDING, escape, fitting, prose, wrapping
-from dashboard.shared.verdicts import show_answer
 
 MOST_TOLD = 8
 """Number of variants that diverged or failed that are listed; others are only counted."""
