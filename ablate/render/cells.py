@@ -24,9 +24,23 @@ def joined(lines: Iterable[Text]) -> Text:
     return Text("\n").join(lines)
 
 
-def plain_table(gap: int) -> Table:
-    """An empty table with a rule below its headings and `gap` blanks between columns."""
-    return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0), header_style="bold")
+def plain_table(gap: int = 2, texts: Iterable[str] = (), numbers: Iterable[str] = ()) -> Table:
+    """A table with a rule below its headings and `gap` blanks between columns; texts are folded, numbers are not."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0), header_style="bold")
+    for title in texts:
+        table.add_column(plain(title), overflow="fold")
+    for title in numbers:
+        table.add_column(plain(title), justify="right", no_wrap=True)
+    return table
+
+
+def bare_table(first: str, numbers: Iterable[str], gap: int = 2) -> Table:
+    """A table without rules: the names of its rows, and numbers."""
+    table = Table(box=None, padding=(0, gap, 0, 0), header_style="dim")
+    table.add_column(first, no_wrap=True)
+    for title in numbers:
+        table.add_column(title, justify="right", no_wrap=True)
+    return table
 
 
 _PART = re.compile(r"[@(]?[^,@(]+,?")

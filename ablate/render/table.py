@@ -59,7 +59,7 @@ def print_study(report: StudyReport, console: Console, most: int | None = None) 
 
 def print_table(report: StudyReport, console: Console, most: int | None = None) -> None:
     """Print the table of a study and how to read it; `most` as in `print_study`."""
-    table, shown = _laid_out(report, console, most)
+    table, shown = study_table(report, console, most)
     console.print(table)
     if most is not None and most < len(report.variants):
         cut = f"The first {most:,} of {len(report.variants):,} variants; `ablate show STUDY --all` shows every one."
@@ -98,17 +98,13 @@ def _print_failures(failures: Sequence[Failure], console: Console) -> None:
         )
 
 
-def study_table(report: StudyReport, console: Console, most: int | None = None) -> Table:
-    """The table of a study, laid out for the width of `console`: baseline, then switch by switch, then the rest.
+def study_table(report: StudyReport, console: Console, most: int | None = None) -> tuple[Table, list[Column]]:
+    """The table of a study, laid out for the width of `console`, and the columns that it shows.
 
-    Where room is scarce a variant takes two lines: its name, its numbers and its verdict are broken where it makes
-    sense. Where that does not suffice, columns are left out, the least important first.
+    The baseline comes first, then switch by switch, then the rest. Where room is scarce a variant takes two lines: its
+    name, its numbers and its verdict are broken where it makes sense. Where that does not suffice, columns are left
+    out, the least important first.
     """
-    return _laid_out(report, console, most)[0]
-
-
-def _laid_out(report: StudyReport, console: Console, most: int | None) -> tuple[Table, list[Column]]:
-    """The table, and the columns that it shows."""
     gap, left = 1 if console.width < NARROW else 2, iter(range(len(report.variants) if most is None else most))
     rows = [[row for row, _ in zip(group, left, strict=False)] for group in groups(report)]
     names, *others = _print_columns(report, [row for group in rows for row in group], console)

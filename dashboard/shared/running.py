@@ -105,12 +105,6 @@ def runs_folder(store: str) -> Path:
     return Path("studies/runs").absolute() if "://" in store else Path(store).expanduser().absolute().parent / "runs"
 
 
-def known_runs() -> list[Run]:
-    """The last run of each study that the dashboard started on this store, the latest first."""
-    found = [_read(file) for file in runs_folder(location()).glob("*.json")]
-    return sorted((run for run in found if run is not None), key=lambda run: run.started, reverse=True)
-
-
 def last_run(study: str) -> Run | None:
     """The last run of a study; None if the dashboard has started none."""
     return _read(_file(study, "json")) if STUDY_NAME.fits(study) else None

@@ -84,7 +84,7 @@ def test_every_number_and_word_is_whole_at_every_width(width: int, scale: float)
 def test_the_name_of_a_variant_takes_two_lines_at_most(width: int) -> None:
     console = Console(width=width)
     with console.capture() as capture:
-        console.print(study_table(read_study(realistic(), "a_study"), console))
+        console.print(study_table(read_study(realistic(), "a_study"), console)[0])
     names = [line.split(" ")[0] for line in capture.get().splitlines()]
     for name in EFFECTS:
         switch, equals, setting = name.partition("=")

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from ablate.analysis.numbers import scaled
 from ablate.analysis.text import plural
 from ablate.errors import AblateError
+from ablate.render.cells import bare_table
 from ablate.render.figures import save_to
 from ablate.render.figures.style import PAPER, by_look, layers, mark, number, themed
 from ablate.render.outputs import as_data
@@ -68,10 +68,7 @@ def print_bench(rows: Sequence[Timing], setting: Setting, console: Console) -> N
     first = rows[0].block
     for length in dict.fromkeys(row.length for row in rows):
         console.print(Text(f"\n{length:,} tokens", style="bold"))
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-        table.add_column("block")
-        for column in ("ms", "±", "tokens/s", "peak MiB", "FLOP/s", "of peak", f"× {first}"):
-            table.add_column(column, justify="right", no_wrap=True)
+        table = bare_table("block", ("ms", "±", "tokens/s", "peak MiB", "FLOP/s", "of peak", f"× {first}"))
         refused = []
         for row in (row for row in rows if row.length == length):
             name = row.block if row.causal else f"{row.block} *"

@@ -65,9 +65,8 @@ def print_calibration(calibration: StudyCalibration, console: Console) -> None:
 
 
 def _table(calibration: StudyCalibration, decimals: int) -> Table:
-    table = plain_table(gap=2)
-    for title in (f"{calibration.unit}s", "detectable", "noisiest", "power at 0", "false needed", "false not needed"):
-        table.add_column(plain(title), justify="right", no_wrap=True)
+    titles = (f"{calibration.unit}s", "detectable", "noisiest", "power at 0", "false needed", "false not needed")
+    table = plain_table(numbers=titles)
     for power in calibration.fixed:
         table.add_row(*map(plain, (str(power.seeds), *_cells(power, decimals))))
     if calibration.adaptive and calibration.schedule:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from ablate.analysis.text import plural
 from ablate.nn.model.pricing import PARTS, Layers, Price, price
 from ablate.planning.planner import Planner, make_plan
+from ablate.render.cells import bare_table
 from ablate.spec.cost import BYTES, Cost
 from ablate.spec.lookup import block_error, find_block, find_model
 from ablate.spec.space import SpaceSpec
@@ -174,10 +174,7 @@ def print_cost(priced: Priced, console: Console) -> None:
 
 
 def _print_table(columns: dict[str, Cost], caches: dict[str, int], inference: bool, console: Console) -> None:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("")
-    for title in columns:
-        table.add_column(title, justify="right", no_wrap=True)
+    table = bare_table("", columns)
     for name, title in _COUNTS.items():
         table.add_row(title, *(f"{getattr(cost, name):,}" for cost in columns.values()))
     if inference:

@@ -6,9 +6,9 @@ import math
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from ablate.render.cells import bare_table
 from ablate.spec.task import DataSummary, Task
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def histogram(lengths: tuple[int, ...]) -> list[tuple[int, int, int]]:
 
 
 def _print_sizes(task: Task, summary: DataSummary, console: Console) -> None:
-    table = _table("", "rows", "tokens")
+    table = bare_table("", ("rows", "tokens"))
     for split in summary.rows:
         table.add_row(split, f"{summary.rows[split]:,}", f"{summary.tokens.get(split, 0):,}")
     console.print(table)
@@ -86,7 +86,7 @@ def _print_lengths(summary: DataSummary, console: Console) -> None:
     if not bins:
         return
     most = max(count for *_, count in bins)
-    table = _table("tokens in a row", "rows")
+    table = bare_table("tokens in a row", ["rows"])
     table.add_column()
     for low, high, count in bins:
         bar = "█" * max(round(_BAR * count / most), 1 if count else 0)
@@ -116,15 +116,7 @@ def _print_baselines(baselines: dict[str, dict[str, float]], console: Console) -
     if not baselines:
         return
     names = list(dict.fromkeys(name for metrics in baselines.values() for name in metrics))
-    table = _table("trivial baseline", *names)
+    table = bare_table("trivial baseline", names)
     for baseline, metrics in baselines.items():
         table.add_row(baseline, *(f"{metrics[name]:.4f}" if name in metrics else "-" for name in names))
     console.print(table)
-
-
-def _table(first: str, *others: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column(first, no_wrap=True)
-    for title in others:
-        table.add_column(title, justify="right", no_wrap=True)
-    return table

@@ -113,9 +113,9 @@ def _print_result(diff: Comparison, console: Console) -> None:
 
 
 def _result_table(diff: Comparison) -> Table:
-    table = plain_table(gap=2)
-    for title in ("metric", "left", "right", "difference"):
-        table.add_column(plain(title), overflow="fold", justify="left" if title == "metric" else "right")
+    table = plain_table(2, ["metric"])
+    for title in ("left", "right", "difference"):
+        table.add_column(plain(title), overflow="fold", justify="right")
     left, right = diff.sides
     for name in diff.shared_metrics:
         means = (_mean(diff.interval(side, name)) for side in diff.sides)
@@ -150,9 +150,7 @@ def _difference(difference: PairedDifference) -> str:
 
 def differences_table(differences: Sequence[Difference], left: str, right: str) -> Table:
     """A row for each path; `left` and `right` are the headings of its values."""
-    table = plain_table(gap=2)
-    for title in ("path", left, right):
-        table.add_column(plain(title), overflow="fold")
+    table = plain_table(2, ("path", left, right))
     for difference in differences:
         table.add_row(plain(difference.path), *(plain(_written(difference.values, side), "cyan") for side in (0, 1)))
     return table

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from ablate.analysis.text import plural
 from ablate.execution.inspecting import Inspected
 from ablate.metrics import GROWTHS, inside_name
+from ablate.render.cells import bare_table
 
 if TYPE_CHECKING:
     from ablate.render.terminal.outputs import InspectOutput
@@ -48,10 +48,8 @@ def print_inspected(found: Inspected, console: Console) -> None:
     blocks = list(insides.by_block["stream_rms"])
     count = min(len(blocks), _MOST_COLUMNS)
     chosen = [blocks[round(place * (len(blocks) - 1) / max(1, count - 1))] for place in range(count)]
-    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
-    table.add_column("block")
-    for block in chosen:
-        table.add_column(block.removeprefix("block ").replace("decoder block", "dec."), justify="right", no_wrap=True)
+    titles = [block.removeprefix("block ").replace("decoder block", "dec.") for block in chosen]
+    table = bare_table("block", titles, gap=1)
     for measure, of_blocks in insides.by_block.items():
         table.add_row(measure, *(_cell(of_blocks.get(block)) for block in chosen))
     console.print(table)

@@ -55,10 +55,7 @@ def studies_table(summaries: Sequence[StudySummary], console: Console) -> Table:
 
 def ideas_table(ideas: Sequence[Idea]) -> Table:
     """What studies have tried, the refuted ideas first; what `ablate ideas` prints."""
-    table = plain_table(2)
-    for title in ("verdict", "idea", "study"):
-        table.add_column(plain(title), overflow="fold")
-    table.add_column(plain("difference"), justify="right", no_wrap=True)
+    table = plain_table(2, ("verdict", "idea", "study"), ["difference"])
     order = ("refuted", "held", "undecided")
     for idea in sorted(ideas, key=lambda idea: order.index(idea.outcome)):
         measured = "" if idea.difference is None else f"{idea.difference:+.3g} {idea.metric}"
@@ -103,7 +100,7 @@ def trials_json(trials: Iterable[TrialLine]) -> list[ListedTrialOutput]:
 def trials_table(trials: Iterable[TrialLine]) -> Table:
     """The trials for a terminal, one line each."""
     lines = list(trials)
-    table = plain_table(gap=2)
+    table = plain_table()
     table.add_column(plain("trial"), no_wrap=True)
     table.add_column(plain("variant"), overflow="fold")
     table.add_column(plain("seed"), justify="right", no_wrap=True)

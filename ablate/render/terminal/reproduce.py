@@ -43,9 +43,7 @@ def print_reproduction(rerun: Reproduction, console: Console) -> None:
     """Print the verdict, both curves, and what differs between the environments."""
     name = f"{rerun.trial.key[:12]} ({rerun.variant or 'a variant of no study'}, seed {rerun.trial.seed})"
     console.print(plain(f"Trial {name}, trained again", "bold"))
-    table = plain_table(gap=2)
-    for title in ("step", "stored val_loss", "again", "difference"):
-        table.add_column(plain(title), justify="right")
+    table = plain_table(numbers=("step", "stored val_loss", "again", "difference"))
     for step, old, new in _pairs(rerun):
         change = MISSING if old is None or new is None else f"{new - old:+.2g}"
         table.add_row(*map(plain, (str(step), _loss(old), _loss(new), change)))
@@ -117,11 +115,7 @@ def evaluation_json(
 
 def print_tasks(tasks: Sequence[TaskScore], console: Console) -> None:
     """Print a table of the metrics of tasks."""
-    table = plain_table(gap=2)
-    for title in ("task", "metric"):
-        table.add_column(plain(title))
-    for title in ("value", "standard error"):
-        table.add_column(plain(title), justify="right")
+    table = plain_table(2, ("task", "metric"), ("value", "standard error"))
     for score in tasks:
         error = MISSING if score.error is None else f"{score.error:.4f}"
         table.add_row(*map(plain, (score.task, score.metric, f"{score.value:.4f}", error)))

@@ -83,12 +83,7 @@ def _lines(study: StudyStatus, status: Status) -> list[str]:
 
 
 def _table(status: Status) -> Table:
-    table = plain_table(2)
-    for title in ("study", "variant"):
-        table.add_column(plain(title), overflow="fold")
-    for title in ("seed", "step", "val_loss"):
-        table.add_column(plain(title), justify="right", no_wrap=True)
-    table.add_column(plain("MFU"), justify="right", no_wrap=True)
+    table = plain_table(2, ("study", "variant"), ("seed", "step", "val_loss", "MFU"))
     for title in ("since", "where"):
         table.add_column(plain(title), overflow="fold")
     for trial in status.running:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from ablate.analysis.numbers import fixed
+from ablate.render.cells import bare_table
 from ablate.render.figures import save_to
 from ablate.render.figures.style import PAPER, by_look, layers, mark, number, themed
 from ablate.render.terminal.outputs import TransferOutput
@@ -62,11 +62,7 @@ def print_transfer(coordinates: Sequence[Coordinate], curves: Sequence[RateCurve
     for dimension in _by_dimension(curves):
         parts = [part for part in coordinates if part.dimension == dimension]
         console.print(Text(f"\nChange of the outputs after {STEPS} steps, by {dimension}", style="bold"))
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-        table.add_column("output")
-        for size in parts[0].sizes:
-            table.add_column(str(size), justify="right")
-        table.add_column("exponent", justify="right")
+        table = bare_table("output", [*map(str, parts[0].sizes), "exponent"])
         for part in parts:
             cells = [f"{change[-1]:.3g}" for change in part.changes]
             passed = "" if part.passes else "  not 0"
@@ -74,10 +70,7 @@ def print_transfer(coordinates: Sequence[Coordinate], curves: Sequence[RateCurve
         console.print(table)
     for dimension, of in _by_dimension(curves).items():
         console.print(Text(f"\nLoss by learning rate, by {dimension}", style="bold"))
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-        table.add_column("rates of the space", justify="right")
-        for curve in of:
-            table.add_column(str(curve.size), justify="right")
+        table = bare_table("rates of the space", [str(curve.size) for curve in of])
         for factor in sorted(of[0].losses):
             cells = [
                 ("diverged" if math.isinf(loss) else fixed(loss, 4)) + (" *" if factor == curve.best else "  ")
