@@ -12,7 +12,11 @@ from functools import partial
 import pytest
 from cli_runs import Finished, Workplace
 
+from ablate.kinds.norms.rms import RMSNormSpec
+
 Call = Callable[..., Finished]
+NORM = {f"model.block.norm.{name}": value for name, value in RMSNormSpec().model_dump().items() if name != "kind"}
+"""The settings that a block loses with its norm."""
 
 
 @pytest.fixture
@@ -129,12 +133,9 @@ def test_a_trial_that_cannot_be_trained_again(call: Call, trained: Workplace, st
 def test_two_variants_differ_in_what_their_switch_sets_and_are_paired(call: Call, trained: Workplace) -> None:
     left, right = losses(trained, "baseline"), losses(trained, "norm=none")
     found = json.loads(call("diff", "tiny/baseline", "tiny/norm=none", "--json").out)
-    assert found["spec"] == [
-        {"path": "model.block.norm.kind", "left": "rms", "right": "none"},
-        {"path": "model.block.norm.eps", "left": 1e-8},  # the kind `none` has no settings
-        {"path": "model.block.norm.gain", "left": True},
-        {"path": "model.block.norm.eps_outside", "left": False},
-    ]
+    kind, *others = found["spec"]
+    assert kind == {"path": "model.block.norm.kind", "left": "rms", "right": "none"}
+    assert {line["path"]: line["left"] for line in others} == NORM, "the kind `none` has no settings"
     assert (found["environment"], found["seeds"]) == ([], [0, 1, 2])
     assert {trial["seed"]: trial["key"] for trial in found["right"]["trials"]} == {
         seed: key(trained, "norm=none", seed) for seed in range(3)
@@ -192,13 +193,7 @@ def test_space_files_are_compared_whole_and_a_space_with_a_variant_by_its_baseli
         "objective.margin": (0.05, 0.1),
     }
     mixed = json.loads(call("diff", "tiny/norm=none", "longer.yaml", "--json", "--store", "aside.db").out)
-    assert {line["path"] for line in mixed["spec"]} == {
-        "model.block.norm.kind",
-        "model.block.norm.gain",
-        "model.block.norm.eps_outside",
-        "model.block.norm.eps",
-        "training.steps",
-    }
+    assert {line["path"] for line in mixed["spec"]} == {"model.block.norm.kind", "training.steps", *NORM}
     assert (mixed["environment"], mixed["result"]) == (None, {})
 
 
