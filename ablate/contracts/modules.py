@@ -38,7 +38,9 @@ SIZES = ((21, 3, 13), (8, 2, 1), (7, 7, 37))
 def layer_contexts() -> list[LayerContext]:
     """Layers of awkward sizes."""
     return [
-        LayerContext(1, width, heads, depth=5, context=length, causal=True, init_std=0.3, layer=4)
+        LayerContext(
+            1, width, heads, depth=5, context=length, causal=True, init_std=0.3, layer=4, vocabulary=VOCABULARY
+        )
         for width, heads, length in SIZES
     ]
 

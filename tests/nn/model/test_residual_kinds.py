@@ -258,7 +258,7 @@ def test_hyper_connections_start_as_one_stream() -> None:
     "kind",
     [
         *("hyper_connections", "manifold_hyper_connections", "normalised", "unet_skip"),
-        *("attention_residuals", "depth_average", "ngram_memory"),
+        *("attention_residuals", "depth_average", "layer_embeddings", "ngram_memory"),
     ],
 )
 def test_decoding_token_by_token_gives_what_the_whole_text_gives(kind: str) -> None:
@@ -453,6 +453,45 @@ def test_attention_residuals_read_all_earlier_outputs(settings: dict[str, Any]) 
         layer,
         lambda first: mixed_over_depth(lasts[0], sources(first), settings),
     )
+
+
+@pytest.mark.independent_check("residuals", "layer_embeddings", against="Gemma 4 of `transformers`")
+@pytest.mark.parametrize("projected", [True, False])
+def test_layer_embeddings_are_those_of_gemma_4(projected: bool) -> None:
+    """The text model's own methods give p, and its norm class the norms, without the rounding to float32."""
+    from transformers.models.gemma4.modeling_gemma4 import Gemma4RMSNorm, Gemma4TextModel
+
+    w = 6
+    end: list[Any] = []
+
+    def added(one: Any, x: Tensor, embedding: Tensor) -> Tensor:
+        theirs: Any = SimpleNamespace(
+            hidden_size_per_layer_input=w,
+            config=SimpleNamespace(num_hidden_layers=1),
+            embed_tokens_per_layer=lambda ids: F.embedding(ids, one.table.weight[0]) * w**0.5,
+            per_layer_input_scale=2.0**-0.5,
+            per_layer_model_projection_scale=D**-0.5,
+        )
+        p = Gemma4TextModel.get_per_layer_inputs(theirs, IDS[0])
+        if projected:
+            theirs.per_layer_model_projection = lambda x: x @ one.map.weight[0]
+            theirs.per_layer_projection_norm = normed(one.map_norm)
+            p = Gemma4TextModel.project_per_layer_inputs(theirs, embedding[0], p)
+        inner = F.gelu(x[0] @ one.gate.weight[0], approximate="tanh") * p[:, :, 0]
+        return x + normed(one.norm)(inner @ one.up.weight[0])[None]
+
+    def normed(own: Any) -> Any:
+        def run(x: Tensor) -> Tensor:
+            return cast(Tensor, Gemma4RMSNorm(x.shape[-1])._norm(x) * own.weight[0])
+
+        return run
+
+    def layer(one: Any, x: Tensor, index: int, given: list[Tensor]) -> Tensor:
+        end[:] = [one.residual.last, given[0]]
+        return plain_layer(one, added(one.residual.first, x, given[0]) if index else x)
+
+    block = {"residual": {"kind": "layer_embeddings", "width": w, "projected": projected}}
+    check(block, layer, lambda x: added(end[0], x, end[1]))
 
 
 def test_weights_of_the_input_are_those_of_mudd_with_one_way() -> None:
