@@ -82,7 +82,7 @@ class PathAttentionSpec(MixerSpec):
         return length * (2 * d_kv + context.heads * self.forget.present) + max(0, self.taps - 1) * d_kv
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """Of blocks that are full. Kept: four inputs of products, queries after each block, and two matrices."""
+        """Of full blocks. Kept: inputs and matrices of each block, queries after each, and two whole matrices."""
         wide, h, d, inner = context.width, context.heads, context.head_width, context.inner_width
         groups = self.kv_heads or h
         d_kv, pairs, rows = groups * d, length * (length + 1) // 2, length * h
@@ -102,7 +102,8 @@ class PathAttentionSpec(MixerSpec):
             divisions=2 * pairs * h + rows,
             exponentiations=pairs * h + rows,
         )
-        kept = length * wide + 4 * rows * d + blocks * rows * d // 2 + 2 * h * length * length + length * inner
+        within = rows * (5 * d + 4 * block) + blocks * h * d * d
+        kept = length * (wide + inner) + within + blocks * rows * d // 2 + 2 * h * length * length
         total = replace(maps + core, activations=kept + (0 if self.rank is None else length * self.rank))
         total += short_convolution_cost(length, d_kv, self.taps) + self.query_key_norm.cost(length, h, groups, d)
         return total + self.forget.cost(context, length, pairs)
