@@ -15,7 +15,11 @@ from cli_runs import Finished, Workplace
 from ablate.kinds.norms.rms import RMSNormSpec
 
 Call = Callable[..., Finished]
-NORM = {f"model.block.norm.{name}": value for name, value in RMSNormSpec().model_dump().items() if name != "kind"}
+NORM = {
+    f"model.block.norm.{name}": value
+    for name, value in RMSNormSpec().model_dump().items()
+    if name not in ("kind", "place")
+}
 """The settings that a block loses with its norm."""
 
 
