@@ -7,6 +7,7 @@ activations), which it leaves out, and for what it takes whole where we count th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -20,12 +21,27 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from ablate.kinds.mixers.attention import AttentionSpec
+from ablate.kinds.mixers.bigbird import BigBirdSpec
 from ablate.kinds.mixers.differential_attention import DifferentialAttentionSpec
 from ablate.kinds.mixers.extractor import ExtractorSpec
+from ablate.kinds.mixers.fastfood import FastFoodSpec
 from ablate.kinds.mixers.fnet import FNetSpec
+from ablate.kinds.mixers.gated_linear_attention import GatedLinearAttentionSpec
+from ablate.kinds.mixers.generative import GenerativeSpec
+from ablate.kinds.mixers.gmm import GmmSpec
 from ablate.kinds.mixers.hyena import HyenaSpec
 from ablate.kinds.mixers.latent_attention import LatentAttentionSpec
+from ablate.kinds.mixers.linear import LinearSpec
+from ablate.kinds.mixers.linformer import LinformerSpec
+from ablate.kinds.mixers.local import LocalSpec
+from ablate.kinds.mixers.longformer import LongformerSpec
 from ablate.kinds.mixers.mlp_mixer import MLPMixerSpec
+from ablate.kinds.mixers.performer import PerformerSpec
+from ablate.kinds.mixers.reformer import ReformerSpec
+from ablate.kinds.mixers.retention import RetentionSpec
+from ablate.kinds.mixers.sinkhorn import SinkhornSpec
+from ablate.kinds.mixers.sparse import SparseSpec
+from ablate.kinds.mixers.synthesizer import SynthesizerSpec
 from ablate.kinds.positions.alibi import AlibiSpec
 from ablate.nn.model.block import block_cost, build_block
 from ablate.nn.pack import initialise
@@ -266,9 +282,10 @@ def test_costs_are_added_field_by_field() -> None:
     assert total_cost([]) == Cost()
 
 
-def kept_scalars(module: nn.Module, sequences: int) -> int:
+def kept_scalars(module: nn.Module, sequences: int, length: int = T, width: int = D) -> int:
     """What autograd keeps besides the parameters, each piece of memory once."""
-    parameters = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
+    own = (*module.parameters(), *module.buffers())
+    parameters = {tensor.untyped_storage().data_ptr() for tensor in own}
     storages: dict[int, torch.UntypedStorage] = {}
 
     def keep(tensor: Tensor) -> Tensor:
@@ -276,7 +293,7 @@ def kept_scalars(module: nn.Module, sequences: int) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        y = module(torch.ones(1, sequences, T, D).requires_grad_())
+        y = module(torch.ones(1, sequences, length, width).requires_grad_())
     assert y.requires_grad
     return sum(storage.nbytes() // 4 for pointer, storage in storages.items() if pointer not in parameters)
 
@@ -346,3 +363,71 @@ def test_parameters_are_counted_for_any_head_width(kind: type[MixerSpec]) -> Non
     context = replace(BOTH if spec.bidirectional_form else HIDDEN_FUTURE, head_width=6)
     made = sum(parameter.numel() for parameter in spec.build(context).parameters())
     assert spec.cost(context, T).parameters == made
+
+
+FEATURES: list[MixerSpec] = [
+    LinearSpec(), PerformerSpec(), PerformerSpec(kernel="relu"), GmmSpec(), GmmSpec(form="prf"), FastFoodSpec(),
+    FastFoodSpec(form="prf"), GenerativeSpec(), GenerativeSpec(form="prf"),
+]  # fmt: skip
+DECAYING: list[MixerSpec] = [RetentionSpec(), GatedLinearAttentionSpec()]
+PATTERNS: list[MixerSpec] = [
+    LocalSpec(window=16), LocalSpec(pattern="sliding", window=17), LongformerSpec(window=32, global_tokens=3),
+    BigBirdSpec(block=16, random_blocks=2), LinformerSpec(rank=16), ReformerSpec(chunk=16, hashes=2, buckets=16),
+]  # fmt: skip
+WHOLE: list[MixerSpec] = [
+    SparseSpec(stride=16, summary=2), SinkhornSpec(block=16), SynthesizerSpec(), SynthesizerSpec(type="dense"),
+    SynthesizerSpec(type="factorised", dot_product=True),
+]  # fmt: skip
+
+
+def contexts_of(specs: Iterable[MixerSpec], width: int, length: int) -> list[tuple[MixerSpec, LayerContext]]:
+    """Each kind in each of its forms."""
+    return [
+        (spec, LayerContext(1, width, 2, depth=5, context=length, causal=causal))
+        for spec in specs
+        for causal in (True, False)
+        if (spec.causal_form if causal else spec.bidirectional_form)
+    ]
+
+
+def named_form(value: MixerSpec | LayerContext) -> str:
+    return value.canonical_json() if isinstance(value, MixerSpec) else f"causal_{value.causal}"
+
+
+def counted(spec: MixerSpec, context: LayerContext) -> int:
+    mixer = spec.build(context)
+    initialise(mixer, [0])
+    return counted_products(mixer, context.context, context.width)
+
+
+@pytest.mark.parametrize(
+    ("spec", "context"),
+    [pair for pair in contexts_of(FEATURES, 128, 512) if not pair[1].causal]
+    + contexts_of([*PATTERNS, *WHOLE], 32, 256),
+    ids=str,
+)
+def test_multiplications_are_those_that_torch_counts(spec: MixerSpec, context: LayerContext) -> None:
+    """It counts no products of single numbers; the ones beside the values of features are a product more to it."""
+    assert spec.cost(context, context.context).multiplications == pytest.approx(counted(spec, context), rel=0.05)
+
+
+@pytest.mark.parametrize(("spec", "context"), contexts_of(PATTERNS, 32, 1024), ids=named_form)
+def test_products_of_a_pattern_are_linear_in_the_text(spec: MixerSpec, context: LayerContext) -> None:
+    longer = replace(context, context=2048)
+    assert 1.9 < counted(spec, longer) / counted(spec, context) < 2.1
+    assert counted(spec, longer) < counted(AttentionSpec(), longer)
+
+
+@pytest.mark.parametrize("spec", [*FEATURES, *DECAYING], ids=lambda spec: spec.canonical_json())
+def test_cost_of_features_is_linear_in_length(spec: MixerSpec) -> None:
+    one, two, four = (spec.cost(causal(64, 2, 4096), length) for length in (1024, 2048, 4096))
+    assert four.flops - two.flops == 2 * (two.flops - one.flops)
+    assert one.parameters == four.parameters
+
+
+@pytest.mark.parametrize(("spec", "context"), contexts_of([*FEATURES, *DECAYING], 128, 512), ids=named_form)
+def test_activations_of_long_texts_are_those_that_autograd_keeps(spec: MixerSpec, context: LayerContext) -> None:
+    mixer = spec.build(context)
+    initialise(mixer, [0])
+    kept = kept_scalars(mixer, 1, 512, 128)
+    assert spec.cost(context, 512).activations == pytest.approx(kept, rel=0.1)
