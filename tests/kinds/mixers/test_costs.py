@@ -178,7 +178,7 @@ def test_a_step_of_the_causal_token_mlp_reads_the_past() -> None:
 
 def counted_products(module: nn.Module, length: int, width: int) -> int:
     """Half of torch's count for one sequence, attention taken step by step."""
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         module(torch.zeros(1, 1, length, width))
     total: int = counter.get_total_flops()
     assert total % 2 == 0
