@@ -281,6 +281,7 @@ CONTRACT: Contract[MixerSpec, LayerContext] = Contract(
         decodes_incrementally,
         _RULES.has_gradients,
         _RULES.works_in_bfloat16,
+        _RULES.reads_longer_inputs,
         _RULES.builds_without_values,
         _RULES.counts_parameters,
         round_trips_through_json,

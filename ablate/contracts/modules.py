@@ -77,7 +77,8 @@ def is_taken(spec: PartSpec | PositionSpec, context: LayerContext) -> bool:
         spec.check(context)
     except ValidationError:
         return False
-    return True
+    longest = spec.longest_input(context)
+    return longest is None or longest >= context.context
 
 
 def token_noise(spec: Kinded, context: LayerContext, pack: int) -> Tensor:
@@ -118,6 +119,25 @@ class ModuleRules(Generic[SpecT]):
                 yield f"{tuple(x.shape)} became {tuple(y.shape)}"
             if not y.isfinite().all():
                 yield "a finite input gave an output that is not finite"
+
+    def reads_longer_inputs(self, spec: PartSpec | PositionSpec, context: LayerContext) -> Iterator[str]:
+        """It reads inputs of four times its context, or as long as its `longest_input` says.
+
+        `training.evaluate_at` relies on it.
+        """
+        if context.context != SIZES[0][2]:  # as rounding, this is tried in one context
+            return
+        longest = min(spec.longest_input(context) or 4 * context.context, 4 * context.context)
+        try:
+            y = self.module(spec, context)(self.inputs(spec, replace(context, context=longest), 1))
+        except Exception as error:  # whatever a user's module raises
+            yield (
+                f"built for {context.context} tokens it cannot read {longest}: {type(error).__name__}: {error}. "
+                "If it cannot, define `longest_input`"
+            )
+            return
+        if not y.isfinite().all():
+            yield f"built for {context.context} tokens, it gave an output that is not finite for {longest}"
 
     def maps_each_token_alone(self, spec: SpecT, context: LayerContext) -> Iterator[str]:
         """Changing one token moves the output at no other; the mixer alone mixes tokens, and decoding relies on it."""
@@ -202,12 +222,12 @@ def _shapes(module: nn.Module) -> dict[str, tuple[tuple[int, ...], torch.dtype]]
 def shared_noise(spec: PartSpec, context: LayerContext, like: Tensor, first: int = 0) -> tuple[Tensor, ...]:
     """What a part reads, for tokens like those of x [K, B, T, ...] from position `first` on: noise by position."""
     pack, batch, tokens = like.shape[:3]
-    made = []
+    length, made = max(context.context, first + tokens), []
     for tensor in spec.reads(context):
         if tensor == context.tokens:
-            whole = (torch.arange(context.context) % VOCABULARY).view(1, 1, -1)
-        else:  # of one length always: shorter noise would not begin with the same numbers
-            whole = noise(f"shared {tensor.name} {tensor.layer}", 1, 1, context.context, *tensor.sizes)
+            whole = (torch.arange(length) % VOCABULARY).view(1, 1, -1)
+        else:  # of one length for all inputs within the context: other noise would not begin with the same numbers
+            whole = noise(f"shared {tensor.name} {tensor.layer}", 1, 1, length, *tensor.sizes)
         made.append(whole[:, :, first : first + tokens].expand(pack, batch, *[-1] * (whole.dim() - 2)))
     return tuple(made)
 

@@ -55,6 +55,7 @@ MLP: Contract[MLPSpec, LayerContext] = Contract(
         _OF_MLPS.maps_each_token_alone,
         _OF_MLPS.has_gradients,
         _OF_MLPS.works_in_bfloat16,
+        _OF_MLPS.reads_longer_inputs,
         _OF_MLPS.builds_without_values,
         _OF_MLPS.counts_parameters,
         round_trips_through_json,
@@ -122,8 +123,12 @@ class _Applied(nn.Module):
         """[K, B, T, D] or [K, B, H, T, d_h] from position `first` on to the same, or to a bias of [K, B, H, T, S]."""
         if self.applied == "nowhere":
             return x
-        y: Tensor = self.positions(x, self.length, first) if self.applied == "logits" else self.positions(x, first)
-        return y.expand(*x.shape[:-1], self.length) if self.applied == "logits" else y
+        if self.applied != "logits":
+            y: Tensor = self.positions(x, first)
+            return y
+        keys = max(self.length, first + x.shape[-2])
+        bias: Tensor = self.positions(x, keys, first)
+        return bias.expand(*x.shape[:-1], keys)
 
 
 def _position_contexts(spec: PositionSpec) -> list[LayerContext]:
@@ -184,6 +189,7 @@ POSITION: Contract[PositionSpec, LayerContext] = Contract(
         positions_keep_shape,
         supports_incremental_decoding,
         distinguishes_positions,
+        _OF_POSITIONS.reads_longer_inputs,
         _OF_POSITIONS.builds_without_values,
         _OF_POSITIONS.counts_parameters,
         round_trips_through_json,
@@ -252,6 +258,7 @@ RESIDUAL: Contract[ResidualSpec, LayerContext] = Contract(
         _OF_RESIDUALS.maps_each_token_alone,
         _OF_RESIDUALS.has_gradients,
         _OF_RESIDUALS.works_in_bfloat16,
+        _OF_RESIDUALS.reads_longer_inputs,
         _OF_RESIDUALS.builds_without_values,
         _OF_RESIDUALS.counts_parameters,
         round_trips_through_json,

@@ -78,6 +78,8 @@ class PartSpec(PublishedKind):
 
     pack_aware: ClassVar[bool] = True
     """Whether its module handles the pack axis K. False: it is written for [B, T, D], wrapped, and never packed."""
+    length_field: ClassVar[str] = ""
+    """Name of its field, if it has one, that sets the longest input it can read; see `longest_input`."""
     differs_by_layer: ClassVar[bool] = False
     """Whether its cost depends on the index of its layer, as that of a part that shares may."""
     must_be_read: ClassVar[bool] = False
@@ -97,6 +99,10 @@ class PartSpec(PublishedKind):
         Raises:
             ValidationError: From `refusal`, with the path inside this spec.
         """
+
+    def longest_input(self, context: LayerContext) -> int | None:
+        """The longest input in tokens that its module, built in this context, can read; None if there is no limit."""
+        return None
 
     def starts_at_zero(self, initialiser: InitialiserSpec) -> bool:
         """Whether everything that it gives is 0 before the first step.
@@ -129,6 +135,8 @@ class PositionSpec(PublishedKind):
     default_kind = "learned"
     applied: ClassVar[Applied]
     """Where they are applied."""
+    length_field: ClassVar[str] = ""
+    """As of `PartSpec`."""
     factor_path: ClassVar[tuple[str, ...]] = ()
     """Path of the setting that `factor_of_logits` follows."""
 
@@ -153,6 +161,10 @@ class PositionSpec(PublishedKind):
         Raises:
             ValidationError: From `refusal`, with the path inside this spec.
         """
+
+    def longest_input(self, context: LayerContext) -> int | None:
+        """The longest input in tokens that the module, built in this context, can read; None if there is no limit."""
+        return None
 
     @abstractmethod
     def build(self, context: LayerContext) -> nn.Module:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Self
 
 from pydantic import ModelWrapValidatorHandler, ValidationError, ValidationInfo, model_validator
@@ -68,41 +70,49 @@ class ModelSpec(ModelFields):
                     f"Leave `{name}` out, or leave `separate_documents` out.",
                 )
 
-    def check_context(self, context: int) -> None:
-        """Refuse a longest input that a mixer of this model cannot work on.
+    def check_context(self, context: int, length: int | None = None) -> None:
+        """Refuse a longest input that a part of this model cannot work on.
+
+        Args:
+            context: The longest input in tokens that the model is built for.
+            length: The longest one that it reads; unless given, the same.
 
         Raises:
             ValidationError: With the path below this spec.
         """
-        if self.multi_token is not None and len(self.multi_token.weights) >= context:
+        shortest = context if length is None else min(length, context)
+        if self.multi_token is not None and len(self.multi_token.weights) >= shortest:
             raise refusal(
                 ("multi_token", "weights"),
                 list(self.multi_token.weights),
-                f"an input of {context} tokens has no token so far after the next one",
-                f"Give at most {context - 1} weights." if context > 1 else "Leave `multi_token` out.",
+                f"an input of {shortest} tokens has no token so far after the next one",
+                f"Give at most {shortest - 1} weights." if shortest > 1 else "Leave `multi_token` out.",
             )
+        for home, part, its_context in self._parts_that_read(context):
+            try:
+                part.check(its_context)
+                _check_length(part, its_context, length)
+            except ValidationError as error:
+                raise below(home, error) from None
+
+    def longest_input(self, context: int) -> int | None:
+        """The longest input in tokens that the model, built for this context, can read; None if there is no limit."""
+        limits = ((part.longest_input(its), its.context) for _, part, its in self._parts_that_read(context))
+        return min((longest - its + context for longest, its in limits if longest is not None), default=None)
+
+    def _parts_that_read(self, context: int) -> Iterator[tuple[tuple[str, ...], PartSpec | PositionSpec, LayerContext]]:
+        """Every part that may depend on the length of inputs, with its place in this spec and its context."""
+        if self.positions.applied == "embedding":
+            yield ("positions",), self.positions, replace(self.layer_context(context), context=context)
         for place in self.places():
             layer_context = self.layer_context(context, layer=place.layer, causal=place.causal, cross=place.cross)
-            parts: list[tuple[tuple[str, ...], PartSpec | PositionSpec, LayerContext]]
-            parts = [(place.mixer_home, place.mixer, layer_context)]
+            yield place.mixer_home, place.mixer, layer_context
             if not place.cross:
-                parts += [
-                    ((*place.home, "mlp"), place.block.mlp, layer_context),
-                    ((*place.home, "residual"), place.block.residual, layer_context),
-                ]
+                yield (*place.home, "mlp"), place.block.mlp, layer_context
+                yield (*place.home, "residual"), place.block.residual, layer_context
             if layer_context.positions is not None:
-                parts.append(
-                    (
-                        place.positions(self.positions)[1],
-                        layer_context.positions,
-                        place.mixer.positions_context(layer_context),
-                    )
-                )
-            for home, part, its_context in parts:
-                try:
-                    part.check(its_context)
-                except ValidationError as error:
-                    raise below(home, error) from None
+                its_context = place.mixer.positions_context(layer_context)
+                yield place.positions(self.positions)[1], layer_context.positions, its_context
 
     def rate_scaling(self, parameter: ParameterInfo, growth: StepGrowth | None) -> RateScaling:
         """What the options of an optimizer whose steps grow so are multiplied by for a parameter."""
@@ -152,3 +162,20 @@ class ModelSpec(ModelFields):
             place.mixer.pack_aware and place.block.mlp.pack_aware and place.block.residual.pack_aware
             for place in self.places()
         )
+
+
+def _check_length(part: PartSpec | PositionSpec, context: LayerContext, length: int | None) -> None:
+    """Refuse inputs that are longer than a part can read; `length` is asked for by `training.evaluate_at`."""
+    longest, asked = part.longest_input(context), context.context if length is None else length
+    if longest is None or asked <= longest:
+        return
+    by = "inputs have up to" if length is None else "`training.evaluate_at` asks for"
+    field = part.length_field
+    raise refusal(
+        (field or "kind",),
+        getattr(part, field or "kind"),
+        f"{part.kind_name()} can read at most {longest} tokens, and {by} {asked}",
+        f"Set `{field}` to at least {asked}{'' if length else ', or leave it out'}."
+        if field
+        else f"Choose another kind, or lengths of at most {longest} tokens.",
+    )

@@ -56,6 +56,10 @@ class BigBirdSpec(MixerSpec):
     random_blocks: int = Field(default=3, ge=0)
     """r, random blocks that each block sees."""
 
+    def longest_input(self, context: LayerContext) -> int:
+        """All blocks that have lots."""
+        return -(-context.context // self.block) * self.block
+
     def build(self, context: LayerContext) -> BigBird:
         return BigBird(self, context)
 
@@ -74,7 +78,7 @@ class BigBird(AttentionProjections):
     def __init__(self, spec: BigBirdSpec, context: LayerContext) -> None:
         super().__init__(context)
         self.spec = spec
-        self.lots = Lots(context.pack, context.heads, -(-context.context // spec.block))
+        self.lots = Lots(context.pack, context.heads, spec.longest_input(context) // spec.block)
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""

@@ -25,10 +25,8 @@ import torch
 from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor, nn
 
-from ablate.errors import AblateError
 from ablate.nn.kernels import convolution
 from ablate.nn.pack import Linear, Packed, State, linear, normal
-from ablate.spec.base import refusal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext, Role
 from ablate.spec.sublayers import MixerSpec
@@ -50,6 +48,7 @@ class ExtractorSpec(MixerSpec):
     source = "arXiv:2308.07661 eqs 23-29"
     complexity = "L²d² for `she`, L²d for the others, as the paper counts; L log L by Fourier transform"
     bidirectional_form = False
+    length_field = "context"
 
     kind: Literal["extractor"] = "extractor"
     type: Literal["she", "he", "we", "me"] = "she"
@@ -81,19 +80,9 @@ class ExtractorSpec(MixerSpec):
         """Shape of the weights of one lag."""
         return {"she": (width, width), "he": (width,), "we": (width,), "me": ()}[self.type]
 
-    def lags(self, context: LayerContext) -> int:
+    def longest_input(self, context: LayerContext) -> int:
         """L, the number of lags that have weights."""
         return self.context or context.context
-
-    def check(self, context: LayerContext) -> None:
-        """No input may be longer than the lags that have weights."""
-        if context.context > self.lags(context):
-            raise refusal(
-                ("context",),
-                self.context,
-                f"an extractor has weights for `context` lags only, and inputs may be {context.context} tokens long",
-                f"Leave `context` out, or set at least {context.context}.",
-            )
 
     def build(self, context: LayerContext) -> Extractor:
         return Extractor(self, context)
@@ -117,7 +106,7 @@ class ExtractorSpec(MixerSpec):
         pairs = length * (length + 1) // 2
         each = d * d if self.type == "she" else d
         total = Cost(
-            parameters=self.lags(context) * math.prod(self.lag_shape(d)),
+            parameters=self.longest_input(context) * math.prod(self.lag_shape(d)),
             multiplications=pairs * each,
             additions=pairs * each - length * d,
             activations=length * d,
@@ -143,7 +132,7 @@ class Extractor(Packed):
         def square(role: Role = "hidden") -> Linear:
             return linear(context, context.width, context.width, role=role)
 
-        self.lags = spec.lags(context)
+        self.lags = spec.longest_input(context)
         self.convolve = _CONVOLUTIONS[spec.type]
         self.sums = _SUMS[spec.type]
         self.declare("weight", (self.lags, *spec.lag_shape(context.width)), normal(context.init_std), decay=True)
@@ -153,26 +142,15 @@ class Extractor(Packed):
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
-        self._check(x.shape[2])
         if padding is not None:
             x = x * padding[..., None]
         return self._adjusted(x, self.convolve(self.input(x), self.weight))
 
     def step(self, x: Tensor, position: int, state: State) -> tuple[Tensor, State]:
         """The state: the inputs of the convolution."""
-        self._check(position + 1)
         window = torch.cat([*state, self.input(x)], 2)
         extracted = torch.einsum(self.sums, window, self.weight[:, : position + 1].flip(1))
         return self._adjusted(x, extracted.unsqueeze(2)), (window,)
-
-    def _check(self, length: int) -> None:
-        if length > self.lags:
-            raise AblateError(
-                "this input is longer than the context of an extractor",
-                expected=f"at most {self.lags} tokens",
-                got=f"{length}",
-                remedy="Build the model with a longer context, or cut the input.",
-            )
 
     def _adjusted(self, x: Tensor, extracted: Tensor) -> Tensor:
         if self.adjustment is not None:

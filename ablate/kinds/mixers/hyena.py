@@ -23,7 +23,6 @@ import torch
 from pydantic import Field, field_validator
 from torch import Tensor, nn
 
-from ablate.errors import AblateError
 from ablate.nn.kernels import convolution
 from ablate.nn.kernels.fourier import fast_length, fourier_cost
 from ablate.nn.pack import Linear, Packed, constant, linear, normal, uniform
@@ -66,6 +65,10 @@ class HyenaSpec(MixerSpec):
                 f"Set `filter_features` to {value - 1} or {value + 1}.",
             )
         return value
+
+    def longest_input(self, context: LayerContext) -> int:
+        """The features of positions, and the window, are those of the context."""
+        return context.context
 
     def build(self, context: LayerContext) -> Hyena:
         return Hyena(self, context)
@@ -135,7 +138,6 @@ class Hyena(Packed):
         super().__init__(context.pack)
         d, pack, order = context.width, context.pack, spec.order
         self.width = d
-        self.longest = context.context
         self.input = linear(context, d, (order + 1) * d, bias=True)
         self.declare("short", (_SHORT, (order + 1) * d), _uniform(_SHORT), decay=True, depthwise=True)
         self.declare("short_bias", ((order + 1) * d,), _uniform(_SHORT))
@@ -146,13 +148,6 @@ class Hyena(Packed):
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
         length = x.shape[2]
-        if length > self.longest:
-            raise AblateError(
-                "this input is longer than the filters of a Hyena",
-                expected=f"at most {self.longest} tokens",
-                got=f"{length}",
-                remedy="Build the model with a longer context, or cut the input.",
-            )
         real = None if padding is None else padding[..., None]
         streams = self.input(x) if real is None else self.input(x) * real
         streams = convolution.depthwise(streams, self.short) + self.short_bias[:, None, None]

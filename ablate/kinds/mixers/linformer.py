@@ -22,7 +22,6 @@ from torch import Tensor
 
 from ablate.nn.kernels.block_attention import attention_cost
 from ablate.nn.pack import AttentionProjections, Packed, normal, projections_cost
-from ablate.spec.base import refusal
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.sublayers import MixerSpec
@@ -36,6 +35,7 @@ class LinformerSpec(MixerSpec):
     causal_form = False
     uses_heads = True
     any_head_width = True
+    length_field = "length"
 
     kind: Literal["linformer"] = "linformer"
     rank: int = Field(default=256, ge=1)
@@ -45,14 +45,8 @@ class LinformerSpec(MixerSpec):
     length: int | None = Field(default=None, ge=1)
     """L, the longest text in tokens that E and F are made for; unless set, the model's context."""
 
-    def check(self, context: LayerContext) -> None:
-        if self.length is not None and context.context > self.length:
-            raise refusal(
-                ("length",),
-                self.length,
-                f"E and F are made for {self.length} tokens, and the model reads up to {context.context}",
-                f"Set `length` to at least {context.context}, or leave it out.",
-            )
+    def longest_input(self, context: LayerContext) -> int:
+        return self.length or context.context
 
     def build(self, context: LayerContext) -> Linformer:
         return Linformer(self, context)
@@ -61,7 +55,7 @@ class LinformerSpec(MixerSpec):
         d, k = context.inner_width, self.rank
         sets = {"none": 2 * context.heads, "headwise": 2, "key_value": 1}[self.sharing]
         reduced = Cost(
-            parameters=sets * k * (self.length or context.context),
+            parameters=sets * k * self.longest_input(context),
             multiplications=2 * k * length * d,
             additions=2 * k * (length - 1) * d,
             activations=2 * k * d,
@@ -79,7 +73,7 @@ class Linformer(AttentionProjections):
     def __init__(self, spec: LinformerSpec, context: LayerContext) -> None:
         super().__init__(context)
         sets = context.heads if spec.sharing == "none" else 1
-        length = spec.length or context.context
+        length = spec.longest_input(context)
         self.reduce_keys = Reduction(context.pack, sets, spec.rank, length)
         shared = spec.sharing == "key_value"
         self.reduce_values = None if shared else Reduction(context.pack, sets, spec.rank, length)

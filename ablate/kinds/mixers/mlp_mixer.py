@@ -22,9 +22,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from ablate.errors import AblateError
 from ablate.nn.pack import Packed, linear, normal, zeros
-from ablate.spec.base import refusal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.sublayers import MixerSpec
@@ -35,6 +33,7 @@ class MLPMixerSpec(MixerSpec):
 
     source = "arXiv:2105.01601 eq. 1; causal form derived"
     complexity = "L·D_S·d"
+    length_field = "length"
 
     kind: Literal["mlp_mixer"] = "mlp_mixer"
     ratio: float = Field(default=0.5, gt=0)
@@ -42,35 +41,25 @@ class MLPMixerSpec(MixerSpec):
     length: int | None = Field(default=None, ge=1)
     """S, the number of tokens that the weights are for; unless set, the longest input."""
 
-    def tokens(self, context: LayerContext) -> int:
+    def longest_input(self, context: LayerContext) -> int:
         """S, the number of tokens that the weights are for."""
         return self.length or context.context
 
     def hidden(self, context: LayerContext) -> int:
         """D_S, the number of hidden units."""
         hidden = max(1, round(self.ratio * context.width))
-        return hidden + -hidden % self.tokens(context) if context.causal else hidden
-
-    def check(self, context: LayerContext) -> None:
-        """No input may be longer than the weights."""
-        if context.context > self.tokens(context):
-            raise refusal(
-                ("length",),
-                self.length,
-                f"the weights are for `length` tokens, and inputs may be {context.context} tokens long",
-                f"Leave `length` out, or set at least {context.context}.",
-            )
+        return hidden + -hidden % self.longest_input(context) if context.causal else hidden
 
     def build(self, context: LayerContext) -> MLPMixer:
         return MLPMixer(self, context)
 
     def cache(self, context: LayerContext, length: int) -> int:
         """The tokens and their hidden units."""
-        return length * context.width * (1 + self.hidden(context) // self.tokens(context))
+        return length * context.width * (1 + self.hidden(context) // self.longest_input(context))
 
     def cost(self, context: LayerContext, length: int) -> Cost:
         """The cost of S tokens, whatever the length; GELU counts as one multiplication for each element."""
-        d, tokens, hidden = context.width, self.tokens(context), self.hidden(context)
+        d, tokens, hidden = context.width, self.longest_input(context), self.hidden(context)
         activation = Cost(multiplications=d * hidden, activations=d * hidden)
         if not context.causal:
             into = linear_cost(d, tokens, hidden, bias=True)
@@ -87,7 +76,7 @@ class MLPMixerSpec(MixerSpec):
 
     def step_cost(self, context: LayerContext, position: int) -> Cost:
         """The token's hidden units read all tokens so far, its output all units so far."""
-        units = context.width * (self.hidden(context) // self.tokens(context))
+        units = context.width * (self.hidden(context) // self.longest_input(context))
         return Cost(
             parameters=self.cost(context, position).parameters,
             multiplications=2 * units * position + units,
@@ -100,7 +89,7 @@ class MLPMixer(nn.Module):
 
     def __init__(self, spec: MLPMixerSpec, context: LayerContext) -> None:
         super().__init__()
-        self.tokens = spec.tokens(context)
+        self.tokens = spec.longest_input(context)
         hidden = spec.hidden(context)
         if context.causal:
             each = hidden // self.tokens
@@ -113,13 +102,6 @@ class MLPMixer(nn.Module):
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
         length = x.shape[2]
-        if length > self.tokens:
-            raise AblateError(
-                "this input is longer than the weights of an MLP across the tokens",
-                expected=f"at most {self.tokens} tokens",
-                got=f"{length}",
-                remedy="Build the model with a longer context, or cut the input.",
-            )
         if padding is not None:
             x = x * padding[..., None]
         columns = F.pad(x.mT, (0, self.tokens - length))  # [K, B, D, S]

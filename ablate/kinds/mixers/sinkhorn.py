@@ -50,12 +50,16 @@ class SinkhornSpec(MixerSpec):
     iterations: int = Field(default=7, ge=1)
     """Number of times that rows and columns are normalised."""
 
+    def longest_input(self, context: LayerContext) -> int:
+        """All blocks that sorting has logits for."""
+        return -(-context.context // self.block) * self.block
+
     def build(self, context: LayerContext) -> Sinkhorn:
         return Sinkhorn(self, context)
 
     def cost(self, context: LayerContext, length: int) -> Cost:
         wide, d, h, b = context.width, context.inner_width, context.heads, self.block
-        n, most = -(-length // b), -(-context.context // b)
+        n, most = -(-length // b), self.longest_input(context) // b
         logits = linear_cost(n, wide, h * most) + Cost(additions=(length - n) * wide, divisions=n * n * h)
         cells = 2 * self.iterations * n * n * h
         sinkhorn = Cost(additions=2 * cells, exponentiations=cells, activations=2 * cells)
@@ -70,7 +74,7 @@ class Sinkhorn(AttentionProjections):
     def __init__(self, spec: SinkhornSpec, context: LayerContext) -> None:
         super().__init__(context)
         self.spec = spec
-        self.sort = linear(context, context.width, context.heads * -(-context.context // spec.block))
+        self.sort = linear(context, context.width, context.heads * spec.longest_input(context) // spec.block)
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""

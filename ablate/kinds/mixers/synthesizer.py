@@ -39,6 +39,7 @@ class SynthesizerSpec(MixerSpec):
     source = "arXiv:2005.00743 sec. 3"
     complexity = "L²d"
     uses_heads = True
+    length_field = "length"
 
     kind: Literal["synthesizer"] = "synthesizer"
     type: Literal["random", "factorised", "dense"] = "random"
@@ -70,14 +71,8 @@ class SynthesizerSpec(MixerSpec):
             )
         return self
 
-    def check(self, context: LayerContext) -> None:
-        if self.length is not None and context.context > self.length:
-            raise refusal(
-                ("length",),
-                self.length,
-                f"the logits are made for {self.length} tokens, and the model reads up to {context.context}",
-                f"Set `length` to at least {context.context}, or leave it out.",
-            )
+    def longest_input(self, context: LayerContext) -> int:
+        return self.length or context.context
 
     def build(self, context: LayerContext) -> Synthesizer:
         return Synthesizer(self, context)
@@ -103,7 +98,7 @@ class SynthesizerSpec(MixerSpec):
         )
 
     def _logits_cost(self, context: LayerContext, length: int) -> Cost:
-        d, h, longest = context.width, context.heads, self.length or context.context
+        d, h, longest = context.width, context.heads, self.longest_input(context)
         if self.type == "random":
             return Cost(parameters=h * longest * longest * self.trainable)
         if self.type == "factorised":
@@ -142,7 +137,7 @@ class Synthesizer(nn.Module):
         self.causal = context.causal
         self.value = linear(context, d, d)
         self.output = linear(context, d, d, role="output")
-        longest = spec.length or context.context
+        longest = spec.longest_input(context)
         self.logits: nn.Module
         if spec.type == "random":
             self.logits = RandomLogits(pack, context.heads, longest, std, trainable=spec.trainable)

@@ -28,6 +28,10 @@ class LearnedSpec(PositionSpec):
     start: Literal["normal", "zero"] = "normal"
     """Initial values: `normal`, by the model's initialiser for embeddings, or `zero` (SimpleTRON's code)."""
 
+    def longest_input(self, context: LayerContext) -> int:
+        """There are as many rows as tokens in the context."""
+        return context.context
+
     def build(self, context: LayerContext) -> LearnedPositions:
         return LearnedPositions(self, context)
 

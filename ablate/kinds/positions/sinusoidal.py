@@ -39,14 +39,21 @@ class SinusoidalPositions(nn.Module):
 
     def __init__(self, context: int, width: int) -> None:
         super().__init__()
-        position = torch.arange(context, dtype=torch.float64)[:, None]
-        pair = torch.arange(0, width, 2, dtype=torch.float64)
-        angle = position / 10000.0 ** (pair / width)
-        table = torch.zeros(context, width)
-        table[:, 0::2] = angle.sin()
-        table[:, 1::2] = angle.cos()[:, : width // 2]
-        self.register_buffer("table", table, persistent=False)
+        self.register_buffer("table", _table(context, width), persistent=False)
 
     def forward(self, x: Tensor, first: int = 0) -> Tensor:
-        """[K, B, T, D], the tokens from position `first` on, to the same."""
-        return x + self.table[first : first + x.shape[2]]
+        """[K, B, T, D], the tokens from position `first` on, to the same; beyond the context too."""
+        end = first + x.shape[2]
+        table = self.table if end <= len(self.table) else _table(end, x.shape[3]).to(self.table)
+        return x + table[first:end]
+
+
+def _table(length: int, width: int) -> Tensor:
+    """PE, [length, width]."""
+    position = torch.arange(length, dtype=torch.float64)[:, None]
+    pair = torch.arange(0, width, 2, dtype=torch.float64)
+    angle = position / 10000.0 ** (pair / width)
+    table = torch.zeros(length, width)
+    table[:, 0::2] = angle.sin()
+    table[:, 1::2] = angle.cos()[:, : width // 2]
+    return table

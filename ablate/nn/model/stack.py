@@ -14,6 +14,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
+from ablate.errors import AblateError
 from ablate.nn.kernels.cross_entropy import logit_tensors
 from ablate.nn.model.block import Block, block_cost, build_block
 from ablate.nn.model.embedding import (
@@ -67,6 +68,7 @@ class Stack(nn.Module):
     ) -> None:
         super().__init__()
         self.spec = spec
+        self.longest_input = spec.longest_input(context)
         surroundings = replace(spec.layer_context(context, pack, causal=causal), vocabulary=vocabulary)
         initial = surroundings.initial("embedding", vocabulary, spec.width)
         self.embedding = Embedding(pack, vocabulary, spec.width, initial=initial)
@@ -103,9 +105,17 @@ class Stack(nn.Module):
 
         Raises:
             ValueError: The ids have another shape, or there are none.
+            AblateError: The input is longer than the model can read.
         """
         if tokens.dim() != 3 or 0 in tokens.shape:
             raise ValueError(f"token ids [K, B, T] of one token at least are expected; got {list(tokens.shape)}")
+        if self.longest_input is not None and first + tokens.shape[2] > self.longest_input:
+            raise AblateError(
+                "this input is longer than the model can read",
+                expected=f"at most {self.longest_input} tokens",
+                got=f"{first + tokens.shape[2]}",
+                remedy="Build the model with a longer context, or cut the input.",
+            )
         id_before, x_before = before or (None, None)
         x = self._looked_up(tokens, id_before)
         if self.smear is not None:

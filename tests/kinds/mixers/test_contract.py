@@ -250,10 +250,18 @@ class Elsewhere(Mean):
             self.register_buffer("table", torch.ones(3))
 
 
-MODULES = {
-    module.__name__: module
-    for module in (Mean, Wide, Leaky, Shut, Idle, Rooted, Mingled, Coarse, Forgetful, Blind, Angry, Curious, Elsewhere)
-}
+class Short(Mean):
+    """Has a weight for each token of the context, and does not say so."""
+
+    def __init__(self, context: LayerContext) -> None:
+        super().__init__(context)
+        self.register_buffer("ones", torch.ones(context.context, 1))
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        return super().forward(x, padding) * self.ones[: x.shape[2]]
+
+
+MODULES = {module.__name__: module for module in (Mean, *Mean.__subclasses__())}
 
 
 def broken_rules(spec: MeanSpec) -> set[str]:
@@ -279,6 +287,7 @@ def test_contract_passes_a_correct_mixer() -> None:
         ("Blind", "ignores_padding"),
         ("Curious", "builds_without_values"),
         ("Elsewhere", "builds_without_values"),
+        ("Short", "reads_longer_inputs"),
     ],
 )
 def test_contract_finds_violations(module: str, rule: str) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from pydantic import ValidationError
 from torch import Tensor, nn
 
-from ablate.errors import AblateError
 from ablate.kinds.mixers.extractor import Extractor, ExtractorSpec
 from ablate.nn.pack import initialise
 from ablate.nn.pack.initial import stream
@@ -147,19 +145,3 @@ def test_context_of_its_own_gives_the_lags() -> None:
     spec.check(CONTEXT)
     assert spec.build(CONTEXT).weight.shape == (K, 40, D)
     assert spec.cost(CONTEXT, 33).parameters == 40 * D + 2 * D * D
-
-
-def test_inputs_past_the_context_are_refused_by_the_spec() -> None:
-    with pytest.raises(ValidationError) as caught:
-        ExtractorSpec(type="she", context=32).check(CONTEXT)
-    (error,) = caught.value.errors()
-    assert error["loc"] == ("context",)
-    assert error["input"] == 32
-    assert "33 tokens" in error["msg"]
-    assert "at least 33" in error["ctx"]["remedy"]
-
-
-@pytest.mark.parametrize("name", TYPES)
-def test_inputs_past_the_context_are_refused_by_the_module(name: str) -> None:
-    with pytest.raises(AblateError, match="at most 33 tokens; got 34"):
-        extractor({"type": name})(noise(34))

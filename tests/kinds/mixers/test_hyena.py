@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from ablate.errors import AblateError
 from ablate.kinds.mixers.hyena import Hyena, HyenaSpec
 from ablate.nn.pack import initialise
 from ablate.nn.pack.initial import stream
@@ -126,9 +124,3 @@ def test_an_even_number_of_features_is_refused() -> None:
     assert error["loc"] == ("filter_features",)
     assert "odd" in error["msg"]
     assert "3 or 5" in error["ctx"]["remedy"]
-
-
-def test_longer_inputs_are_refused() -> None:
-    mixer = HyenaSpec().build(replace(CONTEXT, pack=1))
-    with pytest.raises(AblateError, match="at most 33 tokens; got 34"):
-        mixer(torch.zeros(1, 1, 34, D))

@@ -7,12 +7,10 @@ import math
 import pytest
 import torch
 from patterns import LENGTHS, D, H, K, Slow, assert_is, heads_of, mixer_of, text
-from pydantic import ValidationError
 from torch import Tensor, nn
 
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.kinds.mixers.linformer import LinformerSpec
-from ablate.spec.layer import LayerContext
 
 
 def reference(mixer: nn.Module) -> Slow:
@@ -59,13 +57,3 @@ def test_shorter_text_is_a_text_padded_to_the_length() -> None:
     x = torch.cat([text(9), text(4, seed=1)], 2)
     padding = (torch.arange(13) < 9).expand(K, x.shape[1], -1)
     torch.testing.assert_close(mixer(x, padding)[:, :, :9], mixer(x[:, :, :9]))
-
-
-def test_model_longer_than_its_length_is_refused() -> None:
-    context = LayerContext(1, D, H, 5, 20, causal=False)
-    LinformerSpec(length=20).check(context)
-    with pytest.raises(ValidationError, match="E and F are made for 19 tokens, and the model reads up to 20") as caught:
-        LinformerSpec(length=19).check(context)
-    error = caught.value.errors()[0]
-    assert error["loc"] == ("length",)
-    assert error["ctx"]["remedy"] == "Set `length` to at least 20, or leave it out."
