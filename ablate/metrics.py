@@ -138,6 +138,17 @@ def time_to(measure: Measure, reach: float) -> str:
     return f"{measure}_to_{reach:.12g}"
 
 
+def at_length(metric: str, length: int) -> str:
+    """The name of a metric at another length (`training.evaluate_at`), such as `val_accuracy_at_256`."""
+    return f"{metric}_at_{length}"
+
+
+def split_length(metric: str) -> tuple[str, int | None]:
+    """A metric without its length, and the length; None for a metric at the trained length."""
+    name, at, length = metric.rpartition("_at_")
+    return (name, int(length)) if at and length.isdecimal() else (metric, None)
+
+
 def no_metric(name: str, owner: str = "the task") -> str:
     """Why a space has no metric of this name, as the rule of a refusal."""
     if name.startswith(INSIDE):

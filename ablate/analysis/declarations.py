@@ -32,6 +32,7 @@ LEFT_OUT = frozenset(
         "batch_growth",
         "compile",
         "context_growth",
+        "evaluate_at",
         "freeze",
         "from_zero",
         "init_from",

@@ -30,6 +30,7 @@ class PointCosts:
         say: Receives what happens to the data.
         starting: Where variants start from trained weights.
         tasks: By canonical JSON of the task.
+        tasks_at: The same at the lengths of `training.evaluate_at`.
         specs: Every resolved point, by its name and its tuned values.
         costs: Cost of the longest input, and arithmetic of a usual one, by canonical JSON of the model and of the task.
     """
@@ -39,6 +40,7 @@ class PointCosts:
     say: Callable[[str], None]
     starting: Starting
     tasks: dict[str, Task] = field(default_factory=dict)
+    tasks_at: dict[tuple[str, int], Task] = field(default_factory=dict)
     specs: dict[tuple[str, str], VariantSpec | InvalidPoint] = field(default_factory=dict)
     costs: dict[tuple[str, str, int], tuple[Cost, float]] = field(default_factory=dict)
 
@@ -61,11 +63,14 @@ class PointCosts:
         """The task of a variant, its data made ready.
 
         Raises:
-            DataError: Its data cannot be prepared.
+            DataError: Its data cannot be prepared, or is too short for a length of `training.evaluate_at`.
         """
         key = spec.task.canonical_json()
         if key not in self.tasks:
             self.tasks[key] = spec.task.open(self.cache, spec.task.prepare(self.cache, self.say))
+        for length in spec.training.lengths:
+            if (key, length) not in self.tasks_at:
+                self.tasks_at[key, length] = self.tasks[key].at_length(length)
         return self.tasks[key]
 
     def forward_cost(self, spec: VariantSpec, point: Point, length: int = 0) -> tuple[Cost, float]:

@@ -77,7 +77,10 @@ class Forecast:
 
     def _whole(self, trial: Trial) -> float:
         variant = trial.variant
-        evaluations = 1 + len(variant.spec.training.evaluation_steps())  # the first is before training
+        task, training = variant.spec.task, variant.spec.training
+        evaluations = 1 + len(training.evaluation_steps())  # the first is before training
+        evaluations += len(training.rounded_bits)
+        evaluations += sum(task.at_length(length).length / task.length for length in training.lengths)
         return self.seconds(trial) + evaluations * self.evaluation * variant.cost.flops
 
 
@@ -327,7 +330,7 @@ def torch_threads(number: int) -> Iterator[None]:
 
 def timed_spec(spec: VariantSpec, steps: int, **changes: object) -> VariantSpec:
     """A variant for timing: from random weights, at its largest batch and context, for so many steps."""
-    off = {"record_blocks": False, "insides": "none"}
+    off = {"record_blocks": False, "insides": "none", "rounded_bits": (), "evaluate_at": {}}
     plain = {"init_from": None, "batch_growth": None, "context_growth": None, **off}
     training = spec.training.model_copy(update={"steps": steps, **plain, **changes})
     return spec.model_copy(update={"training": training})

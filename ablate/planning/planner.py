@@ -15,6 +15,7 @@ from ablate.designs.base import BASELINE, Design, Point, PointCost, Proposal
 from ablate.designs.wrappers import BudgetedDesign, SuiteDesign, TimedDesign, TunedDesign
 from ablate.errors import PluginError, SpaceError
 from ablate.locations import DEFAULT_STORE
+from ablate.metrics import at_length, split_length
 from ablate.planning.budget import Budget, UnmatchedError
 from ablate.planning.costs import PointCosts
 from ablate.planning.earlier import EarlierTrials
@@ -225,9 +226,13 @@ class Planner:
             DataError: Its data cannot be prepared.
             PluginError: Its task cannot say.
         """
-        task = self.costs.prepare(variant.spec)
+        task, (_, length) = self.costs.prepare(variant.spec), split_length(self.space.objective.metric)
         try:
             baselines = task.baselines()
+            if length is not None and length in variant.spec.training.lengths:
+                for name, metrics in task.at_length(length).baselines().items():
+                    longer = {at_length(metric, length): value for metric, value in metrics.items()}
+                    baselines[name] = {**baselines.get(name, {}), **longer}
         except Exception as error:  # a user's task may raise anything
             raise PluginError(
                 f"working out its trivial baselines raised {type(error).__name__}: {error}",

@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from ablate.metrics import COSTS, COUNTED, INSIDE, no_metric
+from ablate.metrics import COSTS, COUNTED, INSIDE, no_metric, split_length
 from ablate.spec.annotations import Spelling
 from ablate.spec.base import SMALLEST, Spec, below, refusal
 from ablate.spec.fairness import BUDGET
@@ -139,7 +139,8 @@ class _MarginClaim(ClaimSpec):
         super().check(metric, metrics)
         if self.metric is not None and self.metric not in {*metrics, *COSTS}:
             raise _unknown(("metric",), self.metric, no_metric(self.metric), {*metrics, *COSTS})
-        if self.metric not in {None, metric, *COSTS} and self.direction is None:
+        same = self.metric is None or split_length(self.metric)[0] == split_length(metric)[0]
+        if not same and self.metric not in COSTS and self.direction is None:
             raise refusal(
                 ("metric",),
                 self.metric,

@@ -15,7 +15,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from ablate.metrics import Measure, inside_names, rounded_loss, time_to
+from ablate.metrics import Measure, at_length, inside_names, rounded_loss, time_to
 from ablate.spec.annotations import STUDY_NAME, ShortFor, Spelling
 from ablate.spec.base import Margin, Spec
 from ablate.spec.claims import ClaimField
@@ -151,24 +151,39 @@ class SpaceFields(Spec):
     @functools.cached_property
     def task_specs(self) -> dict[str, TaskSpec]:
         """The tasks by name; a single one has an empty name."""
+        return {name: task for name, (task, _) in self.trained_tasks.items()}
+
+    @functools.cached_property
+    def trained_tasks(self) -> dict[str, tuple[TaskSpec, TrainingSpec]]:
+        """The tasks by name, each with its training."""
         if not self.tasks:
-            return {"": self.task}
-        return {name: self.composer.compose({TASK: name}).task for name in self.tasks}
+            return {"": (self.task, self.training)}
+        variants = {name: self.composer.compose({TASK: name}) for name in self.tasks}
+        return {name: (variant.task, variant.training) for name, variant in variants.items()}
 
     @property
     def metric_names(self) -> frozenset[str]:
         """Names of all metrics of the task, or of those that all tasks have."""
-        named = (spec.metric_names | spec.final_metric_names for spec in self.task_specs.values())
-        insides = frozenset() if self.training.insides == "none" else inside_names(self.model.depth)
-        rounded = map(rounded_loss, self.training.rounded_bits)
-        return functools.reduce(frozenset.intersection, named).union(insides, rounded)
+        return functools.reduce(frozenset.intersection, self.metric_names_of_tasks.values())
+
+    @property
+    def metric_names_of_tasks(self) -> dict[str, frozenset[str]]:
+        """Names of all metrics of each task; a single one has an empty name."""
+        return {
+            name: task.metric_names | self._measured(task, training, late=False)
+            for name, (task, training) in self.trained_tasks.items()
+        }
 
     @property
     def final_metric_names(self) -> frozenset[str]:
         """Names of the metrics that a task may not measure before the first step."""
-        insides = frozenset() if self.training.insides == "none" else inside_names(self.model.depth, late=True)
-        rounded = map(rounded_loss, self.training.rounded_bits)
-        return insides.union(rounded, *(spec.final_metric_names for spec in self.task_specs.values()))
+        return frozenset().union(*(self._measured(*parts, late=True) for parts in self.trained_tasks.values()))
+
+    def _measured(self, task: TaskSpec, training: TrainingSpec, *, late: bool) -> frozenset[str]:
+        """Names of metrics that not every evaluation has; `late`: of those that are not known before the first step."""
+        insides = frozenset() if training.insides == "none" else inside_names(self.model.depth, late=late)
+        lengths = (at_length(name, length) for name in task.metric_names for length in training.lengths)
+        return task.final_metric_names.union(insides, map(rounded_loss, training.rounded_bits), lengths)
 
     @functools.cached_property
     def composer(self) -> Composer:

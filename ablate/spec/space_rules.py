@@ -221,10 +221,7 @@ def _measured(space: SpaceFields) -> dict[str, tuple[str, frozenset[str]]]:
     """What claims may be about: a task, or an empty name for all tasks together, to its objective and its metrics."""
     if not space.tasks:
         return {"": (space.objective.compared, space.metric_names | {space.objective.compared})}
-    of_tasks = {
-        name: (space.objective.metric, spec.metric_names | spec.final_metric_names)
-        for name, spec in space.task_specs.items()
-    }
+    of_tasks = {name: (space.objective.metric, names) for name, names in space.metric_names_of_tasks.items()}
     return {"": (SCORE, frozenset({SCORE})), **of_tasks}
 
 
@@ -248,10 +245,11 @@ def _check_suite(space: SpaceFields) -> None:
         if (error := space.composer.error_with({}, {TASK: task})) is not None:
             raise _at_task(space, {}, task, error)
         _check_free(space, task, setting)
-    for task, spec in space.task_specs.items():
-        if space.objective.metric not in spec.metric_names | spec.final_metric_names:
+    for task, names in space.metric_names_of_tasks.items():
+        if space.objective.metric not in names:
             known = ", ".join(sorted(space.metric_names)) or "none"
-            rule = f"the task `{task}` ({spec.kind_name()}) has no metric `{space.objective.metric}`"
+            kind = space.task_specs[task].kind_name()
+            rule = f"the task `{task}` ({kind}) has no metric `{space.objective.metric}`"
             raise refusal(("objective", "metric"), {}, rule, f"Name a metric that all tasks have: {known}.")
     for name in space.aggregate.trivial:
         if name not in space.tasks:

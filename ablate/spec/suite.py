@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 from pydantic_core import PydanticCustomError
 
+from ablate.metrics import split_length
 from ablate.spec.base import Margin, Spec, below, refusal
 from ablate.spec.design import Point
 from ablate.spec.fairness import TunedValues, tuned_by_variant, tuned_for
@@ -49,7 +50,7 @@ class AggregateSpec(Spec):
 
     def perfect_value(self, metric: str) -> float | None:
         """The best value of a metric; None if it is not known."""
-        return 1.0 if self.perfect is None and metric.endswith("accuracy") else self.perfect
+        return 1.0 if self.perfect is None and split_length(metric)[0].endswith("accuracy") else self.perfect
 
 
 def written_out(value: Any) -> Any:

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self
 
 from pydantic import Field
 
@@ -129,6 +129,14 @@ class Task(ABC):
         """
         return iter(())
 
+    def at_length(self, value: int) -> Task:
+        """The task of `TaskSpec.at_length`, for evaluations. Tasks with `TaskSpec.length_field` override it.
+
+        Raises:
+            DataError: The data is too short for this length.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has one length")
+
     def outputs(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
         """The outputs of the model for a batch with leading axes [K, B]; tasks with several inputs override this."""
         outputs: torch.Tensor = model(batch["inputs"], batch.get("padding"))
@@ -220,6 +228,9 @@ class TaskSpec(Kinded):
     """Model families that support this task."""
     shortens: ClassVar[bool] = False
     """Whether inputs may have fewer tokens, as `training.context_growth` asks for; see `Task.shorter_batch`."""
+    length_field: ClassVar[str] = ""
+    """Name of the field that sets the length of inputs, if trained models can be measured at other values of it
+    (`training.evaluate_at`); see `Task.at_length`."""
     pooled: ClassVar[bool | None] = None
     """Whether the model needs a pooling `head` (True), must not have one (False), or this depends on the family."""
 
@@ -227,6 +238,14 @@ class TaskSpec(Kinded):
     @abstractmethod
     def length(self) -> int:
         """Maximum number of tokens in an input."""
+
+    def at_length(self, value: int) -> Self:
+        """The same task with another value of its `length_field`.
+
+        Raises:
+            ValidationError: The other fields do not permit it.
+        """
+        return type(self).model_validate({**self.editable(), self.length_field: value})
 
     @property
     def uneven_batches(self) -> bool:

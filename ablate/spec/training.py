@@ -117,6 +117,9 @@ _BACKWARD = 2.0
 """Arithmetic of a backward pass over that of its forward pass."""
 
 
+Lengths = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
+
+
 class TrainingSpec(Spec):
     """Steps, batches, optimizer, schedule, precision and how often the validation loss is measured."""
 
@@ -175,6 +178,10 @@ class TrainingSpec(Spec):
     """Numbers of bits, such as `[8, 4]`, to which the final weights are rounded for further losses, `val_loss_int8` and
     `val_loss_int4`: the matrices of all layers to the nearest integer times one scale for each output channel, without
     calibration. Each takes one more evaluation."""
+    evaluate_at: dict[str, Lengths] = Field(default_factory=dict, exclude_if=lambda at: not at)
+    """Lengths at which the final model is also measured, by the name of the field of the task that sets its length:
+    `{context: [64, 128, 256]}`, or `{span: [16, 64]}` of `copy`. Every metric of the task is measured at each length
+    after the last step, as `val_loss_at_256`, on the validation data of the task with that value."""
     save_weights: bool = False
     """Whether the final weights of every trial are kept, for `ablate generate` and `ablate translate`. It changes no
     result, so it is not part of the identity of a trial: one that was trained without is not trained again."""
@@ -183,6 +190,11 @@ class TrainingSpec(Spec):
     """Whether each evaluation records how large the weights and gradients of every block are, and how its mixer mixes
     the first tokens of the validation data, for the trial's page of the dashboard. As `save_weights`, it renames no
     trial."""
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The lengths of `evaluate_at`, each once."""
+        return tuple(dict.fromkeys(length for lengths in self.evaluate_at.values() for length in lengths))
 
     @property
     def rows_at_once(self) -> int:

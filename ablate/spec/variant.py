@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 from pydantic import ValidationError, model_validator
@@ -10,6 +11,7 @@ from ablate.spec.base import Spec, below, content_hash, refusal
 from ablate.spec.code import Code, CodeReader
 from ablate.spec.model import ModelSpec
 from ablate.spec.paths import PathError, assign, full_path
+from ablate.spec.sentences import describe
 from ablate.spec.task import TaskField
 from ablate.spec.training import TrainingSpec
 
@@ -55,6 +57,8 @@ class VariantSpec(Spec):
             self.model.check_context(self.task.length)
         except ValidationError as error:
             raise below(("model",), error) from None
+        for field, lengths in self.training.evaluate_at.items():
+            self._check_lengths(field, lengths)
         if self.training.loss_chunk is not None and (
             self.model.head is not None or self.model.family == "dual_encoder"
         ):
@@ -109,6 +113,27 @@ class VariantSpec(Spec):
             growth.check(self.task.length)
         except ValidationError as error:
             raise below(("training", "context_growth"), error) from None
+
+    def _check_lengths(self, field: str, lengths: Sequence[int]) -> None:
+        """Refuse lengths at which the task cannot be measured, or that the model cannot read."""
+        where, own = ("training", "evaluate_at", field), self.task.length_field
+        if field != own:
+            rule = f"the task {self.task.kind_name()} is measured at one length only"
+            if own:
+                rule = f"the length of the task {self.task.kind_name()} is its `{own}`"
+            remedy = f"Write `evaluate_at: {{{own}: [...]}}`." if own else "Leave `evaluate_at` out."
+            raise refusal(where, list(lengths), rule, remedy)
+        for length in lengths:
+            try:
+                longest = self.task.at_length(length).length
+            except ValidationError as error:
+                (_, rule), *_ = describe(error)
+                rule = f"the task {self.task.kind_name()} cannot have `{field}: {length}`: {rule}"
+                raise refusal(where, length, rule, "Leave this length out, or change the task.") from None
+            try:
+                self.model.check_context(self.task.length, longest)
+            except ValidationError as error:
+                raise below(("model",), error) from None
 
     def require_model(self) -> None:
         """Nothing: ablate builds its model.

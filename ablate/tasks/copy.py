@@ -7,7 +7,7 @@ published.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,8 @@ from ablate.tasks.sampling import Draws
 
 class RepeatSpec(ProbeSpec):
     """`span` uniformly random symbols, a separator, and the symbols again in some order, which are predicted."""
+
+    length_field: ClassVar[str] = "span"
 
     span: int = Field(default=32, ge=1, le=500_000)
     """Number of symbols to repeat; an input has twice as many tokens."""

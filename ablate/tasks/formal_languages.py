@@ -6,17 +6,17 @@ whose generator is not published.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from ablate.tasks.probe import UNSCORED, ProbeSpec
+from ablate.tasks.probe import UNSCORED, Context, ContextProbeSpec, ProbeSpec
 from ablate.tasks.sampling import Draws
 
 
-class DyckSpec(ProbeSpec):
+class DyckSpec(ContextProbeSpec):
     """Balanced brackets of several types; wherever one is open, the bracket that may close next is predicted.
 
     A bracket opens with probability 1/2 where both are possible. Ids: types 0 to N - 1 open, N to 2N - 1 close.
@@ -24,16 +24,11 @@ class DyckSpec(ProbeSpec):
 
     kind: Literal["dyck"] = "dyck"
     """Say which bracket may close next, in balanced brackets of several types."""
-    context: int = Field(default=64, ge=2, multiple_of=2, le=1_000_000)
-    """Tokens in a sequence."""
+    context: Context = Field(default=64, ge=2, multiple_of=2)
     types: int = Field(default=8, ge=2, le=10_000)
     """Number of bracket types N."""
     depth: int = Field(default=8, ge=1, le=10_000)
     """Maximum number of open brackets."""
-
-    @property
-    def length(self) -> int:
-        return self.context
 
     @property
     def vocabulary(self) -> int:
@@ -71,6 +66,8 @@ class StackSpec(ProbeSpec):
 
     A pop follows with probability 1/2 where its stack is not empty. Ids: push 0, pop 1, then stacks, then symbols.
     """
+
+    length_field: ClassVar[str] = "operations"
 
     kind: Literal["stack"] = "stack"
     """Say what a pop returns, after pushes to several stacks."""

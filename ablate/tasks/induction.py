@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from ablate.tasks.probe import UNSCORED, ProbeSpec
+from ablate.tasks.probe import UNSCORED, Context, ContextProbeSpec
 from ablate.tasks.sampling import Draws
 
 
-class InductionSpec(ProbeSpec):
+class InductionSpec(ContextProbeSpec):
     """Induction heads: random symbols with a special token at a random position and again at the end.
 
     The model predicts the symbol that followed the first special token. Default sizes are those of arXiv:2212.14052.
@@ -20,14 +20,9 @@ class InductionSpec(ProbeSpec):
 
     kind: Literal["induction"] = "induction"
     """Predict the symbol that followed an earlier special token."""
-    context: int = Field(default=30, ge=3, le=1_000_000)
-    """Tokens in a sequence."""
+    context: Context = Field(default=30, ge=3)
     symbols: int = Field(default=20, ge=2)
     """Number of distinct symbols; the special token is one more id."""
-
-    @property
-    def length(self) -> int:
-        return self.context
 
     @property
     def vocabulary(self) -> int:

@@ -60,6 +60,7 @@ class LanguageMixtureSpec(TaskSpec):
 
     model_families: ClassVar[frozenset[str]] = frozenset({"decoder"})
     shortens: ClassVar[bool] = True
+    length_field: ClassVar[str] = "context"
 
     kind: Literal["language_mixture"] = "language_mixture"
     """Predict the next token of text from several sources."""
@@ -194,7 +195,9 @@ class LanguageMixture(Task):
 
     def __init__(self, spec: LanguageMixtureSpec, folder: Path, fingerprint: str) -> None:
         self.fingerprint = fingerprint
+        self.spec = spec
         self.shares = spec.shares
+        self._folder = folder
         self.parts = {
             name: LanguageModel(spec.part(name), folder, fingerprint, part=f"-{name}") for name in spec.sources
         }
@@ -242,6 +245,10 @@ class LanguageMixture(Task):
             batch = self._first.as_batch(every[rows])
             target_bytes = self._first.token_bytes[batch["targets"].numpy()].sum(axis=1)
             yield {**batch, "target_bytes": torch.from_numpy(target_bytes), "source": torch.from_numpy(sources[rows])}
+
+    def at_length(self, value: int) -> LanguageMixture:
+        """The same texts in windows of another length."""
+        return LanguageMixture(self.spec.at_length(value), self._folder, self.fingerprint)
 
     def outputs(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
         """Logits [K, B, T, V]."""

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from ablate.spec.base import refusal
-from ablate.tasks.probe import UNSCORED, ProbeSpec
+from ablate.tasks.probe import UNSCORED, Context, ContextProbeSpec
 from ablate.tasks.sampling import Draws
 
 
-class InContextRecallSpec(ProbeSpec):
+class InContextRecallSpec(ContextProbeSpec):
     """Pairs of a key and a value; each sequence has a random map of keys to values, and keys come again.
 
     Trained on the token after every position, measured at keys that the sequence has shown before. With `noise`, a pair
@@ -28,18 +28,13 @@ class InContextRecallSpec(ProbeSpec):
 
     kind: Literal["in_context_recall"] = "in_context_recall"
     """Predict the value that a key had earlier in the sequence; with noise between the pairs if wanted."""
-    context: int = Field(default=128, ge=4, multiple_of=2, le=1_000_000)
-    """Tokens in a sequence."""
+    context: Context = Field(default=128, ge=4, multiple_of=2)
     symbols: int = Field(default=16, ge=4, multiple_of=2)
     """Keys and values, half of each."""
     noise: float = Field(default=0.0, ge=0, lt=1)
     """Probability that noise takes the place of a pair; 0.2 in MAD's noisy recall."""
     noise_symbols: int = Field(default=16, ge=1)
     """Number of distinct noise tokens; they have ids only if there is noise."""
-
-    @property
-    def length(self) -> int:
-        return self.context
 
     @property
     def vocabulary(self) -> int:
@@ -75,7 +70,7 @@ class InContextRecallSpec(ProbeSpec):
         return flat[:, : self.context], scored[:, : self.context], flat[:, self.context : self.context + 1]
 
 
-class FuzzyRecallSpec(ProbeSpec):
+class FuzzyRecallSpec(ContextProbeSpec):
     """In-context recall whose keys and values are motifs: one to several tokens, without repeats in a motif.
 
     Trained on the token after every position, with keys of 1 to `motif` tokens; measured with keys of exactly `motif`
@@ -85,8 +80,7 @@ class FuzzyRecallSpec(ProbeSpec):
 
     kind: Literal["fuzzy_recall"] = "fuzzy_recall"
     """Predict the value that a key had earlier in the sequence, where both have several tokens."""
-    context: int = Field(default=128, ge=4, le=1_000_000)
-    """Tokens in a sequence."""
+    context: Context = Field(default=128, ge=4)
     symbols: int = Field(default=14, ge=4, multiple_of=2)
     """Key tokens and value tokens, half of each."""
     motif: int = Field(default=3, ge=1)
@@ -99,10 +93,6 @@ class FuzzyRecallSpec(ProbeSpec):
             rule = f"a context of {self.context} and {self.symbols} symbols have space for motifs of {most} tokens"
             raise refusal(("motif",), self.motif, rule, f"Set `motif: {most}`, or a longer context and more symbols.")
         return self
-
-    @property
-    def length(self) -> int:
-        return self.context
 
     @property
     def vocabulary(self) -> int:
@@ -150,7 +140,7 @@ class FuzzyRecallSpec(ProbeSpec):
         return whole, repeated
 
 
-class SelectiveCopySpec(ProbeSpec):
+class SelectiveCopySpec(ContextProbeSpec):
     """Copy the symbols that stand scattered between blanks, in their order, after a token that asks for them.
 
     Every blank is put before a symbol chosen uniformly, so the last symbol stands directly before the token that asks.
@@ -159,8 +149,7 @@ class SelectiveCopySpec(ProbeSpec):
 
     kind: Literal["selective_copy"] = "selective_copy"
     """Copy scattered symbols in their order, without the blanks between them."""
-    context: int = Field(default=256, ge=4, le=1_000_000)
-    """Tokens in a sequence."""
+    context: Context = Field(default=256, ge=4)
     copied: int = Field(default=16, ge=1)
     """Number of symbols to copy."""
     symbols: int = Field(default=14, ge=2)
@@ -173,10 +162,6 @@ class SelectiveCopySpec(ProbeSpec):
             most = (self.context - 1) // 2
             raise refusal(("copied",), self.copied, rule, f"Set `copied: {most}`, or a longer context.")
         return self
-
-    @property
-    def length(self) -> int:
-        return self.context
 
     @property
     def vocabulary(self) -> int:
@@ -202,7 +187,7 @@ class SelectiveCopySpec(ProbeSpec):
         return inputs, targets
 
 
-class MemorizationSpec(ProbeSpec):
+class MemorizationSpec(ContextProbeSpec):
     """Keys whose values are the same in all sequences and never shown: a model must learn them by heart.
 
     The map from keys to values is one-to-one. Every key is followed by a question, at which its value is predicted.
@@ -211,14 +196,9 @@ class MemorizationSpec(ProbeSpec):
 
     kind: Literal["memorization"] = "memorization"
     """Say the value of a key that only training shows."""
-    context: int = Field(default=32, ge=2, multiple_of=2, le=1_000_000)
-    """Tokens in a sequence."""
+    context: Context = Field(default=32, ge=2, multiple_of=2)
     symbols: int = Field(default=254, ge=4, multiple_of=2)
     """Keys and values, half of each."""
-
-    @property
-    def length(self) -> int:
-        return self.context
 
     @property
     def vocabulary(self) -> int:
@@ -239,7 +219,7 @@ class MemorizationSpec(ProbeSpec):
         return inputs, targets
 
 
-class NeedleSpec(ProbeSpec):
+class NeedleSpec(ContextProbeSpec):
     """Needles in a haystack: pairs of a key and a value among random tokens; the last token asks for one of the keys.
 
     Keys, and values, are distinct within a sequence. Ids: hay, keys, values, as many of each.
@@ -247,8 +227,7 @@ class NeedleSpec(ProbeSpec):
 
     kind: Literal["needle"] = "needle"
     """Find the value of a key among random tokens."""
-    context: int = Field(default=128, ge=4, le=1_000_000)
-    """Tokens in a sequence."""
+    context: Context = Field(default=128, ge=4)
     needles: int = Field(default=4, ge=1)
     """Number of pairs, of which one is asked for."""
     symbols: int = Field(default=32, ge=2)
@@ -261,10 +240,6 @@ class NeedleSpec(ProbeSpec):
             rule = f"a context of {self.context} and {self.symbols} symbols hold {most} pairs"
             raise refusal(("needles",), self.needles, rule, f"Set `needles: {most}`, or a longer context.")
         return self
-
-    @property
-    def length(self) -> int:
-        return self.context
 
     @property
     def vocabulary(self) -> int:

@@ -9,7 +9,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,6 +74,21 @@ class ProbeSpec(TaskSpec):
         return Probe(self, fingerprint)
 
 
+Context = Annotated[int, Field(le=1_000_000, description="Tokens in a sequence.")]
+
+
+class ContextProbeSpec(ProbeSpec):
+    """A probe whose sequences have `context` tokens."""
+
+    length_field: ClassVar[str] = "context"
+
+    context: Context
+
+    @property
+    def length(self) -> int:
+        return self.context
+
+
 class Probe(Task):
     """The task of a `ProbeSpec`."""
 
@@ -98,6 +113,11 @@ class Probe(Task):
     def test_batches(self, batch_size: int) -> Iterator[Batch]:
         """The test sequences, in the format of `train_batch`."""
         return _batches(*self._test, batch_size) if self._test else iter(())
+
+    def at_length(self, value: int) -> Probe:
+        """The sequences on which a model is validated that is trained at this length."""
+        spec = self.spec.at_length(value)
+        return spec.open(Path(), spec.prepare(Path(), lambda line: None))
 
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Mean cross entropy of each member over scored positions, in nats: [K, B, T, V] and [K, B, T] to [K]."""

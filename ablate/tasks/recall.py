@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from ablate.spec.base import refusal
-from ablate.tasks.probe import UNSCORED, ProbeSpec
+from ablate.tasks.probe import UNSCORED, Context, ContextProbeSpec
 from ablate.tasks.sampling import Draws
 
 
-class RecallSpec(ProbeSpec):
+class RecallSpec(ContextProbeSpec):
     """Multi-query associative recall, generated as in the authors' released code.
 
     A sequence begins with `pairs` pairs of distinct keys and distinct values. Then every key occurs once more, at a
@@ -23,8 +23,7 @@ class RecallSpec(ProbeSpec):
 
     kind: Literal["recall"] = "recall"
     """Multi-query associative recall: predict the value that was paired with a key."""
-    context: int = Field(default=64, ge=4, multiple_of=2, le=1_000_000)
-    """Tokens in a sequence."""
+    context: Context = Field(default=64, ge=4, multiple_of=2)
     pairs: int = Field(default=8, ge=1)
     """Number of key-value pairs; each needs four tokens of the context."""
     symbols: int = Field(default=8192, ge=8, multiple_of=2)
@@ -41,10 +40,6 @@ class RecallSpec(ProbeSpec):
             rule = f"there are {self.symbols // 2 - 1} different keys, half of the symbols minus one"
             raise refusal(("pairs",), self.pairs, rule, "Lower `pairs`, or raise `symbols`.")
         return self
-
-    @property
-    def length(self) -> int:
-        return self.context
 
     @property
     def vocabulary(self) -> int:

@@ -16,27 +16,22 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from ablate.tasks.probe import ProbeSpec
+from ablate.tasks.probe import Context, ContextProbeSpec
 from ablate.tasks.sampling import Draws
 
 SEEN = 8
 """Tokens that the shortcut of these tasks sees, as a stack of short convolutions does."""
 
 
-class PrefixProductSpec(ProbeSpec):
+class PrefixProductSpec(ContextProbeSpec):
     """Uniformly random elements of a group; at each position the product of all up to it is predicted."""
 
-    context: int = Field(default=64, ge=2, le=1_000_000)
-    """Tokens in a sequence."""
+    context: Context = Field(default=64, ge=2)
 
     @property
     @abstractmethod
     def table(self) -> NDArray[np.int64]:
         """The multiplication table of the group, [N, N]: `table[a, b]` is a·b. Element 0 is the identity."""
-
-    @property
-    def length(self) -> int:
-        return self.context
 
     @property
     def vocabulary(self) -> int:

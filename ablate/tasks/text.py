@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +57,8 @@ class TextSpec(TokenizedSpec):
     end-of-document token. A single document is cut into contiguous splits. A window may cross the end of a document. A
     vocabulary is trained on the training documents alone.
     """
+
+    length_field: ClassVar[str] = "context"
 
     data: Address
     """Address of the text: `builtin:python_stdlib`, `file:PATH` with a file, a glob or a folder, or `hub:NAME`."""
@@ -264,6 +266,11 @@ class Text(Task):
                     got=f"{tokens.size:,}",
                     remedy="Lower `context`, or provide more text.",
                 )
+
+    def at_length(self, value: int) -> Self:
+        """The same text in windows of another length."""
+        named = {"part": self._part} if self._part else {}
+        return type(self)(self.spec.at_length(value), self._folder, self.fingerprint, **named)  # type: ignore[arg-type, call-arg]
 
     def tokens_per_batch(self, batch_size: int) -> int:
         """B times T."""

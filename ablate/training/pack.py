@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor, nn
 
-from ablate.metrics import INSIDE_INITIAL, Metric, rounded_loss
+from ablate.metrics import INSIDE_INITIAL, Metric, at_length, rounded_loss
 from ablate.nn.model import mean_flops
 from ablate.nn.pack import member_streams
 from ablate.spec.task import Task
@@ -210,6 +210,7 @@ class Pack:
                 metrics |= {str(Metric.of(name).on("test")): values for name, values in tested.items()}
                 metrics |= self.task.final_metrics(self.whole_model(), self.device)
                 metrics |= self._rounded_losses()
+                metrics |= self._at_lengths(evaluation.metrics)
             if self.steps in self._inside_steps:
                 metrics |= self._insides()
         if self.ranks.shard:
@@ -249,6 +250,24 @@ class Pack:
                 validation = self._evaluate(self.task.validation_batches(self.training.batch_size))
             losses[rounded_loss(bits)] = validation.metrics["val_loss"]
         return losses
+
+    def _at_lengths(self, metrics: Mapping[str, list[float]]) -> dict[str, list[float]]:
+        """The metrics at each length of `training.evaluate_at`, by position; `metrics` are those at the trained length.
+
+        As many tokens are processed at once as in an evaluation at the trained length.
+        """
+        spec, found = self.members[0].variant.task, dict[str, list[float]]()
+        count = len(self.positions)
+        rows = self.training.micro_batch or self._objective.evaluated_rows(self.model, count)
+        for length in self.training.lengths:
+            measured = metrics
+            if length != getattr(spec, spec.length_field):
+                task = self.task.at_length(length)
+                objective = Objective(task, self.training, self._forward_context, self.ranks)
+                batches = task.validation_batches(max(1, rows * self.task.shape.context // task.shape.context))
+                measured = evaluate(self.model, task, objective, batches, count, self.device).metrics
+            found |= {at_length(name, length): values for name, values in measured.items()}
+        return found
 
     def _eager_blocks(self) -> AbstractContextManager[object]:
         return eager_blocks() if self._compiles else nullcontext()
