@@ -119,6 +119,9 @@ def metrics_page() -> str:
         "\n## Losses of rounded weights\n",
         "`val_loss_int8`, `val_loss_int4` ... with `training.rounded_bits`: [rounded weights]"
         "(../how-to/insides.md#rounded-weights).\n",
+        "\n## Other lengths\n",
+        "Each metric of the task with a length, such as `val_loss_at_256`, with `training.evaluate_at`: "
+        "[beyond the trained length](../how-to/capabilities.md#beyond-the-trained-length).\n",
         "\n## Insides\n",
         "With `training.insides`. These are of the model; `inside_kurtosis_block_2` is that of a block. `block_0` is "
         "the input of the first block; an encoder-decoder has `decoder_block_1` too. [Look inside models]"

@@ -21,7 +21,7 @@ NOTEBOOKS = sorted((Path(__file__).parent.parent / "docs").glob("*.ipynb"))
 
 SAYS = {
     "first_study": ("3 variants, 9 trials", "<table", "<svg", "StudyResult(study='copy_text', trials=9, trained=9"),
-    "own_kind": ("running_mean keeps all 13 rules", "{'mixer': 'mean'} ", "mean of the past", "<table"),
+    "own_kind": ("running_mean keeps all 14 rules", "{'mixer': 'mean'} ", "mean of the past", "<table"),
 }
 """What the output of each notebook contains."""
 

@@ -24,7 +24,7 @@ from ablate.store.records import Declaration, StudyRecord
 MOST_CHANGES = 6
 """Changes that a sentence names; of more only the number is given."""
 NAMED_BY_USERS = frozenset(
-    {"exceptions", "parameters", "ranges", "rename", "sources", "stage", "tasks", "trivial", "when"}
+    {"evaluate_at", "exceptions", "parameters", "ranges", "rename", "sources", "stage", "tasks", "trivial", "when"}
 )
 """Fields of specs that map names of the user's own to values, so that any key may be absent."""
 LEFT_OUT = frozenset(

@@ -5,7 +5,8 @@ parameter with its settings as values. So is every spec path that a design sweep
 `tuned` chooses, that `match` solves, or that a stage trains otherwise; every variant has its value.
 
 An axis is a spec path that the variants set to numbers (a sweep, a search over ranges), or a switch of at least three
-settings that are all named by numbers.
+settings that are all named by numbers. The lengths at which trained models are measured (`training.evaluate_at`) are an
+axis too, along which each variant is a line.
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
 from ablate.analysis.scaling import main_part
+from ablate.metrics import at_length, split_length
 from ablate.spec.fairness import STEPS, MatchSpec
 from ablate.spec.paths import full_path, value_at
+from ablate.spec.task import TaskSpec
 from ablate.stats import Direction, Interval, PairedDifference, mean_interval, paired_difference
 from ablate.store.records import StudyRecord, VariantRecord
 
@@ -193,6 +198,8 @@ class Slice:
         logarithmic: Whether the places are better seen on a logarithmic scale.
         lines: That with the baseline's settings first.
         scattered: Whether hardly any place has more than one line, as in a search, so that lines cannot be compared.
+        trained: On the axis of `training.evaluate_at`, the length at which all variants were trained; None on other
+            axes, and where they were trained at different lengths.
     """
 
     axis: str
@@ -201,6 +208,7 @@ class Slice:
     logarithmic: bool
     lines: tuple[SliceLine, ...]
     scattered: bool
+    trained: float | None = None
 
 
 def read_slices(store: StudyReader, name: str) -> tuple[Slice, ...]:
@@ -221,7 +229,59 @@ def slices_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> tuple[Sli
     """
     record = main_part(record)
     slices = [_slice(axis, record, runs) for axis in _axes(factors_of(record))]
-    return tuple(one for one in slices if len({point.at for line in one.lines for point in line.points}) > 1)
+    found = [*slices, *lengths_of(record, runs)]
+    return tuple(one for one in found if len({point.at for line in one.lines for point in line.points}) > 1)
+
+
+def lengths_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> Iterator[Slice]:
+    """The metric of the objective along each field that sets the lengths of `training.evaluate_at`; mostly none.
+
+    Args:
+        record: The study.
+        runs: Variant name to its trials.
+    """
+    metric, _ = split_length(record.objective["metric"])
+    asked = {variant.name: variant.spec.get("training", {}).get("evaluate_at") or {} for variant in record.variants}
+    for axis in dict.fromkeys(name for lengths in asked.values() for name in lengths):
+        measured = [variant for variant in record.variants if axis in asked[variant.name]]
+        trained = {variant.name: _trained_length(variant, axis) for variant in measured}
+        lines, first = list[SliceLine](), dict[float, dict[int, float]]()
+        for variant in measured:
+            named = {float(length): at_length(metric, length) for length in asked[variant.name][axis]}
+            if (own := trained[variant.name]) is not None:
+                named[own] = metric
+            values = {at: runs[variant.name].values(name) for at, name in sorted(named.items())}
+            values = {at: by_seed for at, by_seed in values.items() if by_seed}
+            diverged = len(runs[variant.name].diverged)
+            points = tuple(
+                SlicePoint(
+                    at,
+                    variant.name,
+                    mean_interval(by_seed.values()),
+                    paired_difference(by_seed, first[at]) if at in first else None,
+                    diverged,
+                )
+                for at, by_seed in values.items()
+            )
+            first = first or values
+            lines += [SliceLine(variant.name, points)] if points else []
+        yield Slice(
+            axis=axis,
+            metric=metric,
+            direction=record.objective["direction"],
+            logarithmic=True,
+            lines=tuple(lines),
+            scattered=False,
+            trained=next(iter(trained.values())) if len({*trained.values()}) == 1 else None,
+        )
+
+
+def _trained_length(variant: VariantRecord, field: str) -> float | None:
+    """The value of the field of the task that sets its length; None if the kind of the task is not known here."""
+    try:
+        return float(getattr(TaskSpec.parse(variant.spec["task"]), field))
+    except (ValidationError, AttributeError):
+        return None
 
 
 def _axes(factors: Factors) -> list[str]:

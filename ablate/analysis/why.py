@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from ablate.analysis.answer import Answer, AnswerRow, answer_of, compared_row
 from ablate.analysis.course import course_cell
-from ablate.analysis.numbers import decimals_for, fixed, percent
+from ablate.analysis.numbers import decimals_for, fixed, percent, with_interval
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.text import listed, plural
+from ablate.metrics import split_length
+from ablate.stats import Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,8 @@ def _facts(row: VariantRow, shown: AnswerRow, report: StudyReport, answer: Answe
             yield "jointly", f"{holds} jointly with {which} (Holm's procedure)"
     if row.course is not None:
         yield "course", f"{course_cell(row.course)} over the last third of training"
+    if lengths := dict(_lengths(row, report)):
+        yield "lengths", "; ".join(f"{length} {values}" for length, values in lengths.items())
     if report.record.knows_models:
         change = percent(row.parameter_change)
         yield "cost", f"{row.parameters:,} parameters ({change.replace('%', ' %')})"
@@ -102,6 +107,20 @@ def _facts(row: VariantRow, shown: AnswerRow, report: StudyReport, answer: Answe
     if shown.warning:
         yield "beware", shown.warning
     yield "changes if", _turns(row, shown, report)
+
+
+def _lengths(row: VariantRow, report: StudyReport) -> Iterator[tuple[str, str]]:
+    """The metric of the objective at each length of `training.evaluate_at`, and that of the baseline; mostly none."""
+    base, _ = split_length(report.metric)
+    split = [(*split_length(name), name) for name in row.metrics]
+    for length, name in sorted((length, name) for of, length, name in split if of == base and length is not None):
+        cells = []
+        for side in (row, report.baseline):
+            shown = side.metrics.get(name, Interval(None, None, None, 0))
+            half = None if shown.low is None or shown.high is None else (shown.high - shown.low) / 2
+            write = partial(fixed, decimals=decimals_for(report.margin, [] if half is None else [half]))
+            cells.append(" ".join(with_interval(shown.mean, shown.low, shown.high, write)))
+        yield f"at {length}", f"{cells[0]} (baseline {cells[1]})"
 
 
 def _signed(value: float, decimals: int) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import torch
 from pydantic import ValidationError
@@ -120,14 +120,15 @@ class ModuleRules(Generic[SpecT]):
             if not y.isfinite().all():
                 yield "a finite input gave an output that is not finite"
 
-    def reads_longer_inputs(self, spec: PartSpec | PositionSpec, context: LayerContext) -> Iterator[str]:
+    def reads_longer_inputs(self, spec: SpecT, context: LayerContext) -> Iterator[str]:
         """It reads inputs of four times its context, or as long as its `longest_input` says.
 
         `training.evaluate_at` relies on it.
         """
         if context.context != SIZES[0][2]:  # as rounding, this is tried in one context
             return
-        longest = min(spec.longest_input(context) or 4 * context.context, 4 * context.context)
+        longest = cast(PartSpec | PositionSpec, spec).longest_input(context)
+        longest = min(longest or 4 * context.context, 4 * context.context)
         try:
             y = self.module(spec, context)(self.inputs(spec, replace(context, context=longest), 1))
         except Exception as error:  # whatever a user's module raises

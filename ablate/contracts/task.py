@@ -208,6 +208,19 @@ def measures_its_metrics(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
             yield f"`val_loss` is {values}"
 
 
+def measures_at_other_lengths(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
+    """If it names its `length_field`, it has validation batches at twice its length, with ids of the same vocabulary."""
+    if not spec.length_field:
+        return
+    longer = spec.at_length(2 * getattr(spec, spec.length_field))
+    with _open(spec) as task:
+        other = task.at_length(2 * getattr(spec, spec.length_field))
+        if (shape := other.shape).vocabulary != task.shape.vocabulary or shape.context != longer.length:
+            yield f"at twice its length it has the shape {shape}, and {task.shape} at its own"
+        if not all(batch["inputs"].shape[1] == shape.context for batch in other.validation_batches(context.batch_size)):
+            yield f"inputs of {shape.context} tokens are expected at twice its length"
+
+
 def has_valid_trivial_baselines(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
     """Its trivial baselines, if it has any, are measured by its own metrics."""
     known = spec.metric_names | spec.final_metric_names
@@ -228,6 +241,7 @@ CONTRACT: Contract[TaskSpec, TaskContext] = Contract(
         has_a_loss_for_each_member,
         weights_losses_of_parts,
         measures_its_metrics,
+        measures_at_other_lengths,
         has_valid_trivial_baselines,
         round_trips_through_json,
     ),

@@ -78,7 +78,7 @@ class Forecast:
     def _whole(self, trial: Trial) -> float:
         variant = trial.variant
         task, training = variant.spec.task, variant.spec.training
-        evaluations = 1 + len(training.evaluation_steps())  # the first is before training
+        evaluations = 1.0 + len(training.evaluation_steps())  # the first is before training
         evaluations += len(training.rounded_bits)
         evaluations += sum(task.at_length(length).length / task.length for length in training.lengths)
         return self.seconds(trial) + evaluations * self.evaluation * variant.cost.flops

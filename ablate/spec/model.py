@@ -91,7 +91,7 @@ class ModelSpec(ModelFields):
         for home, part, its_context in self._parts_that_read(context):
             try:
                 part.check(its_context)
-                _check_length(part, its_context, length)
+                _check_length(part, its_context, context, length)
             except ValidationError as error:
                 raise below(home, error) from None
 
@@ -164,18 +164,18 @@ class ModelSpec(ModelFields):
         )
 
 
-def _check_length(part: PartSpec | PositionSpec, context: LayerContext, length: int | None) -> None:
+def _check_length(part: PartSpec | PositionSpec, its: LayerContext, context: int, length: int | None) -> None:
     """Refuse inputs that are longer than a part can read; `length` is asked for by `training.evaluate_at`."""
-    longest, asked = part.longest_input(context), context.context if length is None else length
-    if longest is None or asked <= longest:
+    longest, asked, extra = part.longest_input(its), length or context, its.context - context
+    if longest is None or asked + extra <= longest:
         return
     by = "inputs have up to" if length is None else "`training.evaluate_at` asks for"
     field = part.length_field
     raise refusal(
         (field or "kind",),
         getattr(part, field or "kind"),
-        f"{part.kind_name()} can read at most {longest} tokens, and {by} {asked}",
-        f"Set `{field}` to at least {asked}{'' if length else ', or leave it out'}."
+        f"{part.kind_name()} can read at most {longest - extra} tokens, and {by} {asked}",
+        f"Set `{field}` to at least {asked + extra}{'' if length else ', or leave it out'}."
         if field
-        else f"Choose another kind, or lengths of at most {longest} tokens.",
+        else f"Choose another kind, or lengths of at most {longest - extra} tokens.",
     )

@@ -270,7 +270,7 @@ class Text(Task):
     def at_length(self, value: int) -> Self:
         """The same text in windows of another length."""
         named = {"part": self._part} if self._part else {}
-        return type(self)(self.spec.at_length(value), self._folder, self.fingerprint, **named)  # type: ignore[arg-type, call-arg]
+        return type(self)(self.spec.at_length(value), self._folder, self.fingerprint, **named)  # type: ignore[arg-type]
 
     def tokens_per_batch(self, batch_size: int) -> int:
         """B times T."""

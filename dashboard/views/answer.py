@@ -17,7 +17,7 @@ from ablate.analysis.numbers import MISSING
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
 from ablate.render.blocks import lead
-from ablate.render.figures.axes import scaling_table, scaling_title
+from ablate.render.figures.axes import draw_slice, scaling_table, scaling_title
 from ablate.render.figures.curves import MOST_PANELS, course_panels, coursed
 from ablate.render.figures.profile import matrix, matrix_note, profile
 from ablate.render.figures.style import PAGE_WIDTH
@@ -25,12 +25,13 @@ from ablate.render.formats import find_format, format_names, render_report
 from ablate.render.formats.latex import paper_table
 from ablate.render.formats.slides import SlidesFormat
 from ablate.store import TrialState
+from dashboard.shared import results
 from dashboard.shared.evidence import claim_text, evidence_link, show_answer, variants_of
 from dashboard.shared.exports import Maker, chart, export, picture, report_figure, table_files
 from dashboard.shared.frame import begin_page
 from dashboard.shared.pictures import ask, judged_svg
 from dashboard.shared.running import refresh, show_next_steps, show_progress
-from dashboard.shared.store import findings, location, report, stamp
+from dashboard.shared.store import findings, location, record, report, stamp
 from dashboard.shared.text import LETTER, PADDING, escape, fitting, prose, wrapping
 
 MOST_TOLD = 8
@@ -121,6 +122,7 @@ def _details(study: str) -> None:
         st.caption("\n".join(f"- {prose(line)}" for line in legend(columns(study_report))))
     _course(study_report)
     _scaling(study_report)
+    _lengths(study)
     export(_files(study, study_report, table), "answer")
 
 
@@ -241,6 +243,14 @@ def _course(study_report: StudyReport) -> None:
         chart(partial(course_panels, study_report, width=PAGE_WIDTH), "course", alt)
     if len(rows) > MOST_PANELS:
         st.caption(f"The first {MOST_PANELS} of {len(rows):,} variants.")
+
+
+def _lengths(study: str) -> None:
+    """The metric at lengths beyond training, if trials measure any."""
+    for found in (one for one in results.slices(study) if one.trained is not None):
+        st.header(f"Along {found.axis}", anchor=False)
+        said = f"{found.metric} of models trained at {found.axis} {found.trained:g}, with 95 % intervals over seeds"
+        chart(lambda palette, found=found: draw_slice(found, palette.variants(record(study)), palette), "lengths", said)
 
 
 def _scaling(study_report: StudyReport) -> None:

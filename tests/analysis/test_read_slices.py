@@ -100,3 +100,24 @@ def test_nothing_is_reported_for_trials_that_were_not_measured_in_parts() -> Non
     report = read_study(made, "a_study")
     assert report.evidence.draw_sd is None
     assert "another draw" not in legend(columns(report))[0]
+
+
+def test_lengths_beyond_training_are_an_axis_with_the_trained_length_marked() -> None:
+    """Each variant is a line; the metric without a length is that at the trained one."""
+    made = fake_store({"baseline": ({}, 1), "m=b": ({}, 1)}, metric="val_accuracy_at_64", direction="maximize")
+    spec = {"task": {"kind": "parity", "context": 16}, "training": {"evaluate_at": {"context": [64, 32]}}}
+    made.record = replace(made.record, variants=tuple(replace(one, spec=spec) for one in made.record.variants))
+    for seed in range(3):
+        for name, lower in (("baseline", 0.0), ("m=b", 0.25)):
+            of_lengths = {"val_accuracy": 1.0, "val_accuracy_at_32": 0.75 - lower, "val_accuracy_at_64": 0.5 + seed}
+            made.add(name, seed, of_lengths | {"val_loss_at_32": 9.0})
+    (found,) = read_slices(made, "a_study")
+    assert (found.axis, found.metric, found.direction, found.trained) == ("context", "val_accuracy", "maximize", 16)
+    assert [line.name for line in found.lines] == ["baseline", "m=b"]
+    assert [(point.at, point.objective.mean) for point in found.lines[1].points] == [(16, 1.0), (32, 0.5), (64, 1.5)]
+    gaps = [point.gap.difference for point in found.lines[1].points if point.gap]
+    assert gaps == [0.0, -0.25, 0.0]
+    other = {**spec, "task": {"kind": "parity", "context": 32}}
+    first, second = made.record.variants
+    made.record = replace(made.record, variants=(first, replace(second, spec=other)))
+    assert read_slices(made, "a_study")[0].trained is None

@@ -53,10 +53,10 @@ def pictures(findings: Findings) -> Iterator[Picture]:
             f"interval; a mark is the verdict there, dashed the margin {findings.report.margin:g}.{rest}",
         )
     if findings.slices:
-        along = " and ".join(axis_slice.axis for axis_slice in findings.slices)
+        along = " and ".join(f"{axis_slice.metric} along {axis_slice.axis}" for axis_slice in findings.slices)
         hidden = sum(max(0, len(one.lines) - MOST_LINES) for one in findings.slices if not one.scattered)
         rest = f" {hidden} further lines are left out." if hidden > 0 else ""
-        yield Picture("slices", f"{metric} along {along}: means with 95 % intervals over seeds.{rest}")
+        yield Picture("slices", f"{along}: means with 95 % intervals over seeds.{rest}")
 
 
 def scaling(findings: Findings, palette: Palette) -> Spec:
@@ -125,8 +125,12 @@ def draw_slice(axis_slice: Slice, looks: Mapping[str, Look], palette: Palette) -
     tip = [{"field": key, "title": key} for key in ("variant", "at", "mean", "low", "high", "diverged")]
     lost = [row for row in rows if row["diverged"]]
     many = len(drawn) > 1
+    trained = [] if axis_slice.trained is None else [{"at": axis_slice.trained, "text": "trained"}]
     return layers(
         [
+            mark("rule", trained, {"x": x}, color=palette.grey, strokeDash=[4, 3]) if trained else None,
+            mark("text", trained, {"x": x, "text": {"field": "text"}}, y=0, align="left", baseline="top", dx=3,
+                 color=palette.grey) if trained else None,
             None if axis_slice.scattered else mark(
                 "line", rows, {"x": x, "y": y, **by_look("name", drawn, "color", "strokeDash", legend=many)},
             ),
@@ -312,6 +316,8 @@ def _slice_blocks(findings: Findings, pictures: Mapping[str, Picture]) -> Iterat
         gaps = any(point.gap is not None for _, point in rows)
         if gaps:
             said += f" The gap is that to {first} at the same place, paired by seed."
+        if axis_slice.trained is not None:
+            said += f" Every variant was trained at {axis_slice.trained:g}."
         if axis_slice.scattered:
             said += " The variants differ in other things too, so this is a cloud of points, not a curve."
         yield Paragraph(said)
