@@ -42,7 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "nn": set(),
     "nn.kernels": {"errors", "locations", "spec"},
     "nn.pack": {"spec", "nn.kernels"},
-    "nn.model": {"spec", "nn.kernels", "nn.pack"},
+    "nn.model": {"errors", "spec", "nn.kernels", "nn.pack"},
     "kinds": {"errors", "spec", "nn.pack", "nn.kernels"},
     "downstream": {"errors", "extras", "spec"},
     "tasks": {"errors", "extras", "locations", "spec", "nn.kernels", "decoding", "downstream"},
@@ -103,6 +103,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "planning": {
         "collector",
         "roles",
+        "metrics",
         "errors",
         "machine",
         "spec",

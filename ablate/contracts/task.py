@@ -209,7 +209,7 @@ def measures_its_metrics(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
 
 
 def measures_at_other_lengths(spec: TaskSpec, context: TaskContext) -> Iterator[str]:
-    """If it names its `length_field`, it has validation batches at twice its length, with ids of the same vocabulary."""
+    """If it names its `length_field`, there are validation batches at twice its length, with the same vocabulary."""
     if not spec.length_field:
         return
     longer = spec.at_length(2 * getattr(spec, spec.length_field))
