@@ -9,6 +9,7 @@ is removed: y_t - (y_t·v̂_t)·v̂_t with v̂ = v/‖v‖. With `shared_kv` lat
 - Simplifying Transformer Blocks (arXiv:2311.01906), eqs 2 and 4 to 6; https://arxiv.org/abs/2311.01906
 - SimpleTRON (arXiv:2111.15588): Y = (1/√L)·Q·(Kᵀ·V); https://arxiv.org/abs/2111.15588
 - Forgetting Transformer (arXiv:2503.02130): `forget`, `shift` and `output_norm`; equations in `forget.py`
+- MoBA (arXiv:2502.13189): `blocks`; equations in `blocks.py`
 - Exclusive self-attention (arXiv:2603.09078); https://arxiv.org/abs/2603.09078
 - Gemma 3n (`transformers`, `models/gemma3n`): keys and values shared between layers
 
@@ -46,7 +47,7 @@ def attention_cost(spec: AttentionSettings, context: LayerContext, length: int) 
         maps += linear_cost(length, wide, d_kv, bias=bias) + spec.value.cost(length, wide, d_kv)
     maps = replace(maps, activations=_kept_activations(spec, context, length))
     maps += spec.query_key_norm.cost(length, h, 0 if reads_kv else kv_heads, d_h) + _paths(spec, context, length)
-    pairs = visible_pairs(context, length)
+    pairs = visible_pairs(context, length) if spec.blocks is None else spec.blocks.pairs(length)
     if spec.matmul_order == "kv_first":
         # Causal: a state d_h x d_h for each head gets one product a token, and each token reads it.
         core = Cost(
@@ -84,6 +85,8 @@ def _paths(spec: AttentionSettings, context: LayerContext, length: int) -> Cost:
         length, context.heads, 0, context.head_width
     )
     total += spec.forget.cost(context, length, visible_pairs(context, length))
+    if spec.blocks is not None:
+        total += spec.blocks.cost(length, context.heads, kv_heads, context.head_width)
     for _ in spec.shift:
         total += shift_cost(context, length, kv_heads)
     if spec.value_residual is not None and context.layer != spec.value_residual.from_layer:
@@ -119,7 +122,11 @@ def _kept_activations(spec: AttentionSettings, context: LayerContext, length: in
         sinks = length * context.heads * logits.sinks
         return heads + squares * square + sinks + length * length // 4 + mapped * elements
     if spec.softmax:
-        biased = spec.forget.present or (context.positions is not None and context.positions.applied == "logits")
+        biased = (
+            spec.forget.present
+            or spec.blocks is not None
+            or (context.positions is not None and context.positions.applied == "logits")
+        )
         bias = square if biased else length * length if context.window else 0  # a mask, in numbers
         result = elements + length * context.heads  # with the logarithm of each row's sum
         centre = elements if spec.shaping.kind == "shaped" and context.causal else 0
@@ -154,7 +161,8 @@ class AttentionSpec(AttentionSettings):
             maps = [*maps[:1], ("key", f"K, V of layer {self.shared_kv}")]
         named = {"head_width": "/√d_h", "length": "/√L", "length_and_head_width": "/√(L·d_h)", "none": ""}
         scale = named[self.scale] if isinstance(self.scale, str) else f"·{self.scale:g}"
-        logits = " ".join([f"QKᵀ{scale}", *([self.forget.label()] if self.forget.present else [])])
+        terms = (f"QKᵀ{scale}", self.forget.label(), "" if self.blocks is None else f"in {self.blocks.label()}")
+        logits = " ".join(term for term in terms if term)
         products = f"softmax({self.logits.label(logits)})" if self.softmax else f"QKᵀ{scale}"
         shaping = {"none": "", "value_skipinit": "αI + βA", "shaped": "αI + βA - γC"}[self.shaping.kind]
         norm, output_norm = self.query_key_norm.label(), self.output_norm.label().replace(" of Q, K", " of heads")

@@ -179,6 +179,10 @@ class Attention(nn.Module):
             bias = self.bias(q, position + 1, position)[..., -keys.shape[-2] :]
         for fade in fades:
             bias = (fade[..., -1:, :] - fade.mT).to(q.dtype) + (0.0 if bias is None else bias)
+        if self.spec.blocks is not None:
+            hidden = ~self.spec.blocks.readable(q, keys, position)
+            bias = torch.zeros_like(hidden, dtype=q.dtype) if bias is None else bias
+            bias = bias.masked_fill(hidden, -math.inf)
         if not self.spec.logits.plain:
             return self._softmax(self._products(q, scale, keys), bias, None).to(values.dtype) @ values
         if bias is not None:
@@ -292,7 +296,8 @@ class Attention(nn.Module):
         """The mask for SDPA, [K, B, H or 1, T, S]: added to the logits, or True where visible; None if not needed."""
         bias = self._bias(q, k, fade)
         if bias is None:
-            return None if padding is None and self.window is None else self._visible(q, k, padding)
+            whole = padding is None and self.window is None and self.spec.blocks is None
+            return None if whole else self._visible(q, k, padding)
         return bias.masked_fill(~self._visible(q, k, padding), -math.inf)
 
     def _bias(self, q: Tensor, k: Tensor, fade: Tensor | None) -> Tensor | None:
@@ -340,7 +345,8 @@ class Attention(nn.Module):
             visible = padding[:, :, None, None, :].expand(-1, -1, -1, rows, -1)
             if not self.cross:
                 visible = visible | torch.eye(rows, dtype=torch.bool, device=padding.device)
-        return self._hidden(visible)
+        visible = self._hidden(visible)
+        return visible if self.spec.blocks is None else visible & self.spec.blocks.readable(q, k, 0, padding)
 
     def _scale(self, q: Tensor, k: Tensor, padding: Tensor | None) -> Tensor | float:
         """Factor of the logits, for each row where it depends on the length."""

@@ -13,6 +13,7 @@ from ablate.kinds.mixers.attention_parts import (
     ValueEmbeddingSpec,
     ValueResidualSpec,
 )
+from ablate.kinds.mixers.blocks import BlocksSpec
 from ablate.kinds.mixers.forget import ForgetSpec, Shifted
 from ablate.kinds.mixers.gate import GateSpec
 from ablate.kinds.mixers.query_key_norm import QueryKeyNormSpec
@@ -58,6 +59,8 @@ class AttentionSettings(MixerSpec):
     """Changes of the logits before and in softmax: soft cap, sinks, precision."""
     gate: Annotated[GateSpec, ShortFor("kind")] = GateSpec()
     """The gate: `headwise` or `elementwise` factors of the heads' output before W_P, or a mapping with settings."""
+    blocks: BlocksSpec | None = None
+    """Blocks of keys of which each query reads a few (arXiv:2502.13189); unless set, all are read."""
     forget: Annotated[ForgetSpec, ShortFor("kind")] = ForgetSpec()
     """How fast each head forgets (arXiv:2503.02130): `of_input`, `trained` or `fixed`, or a mapping with settings."""
     shift: tuple[Shifted, ...] = ()
@@ -134,6 +137,13 @@ class AttentionSettings(MixerSpec):
                 self.logits.canonical(),
                 "a soft cap, sinks and a precision apply to the logits of softmax, which is off",
                 "Set `softmax: true`, or leave `logits` out.",
+            )
+        if self.blocks is not None and (not self.softmax or self.shaping.kind == "shaped"):
+            raise refusal(
+                ("blocks",),
+                self.blocks.canonical(),
+                "which blocks are read is a mask of softmax, and the centring matrix of shaped attention has none",
+                "Set `softmax: true` and another `shaping`, or leave `blocks` out.",
             )
         if self.forget.present and (not self.softmax or self.shaping.kind == "shaped"):
             raise refusal(
@@ -377,7 +387,7 @@ class AttentionSettings(MixerSpec):
                 )
 
     def _check_tokens_before(self, context: LayerContext) -> None:
-        """Refuse to forget and to shift where a layer sees both sides, or has no keys of its own."""
+        """Refuse what is about tokens before where a layer sees both sides, or has no keys of its own."""
         if self.shift and self.reads_kv(context):
             raise refusal(
                 ("shift",),
@@ -385,18 +395,26 @@ class AttentionSettings(MixerSpec):
                 f"this layer attends to the keys and values of layer {self.shared_kv}, which has shifted them itself",
                 "Leave `shift` or `shared_kv` out.",
             )
-        if (self.forget.present or self.shift) and not context.causal:
-            name = "forget" if self.forget.present else "shift"
+        if self.blocks is not None and context.window is not None:
+            raise refusal(
+                ("blocks",),
+                self.blocks.canonical(),
+                f"its blocks are chosen among all earlier ones, and the window shows {context.window} tokens",
+                "Leave `blocks` or `window` out.",
+            )
+        before = {"blocks": self.blocks is not None, "forget": self.forget.present, "shift": bool(self.shift)}
+        name = next((name for name, there in before.items() if there), "")
+        if name and not context.causal:
             raise refusal(
                 (name,),
-                getattr(self, name) if name == "shift" else self.forget.kind,
+                self.canonical()[name],
                 "it is about tokens before, and this layer sees both sides",
                 f"Leave `{name}` out, or set `model.family: decoder`.",
             )
 
     def separates_documents(self) -> bool:
-        """Whether Q·Kᵀ is computed, whose mask separates them."""
-        return self.matmul_order == "qk_first"
+        """Whether Q·Kᵀ is computed, whose mask separates them; a block of keys may belong to two."""
+        return self.matmul_order == "qk_first" and self.blocks is None
 
 
 def _shared_names(context: LayerContext) -> tuple[str, str]:

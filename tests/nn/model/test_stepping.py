@@ -20,7 +20,7 @@ from ablate.spec.sublayers import MIXERS, MixerSpec
 LENGTH = 11
 KEEP = {"attention", "extractor", "fastfood", "gated_linear_attention", "generative", "gmm", "linear", "performer"}
 KEEP |= {"retention", "latent_attention", "differential_attention", "gated_deltanet", "kimi_delta_attention", "mamba2"}
-KEEP |= {"rwkv7", "channel_mixing", "mamba3", "mlstm", "path_attention"}
+KEEP |= {"rwkv7", "channel_mixing", "mamba3", "mlstm", "native_sparse_attention", "path_attention"}
 """Kinds with a form of their own for one token after another; all others read their inputs again."""
 
 SMALL: dict[str, Any] = {"family": "decoder", "depth": 2, "width": 12, "heads": 2}
