@@ -68,11 +68,6 @@ def test_a_warmup_in_steps_is_the_same_share_of_them(kind: str) -> None:
     assert by_steps.factor(4, 1000) == pytest.approx(4 / 9)
 
 
-def test_two_warmups_are_refused() -> None:
-    with pytest.raises(ValidationError, match=r"`warmup` is 0\.1"):
-        ScheduleSpec.parse({"kind": "linear", "warmup": 0.1, "warmup_steps": 10})
-
-
 def test_a_warmup_longer_than_the_training_is_refused() -> None:
     plain = {"steps": 9, "batch_size": 1, "optimizer": {"lr": 1}}
     TrainingSpec.model_validate({**plain, "schedule": {"kind": "constant", "warmup_steps": 9}})

@@ -241,6 +241,17 @@ CASES: list[tuple[Settings, str, str, str]] = [
     ({**mixer("rwkv7"), "model.heads": 24}, "model.block.mixer", "24", "GroupNorm of a head with one channel"),
     (mixer("reformer", buckets=3), "model.block.mixer.buckets", "3", "their number is even"),
     (mixer("sparse", stride=2, summary=3), "model.block.mixer.summary", "3", "cannot have 3 summary tokens"),
+    (mixer("mlstm", key_share=0.4), "model.block.mixer.key_share", "0.4", "must divide the 9 channels"),
+    (mixer("rwkv7", from_layer=1), "model.block.mixer", "", "only what an earlier layer publishes"),
+    ({"model.pattern": [{}, {"mixer": "rwkv7"}]}, "model.pattern.1.mixer", "", "publishes nothing"),
+    (mixer("differential_attention", kv_heads=3), "model.block.mixer.kv_heads", "3", "must divide the 4 query heads"),
+    (
+        {**mixer("differential_attention"), "model.positions": "rotary"},
+        "model.block.mixer",
+        "",
+        "rotary positions cannot be applied",
+    ),
+    (mixer("synthesizer", type="dense", trainable=False), "model.block.mixer.trainable", "false", "can be fixed"),
     (mixer("hyena", filter_features=4), "model.block.mixer.filter_features", "4", "their number is odd"),
     (mixer("synthesizer", type="random", rank=3), "model.block.mixer.rank", "3", "only logits of type `factorised`"),
     # positions
@@ -293,7 +304,7 @@ CASES: list[tuple[Settings, str, str, str]] = [
             f"{skips}",
             "once",
         )
-        for kind in ("hyper_connections", "manifold_hyper_connections", "normalised")
+        for kind in ("hyper_connections", "manifold_hyper_connections", "normalised", "layer_scale")
         for skips in (0, 2)
         if kind != "normalised" or skips
     ),

@@ -113,21 +113,3 @@ def test_an_optimizer_of_unknown_step_lengths_is_refused(monkeypatch: pytest.Mon
     with pytest.raises(ValidationError, match="this optimizer does not say how") as refused:
         VariantSpec.model_validate(plain)
     assert refused.value.errors()[0]["loc"] == ("training", "optimizer", "kind")
-
-
-@pytest.mark.parametrize(
-    ("parts", "path"),
-    [
-        ({"family": "encoder", "head": {"pooling": "mean"}, "initialiser": "mup"}, ("initialiser",)),
-        (
-            {"block": {"mixer": "attention", "mlp": "none", "skips": {"mlp": 0}, "initialiser_mlp": "normal"}},
-            ("block", "initialiser_mlp"),
-        ),
-    ],
-)
-def test_what_cannot_start_is_refused(parts: dict[str, Any], path: tuple[str, ...]) -> None:
-    with pytest.raises(ValidationError) as refused:
-        model_of(**parts)
-    (error,) = refused.value.errors()
-    assert error["loc"] == path
-    assert error["ctx"]["remedy"]

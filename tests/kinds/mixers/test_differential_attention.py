@@ -10,7 +10,6 @@ import pytest
 import torch
 from copied import Pair, compare, linear
 from double_precision import compute_in_double
-from pydantic import ValidationError
 from slow_forms import assert_equal_forms, perturbed
 from torch import Tensor
 
@@ -19,7 +18,6 @@ from ablate.kinds.positions.rotary import RotarySpec
 from ablate.nn.kernels.relative_positions import rotate
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
-from ablate.spec.sentences import describe
 
 D, H, T = 24, 3, 11
 CONTEXT = LayerContext(1, D, H, depth=9, context=T, causal=True, init_std=0.5, layer=4)
@@ -117,21 +115,3 @@ def test_it_is_that_of_transformers(groups: int, monkeypatch: pytest.MonkeyPatch
     reference, _ = theirs(x, position_embeddings=turned, attention_mask=mask)
     # Their frequencies are in single precision.
     compare(pairs, ours(x[None]), reference, rtol=1e-5, atol=1e-5)
-
-
-REFUSED = [
-    ({"kv_heads": 2}, {}, ("kv_heads",), "must divide the 3 query heads"),
-    ({}, {"width": 21, "head_width": 7}, (), "its width must be even"),
-    ({}, {"head_width": 6, "positions": RotarySpec()}, (), "rotary positions cannot be applied"),
-]
-
-
-@pytest.mark.parametrize(("settings", "more", "path", "rule"), REFUSED)
-def test_impossible_settings_are_refused(
-    settings: dict[str, Any], more: dict[str, Any], path: tuple[str, ...], rule: str
-) -> None:
-    with pytest.raises(ValidationError) as caught:
-        DifferentialAttentionSpec.model_validate(settings).check(replace(CONTEXT, **more))
-    ((loc, sentence),) = describe(caught.value)
-    assert loc == path
-    assert rule in sentence

@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
 from ablate.kinds.mixers.hyena import Hyena, HyenaSpec
@@ -115,12 +114,3 @@ def test_filters_are_made_in_full_precision() -> None:
     exact = mixer.filters(L)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(mixer.filters(L), exact)
-
-
-def test_an_even_number_of_features_is_refused() -> None:
-    with pytest.raises(ValidationError) as caught:
-        HyenaSpec(filter_features=4)
-    (error,) = caught.value.errors()
-    assert error["loc"] == ("filter_features",)
-    assert "odd" in error["msg"]
-    assert "3 or 5" in error["ctx"]["remedy"]

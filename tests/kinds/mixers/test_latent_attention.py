@@ -98,12 +98,3 @@ def test_a_model_with_an_odd_width_over_heads_rotates_its_own_channels(width: in
     model = build_model(ModelSpec.model_validate(spec), vocabulary=7, context=9, seeds=[0])
     assert sum(isinstance(module, Rotary) for module in model.modules()) == 1
     assert model(torch.arange(9).view(1, 1, 9) % 7).isfinite().all()
-
-
-def test_an_odd_number_of_rotated_channels_is_refused_at_the_path_of_the_mixer() -> None:
-    spec = {"family": "decoder", "width": 24, "heads": 3, "depth": 1, "positions": "rotary",
-            "block": {"mixer": {"kind": "latent_attention", "turned_width": 3}}}  # fmt: skip
-    with pytest.raises(ValidationError) as caught:
-        ModelSpec.model_validate(spec).check_context(9)
-    ((loc, _),) = describe(caught.value)
-    assert loc == ("block", "mixer", "turned_width")

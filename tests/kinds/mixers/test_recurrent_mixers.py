@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from pydantic import ValidationError
 from slow_forms import perturbed
 from torch import Tensor
 
@@ -30,7 +29,6 @@ from ablate.nn.pack import initialise
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 from ablate.spec.model import ModelSpec
-from ablate.spec.sentences import describe
 from ablate.spec.sublayers import MixerSpec
 
 K, B, D, H = 2, 3, 12, 3
@@ -422,32 +420,6 @@ def test_hybrids_by_pattern(kind: str) -> None:
         for place in range(9):
             logits, states = packed.step(ids[..., place : place + 1], place, states)
             torch.testing.assert_close(logits, packed(ids)[:, :, place : place + 1], rtol=1e-4, atol=1e-4)
-
-
-REFUSED: list[tuple[dict[str, Any], str, str]] = [
-    ({"block": {"mixer": {"kind": "gated_deltanet", "key_heads": 2}}}, "block.mixer.key_heads", "divide the 3 heads"),
-    ({"block": {"mixer": {"kind": "mamba2", "head_width": 5}}}, "block.mixer.head_width", "must divide the 24"),
-    ({"block": {"mixer": {"kind": "mamba2", "groups": 5}}}, "block.mixer.groups", "must divide the 1 heads"),
-    ({"block": {"mixer": {"kind": "mlstm", "key_share": 0.4}}}, "block.mixer.key_share", "must divide the 4 channels"),
-    ({"block": {"mixer": "mlstm"}, "heads": 12}, "block.mixer", "must divide the 6 channels"),
-    ({"block": {"mixer": "rwkv7"}, "heads": 12}, "block.mixer", "head with one channel"),
-    ({"block": {"mixer": "attention"}, "pattern": [{}, {"mixer": "rwkv7"}]}, "pattern.1.mixer", "publishes nothing"),
-    ({"block": {"mixer": {"kind": "rwkv7", "from_layer": 1}}}, "block.mixer", "only what an earlier layer publishes"),
-    *(({"block": {"mixer": kind}, "family": "encoder"}, "block.mixer.kind", "only a causal form")
-      for kind in [*KINDS, "rwkv7"]),
-    *(({"block": {"mixer": kind, "window": 3}}, "block.window", "has no window") for kind in [*KINDS, "rwkv7"]),
-    *(({"block": {"mixer": kind}, "positions": "rotary"}, "positions", "applied by the mixer")
-      for kind in [*KINDS, "rwkv7"]),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("parts", "path", "rule"), REFUSED)
-def test_impossible_settings_are_refused(parts: dict[str, Any], path: str, rule: str) -> None:
-    with pytest.raises(ValidationError) as caught:
-        ModelSpec.model_validate({**PLAIN, **parts}).check_context(9)
-    loc, sentence = describe(caught.value)[0]
-    assert ".".join(map(str, loc)).startswith(path)
-    assert rule in sentence
 
 
 def test_decays_of_rwkv7_start_by_the_share_of_the_depth_below_their_layer() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 from patterns import LENGTHS, B, D, H, K, Slow, assert_is, heads_of, mixer_of, text
-from pydantic import ValidationError
 from torch import Tensor, nn
 
 from ablate.kinds.mixers.reformer import ReformerSpec
@@ -118,10 +117,3 @@ def test_members_hash_with_their_own_rotations() -> None:
 @pytest.mark.parametrize(("context", "chunk", "buckets"), [(1024, 64, 32), (128, 64, 4), (50, 64, 2), (1, 64, 2)])
 def test_buckets_are_twice_the_chunks_unless_set(context: int, chunk: int, buckets: int) -> None:
     assert 2 * ReformerSpec(chunk=chunk).directions(LayerContext(1, D, H, 5, context, causal=False)) == buckets
-
-
-def test_odd_number_of_buckets_is_refused() -> None:
-    with pytest.raises(ValidationError, match="their number is even") as caught:
-        ReformerSpec(buckets=7)
-    assert caught.value.errors()[0]["loc"] == ("buckets",)
-    assert caught.value.errors()[0]["ctx"]["remedy"] == "Set `buckets` to 8."

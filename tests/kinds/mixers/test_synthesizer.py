@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from patterns import LENGTHS, D, H, K, Slow, assert_is, heads_of, mixer_of, text
-from pydantic import ValidationError
 from torch import Tensor, nn
 
 from ablate.kinds.mixers.attention import AttentionSpec
@@ -96,18 +95,3 @@ def test_mixture_starts_at_a_half_each_and_fixed_logits_are_not_trained() -> Non
     fixed = dict(mixer.named_buffers())["logits.weight"]
     assert fixed.std() > 0
     assert not torch.equal(fixed[0], fixed[1])
-
-
-@pytest.mark.parametrize(
-    ("settings", "path", "rule"),
-    [
-        ({"type": "dense", "trainable": False}, "trainable", "only logits of type `random` can be fixed"),
-        ({"type": "random", "rank": 4}, "rank", "only logits of type `factorised` have a rank"),
-    ],
-)
-def test_impossible_settings_are_refused(settings: dict[str, Any], path: str, rule: str) -> None:
-    with pytest.raises(ValidationError, match=rule) as caught:
-        SynthesizerSpec.model_validate(settings)
-    error = caught.value.errors()[0]
-    assert error["loc"] == (path,)
-    assert "leave" in error["ctx"]["remedy"]

@@ -7,7 +7,6 @@ from typing import Any, cast
 import pytest
 import torch
 import torch.nn.functional as F
-from pydantic import ValidationError
 from torch import Tensor
 
 from ablate.nn.model import build_model, model_cost
@@ -244,54 +243,6 @@ def test_label_smoothing_is_a_mixture_of_targets(smoothing: float) -> None:
     logs = logits.log_softmax(-1)
     wanted = (1 - smoothing) * F.one_hot(IDS, V) + smoothing / V
     torch.testing.assert_close(nats(logits, IDS, smoothing), -(wanted * logs).sum(-1).flatten(1))
-
-
-CLASSIFIER = {"family": "encoder", "head": {"pooling": "mean"}}
-TRANSLATOR = {"family": "encoder_decoder", "decoder": {"depth": 1, "mixer": "attention"}, "positions": "sinusoidal"}
-
-
-@pytest.mark.parametrize(
-    ("parts", "path", "rule"),
-    [
-        ({"bigram": {}, **TRANSLATOR}, ("bigram",), "looks at one token at a time"),
-        ({"smear": {}, **TRANSLATOR}, ("smear",), "looks at one token at a time"),
-        ({"smear": {"inputs": 13}}, ("smear", "inputs"), "an embedding has 12 entries"),
-        ({"logit_cap": 30, **CLASSIFIER}, ("logit_cap",), "belongs to the logits of tokens"),
-        ({"z_loss": 0.1, **CLASSIFIER}, ("z_loss",), "belongs to the logits of tokens"),
-        ({"head_bias": True, **CLASSIFIER}, ("head_bias",), "belongs to the logits of tokens"),
-        ({"head_transform": {}, **CLASSIFIER}, ("head_transform",), "belongs to the logits of tokens"),
-        (
-            {"embedding_norm": {"kind": "rms", "place": "post"}},
-            ("embedding_norm", "place"),
-            "before the first block",
-        ),
-        ({"multi_token": {}, "family": "encoder"}, ("multi_token",), "does not predict the next token"),
-        (
-            {"multi_token": {}, "block": {"mixer": "attention", "residual": "embedding_skip"}},
-            ("multi_token", "form"),
-            "the blocks of its modules are not layers",
-        ),
-        ({"loops": [{"first": 1, "last": 3, "times": 2}]}, ("loops", 0, "last"), "numbered 0 to 2"),
-        (
-            {"loops": [{"first": 2, "last": 1, "times": 2}]},
-            ("loops", 0, "last"),
-            "to the same or a later one",
-        ),
-        (
-            {"loops": [{"first": 0, "last": 1, "times": 2}, {"first": 1, "last": 2, "times": 2}]},
-            ("loops", 1, "first"),
-            "do not overlap",
-        ),
-    ],
-)
-def test_impossible_settings_are_refused_with_their_path(
-    parts: dict[str, Any], path: tuple[Any, ...], rule: str
-) -> None:
-    with pytest.raises(ValidationError, match=rule) as refused:
-        spec_of(**parts)
-    (error,) = refused.value.errors()
-    assert error["loc"] == path
-    assert error["ctx"]["remedy"]
 
 
 def test_simpletron_starts_from_normal_tokens_zero_positions_and_torch_s_maps() -> None:

@@ -9,7 +9,6 @@ from typing import Any, cast
 import pytest
 import torch
 import torch.nn.functional as F
-from pydantic import ValidationError
 from torch import Tensor, nn
 
 from ablate.kinds.residuals.layer_scale import LayerScaleSpec
@@ -19,7 +18,7 @@ from ablate.nn.model.decoder import Decoder
 from ablate.nn.model.pricing import price
 from ablate.nn.pack import initialise
 from ablate.nn.pack.initial import stream
-from ablate.spec.block import BlockSpec, ResidualSpec
+from ablate.spec.block import ResidualSpec
 from ablate.spec.layer import LayerContext
 from ablate.spec.model import ModelSpec
 from ablate.spec.sublayers import NormSpec
@@ -334,60 +333,6 @@ def test_the_normalised_residual_is_equations_10_and_11() -> None:
     fresh = build_model(spec_of({"residual": "normalised", "norm": "none"}), vocabulary=V, context=T, seeds=[3])
     value = cast(Any, fresh).blocks[0].residual.rates["mixer"].value
     torch.testing.assert_close(value, torch.full_like(value, 1 / math.sqrt(D)))
-
-
-@pytest.mark.parametrize(
-    ("block", "path", "rule"),
-    [
-        (
-            {"residual": "layer_scale", "skips": {"mixer": 0}},
-            ("skips", "mixer"),
-            "joins each sub-layer to the stream once",
-        ),
-        ({"residual": "hyper_connections", "skips": {"mixer": 2}}, ("skips", "mixer"), "joins each sub-layer"),
-        (
-            {"residual": "hyper_connections", "gains": {"mlp_skip": 0.5}},
-            ("gains", "mlp_skip"),
-            "has trained weights instead",
-        ),
-        (
-            {"residual": "manifold_hyper_connections", "norm": {"kind": "rms", "place": "post"}},
-            ("norm", "place"),
-            "no single sum",
-        ),
-        ({"residual": "normalised"}, ("norm",), "normalises the stream"),
-        ({"arrangement": "mlp_first", "skips": {"mixer": 2}}, ("skips", "mixer"), "the MLP is before the mixer"),
-        (
-            {"arrangement": "mlp_first", "mlp": "none", "skips": {"mlp": 0}},
-            ("arrangement",),
-            "nothing to compute before",
-        ),
-        (
-            {"arrangement": "parallel", "skips": {"mlp": 0}, "norm": {"kind": "rms", "place": "sandwich"}},
-            ("norm", "place"),
-            "share one norm before them",
-        ),
-    ],
-)
-def test_impossible_settings_are_refused(block: dict[str, Any], path: tuple[str, ...], rule: str) -> None:
-    with pytest.raises(ValidationError, match=rule) as refused:
-        BlockSpec.model_validate({"mixer": "attention", **block})
-    (error,) = refused.value.errors()
-    assert error["loc"] == path
-    assert error["ctx"]["remedy"]
-
-
-def test_a_decoder_that_reads_an_encoder_has_no_norms_on_outputs() -> None:
-    plain = {
-        "family": "encoder_decoder",
-        "depth": 1,
-        "width": 8,
-        "heads": 2,
-        "decoder": {"depth": 1, "mixer": "attention"},
-    }
-    block = {"mixer": "attention", "norm": {"kind": "rms", "place": "sandwich"}}
-    with pytest.raises(ValidationError, match="before the sub-layers or after the sums"):
-        ModelSpec.model_validate({**plain, "block": block})
 
 
 def mixed_over_depth(read: Any, sources: list[Tensor], spec: dict[str, Any]) -> Tensor:
