@@ -191,7 +191,7 @@ def _objective(space: Mapping[str, Any]) -> DeclaredObjective:
 def _together(members: Mapping[str, PlannedTrial]) -> PlannedTrial:
     """The trials of one variant and one seed as one planned trial."""
     first = next(iter(members.values()))
-    key = hashlib.sha256("".join(one.key for one in members.values()).encode()).hexdigest()
+    key = hashlib.sha256("".join(member.key for member in members.values()).encode()).hexdigest()
     return PlannedTrial(key, first.variant, first.seed, first.role)
 
 

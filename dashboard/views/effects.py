@@ -175,7 +175,7 @@ def _slices(study: str) -> None:
             "`design: {kind: sweep, path: model.heads, values: [1, 2, 4]}` does, and so does a `search` with `ranges`.",
         )
         return
-    axes = {one.axis: one for one in axis_slices}
+    axes = {axis_slice.axis: axis_slice for axis_slice in axis_slices}
     axis = st.selectbox("Axis", list(axes), key="axis", bind="query-params", width=320)
     chosen = axes[axis]
     rows = [
