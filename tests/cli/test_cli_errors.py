@@ -95,19 +95,11 @@ def test_wrong_commands(call: Call, place: Workplace, arguments: list[str], word
     [
         ("  steps: 6", "  stebs: 6", ["bad.yaml:6:3:", "stebs", "Did you mean `steps`?"]),
         ("  steps: 6", "  steps: [6", ["bad.yaml:", "YAML"]),
-        ("heads: 2", "heads: 3", ["bad.yaml:4:", "heads", "16", "3"]),
-        (
-            "block: pre_ln",
-            "block: {mixer: {kind: attention, matmul_order: kv_first}}",
-            ["bad.yaml:4:", "matmul_order", "softmax"],
-        ),
         ('data: "file:text"', 'data: "file:gone"', ["gone: there is no such file or folder"]),
         ("metric: val_loss", "metric: val_los", ["val_los"]),
-        ("leave_one_out", "leave_one_ou", ["bad.yaml:12:10:", "Did you mean `leave_one_out`?"]),
-        ("norm: {rms: {}", "norm: {rms: {block.nrm: none}", ["bad.yaml:11:16:", "nrm", "Did you mean `norm`?"]),
         (SPACE.format(name="bad", steps=6, seeds=2, margin=0.05), "", ["bad.yaml", "mapping"]),
     ],
-    ids=["key", "yaml", "heads", "impossible", "data", "metric", "kind", "path", "empty"],
+    ids=["key", "yaml", "data", "metric", "empty"],
 )
 def test_wrong_spaces(call: Call, place: Workplace, old: str, new: str, words: list[str]) -> None:
     file = place.folder / place.space("bad")
