@@ -21,7 +21,10 @@ from torch import Tensor
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.kinds.mixers.attention_module import Attention
 from ablate.kinds.mixers.bigbird import BigBirdSpec
+from ablate.kinds.mixers.blocks import BlocksSpec
+from ablate.kinds.mixers.differential_attention import DifferentialAttentionSpec
 from ablate.kinds.mixers.fastfood import FastFoodSpec
+from ablate.kinds.mixers.forget import ForgetSpec
 from ablate.kinds.mixers.gated_deltanet import GatedDeltaNetSpec
 from ablate.kinds.mixers.gated_linear_attention import GatedLinearAttentionSpec
 from ablate.kinds.mixers.generative import GenerativeSpec
@@ -31,7 +34,10 @@ from ablate.kinds.mixers.linear import LinearSpec
 from ablate.kinds.mixers.local import LocalSpec
 from ablate.kinds.mixers.longformer import Longformer, LongformerSpec
 from ablate.kinds.mixers.mamba2 import Mamba2Spec
+from ablate.kinds.mixers.mamba3 import Mamba3Spec
 from ablate.kinds.mixers.mlstm import MLSTMSpec
+from ablate.kinds.mixers.native_sparse_attention import NativeSparseAttentionSpec
+from ablate.kinds.mixers.path_attention import PathAttentionSpec
 from ablate.kinds.mixers.performer import PerformerSpec
 from ablate.kinds.mixers.retention import RetentionSpec
 from ablate.kinds.mixers.rwkv7 import RWKV7Spec
@@ -160,6 +166,7 @@ RECURRENT: dict[str, MixerSpec] = {
     "gated delta net": GatedDeltaNetSpec(),
     "kimi delta attention": KimiDeltaAttentionSpec(),
     "mamba-2": Mamba2Spec(),
+    "mamba-3": Mamba3Spec(),
     "rwkv-7": RWKV7Spec(),
     "mlstm": MLSTMSpec(),
 }
@@ -173,6 +180,27 @@ def recurrent(length: int) -> None:
         by_token = partial(token_by_token, ours.mixer)
         same(ours, by_token, drawn([shape]))
         row(f"{name} / token by token", shape, by_token, ours, drawn([shape]), "5")
+
+
+def softmax_kinds(most: int | None) -> None:
+    """Relatives of softmax attention compared with it: width 256, 4 heads, batch 1.
+
+    Outputs are compared with those of the same mixer token by token.
+    """
+    specs: dict[str, MixerSpec] = {
+        "forgetting": AttentionSpec(forget=ForgetSpec(kind="of_input")),
+        "blocks, 4 of 64 (moba)": AttentionSpec(blocks=BlocksSpec()),
+        "native sparse": NativeSparseAttentionSpec(active=4, last=128),
+        "path": PathAttentionSpec(),
+        "differential": DifferentialAttentionSpec(),
+    }
+    for length in (512, 2048) if most is None else (64,):
+        shape = (1, 1, length, 256)
+        for name, spec in specs.items():
+            baseline, ours = (built(each, length, width=256) for each in (AttentionSpec(), spec))
+            if length <= 512:
+                same(ours, partial(token_by_token, ours), drawn([shape]))
+            row(f"{name} / attention", shape, baseline, ours, drawn([shape]), "")
 
 
 class Alone(torch.nn.Module):
@@ -402,6 +430,7 @@ TABLES: dict[str, Callable[[int | None], None]] = {
     "full": full,
     "shaped": shaped,
     "linear_kinds": linear_kinds,
+    "softmax_kinds": softmax_kinds,
     "recurrent": lambda most: recurrent(64 if most else 512),
     "growth": lambda most: growth("recurrent kind", RECURRENT, (64, 128) if most else (1024, 2048, 4096, 8192)),
     "windows": lambda most: windows((128, 256) if most else (1024, 2048, 4096)),
