@@ -189,7 +189,8 @@ def _bench(space: SpaceSpec, options: RunOptions, device: str, description: str,
             raise EngineError(refused, where="--time", remedy="Leave it out; run it on one device with smaller models.")
         observer.say(f"{refused}: they are not timed")
         return None
-    return Bench(torch.device(device), options.threads, description, options.time)
+    inference = space.times_inference and space.model.family == "decoder"
+    return Bench(torch.device(device), options.threads, description, options.time, inference)
 
 
 @contextmanager

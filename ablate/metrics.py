@@ -43,11 +43,23 @@ class Metric(NamedTuple):
 
 Way = Literal["minimize", "maximize"]
 
-COUNTED: Mapping[str, Way] = {"parameters": "minimize", "flops": "minimize", "activation_bytes": "minimize"}
-"""Costs that follow from the spec: trainable parameters; arithmetic of training one trial; bytes that one sequence
-keeps for the backward pass."""
-TIMED: Mapping[str, Way] = {"seconds": "minimize", "tokens_per_second": "maximize"}
-"""Costs measured during training, without evaluation; they depend on the machine and its load."""
+CACHE, PREFILL, DECODE = "cache_bytes_per_token", "prefill_tokens_per_second", "decode_tokens_per_second"
+INFERENCE = frozenset({CACHE, PREFILL, DECODE})
+"""Costs of reading and writing text with a decoder, which are measured where a space asks for them."""
+COUNTED: Mapping[str, Way] = {
+    "parameters": "minimize",
+    "flops": "minimize",
+    "activation_bytes": "minimize",
+    CACHE: "minimize",
+}
+"""Costs that do not depend on the seed, nor on the machine."""
+TIMED: Mapping[str, Way] = {
+    "seconds": "minimize",
+    "tokens_per_second": "maximize",
+    PREFILL: "maximize",
+    DECODE: "maximize",
+}
+"""Costs measured in turns with the baseline; they depend on the machine."""
 COSTS: Mapping[str, Way] = {**COUNTED, **TIMED}
 COST_MEANINGS: Mapping[str, str] = {
     "parameters": "trainable parameters",
@@ -55,6 +67,9 @@ COST_MEANINGS: Mapping[str, str] = {
     "activation_bytes": "bytes that one sequence keeps for the backward pass",
     "seconds": "seconds of training at the measured rate",
     "tokens_per_second": "training tokens a second, from steps in turns with the baseline",
+    PREFILL: "tokens a second when a decoder reads one sequence of its whole context at once",
+    DECODE: "tokens a second when it writes that sequence one by one, with the caches of its mixers",
+    CACHE: "bytes of these caches at its end, over its tokens",
 }
 
 INSIDES: Mapping[str, str] = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from ablate.analysis.judging import Allowances, awaited_seeds
 from ablate.analysis.runs import UNTIMED, VariantRuns, pairs_windows, values_of
-from ablate.metrics import COSTS, TIMED, why_absent
+from ablate.metrics import COSTS, INFERENCE, TIMED, why_absent
 from ablate.stats import Allowance, Direction, SeedPlan
 from ablate.store.records import StudyRecord, VariantRecord
 
@@ -78,6 +78,8 @@ class Results:
         listed = " and ".join(names)
         if quantity == "flops":
             return f"no trial of {listed} has reported its {quantity} yet"
+        if quantity in INFERENCE:
+            return f"{quantity} is not known: {UNTIMED.format(study=self.record.name)}"
         return f"an older version of ablate stored {listed}, without {quantity}"
 
     def is_relative(self, metric: str) -> bool:
@@ -94,7 +96,7 @@ class Results:
             owners = f"{' and '.join(without)} {'has' if len(without) == 1 else 'have'}"
             why = why_absent(metric)
             return f"{owners} no {metric}{why and ': '}{why}" if without and metric in self.known_metrics() else None
-        untimed = [name for name in names if name in self.runs and not self.runs[name].rates]
+        untimed = [name for name in names if name in self.runs and not self.values(name, metric)]
         if not untimed:
             return None
         return f"{metric} is not known: {UNTIMED.format(study=self.record.name)}"

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from ablate.analysis.text import listed, plural
-from ablate.analysis.times import Target, rates_by_seed, rates_of
-from ablate.metrics import COSTS, TIMED
+from ablate.analysis.times import Target, costs_by_round, rates_by_seed
+from ablate.metrics import CACHE, COSTS, DECODE, INFERENCE, PREFILL, TIMED
 from ablate.spec.code import stage_identity
 from ablate.stats import Direction, SeedPlan, seeds_declared
 from ablate.store.records import (
@@ -110,7 +110,7 @@ class VariantRuns:
         windows: Where nothing was trained, so that windows are paired instead of seeds: metric to
             window to value. Empty elsewhere.
         stages: Seed to the trials, of stages of the study, that a trial's weights come from; the last one first.
-        rates: Round of a timing to training tokens a second (`rates_of`); empty if it was not timed.
+        timed: Cost to its value in each round of the timing (`costs_by_round`); empty if it was not timed.
         target: The metric that is the time to a target, which is compared as a ratio; empty if the objective is none.
         unreached: Seeds that ended above the target; their time is that at which they ended, and the true one longer.
         unknown: Why the time to the target is not known, as a clause; empty if it is.
@@ -122,7 +122,7 @@ class VariantRuns:
     pruned: dict[int, TrialRecord]
     failed: dict[int, TrialRecord] = field(default_factory=dict)
     windows: dict[str, dict[int, float]] = field(default_factory=dict)
-    rates: dict[int, float] = field(default_factory=dict)
+    timed: dict[str, dict[int, float]] = field(default_factory=dict)
     stages: dict[int, tuple[TrialRecord, ...]] = field(default_factory=dict)
     target: str = ""
     unreached: frozenset[int] = frozenset()
@@ -131,6 +131,11 @@ class VariantRuns:
     def whole(self, seed: int) -> tuple[TrialRecord, ...]:
         """The finished trial of a seed with the stages before it."""
         return (self.finished[seed], *self.stages.get(seed, ()))
+
+    @property
+    def rates(self) -> dict[int, float]:
+        """Round of the timing to training tokens a second; empty if it was not timed."""
+        return self.timed.get("tokens_per_second", {})
 
     @property
     def has_ended(self) -> bool:
@@ -161,19 +166,20 @@ def read_runs(store: StudyReader, record: StudyRecord, metric: str) -> dict[str,
         if trial is not None and state is TrialState.FINISHED and not math.isfinite(trial.metrics.get(metric, 0.0)):
             state = TrialState.DIVERGED
         run.states[planned.seed] = state
-        if trial is not None and state is TrialState.FINISHED:
-            run.finished[planned.seed] = trial
-        if trial is not None and state is TrialState.DIVERGED:
-            run.diverged[planned.seed] = trial
-        if trial is not None and state is TrialState.PRUNED:
-            run.pruned[planned.seed] = trial
-        if trial is not None and state is TrialState.FAILED:
-            run.failed[planned.seed] = trial
+        ended = {
+            TrialState.FINISHED: run.finished,
+            TrialState.DIVERGED: run.diverged,
+            TrialState.PRUNED: run.pruned,
+            TrialState.FAILED: run.failed,
+        }
+        if trial is not None and state in ended:
+            ended[state][planned.seed] = trial
     for name, stages in _stages(store, record).items():
         runs[name].stages.update(stages)
     timings = _timings(store, record, runs)
-    for name, rates in rates_of(timings, record.baseline).items():
-        runs[name].rates.update(rates)
+    for quantity, values in costs_by_round(timings, record.baseline).items():
+        for name, rounds in values.items():
+            runs[name].timed[quantity] = rounds
     if (target := Target.of(record)) is not None:
         runs = _with_times(runs, target, store, record, {timing.device for timing in timings.values()})
     if pairs_windows(record):
@@ -358,13 +364,22 @@ def first_line(reason: str) -> str:
     return lines[0].strip() if lines else "no reason was recorded"
 
 
-UNITS = {"flops": "FLOP", "activation_bytes": "bytes", "seconds": "s", "tokens_per_second": "tokens/s"}
+UNITS = {
+    "flops": "FLOP",
+    "activation_bytes": "bytes",
+    "seconds": "s",
+    **dict.fromkeys(("tokens_per_second", PREFILL, DECODE), "tokens/s"),
+    CACHE: "bytes",
+}
 """Units of the figures of cost that have one."""
 WORDS = {
     "flops": "training FLOP",
     "activation_bytes": "activation memory",
     "seconds": "seconds of training",
     "tokens_per_second": "tokens a second",
+    PREFILL: "tokens read a second",
+    DECODE: "tokens written a second",
+    CACHE: "cache of a token",
 }
 """What figures of cost are called where a person reads them; all others by their name."""
 
@@ -377,8 +392,11 @@ _COST_OF: Mapping[str, Callable[[VariantRecord, TrialRecord], float | None]] = {
 def values_of(quantity: str, variant: VariantRecord, runs: VariantRuns) -> dict[int, float]:
     """Seed to the quantity, over the trials that finished with a finite one.
 
-    For what is timed, the rounds of the timing to it; empty if the variant was not timed (`rates_of`).
+    For what is timed, the rounds of the timing to it; empty if the variant was not timed (`costs_by_round`).
     """
+    if quantity in INFERENCE:
+        known = runs.timed.get(quantity, {})
+        return known if quantity in TIMED else dict.fromkeys(sorted(runs.finished), known[0]) if known else {}
     if quantity in TIMED:
         tokens = [sum(one.tokens for one in runs.whole(seed)) for seed in runs.finished]
         of_a_trial = math.fsum(tokens) / len(tokens) if tokens else 0.0

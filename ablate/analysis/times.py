@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ablate.metrics import Measure, time_to
+from ablate.metrics import TIMED, Measure, time_to
 from ablate.stats import Interval, mean_interval
 from ablate.stats.trend import falling
 from ablate.store.records import CurvePoint, SpeedTiming, StudyRecord
@@ -24,25 +24,44 @@ _AXES: Mapping[Measure, str] = {"steps": "step", "tokens": "tokens", "flops": "f
 """What of a curve each measure is read from; seconds are tokens over a measured rate."""
 
 
-def rates_of(timings: Mapping[str, SpeedTiming], baseline: str) -> dict[str, dict[int, float]]:
-    """Training tokens a second of each variant in each round, as if the baseline had its mean rate in every round.
+Rounds = tuple[Sequence[float], Sequence[float]]
+"""A cost of a variant in each round of a timing, and of the baseline in the same round; counted ones have one round."""
 
-    So the load of the machine, which meets both sides of a round, is taken out.
+
+def costs_by_round(timings: Mapping[str, SpeedTiming], baseline: str) -> dict[str, dict[str, dict[int, float]]]:
+    """Cost to variant to its value in each round.
 
     Args:
         timings: Variant to its timing beside the baseline.
     """
-    if not timings:
-        return {}
-    mean = _geometric([rate for timing in timings.values() for rate in timing.baseline_rates])
+    measured: dict[str, dict[str, Rounds]] = {}
+    for name, timing in timings.items():
+        measured.setdefault("tokens_per_second", {})[name] = (timing.rates, timing.baseline_rates)
+        for cost in timing.inference:
+            measured.setdefault(cost.quantity, {})[name] = (cost.values, cost.baseline_values)
+    return {
+        quantity: (_rates if quantity in TIMED else _counts)(rounds, baseline) for quantity, rounds in measured.items()
+    }
+
+
+def _rates(timings: Mapping[str, Rounds], baseline: str) -> dict[str, dict[int, float]]:
+    """Tokens a second of each variant in each round, as if the baseline had its mean rate in every round.
+
+    So the load of the machine, which meets both sides of a round, is taken out.
+    """
+    mean = _geometric([rate for _, rates in timings.values() for rate in rates])
     rates = {
-        name: {
-            number: mean * ours / theirs
-            for number, (ours, theirs) in enumerate(zip(timing.rates, timing.baseline_rates, strict=True))
-        }
-        for name, timing in timings.items()
+        name: {number: mean * ours / theirs for number, (ours, theirs) in enumerate(zip(*rounds, strict=True))}
+        for name, rounds in timings.items()
     }
     return rates | {baseline: dict.fromkeys(range(max(map(len, rates.values()))), mean)}
+
+
+def _counts(timings: Mapping[str, Rounds], baseline: str) -> dict[str, dict[int, float]]:
+    of_baseline = next(iter(timings.values()))[1]
+    return {name: dict(enumerate(values)) for name, (values, _) in timings.items()} | {
+        baseline: dict(enumerate(of_baseline))
+    }
 
 
 def relative_speed(rates: Mapping[int, float], baseline: Mapping[int, float]) -> Interval | None:
@@ -52,7 +71,7 @@ def relative_speed(rates: Mapping[int, float], baseline: Mapping[int, float]) ->
     from 1.
 
     Args:
-        rates: Round to rate of the variant (`rates_of`).
+        rates: Round to rate of the variant (`costs_by_round`).
 
     Returns:
         None if the variant was not timed.

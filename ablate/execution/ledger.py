@@ -185,10 +185,14 @@ class Ledger:
             return None
         return (points[-1].seconds - middle.seconds) / (points[-1].step - middle.step)
 
-    def timed(self, trials: Sequence[Trial], baseline: Variant) -> set[str]:
-        """The keys of the trials whose variants were timed beside a baseline."""
+    def timed(self, trials: Sequence[Trial], baseline: Variant, *, inference: bool = False) -> set[str]:
+        """The keys of the trials whose variants were timed beside a baseline, and at inference if asked for."""
         timings = self._store.timings([trial.key for trial in trials])
-        return {key for key, known in timings.items() if any(timing.baseline == baseline.hash for timing in known)}
+        return {
+            key
+            for key, known in timings.items()
+            if any(one.baseline == baseline.hash and (one.inference or not inference) for one in known)
+        }
 
     def record_timing(self, trial: Trial, timing: SpeedTiming) -> None:
         """Write how fast the variant of a finished trial trains."""

@@ -99,6 +99,10 @@ class ClaimSpec(Spec):
                 rule = f"the settings of `{name}` are invalid, so it is never trained. The reason is {reason}"
                 raise refusal(path, name, rule, "Name another variant, or change the switches.")
 
+    def quantities(self) -> tuple[str, ...]:
+        """The metric or cost that it names; none if it is about the objective."""
+        return ()
+
     def check(self, metric: str, metrics: Set[str]) -> None:
         """Refuse a claim that is incomplete.
 
@@ -114,8 +118,8 @@ class _MarginClaim(ClaimSpec):
     """A claim about a metric, with a margin."""
 
     metric: str | None = None
-    """Name of a metric of the task, or of a cost: `parameters`, `flops`, `activation_bytes`, `seconds`,
-    `tokens_per_second`. Default: the metric of the objective."""
+    """Name of a metric of the task, or of a cost, such as `parameters`, `flops`, `activation_bytes`, `seconds`,
+    `tokens_per_second`, `decode_tokens_per_second`. Default: the metric of the objective."""
     direction: Literal["minimize", "maximize"] | None = None
     """Whether smaller or larger values are better. Default: that of the objective; known for costs."""
     margin: float
@@ -134,6 +138,9 @@ class _MarginClaim(ClaimSpec):
         if margin < SMALLEST:
             raise _no_margin((), margin)
         return margin
+
+    def quantities(self) -> tuple[str, ...]:
+        return () if self.metric is None else (self.metric,)
 
     def check(self, metric: str, metrics: Set[str]) -> None:
         super().check(metric, metrics)
@@ -268,7 +275,8 @@ class SubjectSpec(Spec):
     """Name of a variant."""
     quantity: str
     """`parameters` (trainable), `flops` (arithmetic of training one trial), `activation_bytes` (bytes that one sequence
-    keeps for the backward pass), `seconds` or `tokens_per_second` (of training), or a metric of the task."""
+    keeps for the backward pass), `seconds` or `tokens_per_second` (of training), another cost, or a metric of the
+    task."""
     over: str = ""
     """Name of another variant: the number is the ratio of the quantity to that of this variant, seed by seed where it
     is measured. Unless set, the number is the quantity itself."""
@@ -295,6 +303,9 @@ class NumberClaim(ClaimSpec):
             "over": aliases.get(subject.over, subject.over),
         }
         return self.model_copy(update={"subject": subject.model_copy(update=names)})
+
+    def quantities(self) -> tuple[str, ...]:
+        return (self.subject.quantity,)
 
     def check(self, metric: str, metrics: Set[str]) -> None:
         super().check(metric, metrics)

@@ -15,7 +15,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from ablate.metrics import Measure, at_length, inside_names, rounded_loss, time_to
+from ablate.metrics import INFERENCE, Measure, at_length, inside_names, rounded_loss, time_to
 from ablate.spec.annotations import STUDY_NAME, ShortFor, Spelling
 from ablate.spec.base import Margin, Spec
 from ablate.spec.claims import ClaimField
@@ -142,9 +142,10 @@ class SpaceFields(Spec):
     """Lengths at which every variant is trained and compared, as multiples of `training.steps`, 1 among them: `[1, 2,
     4]`. Each has a whole schedule of its own. The report tells whether each verdict holds over them."""
 
-    timing: bool = Field(default=False, exclude_if=lambda timing: not timing)
+    timing: Literal[False, True, "inference"] = Field(default=False, exclude_if=lambda timing: not timing)
     """Whether to time the variants after the trials: steps of each in turns with the baseline, some seconds each.
-    Without, no report says how fast a variant trains."""
+    Without, no report says how fast a variant trains. `inference` also measures how fast a decoder reads and writes
+    text, and what it keeps in its caches; so does `--time` where a column or a claim names one of these."""
 
     _document: Document | None = PrivateAttr(default=None)
 
@@ -184,6 +185,12 @@ class SpaceFields(Spec):
         insides = frozenset() if training.insides == "none" else inside_names(self.model.depth, late=late)
         lengths = (at_length(name, length) for name in task.metric_names for length in training.lengths)
         return task.final_metric_names.union(insides, map(rounded_loss, training.rounded_bits), lengths)
+
+    @property
+    def times_inference(self) -> bool:
+        """Whether a timing also measures what inference costs."""
+        named = {*self.columns, *(quantity for claim in self.claims for quantity in claim.quantities())}
+        return self.timing == "inference" or bool(named & INFERENCE)
 
     @functools.cached_property
     def composer(self) -> Composer:

@@ -97,6 +97,9 @@ def check_space(space: SpaceFields) -> None:
             raise unknown_name(("columns", place), no_metric(column), column, dict.fromkeys(sorted(shown)))
     for switch, setting in space.single_settings():
         _check_setting(space, switch, setting)
+    if space.timing == "inference" and space.model.family != "decoder":
+        rule = f"text is read and written by decoders, and this model is of family {space.model.family}"
+        raise refusal(("timing",), space.timing, rule, "Write `timing: true`.")
     _check_seeds(space)
     check_fairness(space.tune, space.match, space.taken(), space.composer.error_with)
     _check_budgets(space)
@@ -286,7 +289,7 @@ def _check_unsupported(space: SpaceFields) -> None:
                 f"equal {space.match.equal} are those of one baseline",
                 "Leave `match` out.",
             ),
-            ("timing",): (space.timing, "variants are timed on one task", "Leave `timing` out."),
+            ("timing",): (bool(space.timing), "variants are timed on one task", "Leave `timing` out."),
             ("switches", TASK): (
                 TASK in space.switches,
                 f"`{TASK}` is the name of the tasks themselves",

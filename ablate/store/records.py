@@ -402,6 +402,21 @@ class Recording:
 
 
 @dataclass(frozen=True, slots=True)
+class InferenceCost:
+    """A cost of reading or writing text with a decoder, measured in turns with the baseline.
+
+    Attributes:
+        quantity: One of `ablate.metrics.INFERENCE`.
+        values: Of the variant in each round; one alone if it is counted.
+        baseline_values: Those of the baseline in the same round.
+    """
+
+    quantity: Name
+    values: tuple[Amount, ...]
+    baseline_values: tuple[Amount, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SpeedTiming:
     """How fast a variant trains beside a baseline: rounds in which a few steps of each were run in turns.
 
@@ -410,12 +425,14 @@ class SpeedTiming:
         rates: Training tokens a second of the variant in each round.
         baseline_rates: Those of the baseline in the same round.
         device: Where they ran, as `Environment.device` has it.
+        inference: What reading and writing text costs; empty if that was not measured.
     """
 
     baseline: Name
     rates: tuple[Amount, ...]
     baseline_rates: tuple[Amount, ...]
     device: Name
+    inference: tuple[InferenceCost, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,8 +11,10 @@ import torch
 from engine_samples import ENVIRONMENT, Log, ScriptedEngine, finish, planner
 
 from ablate.analysis import read_study
+from ablate.analysis.pareto import read_front
 from ablate.execution.driver import run_study
 from ablate.execution.timing import LEAST_ROUNDS, Bench, time_side_by_side
+from ablate.metrics import CACHE, DECODE, PREFILL
 from ablate.planning.planner import make_plan
 from ablate.store import Store, open_store
 from ablate.store.records import SpeedTiming
@@ -79,3 +82,39 @@ def test_a_study_times_its_variants_after_its_trials_and_once(tmp_path: Path, mo
         store.record_timing(key, beside)
         assert set(store.timings([key])[key]) >= {beside}
         assert len(store.timings([key])[key]) == 2
+
+
+def test_inference_is_timed_where_a_space_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ablate.execution.timing._ROUND_SECONDS", 0.001)
+    switches = {"mixer": {"attention": {}, "linear": {"block.mixer": "linear"}}}
+    claim = {"id": "c", "left": "mixer=linear", "right": "baseline", "expect": "better", "margin": 1.0}
+    made = planner(
+        tmp_path, switches=switches, columns=[PREFILL], claims=[{**claim, "metric": CACHE}], design="leave_one_out"
+    )
+    assert made.space.times_inference
+    bench = Bench(torch.device("cpu"), 1, "cpu", inference=True, seconds=0.0)
+    with open_store(tmp_path / "a.db") as store:
+        run_study(
+            made, store, ScriptedEngine(finish, size=1), ENVIRONMENT, Log(), bench=replace(bench, inference=False)
+        )
+        report = read_study(store, made.space.name)
+        assert PREFILL not in report.variants[1].metrics, "absent where it was not measured"
+        assert "`ablate resume" in report.answer.claims[0].sentence
+        run_study(made, store, ScriptedEngine(finish, size=1), ENVIRONMENT, Log(), bench=bench)
+        report = read_study(store, made.space.name)
+        (timing,) = store.timings([one.key for one in store.study(made.space.name).planned])[
+            next(one.key for one in store.study(made.space.name).planned if one.variant == "mixer=linear")
+        ]
+        front = read_front(store, made.space.name, (CACHE, DECODE))
+    assert front is None, "two variants make no front"
+    measured = {cost.quantity: cost for cost in timing.inference}
+    assert {len(measured[name].values) for name in (PREFILL, DECODE)} == {LEAST_ROUNDS}
+    model, context = made.space.model, made.space.task.context  # type: ignore[attr-defined]
+    head = model.width // model.heads
+    assert measured[CACHE].baseline_values == (4 * 2 * model.width * model.depth,)
+    assert measured[CACHE].values == (4 * model.depth * model.heads * head * (head + 1) / context,)
+    shown = report.variants[1].metrics[PREFILL]
+    assert shown.n == LEAST_ROUNDS
+    assert shown.low is not None
+    assert report.answer.claims[0].verdict == "supported"

@@ -153,6 +153,12 @@ States = tuple[State, ...]
 """The states of the embedding, and of each block at each of its passes, after the tokens read so far."""
 
 
+def state_bytes(states: States) -> int:
+    """Bytes of the tensors that decoding keeps; one that several layers keep counts once."""
+    kept = {id(tensor): tensor for state in states for tensor in state}
+    return sum(tensor.numel() * tensor.element_size() for tensor in kept.values())
+
+
 class Decoder(TokenHead):
     """The module of a `ModelSpec` of family `decoder`."""
 
@@ -219,6 +225,13 @@ class Decoder(TokenHead):
 
         hidden = self.through(self.embed(tokens, position, looked_back), run, tokens)
         return self.logits(self.norm(hidden)), tuple(kept)
+
+    def states_after(self, tokens: Tensor) -> States:
+        """The states after ids [K, B, T], which are read one by one."""
+        states: States = ()
+        for position in range(tokens.shape[2]):
+            _, states = self.step(tokens[:, :, position : position + 1], position, states)
+        return states
 
 
 def decoder_cost(spec: ModelSpec, vocabulary: int, context: int, classes: int, length: int) -> Cost:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.nn.model import build_model
-from ablate.nn.model.decoder import Decoder
+from ablate.nn.model.decoder import Decoder, state_bytes
 from ablate.nn.model.encoder_decoder import EncoderDecoder
 from ablate.nn.pack import Stepping
 from ablate.nn.pack.initial import stream
@@ -77,6 +77,44 @@ def test_the_kinds_that_keep_something() -> None:
     context = LayerContext(1, 12, 2, depth=1, context=LENGTH, causal=True)
     kinds = {kind: MIXERS.member(kind).parse({"kind": kind}) for kind in CAUSAL}
     assert {kind for kind, spec in kinds.items() if isinstance(spec.build(context), Stepping)} == KEEP  # type: ignore[attr-defined]
+
+
+CACHED: dict[str, float] = {
+    "attention": 2 * LENGTH * 12,  # keys and values
+    "differential_attention": 2 * LENGTH * 12,
+    "linear": 2 * (6 * 6 + 6),  # of each head Σ φ(k)ᵀv and Σ φ(k)
+    "gated_linear_attention": 2 * 3 * 6,  # keys are half as wide
+    "gated_deltanet": 180,  # 2 heads of 6 x 6, and three inputs of three short convolutions
+    "kimi_delta_attention": 180,
+    "rwkv7": 2 * 6 * 6 + 12,  # and the last token
+}
+"""Numbers that a layer keeps of one sequence."""
+
+
+@pytest.mark.parametrize("kind", CAUSAL)
+def test_the_bytes_of_a_cache_are_those_of_its_tensors(kind: str) -> None:
+    model = decoder(block={"mixer": kind})
+    ids = torch.randint(17, (2, 1, LENGTH), generator=stream(1, "ids"))
+    with torch.no_grad():
+        whole, shorter = model.states_after(ids), model.states_after(ids[..., :-1])
+    assert state_bytes(whole) == sum(tensor.numpy().nbytes for state in whole for tensor in state)
+    numbers = state_bytes(whole) / 4 / 2 / 2  # float32, two layers, a pack of two
+    if kind not in KEEP:  # the inputs of the mixer
+        assert numbers == LENGTH * 12
+    assert numbers == CACHED.get(kind, numbers)
+    growing = kind not in KEEP - {"attention", "differential_attention", "latent_attention", "extractor"}
+    assert (state_bytes(whole) > state_bytes(shorter)) == growing
+
+
+def test_a_window_bounds_a_cache_and_shared_heads_shrink_it() -> None:
+    ids = torch.zeros(2, 1, LENGTH, dtype=torch.long)
+
+    def numbers(**block: Any) -> float:
+        return state_bytes(decoder(block=block).states_after(ids)) / 4 / 2 / 2
+
+    with torch.no_grad():
+        assert numbers(mixer="attention", window=3) == 2 * 3 * 12
+        assert numbers(mixer={"kind": "attention", "kv_heads": 1}) == LENGTH * 12
 
 
 YARN = {"kind": "yarn", "factor": 2, "original_context": 8, "all_channels": 0.5}
