@@ -7,7 +7,7 @@ the metric: variant minus baseline.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -166,7 +166,7 @@ def answer_of(report: StudyReport) -> Answer:
     by_group: dict[GroupKey, list[AnswerRow]] = {key: [] for key in TITLES}
     places = _places(report)
     for row in compared:
-        words = places.get(row.name) or row.change.words or row.name
+        words = places.get(row.name) or _added(row.name, report) or row.change.words or row.name
         if counts[row.change] > 1 and row.change.words:
             words += f" ({row.name})"
         by_group[_group_of(row) if report.answer.learnt else "no answer"].append(_row(row, words, report))
@@ -201,6 +201,12 @@ def answer_of(report: StudyReport) -> Answer:
         suite=suite_of(report, {row.variant: row.words for group in groups for row in group.rows}),
         relative=report.rule.relative,
     )
+
+
+def _added(name: str, report: StudyReport) -> str:
+    """What a variant puts back into a named one: `plainest + norm=kept`; empty for any other variant."""
+    origin, _, setting = name.rpartition(",")
+    return f"{origin} + {setting}" if "=" not in origin and any(row.name == origin for row in report.variants) else ""
 
 
 def verdicts_on_parts(report: StudyReport) -> list[tuple[Mapping[str, Any], str]]:
@@ -306,7 +312,7 @@ def _group_of(row: VariantRow) -> GroupKey:
     if row.verdict.is_acceptable:
         return "can go" if row.change.only_removes else "as good"
     if row.verdict.is_worse:
-        return "must stay" if row.change.only_removes else "worse"
+        return "must stay" if row.change.only_removes and not row.change.combines else "worse"
     return "running" if row.running else "not known"
 
 
@@ -390,7 +396,7 @@ def _headline(groups: Sequence[AnswerGroup], trust: Sequence[StudyWarning], repo
     sentences = [
         *_best(report),
         *_effects(report),
-        *_parts(rows.get("can go", ()), "can go"),
+        *_parts(rows.get("can go", ()), "can go", {row.name for row in report.variants if row.change.combines}),
         *_parts(rows.get("must stay", ()), "must stay"),
     ]
     sentences += _changes(rows.get("better", ()), rows.get("as good", ()), rows.get("worse", ()), report)
@@ -471,8 +477,14 @@ def _nothing_decided(groups: Sequence[AnswerGroup], report: StudyReport) -> str:
     return "No verdict yet: " + listed(f"{count} {key}" for key, count in counts) + "."
 
 
-def _parts(rows: Sequence[AnswerRow], what: str) -> Iterator[str]:
-    """A sentence on the parts that can go, or on those that must stay."""
+def _parts(rows: Sequence[AnswerRow], what: str, combined: Container[str] = ()) -> Iterator[str]:
+    """A sentence on the parts that can go, or on those that must stay.
+
+    Args:
+        rows: Of the group.
+        what: What is said of them.
+        combined: The variants that take several parts away.
+    """
     if not rows:
         return
     if len(rows) <= MOST_NAMED and sum(len(row.words) for row in rows) < 60:
@@ -482,7 +494,8 @@ def _parts(rows: Sequence[AnswerRow], what: str) -> Iterator[str]:
         yield f"{names if named else names[0].upper() + names[1:]} {what}{alone}."
     else:
         alone = ", one at a time" if what == "can go" and len(rows) > 1 else ""
-        yield f"{plural(len(rows), 'part')} {what}{alone}."
+        noun = "combination of parts" if any(row.variant in combined for row in rows) else "part"
+        yield f"{plural(len(rows), noun)} {what}{alone}."
 
 
 def _cost_of(row: AnswerRow, report: StudyReport) -> str:

@@ -6,6 +6,7 @@ and the change in parameters. Verdicts are words; colour only repeats them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from io import StringIO
@@ -23,8 +24,8 @@ from ablate.errors import printable
 from ablate.render.interval import Axis, heading_text, interval_text
 
 MOST_ROWS = 6
-"""Rows of a group that are shown where a study has more than `MANY` variants."""
-MANY = 40
+"""Rows of a group that are shown where a study has more than `MANY` variants, and of unproven ones more than `FEW`."""
+MANY, FEW = 40, 12
 LABEL = 10
 """Columns of the labels at the left: the longest has nine characters."""
 LEAST_AXIS, MOST_AXIS = 16, 34
@@ -221,7 +222,8 @@ def _table(answer: Answer, width: int, *, everything: bool) -> Iterator[Text]:
     head.append(heading_text(axis, cells) + "  " + "bound".ljust(bounds) + ("  " + "params".rjust(7) if costs else ""))
     yield head
     for group in answer.groups:
-        yield from _group(group, axis, (words, cells, bounds), many=not everything and len(rows) > MANY)
+        many = not everything and len(rows) > (FEW if group.key == "unproven" else MANY)
+        yield from _group(group, axis, (words, cells, bounds), many=many)
     notes = []
     if any(char in drawn for drawn in (interval_text(axis, row, "●", cells) for row in rows) for char in "◀▶"):
         notes.append("▶ off the scale")
@@ -327,12 +329,22 @@ def _cost(row: AnswerRow) -> str:
     return "" if change in ("0%", "-") else change.replace("-", "−").replace("%", " %")
 
 
+def _lines(words: str, width: int) -> list[str]:
+    """Words in lines of a width. Names without spaces are divided behind commas and before what they are swept over."""
+    lines = [""]
+    for piece in re.split(r"(?<=[,\s])|(?=@)", words):
+        if len((lines[-1] + piece).rstrip()) > width and lines[-1]:
+            lines.append("")
+        lines[-1] += piece
+    return [part for line in lines for part in wrap(line.rstrip(), width) or [""]]
+
+
 def _group(group: AnswerGroup, axis: Axis, widths: tuple[int, int, int], *, many: bool) -> Iterator[Text]:
     words, cells, bounds = widths
     colour = COLOURS[group.key]
     shown = group.rows[:MOST_ROWS] if many and len(group.rows) > MOST_ROWS + 1 else group.rows
     for number, row in enumerate(shown):
-        lines = wrap(_words(row), words) or [""]
+        lines = _lines(_words(row), words)
         line = Text(f"{'' if number else group.key.upper():<{LABEL}}", f"bold {colour}")
         line.append(f"{lines[0]:<{words}}  ", "not bold default")
         line.append(interval_text(axis, row, MARKS.get(group.key, "●"), cells), f"not bold {colour}")

@@ -156,6 +156,7 @@ DESIGNS: dict[str, dict[str, Any]] = {
     "fractional": {"kind": "fractional", "resolution": "III", "seeds": 3},
     "grid": {"kind": "grid", "seeds": 3},
     "simplify": {"kind": "simplify", "seeds": 3},
+    "add_one_in": {"kind": "add_one_in", "seeds": 3},
     "sweep": {"kind": "sweep", "path": "model.heads", "values": [1, 2, 4], "seeds": 3},
     "search": {"kind": "search", "sampler": "random", "points": 9, "seeds": 2},
     "confirmed search": {"kind": "search", "sampler": "random", "points": 9, "seeds": 2, "confirm": 4},
@@ -177,6 +178,10 @@ def test_the_answer_of_every_design_fits_a_terminal_and_holds_every_variant(kind
     assert all(len(line) <= 80 for line in lines)
     assert all(any(row.words in line for line in lines) for row in answer.rows)
     assert any("not confirmed" in said for said in answer.headline) == (kind in ("simplify", "search"))
+    for group in answer.groups:  # of several parts that are needed together one may be dispensable
+        assert group.key != "must stay" or not any("+" in row.words for row in group.rows)
+    if kind == "add_one_in":
+        assert {f"plainest + {name}=on" for name in "abcd"} <= {row.words for row in answer.rows}
 
 
 def drawn(answer: Answer, row: AnswerRow) -> str:
