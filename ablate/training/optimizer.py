@@ -131,9 +131,10 @@ class PackOptimizer:
 
         There they are 0 at its start, so that it leaves -η·u: without decay no step depends on the parameter.
         """
+        groups = self.rule.param_groups if self._on_spheres else ()
         moved = [
             (view, group)
-            for group in self.rule.param_groups
+            for group in groups
             for view in group["params"]
             if view in self._on_spheres and view.grad is not None
         ]

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.kinds.mixers.attention_parts import ValueEmbedding, ValueResidual
+from ablate.kinds.mixers.attention_parts import Sinks, ValueEmbedding, ValueResidual
 from ablate.kinds.mixers.attention_settings import AttentionSettings
 from ablate.kinds.mixers.forget import Forget, ShiftOfHeads
 from ablate.kinds.mixers.gate import Gate, Place
@@ -24,14 +24,12 @@ from ablate.nn.pack import (
     ConvolutionSlot,
     HeadGain,
     Linear,
-    Packed,
     State,
     build_positions,
     dropout,
     extend_cache,
     join_heads,
     linear,
-    normal,
     numbers_documents,
     positions_in_documents,
     same_document,
@@ -418,18 +416,3 @@ class Attention(nn.Module):
             weights = logits.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)
         observed_attention(logits, weights)
         return weights
-
-
-class Sinks(Packed):
-    """A trained logit for each head without a value; its initial value is N(0, std²), as in gpt-oss."""
-
-    logit: Tensor
-
-    def __init__(self, pack: int, heads: int, std: float) -> None:
-        super().__init__(pack)
-        self.declare("logit", (heads,), normal(std))
-
-    def forward(self, logits: Tensor) -> Tensor:
-        """Logits [K, B, H, T, S] to weights of the same shape, whose rows sum to less than 1."""
-        sink = self.logit[:, None, :, None, None].expand(*logits.shape[:-1], 1).to(logits.dtype)
-        return torch.cat([logits, sink], -1).softmax(-1)[..., :-1]

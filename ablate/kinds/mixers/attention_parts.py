@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
+import torch
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from torch import Tensor, nn
 
-from ablate.nn.pack import Embedding, Gain, zeros
+from ablate.nn.pack import Embedding, Gain, Packed, normal, zeros
 from ablate.spec.base import Spec, refusal
 from ablate.spec.block import Gain as GainField
 from ablate.spec.block import GainSpec
@@ -111,6 +112,21 @@ class LogitsSpec(Spec):
         if self.soft_cap is not None:
             products = f"cap {self.soft_cap:g}: {products}"
         return f"{products}, sink" if self.sinks else products
+
+
+class Sinks(Packed):
+    """A trained logit for each head without a value; its initial value is N(0, std²), as in gpt-oss."""
+
+    logit: Tensor
+
+    def __init__(self, pack: int, heads: int, std: float) -> None:
+        super().__init__(pack)
+        self.declare("logit", (heads,), normal(std))
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Logits [K, B, H, T, S] to weights of the same shape, whose rows sum to less than 1."""
+        sink = self.logit[:, None, :, None, None].expand(*logits.shape[:-1], 1).to(logits.dtype)
+        return torch.cat([logits, sink], -1).softmax(-1)[..., :-1]
 
 
 class ValueResidualSpec(Spec):
