@@ -113,7 +113,7 @@ def test_a_context_that_a_mixer_cannot_work_in_is_a_mistake_in_the_spec() -> Non
     model = ablate.load_space(SPACE).model
     extractor = {"mixer": {"kind": "extractor", "context": 8}}
     short = model.model_validate({**model.model_dump(), "block": extractor, "positions": "learned"})
-    with pytest.raises(SpaceError, match="Leave `context` out, or set at least 9"):
+    with pytest.raises(SpaceError, match="Set `context` to at least 9, or leave it out"):
         ablate.build(short, context=9)
 
 

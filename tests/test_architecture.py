@@ -168,6 +168,7 @@ LATE: dict[str, str] = {
     "api": "Ray is an extra",
     "cli": "a command line imports the command that is called, and what it needs",
     "downstream.harness": "lm-eval is an extra",
+    "execution.options": "the command line, whose help shows the options, starts without the models of settings",
     "execution.worker": "torch is imported after the process is bound to its cores",
     "render.formats.html": "the dashboard, which has no torch, lists the formats; drawing a block needs it",
     "render.formats.slides": "the other formats are found without torch, which drawing a block needs",

@@ -120,7 +120,7 @@ AcceptCodeOption = Annotated[bool, _option_of_a_run("accept_changed_code")]
 
 def with_run_options(command: Callable[..., int]) -> Callable[..., int]:
     """Give a command an option for each option of a run, which it takes as `**options`."""
-    hints = get_type_hints(RunOptions)
+    hints = get_type_hints(RunOptions, localns={"ResourcesSpec": object})  # its class is slow to make, no option's type
     return show_in_signature(
         command, {name: Annotated[hints[name], typer.Option(*names, **shown)] for name, names, shown in shown_options()}
     )

@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, get_type_hints
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_type_hints
 
 from ablate.errors import EngineError, check_argument, check_texts
 from ablate.locations import cache_folder
-from ablate.spec.resources import CheckpointInterval, ResourcesSpec
-from ablate.spec.sentences import describe
+
+if TYPE_CHECKING:
+    from ablate.spec.resources import CheckpointInterval, ResourcesSpec
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -192,6 +191,11 @@ class RunOptions:
         Raises:
             EngineError: An option is invalid.
         """
+        from pydantic import ValidationError
+
+        from ablate.spec.resources import ResourcesSpec
+        from ablate.spec.sentences import describe
+
         base = self.resources or space or ResourcesSpec()
         given = {name: getattr(self, option) for name, option in _OPTIONS_OF_RESOURCES.items()}
         changes = {name: value for name, value in given.items() if value not in (None, [])}
@@ -237,13 +241,16 @@ def show_in_signature(function: Callable[P, R], annotations: Mapping[str, Any] |
     Args:
         annotations: The fields to show, with their annotations; None: all, with their types.
     """
-    shown = get_type_hints(RunOptions) if annotations is None else annotations
     own = signature(function, eval_str=annotations is not None)
+    if annotations is None:
+        from ablate.spec.resources import ResourcesSpec
+
+        annotations = get_type_hints(RunOptions, localns={"ResourcesSpec": ResourcesSpec})
     parameters = [given for given in own.parameters.values() if given.kind is not Parameter.VAR_KEYWORD]
     for option in fields(RunOptions):
-        if option.name in shown:
+        if option.name in annotations:
             default = None if option.default is MISSING else option.default
-            annotation = shown[option.name]
+            annotation = annotations[option.name]
             parameters.append(Parameter(option.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation))
     changed: Any = function
     changed.__signature__ = own.replace(parameters=parameters)

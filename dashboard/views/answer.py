@@ -16,11 +16,12 @@ from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.numbers import MISSING
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
+from ablate.analysis.slices import Slice
 from ablate.render.blocks import lead
 from ablate.render.figures.axes import draw_slice, scaling_table, scaling_title
 from ablate.render.figures.curves import MOST_PANELS, course_panels, coursed
 from ablate.render.figures.profile import matrix, matrix_note, profile
-from ablate.render.figures.style import PAGE_WIDTH
+from ablate.render.figures.style import PAGE_WIDTH, Palette
 from ablate.render.formats import find_format, format_names, render_report
 from ablate.render.formats.latex import paper_table
 from ablate.render.formats.slides import SlidesFormat
@@ -247,10 +248,14 @@ def _course(study_report: StudyReport) -> None:
 
 def _lengths(study: str) -> None:
     """The metric at lengths beyond training, if trials measure any."""
-    for found in (one for one in results.slices(study) if one.trained is not None):
-        st.header(f"Along {found.axis}", anchor=False)
-        said = f"{found.metric} of models trained at {found.axis} {found.trained:g}, with 95 % intervals over seeds"
-        chart(lambda palette, found=found: draw_slice(found, palette.variants(record(study)), palette), "lengths", said)
+
+    def draw(found: Slice, palette: Palette) -> dict[str, Any]:
+        return draw_slice(found, palette.variants(record(study)), palette)
+
+    for beyond in (one for one in results.slices(study) if one.trained is not None):
+        st.header(f"Along {beyond.axis}", anchor=False)
+        said = f"{beyond.metric} of models trained at {beyond.axis} {beyond.trained:g}, with 95 % intervals over seeds"
+        chart(partial(draw, beyond), "lengths", said)
 
 
 def _scaling(study_report: StudyReport) -> None:
