@@ -186,6 +186,48 @@ class Probe(Task):
         )
 
 
+def generate(
+    model: torch.nn.Module,
+    task: Task,
+    inputs: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    count: int,
+    device: torch.device,
+    coins: NDArray[np.float64] | None = None,
+) -> NDArray[np.int64]:
+    """Sequences that members of a pack continue with their own answers, [K, rows, T + 1]: by their whole context.
+
+    Args:
+        model: Of K members.
+        task: Makes outputs of inputs.
+        inputs: [rows, T].
+        starts: For each row the place of the first answer, up to T; what is there is not read.
+        count: Number of answers, fewer where a row ends.
+        device: Of the model.
+        coins: Uniform numbers, [rows, count], by which answers are drawn at temperature 1; None: the likeliest ones.
+    """
+    import torch
+
+    training, pack = model.training, next(model.parameters()).shape[0]
+    model.eval()
+    lines = torch.from_numpy(np.pad(inputs, ((0, 0), (0, 1)))).to(device).repeat(pack, 1, 1)
+    with torch.no_grad():
+        for step in range(count):
+            places = torch.from_numpy(np.minimum(starts + step, inputs.shape[1])).to(device).expand(pack, -1)[..., None]
+            outputs = task.outputs(model, {"inputs": lines[..., :-1]})
+            logits = outputs.take_along_dim(places[..., None] - 1, 2)[:, :, 0].double()
+            if coins is None:
+                answers = logits.argmax(-1, keepdim=True)
+            else:
+                coin = torch.from_numpy(coins[:, step, None]).to(device)
+                answers = (logits.softmax(-1).cumsum(-1) <= coin).sum(-1, keepdim=True).clamp(max=logits.shape[-1] - 1)
+            ended = torch.from_numpy(starts + step > inputs.shape[1]).to(device)[..., None]
+            lines.scatter_(2, places, torch.where(ended, lines.gather(2, places), answers))
+    model.train(training)
+    found: NDArray[np.int64] = lines.cpu().numpy()
+    return found
+
+
 def _batches(inputs: NDArray[np.int64], targets: NDArray[np.int64], batch_size: int) -> Iterator[Batch]:
     for first in range(0, len(inputs), batch_size):
         yield _batch(inputs[first : first + batch_size], targets[first : first + batch_size])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
+from graphlib import TopologicalSorter
 from itertools import groupby, permutations
 from pathlib import Path
 from typing import Any
@@ -399,3 +401,84 @@ def test_a_decoder_learns_to_find_what_followed() -> None:
     *_, last = train([Member(variant, 0)], task, torch.device("cpu"))
     assert isinstance(last, Measurement)
     assert last.metrics["val_accuracy"][0] > 0.9
+
+
+def graph_of(line: list[int], nodes: int) -> tuple[dict[int, set[int]], int]:
+    """What each vertex of a sequence of Brevo depends on, among all that the vertex in question depends on; and it."""
+    mark = line.index(nodes + 1)
+    depends, query = dict[int, set[int]](), line[mark + 1]
+    for parent, child in batched(line[1:mark], 2):
+        depends.setdefault(child, set()).add(parent)
+        depends.setdefault(parent, set())
+    needed, before = {query}, set[int]()
+    while needed != before:
+        before, needed = set(needed), needed.union(*(depends[vertex] for vertex in needed))
+    return {vertex: depends[vertex] for vertex in needed}, query
+
+
+def ready_after(graph: dict[int, set[int]], said: list[int]) -> set[int]:
+    """The vertices that may come next, by the standard library."""
+    sorter, ready = TopologicalSorter(graph), set[int]()
+    sorter.prepare()
+    for vertex in said:
+        ready |= {*sorter.get_ready()}
+        assert vertex in ready
+        ready.remove(vertex)
+        sorter.done(vertex)
+    return ready | {*sorter.get_ready()}
+
+
+class Sorting(torch.nn.Module):
+    """A pack of two that knows the graph: the first says a vertex that may come next, the second one that may not."""
+
+    def __init__(self, nodes: int) -> None:
+        super().__init__()
+        self.nodes = nodes
+        self.pack = torch.nn.Parameter(torch.zeros(2))
+
+    def forward(self, tokens: torch.Tensor, padding: None = None) -> torch.Tensor:
+        logits = torch.zeros(*tokens.shape, self.nodes + 5)
+        for row, line in enumerate(tokens[0].tolist()):
+            (graph, _), mark = graph_of(line, self.nodes), line.index(self.nodes + 2)
+            for place in range(mark, len(line)):
+                try:
+                    ready = ready_after(graph, line[mark + 1 : place + 1])
+                except AssertionError:  # what comes after the answers so far
+                    break
+                logits[0, row, place, max(ready, default=self.nodes + 3)] = 1.0
+        logits[1, ..., self.nodes + 4] = 1.0
+        return logits
+
+
+def test_every_order_of_brevo_that_is_right_counts_and_no_other() -> None:
+    plain = {"kind": "brevo", "nodes": 9, "validation_rows": 60}
+    task, nodes = opened(plain), 9
+    (batch,) = task.validation_batches(60)
+    outputs = Sorting(nodes)(batch["inputs"].expand(2, -1, -1))
+    degrees = set[int]()
+    several = asked = 0
+    chance = []
+    for row, (line, targets) in enumerate(zip(batch["inputs"].tolist(), batch["targets"].tolist(), strict=True)):
+        order = [target for target in targets if target != UNSCORED]
+        graph, query = graph_of(line, nodes)
+        assert (order[-2], order[-1], len(order)) == (query, nodes + 3, len(graph) + 1)
+        degrees |= {len(parents) for parents in graph.values()}
+        for answer in range(len(order)):
+            ready = ready_after(graph, order[:answer]) or {nodes + 3}
+            spans = zip(batch["first"][row].tolist(), batch["last"][row].tolist(), strict=True)
+            assert {token for token, (first, last) in enumerate(spans) if first <= answer <= last} == ready
+            several, asked = several + (len(ready) > 1), asked + 1
+            chance.append(len(ready) / (nodes + 1 - answer))
+        edges = batched(line[1 : line.index(nodes + 1)], 2)
+        assert max(Counter(parent for parent, _ in edges).values()) <= 4
+    assert max(degrees) <= 4 < several
+    assert task.baselines()["not said yet"]["val_accuracy"] == pytest.approx(np.mean(chance))
+    packed = {name: values.expand(2, *values.shape) for name, values in batch.items()}
+    metrics = task.metrics({name: total.tolist() for name, total in task.measure(outputs, packed).items()})
+    assert (metrics["val_accuracy"], metrics["val_sequence_accuracy"]) == ([1.0, 0.0], [1.0, 0.0])
+    assert (outputs[0].argmax(-1) != batch["targets"])[batch["targets"] != UNSCORED].any()
+    found = task.final_metrics(Sorting(nodes), torch.device("cpu"))
+    assert found == {"val_generated_accuracy": [1.0, 0.0]}
+    lengths = {row.index(nodes + 2) for row in task.train_batch(0, 1, 200)["inputs"].tolist()}
+    assert min(lengths) == 7
+    assert len(lengths) > 8
