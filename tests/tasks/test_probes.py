@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from graphlib import TopologicalSorter
-from itertools import groupby, permutations
+from itertools import groupby, permutations, product
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,9 @@ from scipy.stats import binom, chisquare
 
 from ablate.spec.task import TaskSpec
 from ablate.spec.variant import VariantSpec
+from ablate.tasks.lano import LanoSpec
 from ablate.tasks.probe import UNSCORED, Probe
+from ablate.tasks.sampling import Draws
 from ablate.training.events import Measurement
 from ablate.training.loop import train
 from ablate.training.members import Member
@@ -482,3 +484,117 @@ def test_every_order_of_brevo_that_is_right_counts_and_no_other() -> None:
     lengths = {row.index(nodes + 2) for row in task.train_batch(0, 1, 200)["inputs"].tolist()}
     assert min(lengths) == 7
     assert len(lengths) > 8
+
+
+def sentences_of(rules: Any, level: int = 0, symbol: int = 0) -> set[tuple[int, ...]]:
+    """All that a symbol derives, written out."""
+    if level == len(rules):
+        return {(symbol,)}
+    return {
+        tuple(token for part in parts for token in part)
+        for rule in rules[level][symbol]
+        for parts in product(*(sentences_of(rules, level + 1, other) for other in rule))
+    }
+
+
+class Writing(torch.nn.Module):
+    """A pack of two: the first writes one sentence, the second draws tokens uniformly."""
+
+    def __init__(self, sentence: list[int], symbols: int) -> None:
+        super().__init__()
+        self.line = [*sentence, symbols]
+        self.pack = torch.nn.Parameter(torch.zeros(2))
+
+    def forward(self, tokens: torch.Tensor, padding: None = None) -> torch.Tensor:
+        logits = torch.zeros(*tokens.shape, self.line[-1] + 1)
+        for place, token in enumerate(self.line):
+            logits[0, :, place, token] = 100.0
+        return logits
+
+
+def test_sentences_of_lano_are_those_of_its_grammar() -> None:
+    task = opened({"kind": "lano", "levels": 2, "symbols": 2, "context": 12, "grammar": 3})
+    spec = task.spec
+    assert isinstance(spec, LanoSpec)
+    assert all(len(rules) in (3, 4) and {*map(len, rules)} <= {2, 3} for level in spec.rules for rules in level)
+    assert all(len({rule for rules in level for rule in rules}) == sum(map(len, level)) for level in spec.rules)
+    sentences = sentences_of(spec.rules)
+    for size in range(1, 10):
+        for line in product(range(2), repeat=size):
+            assert spec.derives(list(line)) == (line in sentences), line
+    assert not spec.derives([])
+    batch = task.train_batch(0, 1, 50)
+    assert torch.equal(batch["inputs"][:, 1:], batch["targets"][:, :-1])
+    for line in batch["inputs"].tolist():
+        assert line[0] == 2
+        *whole, cut = " ".join(map(str, line[1:])).split("2")
+        for part in whole:
+            assert tuple(map(int, part.split())) in sentences
+        rest = tuple(map(int, cut.split()))
+        assert any(sentence[: len(rest)] == rest for sentence in sentences)
+    assert opened({"kind": "lano", "levels": 2, "symbols": 2, "context": 12}).spec.rules != spec.rules  # type: ignore[attr-defined]
+
+    first = min(sentences)
+    coins = Draws(f"{task.fingerprint}/generated").uniforms((128, 10))
+    drawn = [[int(3 * coin) for coin in row] for row in coins]
+    right = [2 in line and tuple(line[: line.index(2)]) in sentences for line in drawn]
+    found = task.final_metrics(Writing(list(first), 2), torch.device("cpu"))
+    assert found == {"val_generated_accuracy": [1.0, np.mean(right)]}
+    assert 0 < np.mean(right) < 0.5
+
+
+def test_rules_of_lano_are_equally_likely() -> None:
+    spec = LanoSpec(levels=1, symbols=3, context=4)
+    (rules,) = spec.rules[0]
+    draws = Draws("rules")
+    counts = Counter(tuple(spec.sentence(draws)) for _ in range(3000))
+    assert {*counts} == {*rules}
+    assert chisquare(list(counts.values())).pvalue > 1e-3
+
+
+def test_the_trivial_baseline_of_lano_counts_what_follows_three_tokens() -> None:
+    task = opened({"kind": "lano", "levels": 2, "context": 20, "validation_rows": 40})
+    spec, (batch,) = task.spec, task.validation_batches(40)
+    following: dict[tuple[int, ...], Counter[int]] = {}
+    for inputs, targets in zip(*spec.sequences(Draws("lano/counted"), 40), strict=True):
+        line = [0, 0, *inputs.tolist()]
+        for place, target in enumerate(targets.tolist()):
+            following.setdefault(tuple(line[place : place + 3]), Counter())[target] += 1
+    right = []
+    for inputs, targets in zip(batch["inputs"].tolist(), batch["targets"].tolist(), strict=True):
+        line = [0, 0, *inputs]
+        for place, target in enumerate(targets):
+            counts = following.get(tuple(line[place : place + 3]), Counter({0: 0}))
+            right.append(min(counts, key=lambda token: (-counts[token], token)) == target)
+    assert task.baselines()["last 3 tokens"]["val_accuracy"] == pytest.approx(np.mean(right))
+
+
+def test_facts_of_capo_are_the_same_everywhere_and_their_bits_are_counted() -> None:
+    sizes, people = (3, 5, 4), 11
+    plain = {"kind": "capo", "people": people, "names": 3, "attributes": list(sizes), "biographies": 3}
+    task = opened(plain)
+    (validation,) = task.validation_batches(512)
+    known = dict[tuple[int, ...], tuple[int, ...]]()
+    for batch in (validation, task.train_batch(0, 1, 60), task.train_batch(5, 2, 60)):
+        for inputs, targets in zip(batch["inputs"].tolist(), batch["targets"].tolist(), strict=True):
+            line = [*inputs, targets[-1]]
+            for start in range(0, 18, 6):
+                name, values = tuple(line[start : start + 3]), tuple(line[start + 3 : start + 6])
+                assert known.setdefault(name, values) == values
+                assert [token // 3 for token in name] == [0, 1, 2]
+                assert [9 <= values[0] < 12, 12 <= values[1] < 17, 17 <= values[2] < 21] == [True] * 3
+    assert len(known) == people
+    scored = (validation["targets"] != UNSCORED).long()
+    assert scored.tolist() == [[0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1]] * len(scored)
+    whole = people * math.log2(math.prod(sizes))
+    for loss, bits in ((0.0, whole), (0.1, whole - people * 3 * 0.1 / math.log(2)), (9.0, 0.0)):
+        sums = {name: [1.0] for name in ("right", "scored", "solved", "asked")}
+        assert task.metrics({**sums, "nats": [loss]})["val_bits"] == [pytest.approx(bits)]
+    guess = task.baselines()["guess"]
+    sums = {name: [1.0] for name in ("right", "scored", "solved", "asked")}
+    assert task.metrics({**sums, "nats": [guess["val_loss"]]})["val_bits"] == [
+        pytest.approx(guess["val_bits"], abs=1e-9)
+    ]
+    assert guess["val_accuracy"] == pytest.approx(np.mean([1 / size for size in sizes]))
+    with pytest.raises(ValidationError, match="27"):
+        TaskSpec.parse({**plain, "people": 28})

@@ -1,0 +1,179 @@
+"""`lano`: sentences of a context-free grammar (arXiv:2512.17351, Lano; grammars after cfg3 of arXiv:2305.13673)."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from ablate.spec.base import refusal
+from ablate.tasks.probe import Context, ContextProbeSpec, Probe, generate
+from ablate.tasks.sampling import Draws
+
+if TYPE_CHECKING:
+    import torch
+
+RULES, LENGTHS = (3, 4), (2, 3)
+"""Least and greatest number of rules of a symbol, and of symbols on the right side of a rule."""
+GENERATED = 128
+"""Sentences that a model writes."""
+SEEN = 3
+"""Tokens that the trivial baseline sees."""
+
+Grammar = tuple[tuple[tuple[tuple[int, ...], ...], ...], ...]
+"""For each level but the last, the rules of each of its symbols; a rule is symbols of the next level."""
+
+
+class LanoSpec(ContextProbeSpec):
+    """Sentences of a random grammar of several levels, one after another; every token is predicted.
+
+    Level 0 has one symbol, and all others `symbols`, those of the last being the tokens. A symbol has 3 or 4 rules,
+    each of 2 or 3 uniformly random symbols of the next level; all rules of a level differ. A sentence follows a
+    uniformly random rule at each symbol. `val_generated_accuracy` is the share of sentences of the grammar among those
+    that the model writes at temperature 1, as in the source. Departs from it: grammars are drawn by its rules instead
+    of being its own (cfg3f has 6 levels below the first), and every window begins with a sentence. Ids: tokens, then
+    the one between sentences.
+    """
+
+    kind: Literal["lano"] = "lano"
+    """Write sentences of a context-free grammar."""
+    context: Context = Field(default=64, ge=4)
+    levels: int = Field(default=3, ge=1, le=8)
+    """Levels below the first; 6 in the source. A sentence has up to 3 to this power tokens."""
+    symbols: int = Field(default=3, ge=2, le=20)
+    """Symbols of a level; 3 in the source."""
+    grammar: int = Field(default=0, ge=0)
+    """Number of the grammar among those of these sizes."""
+
+    @model_validator(mode="after")
+    def _has_room(self) -> Self:
+        longest = LENGTHS[1] ** self.levels
+        if longest >= self.context:
+            rule = f"a sentence of {self.levels} levels has up to {longest} tokens, besides one between sentences"
+            raise refusal(("context",), self.context, rule, f"Set `context: {longest + 1}`, or fewer `levels`.")
+        return self
+
+    @property
+    def vocabulary(self) -> int:
+        return self.symbols + 1
+
+    @property
+    def guesses(self) -> int:
+        """Any token."""
+        return self.symbols + 1
+
+    @property
+    def final_metric_names(self) -> frozenset[str]:
+        return frozenset({"val_generated_accuracy"})
+
+    @property
+    def rules(self) -> Grammar:
+        """The grammar."""
+        return _grammar(self.levels, self.symbols, self.grammar)
+
+    def open(self, cache: Path, fingerprint: str) -> Lano:
+        """Create the task; no files are read."""
+        return Lano(self, fingerprint)
+
+    def sequences(self, draws: Draws, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        whole = np.empty((rows, self.context + 1), dtype=np.int64)
+        for row in range(rows):
+            line = list[int]()
+            while len(line) <= self.context:
+                line += [self.symbols, *self.sentence(draws)]
+            whole[row] = line[: self.context + 1]
+        return whole[:, :-1].copy(), whole[:, 1:].copy()
+
+    def sentence(self, draws: Draws) -> list[int]:
+        """A random sentence."""
+        line = [0]
+        for level in self.rules:
+            coins = draws.uniforms(len(line))
+            chosen = (level[symbol][int(coin * len(level[symbol]))] for symbol, coin in zip(line, coins, strict=True))
+            line = [symbol for rule in chosen for symbol in rule]
+        return line
+
+    def shortcuts(self, inputs: NDArray[np.int64], targets: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+        """The most frequent token after the last three, in as many other sequences."""
+        others, following = self.sequences(Draws("lano/counted"), len(inputs))
+        counts = np.zeros((self.vocabulary**SEEN, self.vocabulary))
+        np.add.at(counts, (_windows(others, self.vocabulary), following), 1)
+        return {f"last {SEEN} tokens": counts.argmax(axis=1)[_windows(inputs, self.vocabulary)]}
+
+    def derives(self, line: list[int]) -> bool:
+        """Whether tokens are a sentence: by the ends of all spans of a symbol, level by level from the last."""
+        size = len(line)
+        ends = [[1 << place + 1 if token == symbol else 0 for place, token in enumerate(line)] + [0]
+                for symbol in range(self.symbols)]  # fmt: skip
+        for level in reversed(self.rules):
+            ends = [[_ends(rules, ends, place, size) for place in range(size)] + [0] for rules in level]
+        return bool(size) and bool(ends[0][0] >> size & 1)
+
+
+class Lano(Probe):
+    """The task of a `LanoSpec`."""
+
+    spec: LanoSpec
+
+    def final_metrics(self, model: torch.nn.Module, device: torch.device) -> dict[str, list[float]]:
+        """`val_generated_accuracy`, of sentences that begin a window; one that does not end is none."""
+        spec, between = self.spec, self.spec.symbols
+        longest = LENGTHS[1] ** spec.levels
+        inputs = np.full((GENERATED, spec.context), between, dtype=np.int64)
+        coins = Draws(f"{self.fingerprint}/generated").uniforms((GENERATED, longest + 1))
+        lines = generate(model, self, inputs, np.ones(GENERATED, dtype=np.int64), longest + 1, device, coins)
+        written = [[line[1 : longest + 2].tolist() for line in member] for member in lines]
+        shares = [
+            np.mean([between in line and spec.derives(line[: line.index(between)]) for line in member])
+            for member in written
+        ]
+        return {"val_generated_accuracy": [float(share) for share in shares]}
+
+
+def _ends(rules: tuple[tuple[int, ...], ...], below: list[list[int]], place: int, size: int) -> int:
+    """Where spans of a symbol that begin at a place end, as the bits of a number."""
+    found = 0
+    for rule in rules:
+        reached = 1 << place
+        for symbol in rule:
+            starts, reached = reached, 0
+            for start in range(place, size):
+                if starts >> start & 1:
+                    reached |= below[symbol][start]
+        found |= reached
+    return found
+
+
+def _windows(tokens: NDArray[np.int64], vocabulary: int) -> NDArray[np.int64]:
+    """For each token the number of the last three up to it, in base V, [rows, T]; before the first there are zeros."""
+    padded = np.pad(tokens, ((0, 0), (SEEN - 1, 0)))
+    found = np.zeros_like(tokens)
+    for place in range(SEEN):
+        found = found * vocabulary + padded[:, place : place + tokens.shape[1]]
+    return found
+
+
+@cache
+def _grammar(levels: int, symbols: int, number: int) -> Grammar:
+    draws = Draws(f"lano/{levels}/{symbols}/{number}")
+
+    def between(bounds: tuple[int, int]) -> int:
+        return bounds[0] + int(draws.integers(bounds[1] - bounds[0] + 1, 1)[0])
+
+    made = []
+    for level in range(levels):
+        known, of_level = set[tuple[int, ...]](), []
+        for _ in range(1 if level == 0 else symbols):
+            rules = list[tuple[int, ...]]()
+            for _ in range(between(RULES)):
+                while (rule := tuple(draws.integers(symbols, between(LENGTHS)).tolist())) in known:
+                    pass
+                known.add(rule)
+                rules.append(rule)
+            of_level.append(tuple(rules))
+        made.append(tuple(of_level))
+    return tuple(made)
