@@ -3,7 +3,7 @@
 Defaults are MAD's basic settings, and sequences are generated as in its released code (athms/mad-lab), with several
 queries in a sequence. Differences: training draws new sequences at every step instead of repeating 12,800, or 256 of
 memorization; in-context recall does not force the last key to be a known one. MAD's compression, which needs an
-auto-encoder, is not here.
+encoder whose one vector a decoder reads, is not here.
 """
 
 from __future__ import annotations
