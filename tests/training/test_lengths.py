@@ -34,6 +34,7 @@ OTHER_SIZES: dict[str, dict[str, Any]] = {
     "copy": {"span": 8},
     "palindrome": {"span": 8},
     "stack": {"operations": 8},
+    "capo": {"biographies": 2, "people": 20},
     "recall": {"context": 32, "pairs": 4, "symbols": 32},
     "selective_copy": {"context": 32, "copied": 4},
 }
