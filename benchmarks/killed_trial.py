@@ -35,6 +35,8 @@ _EVERY = 2
 """Steps between checkpoints."""
 _APART = 2 * _EVERY + 1
 """Steps between two kills, so that a checkpoint is written between them."""
+_LONGEST_WAIT = 0.3
+"""Seconds from the message that a step was reached to the kill, at most."""
 _PROCESSES = ("ablate.execution.worker", "ablate.execution.ranks", "ray::JobTrainable")
 
 
@@ -55,6 +57,7 @@ class _Killer(Observer):
     def moved(self, trial: Trial, step: int, train_loss: float) -> None:
         """Kill a process if the trial has come far enough."""
         if self._at and step >= self._at[0]:
+            time.sleep(self._numbers.uniform(0.0, _LONGEST_WAIT))  # its processes go on: any moment of steps to come
             victims = [one for one in psutil.Process().children(recursive=True) if _trains(one)]
             if victims:
                 self._numbers.choice(victims).kill()

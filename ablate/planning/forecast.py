@@ -7,9 +7,9 @@ import math
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
@@ -39,6 +39,8 @@ _STEPS = 20
 """The most steps that are measured."""
 _SECONDS = 0.6
 """No further step is measured after this time."""
+_STRUCTURES = 6
+"""The most structures of which steps are measured, those with the most arithmetic first."""
 _LONGEST_STEP = 1.0
 """Seconds of a step, as a matmul predicts it, above which none is measured."""
 
@@ -52,7 +54,9 @@ class Forecast:
         rate: The floating-point operations a second of one worker.
         basis: A description of the source of the rate.
         workers: The number of workers that the estimate assumes.
-        evaluation: The seconds of an evaluation over the arithmetic of a forward pass; 0 if it is not known.
+        evaluation: The seconds of an evaluation at this rate over the arithmetic of a forward pass; 0 if not known.
+        rates: Content hash of a variant to the rate of its structure, where it is known: arithmetic of the same size
+            takes a recurrent kind two to three times as long as attention.
     """
 
     done: frozenset[str]
@@ -60,6 +64,7 @@ class Forecast:
     basis: str
     workers: int
     evaluation: float = 0.0
+    rates: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def counts_evaluations(self) -> bool:
@@ -68,7 +73,10 @@ class Forecast:
 
     def seconds(self, trial: Trial) -> float:
         """The training time of one trial."""
-        return trial.variant.flops / self.rate
+        return trial.variant.flops / self._rate(trial)
+
+    def _rate(self, trial: Trial) -> float:
+        return self.rates.get(trial.variant.hash, self.rate)
 
     def total(self, plan: Plan) -> float:
         """The wall time of all trials that are not done, with their evaluations if these were measured."""
@@ -81,7 +89,8 @@ class Forecast:
         evaluations = 1.0 + len(training.evaluation_steps())  # the first is before training
         evaluations += len(training.rounded_bits)
         evaluations += sum(task.at_length(length).length / task.length for length in training.lengths)
-        return self.seconds(trial) + evaluations * self.evaluation * variant.cost.flops
+        evaluation = self.evaluation * self.rate / self._rate(trial)
+        return self.seconds(trial) + evaluations * evaluation * variant.cost.flops
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,19 +186,48 @@ def forecast(
         return TrainerForecast(done, workers, {digest: statistics.fmean(taken) for digest, taken in times.items()})
     trials = (*plan.trials, *plan.later)
     left = [trial for trial in trials if trial.key not in done]
-    rates = [
-        record.flops / record.seconds
-        for record in settled
-        if record.seconds > 0 and (record.worker is None or record.worker.device.startswith(device))
-    ]
-    basis = f"{len(rates)} trials of this plan in the store"
-    if not trials or (rates and not left):  # nothing is left to estimate
-        return Forecast(done, statistics.median(rates) if rates else 1.0, basis, workers)
-    measured = _middle_speed(left or trials, device, workers, tasks)
-    if rates:
-        return Forecast(done, statistics.median(rates), basis, workers, measured.evaluation)
+    structures = {trial.variant.hash: structure(trial.variant.spec) for trial in trials}
+    stored: dict[Structure, list[float]] = {}
+    for record in settled:
+        if record.seconds > 0 and (record.worker is None or record.worker.device.startswith(device)):
+            stored.setdefault(structures[record.variant_hash], []).append(record.flops / record.seconds)
+    of_stored = [rate for rates in stored.values() for rate in rates]
+    basis = f"{len(of_stored)} trials of this plan in the store"
+    if not trials or (of_stored and not left):  # nothing is left to estimate
+        return Forecast(done, statistics.median(of_stored) if of_stored else 1.0, basis, workers)
     ranks = max(1, int(resources.gpus or 1)) if device == "cuda" else 1
-    return Forecast(done, measured.rate * ranks, measured.source, workers, measured.evaluation)
+    groups: dict[Structure, list[Trial]] = {}
+    for trial in left or trials:
+        groups.setdefault(structures[trial.variant.hash], []).append(trial)
+    measured = {
+        kinds: replace(speed, rate=speed.rate * ranks)
+        for kinds, speed in _speeds(groups, stored.keys(), device, workers, tasks).items()
+    }
+    first, *others = measured.values()
+    known = {kinds: speed.rate for kinds, speed in measured.items()}
+    known |= {kinds: statistics.median(rates) for kinds, rates in stored.items()}
+    if not of_stored:
+        basis = f"{first.source}{''.join(f', and steps of {speed.of}' for speed in others)}"
+    return Forecast(
+        done,
+        statistics.median(of_stored) if of_stored else first.rate,
+        basis,
+        workers,
+        first.evaluation,
+        {digest: known[kinds] for digest, kinds in structures.items() if kinds in known},
+    )
+
+
+Structure = tuple[frozenset[tuple[str, ...]], str, str]
+
+
+def structure(spec: VariantSpec) -> Structure:
+    """What decides, beside sizes, how fast a variant computes: the kinds of its blocks, its optimizer and precision."""
+    kinds = {
+        (block.mixer.kind_name(), block.mlp.kind_name(), block.residual.kind_name())
+        for block in (spec.model.blocks if spec.builds_model else ())
+    }
+    return frozenset(kinds), spec.training.optimizer.kind_name(), spec.training.precision
 
 
 def settled_trials(plan: Plan, store: str) -> list[TrialRecord]:
@@ -219,14 +257,36 @@ def usual_workers(resources: ResourcesSpec, device: str) -> int:
     return devices_at_once(torch.cuda.device_count(), resources.gpus)
 
 
-def _middle_speed(
-    left: Sequence[Trial], device: str, workers: int, tasks: Callable[[VariantSpec], Task] | None
-) -> Speed:
-    """The speed of the trial whose arithmetic is in the middle of those left, in a pack as the engine would make."""
-    ordered = sorted(left, key=lambda trial: trial.variant.flops)
-    variant = ordered[len(ordered) // 2].variant
+def _speeds(
+    groups: Mapping[Structure, Sequence[Trial]],
+    known: Container[Structure],
+    device: str,
+    workers: int,
+    tasks: Callable[[VariantSpec], Task] | None,
+) -> dict[Structure, Speed]:
+    """The speed of the structure that the middle trial has, and of others whose speed is not known."""
+    every = [trial for trials in groups.values() for trial in trials]
+    of_middle = structure(_middle(every).variant.spec)
     if tasks is None:
-        return measure_matmul(device)
+        return {of_middle: measure_matmul(device)}
+    others = sorted(groups.keys() - {of_middle}, key=lambda kinds: -sum(trial.variant.flops for trial in groups[kinds]))
+    speeds: dict[Structure, Speed] = {}
+    for kinds in [of_middle, *[kinds for kinds in others if kinds not in known][: _STRUCTURES - 1]]:
+        speeds[kinds] = _speed(_middle(groups[kinds]).variant, every, device, workers, tasks)
+        if not speeds[kinds].evaluation:  # its steps are too long to be measured
+            break
+    return speeds
+
+
+def _middle(trials: Sequence[Trial]) -> Trial:
+    """The trial whose arithmetic is in the middle."""
+    return sorted(trials, key=lambda trial: trial.variant.flops)[len(trials) // 2]
+
+
+def _speed(
+    variant: Variant, left: Sequence[Trial], device: str, workers: int, tasks: Callable[[VariantSpec], Task]
+) -> Speed:
+    """The speed of a variant, in a pack as the engine would make of the trials that are left."""
     key = pack_key(variant.spec, variant.fingerprint)
     place = JobPlace(device, free_bytes(device) / (workers if device == "cpu" else 1))
     most = Packing(device=device).size(variant, place)
@@ -247,11 +307,13 @@ class Speed:
         evaluation: The seconds of an evaluation of one trial, over the arithmetic of one forward pass of its model; 0
             if none was measured.
         source: A description of what was measured.
+        of: The name of the variant whose steps were; empty if none were.
     """
 
     rate: float
     evaluation: float
     source: str
+    of: str = ""
 
 
 def measure_speed(variant: Variant, task: Task, device: str, together: int, others: int) -> Speed:
@@ -289,7 +351,7 @@ def measure_speed(variant: Variant, task: Task, device: str, together: int, othe
             evaluation = (time.perf_counter() - begin) / together
             flops = pack.totals.phases[-1].flops
     source = f"{measured} steps and an evaluation of {variant.name} on this machine"
-    return Speed(flops / seconds, evaluation / max(variant.cost.flops, 1.0), source)
+    return Speed(flops / seconds, evaluation / max(variant.cost.flops, 1.0), source, variant.name)
 
 
 def measure_matmul(device: str) -> Speed:

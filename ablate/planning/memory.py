@@ -10,7 +10,7 @@ from typing import Literal
 
 from ablate.errors import EngineError
 from ablate.machine import available_memory
-from ablate.nn.model.pricing import logit_activations, price, recomputed_activations
+from ablate.nn.model.pricing import evaluation_activations, logit_activations, price, recomputed_activations
 from ablate.planning.costs import cost_of_a_plugin
 from ablate.planning.plan import Plan, Variant
 from ablate.planning.planner import Planner
@@ -106,7 +106,21 @@ def _training_bytes(cost: Cost, spec: VariantSpec, vocabulary: int = 0, context:
         gradients = math.ceil(gradients / parts)
     # The backward pass begins at the head, where only gradients of earlier micro-batches are there.
     at_head = BYTES * head + (gradients if rows < training.batch_size else 0)
-    return held + BYTES * rows * kept + max(at_head, BYTES * block + gradients)
+    trained = BYTES * rows * kept + max(at_head, BYTES * block + gradients)
+    # It ends at the embedding, whose gradient has its own memory and, if it is the head's too, is added in a third.
+    at_embedding = gradients + (2 * BYTES * of_matrix if spec.model.tied_head else 0)
+    return held + max(trained, at_embedding, _evaluation_bytes(spec, vocabulary, length))
+
+
+def _evaluation_bytes(spec: VariantSpec, vocabulary: int, length: int) -> int:
+    """What an evaluation needs, during which there are no gradients; with chunks of the loss about as much as a row."""
+    training = spec.training
+    scalars = evaluation_activations(spec.model, vocabulary, length)
+    rows = training.rows_at_once
+    if training.loss_chunk is None:
+        return BYTES * rows * scalars
+    chunk = max(1, training.loss_chunk // length)
+    return BYTES * max(rows * evaluation_activations(spec.model, 0, length), chunk * scalars)
 
 
 def _gathered_bytes(cost: Cost, spec: VariantSpec, length: int) -> int:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ablate.nn.model.stack import TokenHead
 from ablate.nn.pack import Batchwise, ScoredOutputs, add_loss, auxiliary_losses, recomputing, scoring
 from ablate.nn.pack.forward_pass import Parts, chunked_logits, in_parts, sum_of_chunks
+from ablate.spec.cost import BYTES
 from ablate.spec.task import Task
 from ablate.spec.training import TrainingSpec
 from ablate.training.optimizer import parameter_infos
@@ -32,6 +33,8 @@ Contexts = Callable[[], AbstractContextManager[object]]
 
 EVALUATED_TOKENS = 8192
 """Tokens of all members that an evaluation processes at once, where training batches have fewer."""
+EVALUATED_BYTES = 16 << 20
+"""The most memory that it uses for more rows than training batches have, which no prediction counts."""
 
 _SCORED = "scored"
 """The name of the mask of scored outputs among the tensors of a chunk."""
@@ -43,6 +46,7 @@ class Objective:
     Args:
         contexts: The context of a forward pass.
         ranks: The processes that share a batch.
+        scalars: Of one example in an evaluation, see `evaluation_activations`.
     """
 
     def __init__(
@@ -51,7 +55,9 @@ class Objective:
         training: TrainingSpec,
         contexts: Contexts,
         ranks: Ranks = Ranks(),  # noqa: B008 - frozen
+        scalars: int = 0,
     ) -> None:
+        self._scalars = scalars
         self._ranks = ranks
         self._task = task
         self._training = training
@@ -201,7 +207,10 @@ class Objective:
         training = self._training
         if training.micro_batch or training.loss_chunk or self._task.uneven_batches or self._batchwise_modules(model):
             return training.batch_size
-        return max(1, EVALUATED_TOKENS // (pack * self._task.shape.context * training.batch_size)) * training.batch_size
+        batch = pack * training.batch_size
+        by_tokens = EVALUATED_TOKENS // (self._task.shape.context * batch)
+        by_memory = EVALUATED_BYTES // max(1, BYTES * self._scalars * batch)
+        return max(1, min(by_tokens, by_memory)) * training.batch_size
 
     @torch.no_grad()
     def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:

@@ -108,6 +108,8 @@ class PackOptimizer:
         """Clear the gradients."""
         for parameter in self._parameters:
             parameter.grad = None
+        for part in self._parts:  # views of them, which would keep their memory
+            part.view.grad = None
 
     def step(self) -> None:
         """Clip the gradients and update the parameters."""

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from ablate.metrics import INSIDE_INITIAL, Metric, at_length, rounded_loss
 from ablate.nn.model import mean_flops
+from ablate.nn.model.pricing import evaluation_activations
 from ablate.nn.pack import member_streams
 from ablate.spec.task import Task
 from ablate.training.activations import loss_on_validation, measure_insides, update_ratios
@@ -101,7 +102,8 @@ class Pack:
         self._random = DropoutRandomness([member.seed for member in self._members_by_position()], device, ranks)
         # Messages between ranks are not captured in a CUDA graph.
         self._build_program = program if ranks.count == 1 else lambda compute, device: EagerProgram(compute)
-        self._objective = Objective(task, self.training, self._forward_context, ranks)
+        scalars = evaluation_activations(members[0].variant.model, task.shape.vocabulary, task.shape.context)
+        self._objective = Objective(task, self.training, self._forward_context, ranks, scalars)
         self._prepare()
         self.totals = self._totals()
         self.batches = Batches(task, self.training, device)

@@ -179,3 +179,29 @@ def test_plans_tell_the_arithmetic_of_real_batches_and_what_frozen_parts_save(
     assert told == pytest.approx(counts, rel=0.1)
     assert told[0] - told[1] == pytest.approx(counts[0] - counts[1], rel=0.1)
     assert usual.cost.parameters - frozen.cost.parameters == frozen.frozen > 0
+
+
+@pytest.mark.parametrize(
+    ("task", "training", "measured"),
+    [
+        ({"symbols": 20_000, "context": 64}, {"batch_size": 1}, 174),  # gradients of one matrix as embedding and head
+        ({"symbols": 20_000}, {"batch_size": 4}, 328),
+        ({"symbols": 20_000}, {"batch_size": 4, "loss_chunk": 128}, 191),
+        ({}, {"batch_size": 1}, 68),  # an evaluation joins batches
+    ],
+)
+def test_the_memory_of_small_batches_is_what_was_measured(
+    task: dict[str, Any], training: dict[str, Any], measured: float
+) -> None:
+    """In MiB, by `python -m benchmarks predicted_memory`."""
+    spec = VariantSpec.model_validate(
+        {
+            "model": {"family": "decoder", "depth": 4, "width": 256, "heads": 4, "block": "pre_ln"},
+            "task": {"kind": "recall", "context": 256, "pairs": 8, "symbols": 256, **task},
+            "training": {"steps": 3, "optimizer": {"lr": 1e-3}, **training},
+        }
+    )
+    shape = spec.task.open(Path(), spec.task.prepare(Path(), lambda line: None)).shape
+    cost = model_cost(spec.model, vocabulary=shape.vocabulary, context=shape.context)
+    variant = Variant("", {}, spec, "", cost, 0.0, "", vocabulary=shape.vocabulary, context=shape.context)
+    assert measured / 1.1 <= trial_bytes(variant) / 2**20 <= 1.1 * measured

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 
 import pytest
@@ -182,6 +183,28 @@ def test_a_forecast_measures_the_middle_trial_in_the_pack_that_the_engine_would_
             found = forecast(make_plan(source), str(folder / "store.db"), workers, tasks=source.costs.prepare)
             assert (found.rate, found.evaluation, found.basis) == (1.0, 0.5, "measured")
     assert asked == [(1, 8, 0), (1, 4, 1), (1, 3, 2), (1, 1, 7), (3, 2, 0), (3, 1, 4)]
+
+
+def test_each_structure_is_forecast_at_its_own_speed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A linear mixer here has a fifth of the rate of attention, and so do its evaluations."""
+
+    def measured(variant: Variant, task: Task, device: str, together: int, others: int) -> Speed:
+        attends = variant.spec.model.blocks[0].mixer.kind_name() == "attention"
+        return Speed(500.0 if attends else 100.0, 0.5, f"steps of {variant.name}", variant.name)
+
+    monkeypatch.setattr("ablate.planning.forecast.measure_speed", measured)
+    mixers = {"mixer": {"attention": {}, "linear": {"block.mixer": "linear"}}}
+    source = planner(folder, switches=mixers)
+    plan = make_plan(source)
+    found = forecast(plan, str(folder / "store.db"), 1, tasks=source.costs.prepare)
+    seconds = 0.0
+    for trial in plan.trials:
+        rate = {"baseline": 500.0}.get(trial.variant.name, 100.0)
+        assert found.seconds(trial) == trial.variant.flops / rate
+        evaluations = 1 + len(trial.variant.spec.training.evaluation_steps())
+        seconds += trial.variant.flops / rate + evaluations * 0.5 * trial.variant.cost.flops * found.rate / rate
+    assert found.total(plan) == pytest.approx(seconds)
+    assert {"baseline", "mixer=linear"} == {*re.findall(r"steps of ([\w=]+)", found.basis)}
 
 
 def test_a_trial_that_asks_for_gpus_has_no_forecast_on_a_cpu(folder: Path) -> None:

@@ -104,6 +104,12 @@ def logit_activations(spec: ModelSpec, vocabulary: int, length: int) -> tuple[in
     return each * length + further, each
 
 
+def evaluation_activations(spec: ModelSpec, vocabulary: int, length: int) -> int:
+    """Number of scalars of one example that an evaluation needs at once: those of the largest block, or of the loss."""
+    logits = 0 if spec.head is not None else 2 * vocabulary * length  # and their log-probabilities
+    return max(logits, recomputed_activations(spec, length)[1])
+
+
 def price(spec: ModelSpec, *, context: int, vocabulary: int = 0, classes: int = 0, inference: bool = False) -> Price:
     """Price a model over its longest input.
 
