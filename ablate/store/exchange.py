@@ -7,6 +7,7 @@ study is imported whole or not at all. Nothing of the file is unpacked to disk, 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import zipfile
 import zlib
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import JSON, Boolean, Column, Connection, Double, Integer, Select, Table, insert, select
+from sqlalchemy.exc import StatementError
 
 from ablate.errors import StoreError
 from ablate.locations import check_regular
@@ -26,6 +28,7 @@ from ablate.store.database import Database
 from ablate.store.records import SETTLED, StudyDraft, StudyRecord, TrialRecord, TrialState
 from ablate.store.rows import JUDGED, study_trial_row, study_variant_row
 from ablate.store.tables import (
+    FreeText,
     Role,
     State,
     UtcDateTime,
@@ -48,13 +51,16 @@ _TABLES = (studies, variants, study_variants, environments, codes, trials, study
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """The time of every member: the same study makes the same file."""
 _LARGEST = 2**31
-"""Bytes of a member that are read."""
+"""Bytes of all members that are read."""
+_EXPANDS = 100
+"""How many times its size a file may have unpacked, beyond `_SMALL`. Rows of a study have 10 to 30 times."""
+_SMALL = 1 << 24
 _KEPT = ("state", "variant_hash", "seed", "metrics", "steps", "stopped_at", "data_fingerprint", "code")
 """What must agree between two results of the same trial."""
 
 _UNREADABLE = (
     *(zipfile.BadZipFile, zlib.error, EOFError, RuntimeError),
-    *(ValueError, TypeError, LookupError, AttributeError),
+    *(ValueError, TypeError, LookupError, AttributeError, OverflowError),
 )
 """What reading a damaged file raises; RuntimeError of a member that is encrypted or compressed in another way."""
 
@@ -169,6 +175,13 @@ def read_study(database: Database, file: Path) -> tuple[str, int, int]:
         StoreError: The file is not an exported study, is damaged, or contradicts what the store holds.
     """
     name, rows = _read(file, database.schema_version)
+    try:
+        return _import(database, name, rows)
+    except StatementError as error:  # rows that exclude one another, or text that this database cannot hold
+        raise _damaged(file, str(error.orig)) from None
+
+
+def _import(database: Database, name: str, rows: Rows) -> tuple[str, int, int]:
     with database.writing(alone=study_trials) as connection:
         if connection.execute(select(studies.c.id).where(studies.c.name == name)).first() is not None:
             raise StoreError(
@@ -332,6 +345,9 @@ def _read(file: Path, tables: str) -> tuple[str, Rows]:
     check_regular(file, StoreError)
     try:
         with zipfile.ZipFile(file) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+            if size > min(_LARGEST, _SMALL + _EXPANDS * file.stat().st_size):
+                raise ValueError(f"it would have {size:,} bytes unpacked")
             manifest = json.loads(_member(archive, _MANIFEST))
             sums = manifest["sha256"]
             if manifest["format"] != FORMAT or manifest["tables"] != tables:
@@ -358,10 +374,7 @@ def _read(file: Path, tables: str) -> tuple[str, Rows]:
 
 def _member(archive: zipfile.ZipFile, name: str) -> bytes:
     with archive.open(name) as member:
-        content = member.read(_LARGEST + 1)
-    if len(content) > _LARGEST:
-        raise ValueError(f"{name} is larger than {_LARGEST} bytes")
-    return content
+        return member.read()  # zipfile reads no more than the size that was checked
 
 
 def _damaged(file: Path, why: str) -> StoreError:
@@ -371,7 +384,7 @@ def _damaged(file: Path, why: str) -> StoreError:
 
 def _decoded(table: Table, content: bytes) -> Iterator[dict[str, Any]]:
     names = {column.name for column in table.c}
-    for number, line in enumerate(content.splitlines(), 1):
+    for number, line in enumerate(io.BytesIO(content), 1):
         row = json.loads(line)
         if row.keys() != names:
             raise ValueError(f"line {number} of {table.name}.jsonl has other columns")
@@ -388,23 +401,44 @@ def _typed(column: Column[Any], value: Any) -> Any:
             return read(value)
     if not isinstance(value, str):
         raise TypeError(f"`{column.table.name}.{column.name}` is not text")
+    if not isinstance(column.type, FreeText) and "\0" in value.encode().decode():
+        raise ValueError(f"`{column.table.name}.{column.name}` has a character that no database holds")
     return value
 
 
-def _number(value: Any) -> Any:
-    if not isinstance(value, int | float):
-        raise TypeError(f"{value!r} is not a number")
+def _time(value: Any) -> datetime:
+    time = datetime.fromisoformat(value)
+    if time.tzinfo is None:
+        raise ValueError(f"{value} has no time zone")
+    return time.astimezone(UTC)
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int or not -(2**63) <= value < 2**63:
+        raise TypeError(f"{str(value)[:40]} is not an integer of 64 bits")
+    return value
+
+
+def _double(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{str(value)[:40]} is not a number")
+    return float(value)
+
+
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{str(value)[:40]} is neither true nor false")
     return value
 
 
 _TYPES: dict[type, Any] = {
-    UtcDateTime: datetime.fromisoformat,
+    UtcDateTime: _time,
     State: TrialState,
     Role: TrialRole,
     JSON: lambda value: value,
-    Boolean: bool,
-    Integer: _number,
-    Double: _number,
+    Boolean: _truth,
+    Integer: _integer,
+    Double: _double,
 }
 """How a value of each type of column is read; other types are text."""
 

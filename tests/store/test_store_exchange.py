@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import zipfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from store_samples import HERE, as_record, begin, digest, outcome, start
@@ -104,6 +107,66 @@ def test_a_damaged_file_is_refused(exported: Path, tmp_path: Path, member: str, 
         with pytest.raises(StoreError, match=r"not a whole exported study|another version"):
             other.import_study(broken)
         assert other.studies() == []
+
+
+def tamper(
+    exported: Path, file: Path, member: str, change: Callable[[list[Any]], object], padding: bytes = b""
+) -> Path:
+    """A file with other rows, and the hash of these."""
+    with zipfile.ZipFile(exported) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    rows = [json.loads(line) for line in members[member].splitlines()]
+    change(rows)
+    members[member] = b"".join(json.dumps(row).encode() + b"\n" for row in rows) + padding
+    manifest = json.loads(members["manifest.json"])
+    manifest["sha256"][member] = hashlib.sha256(members[member]).hexdigest()
+    members["manifest.json"] = json.dumps(manifest).encode()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+        archive.writestr("../../evil", "evil")
+    return file
+
+
+@pytest.mark.parametrize(
+    ("member", "column", "value"),
+    [
+        ("trials", "steps", 10**30),
+        ("trials", "steps", True),
+        ("trials", "seconds", 10**400),
+        ("trials", "seconds", "12"),
+        ("trials", "key", "\ud800"),
+        ("trials", "data_fingerprint", "\0"),
+        ("trials", "started_at", "2026-01-01T00:00:00"),
+        ("trials", "finished_at", "9999-12-31T23:59:59-12:00"),
+        ("study_variants", "chosen", "yes"),
+        ("study_variants", "twice", None),
+        ("trials", "twice", None),
+        ("variants", "hash", "the same"),
+    ],
+)
+def test_a_value_that_no_store_holds_is_refused_whatever_its_hash(
+    exported: Path, store: Store, tmp_path: Path, member: str, column: str, value: object
+) -> None:
+    def change(rows: list[Any]) -> None:
+        if column == "twice":
+            rows.append(rows[0])
+            return
+        for row in rows:
+            row[column] = value
+
+    tampered = tamper(exported, tmp_path / "t.zip", f"{member}.jsonl", change)
+    store.delete_study("simplify_block")
+    with pytest.raises(StoreError, match="not a whole exported study"):
+        store.import_study(tampered)
+    assert store.studies() == []
+
+
+def test_a_file_that_expands_far_is_refused_before_it_is_unpacked(exported: Path, tmp_path: Path) -> None:
+    bomb = tamper(exported, tmp_path / "bomb.zip", "marks.jsonl", lambda rows: rows, padding=b"\n" * (64 << 20))
+    with open_store(tmp_path / "other.db") as other, pytest.raises(StoreError, match=r"67,\d+,\d+ bytes unpacked"):
+        other.import_study(bomb)
+    assert sorted(path.name for path in tmp_path.parent.iterdir() if path.name == "evil") == []
 
 
 def test_every_byte_of_the_file_counts(exported: Path, tmp_path: Path) -> None:
