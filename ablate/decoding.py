@@ -54,19 +54,7 @@ NextLogits = Callable[[Tensor, Tensor], Tensor]
 def greedy(
     step: NextLogits, texts: int, start: int, end: int, limits: Sequence[int], device: torch.device
 ) -> list[list[int]]:
-    """Append the most likely token until `end` or a limit.
-
-    Args:
-        step: Gives the logits of the next token.
-        texts: The number B of texts.
-        start: The id that every prefix begins with.
-        end: The id that ends a text.
-        limits: The most tokens of each text.
-        device: Holds the prefixes.
-
-    Returns:
-        The tokens of each text, without `start` and `end`.
-    """
+    """Append the most likely token until `end` or a limit: `beam` of width 1."""
     return beam(step, texts, start, end, limits, device, width=1, length_penalty=0)
 
 

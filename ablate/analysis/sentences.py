@@ -41,7 +41,10 @@ def answer_sentences(
     fine = [row for row in compared if verdicts[row.name].is_acceptable and row not in better]
     worse = [row for row in compared if verdicts[row.name].is_worse]
     naming = _Naming.of(compared)
-    sentences = [*_improving(better, naming, rule), *_removable(fine, naming, rule)]
+    sentences = [
+        *_spared(better, naming, rule, "Better without", " these"),
+        *_spared(fine, naming, rule, "You can remove", ""),
+    ]
     sentences += [*_needed(worse, naming, rule), *_others(better, fine, worse, naming, rule)]
     sentences += [sentence] if (sentence := joint_sentence(compared, together)) else []
     undecided = [row for row in compared if verdicts[row.name].word == "undecided"]
@@ -136,22 +139,14 @@ class _Naming:
         return f"{listed([*removing, *row.change.otherwise])}{together}"
 
 
-def _improving(rows: Sequence[VariantRow], naming: _Naming, rule: JudgingRule) -> Iterator[str]:
+def _spared(rows: Sequence[VariantRow], naming: _Naming, rule: JudgingRule, lead: str, these: str) -> Iterator[str]:
+    """What can go alone, and what can go together, each sentence with `lead` at its start."""
     alone, combined = _removals(rows)
     if alone:
         each = " each of these alone" if len(alone) > 1 else ""
-        yield f"Better without{each}: {_items(alone, naming, rule, naming.removed)}."
+        yield f"{lead}{each}: {_items(alone, naming, rule, naming.removed)}."
     if combined:
-        yield f"Better without these together: {_items(combined, naming, rule, naming.removed)}."
-
-
-def _removable(rows: Sequence[VariantRow], naming: _Naming, rule: JudgingRule) -> Iterator[str]:
-    alone, combined = _removals(rows)
-    if alone:
-        each = " each of these alone" if len(alone) > 1 else ""
-        yield f"You can remove{each}: {_items(alone, naming, rule, naming.removed)}."
-    if combined:
-        yield f"You can remove together: {_items(combined, naming, rule, naming.removed)}."
+        yield f"{lead}{these} together: {_items(combined, naming, rule, naming.removed)}."
 
 
 def _needed(rows: Sequence[VariantRow], naming: _Naming, rule: JudgingRule) -> Iterator[str]:

@@ -6,8 +6,9 @@ have the same result.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from enum import Enum
 from typing import Any
 
 from sqlalchemy import (
@@ -96,38 +97,34 @@ class FreeText(TypeDecorator[str]):
         return value.replace("\0", "�").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-_STATES: dict[str, TrialState] = {state.value: state for state in TrialState}
-_ROLES: dict[str, TrialRole] = {role.value: role for role in TrialRole}
-
-
-class State(TypeDecorator[TrialState]):
-    """The state of a trial, stored as its value."""
+class _Word(TypeDecorator[Any]):
+    """A member of an enumeration, stored as its value."""
 
     impl = String
     cache_ok = True
+    members: Mapping[str, Enum]
 
-    def process_bind_param(self, value: TrialState | None, dialect: Dialect) -> str | None:
+    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
         """Convert to the value."""
         return None if value is None else value.value
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> TrialState | None:
-        """The `TrialState` of a word; an unknown word is returned unchanged."""
-        return _STATES.get(value, value)  # type: ignore[arg-type]
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
+        """The member of a word; an unknown word is returned unchanged."""
+        return self.members.get(value, value)
 
 
-class Role(TypeDecorator[TrialRole]):
-    """What a study trains a trial for, stored as its word."""
+class State(_Word):
+    """The state of a trial."""
 
-    impl = String
     cache_ok = True
+    members: Mapping[str, Enum] = {state.value: state for state in TrialState}
 
-    def process_bind_param(self, value: TrialRole | None, dialect: Dialect) -> str | None:
-        """Role to word."""
-        return None if value is None else value.value
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> TrialRole | None:
-        """The role of a word; an unknown word is returned unchanged."""
-        return _ROLES.get(value, value)  # type: ignore[arg-type]
+class Role(_Word):
+    """What a study trains a trial for."""
+
+    cache_ok = True
+    members: Mapping[str, Enum] = {role.value: role for role in TrialRole}
 
 
 metadata = MetaData(
