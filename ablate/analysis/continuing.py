@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ablate.analysis.ladder import next_rung
 from ablate.analysis.report import StudyReport
 from ablate.analysis.sentences import advised_seeds
-from ablate.analysis.text import plural
+from ablate.analysis.text import few, plural
 from ablate.store.records import TrialState
 
 
@@ -34,7 +36,7 @@ def next_steps(report: StudyReport) -> tuple[NextStep, ...]:
     tuning = report.evidence.tuning
     if tuning is not None and any(tuned.values is None for tuned in tuning.of.values()):
         return (NextStep(("resume", report.record.name), "tunes to the end, then trains the comparisons"),)
-    return (*_more_seeds(report), *_together(report))
+    return (*_more_seeds(report), *_together(report), *_further_rung(report))
 
 
 def _more_seeds(report: StudyReport) -> Iterator[NextStep]:
@@ -61,6 +63,19 @@ def _together(report: StudyReport) -> Iterator[NextStep]:
     if len(alone) > 1 and fits:
         arguments = ("resume", record.name, "--design", "simplify")
         yield NextStep(arguments, f"tries the {len(alone)} removals together")
+
+
+def _further_rung(report: StudyReport) -> Iterator[NextStep]:
+    """The rung of a ladder that would decide what it left open."""
+    rung = None if report.climbs is None else next_rung(report.climbs, report.record)
+    if rung is None:
+        return
+    tune, seeds = report.record.space.get("tune") or {}, len(report.baseline.planned)
+    tuning = math.prod(len(values) for values in tune.get("grid", {}).values()) * tune.get("seeds", 0) if tune else 0
+    trained = math.fsum(row.seconds for row in report.variants) * (1 + tuning / seeds)
+    what = "would decide" if rung.decides else "is needed before anything is extrapolated:"
+    purpose = f"a rung of {rung.times:.2g} times the compute {what} {few(rung.variants)}"
+    yield NextStep(("resume", report.record.name, "--rung", f"{rung.value:g}"), purpose, rung.times * trained)
 
 
 def deciding_seeds(report: StudyReport) -> str:

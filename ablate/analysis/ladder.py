@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,11 @@ from ablate.analysis.fairness import read_tuning
 from ablate.analysis.numbers import fixed
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
 from ablate.analysis.scaling import Scaling, Scalings, rungs_of
+from ablate.analysis.times import relative_speed
+from ablate.designs.ladder import MOST_RUNGS
+from ablate.stats import special
 from ablate.stats.scaling_law import FURTHEST, LEAST_RUNGS, Fate, LadderFit, Rung, WithBounds, climb, outcome
+from ablate.stats.schedule import ERROR
 from ablate.store.records import StudyRecord
 
 
@@ -22,12 +27,15 @@ class Climb:
         ladder: Laws, speedups and extrapolation; None where `refusal` says why.
         outcome: What becomes of the difference at the largest rung; `undecided` where nothing is extrapolated.
         refusal: Why nothing is extrapolated, as a clause; empty if something is.
+        seconds: The effective speedup at each rung in seconds of training instead of FLOPs, None where the rung was
+            not timed: that in FLOPs, times the FLOPs a second of the variant over those of the baseline of this rung.
     """
 
     scaling: Scaling
     ladder: LadderFit | None
     outcome: Fate
     refusal: str = ""
+    seconds: tuple[WithBounds | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +111,100 @@ def _climb(
         clause = f"{len(rungs)} rungs have finished, and a law needs {LEAST_RUNGS - 1}; {LEAST_RUNGS} to extrapolate"
         return Climb(scaling, None, "undecided", clause)
     ladder = climb(rungs, max(1.0, times))
+    seconds = tuple(
+        _in_seconds(speedup, runs[scaling.variant], runs[baseline])
+        for speedup, (baseline, runs) in zip(ladder.speedups, here, strict=True)
+    )
     reason = reason or ladder.refusal or ("" if times > 1 else "the design has `target: 1`")
     if reason:
-        return Climb(scaling, ladder, "undecided", reason)
+        return Climb(scaling, ladder, "undecided", reason, seconds)
     verdict = scaling.points[-1].verdict
     side = -1.0 if verdict.word == "better" else 1.0 if verdict.is_worse else 0.0
     fate = outcome(side, ladder.difference, margin) if verdict.is_decided else "undecided"
-    return Climb(scaling, ladder, fate)
+    return Climb(scaling, ladder, fate, seconds=seconds)
 
 
 def _compute(runs: VariantRuns) -> float:
     """Training FLOPs of a trial; those of a variant differ by nothing but rounding."""
     flops = [trial.flops for trial in runs.finished.values()]
     return sum(flops) / len(flops)
+
+
+def _in_seconds(speedup: WithBounds, runs: VariantRuns, baseline: VariantRuns) -> WithBounds | None:
+    """A speedup in FLOPs as one in seconds, with the errors of both factors; None if the rung was not timed.
+
+    The baseline at the compute that it would need is taken to do as many FLOPs a second as on this rung.
+    """
+    speed = relative_speed(runs.rates, baseline.rates)
+    if speed is None or speed.mean is None or speed.low is None or speed.high is None:
+        return None
+    of_token = [_compute(side) / math.fsum(one.tokens for one in side.finished.values()) * len(side.finished)
+                for side in (runs, baseline)]  # fmt: skip
+    factor = speed.mean * of_token[0] / of_token[1]
+    value, low, high = speedup.value, speedup.low, speedup.high
+    if not 0 < low <= value <= high < math.inf:  # the baseline never gets there
+        return WithBounds(factor * value, factor * low, factor * high)
+    below = math.hypot(math.log(value / low), math.log(speed.mean / speed.low))
+    above = math.hypot(math.log(high / value), math.log(speed.high / speed.mean))
+    return WithBounds(factor * value, factor * value * math.exp(-below), factor * value * math.exp(above))
+
+
+@dataclass(frozen=True, slots=True)
+class NextRung:
+    """The smallest further rung that is expected to decide what a ladder left open.
+
+    Attributes:
+        value: Of the dial.
+        times: Its compute over that of the largest rung so far.
+        variants: Names of the variants that it may settle.
+        decides: Whether it is expected to; else it is the rung that a law needs first.
+    """
+
+    value: float
+    times: float
+    variants: tuple[str, ...]
+    decides: bool
+
+
+def next_rung(climbs: Climbs, record: StudyRecord) -> NextRung | None:
+    """The rung that would decide the variants that are undecided for too little compute; None if there is none.
+
+    Rungs go on as the last two do. On one that decides, the difference by the laws lies further from the margin than
+    the one-sided bound of as many seeds with the noise of the largest rung.
+
+    Args:
+        record: The study, with the rungs that it has.
+    """
+    design, margin = record.space["design"], float(record.objective["margin"])
+    rungs = [float(value) for value in design["rungs"]]
+    places = [float(point.at) for one in climbs.of[:1] for point in one.scaling.points]
+    if climbs.times <= 1 or design.get("per_rung") or design.get("seeds_per_rung") or len(places) < len(rungs):
+        return None
+    growth, step = places[-1] / places[-2], rungs[-1] / rungs[-2]
+    whole = design.get("dial", "depth") == "depth"
+
+    def rung(number: int) -> float:
+        value = rungs[-1] * step**number
+        return float(max(round(value), rungs[-1] + number)) if whole else value
+
+    if len(rungs) < LEAST_RUNGS:
+        return NextRung(rung(1), growth, tuple(one.scaling.variant for one in climbs.of), decides=False)
+    waiting = [one for one in climbs.of if one.outcome == "undecided" and not one.refusal]
+    for number in range(1, MOST_RUNGS - len(rungs) + 1):
+        if (times := growth**number) > FURTHEST:
+            break
+        if settled := [one.scaling.variant for one in waiting if _would_decide(one, times * places[-1], margin)]:
+            return NextRung(rung(number), times, tuple(settled), decides=True)
+    return None
+
+
+def _would_decide(one: Climb, compute: float, margin: float) -> bool:
+    shown = one.scaling.points[-1].difference
+    if one.ladder is None or shown.standard_error is None:
+        return False
+    there = one.ladder.variant.loss(compute) - one.ladder.baseline.loss(compute)
+    half = -float(special.stdtrit(shown.degrees, ERROR)) * shown.standard_error
+    return abs(there) - half > margin or abs(there) + half < margin
 
 
 def climb_lines(climbs: Climbs, decimals: int) -> Iterator[tuple[str, str]]:
@@ -127,12 +216,20 @@ def climb_lines(climbs: Climbs, decimals: int) -> Iterator[tuple[str, str]]:
         )
         if one.refusal or one.ladder is None or one.ladder.difference is None or one.ladder.speedup is None:
             said = speedup_text(one.ladder.speedups[-1]) if one.ladder is not None else ""
-            reached = f", speedup {said} on the largest rung" if said else ""
+            reached = f", speedup {said} on the largest rung{_largest_in_seconds(one)}" if said else ""
             yield one.scaling.variant, f"{steps}{reached}; not extrapolated: {one.refusal}"
             continue
         low, high = (_signed(bound, decimals) for bound in (one.ladder.difference.low, one.ladder.difference.high))
-        speedup = speedup_text(one.ladder.speedup)
-        yield one.scaling.variant, f"{steps} | {climbs.times:g}x: {low} … {high}, speedup {speedup}, {one.outcome}"
+        speedup = f"speedup {speedup_text(one.ladder.speedup)}{_largest_in_seconds(one)}"
+        yield (
+            one.scaling.variant,
+            f"{steps} | {climbs.times:g}x: {low} … {high}, {speedup}, {one.outcome}",
+        )
+
+
+def _largest_in_seconds(one: Climb) -> str:
+    timed = one.seconds[-1] if one.seconds else None
+    return "" if timed is None else f", in seconds {speedup_text(timed)} on the largest rung"
 
 
 def climb_sentences(climbs: Climbs | None, metric: str, decimals: int) -> Iterator[str]:
@@ -146,6 +243,9 @@ def climb_sentences(climbs: Climbs | None, metric: str, decimals: int) -> Iterat
             continue
         speedups = ", ".join(speedup_text(speedup) for speedup in ladder.speedups)
         said = f"{one.scaling.variant}: effective speedup by rung {speedups}"
+        if any(one.seconds):
+            timed = ", ".join("not timed" if speedup is None else speedup_text(speedup) for speedup in one.seconds)
+            said += f"; in seconds of training {timed}"
         if ladder.held_out is not None:
             error = _with_interval(ladder.held_out, decimals)
             said += f"; the law of the smaller rungs misses the difference of {metric} at the largest by {error}"

@@ -115,6 +115,10 @@ DesignOption = Annotated[
         help="Use another design, as a study NAME_KIND that shares trials with the first.",
     ),
 ]
+RungOption = Annotated[
+    float | None,
+    typer.Option("--rung", metavar="VALUE", help="One more rung of a ladder, above those that it has."),
+]
 AcceptCodeOption = Annotated[bool, _option_of_a_run("accept_changed_code")]
 
 

@@ -22,6 +22,7 @@ from ablate.cli.options import (
     JsonOption,
     MovedDataOption,
     PluginOption,
+    RungOption,
     SeedsOption,
     SpaceArgument,
     StoredOption,
@@ -129,6 +130,7 @@ def plan(
     data: DataOption = None,
     seeds: SeedsOption = None,
     design: DesignOption = None,
+    rung: RungOption = None,
     stored: StoredOption = False,
     store: StoreOption = DEFAULT_STORE,
     cache: CacheOption = None,
@@ -159,7 +161,7 @@ def plan(
 
     space = load_stored(file, store, plugin) if stored else load_space(file, plugin, data)
     moved = data_of_study(file, space, data if stored else None, store, cache)
-    space = changed_by(space, seeds, design)
+    space = changed_by(space, seeds, design, rung)
     gpus = space.resources.gpus
     machine = find_machine(on, flops, efficiency, doctor, workers, space.resources)
     chosen = choose_device("cpu" if machine is not None or (device == "auto" and gpus == 0) else device)
@@ -188,6 +190,7 @@ def study(
     data: DataOption = None,
     seeds: SeedsOption = None,
     design: DesignOption = None,
+    rung: RungOption = None,
     store: StoreOption = DEFAULT_STORE,
     json_: JsonOption = False,
     **options: Any,
@@ -199,7 +202,7 @@ def study(
     options, 3 some trials failed, 130 interrupted.
     """
     _check_store(store)
-    space = changed_by(load_space(file, options["plugins"], data), seeds, design)
+    space = changed_by(load_space(file, options["plugins"], data), seeds, design, rung)
     return _train(space, store, options, json_=json_)
 
 
@@ -209,6 +212,7 @@ def resume(
     data: MovedDataOption = None,
     seeds: SeedsOption = None,
     design: DesignOption = None,
+    rung: RungOption = None,
     store: StoreOption = DEFAULT_STORE,
     json_: JsonOption = False,
     **options: Any,
@@ -221,7 +225,7 @@ def resume(
     _check_store(store)
     space = load_stored(study, store, options["plugins"])
     with data_of_study(study, space, data, store, options["cache"]):
-        return _train(changed_by(space, seeds, design), store, options, json_=json_)
+        return _train(changed_by(space, seeds, design, rung), store, options, json_=json_)
 
 
 def _check_store(store: str) -> None:

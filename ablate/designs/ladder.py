@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, JsonValue, WithJsonSchema, model_validator
 
-from ablate.designs.base import Design, DesignContext, DesignSpec, Point, Proposal, named_points, setting_name
+from ablate.designs.base import BASELINE, Design, DesignContext, DesignSpec, Point, Proposal, named_points, setting_name
 from ablate.errors import SpaceError
 from ablate.spec.annotations import Number
 from ablate.spec.base import refusal
@@ -34,6 +34,11 @@ _ERROR = 0.05
 def at_rung(name: str, rung: int) -> str:
     """The name of a variant on a rung; rungs count from 1."""
     return f"{name}@{RUNG}={rung}"
+
+
+def baseline_of_rung(name: str) -> str:
+    """The name of the baseline on the rung of a variant; that of the baseline where there are no rungs."""
+    return "".join((BASELINE, *name.partition(f"@{RUNG}=")[1:]))
 
 
 def _before_steps(name: str) -> str:

@@ -18,6 +18,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from ablate.designs.ladder import baseline_of_rung
 from ablate.execution.study_run import StudyRun
 from ablate.metrics import CACHE, DECODE, PREFILL
 from ablate.nn.model import build_model
@@ -117,7 +118,7 @@ def _in_turns(
 
 
 def time_study(run: StudyRun, baseline: Variant, bench: Bench, continues: Callable[[], bool]) -> None:
-    """Time every variant of a study with a finished trial beside the baseline, and store what was measured.
+    """Time every variant of a study with a finished trial beside the baseline, on a ladder that of its rung.
 
     Args:
         run: The run of the study, whose trials have ended.
@@ -139,8 +140,14 @@ def time_study(run: StudyRun, baseline: Variant, bench: Bench, continues: Callab
         if ended and compared and trial.variant.spec.training.steps:
             first.setdefault(trial.variant.hash, trial)
     seeds = Counter(trial.variant.hash for trial in run.trials.values())
-    known = set() if bench.again else run.ledger.timed(list(first.values()), baseline, inference=bench.inference)
-    left = [trial for trial in first.values() if trial.key not in known]
+    named = {trial.variant.name: trial.variant for trial in run.trials.values()}
+    beside = {key: named.get(baseline_of_rung(trial.variant.name), baseline) for key, trial in first.items()}
+    left = [
+        trial
+        for key, trial in first.items()
+        if beside[key].hash != key
+        and (bench.again or not run.ledger.timed([trial], beside[key], inference=bench.inference))
+    ]
     if left:
         seconds = 2 * bench.seconds * len(left) * (3 if bench.inference else 1)
         run.observer.say(
@@ -149,7 +156,9 @@ def time_study(run: StudyRun, baseline: Variant, bench: Bench, continues: Callab
     for trial in left:
         try:
             least = max(LEAST_ROUNDS, seeds[trial.variant.hash])  # `ablate.analysis.times.rates_by_seed` needs as many
-            timing = time_side_by_side(trial.variant, baseline, run.planner.costs.prepare, bench, alive, least)
+            timing = time_side_by_side(
+                trial.variant, beside[trial.variant.hash], run.planner.costs.prepare, bench, alive, least
+            )
         except Exception as error:  # memory may be short beside the workers, and kinds of users may raise anything
             run.observer.say(f"{trial.variant.name} could not be timed: {type(error).__name__}: {error}")
             continue

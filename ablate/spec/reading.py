@@ -241,6 +241,25 @@ def with_seeds(space: SpaceSpec, seeds: str) -> SpaceSpec:
     return changed
 
 
+def with_rung(space: SpaceSpec, value: float) -> SpaceSpec:
+    """A ladder with one more rung, above those that it has, whose trials stay what they are.
+
+    Args:
+        value: Of the dial.
+
+    Raises:
+        SpaceError: The design is no ladder, or does not take such a rung.
+    """
+    plain, where = space.model_dump(mode="json"), f"--rung {value:g}"
+    if "rungs" not in plain["design"]:
+        got = f"a {space.design.kind_name()} design"
+        raise SpaceError("only a ladder has rungs", where=where, got=got, remedy="Leave --rung out.")
+    design = plain["design"] | {"rungs": [*plain["design"]["rungs"], value]}
+    changed = _validate(plain | {"design": design, "plugins": space.plugins}, where, "")
+    changed._text = space.text
+    return changed
+
+
 def with_design(space: SpaceSpec, kind: str) -> SpaceSpec:
     """The space with another design, as a study of its own that shares the trials which both need.
 

@@ -12,10 +12,11 @@ from fake_store import FakeStore, fake_store
 
 from ablate.analysis import read_study
 from ablate.analysis.answer import answer_of
+from ablate.analysis.continuing import NextStep, next_steps
 from ablate.analysis.ladder import Climb, climb_sentences
 from ablate.analysis.why import why
 from ablate.render.as_json import study_json
-from ablate.store.records import TrialState
+from ablate.store.records import SpeedTiming, TrialState
 
 RUNGS = 5
 
@@ -114,3 +115,43 @@ def test_a_diverged_trial_is_no_point_of_a_law() -> None:
     made = studied(loss)
     made.add("a=off@rung=2", 0, {}, state=TrialState.DIVERGED, flops=1e12)
     assert "lost trials" in climbed(made).refusal
+
+
+def test_speedups_in_seconds_have_the_rate_of_each_rung_and_the_noise_of_both() -> None:
+    made = studied(lambda compute: loss(2 * compute))
+    assert climbed(made).seconds == (None,) * RUNGS, "not timed"
+    rates = {4: (50.0, 51.0, 49.0) * 4, 5: (25.0, 25.5, 24.5) * 4}
+    for rung, ours in rates.items():
+        timing = SpeedTiming(f"hash of baseline@rung={rung}", ours, (100.0, 99.0, 101.0) * 4, "cpu")
+        made.timed[f"a=off@rung={rung}/0"] = (timing,)
+    one = climbed(made)
+    assert one.ladder is not None
+    assert one.seconds[:3] == (None,) * 3
+    for rung, speed in ((4, 0.5), (5, 0.25)):
+        flops, seconds = one.ladder.speedups[rung - 1], one.seconds[rung - 1]
+        assert seconds is not None
+        assert seconds.value == pytest.approx(speed * flops.value, rel=0.01)
+        assert seconds.low / seconds.value < flops.low / flops.value
+        assert seconds.high / seconds.value > flops.high / flops.value
+    report = read_study(made, "a_study")
+    assert ", in seconds 0.5" in answer_of(report).scale[0]
+    assert "in seconds of training not timed, not timed, not timed, 1.0" in next(
+        iter(climb_sentences(report.climbs, "val_loss", 3))
+    )
+
+
+def next_of(made: FakeStore) -> list[NextStep]:
+    return [step for step in next_steps(read_study(made, "a_study")) if "--rung" in step.arguments]
+
+
+def test_the_next_rung_is_the_one_that_would_decide() -> None:
+    (step,) = next_of(studied(lambda compute: loss(2 * compute), rungs=3))
+    assert step.arguments == ("resume", "a_study", "--rung", "4")
+    assert step.purpose == "a rung of 10 times the compute is needed before anything is extrapolated: a=off"
+    assert step.seconds == pytest.approx(10 * 8 * 10.0)  # as long as 8 trials of 10 s, times 10
+    gap = loss(1e14 / 1.3) - loss(1e14)
+    (step,) = next_of(studied(lambda compute: loss(compute / 1.3), margin=gap, noise=0.001))
+    assert step.arguments[-1] == "6"  # the gap shrinks, and is clearly within the margin there
+    assert step.purpose == "a rung of 3.2 times the compute would decide a=off"
+    assert next_of(studied(lambda compute: loss(2 * compute))) == [], "it holds"
+    assert next_of(studied(lambda compute: loss(2 * compute), rungs=3, design={"target": 1.0})) == []

@@ -12,10 +12,12 @@ from engine_samples import ENVIRONMENT, Log, ScriptedEngine, finish, planner
 
 from ablate.analysis import read_study
 from ablate.analysis.pareto import read_front
+from ablate.errors import SpaceError
 from ablate.execution.driver import run_study
 from ablate.execution.timing import LEAST_ROUNDS, Bench, time_side_by_side
 from ablate.metrics import CACHE, DECODE, PREFILL
 from ablate.planning.planner import make_plan
+from ablate.spec.reading import with_rung
 from ablate.store import Store, open_store
 from ablate.store.records import SpeedTiming
 from ablate.training.pack import Pack
@@ -118,3 +120,29 @@ def test_inference_is_timed_where_a_space_names_it(tmp_path: Path, monkeypatch: 
     assert shown.n == LEAST_ROUNDS
     assert shown.low is not None
     assert report.answer.claims[0].verdict == "supported"
+
+
+def test_the_variants_of_a_ladder_are_timed_beside_the_baseline_of_their_rung(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ablate.execution.timing._ROUND_SECONDS", 0.001)
+    switches = {"norm": {"rms": {}, "none": {"block.norm": "none"}}}
+    made = planner(tmp_path, switches=switches, design={"kind": "ladder", "rungs": [1, 2], "seeds": 1, "target": 1})
+    with open_store(tmp_path / "a.db") as store:
+        run_study(made, store, ScriptedEngine(finish, size=1), ENVIRONMENT, Log(), bench=BENCH)
+        record = store.study(made.space.name)
+        hashes = {variant.name: variant.hash for variant in record.variants}
+        beside = {
+            planned.variant: store.timings([planned.key])[planned.key][0].baseline
+            for planned in record.planned
+            if store.timings([planned.key])
+        }
+    assert beside == {f"norm=none@rung={rung}": hashes[f"baseline@rung={rung}"] for rung in (1, 2)}
+    larger = with_rung(made.space, 3)
+    assert larger.design.rungs == (1, 2, 3)  # type: ignore[attr-defined]
+    assert {*made.space.points()} < {*larger.points()}
+    with pytest.raises(SpaceError, match="only a ladder has rungs"):
+        with_rung(planner(tmp_path, switches=switches).space, 3)
+    with pytest.raises(SpaceError, match="ascend"):
+        with_rung(made.space, 2)
