@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from ablate.errors import AblateError
 from ablate.nn.model import build_model
 from ablate.nn.pack.initial import stream
 from ablate.spec.model import ModelSpec
@@ -61,5 +62,5 @@ def test_blocks_of_one_model_start_differently() -> None:
 
 
 def test_an_input_longer_than_the_context_is_no_silent_mistake() -> None:
-    with pytest.raises(RuntimeError):
+    with pytest.raises(AblateError, match=f"at most {T} tokens; got {T + 1}"):
         build()(tokens(length=T + 1))
