@@ -43,3 +43,14 @@ def assert_equal_forms(mixer: nn.Module, slow: Slow, x: Tensor, real: Tensor, *,
     ]
     for name, one, other in zip(names, *gradients, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-8, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def assert_token_by_token(mixer: Any, x: Tensor) -> tuple[Tensor, ...]:
+    """Steps give what the whole input [K, B, T, D] gives at their places; the state after the last one."""
+    state: tuple[Tensor, ...] = ()
+    with torch.no_grad():
+        whole = mixer(x)
+        for place in range(x.shape[2]):
+            y, state = mixer.step(x[:, :, place : place + 1], place, state)
+            torch.testing.assert_close(y, whole[:, :, place : place + 1], rtol=1e-9, atol=1e-9)
+    return state

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from pydantic import ValidationError
-from slow_forms import perturbed
+from slow_forms import assert_token_by_token, perturbed
 from torch import Tensor
 
 from ablate.kinds.mixers.attention import AttentionSpec
@@ -87,11 +87,7 @@ def test_each_gate_is_the_paper_s(gate: dict[str, Any]) -> None:
     for mine, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-10)
     assert spec.cost(CONTEXT, T).parameters == sum(value.numel() for value in weights.values())
-    state: tuple[Tensor, ...] = ()
-    with torch.no_grad():
-        for place in range(T):
-            y, state = mixer.step(x[None, None, place : place + 1], place, state)
-            torch.testing.assert_close(y[0, 0, 0], made[place], rtol=1e-10, atol=1e-10)
+    assert_token_by_token(mixer, x[None, None])
 
 
 @pytest.mark.parametrize(

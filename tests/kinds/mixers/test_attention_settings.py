@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from slow_forms import assert_equal_forms, perturbed
+from slow_forms import assert_equal_forms, assert_token_by_token, perturbed
 from torch import Tensor
 
 from ablate.contracts.mixer import check_mixer
@@ -195,12 +195,7 @@ def test_cross_attention_reads_the_memory(settings: dict[str, Any], padded: bool
 def test_decoding_token_by_token(name: str) -> None:
     settings, context = FORMS[name]
     mixer, x = attention(settings, **context), noise("x", K, B, T, D)
-    state: Any = ()
-    with torch.no_grad():
-        whole = mixer(x)
-        for place in range(T):
-            y, state = mixer.step(x[:, :, place : place + 1], place, state)
-            torch.testing.assert_close(y, whole[:, :, place : place + 1], rtol=1e-9, atol=1e-9)
+    assert_token_by_token(mixer, x)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from pydantic import ValidationError
-from slow_forms import assert_equal_forms, perturbed
+from slow_forms import assert_equal_forms, assert_token_by_token, perturbed
 from torch import Tensor
 
 from ablate.kinds.mixers.attention import AttentionSpec
@@ -75,12 +75,7 @@ def test_chosen_blocks_are_those_of_moba(name: str, padded: bool) -> None:
     if padded:
         real[:, 0, 13:], real[:, 1, 3:7] = False, False
     assert_equal_forms(mixer, slow_moba, x, real, padded=padded)
-    state: tuple[Tensor, ...] = ()
-    with torch.no_grad():
-        full = mixer(x)
-        for place in range(T):
-            y, state = mixer.step(x[:, :, place : place + 1], place, state)
-            torch.testing.assert_close(y, full[:, :, place : place + 1], rtol=1e-10, atol=1e-10)
+    assert_token_by_token(mixer, x)
 
 
 def slow_nsa(mixer: Any, member: int, x: Tensor, real: list[bool]) -> Tensor:
@@ -155,13 +150,7 @@ def test_its_three_branches_are_those_of_nsa(settings: dict[str, Any], padded: b
         real[:, 0, 13:], real[:, 1, 3:7] = False, False
     assert_equal_forms(mixer, slow_nsa, x, real, padded=padded)
     assert spec.cost(CONTEXT, T).parameters == sum(value[0].numel() for value in mixer.parameters())
-    state: tuple[Tensor, ...] = ()
-    with torch.no_grad():
-        full = mixer(x)
-        for place in range(T):
-            y, state = mixer.step(x[:, :, place : place + 1], place, state)
-            torch.testing.assert_close(y, full[:, :, place : place + 1], rtol=1e-10, atol=1e-10)
-    assert spec.cache(CONTEXT, T) == sum(kept[0, 0].numel() for kept in state)
+    assert spec.cache(CONTEXT, T) == sum(kept[0, 0].numel() for kept in assert_token_by_token(mixer, x))
 
 
 @pytest.mark.parametrize(("size", "active"), [(4, 2), (5, 4), (64, 1)])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from pydantic import ValidationError
-from slow_forms import assert_equal_forms, perturbed
+from slow_forms import assert_equal_forms, assert_token_by_token, perturbed
 from torch import Tensor
 
 from ablate.kinds.mixers.attention import AttentionSpec
@@ -112,13 +112,7 @@ def test_token_by_token(name: str, window: int | None) -> None:
     context = LayerContext(2, D, H, depth=2, context=T, causal=True, init_std=0.5, window=window)
     mixer = perturbed(spec, context)
     x = torch.randn(2, 3, T, D, generator=stream(1, "x"), dtype=torch.float64)
-    state: tuple[Tensor, ...] = ()
-    with torch.no_grad():
-        full = mixer(x)
-        for place in range(T):
-            y, state = mixer.step(x[:, :, place : place + 1], place, state)
-            torch.testing.assert_close(y, full[:, :, place : place + 1], rtol=1e-10, atol=1e-10)
-    assert spec.cache(context, T) == sum(kept[0, 0].numel() for kept in state)
+    assert spec.cache(context, T) == sum(kept[0, 0].numel() for kept in assert_token_by_token(mixer, x))
 
 
 def test_documents_do_not_reach_one_another() -> None:

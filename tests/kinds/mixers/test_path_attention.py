@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from slow_forms import assert_equal_forms, perturbed
+from slow_forms import assert_equal_forms, assert_token_by_token, perturbed
 from torch import Tensor
 
 from ablate.kinds.mixers.path_attention import PathAttentionSpec, path_logits
@@ -82,13 +82,7 @@ def test_each_form_is_the_paper_s(name: str, padded: bool) -> None:
         real[:, 0, 6:], real[:, 1, 3] = False, False
     assert_equal_forms(mixer, slow, x, real, padded=padded)
     assert spec.cost(CONTEXT, T).parameters == sum(value[0].numel() for value in mixer.parameters())
-    state: tuple[Tensor, ...] = ()
-    with torch.no_grad():
-        full = mixer(x)
-        for place in range(T):
-            y, state = mixer.step(x[:, :, place : place + 1], place, state)
-            torch.testing.assert_close(y, full[:, :, place : place + 1], rtol=1e-10, atol=1e-10)
-    assert spec.cache(CONTEXT, T) == sum(kept[0, 0].numel() for kept in state)
+    assert spec.cache(CONTEXT, T) == sum(kept[0, 0].numel() for kept in assert_token_by_token(mixer, x))
 
 
 @pytest.mark.parametrize("length", [1, 4, 11, 16])
