@@ -238,7 +238,7 @@ def settled_trials(plan: Plan, store: str) -> list[TrialRecord]:
     """
     try:
         with open_store(store, create=False) as opened:
-            records = opened.trials([trial.key for trial in plan.trials])
+            records = opened.trials([trial.key for trial in (*plan.trials, *plan.later)])
     except NotFoundError:
         return []
     return [record for record in records.values() if record.state in SETTLED]

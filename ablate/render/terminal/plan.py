@@ -247,7 +247,7 @@ def print_plan(
     )
     for line in warnings:
         _print(console, line)
-    left = sum(trial.key not in forecast.done for trial in plan.trials) + len(plan.later)
+    left = sum(trial.key not in forecast.done for trial in (*plan.trials, *plan.later))
     if plan.scouts:
         before = [trial for trial in (*plan.trials, *plan.later) if trial.role.scouts]
         _print(
