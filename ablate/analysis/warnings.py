@@ -226,7 +226,7 @@ def selected_variants(rows: Sequence[VariantRow]) -> Iterator[StudyWarning]:
             f"{who} chosen by results and not confirmed by fresh seeds. Selection biases their estimates, so they have "
             "no verdict."
         )
-        text = f"{who} selected by these same seeds; UNPROVEN until fresh seeds confirm"
+        text = f"{who} kept or dropped by these same seeds; UNPROVEN until fresh seeds confirm"
         yield StudyWarning("selected", "weak", text, full, names)
 
 

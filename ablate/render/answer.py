@@ -225,8 +225,9 @@ def _table(answer: Answer, width: int, *, everything: bool) -> Iterator[Text]:
         many = not everything and len(rows) > (FEW if group.key == "unproven" else MANY)
         yield from _group(group, axis, (words, cells, bounds), many=many)
     notes = []
-    if any(char in drawn for drawn in (interval_text(axis, row, "●", cells) for row in rows) for char in "◀▶"):
-        notes.append("▶ off the scale")
+    drawn = "".join(interval_text(axis, row, "●", cells) for row in rows)
+    if arrows := [arrow for arrow in "◀▶" if arrow in drawn]:
+        notes.append(f"{' '.join(arrows)} off the scale")
     if any(not row.jointly and row.bound is not None for row in rows):
         notes.append("* not jointly (Holm)")
     if warned := dict.fromkeys(row.warning for row in rows if row.warning):
