@@ -36,14 +36,15 @@ class Difference:
 
 
 def differences(*sides: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """Where nested mappings differ, in the order of the first, then of the second, and so on."""
+    """Where nested mappings differ, in the order of the first, then of the second, and so on.
+
+    A path that is missing equals one that is null.
+    """
     flat = [leaves(side) for side in sides]
     differing = []
     for path in dict.fromkeys(path for side in flat for path in side):
-        values = {number: side[path] for number, side in enumerate(flat) if path in side}
-        first = next(iter(values.values()))
-        if len(values) < len(flat) or any(value != first for value in values.values()):
-            differing.append(Difference(path, values))
+        if any(side.get(path) != flat[0].get(path) for side in flat):
+            differing.append(Difference(path, {number: side[path] for number, side in enumerate(flat) if path in side}))
     return tuple(differing)
 
 

@@ -140,6 +140,7 @@ def test_navigation_from_studies_to_a_trial_to_a_comparison(
         "model.block.norm.gain": {"baseline": "true", "norm=none": ""},
         "model.block.norm.eps": {"baseline": "1e-08", "norm=none": ""},
         "model.block.norm.eps_outside": {"baseline": "false", "norm=none": ""},
+        "model.block.norm.gate_std": {"baseline": "0.02", "norm=none": ""},
     }
     results = {row["side"]: row for row in page.table("Metrics of each side")}
     versus = next(row for row in shown["variants"] if row["name"] == "norm=none")["versus_baseline"]

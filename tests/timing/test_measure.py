@@ -72,7 +72,7 @@ def test_a_refused_length_stands_in_its_row_and_the_others_continue(monkeypatch:
     )
     rows = list(measure(["we", "pre_ln"], [8, 32], SETTING))
     assert [bool(row.why) for row in rows] == [False, False, True, False]
-    assert "32 tokens long" in rows[2].why
+    assert "at most 16 tokens, and inputs have up to 32" in rows[2].why
     assert math.isnan(rows[3].ratio)
     assert math.isnan(growth(rows)["we"])
 
