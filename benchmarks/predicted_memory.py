@@ -98,7 +98,7 @@ def measured(name: str, folder: Path) -> dict[str, float]:
     spec = space(name)
     task = spec.task.open(folder, spec.task.prepare(folder, lambda line: None))
     narrow = space(name, width=32, depth=1, pattern=[])
-    if narrow.task.kind == "recall":
+    if narrow.task.kind_name() == "recall":
         changes = {"context": 16, "pairs": 2, "symbols": 64}
         narrow = narrow.model_copy(update={"task": narrow.task.model_copy(update=changes)})
     _train(narrow, narrow.task.open(folder, narrow.task.prepare(folder, lambda line: None)))

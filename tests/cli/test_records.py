@@ -18,7 +18,7 @@ Call = Callable[..., Finished]
 NORM = {
     f"model.block.norm.{name}": value
     for name, value in RMSNormSpec().model_dump().items()
-    if name not in ("kind", "place")
+    if name not in ("kind", "place") and value is not None
 }
 """The settings that a block loses with its norm."""
 
