@@ -40,7 +40,7 @@ from ablate.spec.reading import load_space
 from ablate.store import Environment, open_store
 from benchmarks.driver import InstantEngine
 from benchmarks.forked_process import exit_as_program
-from benchmarks.hostile_cases import LINES, TINY, Case, around, cases
+from benchmarks.hostile_cases import IMPORT, LINES, TINY, Case, around, cases
 from benchmarks.hostile_configurations import FAULTS, walk
 from benchmarks.hostile_printing import NAMED, printing_cases
 from benchmarks.hostile_surroundings import surrounding_cases
@@ -124,7 +124,7 @@ def preload(folder: Path, store: bytes) -> None:
         (place / name).write_bytes(content)
     before = os.getcwd(), sys.argv
     os.chdir(place)
-    for line in LINES:
+    for line in (*LINES, IMPORT):
         sys.argv = ["ablate", *line]
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), suppress(SystemExit):
             ablate_main()
@@ -162,7 +162,10 @@ def run_case(case: Case, folder: Path, seconds: float = SECONDS) -> Ending:
     work.mkdir(parents=True)
     for name, content in case.files.items():
         (work / name).parent.mkdir(parents=True, exist_ok=True)
-        (work / name).write_bytes(content)
+        if isinstance(content, bytes):
+            (work / name).write_bytes(content)
+        else:
+            content.make(work / name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # other threads hold nothing that a case needs
         pid = os.fork()
@@ -172,7 +175,7 @@ def run_case(case: Case, folder: Path, seconds: float = SECONDS) -> Ending:
     error = (folder / "stderr").read_text(errors="replace")
     store = work / "studies" / "ablate.db"
     before = case.files.get("studies/ablate.db")
-    if not why and before is not None and (not store.is_file() or store.read_bytes() != before):
+    if not why and isinstance(before, bytes) and (not store.is_file() or store.read_bytes() != before):
         why = "the store was changed"
     outside = {path.name for path in folder.iterdir()} - {"work", "stdout", "stderr", "cache"}
     return Ending(code, error, f"written outside: {outside}" if outside and not why else why)
@@ -276,6 +279,7 @@ def campaign(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print the four counts as JSON")
     parser.add_argument("--cases", type=int, help=f"default: {CASES:,}; of configurations {CONFIGURATIONS}")
     parser.add_argument("--only", choices=["configurations"], help="what to try instead of everything else")
+    parser.add_argument("--kinds", help="cases of these kinds alone: KIND,KIND")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log", type=Path, help="a file to which the counts are written as they come")
     asked = parser.parse_args(arguments)
@@ -285,7 +289,9 @@ def campaign(arguments: Sequence[str]) -> int:
         return _try_configurations(asked.cases or CONFIGURATIONS, asked.seed, folder, end, as_json=asked.json)
     number_of_cases = asked.cases or CASES
     store = tiny_store(folder / "prepared")
-    tried = st.one_of(cases(store), *(make(tiny_store(folder / make.__name__, of)) for make, of in OTHERS))
+    tried = cases(store, None if asked.kinds is None else asked.kinds.split(","))
+    if asked.kinds is None:
+        tried = st.one_of(tried, *(make(tiny_store(folder / make.__name__, of)) for make, of in OTHERS))
     preload(folder / "preload", store)
     tally = Tally()
     for part in range(-(-number_of_cases // _TOGETHER)):

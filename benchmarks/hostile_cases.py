@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import io
 import json
 import os
 import random
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Iterator
+import warnings
+import zipfile
+from collections.abc import Container, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
@@ -20,6 +26,7 @@ from ruamel.yaml import YAML
 
 from ablate.cli.app import COMMAND_NAMES
 from ablate.spec.named import shipped_spaces
+from ablate.store import open_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +95,41 @@ def _unknown(uid: int) -> Any:
     raise KeyError(uid)
 
 
+class Special(Enum):
+    """What stands where a file should."""
+
+    PIPE = "a pipe that nobody writes"
+    SPARSE = "8 GB of zeros"
+    ENDLESS = "a link to a device that never ends"
+    LOOP = "a link to itself"
+    FOLDER = "a folder"
+    SECRET = "a file that cannot be read"
+
+    def make(self, path: Path) -> None:
+        """Make it at a path."""
+        match self:
+            case Special.PIPE:
+                os.mkfifo(path)
+            case Special.SPARSE:
+                path.touch()
+                os.truncate(path, 8 << 30)
+            case Special.ENDLESS:
+                path.symlink_to("/dev/zero")
+            case Special.LOOP:
+                path.symlink_to(path.name)
+            case Special.FOLDER:
+                path.mkdir()
+            case Special.SECRET:
+                path.touch(0)
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One call of the command line.
 
     Attributes:
-        kind: What was changed: `space`, `block`, `claim`, `text`, `store`, `value`, `schema`, `file`, `data`, `line`,
-            `name`, `stream`, `shadow`, `home` or `path`.
+        kind: What was changed: `space`, `block`, `claim`, `text`, `store`, `value`, `schema`, `file`, `data`, `table`,
+            `moved`, `special`, `line`, `name`, `stream`, `shadow`, `home` or `path`.
         arguments: Of the command line.
         files: Name below the working folder to content.
         streams: Its standard streams.
@@ -103,7 +138,7 @@ class Case:
 
     kind: str
     arguments: tuple[str, ...]
-    files: dict[str, bytes] = field(default_factory=dict)
+    files: Mapping[str, bytes | Special] = field(default_factory=dict)
     streams: Streams = Streams()
     surroundings: Surroundings = Surroundings()
 
@@ -231,7 +266,7 @@ LINES = [
     ("validate", "tiny.yaml", "--data", "file:text"), ("data", "tiny.yaml"), ("kinds",), ("kinds", "--json"),
     ("draw", "pre_ln"), ("draw", "pre_ln", "--versus", "sas"), ("draw", "pre_ln", "--out", "block.svg"),
     ("cost", "pre_ln", "--width", "64", "--heads", "4", "--depth", "2", "--context", "32"), ("schema",),
-    ("new", "mine"),
+    ("new", "mine"), ("judge", "runs.csv", "--metric", "loss", "--baseline", "a", "--margin", "0.1"),
 ]  # fmt: skip
 """Lines that train nothing, time nothing and serve nothing: each ends within a second or two if nothing is wrong."""
 
@@ -246,6 +281,30 @@ _DATA = {
     "jsonl": b'{"text": "first text", "label": 1}\n{"text": "second text", "label": 2}\n' * 9,
     "txt": b"Some words.\n<|endoftext|>\nSome other words.\n" * 9,
 }
+
+
+_RUNS = b"variant,seed,loss,step\n" + b"".join(
+    f"{name},{seed},{1 + seed / 9 + (name == 'b') / 5},{step}\n".encode()
+    for name in "ab"
+    for seed in range(3)
+    for step in (1, 2)
+)
+IMPORT = ("import-study", "moved.zip", "--store", "other.db")
+_PLACES = [
+    (("validate", "tiny.yaml"), "tiny.yaml"), (("plan", "tiny.yaml"), "tiny.yaml"),
+    (("data", "tiny.yaml"), "text/a.txt"),
+    (("validate", "tiny.yaml", "--plugin", "plugin.py"), "plugin.py"), (("draw", "blocks/own.yaml"), "blocks/own.yaml"),
+    (("import", "m", "--config-only"), "m/config.json"), (("import", "m"), "m/model.safetensors"),
+    (("import", "m"), "m/model.safetensors.index.json"), (("show", "tiny"), "studies/ablate.db"),
+    (("check-store",), "studies/ablate.db"), (IMPORT, "moved.zip"),
+    (("judge", "asked.yaml"), "asked.yaml"), (("diff", "tiny.yaml", "other.yaml"), "other.yaml"),
+    (("report", "tiny", "--out", "out.md"), "out.md"), (("show", "tiny", "--out", "t.svg"), "t.svg"),
+    *(
+        (("judge", f"runs.{ending}", "--metric", "loss", "--baseline", "a", "--margin", "0.1"), f"runs.{ending}")
+        for ending in ("csv", "tsv", "json", "jsonl", "parquet", "log", "db", "tfevents")
+    ),
+]  # fmt: skip
+"""Command lines, and a file that each of them reads or writes."""
 
 
 @cache
@@ -375,7 +434,7 @@ def _tampered_case(draw: st.DrawFn, store: bytes) -> Case:
 
 def around(store: bytes) -> dict[str, bytes]:
     """The files that the lines read."""
-    texts = {"text/a.txt": b"some words, " * 60, "text/b.txt": b"some other words, " * 60}
+    texts = {"text/a.txt": b"some words, " * 60, "text/b.txt": b"some other words, " * 60, "runs.csv": _RUNS}
     return {"studies/ablate.db": store, "tiny.yaml": TINY.encode(), **texts}
 
 
@@ -409,6 +468,76 @@ def _file_case(draw: st.DrawFn) -> Case:
 
 
 @st.composite
+def _special_case(draw: st.DrawFn, store: bytes) -> Case:
+    """Something that is not a regular file, or is far too large, where a command reads or writes one."""
+    line, place = draw(st.sampled_from(_PLACES))
+    files: dict[str, bytes | Special] = {**around(store), "m/config.json": _written(_CONFIGURATIONS[0])}
+    return Case("special", line, files | {place: draw(st.sampled_from(Special))})
+
+
+@st.composite
+def _table_case(draw: st.DrawFn) -> Case:
+    """A table of runs with damaged bytes, or with odd cells, in some format."""
+    header, *lines = _RUNS.decode().split()
+    rows = [dict(zip(header.split(","), line.split(","), strict=True)) for line in lines]
+    changed = draw(_changed({"rows": rows})).get("rows")
+    odd = [row for row in changed if isinstance(row, dict)] if isinstance(changed, list) else []
+    content = {
+        "csv": draw(_damaged(_RUNS)),
+        "json": draw(st.one_of(st.just(_written(changed)), st.sampled_from(_NO_JSON))),
+        "jsonl": b"\n".join(_written(row) for row in odd),
+        "log": draw(_damaged(b"seed=1 loss=2.5\nseed=2 loss=2.25\n" * 9)),
+    }
+    ending = draw(st.sampled_from(sorted(content)))
+    line = ["judge", f"runs.{ending}", "--metric", "loss", "--baseline", draw(st.sampled_from(["a", "\x1b[31m", "*"]))]
+    line += ["--margin", draw(st.sampled_from(["0.1", "5e-324", "1e308", "nan", "-1", "9" * 400]))]
+    line += draw(
+        st.sampled_from([[], ["--step", "step"], ["--line", "(?P<seed>.*)(a+)+$"], ["--json"], ["--each", "*"]])
+    )
+    return Case("table", tuple(line), {f"runs.{ending}": content[ending]})
+
+
+@cache
+def _exported(store: bytes) -> dict[str, bytes]:
+    """The members of the exported study of a store."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "a.db").write_bytes(store)
+        with open_store(Path(folder) / "a.db") as opened:
+            opened.export_study("tiny", Path(folder) / "a.zip")
+        with zipfile.ZipFile(Path(folder) / "a.zip") as archive:
+            return {name: archive.read(name) for name in archive.namelist()}
+
+
+@st.composite
+def _moved_case(draw: st.DrawFn, store: bytes) -> Case:
+    """An exported study with other values and their hashes; with members that expand far or have odd names."""
+    members = dict(_exported(store))
+    name = draw(st.sampled_from(sorted(members.keys() - {"manifest.json"})))
+    lines = [json.loads(line) for line in members[name].splitlines()]
+    rows = draw(_changed({"rows": lines})).get("rows")
+    members[name] = b"".join(_written(row) + b"\n" for row in (rows if isinstance(rows, list) else [rows]))
+    match draw(st.sampled_from(["values", "values", "values", "deep", "bomb", "manifest"])):
+        case "deep":
+            members[name] += b"[" * 100_000 + b"\n"
+        case "bomb":
+            members[name] += b"\n" * (100 << 20)
+        case "manifest":
+            members["manifest.json"] = _written(draw(_changed(json.loads(members["manifest.json"]))))
+    with suppress(ValueError, TypeError, LookupError):
+        manifest = json.loads(members["manifest.json"])
+        manifest["sha256"][name] = hashlib.sha256(members[name]).hexdigest()
+        members["manifest.json"] = _written(manifest)
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a name that occurs twice
+        for member, content in members.items():
+            archive.writestr(member, content)
+        archive.writestr(draw(st.sampled_from(["../../evil", "/evil", name, "a" * 60_000, "manifest.json/"])), b"evil")
+    content = made.getvalue()
+    return Case("moved", IMPORT, {"moved.zip": content})
+
+
+@st.composite
 def _line_case(draw: st.DrawFn, store: bytes) -> Case:
     line = [*draw(st.sampled_from(LINES))]
     odd = st.one_of(st.sampled_from(_ODD_ARGUMENTS), st.text(max_size=20))
@@ -434,9 +563,11 @@ def _line_case(draw: st.DrawFn, store: bytes) -> Case:
     return Case("line", arguments, files)
 
 
-def cases(store: bytes) -> st.SearchStrategy[Case]:
-    """All that is tried, over a working folder with this store."""
-    return st.one_of(
-        _space_case(), _text_case(), _block_case(), _claim_case(), _data_case(), _store_case(store), _line_case(store),
-        _tampered_case(store), _file_case(),
-    )  # fmt: skip
+def cases(store: bytes, kinds: Container[str] | None = None) -> st.SearchStrategy[Case]:
+    """All that is tried, over a working folder with this store; of these kinds alone if they are given."""
+    tried = {
+        "space": _space_case(), "text": _text_case(), "block": _block_case(), "claim": _claim_case(),
+        "data": _data_case(), "store": _store_case(store), "line": _line_case(store), "value": _tampered_case(store),
+        "file": _file_case(), "special": _special_case(store), "table": _table_case(), "moved": _moved_case(store),
+    }  # fmt: skip
+    return st.one_of(*(case for kind, case in tried.items() if kinds is None or kind in kinds))

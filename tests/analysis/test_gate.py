@@ -162,6 +162,7 @@ def test_nothing_has_finished_yet() -> None:
 
 
 def test_only_what_differs_is_compared() -> None:
-    sides = [{"a": 1, "b": {"c": 2, "d": 3}}, {"a": 1, "b": {"c": 2, "d": 4}}, {"a": 1, "b": {"c": 2}, "e": None}]
-    expected = {"b.d": {0: 3, 1: 4}, "e": {2: None}}
+    first, second = {"a": 1, "b": {"c": 2, "d": 3}}, {"a": 1, "b": {"c": 2, "d": 4}}
+    sides = [first, second, {"a": 1, "b": {"c": 2}, "e": 5, "f": None}]
+    expected = {"b.d": {0: 3, 1: 4}, "e": {2: 5}}  # a missing field equals null
     assert {change.path: change.values for change in differences(*sides)} == expected

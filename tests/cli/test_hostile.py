@@ -58,7 +58,7 @@ def test_the_exit_code_is_1_if_any_count_but_tried_is_not_0(
     planted = Case("line", ("kinds", "--plugin", "plugin.py"), {"plugin.py": text})
     monkeypatch.setattr(hostile, "tiny_store", lambda _: store)
     monkeypatch.setattr(hostile, "preload", lambda *_: None)
-    monkeypatch.setattr(hostile, "cases", lambda _: st.just(planted))
+    monkeypatch.setattr(hostile, "cases", lambda store, kinds: st.just(planted))
     monkeypatch.setattr(hostile, "OTHERS", ())
     monkeypatch.setattr(hostile, "SECONDS", 1.5 if verdict == "hangs" else 120.0)
     code = campaign(["--cases", "1", "--json"])
