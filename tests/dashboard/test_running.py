@@ -35,7 +35,7 @@ def place(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         ended(run)
 
 
-def ended(run: Run, seconds: float = 60) -> str:
+def ended(run: Run, seconds: float = 180) -> str:
     """The output of a run, once it has ended."""
     deadline = time.monotonic() + seconds
     while run.alive:

@@ -82,7 +82,7 @@ def trained(keys: list[str], folder: Path, cache: Path) -> Trained:
 
 def test_a_study_keeps_the_weights_of_every_trial(keys: list[str], folder: Path) -> None:
     assert weights_folder(str(folder / "store.db")) == folder / "weights"
-    assert sorted(path.name for path in (folder / "weights").iterdir()) == sorted(f"{key}.safetensors" for key in keys)
+    assert all((folder / "weights" / f"{key}.safetensors").is_file() for key in keys)
 
 
 def test_the_weights_are_those_at_the_end_of_training(trained: Trained, space: SpaceSpec, folder: Path) -> None:

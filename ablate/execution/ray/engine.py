@@ -98,7 +98,7 @@ class RayEngine(Engine):
 
     def admit(self, plan: Plan) -> None:
         """Check the requested resources and the predicted memory against the nodes of the cluster."""
-        self._populations = any(trial.variant.spec.training.population for trial in plan.trials)
+        self._populations |= any(bool(trial.variant.spec.training.population) for trial in plan.trials)
         self._needed = 0
         if (
             plan.trials and not plan.built and self._resources.gpus is None
