@@ -18,7 +18,7 @@ from ablate.errors import ArgumentError, EngineError, SpaceError, check_argument
 from ablate.execution.base import Engine
 from ablate.execution.checkpoint import checkpoints_folder
 from ablate.execution.driver import Limits, run_study
-from ablate.execution.environment import describe_environment, undeclared_changes
+from ablate.execution.environment import describe_environment, undeclared_code
 from ablate.execution.local import LocalEngine
 from ablate.execution.observer import Observer, ObserverGroup
 from ablate.execution.options import RunOptions, plugin_files, show_in_signature
@@ -129,7 +129,8 @@ def run(
         earlier = EarlierTrials(opened, accept=chosen.accept_changed_code)
         planner = Planner(space, chosen.folder, observer.say, weights=weights_folder(opened.where), earlier=earlier)
         if isinstance(space, TrainerSpace):
-            _tell_undeclared(space, observer)
+            for line in undeclared_code(space.trainer):
+                observer.say(line)
         environment = describe_environment(trainer.device)
         packing = Packing(1 if resources.shard else chosen.pack, trainer.device)
         with _tracking(trackers, space.name, opened, observer) as watching:
@@ -145,17 +146,6 @@ def run(
                 Limits(chosen.max_trials, chosen.max_seconds),
             )
     return Study(space.name, store, result=result)
-
-
-def _tell_undeclared(space: TrainerSpace, observer: Observer) -> None:
-    """Say which changed files of the repository count for no trial's key."""
-    files = undeclared_changes(space.trainer.source_files(Path.cwd()).values())
-    if files:
-        more = f" and {len(files) - 3} more" if len(files) > 3 else ""
-        observer.say(
-            f"{', '.join(files[:3])}{more}: changed since the last commit, and not among `trainer.sources`: if they "
-            "change the numbers, trials that the store holds are reused all the same"
-        )
 
 
 def make_engine(options: RunOptions, study: str = "ablate", checkpoints: Path = Path("checkpoints")) -> Engine:

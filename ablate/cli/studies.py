@@ -150,13 +150,14 @@ def plan(
     does. The time is measured by some steps on the device that `study` would use. With --on, --flops or --doctor the
     time is that of another machine, and it is checked whether each trial fits into its memory.
     """
-    from ablate.execution.environment import choose_device
+    from ablate.execution.environment import choose_device, undeclared_code
     from ablate.locations import cache_folder
     from ablate.planning.earlier import EarlierTrials
     from ablate.planning.forecast import Estimate, forecast, settled_trials
     from ablate.planning.other_machine import MachineForecast, find_machine
     from ablate.planning.planner import Planner, make_plan
     from ablate.render.terminal.plan import plan_json, print_plan
+    from ablate.spec.space import TrainerSpace
     from ablate.trained.weights import weights_folder
 
     space = load_stored(file, store, plugin) if stored else load_space(file, plugin, data)
@@ -167,6 +168,8 @@ def plan(
     chosen = choose_device("cpu" if machine is not None or (device == "auto" and gpus == 0) else device)
     progress = make_console(stderr=True)
     show_progress = lambda line: say(progress, line, style="dim")  # noqa: E731
+    for line in undeclared_code(space.trainer) if isinstance(space, TrainerSpace) else ():
+        show_progress(line)
     with moved, existing_store(store) as opened:
         earlier = EarlierTrials(opened, accept=accept_changed_code)
         planner = Planner(space, cache or cache_folder(), show_progress, weights=weights_folder(store), earlier=earlier)

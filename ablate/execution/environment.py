@@ -8,7 +8,7 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import psutil
@@ -17,6 +17,7 @@ import torch
 from ablate.command_line import hide_passwords, without_option
 from ablate.errors import EngineError
 from ablate.planning.plan import Trial
+from ablate.spec.trainer import TrainerSpec
 from ablate.spec.training import TrainingSpec
 from ablate.store.records import Environment, WorkerRecord
 from ablate.training.optimizer import check_packages
@@ -101,7 +102,27 @@ def _is_clean() -> bool | None:
     return None if changed is None else not changed
 
 
-def undeclared_changes(declared: Iterable[Path]) -> list[str]:
+def undeclared_code(trainer: TrainerSpec) -> Iterator[str]:
+    """Sentences on code that counts for no trial's key: all of it, or changed files of the repository.
+
+    Raises:
+        SpaceError: A declared file is missing.
+    """
+    counted = trainer.counted_files(Path.cwd())
+    if not counted:
+        yield (
+            "`trainer.command` names no file here, so no change of its code is noticed: trials that the store holds "
+            "are reused all the same. Name its files in `trainer.sources`, such as [train.py, lib]"
+        )
+    if files := _undeclared_changes(counted):
+        more = f" and {len(files) - 3} more" if len(files) > 3 else ""
+        yield (
+            f"{', '.join(files[:3])}{more}: changed since the last commit, and not among `trainer.sources`: if they "
+            "change the numbers, trials that the store holds are reused all the same"
+        )
+
+
+def _undeclared_changes(declared: Iterable[Path]) -> list[str]:
     """Python files in the repository of the working folder that are changed or new, and not among those declared."""
     top, known = _git("rev-parse", "--show-toplevel"), {file.resolve() for file in declared}
     changed = changed_files() if top else None

@@ -64,18 +64,20 @@ def module_code(content: bytes) -> ModuleCode:
         return ModuleCode(_digest(content), {})
 
 
-def read_modules(file: Path, package: str = "") -> dict[str, ModuleCode]:
+def read_modules(file: Path, package: str = "", folders: Iterable[Path] = ()) -> dict[str, ModuleCode]:
     """The code of a file, under the empty name, and of the modules beside it that it imports, under theirs.
 
     Args:
         package: Name of the package that it was imported in, to which its relative imports refer; empty if in none.
+        folders: Where else the user's modules are found.
     """
-    return dict(sorted((name, module_code(content)) for name, (_, content) in read_sources(file, package).items()))
+    sources = read_sources(file, package, folders)
+    return dict(sorted((name, module_code(content)) for name, (_, content) in sources.items()))
 
 
-def read_sources(file: Path, package: str = "") -> dict[str, tuple[Path, bytes]]:
+def read_sources(file: Path, package: str = "", folders: Iterable[Path] = ()) -> dict[str, tuple[Path, bytes]]:
     """The path and the content of each file whose code `read_modules` gives, under the same names."""
-    roots = [] if file.parent.name in _LIBRARIES else [(file.parent, "")]
+    roots = [(folder, "") for folder in (file.parent, *folders) if folder.name not in _LIBRARIES]
     above = file.parent
     while (above / "__init__.py").is_file():
         above = above.parent

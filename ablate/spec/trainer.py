@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -19,7 +20,7 @@ from pydantic_core import PydanticCustomError
 from ablate.errors import SpaceError
 from ablate.spec.annotations import ShortFor, Spelling
 from ablate.spec.base import Spec, below, refusal
-from ablate.spec.source_code import module_code, read_modules
+from ablate.spec.source_code import module_code, read_modules, read_sources
 from ablate.spec.training import TrainingSpec
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ _PLACEHOLDER = re.compile(r"(?<!\{)\{([A-Za-z_][A-Za-z0-9_]*)\}(?!\})")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(s|min|h|days?)")
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "day": 86400, "days": 86400}
 _MOST_FILES = 10_000
+_RUNS_A_MODULE = ("-m", "--module")
+"""Options of Python and of launchers that a module follows."""
 _NOT_SOURCE = ("__pycache__", "site-packages", "node_modules")
 
 ParameterName = Annotated[
@@ -200,7 +203,7 @@ class TrainerSpec(Spec):
     sources: tuple[StrictStr, ...] | None = None
     """Files, folders and patterns whose content decides the numbers, relative to the working folder: when one changes,
     trials are trained again. Python files count with the modules beside them that they import, without comments and
-    docstrings. Default: the files that `command` names, or the module of `function`."""
+    docstrings. Default: the files and modules that `command` names, or the module of `function`."""
     excluded: tuple[ExcludedSpec, ...] = ()
     """Combinations of parameters that are left out."""
 
@@ -319,19 +322,37 @@ class TrainerSpec(Spec):
             SpaceError: One is missing, or there are too many.
         """
         if self.sources is not None:
-            found = {
+            return {
                 str(file.relative_to(root) if file.is_relative_to(root) else file): file
                 for file in self._declared(root)
             }
-        elif self.function is not None:
+        if self.function is not None:
             module = self.function.partition(":")[0]
-            found = {f"{module}.py": _module_file(module, root)}
-        else:
-            named = [argument for argument in self.command or () if not _PLACEHOLDER.search(argument)]
-            found = {name: root / name for name in named[1:] if name and (root / name).is_file()}
-            if (root / named[0]).is_file() if named else False:
-                found = {named[0]: root / named[0], **found}
+            return {f"{module}.py": _module_file(module, root)}
+        found: dict[str, Path] = {}
+        arguments = self.command or ()
+        for before, argument in zip(("", *arguments), arguments, strict=False):
+            if before in _RUNS_A_MODULE and (file := _file_below(argument, root, "__main__")):
+                found[str(file.relative_to(root))] = file
+            elif not _PLACEHOLDER.search(argument):
+                named = (argument, argument.partition("=")[2])
+                found |= {name: root / name for name in named if name and os.path.isfile(root / name)}
         return found
+
+    def counted_files(self, root: Path) -> list[Path]:
+        """The declared files, and the modules that those among them import.
+
+        Args:
+            root: The working folder of the study.
+
+        Raises:
+            SpaceError: One is missing, or there are too many.
+        """
+        files: list[Path] = []
+        for file in self.source_files(root).values():
+            python = file.suffix == ".py"
+            files += [path for path, _ in read_sources(*_imported(file, root)).values()] if python else [file]
+        return files
 
     def _declared(self, root: Path) -> Iterator[Path]:
         count = 0
@@ -368,7 +389,8 @@ class TrainerSpec(Spec):
         entries: dict[str, Any] = {}
         for name, file in self.source_files(root).items():
             try:
-                modules = read_modules(file) if file.suffix == ".py" else {"": module_code(file.read_bytes())}
+                python = file.suffix == ".py"
+                modules = read_modules(*_imported(file, root)) if python else {"": module_code(file.read_bytes())}
             except OSError as error:
                 raise SpaceError(str(error), where=f"`trainer.sources`, {name}") from error
             plain = {one: {"whole": code.whole, "parts": dict(code.parts)} for one, code in modules.items()}
@@ -380,12 +402,29 @@ def _is_source(file: Path) -> bool:
     return not any(part.startswith(".") or part in _NOT_SOURCE for part in file.parts)
 
 
+def _imported(file: Path, root: Path) -> tuple[Path, str, list[Path]]:
+    """A Python file, the package to which its relative imports refer, and where the modules that it imports may be."""
+    folders = [root, root / "src"]
+    home = next((folder for folder in reversed(folders) if file.is_relative_to(folder)), file.parent)
+    while home not in folders and (home / "__init__.py").is_file():
+        home = home.parent
+    return file, ".".join(file.parent.relative_to(home).parts), folders
+
+
+def _file_below(module: str, root: Path, of_package: str) -> Path | None:
+    """The file of a module below the working folder; of a package, the file of this name. It is not imported."""
+    for folder in (root, root / "src"):
+        path = folder.joinpath(*module.split("."))
+        for file in (path.parent / f"{path.name}.py", path / f"{of_package}.py"):
+            if file.is_file():
+                return file
+    return None
+
+
 def _module_file(module: str, root: Path) -> Path:
     """The file of a module, below the working folder or installed; it is not imported."""
-    below_root = root.joinpath(*module.split("."))
-    for file in (below_root.with_suffix(".py"), below_root / "__init__.py"):
-        if file.is_file():
-            return file
+    if (file := _file_below(module, root, "__init__")) is not None:
+        return file
     try:
         found = importlib.util.find_spec(module)
     except (ImportError, ValueError):

@@ -132,6 +132,11 @@ def test_a_changed_file_that_is_not_declared_is_a_warning(own: Workplace) -> Non
     (own.folder / "lib.py").write_text("x = 2")
     done = own.call(*study(own))
     assert "lib.py, own notes.py: changed since the last commit, and not among `trainer.sources`" in done.err
+    assert "no change of its code is noticed" not in done.err
+    through_a_shell = ["sh", "-c", "exec {python} train.py $0 {config}", "--seed={seed}"]
+    (own.folder / "own.yaml").write_text(json.dumps(space(trainer=trainer(command=through_a_shell))))
+    done = own.call("plan", "own.yaml")
+    assert "`trainer.command` names no file here, so no change of its code is noticed" in " ".join(done.err.split())
     assert own.rows("SELECT json_extract(content, '$.git_clean') FROM environments") == [(0,)]
 
 

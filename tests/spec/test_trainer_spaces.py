@@ -13,6 +13,7 @@ from ablate.errors import SpaceError
 from ablate.spec.paths import assign
 from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec, TrainerSpace
+from ablate.spec.trainer import TrainerSpec
 from ablate.spec.trainer_variant import TrainerVariant, read_variant
 
 COMMAND = ["{python}", "train.py", "{seed}"]
@@ -188,6 +189,58 @@ def test_declared_sources_are_files_folders_patterns_and_imports(folder: Path) -
         SpaceError, match=r"`trainer.sources`, nothing: there is no such file; expected a file, a folder"
     ):
         key(trainer__sources=["nothing"])
+
+
+MODULES: dict[str, tuple[dict[str, str], dict[str, Any], set[str]]] = {
+    "a_module": ({"train.py": "import near"}, {"command": ["-m", "train"]}, {"near"}),
+    "a_module_of_a_package": (
+        {"lab/train.py": "from . import model\nimport near"},
+        {"command": ["-m", "lab.train"]},
+        {"lab.model", "near"},
+    ),
+    "a_package": ({"lab/__main__.py": "from .model import a"}, {"command": ["-m", "lab"]}, {"lab.model"}),
+    "a_launcher": ({"train.py": "import near"}, {"command": ["torchrun", "-m", "train"]}, {"near"}),
+    "a_function": (
+        {"lab/train.py": "from lab.model import a\nimport near"},
+        {"function": "lab.train:main"},
+        {"lab.model", "near"},
+    ),
+    "a_package_above": (
+        {"lab/runs/train.py": "from ..model import a"},
+        {"function": "lab.runs.train:main"},
+        {"lab.model"},
+    ),
+    "below_src": (
+        {"src/lab/train.py": "from . import model"},
+        {"function": "lab.train:main"},
+        {"lab.model"},
+    ),
+    "a_script_of_another_folder": (
+        {"scripts/train.py": "import lab.model, near"},
+        {"command": ["scripts/train.py"]},
+        {"lab.model", "near"},
+    ),
+    "an_option_with_a_file": ({"train.py": "", "own.yaml": "a"}, {"command": ["train.py", "--set=own.yaml"]}, set()),
+}
+"""Files and a trainer to the modules beside it that count; `near` and `lab.model` exist always."""
+
+
+@pytest.mark.parametrize(("files", "given", "wanted"), MODULES.values(), ids=MODULES)
+def test_the_code_that_a_trainer_runs_counts_however_it_is_named(
+    tmp_path: Path, files: dict[str, str], given: dict[str, Any], wanted: set[str]
+) -> None:
+    below = "src/lab/model.py" if "src/lab/train.py" in files else "lab/model.py"
+    for name, text in {"near.py": "", below: "", **files}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    if "command" in given:
+        given = {"command": ["{python}", *given["command"], "--lr={lr}", "--seed={seed}"]}
+    trainer = TrainerSpec.model_validate({**given, "parameters": {"lr": 0.1}})
+    code = trainer.code(tmp_path)
+    assert {name for entry in code.values() for name in entry["modules"]} == {"", *wanted}
+    assert {path.name for path in trainer.counted_files(tmp_path)} >= {Path(name).name for name in files}
+    (tmp_path / next(reversed(files))).write_text("x = 2")
+    assert trainer.code(tmp_path) != code
 
 
 def test_what_is_missing_is_said_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
