@@ -169,7 +169,7 @@ def plan(
     progress = make_console(stderr=True)
     show_progress = lambda line: say(progress, line, style="dim")  # noqa: E731
     for line in undeclared_code(space.trainer) if isinstance(space, TrainerSpace) else ():
-        show_progress(line)
+        say(progress, line, style="dim")
     with moved, existing_store(store) as opened:
         earlier = EarlierTrials(opened, accept=accept_changed_code)
         planner = Planner(space, cache or cache_folder(), show_progress, weights=weights_folder(store), earlier=earlier)
