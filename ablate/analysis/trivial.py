@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ablate.analysis.text import few, listed, plural
@@ -107,8 +107,12 @@ def bar_of(trivial: Sequence[TrivialBaseline]) -> TrivialBaseline:
 
 
 def behind(standings: Sequence[Standing], trivial: Sequence[TrivialBaseline]) -> list[Standing]:
-    """The variants that do not beat what a model must beat."""
-    return [standing for standing in standings if trivial and bar_of(trivial).name not in standing.ahead]
+    """The variants that are not shown to beat what a model must beat, by their bound or, of one seed, by its value."""
+    return [one for one in standings if trivial and bar_of(trivial).name not in _beaten(one)]
+
+
+def _beaten(one: Standing) -> Collection[str]:
+    return one.ahead if one.seeds >= LEAST_PAIRS else one.better
 
 
 def learning_warnings(standings: Sequence[Standing], trivial: Sequence[TrivialBaseline]) -> Iterator[StudyWarning]:
@@ -124,7 +128,7 @@ def learning_warnings(standings: Sequence[Standing], trivial: Sequence[TrivialBa
     best, bar = trivial[0], bar_of(trivial)
     without, shown = behind(standings, trivial), f"{bar.name} ({bar.metric} {bar.value:.4g})"
     names = tuple(sorted(standing.name for standing in without))
-    if not any(bar.name in (one.ahead if one.seeds >= LEAST_PAIRS else one.better) for one in standings):
+    if len(without) == len(standings):
         which = "the only model does not beat" if len(standings) == 1 else f"none of the {len(standings)} models beats"
         full = (
             f"No answer yet: {which} the trivial baseline {shown} with 95 % confidence: "
@@ -141,7 +145,11 @@ def learning_warnings(standings: Sequence[Standing], trivial: Sequence[TrivialBa
             f"confidence: {listed(map(_shown, without))}. Differences between models that have learnt so little are "
             "not informative."
         )
-        text = f"{few(names)}: learnt no more than a {bar.name} ({bar.value:.4g})"
+        less = not any(bar.name in one.better for one in without)
+        text = (
+            f"{few(names)}: {'' if less else 'not shown to have '}learnt {'no ' if less else ''}more than a {bar.name}"
+        )
+        text = f"{text} ({bar.value:.4g})"
         yield StudyWarning("unlearnt", "void", text, full, names)
     if between := [one for one in standings if bar.name in one.ahead and best.name not in one.ahead]:
         full = (

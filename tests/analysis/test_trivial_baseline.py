@@ -103,7 +103,9 @@ def test_single_seeds_count_by_their_means(loss: float, answered: bool) -> None:
     store = study("val_loss", "minimize", loss)
     for key in [key for key in store.trial_records if not key.endswith("/0")]:
         del store.trial_records[key]
-    assert read_study(store, "a_study").answer.sentences[0].startswith("No answer yet") != answered
+    report = read_study(store, "a_study")
+    assert report.answer.sentences[0].startswith("No answer yet") != answered
+    assert bool(report.evidence.unlearnt) != answered, "nor is one of them said to have learnt nothing"
 
 
 def test_models_between_the_two_best_of_three_are_distinguished_from_those_that_learnt_nothing() -> None:
