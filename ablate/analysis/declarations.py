@@ -173,7 +173,7 @@ def _redeclaration(before: Declaration, record: StudyRecord, later: Sequence[Dec
     space = record.space if after is None else after.space
     changes = list(_objective_changes(before.objective, record.objective if after is None else after.objective))
     claims = record.space.get("claims", []) if after is None else after.claims
-    if before.claims != claims:
+    if _without_texts(before.claims) != _without_texts(claims):
         words = "the claims were different" if before.claims else "there were no claims"
         changes.append(DeclaredChange("claims", before.claims, claims, words))
     dropped: dict[str, int] = {}
@@ -182,7 +182,7 @@ def _redeclaration(before: Declaration, record: StudyRecord, later: Sequence[Dec
         changes += _tuning_changes(before.space.get("tune"), space.get("tune"))
         if (was := before.space.get("tuned") or {}) != (now := space.get("tuned") or {}):
             changes.append(DeclaredChange("tuned", was, now, f"`tuned` was {_short(was)}"))
-        for root in ("task", "tasks", "aggregate", "model", "training", "match", "budgets"):
+        for root in ("task", "tasks", "aggregate", "model", "training", "trainer", "match", "budgets"):
             changes += _leaf_changes(root, before.space.get(root), space.get(root))
         changes += _switch_changes(before.space, space)
         named = (
@@ -192,6 +192,10 @@ def _redeclaration(before: Declaration, record: StudyRecord, later: Sequence[Dec
         )
         dropped = {name: finished for name, finished in before.variants.items() if name not in named}
         changes += _variant_changes(before.variants, named, dropped)
+    for name, trials in (("code", before.other_code), ("data", before.other_data)):
+        if trials:
+            words = f"{plural(trials, 'trial')} had been trained with other {name}"
+            changes.append(DeclaredChange(name, trials, None, words))
     confirm = len({planned.seed for planned in record.confirm_trials}) if after is None else after.confirm
     if before.confirmed > 1 and confirm != before.confirm:
         changes.append(DeclaredChange("design.confirm", before.confirm, confirm, ""))
@@ -237,27 +241,29 @@ def _tuning_changes(before: Mapping[str, Any] | None, after: Mapping[str, Any] |
 
 
 def _switch_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[DeclaredChange]:
-    """Settings of one name that set other values; those that were added or left out are told by their variants."""
-    for key in ("switches", "variants"):
-        for name, ours in before.get(key, {}).items():
-            theirs = after.get(key, {}).get(name, {})
-            for setting in (setting for setting in ours if setting in theirs):
-                different = ours[setting] != theirs[setting]
-                if different and setting not in _TEXTS and not _same_but_texts(ours[setting], theirs[setting]):
-                    where = f"{name}={setting}" if key == "switches" else f"{name}.{setting}"
-                    yield DeclaredChange(
-                        f"{key}.{name}.{setting}", ours[setting], theirs[setting], f"`{where}` set other values"
-                    )
+    """Settings and variants of one name that set other values; those that were added or left out change the variants
+    that are compared.
+    """
+    ours, theirs = _without_texts(before), _without_texts(after)
+    for switch, settings in ours.get("switches", {}).items():
+        now = theirs.get("switches", {}).get(switch, {})
+        for setting in (setting for setting in settings if setting in now and settings[setting] != now[setting]):
+            words = f"`{switch}={setting}` set other values"
+            yield DeclaredChange(f"switches.{switch}.{setting}", settings[setting], now[setting], words)
+    named = theirs.get("variants", {})
+    for name, was in ours.get("variants", {}).items():
+        if name in named and named[name] != was:
+            yield DeclaredChange(f"variants.{name}", was, named[name], f"`{name}` set other values")
 
 
-_TEXTS = ("removes", "replaces")
+_TEXTS = ("removes", "replaces", "says", "source")
 
 
-def _same_but_texts(ours: Any, theirs: Any) -> bool:
-    if not isinstance(ours, dict) or not isinstance(theirs, dict):
-        return False
-    first, second = ({key: value for key, value in one.items() if key not in _TEXTS} for one in (ours, theirs))
-    return first == second
+def _without_texts(declared: Any) -> Any:
+    """What is declared, without the keys that only describe it."""
+    if isinstance(declared, dict):
+        return {key: _without_texts(value) for key, value in declared.items() if key not in _TEXTS}
+    return [_without_texts(value) for value in declared] if isinstance(declared, list | tuple) else declared
 
 
 def _variant_changes(

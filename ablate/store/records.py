@@ -198,6 +198,8 @@ class Declaration:
         pairs: Seeds at which the baseline and a variant had finished; None if an older version wrote it.
         confirm: Fresh seeds that were planned to confirm what results chose.
         confirmed: Those of them at which the baseline and a variant had finished.
+        other_code: Finished trials that were trained again because the code of their kinds had changed.
+        other_data: Those trained again because their data had.
     """
 
     objective: DeclaredObjective
@@ -210,6 +212,8 @@ class Declaration:
     pairs: Count | None = None
     confirm: Count = 0
     confirmed: Count = 0
+    other_code: Count = 0
+    other_data: Count = 0
 
     @property
     def seeds_seen(self) -> Any:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, func, literal, select
+from sqlalchemy import Connection, Row, func, literal, select
 
 from ablate.errors import ArgumentError, NotFoundError, check_argument
 from ablate.roles import TrialRole
@@ -91,8 +91,8 @@ class Store(StoreReader):
     ) -> StudyRecord:
         """Store a study, replacing one with the same name. Existing trials are not changed.
 
-        If anything of it but its texts has changed since trials finished, what was declared before is kept in
-        `StudyRecord.declared_before`.
+        If anything of it but its texts has changed since trials finished, or their code or data, what was declared
+        before is kept in `StudyRecord.declared_before`.
 
         Args:
             draft: The study.
@@ -102,7 +102,7 @@ class Store(StoreReader):
         now = datetime.now(UTC)
         values = asdict(draft) | {"updated_at": now}
         with self._database.writing(alone=study_trials) as connection:
-            values["declared_before"] = self._declared_before(connection, draft, now)
+            values["declared_before"] = self._declared_before(connection, draft, variants, planned, now)
             connection.execute(
                 self._database.insert(studies)
                 .values(values | {"created_at": now})
@@ -116,18 +116,27 @@ class Store(StoreReader):
             row = queries.study_row(connection, self.where, draft.name)
             return queries.study_record(connection, self.where, row)
 
-    def _declared_before(self, connection: Connection, draft: StudyDraft, now: datetime) -> list[dict[str, Any]] | None:
+    def _declared_before(
+        self,
+        connection: Connection,
+        draft: StudyDraft,
+        variants: Sequence[VariantRecord],
+        planned: Sequence[PlannedTrial],
+        now: datetime,
+    ) -> list[dict[str, Any]] | None:
         row = connection.execute(select(studies).where(studies.c.name == draft.name)).first()
         if row is None:
             return None
         earlier = row.declared_before or []
         ours = trials.c.key == study_trials.c.trial_key
-        planned = select(func.count()).select_from(study_trials.join(trials, ours))
-        finished = connection.execute(
-            planned.where(study_trials.c.study_id == row.id, trials.c.state == TrialState.FINISHED)
-        ).scalar_one()
+        before = connection.execute(
+            select(study_trials, trials.c.variant_hash, trials.c.code.label("trained"))
+            .join(trials, ours)
+            .where(study_trials.c.study_id == row.id, trials.c.state == TrialState.FINISHED)
+        ).all()
+        other_code, other_data = _replaced(before, variants, planned)
         unchanged = row.objective == draft.objective and _declared(row.space) == _declared(draft.space)
-        if unchanged or not finished:
+        if (unchanged and not other_code + other_data) or not before:
             return earlier
         compared = queries.finished_by_variant(connection, row.id, TrialRole.COMPARISON)
         fresh = queries.finished_by_variant(connection, row.id, TrialRole.CONFIRMATION)
@@ -139,13 +148,15 @@ class Store(StoreReader):
             row.objective,
             row.space.get("claims", []),
             now,
-            finished,
+            len(before),
             _seeds(row.space),
             space=row.space,
             variants={name: compared.get(name, 0) for name in connection.execute(named).scalars()},
             pairs=_pairs(compared, row.baseline),
             confirm=connection.execute(confirm).scalar_one(),
             confirmed=_pairs(fresh, row.baseline),
+            other_code=other_code,
+            other_data=other_data,
         )
         return [*earlier, declaration_row(previous)]
 
@@ -422,6 +433,20 @@ _WORDS = ("name", "question", "source", "departs", "resources", "plugins")
 def _declared(space: Mapping[str, Any]) -> dict[str, Any]:
     """What a space declares about its study."""
     return {key: value for key, value in space.items() if key not in _WORDS and value not in (None, [], {}, ())}
+
+
+def _replaced(
+    before: Iterable[Row[Any]], variants: Sequence[VariantRecord], planned: Sequence[PlannedTrial]
+) -> tuple[int, int]:
+    """How many finished trials of a plan are others now because of their code, and because of their data."""
+    hashes = {variant.name: variant.hash for variant in variants}
+    now = {(one.variant, one.seed, one.role): one for one in planned}
+    found = [0, 0]
+    for one in before:
+        again = now.get((one.variant, one.seed, one.role))
+        if again is not None and again.key != one.trial_key and hashes.get(one.variant) == one.variant_hash:
+            found[again.code == one.trained] += 1
+    return found[0], found[1]
 
 
 def _pairs(finished: Mapping[str, int], baseline: str) -> int:

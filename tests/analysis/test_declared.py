@@ -91,6 +91,18 @@ def redeclared(before: dict[str, Any], after: dict[str, Any], **seen: Any) -> Fa
          "training.init_from.stage.training.steps", "was not set"),
         ({"tuned": {"training.optimizer.lr": {"baseline": 0.1, "a=x": 0.1}}},
          {"tuned": {"training.optimizer.lr": {"baseline": 0.1, "a=x": 0.2}}}, "tuned", "`tuned` was different"),
+        ({"variants": {"both": {"a": "x"}}}, {"variants": {"both": {"a": "x", "b": "y"}}}, "variants.both",
+         "`both` set other values"),
+        ({"trainer": {"command": ["train"], "parameters": {"lr": {"default": 0.1}}}},
+         {"trainer": {"command": ["train"], "parameters": {"lr": {"default": 0.2}}}}, "trainer.parameters.lr.default",
+         "`trainer.parameters.lr.default` was 0.1"),
+        ({"tasks": {"recall": {"pairs": 4}}}, {}, "tasks", "`tasks` was different"),
+        ({"aggregate": {"margin": 0.05}}, {}, "aggregate", "`aggregate` was different"),
+        ({"design": {"kind": "ladder", "rungs": [{"model.width": 8}]}},
+         {"design": {"kind": "ladder", "rungs": [{"model.width": 16}]}}, "design.rungs", "`design.rungs` was"),
+        ({"match": {"equal": "tokens"}}, {}, "match", "`match` was different"),
+        ({}, {"training": {**TRAINING, "evaluate_at": {"task.span": [8, 16]}}}, "training.evaluate_at.task.span",
+         "`training.evaluate_at.task.span` was not set"),
         ({"budgets": [1, 2]}, {}, "budgets", "`budgets` was 1, 2"),
         ({"design": {**SPACE["design"], "first_seed": 4}}, {}, "design.first_seed", "`design.first_seed` was 4"),
     ],
@@ -129,8 +141,16 @@ def test_what_a_newer_version_of_a_space_adds_and_texts_are_no_change() -> None:
     after = {
         "training": {**SPACE["training"], "a_new_field": 1},
         "switches": {"a": {"removes": "a part", "on": {}, "x": {"model.width": 8, "removes": "it"}}},
+        "variants": {"all": {"a": "x", "replaces": "all by x"}},
     }
-    assert read_study(redeclared({}, after), "a_study").evidence.redeclared == ()
+    before = {"variants": {"all": {"a": "x"}}}
+    assert read_study(redeclared(before, after), "a_study").evidence.redeclared == ()
+
+
+def test_trials_of_other_code_or_data_are_a_declaration_too() -> None:
+    answer = read_study(redeclared({}, {}, other_code=4, other_data=1), "a_study").answer
+    (said,) = [sentence for sentence in answer.caveats if "Until" in sentence]
+    assert "4 trials had been trained with other code and 1 trial had been trained with other data. " in said
 
 
 def test_a_variant_that_was_dropped_after_results_is_named_and_stays_in_the_family() -> None:

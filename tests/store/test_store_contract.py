@@ -482,6 +482,22 @@ def test_every_part_of_a_declaration_is_kept_with_what_had_finished(store: Store
     assert store.study("s").variants[1].chosen
 
 
+def test_trials_that_are_trained_again_with_other_code_or_data_are_a_declaration(store: Store) -> None:
+    begin(store, ["baseline", "no_norm"], seeds=2)
+    for name in ("baseline", "no_norm"):
+        assert store.record_outcome(outcome(name, 0), HERE)
+    trained = [planned(name, seed) for name in ("baseline", "no_norm") for seed in range(2)]
+    for code in ("other", "other still"):
+        again = [
+            replace(one, key=f"{one.key}{code}", code=code) if one.variant == "no_norm" else one for one in trained
+        ]
+        (before,) = store.begin_study(draft("s"), [variant("baseline"), variant("no_norm")], again).declared_before
+        assert (before.finished, before.other_code, before.other_data) == (2, 1, 0)
+    moved = [replace(one, key=f"{one.key}moved") for one in trained]
+    *_, before = store.begin_study(draft("s"), [variant("baseline"), variant("no_norm")], moved).declared_before
+    assert (before.finished, before.other_code, before.other_data) == (1, 0, 1)
+
+
 @pytest.mark.parametrize(
     ("finished", "seen"),
     [
