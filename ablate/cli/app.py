@@ -197,7 +197,11 @@ def main() -> None:
             code = group.invoke(context)
         sys.stdout.flush()
         if (lost := lost_printing()) is not None:
-            raise lost
+            raise AblateError(
+                f"what was printed cannot be written ({lost.strerror or lost})",
+                where="standard output",
+                remedy="All else is done. Make room, and run the command again to see it.",
+            )
     except typer.Exit as end:
         code = end.exit_code
     except KeyboardInterrupt:

@@ -167,7 +167,7 @@ class DescriptionSpec(QuestionSpec):
         common = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         return {
             name: QuestionSpec.model_validate(
-                {"metric": name} | common | {key: value for key, value in question if value is not None}
+                {"metric": name or None} | common | {key: value for key, value in question if value is not None}
             )
             for name, question in own.items()
         }

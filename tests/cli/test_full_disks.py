@@ -56,7 +56,7 @@ def test_a_full_disk_is_reported_and_the_same_command_continues(
     assert "the prepared data cannot be written (No space left on device)" in first.err
     assert "set ABLATE_CACHE to another folder" in first.err
     assert second.code == 2  # standard output itself is on the full disk
-    assert "No space left on device" in second.err
+    assert "standard output: what was printed cannot be written (No space left on device)" in second.err
     assert third.code == 0, third.err
     assert '"failed": 0' in third.out
     assert len(place.trials("finished")) == 3

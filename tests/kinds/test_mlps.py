@@ -247,6 +247,13 @@ def test_the_quantile_of_the_margins_balances_at_once(passes: int) -> None:
             bars = torch.tensor([sorted(column, reverse=True)[place] for column in zip(*margins, strict=True)])
             torch.testing.assert_close(module.choice.value[member].float(), bars.mean() - bars)
     assert spread() < start / 5
+    before = module.choice.value.clone()
+    for others, expected in ((0, before), (1, torch.ones_like(before))):
+        with counting(torch.zeros(2, 1, 4, dtype=torch.bool)):
+            module(x[:, :1, :4])
+        # Another rank with tokens, whose bias is 1.
+        module.end_step(lambda value, others=others: value + others)
+        torch.testing.assert_close(module.choice.value, expected, msg="a batch, or the part of a rank, may be padding")
 
 
 @pytest.mark.parametrize(

@@ -316,6 +316,7 @@ BROKEN: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
     "at without step": ("a.csv", b"variant,seed,loss\nbase,1,2\n", {"at": "best"}, "`at` needs the column of the step"),
     "no step": ("a.csv", b"variant,seed,step,loss\nbase,1,,2\n", {"step": "step"}, "this row has no step"),
     "unknown format": ("a.csv", b"variant,loss\nbase,2\n", {"format": "xls"}, "`table.format`|`format`"),
+    "no metric": ("a.csv", b"variant,seed,loss\nbase,1,2\n", {"metric": None}, "the metric is not given"),
     "no margin": ("a.csv", b"variant,seed,loss\nbase,1,2\n", {"margin": None}, "the margin is not given"),
     "negative margin": ("a.csv", b"variant,seed,loss\nbase,1,2\n", {"margin": -1.0}, "`margin`"),
     "unknown key": ("a.csv", b"variant,seed,loss\nbase,1,2\n", {"marign": 1.0}, "marign"),

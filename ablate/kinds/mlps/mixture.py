@@ -109,7 +109,7 @@ class MixtureSpec(MLPSpec):
     """γ, change of the bias b after each step; 0 for no bias."""
     balance_quantile: bool = False
     """Whether b is computed from the scores of each step's batch, so that every expert gets its share of it. Each rank
-    of a trial on several GPUs computes its own, and the mean is used."""
+    of a trial on several GPUs computes its own, and the mean of those that have tokens is used."""
     z_loss: float = Field(default=0.0, ge=0)
     """Weight of the mean of (log Σ exp of the router's logits)² over the tokens that are not padding, used only in
     training."""
@@ -372,8 +372,11 @@ class ExpertMixture(Batchwise):
     def end_step(self, total: Callable[[Tensor], Tensor] = lambda value: value) -> None:
         """Add γ·sign(mean load - load) to b, or set it to minus the quantiles."""
         if self._margins and self.choice is not None:
-            made = balancing_bias(torch.cat(self._margins, 1), self.spec.active)
-            self.choice.value.copy_(total(made) / total(torch.ones_like(made)))
+            margins = torch.cat(self._margins, 1)
+            counts = margins.isfinite().any((1, 2))[:, None].to(margins.dtype)
+            made = total(balancing_bias(margins, self.spec.active).nan_to_num() * counts)
+            ranks = total(counts)
+            self.choice.value.copy_(torch.where(ranks > 0, made / ranks.clamp(min=1), self.choice.value))
         elif self.choice is not None and self._load is not None:
             load = total(self._load)
             self.choice.value += self.spec.balance_rate * (load.mean(-1, keepdim=True) - load).sign()
