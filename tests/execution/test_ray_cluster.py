@@ -50,9 +50,13 @@ def test_fractions_are_respected_plugins_are_copied_and_stopped_trials_stop(
     assert {type(message) for message in listen(trainer, ended(1, 2, 3))} <= {Began, Done, Happened}
 
 
-def test_with_json_standard_output_is_one_object(cluster: Cluster, tmp_path: Path) -> None:
+def test_with_json_standard_output_is_one_object_and_no_file_of_the_folder_stands_in_for_a_module(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     place = Workplace(tmp_path, tmp_path / "cache")
     (tmp_path / "noisy.py").write_text("import os\nprint('printed')\nos.write(1, b'written past Python\\n')\n")
+    for name in ("ablate", "copy", "yaml"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('a file of the working folder')\n")
     where = ("--engine", "ray", "--address", cluster.address)
     with joined(cluster, 1):  # warm workers of the other tests may hold the only core
         trained = place.run("study", place.space(seeds=1), *where, "--plugin", "noisy.py", "--json")

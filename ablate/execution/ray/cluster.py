@@ -13,11 +13,12 @@ from typing import Any
 
 import ray
 from ray.exceptions import RayError
+from ray.job_config import JobConfig
 
 from ablate.errors import EngineError
 from ablate.execution.worker import worker_environment
 from ablate.machine import available_cores
-from ablate.processes import python_command
+from ablate.processes import child_environment, python_command
 
 LOCAL = "local"
 _KNOCK_SECONDS = 5.0
@@ -39,6 +40,13 @@ class Node:
     def gpus(self) -> float:
         """The number of its GPUs."""
         return self.resources.get("GPU", 0.0)
+
+
+class _InstalledModulesFirst(JobConfig):
+    """Does not put the working folder and that of the program first in the module path of the workers."""
+
+    def _runtime_env_has_working_dir(self) -> bool:
+        return True
 
 
 def connect(address: str | None, threads: int) -> bool:
@@ -72,13 +80,14 @@ def connect(address: str | None, threads: int) -> bool:
     runtime: dict[str, Any] = {"env_vars": worker_environment(threads)}
     if address == LOCAL:
         options |= {"num_cpus": available_cores(), "include_dashboard": False}
+        runtime["env_vars"] |= {k: value for k, value in child_environment().items() if value != os.environ.get(k)}
     else:
         runtime["py_modules"] = [str(Path(__file__).parents[2])]
         runtime["excludes"] = ["__pycache__"]
         del options["include_dashboard"]
     try:
         _knock(address)
-        ray.init(address=address, runtime_env=runtime, **options)
+        ray.init(address=address, runtime_env=runtime, job_config=_InstalledModulesFirst(), **options)
     except (OSError, RuntimeError, ValueError, AuthenticationError) as error:
         said = (str(error).strip() or type(error).__name__).splitlines()[0]
         if address == LOCAL:

@@ -44,7 +44,7 @@ from ablate.execution.ray.scheduling import (
 from ablate.locations import temporary_folder
 from ablate.nn.kernels.processor import keep_freed_memory
 from ablate.plugins import load_plugin
-from ablate.processes import keep_printing
+from ablate.processes import adopt_modules, keep_printing
 from ablate.spec.training import PopulationSpec
 from ablate.training import events
 from ablate.training.events import Measurement, State, Tick
@@ -81,6 +81,7 @@ class JobTrainable(Trainable):
         """
         placement: Placement = config[PLACEMENT]
         keep_printing()
+        adopt_modules()
         keep_freed_memory()
         torch.set_num_threads(placement.threads)
         plugins = [place_plugin(path, files) for path, files in brought["plugins"]]
