@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from ablate.errors import MissingPackageError
 
 PACKAGES: dict[str, tuple[str, ...]] = {
+    "aim": ("aim",),
     "dashboard": ("streamlit", "pandas", "pyarrow"),
     "data": ("datasets", "pyarrow", *(("zstandard",) if sys.version_info < (3, 14) else ())),
     "evaluate": ("lm_eval",),
@@ -24,6 +25,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "search": ("optuna", "sklearn", "cmaes"),
     "soap": ("pytorch_optimizer",),
     "tensorboard": ("tensorboard",),
+    "trackio": ("trackio",),
     "transformers": ("transformers",),
     "translation": ("sacrebleu",),
     "wandb": ("wandb",),

@@ -68,9 +68,24 @@ class RunTableSpec(Spec):
     """How files become rows, and rows become runs."""
 
     files: Columns = ()
-    """Files, or patterns such as `*/*.csv`, relative to the description."""
+    """Files, or patterns such as `*/*.csv`, relative to the description; or addresses of a tracker, such as
+    `wandb:ENTITY/PROJECT`."""
     format: (
-        Literal["csv", "csv2", "tsv", "json", "jsonl", "parquet", "log", "lm-eval", "wandb", "tensorboard", "mlflow"]
+        Literal[
+            "csv",
+            "csv2",
+            "tsv",
+            "json",
+            "jsonl",
+            "parquet",
+            "log",
+            "lm-eval",
+            "wandb",
+            "tensorboard",
+            "mlflow",
+            "trackio",
+            "aim",
+        ]
         | None
     ) = None
     """Of the files; by default that of their ending. `csv2` has semicolons and decimal commas."""

@@ -9,12 +9,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import re
-import sqlite3
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +30,8 @@ SUMMARY = ("__MIN", "__MAX")
 Row = dict[str, Any]
 
 
-_MOST_BYTES = 1 << 30
+MOST_BYTES = 1 << 30
+"""Of one file."""
 
 
 def file_text(file: Path) -> str:
@@ -44,7 +41,7 @@ def file_text(file: Path) -> str:
         DataError: With the line that is not.
     """
     try:
-        return read_file(file, _MOST_BYTES, DataError, noun="a table").decode("utf-8-sig")
+        return read_file(file, MOST_BYTES, DataError, noun="a table").decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise DataError("this is not UTF-8 text", where=f"{file}:{line}", remedy="Save the file as UTF-8.") from None
@@ -253,7 +250,7 @@ def _are_rows_of_keys(whole: Mapping[str, Any]) -> bool:
 
 def _exploded(record: Row, where: str) -> Iterator[Row]:
     """A record as rows: nested objects become columns `a.b`, lists of values a row for each with its `index`."""
-    flat = dict(_flattened(record, "", where, 0))
+    flat = dict(flattened(record, where))
     lists = {name: value for name, value in flat.items() if isinstance(value, list)}
     lengths = {len(value) for value in lists.values()}
     if not lists:
@@ -272,12 +269,17 @@ def _exploded(record: Row, where: str) -> Iterator[Row]:
             yield row | {"index": str(index), ORIGIN: f"{where}[{index}]"}
 
 
-def _flattened(record: Mapping[str, Any], above: str, where: str, level: int) -> Iterator[tuple[str, Any]]:
+def flattened(record: Mapping[str, Any], where: str, above: str = "", level: int = 0) -> Iterator[tuple[str, Any]]:
+    """Nested objects as pairs of a dotted name and a value.
+
+    Raises:
+        DataError: They are nested too deeply.
+    """
     if level > MOST_LEVELS:
         raise DataError("this JSON is nested too deeply", where=where, expected=f"at most {MOST_LEVELS} levels")
     for key, value in record.items():
         if isinstance(value, dict):
-            yield from _flattened(value, f"{above}{key}.", where, level + 1)
+            yield from flattened(value, where, f"{above}{key}.", level + 1)
         else:
             yield f"{above}{key}", value
 
@@ -363,71 +365,6 @@ def _scalar(proto: Any) -> float | None:
 
     array = tensor_util.make_ndarray(proto)
     return float(array) if array.size == 1 and array.dtype.kind in "fiu" else None
-
-
-def read_mlflow(file: Path, *, steps: bool) -> Iterator[Row]:
-    """The runs of MLflow's SQLite database: experiment, run, status, parameters, tags, and metrics.
-
-    MLflow reads a copy, because it may change the tables of what it opens.
-
-    Args:
-        file: The database, such as `mlflow.db`.
-        steps: Whether to give a row for each step of a run, with a column `step`; else one with its last metrics.
-
-    Raises:
-        DataError: It is not a database of MLflow, or one of another version of its tables.
-    """
-    require("mlflow", "the database of MLflow", where=str(file))
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    from mlflow import MlflowClient
-    from mlflow.exceptions import MlflowException
-
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        copy = Path(folder) / "mlflow.db"
-        _copy_database(file, copy)
-        try:
-            client = MlflowClient(tracking_uri=f"sqlite:///{copy}")
-            for experiment in client.search_experiments():
-                token: str | None = None
-                while token != "":
-                    page = client.search_runs([experiment.experiment_id], max_results=1000, page_token=token)
-                    token = page.token or ""
-                    for run in page:
-                        yield from _rows_of_run(client, run, experiment.name, file, steps=steps)
-        except MlflowException as error:
-            raise DataError(f"MLflow cannot read this ({first_cause(error, str(file))})", where=str(file)) from None
-
-
-def _copy_database(file: Path, copy: Path) -> None:
-    try:
-        with (
-            closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as source,
-            closing(sqlite3.connect(copy)) as target,
-        ):
-            source.execute("SELECT run_uuid FROM runs LIMIT 1")
-            source.backup(target)
-    except sqlite3.Error as error:
-        remedy = "Name MLflow's database, such as `mlflow.db`."
-        raise DataError(f"this is not a database of MLflow ({error})", where=str(file), remedy=remedy) from None
-
-
-def _rows_of_run(client: Any, run: Any, experiment: str, file: Path, *, steps: bool) -> Iterator[Row]:
-    tags = {name: text for name, text in run.data.tags.items() if not name.startswith("mlflow.")}
-    facts = {"experiment": experiment, "run": run.info.run_name, "status": run.info.status, **tags, **run.data.params}
-    origin = {ORIGIN: f"{file} run {run.info.run_name}"}
-    if twice := sorted(facts.keys() & run.data.metrics.keys()):
-        facts = {f"param.{name}" if name in twice else name: value for name, value in facts.items()}
-    if not steps:
-        yield facts | dict(run.data.metrics) | origin
-        return
-    by_step: dict[int, Row] = {}
-    for name in run.data.metrics:
-        for point in client.get_metric_history(run.info.run_id, name):
-            by_step.setdefault(point.step, {"step": point.step})[name] = point.value
-    for step in sorted(by_step):
-        yield facts | by_step[step] | origin
-    if not by_step:
-        yield facts | {"step": 0} | origin
 
 
 READERS: dict[str, Callable[[Path], Iterable[Row]]] = {

@@ -11,7 +11,8 @@ from ablate.analysis.text import listed
 from ablate.errors import DataError
 from ablate.extras import require
 from ablate.tables.description import RunTableSpec
-from ablate.tables.formats import FRAMES, ORIGIN, READERS, SEPARATORS, Row, file_text, read_mlflow, read_separated
+from ablate.tables.formats import FRAMES, ORIGIN, READERS, SEPARATORS, Row, file_text, read_separated
+from ablate.tables.logged import ADDRESS, read_logged
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,10 +30,18 @@ _SUFFIXES = {
     ".log": "log",
     ".txt": "log",
     ".out": "log",
+    ".wandb": "wandb",
 }
 _EVENTS = "tfevents"
 """In the names of TensorBoard's event files, which have no ending."""
-_OF_FOLDER = {"lm-eval": ("results*.json", "samples_*.jsonl"), "tensorboard": (f"*{_EVENTS}*",)}
+_OF_FOLDER = {
+    "lm-eval": ("results*.json", "samples_*.jsonl"),
+    "tensorboard": (f"*{_EVENTS}*",),
+    "wandb": ("*.wandb", "*.csv"),
+    "mlflow": ("mlflow.db",),
+    "trackio": ("*.db",),
+    "aim": ("run_metadata.sqlite",),
+}
 """The files of a folder that a format reads; the first of them of which there are any."""
 _PROGRAM = re.compile(r"\bprint\w*\(|\bf[\"']|\{[A-Za-z_][\w.()\[\]]*(:[^}\"']*)?\}")
 """What stands in a line of program text, and in no line that a program has printed."""
@@ -43,7 +52,7 @@ def read_tables(folder: Path, patterns: Sequence[str], spec: RunTableSpec, *, pr
 
     Args:
         folder: That the patterns are relative to.
-        patterns: Paths or patterns.
+        patterns: Paths or patterns, or addresses (`wandb:ENTITY/PROJECT`).
         program: Whether lines of program text may count as results.
 
     Raises:
@@ -52,8 +61,11 @@ def read_tables(folder: Path, patterns: Sequence[str], spec: RunTableSpec, *, pr
     require("judge", "a table of runs", packages=("pandas",))
     import pandas as pd
 
-    frames = []
-    for file in find_files(folder, patterns, spec.format):
+    steps = bool(spec.step)
+    addresses = [match for pattern in patterns if (match := ADDRESS.match(pattern))]
+    frames = [_framed(read_logged(match["format"], match["argument"], steps=steps), match[0]) for match in addresses]
+    rest = [pattern for pattern in patterns if not ADDRESS.match(pattern)]
+    for file in find_files(folder, rest, spec.format) if rest or not addresses else ():
         frame = _read_file(file, spec, program=program)
         for name, text in _groups_of_path(file, folder, spec.path).items():
             if name in frame.columns:
@@ -165,8 +177,6 @@ def _groups_of_path(file: Path, folder: Path, pattern: str | None) -> Mapping[st
 
 
 def _read_file(file: Path, spec: RunTableSpec, *, program: bool) -> pd.DataFrame:
-    import pandas as pd
-
     named = spec.format or ("tensorboard" if _EVENTS in file.name else _SUFFIXES.get(file.suffix.lower()))
     if named is None:
         raise DataError(
@@ -177,17 +187,23 @@ def _read_file(file: Path, spec: RunTableSpec, *, program: bool) -> pd.DataFrame
         )
     if named == "log":
         rows: Iterable[Row] = _log(file, spec.line, program=program)
-    elif named == "mlflow":
-        rows = read_mlflow(file, steps=bool(spec.step))
+    elif named in ("mlflow", "trackio", "aim") or file.suffix == ".wandb":
+        rows = read_logged(named, file.parent if named == "aim" else file, steps=bool(spec.step))
     elif named in SEPARATORS:
         return read_separated(file, SEPARATORS[named], spec.header)
     elif named in READERS:
         rows = READERS[named](file)
     else:
         return FRAMES[named](file)
+    return _framed(rows, str(file))
+
+
+def _framed(rows: Iterable[Row], where: str) -> pd.DataFrame:
+    import pandas as pd
+
     frame = pd.DataFrame.from_records(list(rows))
     if frame.empty:
-        raise DataError("this file holds no row", where=str(file), remedy="Correct `files`, or the format.")
+        raise DataError("this holds no row", where=where, remedy="Correct `files`, or the format.")
     return frame
 
 
