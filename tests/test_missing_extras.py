@@ -38,6 +38,7 @@ objective: {metric: val_accuracy, direction: maximize}
 }
 """Spaces that extend `tiny`: name to the section that needs an extra."""
 LACKING: list[tuple[str, list[str]]] = [
+    ("aim", ["judge", "aim/run_metadata.sqlite", "--input", "aim"]),
     ("dashboard", ["dashboard"]),
     ("data", ["plan", "hub.yaml"]),
     ("data", ["study", "labels.yaml"]),
@@ -55,6 +56,7 @@ LACKING: list[tuple[str, list[str]]] = [
     ("search", ["export", "tiny", "--optuna", "sqlite:///optuna.db"]),
     ("soap", ["plan", "soap.yaml"]),
     ("tensorboard", ["study", "tiny.yaml", "--log-to", "tensorboard:runs"]),
+    ("trackio", ["judge", "trackio:rows"]),
     ("translation", ["plan", "translate"]),
     ("wandb", ["study", "tiny.yaml", "--log-to", "wandb:project"]),
 ]
@@ -94,7 +96,8 @@ def place(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Workplace:
     for name, section in FILES.items():
         (place.folder / f"{name}.yaml").write_text(f"extends: tiny.yaml\nname: {name}\n{section}\n")
     (place.folder / "rows").mkdir()
-    for name in ("rows.parquet", "rows.txt.zst"):
+    (place.folder / "aim").mkdir()
+    for name in ("rows.parquet", "rows.txt.zst", "aim/run_metadata.sqlite"):
         (place.folder / name).write_bytes(b"rows")
     assert place.call("study", "tiny.yaml", "--workers", "1").code == 0
     return place

@@ -15,7 +15,9 @@ from ablate.locations import typed_path
 def judge(
     table: Annotated[
         list[str],
-        typer.Argument(metavar="TABLE...", help="Files of runs, patterns, or descriptions (.yaml), judged together."),
+        typer.Argument(
+            metavar="TABLE...", help="Files or patterns, addresses as wandb:ENTITY/PROJECT, or descriptions."
+        ),
     ],
     variant: Annotated[
         list[str] | None,
@@ -137,9 +139,9 @@ def judge(
 ) -> None:
     """Judge runs that exist: the same verdicts as of a study, for any trainer.
 
-    The table is CSV, TSV, JSON, JSON lines, Parquet, a text log, a folder of lm-eval results, an export of W&B, a
-    TensorBoard event file or MLflow's database. What options cannot say stands in a description. Several files make one
-    table; several descriptions make one answer, and one report.
+    The table is CSV, TSV, JSON, JSON lines, Parquet, a text log, a folder of lm-eval results, a TensorBoard event
+    file, or runs of W&B, MLflow, trackio or Aim. What options cannot say stands in a description. Several files make
+    one table; several descriptions make one answer, and one report.
     """
     given: dict[str, Any] = {
         "variant": variant,

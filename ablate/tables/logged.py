@@ -156,6 +156,7 @@ def wandb_records(file: Path) -> Iterator[Any]:
     """
     from wandb.proto import wandb_internal_pb2
 
+    protocol: Any = wandb_internal_pb2
     data, at, held = read_file(file, MOST_BYTES, DataError, noun="a run of W&B"), 7, b""
     if not data.startswith(b":W&B"):
         raise DataError("this is not the file of a run of W&B", where=str(file), expected="a file `run-*.wandb`")
@@ -170,7 +171,7 @@ def wandb_records(file: Path) -> Iterator[Any]:
         held = data[at + 7 : at + 7 + length] if part in (1, 2) else held + data[at + 7 : at + 7 + length]
         at += 7 + length
         if part in (1, 4):  # a whole record, or the last part of one
-            record = wandb_internal_pb2.Record()
+            record = protocol.Record()
             record.ParseFromString(held)
             yield record
 
@@ -241,7 +242,8 @@ def _trackio(source: str | Path) -> Iterator[LoggedRun]:
 
 def _aim(source: str | Path) -> Iterator[LoggedRun]:
     """The runs of a folder of Aim; without its index, which may lack runs that Aim has not put there yet."""
-    from aim import Repo, Run
+    from aim.sdk.repo import Repo
+    from aim.sdk.run import Run
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         own = Path(source)
@@ -249,7 +251,7 @@ def _aim(source: str | Path) -> Iterator[LoggedRun]:
         if size > MOST_BYTES:
             raise DataError("this folder of Aim is too large to be judged", where=str(own), got=f"{size:,} bytes")
         shutil.copytree(own, Path(folder) / own.name, ignore=shutil.ignore_patterns("index", "locks"))
-        repo = Repo(folder)
+        repo: Any = Repo(folder)
         try:
             for name in sorted(repo.list_all_runs()):
                 yield _aim_run(Run(name, repo=repo, read_only=True))

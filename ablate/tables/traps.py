@@ -17,7 +17,7 @@ import numpy as np
 from ablate.analysis.text import listed, plural
 from ablate.errors import DataError
 from ablate.tables.description import DescriptionSpec, QuestionSpec
-from ablate.tables.evaluations import OURS, UNIT, VARIANT, TableRun, cell_text
+from ablate.tables.evaluations import FAILED, OURS, UNIT, VARIANT, TableRun, cell_text, is_missing
 from ablate.tables.formats import ORIGIN, SUMMARY
 from ablate.tables.runs import AskedTable
 
@@ -32,6 +32,10 @@ DECISIONS = frozenset(
     {"keep", "kept", "discard", "discarded", "accept", "accepted", "reject", "rejected", "revert", "crash"}
 )
 """Words with which a loop notes whether it builds on a run."""
+UNFINISHED = frozenset(
+    {"failed", "crash", "crashed", "killed", "running", "preempting", "preempted", "aborted", "error", "timeout", "oom"}
+)
+"""Words with which trackers and programs say that a run did not end as planned."""
 TOTALS = frozenset(
     {"mean", "average", "avg", "median", "std", "sd", "stdev", "stddev", "sem", "stderr", "variance", "min", "max"}
     | {"total", "all", "overall"}
@@ -145,6 +149,19 @@ def _crashed(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
                 f"{table.metric} is exactly {sentinel:g} in {plural(count, 'run')}, far from all others (the next is "
                 f"{nearest:g}): if those crashed, mark them as failed (`failed`)"
             )
+
+
+def _unfinished(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
+    """Runs whose status says that they did not end, and that count with a value nevertheless."""
+    counted = table.rows[(table.rows[FAILED] == "") & table.rows[table.metric].map(lambda cell: not is_missing(cell))]
+    for name in counted.columns:
+        if str(name).lower() in ("status", "state"):
+            cells = counted[name].map(cell_text)
+            texts = sorted({cell for cell in cells if cell.lower() in UNFINISHED})
+            if texts:
+                runs = len(counted[cells.isin(texts)].drop_duplicates([VARIANT, UNIT]))
+                marks = " ".join(f"--failed {name}={text}" for text in texts)
+                yield f"{plural(runs, 'run')} with {name} {listed(texts)}: the last value counts, without `{marks}`"
 
 
 def _opposite(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
@@ -473,6 +490,7 @@ def _margin(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
 _WARNED: Sequence[Callable[[AskedTable, QuestionSpec], Iterator[str]]] = (
     _opposite,
     _crashed,
+    _unfinished,
     _definitions,
     _training,
     _far,

@@ -7,7 +7,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -385,33 +390,167 @@ def test_any_names_and_cells_are_read_as_they_are(variants: list[str], columns: 
             assert row.verdict.word in ("worse", "undecided")
 
 
-@pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy:DeprecationWarning")  # MLflow uses it
-def test_the_database_of_mlflow(tmp_path: Path) -> None:
-    """Written by MLflow's own client: last metrics, curves, status and parameters; the file itself is not changed."""
+def log_mlflow(folder: Path, runs: Logged) -> Path:
     from mlflow import MlflowClient
 
-    client = MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
+    client = MlflowClient(tracking_uri=f"sqlite:///{folder / 'mlflow.db'}")
     experiment = client.create_experiment("mine")
-    for variant, shift in (("base", 0.0), ("wide", 0.3)):
-        for seed in range(3):
-            run = client.create_run(experiment, run_name=f"{variant}/{seed}").info.run_id
-            client.log_param(run, "width", variant)
-            client.log_param(run, "seed", seed)
-            for step in range(3):
-                client.log_metric(run, "loss", 3 - step + shift + seed / 100, step=step)
-            client.set_terminated(run, "FINISHED" if (variant, seed) != ("wide", 2) else "FAILED")
-    before = (tmp_path / "mlflow.db").read_bytes()
-    asked: dict[str, Any] = {"baseline": "base", "metric": "loss", "direction": "lower", "margin": 0.1}
-    read: dict[str, Any] = {"format": "mlflow", "variant": "width", "seed": "seed"}
-    last = judge(tmp_path / "mlflow.db", **asked, **read, failed={"status": ["FAILED"]}).report
+    for (variant, seed), curve in runs.items():
+        run = client.create_run(experiment, run_name=f"{variant}/{seed}").info.run_id
+        client.log_param(run, "variant", variant)
+        client.log_param(run, "seed", seed)
+        for step, loss in curve.items():
+            client.log_metric(run, "loss", loss, step=step)
+        client.set_terminated(run, "FINISHED" if (variant, seed) != CRASHED else "FAILED")
+    return folder / "mlflow.db"
+
+
+def log_wandb(folder: Path, runs: Logged) -> Path:
+    """Offline runs, one of which ends with exit code 1 and one of which is cut as by a kill."""
+    wandb = pytest.importorskip("wandb")
+    for (variant, seed), curve in runs.items():
+        run = wandb.init(
+            project="mine", mode="offline", dir=folder, name=f"{variant}-{seed}", settings=wandb.Settings(silent=True),
+            config={"variant": variant, "seed": seed, "optimizer": {"lr": 0.1}},
+        )  # fmt: skip
+        for step, loss in curve.items():
+            run.log({"loss": loss, "note": "x" * 40_000}, step=step)  # a record of several blocks
+        run.finish(exit_code=int((variant, seed) == CRASHED))
+    return folder / "wandb"
+
+
+def log_trackio(folder: Path, runs: Logged) -> Path:
+    """By a process of its own, which takes its folder from the environment."""
+    pytest.importorskip("trackio")
+    lines = ["import trackio"]
+    for (variant, seed), curve in runs.items():
+        config = {"variant": variant, "seed": seed, "done": (variant, seed) != CRASHED}
+        lines.append(f"trackio.init(project='mine', name='{variant}-{seed}', config={config})")
+        lines += [f"trackio.log({{'loss': {loss}}}, step={step})" for step, loss in curve.items()]
+        lines.append("trackio.finish()")
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, env=os.environ | {"TRACKIO_DIR": str(folder)})
+    return folder / "mine.db"
+
+
+def log_aim(folder: Path, runs: Logged) -> Path:
+    aim = pytest.importorskip("aim")
+    repo = aim.Repo(str(folder), init=True)
+    for (variant, seed), curve in runs.items():
+        run = aim.Run(repo=repo, system_tracking_interval=None, capture_terminal_logs=False)
+        run["variant"], run["seed"], run["done"] = variant, seed, (variant, seed) != CRASHED
+        for step, loss in curve.items():
+            run.track(loss, name="loss", step=step, context={"subset": "val"})
+            run.track(0.0, name="loss", step=step, context={"subset": "train"})
+        run.close()
+    return folder / ".aim"
+
+
+Logged = dict[tuple[str, int], dict[int, float]]
+"""Variant and seed to step and loss."""
+LOGGED: Logged = {
+    (variant, seed): {10 * step: 3 - step + shift * (1 + seed / 50) + seed / 100 for step in range(3)}
+    for variant, shift in (("base", 0.0), ("wide", 0.3))
+    for seed in range(3)
+}
+CRASHED = ("wide", 2)
+LOGGERS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "mlflow": (log_mlflow, {"failed": {"status": ["FAILED"]}}),
+    "wandb": (log_wandb, {"failed": {"status": ["failed"]}}),
+    "trackio": (log_trackio, {"failed": {"done": ["False"]}}),
+    "aim": (log_aim, {"failed": {"done": ["False"]}, "metric": "loss subset=val"}),
+}
+"""A tracker to what writes its runs, and what has to be said of them."""
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")  # of the libraries
+@pytest.mark.parametrize("kind", LOGGERS)
+def test_runs_that_the_library_of_a_tracker_wrote(kind: str, tmp_path: Path) -> None:
+    """Last metrics, curves, status and parameters; what is read is not changed."""
+    write, said = LOGGERS[kind]
+    place = write(tmp_path, LOGGED)
+    every = place.rglob("*") if place.is_dir() else [place]
+    files = [file for file in every if file.is_file() and file.suffix != ".log"]  # W&B still writes those
+    before = {file: file.read_bytes() for file in files}
+    asked: dict[str, Any] = {**ASKED, "format": kind, **said}
+    last = judge(place, **asked).report
     (row,) = (row for row in last.variants if row.name == "wide")
     assert row.difference is not None
-    assert row.difference.values == pytest.approx([0.3, 0.3])
+    assert row.difference.values == pytest.approx([0.3, 0.306])
     assert [trial.seed for trial in row.failed] == [2]
-    first = judge(tmp_path / "mlflow.db", **asked, **read, step="step", at=0).report
-    assert first.baseline.metrics["loss"].mean == pytest.approx(3.01)
-    assert (tmp_path / "mlflow.db").read_bytes() == before
-    (tmp_path / "other.db").write_bytes(b"")
-    with pytest.raises(AblateError, match="not a database of MLflow"):
-        judge(tmp_path / "other.db", **asked, **read)
-    assert (tmp_path / "other.db").read_bytes() == b""
+    assert judge(place, **asked, step="step", at=0).report.baseline.metrics[asked["metric"]].mean == pytest.approx(3.01)
+    assert {file: file.read_bytes() for file in files} == before
+    unmarked = judge(place, **{key: value for key, value in asked.items() if key != "failed"})
+    told = any("1 run with status" in limit for _, limit in unmarked.report.record.judged.limits)
+    assert told == ("status" in said["failed"])
+
+
+@pytest.mark.parametrize("kind", LOGGERS)
+def test_what_is_not_a_tracker_s_says_so(kind: str, tmp_path: Path) -> None:
+    name = {"aim": ".aim/run_metadata.sqlite", "wandb": "other.wandb"}.get(kind, "other.db")
+    pytest.importorskip(kind)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(AblateError, match=r"not a database of|not the file of a run|holds no row|cannot be read"):
+        judge(tmp_path / name, **ASKED, format=kind)
+    assert (tmp_path / name).read_bytes() == b""
+
+
+class WandbServer(BaseHTTPRequestHandler):
+    """What W&B's own library asks of its server to read runs, which are those of `LOGGED`."""
+
+    def do_POST(self) -> None:
+        body, told = self.rfile.read(int(self.headers["Content-Length"])), "{}"
+        if self.path == "/graphql":  # the library also sends records of its use
+            asked = json.loads(body)
+            told = json.dumps({"data": self.answer(asked["query"], asked.get("variables") or {})})
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(told)))
+        self.end_headers()
+        self.wfile.write(told.encode())
+
+    def log_message(self, *_: object) -> None: ...
+
+    def answer(self, query: str, given: dict[str, Any]) -> dict[str, Any]:
+        name = given.get("run") or given.get("runName") or given.get("name") or "base-0"
+        if "viewer" in query:
+            return {"viewer": {"id": "1", "entity": "me", "username": "me", "flags": "{}", "teams": {"edges": []}}}
+        if "query Runs(" in query:
+            edges = [{"node": self.node(*key), "cursor": ""} for key in LOGGED]
+            page = {"endCursor": None, "hasNextPage": False}
+            return {"project": {"internalId": "1", "runCount": len(edges), "runs": {"edges": edges, "pageInfo": page}}}
+        variant, _, seed = name.partition("-")
+        curve = LOGGED[variant, int(seed)]
+        rows = [json.dumps({"_step": step, "loss": loss}) for step, loss in curve.items()]
+        run = {"historyKeys": {"lastStep": max(curve), "keys": {"loss": {}}}, "history": rows}
+        return {"project": {"run": run | {"parquetHistory": {"parquetUrls": [], "liveData": [{"_step": 0}]}}}}
+
+    def node(self, variant: str, seed: int) -> dict[str, Any]:
+        config = {name: {"value": value} for name, value in {"variant": variant, "seed": seed}.items()}
+        last = {"loss": list(LOGGED[variant, seed].values())[-1]}
+        same = dict.fromkeys(("sweepName", "group", "jobType", "commit", "description", "notes", "createdAt"))
+        return same | {
+            "id": f"{variant}-{seed}", "name": f"{variant}-{seed}", "displayName": f"{variant} {seed}", "tags": [],
+            "projectId": "1", "state": "failed" if (variant, seed) == CRASHED else "finished", "readOnly": True,
+            "config": json.dumps(config), "summaryMetrics": json.dumps(last), "systemMetrics": "{}",
+            "historyLineCount": 3, "historyKeys": {"lastStep": 20, "keys": {}}, "heartbeatAt": None,
+            "user": {"name": "me", "username": "me"},
+        }  # fmt: skip
+
+
+def test_the_api_of_wandb(tmp_path: Path) -> None:
+    """By W&B's own library, from a server of its protocol on this machine."""
+    pytest.importorskip("wandb")
+    with ThreadingHTTPServer(("127.0.0.1", 0), WandbServer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = {"WANDB_BASE_URL": f"http://127.0.0.1:{server.server_port}", "WANDB_API_KEY": "0" * 40}
+        own = {"WANDB_CACHE_DIR": str(tmp_path), "WANDB_CONFIG_DIR": str(tmp_path), "WANDB_DIR": str(tmp_path)}
+        command = "judge wandb:me/mine --metric loss --direction lower --baseline base --margin 0.1 --json"
+        for more, expected in (("--failed status=failed", 0.303), ("--step step --at 10", 0.306)):
+            done = subprocess.run(
+                [sys.executable, "-m", "ablate", *command.split(), *more.split()],
+                env=os.environ | url | own, capture_output=True, text=True, check=False, cwd=tmp_path,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            (row,) = (row for row in json.loads(done.stdout)["questions"]["loss"]["variants"] if row["name"] == "wide")
+            assert row["table"]["difference"] == pytest.approx(expected)
+        server.shutdown()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +33,7 @@ from ablate.execution.protocol import Broken, Happened, Job, Message
 from ablate.execution.tracking import TrackingObserver
 from ablate.spec.base import Family
 from ablate.store import Store, open_store
+from ablate.tables.logged import wandb_records
 from ablate.trackers import RunWriter, TrackedRun, Tracker, TrackerSession, find_tracker
 from ablate.trackers.mlflow import Mlflow
 from ablate.trackers.tensorboard import TensorBoard
@@ -88,26 +88,6 @@ def read_mlflow(folder: Path) -> Runs:
     return found
 
 
-def records(file: Path) -> Iterator[Any]:
-    """The records of an offline run: LevelDB's log format (blocks of 32 KiB) after a header of seven bytes."""
-    from wandb.proto import wandb_internal_pb2
-
-    data, at, held = file.read_bytes(), 7, b""
-    while at + 7 <= len(data):
-        left = 32768 - at % 32768
-        if left < 7:
-            at += left
-            continue
-        _, length, part = struct.unpack("<IHB", data[at : at + 7])
-        held += data[at + 7 : at + 7 + length]
-        at += 7 + length
-        if part in (1, 4):  # a whole record, or the last part of one
-            record = wandb_internal_pb2.Record()
-            record.ParseFromString(held)
-            yield record
-            held = b""
-
-
 def read_wandb(folder: Path) -> Runs:
     """From the files of offline runs, which `wandb sync` would send."""
     found: Runs = {}
@@ -115,7 +95,7 @@ def read_wandb(folder: Path) -> Runs:
         curves: Curves = {}
         summary: dict[str, Any] = {}
         config: dict[str, Any] = {}
-        for record in records(file):
+        for record in wandb_records(file):
             kind = record.WhichOneof("record_type")
             if kind == "run":
                 config |= {item.key: json.loads(item.value_json) for item in record.run.config.update}
