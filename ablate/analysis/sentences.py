@@ -216,19 +216,16 @@ def joint_sentence(rows: Sequence[VariantRow], together: Set[str]) -> str:
     if len(verdicts) < 2:
         return ""
     decided = list(verdicts)
-    families = {
-        "worse": any(verdict.is_worse for verdict in verdicts.values()),
-        "not worse": any(verdict.is_acceptable and verdict.word != "better" for verdict in verdicts.values()),
-        "better": any(verdict.word == "better" for verdict in verdicts.values()),
-    }
-    words = [word for word, present in families.items() if present]
+    found = dict.fromkeys(verdict.word for verdict in verdicts.values())
+    families = (("needed", "worse"), ("not needed", "not worse"), ("better",))
+    words = [" or ".join(f'"{word}"' for word in one if word in found) for one in families if {*one} & {*found}]
     holding = [name for name in decided if name in together]
     if len(holding) == len(decided):
         first, *others = words
         none = "with 95 % confidence none of them is wrong"
         if others:
-            none = f'with 95 % confidence no "{first}" among them is wrong'
-            none = ", and ".join([none, *(f'with 95 % confidence no "{word}" is' for word in others)])
+            none = f"with 95 % confidence no {first} among them is wrong"
+            none = ", and ".join([none, *(f"with 95 % confidence no {word} is" for word in others)])
         return f"These {len(decided)} verdicts also hold jointly: {none} (Holm's procedure)."
     failing = [name for name in decided if name not in together]
     if not holding:

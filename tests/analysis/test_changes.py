@@ -218,7 +218,7 @@ def test_what_is_better_by_more_than_the_margin_is_said_to_be_better() -> None:
     )
     assert "Not worse than the baseline by 0.05 or more: replacing the sequential arrangement by parallel (" in said
     assert "can remove" not in said
-    assert 'no "worse" among them is wrong, and with 95 % confidence no "not worse" is, and with 95 % ' in said
+    assert 'no "needed" among them is wrong, and with 95 % confidence no "not worse" is, and with 95 % ' in said
     plain = study_json(report)["variants"]
     assert [row["versus_baseline"]["verdict"] for row in plain[1:]] == [word for word, _ in words]
     for name in ("md", "html", "latex", "csv", "json", "terminal", "slides"):
@@ -296,8 +296,9 @@ def test_one_seed_shows_no_bound_and_equal_seeds_are_their_own() -> None:
     for name in ("baseline", "norm=none"):
         for seed in (1, 2):
             del made.trial_records[f"{name}/{seed}"]
+    made.add("baseline", 0, {"val_loss": 9.5})
     (_, caveat) = read_study(made, "a_study").answer.caveats
-    assert "baseline (1, one seed)" in caveat
+    assert "baseline (9.5, one seed)" in caveat
 
 
 @pytest.mark.parametrize("name", ["terminal", "md", "html", "latex", "json"])

@@ -257,8 +257,8 @@ def test_the_answer_names_what_is_undecided_and_how_many_seeds_would_settle_it()
     assert report.answer.sentences == (
         "Not worse than the baseline by 0.02 or more: a=x (val_loss at most 3.7e-09 higher).",
         "Worse than the baseline by more than 0.02: b=x (val_loss at least 0.49 higher).",
-        'These 2 verdicts also hold jointly: with 95 % confidence no "worse" among them is wrong, '
-        'and with 95 % confidence no "not worse" is (Holm\'s procedure).',
+        'These 2 verdicts also hold jointly: with 95 % confidence no "needed" among them is wrong, '
+        'and with 95 % confidence no "not needed" is (Holm\'s procedure).',
         f"Undecided: c=x; d=x. About {undecided.further_seeds} more seeds would settle 1 of them with a chance of "
         f"{in_percent(undecided.chance or 0.0)}, the others would require more than 100. To continue, set "
         "`seeds: {start: 2, max: 19}`: this adds seeds to undecided comparisons, with wider bounds because results "
