@@ -130,13 +130,20 @@ def band(lines: Sequence[Line], spread: Spread = "range") -> Band:
     return Band(tuple(xs), tuple(means), tuple(lows), tuple(highs), len(by_step))
 
 
+FEW_POINTS = 5
+"""Points of a curve from which on its first one is cut off."""
+
+
 def heights(bands: Iterable[Band]) -> tuple[float, float] | None:
-    """Limits of loss that show where curves differ: the fall from the initial loss is cut off at the top."""
+    """Limits of loss that show where curves differ: the fall from the initial loss is cut off at the top.
+
+    Of curves of fewer than five points all is shown: the fall is most of what they have.
+    """
     drawn = [one for one in bands if one.mean]
     if not drawn:
         return None
     bottom = min(min(one.low) for one in drawn)
-    top = max(max(one.high[min(1, len(one.high) - 1) :]) for one in drawn)
+    top = max(max(one.high[1 if len(one.high) >= FEW_POINTS else 0 :]) for one in drawn)
     room = 0.06 * (top - bottom) or 0.05 * abs(top) or 1.0
     return bottom - room, top + room
 

@@ -24,8 +24,8 @@ SCORE = "score"
 
 
 def at_task(name: str, task: str) -> str:
-    """The name of a variant on a task of a suite."""
-    return f"{name}@{TASK}={task}"
+    """The name of a variant on a task of a suite; that of the variant for an empty task, as of `split_task`."""
+    return f"{name}@{TASK}={task}" if task else name
 
 
 def split_task(name: str) -> tuple[str, str]:

@@ -28,16 +28,17 @@ from ablate.errors import NotFoundError
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Palette
 from ablate.render.interval import Axis, axis_svg, interval_svg
+from ablate.spec.suite import at_task, split_task
 from ablate.store import StudyRecord, TrialState, VariantRecord
 from dashboard.shared.exports import chart, dark
 from dashboard.shared.frame import STUDY, address, link
 from dashboard.shared.pictures import BlockPicture, block_pictures
-from dashboard.shared.results import runs
-from dashboard.shared.store import report, settled_curves, store, summary
+from dashboard.shared.results import compared, report_on, runs
+from dashboard.shared.store import settled_curves, store, summary
 from dashboard.shared.text import escape, prose
 
 WHY = "why"
-"""The parameter of the address that names the variant whose evidence is shown."""
+"""The parameter of the address that names the variant whose evidence is shown, of a suite also `VARIANT@task=TASK`."""
 SIGNS = {"supported": ":green-badge[supported]", "refuted": ":red-badge[refuted]"}
 MOST_FIELDS = 12
 """Differing fields of the spec that are shown; the page Compare has all."""
@@ -50,29 +51,31 @@ def evidence_link(label: str, variant: str) -> str:
 
 def show_evidence() -> None:
     """Open the drawer if the address names a variant that the chosen study compares."""
-    variant, study = st.query_params.get(WHY), st.session_state.get(STUDY)
-    if not variant or study is None or summary(study) is None:
+    asked, study = st.query_params.get(WHY), st.session_state.get(STUDY)
+    if not asked or study is None or summary(study) is None:
         return
-    study_report = report(study)
+    variant, task = split_task(asked)
+    study_report = report_on(study, task)
     try:
         row = why(study_report, variant).row
     except NotFoundError as error:
         st.error(prose(str(error)))
         return
-    title = f"{escape(row.words, 90)}: {escape(row.verdict)}"
+    title = f"{escape(row.words, 90)}{f' on {escape(task)}' if task else ''}: {escape(row.verdict)}"
     drawer = st.dialog(title, width=720, position="right", on_dismiss=_close)
-    drawer(_draw)(study_report, variant)
+    drawer(_draw)(study_report, variant, task)
 
 
 def _close() -> None:
     st.query_params.pop(WHY, None)
 
 
-def _draw(study_report: StudyReport, variant: str) -> None:
+def _draw(study_report: StudyReport, variant: str, task: str) -> None:
     explained, record = why(study_report, variant), study_report.record
     variants = {other.name: other for other in record.variants}
     st.markdown(f"{prose(explained.sentence)}  \n`{variant}`")
-    _seeds(study_report, variant, explained.seeds)
+    _tasks(study_report, variant)
+    _seeds(study_report, variant, task, explained.seeds)
     st.markdown("\n".join(f"- **{escape(label)}** {prose(text)}" for label, text in explained.facts.items()))
     _curves(record, variant)
     for claim in study_report.answer.claims:
@@ -85,29 +88,44 @@ def _draw(study_report: StudyReport, variant: str) -> None:
         )
     show_differences(record, variants[variant], "evidence-differences")
     with st.container(horizontal=True):
-        link("compare", "Compare", sides=[record.baseline, variant])
-        link("curves", "Curves", variants=[record.baseline, variant])
+        on = {"task": task} if task else {}
+        link("compare", "Compare", sides=[record.baseline, variant], **on)
+        link("curves", "Curves", variants=[record.baseline, variant], **on)
 
 
-def _seeds(study_report: StudyReport, variant: str, differences_by_seed: Mapping[Any, float]) -> None:
-    """Both values of each pair as links to their trials, and their difference."""
-    record, known = study_report.record, runs(study_report.record.name)
-    names = (variant, record.baseline)
+def _tasks(study_report: StudyReport, variant: str) -> None:
+    """The verdict on each task of a suite, with a link to its evidence."""
+    for task, on_task in study_report.tasks.items():
+        row = next((row for row in on_task.variants if row.name == variant), None)
+        if row is not None and row.verdict_sentence:
+            st.markdown(f"- {evidence_link(task, at_task(variant, task))}: {prose(row.verdict_sentence)}")
+
+
+def _seeds(study_report: StudyReport, variant: str, task: str, differences_by_seed: Mapping[Any, float]) -> None:
+    """Both values of each pair, and their difference; values of single trials are links to them."""
+    record = study_report.record
+    known = runs(record.name) if task else compared(record.name)[1]
+    names = (at_task(variant, task), at_task(record.baseline, task))
+    known = {name: known[name] for name in names}
+    variant = names[0]
     decimals = max(3, shared_decimals(study_report))
     lines = [f"| {study_report.unit} | this variant | baseline | difference |", "|---:|---:|---:|---:|"]
     for seed in dict.fromkeys([*differences_by_seed, *known[variant].states]):
-        cells = [_trial(known[name], seed, name, study_report.metric, decimals) for name in names]
+        cells = [
+            _trial(known[name], seed, "" if study_report.tasks else name, study_report.metric, decimals)
+            for name in names
+        ]
         lines.append(f"| {seed} | {' | '.join(cells)} | {fixed(differences_by_seed.get(seed), decimals, sign=True)} |")
     st.markdown("\n".join(lines))
 
 
 def _trial(run: VariantRuns, seed: Any, variant: str, metric: str, decimals: int) -> str:
-    """The value of a trial, or its state, as a link to it for Markdown; a hyphen without a trial."""
+    """The value of a trial, or its state, for Markdown, as a link if `variant` is named; a hyphen without a trial."""
     if seed not in run.states:
         return MISSING
     value = run.finished[seed].metrics.get(metric) if seed in run.finished else None
     shown = run.states[seed].value if value is None else fixed(value, decimals)
-    return f"[{escape(shown)}]({address('trial', variant=variant, seed=str(seed))})"
+    return f"[{escape(shown)}]({address('trial', variant=variant, seed=str(seed))})" if variant else escape(shown)
 
 
 def _curves(record: StudyRecord, variant: str) -> None:

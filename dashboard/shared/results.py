@@ -14,16 +14,17 @@ import streamlit as st
 from ablate.analysis.effects import StudyEffects, StudyImportances, effects_of, importances_of
 from ablate.analysis.pareto import Front, front_of
 from ablate.analysis.path import RemovalPath, path_of
+from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import VariantRuns, read_confirming, read_runs
 from ablate.analysis.scaling import main_part
 from ablate.analysis.slices import Slice, crosses, factors_of, slices_of
-from ablate.analysis.suite import reader_of
+from ablate.analysis.suite import reader_of, tasks_of
 from ablate.analysis.text import counted
 from ablate.errors import StoreError
 from ablate.processes import python_command
 from ablate.store import Mark, PlannedTrial, StudyRecord, TrialRecord, TrialState, VariantRecord
 from ablate.store.writing import Marked
-from dashboard.shared.store import location, options, read_only, record, stamp, store
+from dashboard.shared.store import location, options, read_only, record, report, stamp, store
 from dashboard.shared.text import escape, prose
 
 
@@ -58,6 +59,34 @@ def compared(study: str) -> tuple[StudyRecord, Mapping[str, VariantRuns]]:
         NotFoundError: There is no such study.
     """
     return _compared(location(), study, stamp(study))
+
+
+def on_task(study: str, task: str) -> StudyRecord:
+    """The part of a suite on one of its tasks, in which variants have their bare names; any other study as it is.
+
+    Raises:
+        NotFoundError: There is no such study.
+    """
+    study_record = record(study)
+    return tasks_of(study_record).get(task, study_record)
+
+
+def report_on(study: str, task: str) -> StudyReport:
+    """The report of a suite on one of its tasks; that of any other study.
+
+    Raises:
+        NotFoundError: There is no such study.
+    """
+    study_report = report(study)
+    return study_report.tasks.get(task, study_report)
+
+
+def choose_task(study: str) -> str:
+    """The control for the task of a suite, stored in the address; empty, and no control, for any other study."""
+    tasks = list(record(study).space.get("tasks") or {})
+    if not tasks:
+        return ""
+    return str(st.segmented_control("Task", tasks, default=tasks[0], key="task", bind="query-params", required=True))
 
 
 def any_ended(study: str) -> bool:

@@ -12,6 +12,7 @@ from ablate.analysis.curves import Axis, Band, Loss, band, line
 from ablate.errors import NotFoundError
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Palette, Spec
+from ablate.spec.suite import split_task
 from ablate.store import TrialState
 from dashboard.shared.exports import AXES, LOSSES, chart, choose_axis_and_loss, export, figure_files, table_files
 from dashboard.shared.frame import STUDY, no_study_yet
@@ -57,7 +58,11 @@ def show() -> None:
     if not options:
         st.info("Choose a study to see its variants.")
         return
-    sides = st.multiselect("Variants", options, options[:FIRST], key="sides", bind="query-params", max_selections=MOST)
+    first_task = split_task(options[0])[1]  # losses of different tasks are not comparable
+    comparable = [option for option in options if split_task(option)[1] == first_task]
+    sides = st.multiselect(
+        "Variants", options, comparable[:FIRST], key="sides", bind="query-params", max_selections=MOST
+    )
     row = st.container(horizontal=True, vertical_alignment="bottom")
     axis, loss = choose_axis_and_loss(row)
     log_x = row.toggle("Log x", key="logx", bind="query-params")

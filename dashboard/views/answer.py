@@ -25,6 +25,7 @@ from ablate.render.figures.style import PAGE_WIDTH, Palette
 from ablate.render.formats import find_format, format_names, render_report
 from ablate.render.formats.latex import paper_table
 from ablate.render.formats.slides import SlidesFormat
+from ablate.spec.suite import at_task
 from ablate.store import TrialState
 from dashboard.shared import results
 from dashboard.shared.evidence import claim_text, evidence_link, show_answer, variants_of
@@ -91,7 +92,8 @@ def _claims(study: str) -> None:
         st.header("Claims", anchor=False)
     for claim in study_report.answer.claims:
         known = [name for name in dict.fromkeys(variants_of(claim.evidence)) if name != study_report.record.baseline]
-        links = ", ".join(evidence_link(name, name) for name in known)
+        task = str(claim.evidence.get("task", ""))
+        links = ", ".join(evidence_link(name, at_task(name, task)) for name in known)
         st.markdown(claim_text(claim) + (f"  \nEvidence: {links}" if links else ""))
     show_next_steps(answer_of(study_report))
 

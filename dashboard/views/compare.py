@@ -14,14 +14,14 @@ from ablate.analysis.numbers import count
 from ablate.errors import NotFoundError
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Look, Palette, Spec
+from ablate.spec.suite import at_task, split_task
 from ablate.store import StudyRecord, TrialState
 from dashboard.shared.evidence import evidence_link
 from dashboard.shared.exports import Maker, chart, export, figure_files, table_files
 from dashboard.shared.frame import STUDY, begin_page, link
 from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
-from dashboard.shared.results import can_write, sample_box
-from dashboard.shared.store import every, location, report, settled_curves, stamp, store
-from dashboard.shared.store import record as read_record
+from dashboard.shared.results import can_write, choose_task, compared, on_task, report_on, sample_box
+from dashboard.shared.store import every, location, settled_curves, stamp, store
 from dashboard.shared.text import LETTER, escape, fitting, one_line, prose, wrapping
 
 LEAST, MOST = 2, 6
@@ -32,7 +32,8 @@ HIDDEN = ("parameters",)
 def show() -> None:
     """Draw the page."""
     study = begin_page("Compare")
-    record = read_record(study)
+    task = choose_task(study)
+    record = on_task(study, task)
     names = [variant.name for variant in record.variants]
     first = [record.baseline, *(name for name in names if name != record.baseline)][:LEAST]
     chosen = st.multiselect(
@@ -43,19 +44,19 @@ def show() -> None:
     if len(chosen) < LEAST:
         st.info(f"Choose {LEAST} to {MOST} variants or trials.")
         return
-    sides = [f"{study}/{name}" if name in names else name for name in chosen]
-    st.fragment(_live, run_every=every(study))(study, sides)
+    sides = [f"{study}/{at_task(name, task)}" if name in names else name for name in chosen]
+    st.fragment(_live, run_every=every(study))(study, sides, task)
     _samples(record, chosen)
 
 
-def _live(study: str, sides: list[str]) -> None:
+def _live(study: str, sides: list[str], task: str) -> None:
     try:
         comparison = _comparison(location(), tuple(sides), stamp(study))
     except NotFoundError as error:
         st.error(prose(str(error)))
         return
-    labels = _labels(comparison, study)
-    _lead(comparison, labels, study)
+    labels = _labels(comparison, study, task)
+    _lead(comparison, labels, study, task)
     results = _results(comparison, labels)
     st.header("Results", anchor=False)
     number = st.column_config.NumberColumn
@@ -83,7 +84,7 @@ def _live(study: str, sides: list[str]) -> None:
     st.header("What differs in the spec", anchor=False)
     _show_fields(spec, "spec", "Nothing: these are one and the same variant.")
     st.header("Curves", anchor=False)
-    drawn = _curves(comparison, labels, read_record(study))
+    drawn = _curves(comparison, labels, study)
     st.header("Blocks", anchor=False)
     _pictures(comparison, labels)
     st.header("What differs in the environment", anchor=False)
@@ -97,12 +98,12 @@ def _live(study: str, sides: list[str]) -> None:
     export(files, "compare")
 
 
-def _lead(comparison: Comparison, labels: list[str], study: str) -> None:
+def _lead(comparison: Comparison, labels: list[str], study: str, task: str) -> None:
     """The difference of each side from the first with its interval, and the verdict if the first is the baseline."""
-    study_report = report(study)
+    study_report = report_on(study, task)
     metric, first = study_report.metric, comparison.sides[0]
-    rows = {f"{study}/{row.name}": row for row in study_report.variants}
-    is_baseline = first.name == f"{study}/{study_report.record.baseline}"
+    rows = {f"{study}/{at_task(row.name, task)}": row for row in study_report.variants}
+    is_baseline = first.name == f"{study}/{at_task(study_report.record.baseline, task)}"
     for side, label in zip(comparison.sides[1:], labels[1:], strict=True):
         apart, row = comparison.difference(side, metric), rows.get(side.name) if is_baseline else None
         if apart.difference is None:
@@ -110,7 +111,7 @@ def _lead(comparison: Comparison, labels: list[str], study: str) -> None:
         around = "" if apart.low is None or apart.high is None else f" ± {(apart.high - apart.low) / 2:.2g}"
         said = f"**{escape(label)}**: {escape(metric)} {apart.difference:+.3g}{around} against {escape(labels[0])}"
         if row is not None and row.verdict_sentence:
-            said += f"; {prose(row.verdict_sentence)} ({evidence_link('evidence', row.name)})"
+            said += f"; {prose(row.verdict_sentence)} ({evidence_link('evidence', at_task(row.name, task))})"
         st.markdown(said)
 
 
@@ -129,21 +130,20 @@ def _comparison(location: str, sides: tuple[str, ...], at: tuple[Any, ...]) -> C
     return read_comparison(store(), sides)
 
 
-def _labels(comparison: Comparison, study: str) -> list[str]:
-    """Unique labels of the sides; within one study the names of their variants."""
+def _labels(comparison: Comparison, study: str, task: str) -> list[str]:
+    """Unique labels of the sides; within one study the names of their variants, of a suite without the chosen task."""
     labels: list[str] = []
     for number, side in enumerate(comparison.sides, 1):
-        label = one_line(
-            side.name.removeprefix(f"{study}/") if side.kind == "variant" else f"trial {side.name[:8]}", 60
-        )
+        own = side.name.removeprefix(f"{study}/").removesuffix(at_task("", task))
+        label = one_line(own if side.kind == "variant" else f"trial {side.name[:8]}", 60)
         labels.append(f"{label} ({number})" if label in labels else label)
     return labels
 
 
-def _looks(comparison: Comparison, record: StudyRecord, palette: Palette) -> list[Look]:
+def _looks(comparison: Comparison, study: str, palette: Palette) -> list[Look]:
     """Variants of the chosen study keep their look; other sides get the unused looks."""
-    own = palette.variants(record)
-    looks = [own.get(side.name.removeprefix(f"{record.name}/")) for side in comparison.sides]
+    own = palette.variants(compared(study)[0])
+    looks = [own.get(split_task(side.name.removeprefix(f"{study}/"))[0]) for side in comparison.sides]
     spare = (palette.look(index) for index in range(len(own), len(own) + MOST))
     return [drawn or next(spare) for drawn in looks]
 
@@ -198,7 +198,7 @@ def _links(comparison: Comparison, study: str) -> None:
                 link("trial", f"{variant}, seed {seed}", variant=variant, seed=str(seed), **{STUDY: inside})
 
 
-def _curves(comparison: Comparison, labels: list[str], record: StudyRecord) -> dict[str, Maker]:
+def _curves(comparison: Comparison, labels: list[str], study: str) -> dict[str, Maker]:
     """Draw the curves, and return them as files."""
     bands = {}
     for side, label in zip(comparison.sides, labels, strict=True):
@@ -211,7 +211,7 @@ def _curves(comparison: Comparison, labels: list[str], record: StudyRecord) -> d
         return {}
 
     def draw(palette: Palette) -> Spec:
-        looks = dict(zip(labels, _looks(comparison, record, palette), strict=True))
+        looks = dict(zip(labels, _looks(comparison, study, palette), strict=True))
         return draw_bands(bands, looks, palette, ("steps", "validation loss"))
 
     ends = "; ".join(f"{label} ends at {one.mean[-1]:.4g}" for label, one in bands.items())

@@ -13,13 +13,13 @@ import streamlit as st
 from ablate.analysis.curves import Axis, Band, Line, Loss, Spread, band, line, share, versus
 from ablate.render.figures.curves import band_panels, draw_bands, outliers
 from ablate.render.figures.style import PAGE_WIDTH, Look, Palette, Spec
+from ablate.spec.suite import at_task
 from ablate.store import CurvePoint, PlannedTrial, StudyRecord, TrialRecord, TrialState
 from dashboard.shared.evidence import evidence_link
 from dashboard.shared.exports import AXES, LOSSES, Maker, chart, choose_axis_and_loss, export, figure_files, table_files
 from dashboard.shared.frame import begin_page, link, warn_of_unknown
-from dashboard.shared.results import plans_ahead, runs
+from dashboard.shared.results import choose_task, on_task, plans_ahead, runs
 from dashboard.shared.store import every, moves, settled_curves, store
-from dashboard.shared.store import record as read_record
 from dashboard.shared.text import escape
 
 SPREADS: dict[Spread, str] = {"range": "lowest to highest", "interval": "95 % interval"}
@@ -35,6 +35,7 @@ PANELS = ("each", "together")
 class Wish:
     """The values of the controls."""
 
+    task: str
     variants: tuple[str, ...]
     by: str
     axis: Axis
@@ -60,9 +61,9 @@ class Group:
 def show() -> None:
     """Draw the page."""
     study = begin_page("Curves")
-    record = read_record(study)
+    task = choose_task(study)
     plot = st.container()  # above its controls, so that a narrow screen shows it first
-    wish = _controls(record)
+    wish = _controls(on_task(study, task), task)
     with plot:
         if not wish.variants:
             st.info("Choose a variant to see its curves.")
@@ -70,7 +71,7 @@ def show() -> None:
         st.fragment(_live, run_every=every(study))(study, wish)
 
 
-def _controls(record: StudyRecord) -> Wish:
+def _controls(record: StudyRecord, task: str) -> Wish:
     names = [variant.name for variant in record.variants]
     switches = list(dict.fromkeys(switch for variant in record.variants for switch in variant.settings))
     warn_of_unknown("variants", names)
@@ -95,7 +96,7 @@ def _controls(record: StudyRecord) -> Wish:
         "Panels", PANELS, default=PANELS[0], key="view", bind="query-params", required=True, disabled=singles,
         help="Each beside the baseline with the same axes, or all in one plot, in which single points can be picked",
     )  # fmt: skip
-    return Wish(tuple(variants), by, axis, loss, spread, align, smoothing, log_x, log_y, singles,
+    return Wish(task, tuple(variants), by, axis, loss, spread, align, smoothing, log_x, log_y, singles,
                 apart == PANELS[0] and not (singles or log_x or log_y))  # fmt: skip
 
 
@@ -108,7 +109,7 @@ def _first(record: StudyRecord, names: list[str]) -> list[str]:
 
 
 def _live(study: str, wish: Wish) -> None:
-    record = read_record(study)
+    record = on_task(study, wish.task)
     wanted = {*wish.variants, record.baseline} if wish.align == "baseline" else {*wish.variants}
     planned = [trial for trial in record.planned if trial.variant in wanted]
     trials = store().trials([trial.key for trial in planned])
@@ -123,12 +124,12 @@ def _live(study: str, wish: Wish) -> None:
             chart(draw, "apart", _alt(groups, wish))
         if cut := outliers(bands):
             st.caption(escape(f"Beyond the axis, so that the others can be told apart: {', '.join(cut)}."))
-        links = ", ".join(evidence_link(name, name) for name in bands if name in _compared(record))
+        links = ", ".join(evidence_link(name, at_task(name, wish.task)) for name in bands if name in _compared(record))
         if links:
             st.markdown(f"Evidence: {links}")
     else:
         draw = partial(_figure, record, groups, wish)
-        _picked(chart(draw, "curves", _alt(groups, wish), picks=True))
+        _picked(chart(draw, "curves", _alt(groups, wish), picks=True), wish.task)
     _told(groups)
     export(_files(study, groups, wish) | figure_files(f"{study}_curves", draw), "curves")
 
@@ -236,14 +237,14 @@ def _alt(groups: dict[str, Group], wish: Wish) -> str:
     return f"{LOSSES[wish.loss]} loss against {AXES[wish.axis]}: {ends}"[:1000]
 
 
-def _picked(picked: list[dict[str, Any]]) -> None:
+def _picked(picked: list[dict[str, Any]], task: str) -> None:
     found = {(str(point["variant"]), int(point["seed"])) for point in picked if "variant" in point}
     if not found:
         st.caption("Shift and the wheel zoom, double-click shows all; pick a point to go to its trial.")
         return
     with st.container(horizontal=True):
         for variant, seed in sorted(found)[:6]:
-            link("trial", f"{variant}, seed {seed}", variant=variant, seed=str(seed))
+            link("trial", f"{variant}, seed {seed}", variant=at_task(variant, task), seed=str(seed))
 
 
 def _told(groups: dict[str, Group]) -> None:

@@ -52,14 +52,17 @@ def _study(study: str) -> None:
     _driver(study)
     run = last_run(study)
     busy = run is not None and run.alive
-    with st.container(border=True):
-        st.markdown("**Finish or try again**")
-        left = counts.planned - counts.finished - counts.diverged - counts.pruned
-        st.caption(f"{left:,} of {counts.planned:,} trials are left. Ended trials are not trained again.")
-        show_command(study)
-        if may_run():
-            start_button("Resume", "play_arrow", lambda: start(study, continuing_arguments(study)), "resume",
-                   disabled=busy or complete(counts) or not STUDY_NAME.fits(study))  # fmt: skip
+    if complete(counts):
+        st.caption(f"All {counts.planned:,} trials have ended.")
+    else:
+        with st.container(border=True):
+            st.markdown("**Finish or try again**")
+            left = counts.planned - counts.finished - counts.diverged - counts.pruned
+            st.caption(f"{left:,} of {counts.planned:,} trials are left. Ended trials are not trained again.")
+            show_command(study)
+            if may_run():
+                start_button("Resume", "play_arrow", lambda: start(study, continuing_arguments(study)), "resume",
+                       disabled=busy or not STUDY_NAME.fits(study))  # fmt: skip
     if seeds := _more_seeds(study_report):
         with st.container(border=True):
             st.markdown("**Add seeds**")

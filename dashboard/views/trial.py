@@ -10,12 +10,14 @@ import streamlit as st
 from ablate.analysis.curves import AXES, Band, band, line
 from ablate.analysis.numbers import count, duration, scaled
 from ablate.analysis.status import place_of
+from ablate.analysis.text import plural
 from ablate.command_line import hide_passwords
 from ablate.devices import utilisation
 from ablate.errors import NotFoundError
 from ablate.locations import DEFAULT_STORE
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Look, Palette, Spec
+from ablate.spec.suite import at_task, split_task
 from ablate.store import CurvePoint, StudyRecord, TrialRecord, TrialState, VariantRecord
 from ablate.store.records import USAGE
 from dashboard.shared.evidence import evidence_link, show_differences
@@ -23,9 +25,9 @@ from dashboard.shared.exports import Maker, chart, export, figure_files, table_f
 from dashboard.shared.frame import begin_page, link, warn_of_unknown
 from dashboard.shared.inside import show_inside
 from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
-from dashboard.shared.results import can_write, edit_mark, sample_box
+from dashboard.shared.results import can_write, edit_mark, on_task, report_on, sample_box
 from dashboard.shared.schema import to_yaml
-from dashboard.shared.store import LIVE, location, moves, report, store
+from dashboard.shared.store import LIVE, location, moves, store
 from dashboard.shared.store import record as read_record
 from dashboard.shared.text import escape, prose
 
@@ -63,8 +65,10 @@ def show() -> None:
         st.badge(TrialState.WAITING, color="gray")
         st.info("This trial has not begun yet.")
         return
+    _, task = split_task(_variant(record, trial).name)
+    record = on_task(study, task)
     variant = _variant(record, trial)
-    st.fragment(_live, run_every=LIVE if moves(trial) else None)(record, variant, key)
+    st.fragment(_live, run_every=LIVE if moves(trial) else None)(record, variant, key, task)
     edit_mark("trial", key)
     _usage(key)
     if not moves(trial):
@@ -130,14 +134,14 @@ def _precision(variant: VariantRecord) -> str:
     return str(variant.spec.get("training", {}).get("precision", "fp32"))
 
 
-def _live(record: StudyRecord, variant: VariantRecord, key: str) -> None:
+def _live(record: StudyRecord, variant: VariantRecord, key: str, task: str) -> None:
     trial = store().trial(key)
     if not moves(trial) and st.session_state.get("moved") == key:
         st.session_state["moved"] = None
         st.rerun()
     if moves(trial):
         st.session_state["moved"] = key
-    _head(record, variant, trial)
+    _head(record, variant, trial, task)
     points = store().curves([key])[key]
     if points:
         _curve(record, points, variant.name, trial)
@@ -145,10 +149,11 @@ def _live(record: StudyRecord, variant: VariantRecord, key: str) -> None:
         st.caption("No point of its curve has been recorded yet.")
 
 
-def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord) -> None:
+def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord, task: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.badge(trial.state, color=STATES[trial.state])  # type: ignore[arg-type]
-        st.markdown(f"**{escape(variant.name or 'a variant of no study')}**, seed {trial.seed}", width="content")
+        on = f" on {escape(task)}" if task else ""
+        st.markdown(f"**{escape(variant.name or 'a variant of no study')}**{on}, seed {trial.seed}", width="content")
         st.code(trial.key, language=None, wrap_lines=True)
     if trial.state is TrialState.DIVERGED:
         step = f" at step {trial.stopped_at:,}" if trial.stopped_at is not None else ""
@@ -161,20 +166,21 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord) -> No
         if len(lines) > 1:
             with st.expander("The whole error"):
                 st.code(trial.reason.strip("\n"), language=None, wrap_lines=True)
-    row = next((row for row in report(record.name).variants if row.name == variant.name), None)
+    row = next((row for row in report_on(record.name, task).variants if row.name == variant.name), None)
     if row is not None and row.verdict_sentence:
-        st.markdown(
-            f"The verdict on its variant: {prose(row.verdict_sentence)} ({evidence_link('evidence', row.name)})"
-        )
+        evidence = evidence_link("evidence", at_task(row.name, task))
+        st.markdown(f"The verdict on its variant: {prose(row.verdict_sentence)} ({evidence})")
     facts = st.container(horizontal=True)
     for metric, value in trial.metrics.items():
         facts.metric(escape(metric), f"{value:.5g}", width="content")
-    facts.metric("Parameters", count(variant.parameters), width="content")
+    if variant.parameters:
+        facts.metric("Parameters", count(variant.parameters), width="content")
     if not moves(trial):
         facts.metric("Steps", f"{trial.steps:,}", width="content")
-        facts.metric("Training", duration(trial.seconds), f"{scaled(trial.flops)}FLOP", delta_color="off",
-                     delta_arrow="off", width="content")  # fmt: skip
-        timed = trial.seconds >= TIMED_FROM
+        arithmetic = f"{scaled(trial.flops)}FLOP" if trial.flops else None  # unknown of the user's own trainer
+        facts.metric("Training", duration(trial.seconds), arithmetic, delta_color="off", delta_arrow="off",
+                     width="content")  # fmt: skip
+        timed = trial.seconds >= TIMED_FROM and trial.flops > 0
         if timed:
             share = utilisation(trial.flops, trial.seconds, place_of(trial)[1], _precision(variant))
             used = f"{share:.1%} of the peak" if share is not None else None
@@ -182,13 +188,15 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord) -> No
                          delta_arrow="off", width="content", help="Model FLOP utilisation: without recomputation, "
                          "relative to the peak of the device.")  # fmt: skip
         speed = f"{trial.tokens / trial.seconds:,.0f} tokens/s" if timed else None
-        facts.metric("Tokens", count(trial.tokens), speed, delta_color="off", delta_arrow="off", width="content")
+        if trial.tokens:
+            facts.metric("Tokens", count(trial.tokens), speed, delta_color="off", delta_arrow="off", width="content")
     with st.container(horizontal=True):
         if variant.name:
             sides = [variant.name] if variant.name == record.baseline else [record.baseline, variant.name]
+            where = {"task": task} if task else {}
             if len(sides) > 1:
-                link("compare", "Compare with the baseline", sides=sides)
-            link("curves", "Curves", variants=sides)
+                link("compare", "Compare with the baseline", sides=sides, **where)
+            link("curves", "Curves", variants=sides, **where)
 
 
 def _curve(record: StudyRecord, points: tuple[CurvePoint, ...], name: str, trial: TrialRecord) -> None:
@@ -257,8 +265,8 @@ def _usage(key: str) -> None:
             facts.metric(f"{said}, {WHOLE[whole]}", told, chart_data=series if len(series) > 1 else None,
                          width="content")  # fmt: skip
     st.caption(
-        f"Of the process that trained it, with all trials of its pack: {len(samples)} samples, ten seconds apart or "
-        f"more, from step {samples[0][0]:,} to {samples[-1][0]:,}."
+        f"Of the process that trained it, with all trials of its pack: {plural(len(samples), 'sample')}, ten seconds "
+        f"apart or more, from step {samples[0][0]:,} to {samples[-1][0]:,}."
     )
     export(table_files(f"trial_{key[:12]}_usage", rows), "usage")
 

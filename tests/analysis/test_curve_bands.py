@@ -73,9 +73,9 @@ def test_shares_end_at_one() -> None:
 
 
 def test_heights_cut_off_the_first_fall_only() -> None:
-    low, high = heights([band([line(curve([10.0, 4.0, 2.0]))]), band([line(curve([10.0, 5.0, 3.0]))])]) or (
-        0,
-        0,
-    )
+    bands = [band([line(curve([10.0, second, 4.0, 3.0, last]))]) for second, last in ((4.0, 2.0), (5.0, 3.0))]
+    low, high = heights(bands) or (0, 0)
     assert low < 2.0 < 5.0 < high < 10.0
+    low, high = heights([band([line(curve([10.0, 4.0, 2.0]))])]) or (0, 0)
+    assert low < 2.0 < 10.0 < high, "of three points the first is shown, too"
     assert heights([]) is None

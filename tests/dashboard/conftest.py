@@ -46,8 +46,9 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., AppTest]]:
         streamlit.cache_resource.clear()
         chosen = f"streamlit.session_state['study'] = {study!r}" if study else "choose_study()"
         page = AppTest.from_string(
-            "import streamlit\nfrom dashboard.shared.frame import choose_study, navigation\n"
-            f"from dashboard.views.{view} import show\nnavigation()\n{chosen}\nshow()",
+            "import streamlit\nfrom dashboard.shared.evidence import show_evidence\n"
+            "from dashboard.shared.frame import choose_study, navigation\n"
+            f"from dashboard.views.{view} import show\nnavigation()\n{chosen}\nshow()\nshow_evidence()",
             default_timeout=120,
         )
         for name, value in parameters.items():

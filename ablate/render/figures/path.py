@@ -163,13 +163,13 @@ def outcome(path: RemovalPath) -> str:
     removed = ", then ".join(f"{step.switch}={step.setting}" for step in path.steps)
     ends = path.confirmed or path.steps
     last, first = ends[-1].standing, path.baseline
-    saved = [f"{percent((last.parameters - first.parameters) / first.parameters)} parameters"]
-    if last.flops is not None and first.flops:
-        saved.append(f"{percent((last.flops - first.flops) / first.flops)} FLOP")
+    costs = {"parameters": (first.parameters, last.parameters), "FLOP": (first.flops, last.flops)}
+    saved = [f"{percent(after / before - 1)} {cost}" for cost, (before, after) in costs.items() if before and after]
     if last.relative_speed is not None:
         saved.append(f"{times_within(last.relative_speed)} the tokens a second")
     which = "Together" if len(ends) == len(path.steps) else f"The first {len(ends)} together"
-    return f"Removable{open_}, in this order: {removed}. {which}: {', '.join(saved)}. {confirmation(path)}"
+    together = f" {which}: {', '.join(saved)}." if saved else ""  # the costs of the user's own trainer are unknown
+    return f"Removable{open_}, in this order: {removed}.{together} {confirmation(path)}"
 
 
 def confirmation(path: RemovalPath) -> str:

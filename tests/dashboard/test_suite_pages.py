@@ -1,0 +1,75 @@
+"""The pages of a suite: one task at a time, never curves or losses of two tasks side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+from written_stores import Ended, line, variants_of, write_study
+
+TASKS = ("recall", "copy")
+LOSSES = {"baseline": (0.5, 0.3), "mixer=linear": (0.9, 0.3), "mixer=fnet": (0.52, 0.6)}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A suite of two tasks, three variants and three seeds."""
+    file = tmp_path_factory.mktemp("suite") / "s.db"
+    losses = {
+        f"{variant}@task={task}": loss
+        for variant, by_task in LOSSES.items()
+        for task, loss in zip(TASKS, by_task, strict=True)
+    }
+    ended = [
+        Ended(name, seed, loss + (seed + loss) ** 2 / 100, curve=line((0, 2.0), (9, loss)))
+        for seed in range(3)
+        for name, loss in losses.items()
+    ]
+    write_study(
+        file, "suite", variants_of(dict.fromkeys(losses, 100)), ended,
+        trivial={f"guessing@task={task}": {"val_loss": 2.0} for task in TASKS},
+        space={
+            "tasks": {task: {"task": {"kind": task}} for task in TASKS},
+            "aggregate": {"margin": 0.05, "perfect": 0.0},
+            "design": {"kind": "leave_one_out", "seeds": 3},
+            "switches": {"mixer": {"attention": {}, "linear": {}, "fnet": {}}},
+        },
+    )  # fmt: skip
+    return file
+
+
+def chosen(page: AppTest, label: str) -> list[str]:
+    return next(list(one.value) for one in page.multiselect if one.label == label)
+
+
+def said(page: AppTest) -> str:
+    return "\n".join(one.value.replace("\\", "") for one in page.markdown)
+
+
+def test_curves_and_comparisons_are_of_one_task(store: Path, shown: Callable[..., AppTest]) -> None:
+    page = shown("curves", store, study="suite", task="copy")
+    assert chosen(page, "Variants") == [*LOSSES]
+    assert "why=mixer%3Dlinear%40task%3Dcopy" in said(page)
+    page = shown("compare", store, study="suite", task="recall")
+    assert chosen(page, "Sides") == ["baseline", "mixer=linear"]
+    assert "mixer=linear**: val_loss +0.4" in said(page)
+    assert "worse by at least" in said(page)
+    sides = chosen(shown("across", store, study="suite"), "Variants")
+    assert {side.partition("@task=")[2] for side in sides} == {"recall"}
+
+
+def test_a_trial_has_the_verdict_and_the_links_of_its_task(store: Path, shown: Callable[..., AppTest]) -> None:
+    page = shown("trial", store, study="suite", variant="mixer=fnet@task=copy")
+    assert "**mixer=fnet** on copy, seed 0" in said(page)
+    assert "worse by at least" in said(page)
+    assert "why=mixer%3Dfnet%40task%3Dcopy" in said(page)
+
+
+@pytest.mark.parametrize("asked", ["mixer=linear", "mixer=linear@task=recall"])
+def test_the_evidence_is_of_the_mean_score_or_of_a_task(asked: str, store: Path, shown: Callable[..., AppTest]) -> None:
+    page = shown("answer", store, study="suite", why=asked)
+    told, of_task = said(page), "@task=" in asked
+    assert ("[0.908](trial?study=suite&variant=mixer%3Dlinear%40task%3Drecall&seed=0)" in told) is of_task
+    assert ("[copy](" in told) is not of_task, "the mean leads to the evidence on each task"
