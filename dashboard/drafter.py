@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
+from ablate.analysis.changes import NOTHING, change_of
 from ablate.analysis.findings import read_findings
 from ablate.cli.starting_points import write_space
 from ablate.errors import AblateError
@@ -25,10 +28,12 @@ from ablate.planning.planner import Planner, make_plan
 from ablate.planning.points import check_points
 from ablate.plugins import load_plugin
 from ablate.processes import adopt_modules, keep_printing
-from ablate.render.drawing.svg import judged_svg, stored_svg
+from ablate.render.drawing.picture import parts_of
+from ablate.render.drawing.svg import judged_svg, pickable_svg, stored_svg
 from ablate.render.formats import render_report
 from ablate.render.formats.slides import slides
 from ablate.render.terminal.cost import Priced, cost_json
+from ablate.spec.block import BlockSpec
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import block_names, named_block, shipped_spaces
 from ablate.spec.reading import load_space
@@ -40,6 +45,8 @@ from ablate.store import open_store
 
 Plain = dict[str, Any]
 TEMPLATE = "the template"
+MOST_OFFERS = 80
+"""Settings that are offered for a part of a block."""
 
 
 def schema() -> Plain:
@@ -70,6 +77,95 @@ def block(name: str) -> Plain:
     return {"block": named.block, "exceptions": named.exceptions}
 
 
+def read(text: str) -> Plain:
+    """The space that a text describes, with all defaults written out, or why it describes none."""
+    try:
+        plain = YAML(typ="safe", pure=True).load(text)
+    except YAMLError as error:
+        return {"problem": f"This is not valid YAML: {error}"}
+    if not isinstance(plain, dict):
+        return {"problem": "This is not a space: a space is a mapping with a name, a task and a model."}
+    space, refusal = _space(plain, text)
+    return {"problem": refusal} if space is None else {"space": space.model_dump(mode="json")}
+
+
+def offers(draft: Plain, part: str, values: dict[str, list[Any]]) -> list[Plain]:
+    """The settings that remove, replace or vary a part of the draft's block and give a valid variant.
+
+    Args:
+        part: Slot of the part, as `pickable_svg` names it.
+        values: Path in the block to values to try; of a number half and twice of what it is are tried, too.
+
+    Returns:
+        The `path` that is its subject, the `setting` of all paths, `words` of the change, whether it `removes` the
+        part, and its `text` as switches write it; removals first, then what has a text, then what changes the least.
+    """
+    model = ModelSpec.model_validate(draft["model"]).model_dump(mode="json")
+    before, found = parts_of(BlockSpec.model_validate(model["block"])), []
+    box = part.partition(":")[0]
+    for path, setting in _candidates(model["block"], values):
+        try:
+            after = parts_of(BlockSpec.model_validate(_changed(model["block"], setting)))
+        except (ValidationError, LookupError, TypeError):
+            continue
+        value = setting[path]
+        changed = {slot for slot in after.keys() | before if after.get(slot) != before.get(slot)}
+        inside = path == f"block.{part}" and any(slot.startswith(f"{part}: ") for slot in changed)
+        if not (part in changed or inside) or (box != part and box in changed):
+            continue
+        change = change_of(setting, {"model": model})
+        removes = part not in after and value in NOTHING
+        text = {"removes": " and ".join(change.removed)} if change.only_removes else {}
+        if not text and all(words.startswith("replacing ") for words in change.otherwise):
+            text = {"replaces": " and ".join(words.removeprefix("replacing ") for words in change.otherwise)}
+        words = change.words if text else f"{path.removeprefix('block.')}: {value}"
+        offer: Plain = {"path": path, "setting": setting, "words": words, "removes": removes, "text": text}
+        found.append((not removes, not text, len(changed), offer))
+    found.sort(key=lambda each: each[:3])
+    return [offer for *_, offer in found if _is_valid(draft, offer["setting"])][:MOST_OFFERS]
+
+
+def _candidates(block: Plain, values: dict[str, list[Any]]) -> Iterator[tuple[str, Plain]]:
+    """Subjects and settings to try; a sub-layer is removed with the skip around it, which cannot stay."""
+    for path, listed in values.items():
+        here: Any = block
+        for name in path.split(".")[1:]:
+            here = here.get(name) if isinstance(here, dict) else None
+        numbers = [] if isinstance(here, bool) or not isinstance(here, (int, float)) else [here / 2, here * 2]
+        if isinstance(here, int):
+            numbers = [int(number) for number in numbers if number == int(number)]
+        skip = path.replace("block.", "block.skips.")
+        for value in (*listed, *numbers):
+            if value != here:
+                yield path, {path: value, skip: 0} if value == "none" and skip in values else {path: value}
+
+
+def _changed(block: Plain, setting: Plain) -> Plain:
+    """A copy of a plain block with other values at some paths."""
+    copied = dict(block)
+    for path, value in setting.items():
+        _, *parents, last = path.split(".")
+        here = copied
+        for name in parents:
+            here[name] = here = dict(here[name])
+        if parents and last not in here:
+            raise LookupError(path)
+        here[last] = value
+    return copied
+
+
+def _is_valid(draft: Plain, setting: Plain) -> bool:
+    """Whether a space with this change is valid."""
+    switches = {"offered": {"kept": {}, "changed": setting}}
+    try:
+        SpaceSpec.model_validate({**draft, "switches": switches, "variants": {}, "claims": []}).resolve(
+            {"offered": "changed"}
+        )
+    except (ValidationError, AblateError):
+        return False
+    return True
+
+
 def check(draft: Plain, text: str, versus: Plain | None) -> Plain:
     """The drawing, cost and variants of a draft, and its problems; `beside` has those with a path.
 
@@ -81,6 +177,7 @@ def check(draft: Plain, text: str, versus: Plain | None) -> Plain:
     space, refusal = _space(draft, text)
     return {
         "svg": _svg(draft, versus),
+        "picked": _pickable(draft, versus),
         "cost": None if model is None else _cost(model, space),
         "problems": [*problems, *([] if refusal is None or problems else [refusal])],
         "beside": beside,
@@ -182,6 +279,13 @@ def _svg(draft: Plain, versus: Plain | None) -> str:
         return ""
 
 
+def _pickable(draft: Plain, versus: Plain | None) -> str:
+    try:
+        return pickable_svg(draft["model"], None if versus == draft["model"].get("block") else versus)
+    except (ValidationError, KeyError):
+        return ""
+
+
 def _cost(model: Any, space: SpaceSpec | None) -> Plain:
     """Cost of one layer by part, and of all layers, for the longest input of the task."""
     context = 128 if space is None else space.task.length
@@ -203,13 +307,16 @@ def _variants(space: SpaceSpec) -> Plain:
     }
 
 
-ANSWERS = {answer.__name__: answer for answer in (schema, start, block, check, picture, judged, plan, talk, written)}
+ANSWERS = {
+    answer.__name__: answer
+    for answer in (schema, start, block, read, offers, check, picture, judged, plan, talk, written)
+}
 
 
 def answer(request: list[Any]) -> str:
     """The answer to a request as a JSON text."""
     name, *arguments = request
-    reply: Mapping[str, Any] | str = ANSWERS[name](*arguments)
+    reply: Mapping[str, Any] | list[Plain] | str = ANSWERS[name](*arguments)
     return json.dumps(reply)
 
 

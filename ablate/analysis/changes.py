@@ -31,7 +31,8 @@ _PARTS = {
 """Path to the name of its part. Other parts are called by the last word of their path."""
 ALONG = "@"
 """Precedes numbers in the names of variants of a sweep; these variants are identified by their names alone."""
-_NOTHING = (None, False, "none", "identity")
+NOTHING = (None, False, "none", "identity")
+"""Values that stand for no part, with 0, which equals False."""
 _LIMITS = ("window",)
 """Integers without which there is no limit. Any other integer that is not set has a default: it is not removed."""
 _MOST = 24
@@ -98,6 +99,11 @@ def changes_of(record: StudyRecord) -> dict[str, Change]:
         return Change(tuple(removed), tuple(otherwise), combines=len(removed) + len(otherwise) > 1)
 
     return {variant.name: change(variant) for variant in record.variants}
+
+
+def change_of(setting: Mapping[str, Any], spec: Mapping[str, Any]) -> Change:
+    """What a setting, paths with their values, changes in a plain spec, in words made from its paths."""
+    return _derived({path: (_at(spec, path), value) for path, value in setting.items()}, _mixer(spec))
 
 
 def _said(text: Mapping[str, str]) -> Change:
@@ -184,7 +190,7 @@ def _word(value: Any) -> Any:
 
 def _is_nothing(value: Any) -> bool:
     word = _word(value)
-    return word in _NOTHING or (isinstance(word, (int, float)) and word == 0)
+    return word in NOTHING or (isinstance(word, (int, float)) and word == 0)
 
 
 def _brief(value: Any) -> str | None:

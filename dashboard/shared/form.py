@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from dataclasses import field as made
@@ -278,7 +278,10 @@ def edit_switches(draft: Mapping[str, Any], schema: Node, prefix: str) -> dict[s
                 said = ", ".join(f"{path}: {json.dumps(value, ensure_ascii=False)}" for path, value in paths.items())
                 first = " (the baseline's)" if number == 0 else ""
                 st.markdown(f"{escape(setting)}{first}: {escape(said) if said else 'changes nothing'}")
-    _add(switches, schema, prefix)
+    by_path = st.expander("Add a setting by its path", key="by path", on_change="rerun")
+    if by_path.open:
+        with by_path:
+            _add(switches, schema, prefix)
     variants = {
         name: settings
         for name, settings in draft.get("variants", {}).items()
@@ -287,8 +290,44 @@ def edit_switches(draft: Mapping[str, Any], schema: Node, prefix: str) -> dict[s
     return {"switches": switches, "variants": variants}
 
 
+def take_offer(part: str, offers: Sequence[Mapping[str, Any]], draft: Mapping[str, Any], prefix: str) -> None:
+    """Buttons and a list of what can be done with a part of the block; a click makes a setting of it.
+
+    Args:
+        part: The slot of the part.
+        offers: The answer of `drafter.offers`.
+        prefix: Prefix of the keys of all controls.
+    """
+    st.markdown(f"**{escape(part.replace('_', ' '))}**")
+    if not offers:
+        st.caption("No single setting changes this part and gives a valid model. Add one below, or change the block.")
+    switches: Switches = st.session_state.get(f"{prefix}switches", draft["switches"])
+    settings = sum(map(len, switches.values()))
+    chosen = None
+    for number, offer in enumerate(offer for offer in offers if offer["removes"]):
+        if st.button(f"Remove {escape(offer['words'])}", key=f"{prefix}take.{number}", icon=":material/remove_circle:"):
+            chosen = offer
+    others = {str(offer["words"]): offer for offer in offers if not offer["removes"]}
+    if others:
+        words = st.selectbox("Replace or vary", list(others), None, key=f"{prefix}other.{part}.{settings}")
+        chosen = others[words] if words else chosen
+    if chosen is not None:
+        st.toast(escape(f"Below the block: a switch for {chosen['words']}"), icon=":material/check:")
+        _put(prefix, _with_setting(switches, chosen))
+
+
+def _with_setting(switches: Switches, offer: Mapping[str, Any]) -> Switches:
+    """The switches with the setting of an offer; the switch is named after the path that is its subject."""
+    *parents, last = str(offer["path"]).removeprefix("block.").split(".")
+    name = "_".join([*parents[-1:], last]) if last in ("mixer", "mlp") else last
+    if any(offer["path"] not in paths for _, paths in _settings(switches.get(name, {}))[1:]):
+        name = "_".join([*parents, last])
+    value = offer["setting"][offer["path"]]
+    setting = "removed" if offer["removes"] else json.dumps(value).strip('"').replace(".", "_")
+    return {**switches, name: {"kept": {}, **switches.get(name, {}), setting: {**offer["setting"], **offer["text"]}}}
+
+
 def _add(switches: Switches, schema: Node, prefix: str) -> None:
-    st.markdown("**Add a setting**")
     names = st.columns(3)
     switch = names[0].text_input("Switch", key=f"{prefix}switch", placeholder="a new name, or one above")
     setting = names[1].text_input("Setting", key=f"{prefix}setting", placeholder="removed")

@@ -22,7 +22,7 @@ from ablate.analysis.answer import verdicts_on_parts
 from ablate.analysis.report import StudyReport
 from ablate.processes import child_environment, python_command
 from ablate.spec.texts import WORDS
-from dashboard.shared.exports import picture, widened, width_of
+from dashboard.shared.exports import dark, on_page, picture, widened, width_of
 from dashboard.shared.frame import link
 from dashboard.shared.schema import to_yaml
 from dashboard.shared.store import options
@@ -158,6 +158,44 @@ def _is_draft(draft: Any) -> bool:
         and isinstance(variants, dict)
         and all(isinstance(variant, dict) for variant in variants.values())
     )
+
+
+_PICKING = """
+export default function({ data, parentElement, setTriggerValue }) {
+    const box = parentElement.querySelector('.block')
+    box.innerHTML = data.svg
+    for (const part of box.querySelectorAll('[data-part]')) {
+        const pick = () => setTriggerValue('part', part.dataset.part)
+        part.classList.toggle('picked', part.dataset.part === data.part)
+        if (part.querySelector('rect')) {
+            part.tabIndex = 0
+            part.setAttribute('role', 'button')
+            part.setAttribute('aria-label', part.dataset.part)
+        }
+        part.onclick = pick
+        part.onkeydown = event => { if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); pick() } }
+    }
+}
+"""
+_PICKED = """
+svg { max-width: 100%; height: auto; }
+[data-part] { cursor: pointer; }
+[data-part] .line { pointer-events: stroke; }
+[data-part]:is(:hover, :focus-visible, .picked) > :is(rect, .line) { stroke: var(--st-primary-color); stroke-width: 3; }
+[data-part]:is(:hover, .picked) > text { fill: var(--st-primary-color); }
+"""
+
+
+def pick_part(svg: str, part: str) -> str:
+    """Show a picture of `pickable_svg` whose parts can be clicked; the part that was clicked now, or nothing.
+
+    Args:
+        svg: The document. It is part of the page, not an image, so it must not hold text that a user wrote.
+        part: The slot that is marked.
+    """
+    block = st.components.v2.component("block", html='<div class="block"></div>', js=_PICKING, css=_PICKED)
+    answer = block(key="block", data={"svg": on_page(svg, dark()), "part": part}, on_part_change=lambda: None)
+    return str(answer.part or "")
 
 
 Model = Mapping[str, Any]

@@ -6,13 +6,14 @@ from typing import Any
 
 import pandas as pd
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from ablate.analysis.numbers import duration, scaled
-from dashboard.shared.exports import Maker, export, picture, table_files
-from dashboard.shared.form import Form, edit_switches, edited
-from dashboard.shared.pictures import Draft, ask, packed, text_of, unpacked
+from dashboard.shared.exports import Maker, export, table_files
+from dashboard.shared.form import Form, edit_switches, edited, take_offer
+from dashboard.shared.pictures import Draft, ask, packed, pick_part, text_of, unpacked
 from dashboard.shared.running import begin_study
-from dashboard.shared.schema import Node, default_of, lean
+from dashboard.shared.schema import NOTHING, Node, alternatives, default_of, lean
 from dashboard.shared.store import location, read_only
 from dashboard.shared.text import escape, prose
 
@@ -22,7 +23,7 @@ ESTIMATED = "text of the draft whose time was asked for"
 DRAFT, REVISION = "draft of a space", "revision of the draft"
 COUNTS = {"parameters": "parameters", "flops": "FLOP", "activation_bytes": "bytes"}
 PARTS = {"mixer": "mixer", "mlp": "MLP", "rest": "norms, skips, gains", "total": "all layers"}
-TABS = ("Block", "Switches", "Model", "Task", "Training", "Design", "Claims", "Fairness")
+TABS = ("Block", "Model", "Training", "Design", "Claims", "Fairness")
 
 
 def show() -> None:
@@ -34,22 +35,23 @@ def show() -> None:
         st.error("The process that checks spaces could not be started; the terminal of the dashboard shows the error.")
         return
     _begin(schema)
-    shown, controls = st.columns([2, 3], gap="large")
+    controls, shown = st.columns([3, 2], gap="large")
     with controls:
-        draft, form = _controls(schema)
+        draft, form, block = _controls(schema)
     st.session_state[DRAFT] = draft
     st.query_params[SPACE] = st.session_state["space in the address"] = packed(draft)
     text = text_of(draft)
     checked = ask("check", draft, text, st.session_state.get("block at the start")) or {"problems": ["No answer."]}
     form.tell([(path, said) for path, said in checked.get("beside", [])])
+    with block:
+        _picture(draft, schema, checked, form.prefix)
     with shown:
         _validity(checked, draft)
         if not checked["problems"]:
             begin_study(str(draft["name"]), text)
-        _picture(checked)
+        _estimate(draft, text, checked)
         _cost(checked)
-    _estimate(draft, text, checked)
-    _yaml(draft, text, checked)
+        _yaml(draft, text, checked, schema)
 
 
 def _begin(schema: Node) -> None:
@@ -87,42 +89,64 @@ def _load(draft: Draft) -> None:
     st.session_state[REVISION] = st.session_state.get(REVISION, 0) + 1
 
 
-def _controls(schema: Node) -> tuple[Draft, Form]:
-    """Controls for every part of a space: the draft that they are set to, and their form."""
+def _controls(schema: Node) -> tuple[Draft, Form, DeltaGenerator]:
+    """Controls for every part of a space: the draft that they are set to, their form, and where the block is drawn."""
     draft: Draft = dict(st.session_state[DRAFT])
     definitions = schema["space"]["$defs"]
     fields = schema["space"]["properties"]
     form = Form(definitions, f"draft{st.session_state[REVISION]}.")
-    for name in ("name", "question"):
-        draft[name] = form.control(name, fields[name], draft.get(name, ""), name)
-    tabs = dict(zip(TABS, st.tabs(list(TABS)), strict=True))
-    model = dict(draft["model"])
-    with tabs["Block"]:
-        model["block"] = edited(form, definitions["BlockSpec"], model.get("block", {}), "model.block")
-    with tabs["Model"]:
-        model = edited(form, definitions["ModelSpec"], model, "model", ("block",))
-    draft["model"] = lean(fields["model"], model, definitions)
-    with tabs["Switches"]:
-        draft |= edit_switches(draft, schema, form.prefix)
-    with tabs["Task"]:
-        if draft.get("tasks"):
-            st.caption("This space has several tasks; edit them, and how they are averaged, in its file.")
-        else:
-            task = form.control("task", fields["task"], draft["task"], "task")
-            draft["task"] = lean(fields["task"], task, definitions)
-    with tabs["Training"]:
-        draft["training"] = edited(form, definitions["TrainingSpec"], draft["training"], "training")
-    with tabs["Design"]:
-        draft["source"] = form.control("source", fields["source"], draft.get("source", ""), "source")
-        for name in ("design", "objective"):
-            draft[name] = lean(fields[name], form.control(name, fields[name], draft[name], name), definitions)
-    with tabs["Claims"]:
-        draft["claims"] = form.control("claims", fields["claims"], draft.get("claims", []), "claims")
-    with tabs["Fairness"]:
-        for name in ("tune", "match"):
-            given = draft.get(name, default_of(schema["space"], name))
-            draft[name] = lean(fields[name], form.control(name, fields[name], given, name), definitions)
-    return lean(schema["space"], draft, definitions), form
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        draft["name"] = form.control("name", fields["name"], draft.get("name", ""), "name")
+        margin = definitions["ObjectiveSpec"]["properties"]["margin"]
+        value = form.control("margin", margin, draft["objective"].get("margin", NOTHING), "objective.margin")
+        draft["objective"] = {**draft["objective"], "margin": value}
+    draft["question"] = form.control("question", fields["question"], draft.get("question", ""), "question")
+    data = st.expander("Data and task", key="data", on_change="rerun")
+    if data.open:
+        with data:
+            draft |= _task(draft, form, fields)
+    block = st.container()
+    draft |= edit_switches(draft, schema, form.prefix)
+    more = st.expander("More: every field of the space", key="more", on_change="rerun")
+    if more.open:
+        with more:
+            draft |= _more(draft, form, schema)
+    return lean(schema["space"], draft, definitions), form, block
+
+
+def _task(draft: Draft, form: Form, fields: Node) -> Draft:
+    if draft.get("tasks"):
+        st.caption("This space has several tasks; edit them, and how they are averaged, in its YAML.")
+        return {}
+    task = form.control("task", fields["task"], draft["task"], "task")
+    return {"task": lean(fields["task"], task, form.definitions)}
+
+
+def _more(draft: Draft, form: Form, schema: Node) -> Draft:
+    """The fields that few studies change, those of one tab at a time."""
+    definitions, fields = schema["space"]["$defs"], schema["space"]["properties"]
+    tabs = dict(zip(TABS, st.tabs(list(TABS), key="tabs", on_change="rerun"), strict=True))
+    shown = next((name for name, tab in tabs.items() if tab.open), TABS[0])
+    with tabs[shown]:
+        if shown == "Block":
+            block = edited(form, definitions["BlockSpec"], draft["model"].get("block", {}), "model.block")
+            return {"model": {**draft["model"], "block": block}}
+        if shown == "Model":
+            model = edited(form, definitions["ModelSpec"], draft["model"], "model", ("block",))
+            return {"model": lean(fields["model"], model, definitions)}
+        if shown == "Training":
+            return {"training": edited(form, definitions["TrainingSpec"], draft["training"], "training")}
+        if shown == "Design":
+            design = lean(fields["design"], form.control("design", fields["design"], draft["design"], "design"),
+                          definitions)  # fmt: skip
+            objective = edited(form, definitions["ObjectiveSpec"], draft["objective"], "objective", ("margin",))
+            source = form.control("source", fields["source"], draft.get("source", ""), "source")
+            return {"design": design, "objective": objective, "source": source}
+        if shown == "Claims":
+            return {"claims": form.control("claims", fields["claims"], draft.get("claims", []), "claims")}
+        given = {name: draft.get(name, default_of(schema["space"], name)) for name in ("tune", "match")}
+        return {name: lean(fields[name], form.control(name, fields[name], value, name), definitions)
+                for name, value in given.items()}  # fmt: skip
 
 
 def _validity(checked: dict[str, Any], draft: Draft) -> None:
@@ -147,16 +171,43 @@ def _validity(checked: dict[str, Any], draft: Draft) -> None:
                          column_config={"reason": st.column_config.TextColumn(width="large")})  # fmt: skip
 
 
-def _picture(checked: dict[str, Any]) -> None:
-    """The drawing of the block beside the initial one; if the block is invalid, the last valid one."""
-    if checked.get("svg"):
-        st.session_state["last picture"] = checked["svg"]
+def _picture(draft: Draft, schema: Node, checked: dict[str, Any], prefix: str) -> None:
+    """The drawing of the block beside the initial one, and what can be done with the part that was clicked.
+
+    If the block is invalid, the last valid one is shown.
+    """
+    if checked.get("picked"):
+        st.session_state["last picture"] = checked["picked"]
     svg = st.session_state.get("last picture")
     if not svg:
         return
-    if not checked.get("svg"):
-        st.caption("The last valid block:")
-    picture(svg, "Block diagram of the draft")
+    drawn, offered = st.columns(2, gap="medium")
+    with drawn:
+        if not checked.get("picked"):
+            st.caption("The last valid block:")
+        key = f"{prefix}part"
+        if part := pick_part(svg, st.session_state.get(key, "")):
+            st.session_state[key] = part
+            st.rerun()  # so that the part is marked
+    with offered:
+        part = st.session_state.get(key, "")
+        if not part:
+            st.info("Click a part of the block to remove, replace or vary it.", icon=":material/ads_click:")
+            return
+        with st.spinner("Looking up what fits"):
+            offers = ask("offers", draft, part, _values(schema)) or []
+        take_offer(part, offers, draft, prefix)
+
+
+def _values(schema: Node) -> dict[str, list[Any]]:
+    """Paths in the block to the values that they may take, where these can be listed."""
+    found: dict[str, list[Any]] = {}
+    for path, node in schema["paths"].items():
+        if path.startswith("block.") and not path.endswith(".kind"):
+            options = alternatives(node, schema["space"]["$defs"])
+            listed = [value for option in options for value in option.get("enum", [])]
+            found[path] = listed + [True, False] * any(option.get("type") == "boolean" for option in options)
+    return found
 
 
 def _cost(checked: dict[str, Any]) -> None:
@@ -180,7 +231,6 @@ def _cost(checked: dict[str, Any]) -> None:
 
 
 def _estimate(draft: Draft, text: str, checked: dict[str, Any]) -> None:
-    st.header("How long it takes", anchor=False)
     # It reads the files that the draft names, so only a click on this draft may start it, never an address.
     if read_only():
         st.caption("`ablate plan` says it in the terminal; this dashboard only reads its store.")
@@ -209,9 +259,15 @@ def _time(draft: Draft, text: str) -> None:
     st.caption(prose(f"With {estimate['workers']} workers, by {estimate['basis']}."))
 
 
-def _yaml(draft: Draft, text: str, checked: dict[str, Any]) -> None:
-    st.header("The space as YAML", anchor=False)
-    st.code(text, language="yaml", line_numbers=True, height=420)
+def _yaml(draft: Draft, text: str, checked: dict[str, Any], schema: Node) -> None:
+    """The space as text; a change of it is taken over once it is a space."""
+    typed = st.text_area("The space as YAML", text, height=420, key=f"yaml {hash(text)}") or ""
+    if typed.strip() != text.strip():
+        found = ask("read", typed) or {"problem": "No answer."}
+        if "space" in found:
+            _load(_shortest(schema, found["space"]))
+            st.rerun()
+        st.error(prose(found["problem"]), icon=":material/block:")
     if checked["problems"]:
         st.caption("It can be downloaded once it is valid.")
         return

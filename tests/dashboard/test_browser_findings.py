@@ -14,7 +14,7 @@ from cli_runs import Workplace
 from pages import Page
 
 from ablate.spec.document import read_document
-from dashboard.shared.pictures import packed
+from dashboard.shared.pictures import packed, text_of
 
 CROSSED = "design: {kind: fractional, resolution: III, seeds: 2}"
 WILD = """
@@ -166,42 +166,28 @@ def test_the_cluster_page_shows_failed_trials(page: Page, tmp_path: Path) -> Non
     page.check_exports(tmp_path, "crossed_throughput", "crossed_throughput")
 
 
-def test_a_space_made_by_clicks_is_valid_and_runs(page: Page, place: Workplace) -> None:
+def test_a_study_is_designed_and_started_with_clicks_alone(page: Page, place: Workplace) -> None:
     start = read_document(place.folder / place.space("made", steps=2, seeds=2), "a space").plain
-    start["model"]["block"] = {"mixer": {"kind": "attention"}}
+    start |= {"switches": {}, "model": {**start["model"], "block": {"mixer": {"kind": "attention"}}}}
     page.open(f"/design?space={packed(start)}")
-    page.main.get_by_text("A valid space: made").wait_for()
-    page.tab.get_by_role("tab", name="Switches").click()
-    removals = page.tab.get_by_role("button", name="Remove")
-    removals.first.click()
-    removals.nth(1).wait_for(state="detached")
-    page.tab.get_by_role("tab", name="Block").click()
-    box = page.tab.get_by_role("combobox", name="mixer").first
-    box.fill("fnet")
-    page.tab.get_by_role("option", name="fnet", exact=True).click()
-    page.main.get_by_text("fnet has no causal form").nth(1).wait_for()  # in the list, and beside the mixer
-    page.main.get_by_text("It can be downloaded once it is valid.").wait_for()
-    box.fill("linear")  # the list shows no more than a few kinds at a time
-    page.tab.get_by_role("option", name="linear", exact=True).click()
-    page.main.get_by_text("A valid space: made").wait_for()
-    page.tab.get_by_role("tab", name="Switches").click()
-    page.tab.get_by_label("Switch", exact=True).fill("mlp")
-    page.tab.get_by_label("Setting", exact=True).fill("gated")
-    path = page.tab.get_by_role("combobox", name="Path that it sets")
-    path.fill("block.mlp.kind")
-    page.tab.get_by_role("option", name="block.mlp.kind", exact=True).click()
-    page.tab.get_by_role("tabpanel").get_by_role("radio", name="gated").last.click()
-    page.tab.get_by_role("button", name="Add", exact=True).click()
-    page.main.get_by_text("gated: block.mlp.kind").wait_for()
-    page.settle()
-    page.main.get_by_alt_text("Block diagram of the draft").wait_for()
-    page.main.get_by_role("button", name="Export").click()
-    with page.tab.expect_download() as started:
-        page.tab.get_by_role("button", name="made.yaml", exact=True).click()
-    started.value.save_as(place.folder / "made.yaml")
-    assert place.call("validate", "made.yaml").code == 0
-    made = read_document(place.folder / "made.yaml", "a space").plain
-    assert made["model"]["block"]["mixer"]["kind"] == "linear"
-    assert made["switches"]["mlp"] == {"kept": {}, "gated": {"block.mlp.kind": "gated"}}
-    done = place.call("study", "made.yaml", "--workers", "1")
-    assert done.code == 0, done.err
+    part = page.main.locator("[data-part='skip_mixer']").last
+    part.locator("text").click()
+    page.tab.get_by_role("button", name="Remove the skip around attention").click()
+    page.wait_for_text('removed: block.skips.mixer: 0, removes: "the skip around attention"')
+    page.main.locator("[data-part='mixer: value'] rect").click()
+    page.tab.get_by_role("combobox", name="Replace or vary").click()
+    page.tab.get_by_role("option", name="the dense value → reparametrised").click()
+    page.wait_for_text("reparametrised: block.mixer.value")
+    page.tab.get_by_label("The space as YAML").fill(text_of(start | {"name": "typed"}).replace("depth: 1", "depth: ["))
+    page.tab.keyboard.press("Control+Enter")
+    page.wait_for_text("This is not valid YAML")
+    page.check_contrast()
+    page.tab.get_by_label("The space as YAML").fill(text_of(start | {"name": "clicked", "switches": SKIP}))
+    page.tab.keyboard.press("Control+Enter")
+    page.main.get_by_text("A valid space: clicked").wait_for()
+    page.tab.get_by_role("button", name="Start this study").click()
+    page.tab.wait_for_url("**/answer?study=clicked*")
+    page.wait_for_text("4 of 4 trials")
+
+
+SKIP = {"skip": {"kept": {}, "removed": {"block.skips.mixer": 0}}}

@@ -64,10 +64,30 @@ def draft(app: AppTest) -> dict[str, Any]:
     return found
 
 
+TABS = {"model.block": "Block", "model": "Model", "training": "Training", "design": "Design", "claims": "Claims",
+        "match": "Fairness", "tune": "Fairness"}  # fmt: skip
+
+
+def unfold(app: AppTest, path: str) -> None:
+    """Open the tab of a field: those that are closed have no controls."""
+    tab = next((tab for start, tab in TABS.items() if path.startswith(start)), None)
+    if tab is not None and (not app.session_state["more"] or app.session_state["tabs"] != tab):
+        app.session_state["more"] = True
+        app.run()
+        app.session_state["tabs"] = tab
+        app.run()
+
+
 def control(app: AppTest, path: str) -> Any:
     """The control of a field, whatever its type."""
+    unfold(app, path)
     sorts = (app.selectbox, app.segmented_control, app.toggle, app.number_input, app.text_input, app.text_area)
     return next(one for sort in sorts for one in sort if str(one.key).partition(".")[2] == path)
+
+
+def area(app: AppTest) -> Any:
+    """The YAML, which can be edited."""
+    return next(one for one in app.text_area if one.label == "The space as YAML")
 
 
 def said(app: AppTest) -> str:
@@ -77,7 +97,7 @@ def said(app: AppTest) -> str:
 def read(app: AppTest, folder: Path) -> SpaceSpec:
     """The page's YAML, read as `ablate validate` reads it."""
     file = folder / "made.yaml"
-    file.write_text(next(one.value for one in app.code if one.language == "yaml"))
+    file.write_text(area(app).value)
     return load_space(file)
 
 
@@ -146,6 +166,7 @@ def beside(app: AppTest) -> list[str]:
 
 def test_claims_are_made_with_controls_and_mistakes_are_shown_beside_them(app: AppTest, tmp_path: Path) -> None:
     before = start_from(app, "the template")
+    unfold(app, "claims")
     for _ in range(2):
         button(app, "Add to claims").click().run()
     assert len(beside(app)) == 2, "two claims that say nothing"

@@ -147,7 +147,7 @@ class _Builder:
             top = bottom - height + 1
             kind = slot.partition("_")[0]
             self.picture.boxes.append(
-                Box(x - width // 2, top, width, height, kind, part.label, part.state, part.was)  # type: ignore[arg-type]
+                Box(x - width // 2, top, width, height, kind, part.label, part.state, part.was, slot)  # type: ignore[arg-type]
             )
             for index, row in enumerate(self.parts.get(slot, ())):
                 # The first part of the computation is at the bottom.
@@ -159,7 +159,7 @@ class _Builder:
         at = x - _row_width(row) // 2
         for part in row:
             width = len(part.label) + 2
-            self.picture.chips.append(Chip(at, y, width, part.label, part.state))
+            self.picture.chips.append(Chip(at, y, width, part.label, part.state, part.slot))
             at += width + 1
 
     def size(self, slot: str, part: SlotPart) -> tuple[int, int]:
@@ -204,10 +204,11 @@ class _Builder:
         side = 1 if beside > x else -1
         state = part.state
         points = ((x, fork), (beside, fork), (beside, at), (x + side, at))
-        self.picture.lines.append(Polyline(points, state, arrow=True))
+        self.picture.lines.append(Polyline(points, state, arrow=True, slot=part.slot))
         words = "skip" if not part.label else "skip, again" if part.label == "again" else f"skip {part.label}"
         anchor = "start" if side > 0 else "end"
-        self.picture.notes.append(Note(beside + 2 * side, (fork + at) // 2, words, state, anchor))  # type: ignore[arg-type]
+        note = Note(beside + 2 * side, (fork + at) // 2, words, state, anchor, part.slot)  # type: ignore[arg-type]
+        self.picture.notes.append(note)
 
     def ghost_skip(self, slot: str, x: int, fork: int, at: int, beside: int) -> None:
         """A skip of the other block, which goes round one branch of a parallel one."""

@@ -17,7 +17,10 @@ verdicts of a study on a part of its baseline: needed, not needed, undecided."""
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A rectangle of cells with a label in its first row; `was` is what stood there in the other block."""
+    """A rectangle of cells with a label in its first row; `was` is what stood there in the other block.
+
+    `slot` names the part of a block that it stands for, here and in the other shapes; empty for none.
+    """
 
     x: int
     y: int
@@ -27,6 +30,7 @@ class Box:
     label: str
     state: Presence
     was: str = ""
+    slot: str = ""
 
     @property
     def middle(self) -> int:
@@ -43,6 +47,7 @@ class Chip:
     width: int
     label: str
     state: Presence
+    slot: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,7 @@ class Polyline:
     points: tuple[tuple[int, int], ...]
     state: Presence
     arrow: bool = False
+    slot: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,7 @@ class Note:
     text: str
     state: Presence
     anchor: Literal["start", "middle", "end"] = "start"
+    slot: str = ""
 
 
 @dataclass(slots=True)
@@ -118,6 +125,7 @@ class SlotPart:
     label: str
     state: Presence
     was: str = ""
+    slot: str = ""
 
 
 class Slots:
@@ -129,7 +137,8 @@ class Slots:
 
     def get(self, slot: str) -> SlotPart | None:
         """The part in a slot; None if the slot is empty in both blocks."""
-        return _beside(self._old.get(slot), self._new.get(slot))
+        part = _beside(self._old.get(slot), self._new.get(slot))
+        return None if part is None else replace(part, slot=slot)
 
     def rows(self, box: str) -> list[list[SlotPart]]:
         """The parts inside the mixer or the MLP, in rows; a replaced part is listed as removed and as added."""
@@ -142,7 +151,10 @@ class Slots:
                 shared[0].extend(missing)
             elif missing:
                 order.insert(_place(order, self._rows[box][0][index + 1 :]), missing)
-        return [[part for slot in row for part in _both(old.get(slot), new.get(slot))] for row in order]
+        return [
+            [replace(part, slot=f"{box}: {slot}") for slot in row for part in _both(old.get(slot), new.get(slot))]
+            for row in order
+        ]
 
 
 class JudgedSlots(Slots):
@@ -155,9 +167,9 @@ class JudgedSlots(Slots):
     def __init__(self, block: BlockSpec, judged: Sequence[tuple[BlockSpec, Presence]]) -> None:
         super().__init__(block, block)
         self.found: dict[str, Presence] = {}
-        parts = _parts(block)
+        parts = parts_of(block)
         for other, verdict in judged:
-            theirs = _parts(other)
+            theirs = parts_of(other)
             for slot, label in parts.items():
                 if theirs.get(slot) != label:
                     self.found.setdefault(slot, verdict)
@@ -170,13 +182,16 @@ class JudgedSlots(Slots):
     def rows(self, box: str) -> list[list[SlotPart]]:
         """The parts inside the mixer or the MLP, in rows."""
         return [
-            [SlotPart(label, self.found.get(f"{box}: {slot}", "kept")) for slot, label in row]
+            [SlotPart(label, self.found.get(f"{box}: {slot}", "kept"), slot=f"{box}: {slot}") for slot, label in row]
             for row in self._rows[box][1]
         ]
 
 
-def _parts(block: BlockSpec) -> dict[str, str]:
-    """The label of each part, also of those inside a box; without the slots that only say how boxes are connected."""
+def parts_of(block: BlockSpec) -> dict[str, str]:
+    """Slot to the label of the part in it, also of those inside a box (`mixer: value`).
+
+    Slots that only say how boxes are connected are left out.
+    """
     labels = {slot: label for slot, label in _labels(block).items() if not slot.startswith("feed_")}
     return labels | {
         f"{box}: {slot}": label for box, rows in _rows(block).items() for row in rows for slot, label in row

@@ -93,11 +93,12 @@ def _verdict_styles(dark: bool) -> str:
 _JUDGED = f"{_verdict_styles(dark=False)}@media (prefers-color-scheme: dark) {{\n{_verdict_styles(dark=True)}}}\n"
 
 
-def to_svg(picture: Drawing, *, titled: bool = True) -> str:
+def to_svg(picture: Drawing, *, titled: bool = True, pickable: bool = False) -> str:
     """The picture as an SVG document.
 
     Args:
         titled: Whether its title is written above it; a page may have one of its own.
+        pickable: Whether the shapes of a part are in groups whose attribute `data-part` is its slot.
     """
     columns, rows = picture.size
     head = _HEAD if titled else 0
@@ -105,13 +106,14 @@ def to_svg(picture: Drawing, *, titled: bool = True) -> str:
     height = rows * _ROW + head + _LEGEND * bool(picture.legend) + 2 * _MARGIN
     left = _MARGIN + (width - 2 * _MARGIN - columns * _COLUMN) / 2
     order = {"removed": 0, "kept": 1}  # what is there is painted over what was
-    shapes = [
-        *(_line(line) for line in sorted(picture.lines, key=lambda line: order.get(line.state, 2))),
-        *(_box(box) for box in picture.boxes),
-        *(_chip(chip) for chip in picture.chips),
-        *(_sum(one) for one in picture.sums),
-        *(_note(note) for note in picture.notes),
+    drawn = [
+        *((line.slot, _line(line)) for line in sorted(picture.lines, key=lambda line: order.get(line.state, 2))),
+        *((box.slot, _box(box)) for box in picture.boxes),
+        *((chip.slot, _chip(chip)) for chip in picture.chips),
+        *(("", _sum(one)) for one in picture.sums),
+        *((note.slot, _note(note)) for note in picture.notes),
     ]
+    shapes = [f'<g data-part="{escape(slot)}">{shape}</g>' if pickable and slot else shape for slot, shape in drawn]
     body, judged = "\n".join(shapes), bool({*VERDICTS} & {*picture.legend})
     title = (
         f'<text class="title" x="{width / 2:g}" y="{_MARGIN + 8}" text-anchor="middle">{escape(picture.title)}</text>\n'
@@ -231,6 +233,22 @@ def stored_svg(
         return to_svg(layout(name, block, bool(model.get("exceptions"))), titled=titled)
     other, old = versus
     return to_svg(compare(other, BlockSpec.model_validate(old["block"]), name, block), titled=titled)
+
+
+def pickable_svg(model: Mapping[str, Any], versus: Mapping[str, Any] | None = None) -> str:
+    """The picture of a block whose parts can be picked (`to_svg`), without a title.
+
+    Args:
+        model: The plain model.
+        versus: A plain block to compare it with.
+
+    Raises:
+        ValidationError: The block is not valid.
+    """
+    block = BlockSpec.model_validate(model["block"])
+    if versus is None:
+        return to_svg(layout("block", block, bool(model.get("exceptions"))), titled=False, pickable=True)
+    return to_svg(compare("start", BlockSpec.model_validate(versus), "block", block), titled=False, pickable=True)
 
 
 def judged_svg(name: str, model: Mapping[str, Any], judged: Sequence[tuple[Mapping[str, Any], str]]) -> str:
