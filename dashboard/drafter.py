@@ -154,13 +154,17 @@ def _changed(block: Plain, setting: Plain) -> Plain:
     return copied
 
 
+_OF_A_TRIAL = ("name", "question", "task", "tasks", "aggregate", "model", "training", "objective")
+"""Fields of a space that name no variant."""
+
+
 def _is_valid(draft: Plain, setting: Plain) -> bool:
     """Whether a space with this change is valid."""
-    switches = {"offered": {"kept": {}, "changed": setting}}
+    space = {name: draft[name] for name in _OF_A_TRIAL if name in draft}
+    space["switches"] = {"offered": {"kept": {}, "changed": setting}}
+    space["design"] = {"kind": "leave_one_out", "seeds": 2}
     try:
-        SpaceSpec.model_validate({**draft, "switches": switches, "variants": {}, "claims": []}).resolve(
-            {"offered": "changed"}
-        )
+        SpaceSpec.model_validate(space).resolve({"offered": "changed"})
     except (ValidationError, AblateError):
         return False
     return True

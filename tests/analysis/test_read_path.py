@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ from designed_study import kept_parameters, on_off
 from designed_study import run as run_exactly
 
 from ablate.analysis.path import read_path
+from ablate.render.figures.path import outcome
 
 ABCD = on_off(*"abcd")
 run = partial(run_exactly, noise=1e-8)  # without any spread nothing is decided
@@ -36,6 +38,15 @@ def test_the_path_removes_what_can_go_the_most_expensive_first() -> None:
     assert [step.standing.flops for step in path.steps] == [170e6, 150e6, 140e6]
     assert [step.standing.tokens_per_second.mean for step in path.steps] == [None] * 3, "none was timed"
     assert path.trying == ()
+
+
+def test_a_path_of_unknown_costs_tells_none() -> None:
+    path = read_path(run({"kind": "simplify", "seeds": 3}, ABCD, prices(a=0.0, b=0.9, c=0.9, d=0.9)), "a_study")
+    assert path is not None
+    assert " parameters, " in outcome(path)
+    free = [replace(step, standing=replace(step.standing, parameters=0, flops=0.0)) for step in path.steps]
+    baseline = replace(path.baseline, parameters=0, flops=0.0)
+    assert "parameters" not in outcome(replace(path, steps=tuple(free), baseline=baseline))
 
 
 def test_each_round_says_what_was_tried_and_why() -> None:

@@ -175,6 +175,8 @@ def test_a_study_is_designed_and_started_with_clicks_alone(page: Page, place: Wo
     page.tab.get_by_role("button", name="Remove the skip around attention").click()
     page.wait_for_text('removed: block.skips.mixer: 0, removes: "the skip around attention"')
     page.main.locator("[data-part='mixer: value'] rect").click()
+    page.tab.get_by_role("button", name="Remove the value projection").wait_for()
+    page.settle()
     page.tab.get_by_role("combobox", name="Replace or vary").click()
     page.tab.get_by_role("option", name="the dense value → reparametrised").click()
     page.wait_for_text("reparametrised: block.mixer.value")

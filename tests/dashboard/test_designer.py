@@ -18,6 +18,7 @@ from streamlit.testing.v1 import AppTest
 from ablate.planning.forecast import Forecast
 from ablate.planning.planner import Planner, make_plan
 from ablate.planning.points import check_points
+from ablate.render.drawing.picture import parts_of
 from ablate.render.terminal.plan import plan_json, validate_json
 from ablate.spec.block import BlockSpec
 from ablate.spec.named import block_names, named_block
@@ -27,6 +28,7 @@ from ablate.spec.texts import without_texts
 from dashboard.drafter import _space, check
 from dashboard.shared.pictures import Drafter, ask, packed, text_of, unpacked
 from dashboard.shared.schema import lean, member
+from dashboard.views.design import _values
 
 
 @pytest.fixture(scope="module")
@@ -269,6 +271,25 @@ def test_the_estimate_counts_the_trials_of_plan(app: AppTest, place: Workplace) 
     assert int(shown["Valid variants"]) == len(planned["variants"])
     control(app, "design.leave_one_out.seeds").set_value(3).run()
     assert "Trials" not in {one.label for one in app.metric}, "another draft is another click"
+
+
+@pytest.mark.parametrize("part", ["mixer", "mlp", "skip_mixer", "norm_mixer_pre", "mixer: value", "mlp: activation"])
+def test_each_offer_for_a_part_changes_it_and_gives_a_valid_variant(part: str) -> None:
+    draft = load_space("simplify_block").model_dump(mode="json")
+    found = ask("offers", draft, part, _values(ask("schema")))
+    assert found
+    for offer in found:
+        setting = offer["setting"] | offer["text"]
+        space = SpaceSpec.model_validate(
+            draft | {"switches": {"it": {"kept": {}, "changed": setting}}, "variants": {}, "claims": [], "tuned": {}}
+        )
+        before, after = (parts_of(space.resolve({"it": one}).model.block) for one in ("kept", "changed"))
+        assert {slot for slot in before.keys() | after if before.get(slot) != after.get(slot)} & {
+            part,
+            *(slot for slot in before if slot.startswith(f"{part}: ")),
+        }
+        assert not offer["removes"] or part not in after
+    assert any(offer["removes"] for offer in found) is (part not in ("mixer", "mlp: activation"))
 
 
 def test_an_address_causes_no_file_to_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
