@@ -286,7 +286,7 @@ def test_each_offer_for_a_part_changes_it_and_gives_a_valid_variant(part: str) -
         before, after = (parts_of(space.resolve({"it": one}).model.block) for one in ("kept", "changed"))
         assert {slot for slot in before.keys() | after if before.get(slot) != after.get(slot)} & {
             part,
-            *(slot for slot in before if slot.startswith(f"{part}: ")),
+            *(slot for slot in before | after if slot.startswith(f"{part}: ")),
         }
         assert not offer["removes"] or part not in after
     assert any(offer["removes"] for offer in found) is (part not in ("mixer", "mlp: activation"))
