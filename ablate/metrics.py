@@ -101,6 +101,8 @@ GROWTHS: Mapping[str, str] = {
 }
 
 
+STACKS = ("block", "decoder block")
+"""What a block is called in the names of metrics, by the stack that it is in."""
 INSIDE = "inside_"
 """How the names of metrics of `training.insides` begin."""
 INSIDE_INITIAL = f"{INSIDE}initial_"
@@ -125,7 +127,7 @@ def inside_names(depth: int, *, late: bool = False) -> frozenset[str]:
         depth: The number of blocks, of encoder and decoder each.
         late: Only those that are not known before the first step.
     """
-    places = ["", *(f"{stack} {number}" for stack in ("block", "decoder block") for number in range(depth + 1))]
+    places = ["", *(f"{stack} {number}" for stack in STACKS for number in range(depth + 1))]
     if late:
         return frozenset(inside_name("update_ratio", place) for place in places)
     return frozenset(

@@ -14,7 +14,7 @@ from ablate.analysis.pareto import Front, front_of
 from ablate.analysis.path import RemovalPath, path_of
 from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import Curve, StudyReader, VariantRuns, read_confirming, read_runs
-from ablate.analysis.slices import Slice, slices_of
+from ablate.analysis.slices import Slice, depths_of, slices_of
 from ablate.analysis.status import place_of
 from ablate.analysis.study import read_study
 from ablate.analysis.suite import reader_of
@@ -127,6 +127,11 @@ class Findings:
     def slices(self) -> tuple[Slice, ...]:
         """The objective along each numeric axis."""
         return slices_of(self.report.record, self.runs)
+
+    @cached_property
+    def depths(self) -> tuple[Slice, ...]:
+        """Each measure of the models' insides over their blocks."""
+        return depths_of(self.report.record, self.runs)
 
     @cached_property
     def utilisation(self) -> float | None:

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
 from ablate.analysis.scaling import main_part
-from ablate.metrics import at_length, split_length
+from ablate.metrics import INITIAL, INSIDES, STACKS, at_length, inside_name, split_length
 from ablate.spec.fairness import STEPS, MatchSpec
 from ablate.spec.paths import full_path, value_at
 from ablate.spec.task import TaskSpec
@@ -194,7 +194,7 @@ class Slice:
     Attributes:
         axis: The path or switch.
         metric: Name of the objective's metric.
-        direction: Whether a smaller or a larger metric is better.
+        direction: Whether a smaller or a larger metric is better; None of a measure that is only looked at.
         logarithmic: Whether the places are better seen on a logarithmic scale.
         lines: That with the baseline's settings first.
         scattered: Whether hardly any place has more than one line, as in a search, so that lines cannot be compared.
@@ -204,7 +204,7 @@ class Slice:
 
     axis: str
     metric: str
-    direction: Direction
+    direction: Direction | None
     logarithmic: bool
     lines: tuple[SliceLine, ...]
     scattered: bool
@@ -274,6 +274,39 @@ def lengths_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> Iterator
             scattered=False,
             trained=next(iter(trained.values())) if len({*trained.values()}) == 1 else None,
         )
+
+
+def depths_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> tuple[Slice, ...]:
+    """Each measure of `training.insides` over the blocks, with a line for each variant; none where none was measured.
+
+    Block 0 is the input of the first block.
+
+    Args:
+        record: The study.
+        runs: Variant name to its trials.
+    """
+    measured = {name for run in runs.values() for trial in run.finished.values() for name in trial.metrics}
+    found = []
+    for measure, initial, stack in (
+        *((measure, False, stack) for stack in STACKS for measure in INSIDES),
+        *((measure, True, stack) for stack in STACKS for measure in INITIAL),
+    ):
+        start = inside_name(measure, stack, initial=initial) + "_"
+        blocks = sorted(int(name.removeprefix(start)) for name in measured if name.startswith(start))
+        lines = []
+        for variant in record.variants:
+            run = runs[variant.name]
+            values = {block: run.values(f"{start}{block}") for block in blocks}
+            points = tuple(
+                SlicePoint(float(block), variant.name, mean_interval(by_seed.values()), None, len(run.diverged))
+                for block, by_seed in values.items()
+                if by_seed
+            )
+            lines += [SliceLine(variant.name, points)] if points else []
+        if len(blocks) > 1:
+            metric = inside_name(measure, initial=initial)
+            found.append(Slice(stack, metric, None, logarithmic=False, lines=tuple(lines), scattered=False))
+    return tuple(found)
 
 
 def _trained_length(variant: VariantRecord, field: str) -> float | None:

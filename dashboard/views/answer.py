@@ -16,9 +16,9 @@ from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.numbers import MISSING
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
-from ablate.analysis.slices import Slice
+from ablate.analysis.slices import Slice, depths_of
 from ablate.render.blocks import lead
-from ablate.render.figures.axes import draw_slice, scaling_table, scaling_title
+from ablate.render.figures.axes import draw_slice, scaling_table, scaling_title, slice_panels
 from ablate.render.figures.curves import MOST_PANELS, course_panels, coursed
 from ablate.render.figures.profile import matrix, matrix_note, profile
 from ablate.render.figures.style import PAGE_WIDTH, Palette
@@ -126,6 +126,7 @@ def _details(study: str) -> None:
     _course(study_report)
     _scaling(study_report)
     _lengths(study)
+    _insides(study)
     export(_files(study, study_report, table), "answer")
 
 
@@ -258,6 +259,22 @@ def _lengths(study: str) -> None:
         st.header(f"Along {beyond.axis}", anchor=False)
         said = f"{beyond.metric} of models trained at {beyond.axis} {beyond.trained:g}, with 95 % intervals over seeds"
         chart(partial(draw, beyond), "lengths", said)
+
+
+def _insides(study: str) -> None:
+    """The measures of the models' insides over their blocks, if trials recorded any."""
+    study_record, known = results.compared(study)
+    found = depths_of(study_record, known)
+    if not found:
+        return
+
+    def draw(palette: Palette) -> dict[str, Any]:
+        return slice_panels(found, palette.variants(study_record), palette)
+
+    st.header("Insides over depth", anchor=False)
+    with st.container(key="panels-insides"):
+        chart(draw, "insides", f"By block, with 95 % intervals over seeds: {', '.join(one.metric for one in found)}")
+    export(report_figure(study, "insides"), "insides")
 
 
 def _scaling(study_report: StudyReport) -> None:

@@ -13,7 +13,8 @@ from fake_store import FakeStore, fake_store
 
 from ablate.analysis import read_study
 from ablate.analysis.columns import columns, legend
-from ablate.analysis.slices import read_slices
+from ablate.analysis.runs import read_runs
+from ablate.analysis.slices import depths_of, read_slices
 from ablate.render.as_json import study_json
 
 
@@ -121,3 +122,17 @@ def test_lengths_beyond_training_are_an_axis_with_the_trained_length_marked() ->
     first, second = made.record.variants
     made.record = replace(made.record, variants=(first, replace(second, spec=other)))
     assert read_slices(made, "a_study")[0].trained is None
+
+
+def test_insides_are_lines_over_the_blocks() -> None:
+    names = [f"inside_{measure}_block_{block}" for measure in ("kurtosis", "initial_stream_rms") for block in (0, 1, 2)]
+    store = fake_store({"baseline": ({}, 100), "a=off": ({"a": "off"}, 100), "b=off": ({"b": "off"}, 100)}, 2)
+    for shift, variant in enumerate(("baseline", "a=off")):
+        for seed in (0, 1):
+            insides = {name: 10.0 * shift + number + seed for number, name in enumerate(names)}
+            store.add(variant, seed, {"val_loss": 1.0, "inside_kurtosis": 0.0} | insides)
+    record = store.study("a_study")
+    kurtosis, stream = depths_of(record, read_runs(store, record, "val_loss"))
+    assert (kurtosis.axis, kurtosis.metric, stream.metric) == ("block", "inside_kurtosis", "inside_initial_stream_rms")
+    assert [line.name for line in kurtosis.lines] == ["baseline", "a=off"], "b=off has no result"
+    assert [(point.at, point.objective.mean) for point in stream.lines[1].points] == [(0, 13.5), (1, 14.5), (2, 15.5)]

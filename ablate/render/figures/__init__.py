@@ -25,6 +25,7 @@ SECTIONS: tuple[Callable[[Findings, Mapping[str, Picture]], Section | None], ...
     axes.scaling_section,
     path.section,
     axes.slices_section,
+    axes.insides_section,
     effects.section,
     effects.importances_section,
     front.section,

@@ -57,6 +57,15 @@ def pictures(findings: Findings) -> Iterator[Picture]:
         hidden = sum(max(0, len(one.lines) - MOST_LINES) for one in findings.slices if not one.scattered)
         rest = f" {hidden} further lines are left out." if hidden > 0 else ""
         yield Picture("slices", f"{along}: means with 95 % intervals over seeds.{rest}")
+    if findings.depths:
+        measures = ", ".join(one.metric for one in findings.depths)
+        hidden = max(0, len(findings.depths[0].lines) - MOST_LINES)
+        rest = f" Left out: {plural(hidden, 'further variant')}." if hidden else ""
+        yield Picture(
+            "insides",
+            f"{measures} of each block at the end of training (`initial`: before the first step), means with 95 % "
+            f"intervals over seeds; block 0 is the input of the first.{rest}",
+        )
 
 
 def scaling(findings: Findings, palette: Palette) -> Spec:
@@ -88,7 +97,21 @@ def scaling(findings: Findings, palette: Palette) -> Spec:
 
 def slices(findings: Findings, palette: Palette) -> Spec:
     """A panel for each axis."""
-    drawn = [draw_slice(one, {}, palette) for one in findings.slices]
+    return slice_panels(findings.slices, {}, palette)
+
+
+def insides(findings: Findings, palette: Palette) -> Spec:
+    """A panel for each measure over the blocks."""
+    return slice_panels(findings.depths, palette.variants(findings.report.record), palette)
+
+
+def slice_panels(found: Sequence[Slice], looks: Mapping[str, Look], palette: Palette) -> Spec:
+    """A panel for each slice, two in a row.
+
+    Args:
+        looks: By name of a line, where it is that of a variant.
+    """
+    drawn = [draw_slice(one, looks, palette) for one in found]
     if len(drawn) == 1:
         return drawn[0]
     half = {"width": (WIDTH - 130) / 2, "height": 200}
@@ -120,8 +143,8 @@ def draw_slice(axis_slice: Slice, looks: Mapping[str, Look], palette: Palette) -
     ticks = {"values": at, "format": ".4~g"} if len(at) <= 12 else {"format": ".4~g"}
     x = number("at", axis_slice.axis, log=axis_slice.logarithmic, axis=ticks,
                **({"base": 2} if axis_slice.logarithmic and doubles else {}))  # fmt: skip
-    better = "lower" if axis_slice.direction == "minimize" else "higher"
-    y = number("mean", f"{axis_slice.metric} ({better} is better)")
+    better = {"minimize": " (lower is better)", "maximize": " (higher is better)", None: ""}[axis_slice.direction]
+    y = number("mean", f"{axis_slice.metric}{better}")
     tip = [{"field": key, "title": key} for key in ("variant", "at", "mean", "low", "high", "diverged")]
     lost = [row for row in rows if row["diverged"]]
     many = len(drawn) > 1
@@ -225,7 +248,7 @@ def _ticks(column: Column) -> list[tuple[float, str]]:
     return ticks
 
 
-FIGURES = {"scaling": scaling, "slices": slices}
+FIGURES = {"scaling": scaling, "slices": slices, "insides": insides}
 
 
 MOST_ROWS = 40
@@ -302,6 +325,11 @@ def slices_section(findings: Findings, pictures: Mapping[str, Picture]) -> Secti
     if not findings.slices:
         return None
     return Section("Along numeric axes", tuple(_slice_blocks(findings, pictures)))
+
+
+def insides_section(findings: Findings, pictures: Mapping[str, Picture]) -> Section | None:
+    """What the models' insides are over their depth."""
+    return Section("Insides over depth", (pictures["insides"],)) if "insides" in pictures else None
 
 
 def _slice_blocks(findings: Findings, pictures: Mapping[str, Picture]) -> Iterator[Block]:
