@@ -25,7 +25,7 @@ from ablate.execution.options import RunOptions, plugin_files, show_in_signature
 from ablate.execution.timing import Bench
 from ablate.execution.tracking import TrackingObserver
 from ablate.extras import require
-from ablate.locations import DEFAULT_STORE, cache_folder
+from ablate.locations import DEFAULT_STORE, cache_folder, check_home
 from ablate.nn.model import build_model
 from ablate.notebook import Study
 from ablate.planning.earlier import EarlierTrials
@@ -161,6 +161,7 @@ def make_engine(options: RunOptions, study: str = "ablate", checkpoints: Path = 
         return LocalEngine(options, checkpoints / study)
     if options.engine == "ray":
         require("ray", "the engine `ray`", where="--engine ray")
+        check_home("Ray", "--engine ray")
         from ablate.execution.ray.engine import RayEngine
 
         return RayEngine(options, study)

@@ -69,6 +69,26 @@ def cache_folder() -> Path:
         ) from None
 
 
+def check_home(library: str, where: str) -> None:
+    """Refuse to start a library that looks for the user's home folder where there is none.
+
+    Args:
+        library: Its name.
+        where: What asked for it.
+
+    Raises:
+        AblateError: The user has no home folder.
+    """
+    try:
+        Path.home()
+    except RuntimeError:
+        raise AblateError(
+            f"{library} needs a home folder, and this user has none",
+            where=where,
+            remedy="Set HOME to a folder that can be written to.",
+        ) from None
+
+
 def temporary_folder() -> str:
     """The folder for temporary files: what TMPDIR names, else that of the system.
 

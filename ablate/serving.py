@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ablate.errors import AblateError, NotFoundError, PluginError
 from ablate.extras import require
+from ablate.locations import check_home
 from ablate.processes import child_environment, python_command
 from ablate.render.terminal.console import make_console, say
 from ablate.store import open_store
@@ -50,9 +51,11 @@ def serve(
             one.
 
     Raises:
-        AblateError: The extra is not installed, the store is none, a plugin is missing, or the address is taken.
+        AblateError: The extra is not installed, there is no home folder, the store is none, a plugin is missing, or the
+            address is taken.
     """
     require("dashboard", "the dashboard", where="ablate dashboard")
+    check_home("Streamlit", "ablate dashboard")
     for store in stores:
         _check_store(store)
     for plugin in plugins:

@@ -82,12 +82,15 @@ def test_without_a_folder_for_temporary_files_the_variable_is_named(monkeypatch:
 def test_commands_of_a_user_without_a_home_end_with_one_sentence(tmp_path: Path) -> None:
     kept = {name: os.environ[name] for name in ("PATH", "OMP_NUM_THREADS") if name in os.environ}
     kept["PYTHONPATH"] = child_environment().get("PYTHONPATH", "")
-    commands = [["plan", str(SPACE)], ["data", str(SPACE)], ["study", str(SPACE), "--engine", "ray"]]
+    on_ray = ["study", str(SPACE), "--engine", "ray"]
+    commands = [["plan", str(SPACE)], ["data", str(SPACE)], on_ray, [*on_ray, "--cache", "prepared"], ["dashboard"]]
     done = subprocess.run(
         python_command("-c", HOMELESS, json.dumps(commands)), cwd=tmp_path, env=kept, capture_output=True, text=True
     )
     assert done.stdout.splitlines() == [f"{arguments} 2" for arguments in commands], done.stderr
     assert done.stderr.count("ABLATE_CACHE") >= 3
+    assert "Ray needs a home folder, and this user has none. Set HOME" in done.stderr
+    assert "Streamlit needs a home folder" in done.stderr
     assert "Traceback" not in done.stderr
 
 
