@@ -81,7 +81,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "render.drawing": {"errors", "spec"},
     "render.terminal.console": {"errors", "processes"},
-    "serving": {"errors", "extras", "processes", "store", "render.terminal.console"},
+    "serving": {"errors", "extras", "locations", "processes", "store", "render.terminal.console"},
     "dashboard": {
         "errors",
         "metrics",
