@@ -117,7 +117,7 @@ def read_file(path: Path, most: int, refused: type[AblateError] = AblateError, *
     Raises:
         AblateError: It is not a regular file (a pipe or a device may never end), is too large, or cannot be read.
     """
-    with _opened(path, refused) as file:
+    with open_regular(path, refused) as file:
         size = os.fstat(file.fileno()).st_size
         content = file.read(most + 1) if size <= most else b""
     if size > most or len(content) > most:
@@ -137,11 +137,15 @@ def check_regular(path: Path, refused: type[AblateError] = AblateError) -> None:
     Raises:
         AblateError: It is not.
     """
-    _opened(path, refused).close()
+    open_regular(path, refused).close()
 
 
-def _opened(path: Path, refused: type[AblateError]) -> BinaryIO:
-    """A regular file, opened for reading; a pipe does not block."""
+def open_regular(path: Path, refused: type[AblateError]) -> BinaryIO:
+    """A regular file, opened for reading; a pipe does not block.
+
+    Raises:
+        AblateError: It is missing, cannot be read, or is not a regular file.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except FileNotFoundError:

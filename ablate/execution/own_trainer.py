@@ -18,12 +18,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ablate.errors import DataError
 from ablate.execution import guard
+from ablate.locations import open_regular, read_file
 from ablate.processes import child_environment, python_command
 from ablate.spec.base import LARGEST
 from ablate.spec.paths import leaves
@@ -37,6 +39,10 @@ _END_SECONDS = 10.0
 _LOG_BYTES = 4000
 """The bytes of the log that the reason of a failure shows."""
 _LONGEST_LINE = 2**20
+_CHUNK, _MOST_BYTES = 2**24, 2**30
+"""Bytes of a metrics file that are read at once, and of a whole one of JSON."""
+_NOT_NUMBERS = (ValueError, OverflowError, RecursionError)
+"""What reading JSON raises: not JSON, a whole number that is too large, too many levels."""
 OUTPUT, CHECKPOINT, LOG, CONFIG = "output", "checkpoint", "log.txt", "config.json"
 """Names in the folder of a trial."""
 
@@ -276,8 +282,8 @@ class _Curve:
         self._seconds = values.pop("seconds", time.monotonic() - self._began)
         self._tokens = int(values.pop("tokens", self._tokens))
         written = values.pop("step", self.step + 1)
-        if not 0 <= written < LARGEST:
-            raise self._damaged("a row", "a step from 0", str(written))
+        if not (0 <= written < LARGEST and written == int(written)):
+            raise self._damaged("a row", "a whole step from 0", str(written))
         step = int(written)
         for name, value in values.items():
             if not math.isfinite(value) and name.endswith("loss"):
@@ -298,9 +304,11 @@ class _Curve:
 
     def _rows(self, *, ended: bool) -> Iterator[dict[str, float]]:
         if self.spec.format == "json":
-            if ended and self.file.is_file():
+            if ended and self.file.exists():
                 self._lines = 1
-                yield from self._objects(self.file.read_bytes())
+                with self._refusals():
+                    text = read_file(self.file, _MOST_BYTES, DataError)
+                yield from self._objects(text)
             return
         for number, line in self._new_lines(ended=ended):
             place = f"line {number}"
@@ -314,26 +322,44 @@ class _Curve:
 
     def _new_lines(self, *, ended: bool) -> Iterator[tuple[int, bytes]]:
         """Number and text of each line that was completed since the last call; at the end also of a partial one."""
-        with suppress(FileNotFoundError), self.file.open("rb") as file:
+        if not self.file.exists():
+            return
+        with self._refusals():
+            opened = open_regular(self.file, DataError)
+        with opened as file:
             if self._read > os.fstat(file.fileno()).st_size:
                 raise _RunError(f"its metrics file {self.file.name} became shorter while it was written")
             file.seek(self._read)
-            added = file.read()
-            self._read += len(added)
-            *lines, self._partial = (self._partial + added).split(b"\n")
-            if ended or len(self._partial) > _LONGEST_LINE:
-                lines, self._partial = [*lines, self._partial], b""
-            for line in lines:
-                self._lines += bool(line.strip())
-                if line.strip():
-                    yield self._lines, line
+            while added := file.read(_CHUNK):
+                self._read += len(added)
+                *lines, self._partial = (self._partial + added).split(b"\n")
+                if len(self._partial) > _LONGEST_LINE:
+                    lines, self._partial = [*lines, self._partial], b""
+                yield from self._numbered(lines)
+        if ended:
+            yield from self._numbered([self._partial])
+            self._partial = b""
+
+    def _numbered(self, lines: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
+        for line in lines:
+            if line.strip():
+                self._lines += 1
+                yield self._lines, line
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """A file that cannot be read, such as a pipe or a folder, fails the trial."""
+        try:
+            yield
+        except DataError as error:
+            raise _RunError(f"its metrics file {self.file.name} cannot be read: {error}") from None
 
     def _objects(self, text: bytes) -> Iterator[dict[str, float]]:
         """The rows of a JSON file: the object, or those of the list that `rows` names."""
         if self.spec.rows is None:
             yield self._object(text, "the file")
             return
-        with suppress(ValueError):
+        with suppress(*_NOT_NUMBERS):
             written = json.loads(text)
             if isinstance(written, Mapping) and isinstance(rows := written.get(self.spec.rows), list):
                 yield from (self._numbers(row, "a row") for row in rows)
@@ -343,8 +369,10 @@ class _Curve:
     def _object(self, text: bytes, place: str) -> dict[str, float]:
         try:
             return self._numbers(json.loads(text), place)
-        except ValueError:
-            raise self._damaged(place, "a JSON object", text.decode(errors="replace")) from None
+        except _NOT_NUMBERS:
+            raise self._damaged(
+                place, "a JSON object", text.decode(errors="replace")
+            ) from None
 
     def _numbers(self, row: Any, place: str) -> dict[str, float]:
         if not isinstance(row, Mapping):
@@ -353,7 +381,10 @@ class _Curve:
         return {name: float(at) for name, at in numbers.items() if not isinstance(at, bool)}
 
     def _cells(self, line: str, place: str) -> Iterator[dict[str, float]]:
-        cells = [cell.strip() for cell in next(csv.reader([line]))]
+        try:
+            cells = [cell.strip() for cell in next(csv.reader([line]))]
+        except csv.Error as error:
+            raise self._damaged(place, f"cells of CSV ({error})", line) from None
         if not self._header:
             self._header = cells
             return

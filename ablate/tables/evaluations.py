@@ -218,6 +218,10 @@ def runs_of_curves(
         unrepeated.append((key, part.sort_values(STEP, kind="stable")))
     if repeated:
         notes.append(f"{plural(repeated, 'run')} hold a step twice: the {spec.repeated} row of each counts.")
+    if isinstance(question.at, int) and not (rows[STEP] == question.at).any():
+        known = sorted({f"{at:g}" for at in rows[STEP]}, key=float)
+        shown = listed(known) if len(known) <= 8 else f"{', '.join(known[:4])} ... {known[-1]}"
+        raise DataError(f"no run has {metric} at this step", where=where, expected=shown, got=f"{question.at:g}")
     common = min((part[STEP].iloc[-1] for _, part in unrepeated), default=math.inf)
     for key, part in unrepeated:
         values = list(zip(part[STEP], part[VALUE], part[FAILED], part[ORIGIN], strict=True))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ablate.analysis.text import listed
 from ablate.errors import DataError
 from ablate.extras import require
+from ablate.locations import check_regular
 from ablate.tables.description import RunTableSpec
 from ablate.tables.formats import FRAMES, ORIGIN, READERS, SEPARATORS, Row, file_text, read_separated
 from ablate.tables.logged import ADDRESS, read_logged
@@ -129,6 +130,8 @@ def find_files(folder: Path, patterns: Sequence[str], format_: str | None = None
         if exact.is_dir():
             matches = _of_folder(exact, pattern, format_)
         if not matches:
+            if exact.exists():
+                check_regular(exact, DataError)
             here = ", ".join(sorted(one.name for one in folder.iterdir())[:8]) if folder.is_dir() else "no such folder"
             raise DataError(
                 f"no file is called {pattern!r}", where=str(folder), expected="a file or a pattern", got=here

@@ -129,8 +129,22 @@ def test_a_failure_says_why_with_the_end_of_the_log(
         (
             "import sys; open(sys.argv[1], 'w').write('{\"step\": -1, \"a\": 1}')",
             {},
-            "expected a step from 0, got '-1.0'",
+            "expected a whole step from 0, got '-1.0'",
         ),
+        ("import sys; open(sys.argv[1], 'w').write('{\"step\": 1.5}')", {}, "expected a whole step from 0, got '1.5'"),
+        ("import sys; open(sys.argv[1], 'w').write('{\"a\": 1' + '0' * 400 + '}')", {}, "expected a JSON object"),
+        ("import sys; open(sys.argv[1], 'w').write('[' * 10**5)", {}, "expected a JSON object"),
+        (
+            "import sys; open(sys.argv[1], 'w').write('a\\n' + 'x' * 10**6)",
+            {"format": "csv"},
+            "larger than field limit",
+        ),
+        *[
+            (f"import os, sys; {made}", {"format": form}, "this is not a regular file")
+            for made in ("os.mkfifo(sys.argv[1])", "os.mkdir(sys.argv[1])", "os.symlink('/dev/zero', sys.argv[1])")
+            for form in ("jsonl", "json")
+        ],
+        ("import sys; open(sys.argv[1], 'wb').truncate(2**34)", {"format": "json"}, "cannot be read"),
         ("import sys; open(sys.argv[1], 'w').write('{\"step\": 1}')", {}, "its rows hold no metric"),
     ],
 )

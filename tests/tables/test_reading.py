@@ -554,3 +554,12 @@ def test_the_api_of_wandb(tmp_path: Path) -> None:
             (row,) = (row for row in json.loads(done.stdout)["questions"]["loss"]["variants"] if row["name"] == "wide")
             assert row["table"]["difference"] == pytest.approx(expected)
         server.shutdown()
+
+
+def test_what_is_no_file_and_a_step_that_no_run_has_are_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(AblateError, match="not a regular file"):
+        judge(tmp_path / "pipe.csv", **ASKED)
+    frame = pd.DataFrame([{**run, "step": 10} for run in RUNS])
+    with pytest.raises(AblateError, match=r"no run has loss at this step; expected 10; got 77"):
+        judge(frame, **ASKED, step="step", at=77)
