@@ -370,9 +370,7 @@ class _Curve:
         try:
             return self._numbers(json.loads(text), place)
         except _NOT_NUMBERS:
-            raise self._damaged(
-                place, "a JSON object", text.decode(errors="replace")
-            ) from None
+            raise self._damaged(place, "a JSON object", text.decode(errors="replace")) from None
 
     def _numbers(self, row: Any, place: str) -> dict[str, float]:
         if not isinstance(row, Mapping):
