@@ -19,7 +19,7 @@ from ablate.spec.layer import LayerContext
 from ablate.spec.sublayers import MixerSpec
 
 K, B, D, H = 2, 2, 15, 3
-LENGTHS = (1, 7, 13, 33)
+LENGTHS = (1, 13, 33)
 
 Sees = Callable[[int, int, int], bool]
 """(head, i, j): whether token i sees token j."""

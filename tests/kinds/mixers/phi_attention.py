@@ -16,7 +16,7 @@ from ablate.spec.layer import LayerContext
 from ablate.spec.sublayers import MixerSpec
 
 K, B, D, H = 2, 2, 12, 3
-LENGTHS = [1, 7, 13, 33]
+LENGTHS = [1, 13, 33]
 
 Phi = Callable[[Tensor, int], Tensor]
 """Features [m] of one vector [d_h] in a head."""

@@ -80,7 +80,7 @@ def definition(mixer: Hyena, k: int, x: Tensor, real: Tensor) -> Tensor:
 
 
 @pytest.mark.independent_check("mixers", "hyena", against="arXiv:2302.10866 def. 3.1, every convolution a plain sum")
-@pytest.mark.parametrize("length", [1, 7, 13, 33])
+@pytest.mark.parametrize("length", [1, 13, 33])
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize("settings", SETTINGS, ids=["order2", "order3", "order4"])
 def test_hyena_is_its_definition(settings: dict[str, float], padded: bool, length: int) -> None:
