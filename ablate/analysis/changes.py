@@ -5,8 +5,9 @@ The words are the texts of the space (`ablate.spec.texts`), or else they are mad
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -64,38 +65,54 @@ class Change:
         return " + ".join((*self.removed, *map(_brief_words, self.otherwise)))
 
 
-def changes_of(record: StudyRecord) -> dict[str, Change]:
-    """The change of each variant by its name; that of the baseline is empty."""
+def setting_changes(record: StudyRecord) -> Callable[[str, str], Change]:
+    """A function from a switch and a setting, or a spec path and its value, to what it changes in the baseline."""
     space, texts = without_texts(record.space)
     switches: Mapping[str, Mapping[str, Any]] = space.get("switches", {})
     baseline = next(variant for variant in record.variants if variant.name == record.baseline)
-    turned: dict[tuple[str, str], Change] = {}
 
-    def turn(switch: str, setting: str) -> Change:
-        text = texts.get(("switches", switch, setting)) or texts.get(("switches", switch))
-        if text:
-            return _said(text)
+    def text_of(switch: str, setting: str) -> Mapping[str, str]:
+        own = texts.get(("switches", switch, setting), {})
+        return own or (
+            {} if setting == next(iter(switches.get(switch, ())), "") else texts.get(("switches", switch), {})
+        )
+
+    @functools.cache
+    def change(switch: str, setting: str) -> Change:
+        here = baseline.settings.get(switch, "")
+        if said := _said(text_of(switch, here), text_of(switch, setting)):
+            return said
         settings = switches.get(switch, {})
-        paths = settings.get(setting, {})
-        dropped = settings.get(baseline.settings.get(switch, ""), {}).keys() - paths.keys()
+        value = {} if settings or _at(baseline.spec, switch) is None else {switch: _number(setting)}
+        paths = settings.get(setting, value)
+        dropped = settings.get(here, {}).keys() - paths.keys()
         changed = {path: (_at(baseline.spec, path), value) for path, value in paths.items()}
         changed |= {path: (_at(baseline.spec, path), _at(space, path)) for path in sorted(dropped)}
         return _derived(changed, _mixer(baseline.spec))
 
+    return change
+
+
+def changes_of(record: StudyRecord) -> dict[str, Change]:
+    """The change of each variant by its name; that of the baseline is empty."""
+    space, texts = without_texts(record.space)
+    switches = space.get("switches", {})
+    baseline = next(variant for variant in record.variants if variant.name == record.baseline)
+    turned = setting_changes(record)
+
     def change(variant: VariantRecord) -> Change:
         name, _, place = variant.name.partition(ALONG)
-        if place != baseline.name.partition(ALONG)[2]:
+        here = baseline.name.partition(ALONG)[2]
+        if place != here and not record.traits.finds_best:
             return Change()
         changed = variant.settings.items() - baseline.settings.items()
-        others = [item for item in variant.settings.items() if item in changed and (not place or item[0] in switches)]
-        if text := texts.get(("variants", name)):
-            return replace(_said(text), combines=len(others) > 1)
+        others = [item for item in variant.settings.items() if item in changed and (not here or item[0] in switches)]
+        if said := _said({}, texts.get(("variants", name), {})):
+            return replace(said, combines=len(others) > 1)
         removed, otherwise = dict[str, None](), dict[str, None]()
         for item in others:
-            if item not in turned:
-                turned[item] = turn(*item)
-            removed |= dict.fromkeys(turned[item].removed)
-            otherwise |= dict.fromkeys(turned[item].otherwise)
+            removed |= dict.fromkeys(turned(*item).removed)
+            otherwise |= dict.fromkeys(turned(*item).otherwise)
         return Change(tuple(removed), tuple(otherwise), combines=len(removed) + len(otherwise) > 1)
 
     return {variant.name: change(variant) for variant in record.variants}
@@ -106,10 +123,26 @@ def change_of(setting: Mapping[str, Any], spec: Mapping[str, Any]) -> Change:
     return _derived({path: (_at(spec, path), value) for path, value in setting.items()}, _mixer(spec))
 
 
-def _said(text: Mapping[str, str]) -> Change:
-    if "removes" in text:
-        return Change(removed=(text["removes"],))
-    return Change(otherwise=(f"replacing {text['replaces']}",))
+def _said(before: Mapping[str, str], after: Mapping[str, str]) -> Change | None:
+    """The change from a setting with one text to a setting with another, as the texts say it; None if they do not."""
+    back, there = before.get("removes"), after.get("removes")
+    if not before and after:
+        return Change(removed=(there,)) if there else Change(otherwise=(f"replacing {after['replaces']}",))
+    if back and not after:
+        return Change(otherwise=(f"adding {back}",))
+    (old, _, was), (_, _, new) = (text.get("replaces", "").partition(" by ") for text in (before, after))
+    if was and (new or not after):
+        return Change(otherwise=(f"replacing {was} by {new or old}",))
+    return None
+
+
+def _number(text: str) -> Any:
+    """The value of a spec path from its text, with three digits if it has decimals."""
+    try:
+        value = float(text)
+    except ValueError:
+        return text
+    return int(value) if value.is_integer() else float(f"{value:.3g}")
 
 
 def _derived(changed: Mapping[str, tuple[Any, Any]], mixer: str) -> Change:
@@ -171,7 +204,10 @@ def _short(path: str) -> str:
 
 
 def _at(plain: Mapping[str, Any], path: str) -> Any:
-    """The value at a path as switches write it; None if there is none."""
+    """The value at a path as switches write it, or of a parameter of a trainer; None if there is none."""
+    parameter = ((plain.get("trainer") or {}).get("parameters") or {}).get(path)
+    if parameter is not None:
+        return parameter.get("default") if isinstance(parameter, Mapping) else parameter
     here: Any = {**plain, "block": plain.get("model", {}).get("block")}
     for name in path.split("."):
         here = here.get(name) if isinstance(here, Mapping) else None

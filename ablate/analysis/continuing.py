@@ -10,6 +10,8 @@ from ablate.analysis.ladder import next_rung
 from ablate.analysis.report import StudyReport
 from ablate.analysis.sentences import advised_seeds
 from ablate.analysis.text import few, plural
+from ablate.stats.further import MOST_FURTHER_SEEDS, in_percent
+from ablate.stats.schedule import LAST
 from ablate.store.records import TrialState
 
 
@@ -18,8 +20,8 @@ class NextStep:
     """A command that would settle or extend an answer.
 
     Attributes:
-        arguments: Of `ablate`.
-        purpose: What it may settle, in a few words.
+        arguments: Of `ablate`; empty if no command would settle anything.
+        purpose: What it may settle, in a few words, or why nothing would.
         seconds: Training time that it needs, from the trials that ended; None if that is not known.
     """
 
@@ -29,26 +31,54 @@ class NextStep:
 
 
 def next_steps(report: StudyReport) -> tuple[NextStep, ...]:
-    """The commands that would settle what a study left open; empty if it left nothing open, or more seeds than pay."""
+    """The commands that would settle what a study left open, or one step without a command that says why none would."""
     if missing := report.progress.states[TrialState.WAITING] + report.progress.states[TrialState.RUNNING]:
         arguments = ("resume", report.record.name)
         return (NextStep(arguments, f"trains what is missing: {plural(missing, 'trial')}"),)
     tuning = report.evidence.tuning
     if tuning is not None and any(tuned.values is None for tuned in tuning.of.values()):
         return (NextStep(("resume", report.record.name), "tunes to the end, then trains the comparisons"),)
-    return (*_more_seeds(report), *_together(report), *_further_rung(report))
+    steps = (*_more_seeds(report), *_together(report), *_further_rung(report))
+    return steps or (NextStep((), _why_none(report)),)
 
 
 def _more_seeds(report: StudyReport) -> Iterator[NextStep]:
     """More seeds for what is undecided."""
     if not (seeds := deciding_seeds(report)):
         return
+    most = math.inf if report.rule.relative else int(seeds.partition(":")[2]) - len(report.baseline.planned)
     undecided = [row for row in report.variants if row.verdict is not None and row.verdict.word == "undecided"]
-    further = max(row.verdict.further_seeds or 0 for row in undecided if row.verdict is not None)
+    known = [(row, row.verdict.further_seeds, row.verdict.chance) for row in undecided if row.verdict is not None]
+    settled = [(row, further, chance or 0.0) for row, further, chance in known if further and further <= most]
+    further, chance = max(further for _, further, _ in settled), min(chance for _, _, chance in settled)
     trained = [row.seconds / len(row.finished) for row in (report.baseline, *undecided) if row.finished]
     seconds = further * sum(trained) if report.baseline.finished else None
     arguments = ("resume", report.record.name, "--seeds", seeds)
-    yield NextStep(arguments, f"may settle {len(undecided)} of {len(report.variants) - 1}", seconds)
+    each = " each" if len(settled) > 1 else ""
+    purpose = f"settles {len(settled)} of {len(undecided)} undecided,{each} with a chance of {in_percent(chance)}"
+    yield NextStep(arguments, purpose, seconds)
+
+
+def _why_none(report: StudyReport) -> str:
+    """Why no command would settle anything."""
+    verdicts = [row.verdict for row in report.variants if row.verdict is not None]
+    if report.scaling is not None and report.climbs is None:
+        verdicts = [point.verdict for one in report.scaling.of for point in one.points]
+    undecided = [verdict for verdict in verdicts if verdict.word == "undecided"]
+    chosen = any(row.chosen for row in report.variants)
+    if not undecided and chosen and not any(row.confirmed for row in report.variants):
+        return "`confirm: 3` in the design tries what was selected on fresh seeds"
+    if not undecided:
+        return "nothing is open: every comparison is decided"
+    if all(verdict.withheld for verdict in undecided):
+        return "no number of seeds settles what is undecided: `--why` says what would"
+    needed = [verdict.further_seeds for verdict in undecided if verdict.further_seeds]
+    planned = len(report.baseline.planned)
+    few = [further for further in needed if planned + further <= LAST]
+    if few and report.unit == "seed" and report.record.judged is None and not report.record.traits.adds_seeds:
+        return f"`seeds: {planned + max(few)}` in the design would settle {len(few)} of {len(undecided)} undecided"
+    least = f"at least {min(needed)}" if needed else f"more than {MOST_FURTHER_SEEDS}"
+    return f"what is undecided needs {least} more {report.unit}s: less noise or a wider margin settles it sooner"
 
 
 def _together(report: StudyReport) -> Iterator[NextStep]:
@@ -89,7 +119,8 @@ def deciding_seeds(report: StudyReport) -> str:
     if report.rule.relative:  # a schedule would follow the final loss
         further = max((row.verdict.further_seeds or 0 for row in undecided if row.verdict is not None), default=0)
         return str(len(report.baseline.planned) + further) if further else ""
-    if report.unit != "seed" or not report.record.traits.adds_seeds:
+    swept = report.scaling is not None and report.scaling.is_swept
+    if report.unit != "seed" or not report.record.traits.adds_seeds or swept:
         return ""
     advised = advised_seeds(undecided, report.rule.schedule)
     return "" if advised is None else f"{advised.start}:{advised.max}"

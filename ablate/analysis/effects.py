@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
 from ablate.analysis.scaling import main_part
@@ -32,6 +33,7 @@ from ablate.stats import (
 )
 from ablate.store.records import StudyRecord, VariantRecord
 
+Side = Literal["worse", "better", "worse than the sum", "better than the sum", "within", "unclear"]
 MOST_TERMS = 1_500
 """Above this number of effects only main effects are estimated."""
 
@@ -103,6 +105,20 @@ class StudyEffects:
     def is_worse(self, change: float) -> bool:
         """Whether a change of the metric is for the worse."""
         return change > 0 if self.direction == "minimize" else change < 0
+
+    def side(self, row: EffectRow) -> Side:
+        """Where the 95 % interval of an effect lies: `worse` or `better` by more than the margin, `within` it, or not.
+
+        For an interaction, `worse than the sum` or `better than the sum`: two settings that are better together than
+        the sum of their effects may still be worse than the baseline.
+        """
+        margin = self.margin
+        if row.low is None or row.high is None or (row.low <= margin and row.high >= -margin):
+            inside = row.low is not None and row.high is not None and -margin < row.low and row.high < margin
+            return "within" if inside else "unclear"
+        if len(row.settings) > 1:
+            return "worse than the sum" if self.is_worse(row.estimate) else "better than the sum"
+        return "worse" if self.is_worse(row.estimate) else "better"
 
 
 def read_effects(store: StudyReader, name: str) -> StudyEffects | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ablate.analysis.answer import Answer, answer_of, compared_row, compared_rows
+from ablate.analysis.answer import Answer, answer_of
+from ablate.analysis.answer_rows import compared_row, compared_rows
 from ablate.analysis.continuing import NextStep, next_steps
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
@@ -71,7 +72,8 @@ def gate(report: StudyReport, variant: str, asked: Asked) -> GateAnswer:
     left = report.progress.states
     further = next_steps(report) if left[TrialState.WAITING] + left[TrialState.RUNNING] else answer.next
     word = row.verdict.word if row.verdict is not None else ""
-    return GateAnswer(variant, asked, passed, word, reason, further if passed == "undecided" else ())
+    steps = tuple(step for step in further if step.arguments) if passed == "undecided" else ()
+    return GateAnswer(variant, asked, passed, word, reason, steps)
 
 
 def _void(answer: Answer, compared: set[str]) -> str:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from ablate.analysis.answer import answer_of, compared_rows
+from ablate.analysis.answer import answer_of
+from ablate.analysis.answer_rows import compared_rows
 from ablate.analysis.study import read_study
 from ablate.analysis.text import plural
 from ablate.store.reader import StoreReader

@@ -294,9 +294,9 @@ def worst_margin(margin: float, direction: Direction) -> float:
 def deciding_bounds(verdict: Verdict | None, direction: Direction) -> Bounds | None:
     """The bounds that a verdict rests on, of variant minus baseline; None if there are none.
 
-    Infinite bounds, as of a variant with failed trials, cannot be drawn: None too.
+    One is infinite where nothing bounds it, as of a variant with failed trials.
     """
     bound = None if verdict is None else verdict.bound
-    if bound is None or not math.isfinite(bound.low) or not math.isfinite(bound.high):
+    if bound is None:
         return None
     return bound if direction == "minimize" else Bounds(-bound.mean, -bound.high, -bound.low, bound.n)

@@ -57,6 +57,15 @@ def with_interval(
     return [write(mean), f"[{write(low)}, {write(high)}]"]
 
 
+def interval_words(low: float | None, high: float | None, write: Callable[[float], str]) -> str:
+    """An interval as `-0.01 to +0.02`; `-0.01 or more` where nothing bounds it above."""
+    if low is None or high is None or (math.isinf(low) and math.isinf(high)):
+        return MISSING
+    if math.isinf(low) or math.isinf(high):
+        return f"{write(high)} or less" if math.isinf(low) else f"{write(low)} or more"
+    return f"{write(low)} to {write(high)}"
+
+
 def count(value: int) -> str:
     """A count with three significant digits and a letter: 812, 81.2k, 8.12M, 812M, 8.12B."""
     scaled, letter = float(value), ""

@@ -302,7 +302,7 @@ def _lost(whose: str, row: VariantRow) -> Iterator[str]:
 
 
 def advised_seeds(rows: Sequence[VariantRow], schedule: SeedPlan | None) -> SeedSchedule | None:
-    """The schedule with which a study of a fixed number of seeds decides what is undecided.
+    """The schedule with which a study of a fixed number of seeds decides as much as one can of what is undecided.
 
     Args:
         schedule: How the study adds seeds already.
@@ -315,7 +315,8 @@ def advised_seeds(rows: Sequence[VariantRow], schedule: SeedPlan | None) -> Seed
         for row in rows
         if row.verdict is not None and row.verdict.further_seeds
     ]
-    return advised_schedule(*max(wanted, key=lambda one: sum(one))) if wanted and schedule is None else None
+    longest = sorted(wanted, key=sum, reverse=True) if schedule is None else []
+    return next((advised for one in longest if (advised := advised_schedule(*one)) is not None), None)
 
 
 def _advice(rows: Sequence[VariantRow], schedule: SeedPlan | None) -> str:

@@ -291,7 +291,7 @@ def _answer(
     among = (
         *selected_variants(rows),
         *validation_draw(evidence.draw_sd, rule.margin, record),
-        *([StudyWarning("assumption", "weak", f"a verdict {assumed}")] if assumed else ()),
+        *([StudyWarning("assumption", "weak", assumed)] if assumed else ()),
         *read_elsewhere(record, decided=any(verdict.is_decided for verdict in verdicts.values())),
     )
     of_verdicts = (

@@ -65,6 +65,11 @@ class StudyWarning:
     variants: tuple[str, ...] = ()
     replaces_headline: bool = False
 
+    @property
+    def word(self) -> str:
+        """How the level is written: what is void for single variants is an exception from the answer."""
+        return "except" if self.level == "void" and not self.replaces_headline else self.level
+
 
 def target_limits(record: StudyRecord, rows: Sequence[VariantRow]) -> Iterator[StudyWarning]:
     """What limits the comparison of times to a target: runs that never reach it, and a target that needs no model."""
@@ -226,7 +231,7 @@ def selected_variants(rows: Sequence[VariantRow]) -> Iterator[StudyWarning]:
             f"{who} chosen by results and not confirmed by fresh seeds. Selection biases their estimates, so they have "
             "no verdict."
         )
-        text = f"{who} kept or dropped by these same seeds; UNPROVEN until fresh seeds confirm"
+        text = f"{len(names)} UNPROVEN: the same seeds chose among these variants"
         yield StudyWarning("selected", "weak", text, full, names)
 
 

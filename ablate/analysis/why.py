@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from ablate.analysis.answer import Answer, AnswerRow, answer_of, compared_row
+from ablate.analysis.answer import Answer, answer_of
+from ablate.analysis.answer_rows import AnswerRow, compared_row
 from ablate.analysis.course import course_cell
-from ablate.analysis.numbers import decimals_for, fixed, percent, with_interval
+from ablate.analysis.numbers import MISSING, decimals_for, fixed, interval_words, percent, with_interval
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.text import listed, plural
@@ -74,10 +76,10 @@ def _by_number(row: VariantRow, report: StudyReport) -> dict[int, float]:
 def _facts(row: VariantRow, shown: AnswerRow, report: StudyReport, answer: Answer) -> Iterator[tuple[str, str]]:
     paired = row.shown_difference
     if paired is not None and paired.difference is not None:
-        widths = [] if paired.low is None or paired.high is None else [(paired.high - paired.low) / 2]
-        decimals = decimals_for(report.margin, widths)
-        interval = "" if paired.low is None else f", 95 % interval {_signed(paired.low, decimals)} to "
-        interval += "" if paired.high is None else _signed(paired.high, decimals)
+        ends = [end for end in (shown.low, shown.high) if end is not None and math.isfinite(end)]
+        decimals = decimals_for(report.margin, [(ends[1] - ends[0]) / 2] if len(ends) == 2 else [])
+        said = interval_words(shown.low, shown.high, partial(fixed, decimals=decimals, sign=True))
+        interval = "" if said == MISSING else f", 90 % interval {said}"
         what = f"of the baseline's {report.metric}" if report.rule.relative else report.metric
         yield (
             "difference",

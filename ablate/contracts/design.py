@@ -109,9 +109,9 @@ def proposes_valid_points(spec: DesignSpec, context: SpaceContext) -> Iterator[s
 
 
 def starts_with_the_baseline(spec: DesignSpec, context: SpaceContext) -> Iterator[str]:
-    """The baseline is its first point and among its trials; points have names of their own."""
+    """What it compares with is its first point, the baseline is among its trials; points have names of their own."""
     names = [point.name for point in spec.build(context.context()).points()]
-    if not names or names[0].split("@")[0] != BASELINE:
+    if not names or names[0].split("@")[0] != spec.reference:
         yield f"its first point is {names[0] if names else 'missing'}"
     if len(set(names)) != len(names):
         yield "two of its points share a name"

@@ -1,4 +1,4 @@
-"""Add one in: variants that differ from the plainest variant in one switch."""
+"""Add one in: the plainest variant, with which all others are compared, and those that differ from it in one switch."""
 
 from __future__ import annotations
 
@@ -11,12 +11,19 @@ PLAINEST = "plainest"
 
 
 class AddOneInSpec(DesignSpec):
-    """The baseline, the plainest variant, all variants that differ from it in one setting, and the named variants."""
+    """The plainest variant, all variants that differ from it in one setting, the baseline, and the named variants.
+
+    They are compared with the plainest variant: a verdict says what adding a part to it gains.
+    """
 
     adds_seeds = True
     kind: Literal["add_one_in"] = "add_one_in"
     plainest: str | None = None
     """Named variant to start from; default: every switch at its last setting."""
+
+    @property
+    def reference(self) -> str:
+        return self.plainest or PLAINEST
 
     def build(self, context: DesignContext) -> Design:
         """As `DesignSpec.build`.
@@ -26,7 +33,7 @@ class AddOneInSpec(DesignSpec):
         """
         baseline, *variants = named_points(context)
         plainest = self._plainest(context, variants)
-        points = [baseline, plainest]
+        points = [plainest, baseline]
         for switch, settings in context.switches.items():
             for setting in settings:
                 name, changed = f"{plainest.name},{switch}={setting}", {**plainest.settings, switch: setting}

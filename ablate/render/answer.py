@@ -1,31 +1,37 @@
 """The answer to a study's question on one screen of a terminal: at most 24 lines of 80 columns for 12 variants.
 
-A row holds the verdict, the change, its 95 % interval on one axis with the margin, the bound that the verdict rests on
-and the change in parameters. Verdicts are words; colour only repeats them.
+A row holds the verdict, the change, its 90 % interval on one axis with the margin, the end of it that the verdict rests
+on, and the change in parameters. Along the places of a sweep, or over the tasks of a suite, a matrix has these verdicts
+instead. Verdicts are words; colour only repeats them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from io import StringIO
 from textwrap import wrap
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.text import Text
 
-from ablate.analysis.answer import Answer, AnswerGroup, AnswerRow, GroupKey
-from ablate.analysis.numbers import duration, percent
+from ablate.analysis.answer import Answer
+from ablate.analysis.answer_rows import Along, AlongCell, AnswerGroup, AnswerRow, GroupKey
+from ablate.analysis.numbers import duration, fixed, percent
 from ablate.analysis.suite import Suite, SuiteCell
 from ablate.analysis.why import Why
 from ablate.command_line import command
 from ablate.errors import printable
 from ablate.render.interval import Axis, heading_text, interval_text
+from ablate.stats.further import in_percent
 
 MOST_ROWS = 6
 """Rows of a group that are shown where a study has more than `MANY` variants, and of unproven ones more than `FEW`."""
 MANY, FEW = 40, 12
+MOST_LINES = 2
+"""Lines of a headline in which a sentence that does not fit begins a line of its own."""
 LABEL = 10
 """Columns of the labels at the left: the longest has nine characters."""
 LEAST_AXIS, MOST_AXIS = 16, 34
@@ -153,8 +159,12 @@ def answer_lines(
         yield Text(sentence, "bold cyan")
     if answer.groups:
         yield Text()
-        yield from (_matrix(answer.suite, answer, width, everything=everything) if answer.suite else
-                    _table(answer, width, everything=everything))  # fmt: skip
+        if answer.suite is not None:
+            yield from _matrix(answer.suite, answer, width, everything=everything)
+        elif answer.along is not None:
+            yield from _along(answer, answer.along, width, everything=everything)
+        else:
+            yield from _table(answer, width, everything=everything)
         yield Text()
     for number, climb in enumerate(answer.scale):
         first, *rest = wrap(climb, width - LABEL - 2)
@@ -163,32 +173,39 @@ def answer_lines(
             yield Text(" " * (LABEL + 2) + printable(more))
     for number, line in enumerate(answer.trust[:3]):
         hidden = f" ({len(answer.trust) - 3} more: --checks)" if number == 2 and len(answer.trust) > 3 else ""
-        lines = wrap(f"{line.text}{hidden}", width - LABEL - 6)
-        yield _labelled("TRUST" if not number else "", f"{line.level:<5} {lines[0]}", _LEVELS[line.level])
+        lines = wrap(f"{line.text}{hidden}", width - LABEL - 7)
+        yield _labelled("TRUST" if not number else "", f"{line.word:<6} {lines[0]}", _LEVELS[line.level])
         for more in lines[1:]:
-            yield Text(" " * (LABEL + 6) + printable(more), _LEVELS[line.level])
+            yield Text(" " * (LABEL + 7) + printable(more), _LEVELS[line.level])
     if answer.claims:
         counts = ", ".join(f"{count} {word}" for word, count in answer.claims.items())
         yield from _command("CLAIMS", f"{counts}   {command('claims', answer.study, *store)}", "", width)
     for number, step in enumerate(answer.next):
         time = f", about {duration(step.seconds)} of training" if step.seconds else ""
-        typed = command(*step.arguments, *store, *plugins)
+        typed = command(*step.arguments, *store, *plugins) if step.arguments else ""
         yield from _command("NEXT" if not number else "", typed, f"  {step.purpose}{time}", width)
-    if shown_by is None:
-        return
-    typed = command(*(shown_by or ("show", answer.study, *store)))
-    of_suite = "--task TASK | " if answer.suite else ""
-    yield from _command("MORE", typed, f"{of_suite}--why VARIANT | --table | --checks | --json", width, "dim")
+    if shown_by is not None:
+        yield from _more(answer, shown_by or ("show", answer.study, *store), width)
+
+
+def _more(answer: Answer, shown_by: Sequence[str], width: int) -> Iterator[Text]:
+    """A command that shows what the screen leaves out, with a real variant or task, and its other options."""
+    telling = ("--why", answer.telling.variant) if answer.telling else ()
+    rest = "or --table, --checks, --json" if telling else "--table, --checks or --json"
+    if answer.suite is not None:
+        telling, rest = ("--task", next(iter(answer.suite.tasks))), "or --why VARIANT, --table, --json"
+    yield from _command("MORE", command(*shown_by, *telling), rest, width, "dim")
 
 
 def _headline(answer: Answer, width: int) -> list[str]:
-    """The sentences of the headline, as many on a line as fit."""
+    """The sentences of the headline, as many on a line as fit; many are divided where lines end."""
     lines = [""]
     for sentence in answer.headline:
         if lines[-1] and len(lines[-1]) + 1 + len(sentence) > width:
             lines.append("")
         lines[-1] = f"{lines[-1]} {sentence}".strip()
-    return [part for line in lines for part in wrap(line, width)]
+    broken = [part for line in lines for part in wrap(line, width)]
+    return broken if len(broken) <= MOST_LINES else wrap(" ".join(answer.headline), width)
 
 
 def _labelled(label: str, text: str, style: str = "") -> Text:
@@ -198,7 +215,12 @@ def _labelled(label: str, text: str, style: str = "") -> Text:
 
 
 def _command(label: str, typed: str, rest: str, width: int, style: str = "") -> Iterator[Text]:
-    """A command, which is never broken, and what belongs to it, on a line of its own where it does not fit."""
+    """A command, which is never broken, and what belongs to it, on lines of its own where it does not fit."""
+    if not typed:
+        first, *others = wrap(printable(rest.strip()), width - LABEL)
+        yield _labelled(label, first, style)
+        yield from (Text(" " * LABEL + more, style) for more in others)
+        return
     if LABEL + len(typed) + 1 + len(rest) <= width:
         yield _labelled(label, f"{typed} {rest}".rstrip(), style)
         return
@@ -210,30 +232,37 @@ def _command(label: str, typed: str, rest: str, width: int, style: str = "") -> 
 def _table(answer: Answer, width: int, *, everything: bool) -> Iterator[Text]:
     rows = answer.rows
     costs = any(_cost(row) for row in rows)
-    bounds = max([len(_bound(row)) for row in rows] + [5])
+    notes = [*dict.fromkeys(row.warning for row in rows if row.warning)]
+    bounds = max([len(_bound(row, notes)) for row in rows] + [5])
     fixed = LABEL + 2 + bounds + (2 + 7 if costs else 0) + 2
     longest = max(len(_words(row)) for row in rows)
     words = max(NARROWEST_WORDS, min(longest, width - fixed - LEAST_AXIS))
     axis, cells = Axis.of(answer), max(LEAST_AXIS, min(MOST_AXIS, width - fixed - words))
-    title = f"{answer.metric} − baseline{_baseline(answer)}"
+    title = f"{answer.metric} − {printable(answer.reference)}{_baseline(answer)}"
     if answer.relative:
-        title = f"{answer.metric} / {'baseline' if answer.baseline is None else f'{answer.baseline:.4g}'} − 1"
+        title = f"{answer.metric} / {answer.reference if answer.baseline is None else f'{answer.baseline:.4g}'} − 1"
     head = Text(title[: LABEL + words].ljust(LABEL + words + 2), "dim")
     head.append(heading_text(axis, cells) + "  " + "bound".ljust(bounds) + ("  " + "params".rjust(7) if costs else ""))
     yield head
     for group in answer.groups:
         many = not everything and len(rows) > (FEW if group.key == "unproven" else MANY)
-        yield from _group(group, axis, (words, cells, bounds), many=many)
-    notes = []
+        few = MOST_ROWS if many else len(rows)
+        combined = len(rows) if everything or len(rows) <= FEW else MOST_COMBINED
+        yield from _group(group, axis, (words, cells, bounds), notes, (few, combined))
     drawn = "".join(interval_text(axis, row, "●", cells) for row in rows)
-    if arrows := [arrow for arrow in "◀▶" if arrow in drawn]:
-        notes.append(f"{' '.join(arrows)} off the scale")
-    if any(not row.jointly and row.bound is not None for row in rows):
-        notes.append("* not jointly (Holm)")
-    if warned := dict.fromkeys(row.warning for row in rows if row.warning):
-        notes.append(f"! {', '.join(warned)}")
-    for line in wrap("; ".join(["─ 95 % interval, right: worse", *notes]), width - LABEL):
+    for line in wrap("; ".join(_legend(rows, drawn, notes)), width - LABEL):
         yield Text(" " * LABEL + line, "dim")
+
+
+def _legend(rows: Sequence[AnswerRow], drawn: str, notes: Sequence[str]) -> Iterator[str]:
+    """What the marks of a table mean, of those that it has."""
+    yield ("─ 90 % interval, " if any(row.low is not None for row in rows) else "") + "right: worse"
+    if arrows := [arrow for arrow in "◀▶" if arrow in drawn]:
+        yield f"{' '.join(arrows)} off the scale"
+    if chances := sorted(row.chance for row in rows if row.chance is not None):
+        ends = dict.fromkeys(in_percent(chance).removesuffix(" %") for chance in (chances[0], chances[-1]))
+        yield f"more seeds decide with a chance of {' to '.join(ends)} %"
+    yield from (f"[{number}] {note}" for number, note in enumerate(notes, 1))
 
 
 VERDICT_MARKS = {
@@ -247,6 +276,8 @@ VERDICT_MARKS = {
 }
 """How the verdict on a variant is written beside its value in a matrix."""
 MARKS_HELP = "▲ better, ▼ worse, = not worse by the margin, ? undecided"
+MOST_COMBINED = 2
+"""Combinations in a group that are shown where a study has more than `FEW` variants."""
 
 
 def suite_mark(cell: SuiteCell) -> str:
@@ -256,43 +287,90 @@ def suite_mark(cell: SuiteCell) -> str:
     return f"{mark}{alone}{'' if cell.learnt or not cell.finished else '°'}"
 
 
+class _MatrixRow(NamedTuple):
+    """A variant in a matrix: its label, what precedes the columns, in which colour, and its text in each column."""
+
+    label: str
+    before: Sequence[str]
+    colour: str
+    cells: Mapping[str, tuple[str, str]]
+
+
 def _matrix(suite: Suite, answer: Answer, width: int, *, everything: bool) -> Iterator[Text]:
     """The variants of a suite by mean score, and beside it their metric on each task."""
     judged = {row.variant: (group.key, row) for group in answer.groups for row in group.rows}
-    shown = suite.rows if everything or len(suite.rows) <= MANY else suite.rows[: MANY // 2]
-    labels = {row.variant: printable(row.words.rpartition("→ ")[2]).removeprefix("the ") for row in shown}
-    words = max(NARROWEST_WORDS, min(max(map(len, labels.values())), width // 3))
-    cells = {row.variant: {task: _suite_cell(cell, suite) for task, cell in row.cells.items()} for row in shown}
-    widths = {task: max([4, *(len(of[task]) for of in cells.values()), min(len(task), 9)]) for task in suite.tasks}
-    fixed_part = words + 2 + 5 + 2 + 14
-    blocks: list[list[str]] = [[]]
-    for task in suite.tasks:
-        if blocks[-1] and fixed_part + sum(widths[of] + 2 for of in (*blocks[-1], task)) > width:
-            blocks.append([])
-        blocks[-1].append(task)
-    for number, block in enumerate(blocks):
-        head = f"{suite.metric}"[:words].ljust(words + 2)
-        head += f"{'score':<5}  {'difference':<14}" if not number else " " * (fixed_part - words - 2)
-        yield Text(head + "".join(f"  {task[: widths[task]]:<{widths[task]}}" for task in block), "dim")
-        for row in shown:
-            group, found = judged.get(row.variant, (None, None))
-            colour = COLOURS[group] if group else "bold"
-            line = Text(f"{labels[row.variant][:words]:<{words}}  ")
-            scored = "" if row.score is None else f"{row.score:.2f}"
-            change = "" if found is None else _score_change(found)
-            line.append(f"{scored:<5}  {change:<14}" if not number else " " * (fixed_part - words - 2), colour)
-            for task in block:
-                style = "" if row.cells[task].learnt else "dim"
-                line.append(f"  {cells[row.variant][task]:<{widths[task]}}", style)
-            yield line
-    if len(shown) < len(suite.rows):
-        yield Text(f"and {len(suite.rows) - len(shown)} more: --all", "dim")
-    marks = "".join(text for of in cells.values() for text in of.values())
+    rows = []
+    for row in suite.rows if everything or len(suite.rows) <= MANY else suite.rows[: MANY // 2]:
+        group, found = judged.get(row.variant, (None, None))
+        before = "" if row.score is None else f"{row.score:.2f}", "" if found is None else _score_change(found)
+        cells = {task: (_suite_cell(cell, suite), "" if cell.learnt else "dim") for task, cell in row.cells.items()}
+        rows.append(_MatrixRow(row.words.rpartition("→ ")[2], before, COLOURS[group] if group else "bold", cells))
+    yield from _columns((suite.metric, "score", "difference"), [*suite.tasks], rows, width)
+    if len(rows) < len(suite.rows):
+        yield Text(f"and {len(suite.rows) - len(rows)} more: --all", "dim")
+    marks = "".join(text for row in rows for text, _ in row.cells.values())
+    changes = "".join(row.before[1] for row in rows)
     notes = ["score: mean over tasks, 0 trivial, 1 perfect", MARKS_HELP]
-    notes += ["* not jointly (Holm)"] if "*" in marks or any("*" in _score_change(row) for row in answer.rows) else []
+    notes += ["± 90 % interval"] if "±" in changes else []
+    notes += ["* alone, not jointly (Holm)"] if "*" in marks and "*" not in changes else []
     notes += ["° not above the trivial baseline"] if "°" in marks else []
-    for note in wrap("; ".join(notes), width):
-        yield Text(note, "dim")
+    yield from (Text(note, "dim") for note in wrap("; ".join(notes), width))
+
+
+def _along(answer: Answer, along: Along, width: int, *, everything: bool) -> Iterator[Text]:
+    """The variants at each place of a sweep, or each length of training: differences with the marks of verdicts."""
+    titles = dict(zip(along.places, [f"{along.axis} {along.places[0]}", *along.places[1:]], strict=True))
+    groups = {row.words: group.key for group in answer.groups for row in group.rows}
+    shown = [*along.rows] if everything or len(along.rows) <= MANY else [*along.rows][: MANY // 2]
+    rows = [
+        _MatrixRow(words, (), COLOURS.get(groups.get(words, "not known"), ""), {
+            titles[place]: (_along_cell(cell, answer.decimals), "")
+            for place, cell in zip(along.places, along.rows[words], strict=True)
+        })
+        for words in shown
+    ]  # fmt: skip
+    yield from _columns((f"{answer.metric} − {answer.reference}",), [*titles.values()], rows, width)
+    if len(shown) < len(along.rows):
+        yield Text(f"and {len(along.rows) - len(shown)} more: --all", "dim")
+    help_text = f"each beside the baseline of its column; margin {answer.margin:g}: {MARKS_HELP}"
+    yield from (Text(note, "dim") for note in wrap(help_text, width))
+
+
+def _along_cell(cell: AlongCell, decimals: int) -> str:
+    mark = VERDICT_MARKS.get(cell.verdict, "")
+    return f"{'' if cell.difference is None else fixed(cell.difference, decimals, sign=True)} {mark}".replace("-", "−")
+
+
+def _columns(titles: Sequence[str], columns: Sequence[str], rows: Sequence[_MatrixRow], width: int) -> Iterator[Text]:
+    """A matrix, in blocks of as many columns as fit; what precedes them stands in the first block.
+
+    Args:
+        titles: Of the labels, and of what precedes the columns.
+    """
+    labels = {row.label: printable(row.label).removeprefix("the ") for row in rows}
+    words = max(
+        NARROWEST_WORDS, min(max([len(titles[0]), *map(len, labels.values())]), width // (3 if titles[1:] else 2))
+    )
+    fixed_parts = [max([len(title), *(len(row.before[n]) for row in rows)]) for n, title in enumerate(titles[1:])]
+    widths = {of: max([4, *(len(row.cells[of][0]) for row in rows), min(len(of), 14)]) for of in columns}
+    fixed_part = words + sum(2 + part for part in fixed_parts)
+    blocks: list[list[str]] = [[]]
+    for of in columns:
+        if blocks[-1] and fixed_part + sum(widths[one] + 2 for one in (*blocks[-1], of)) > width:
+            blocks.append([])
+        blocks[-1].append(of)
+    for number, block in enumerate(blocks):
+        heads = [f"  {'' if number else title:<{part}}" for title, part in zip(titles[1:], fixed_parts, strict=True)]
+        heads += [f"  {of[: widths[of]]:<{widths[of]}}" for of in block]
+        yield Text(f"{titles[0][:words]:<{words}}" + "".join(heads), "dim")
+        for row in rows:
+            line = Text(f"{labels[row.label][:words]:<{words}}", "" if row.before else row.colour)
+            for text, part in zip(row.before, fixed_parts, strict=True):
+                line.append(f"  {'' if number else text:<{part}}", row.colour)
+            for of in block:
+                text, style = row.cells[of]
+                line.append(f"  {text:<{widths[of]}}", style or "not bold default")
+            yield line
 
 
 def _suite_cell(cell: SuiteCell, suite: Suite) -> str:
@@ -307,7 +385,7 @@ def _score_change(row: AnswerRow) -> str:
     star = "*" if row.bound is not None and not row.jointly else ""
     if row.difference is None:
         return "" if mark == "?" else mark
-    half = "" if row.low is None or row.high is None else f"±{(row.high - row.low) / 2:.2f}"
+    half = "" if row.low is None or row.high is None else f"±{(row.high - row.low) / 2:.2f}".replace("±inf", "")
     return f"{row.difference:+.2f}{half}{mark}{star}".replace("-", "−")
 
 
@@ -315,9 +393,10 @@ def _baseline(answer: Answer) -> str:
     return "" if answer.baseline is None else f" ({answer.baseline:.4g})"
 
 
-def _bound(row: AnswerRow) -> str:
+def _bound(row: AnswerRow, notes: Sequence[str]) -> str:
     star = " *" if row.bound is not None and not row.jointly else ""
-    return f"{row.bound_text.replace('-', '−')}{star}{' !' if row.warning else ''}"
+    note = f" [{notes.index(row.warning) + 1}]" if row.warning else ""
+    return f"{row.bound_text.replace('-', '−')}{star}{note}"
 
 
 def _words(row: AnswerRow) -> str:
@@ -340,16 +419,20 @@ def _lines(words: str, width: int) -> list[str]:
     return [part for line in lines for part in wrap(line.rstrip(), width) or [""]]
 
 
-def _group(group: AnswerGroup, axis: Axis, widths: tuple[int, int, int], *, many: bool) -> Iterator[Text]:
-    words, cells, bounds = widths
+def _group(
+    group: AnswerGroup, axis: Axis, widths: tuple[int, int, int], notes: Sequence[str], most: tuple[int, int]
+) -> Iterator[Text]:
+    (words, cells, bounds), (few, combined) = widths, most
     colour = COLOURS[group.key]
-    shown = group.rows[:MOST_ROWS] if many and len(group.rows) > MOST_ROWS + 1 else group.rows
+    named = {row.variant for row in [row for row in group.rows if row.combines][:combined]}
+    kept = [row for row in group.rows if not row.combines or row.variant in named]
+    shown = kept[:few] if len(kept) > few + 1 else kept
     for number, row in enumerate(shown):
         lines = _lines(_words(row), words)
         line = Text(f"{'' if number else group.key.upper():<{LABEL}}", f"bold {colour}")
         line.append(f"{lines[0]:<{words}}  ", "not bold default")
         line.append(interval_text(axis, row, MARKS.get(group.key, "●"), cells), f"not bold {colour}")
-        line.append(f"  {_bound(row):<{bounds}}", "not bold default")
+        line.append(f"  {_bound(row, notes):<{bounds}}", "not bold default")
         if cost := _cost(row):
             line.append(f"  {cost:>7}", "not bold default dim")
         yield line

@@ -10,10 +10,11 @@ from functools import partial
 from typing import Any
 
 from ablate.analysis.answer import Answer, answer_of
+from ablate.analysis.answer_rows import Along, AlongCell
 from ablate.analysis.columns import columns, groups, legend, shared_decimals
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.findings import Findings
-from ablate.analysis.numbers import MISSING, fixed, percent
+from ablate.analysis.numbers import MISSING, fixed, interval_words, percent
 from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import MOST_SHOWN
 from ablate.analysis.text import plural
@@ -80,15 +81,19 @@ def _answer(answer: Answer) -> Iterator[Block]:
     """Headline, one row a variant by verdict, trust, claims, what to do next."""
     yield Paragraph(" ".join(answer.headline))
     if answer.groups:
-        yield answer_table(answer)
+        yield answer_table(answer) if answer.along is None else along_table(answer, answer.along)
         yield Paragraph(answer_note(answer))
     if answer.scale:
         yield Items(tuple(f"scale: {line}" for line in answer.scale))
-    trust = tuple(f"{line.level}: {line.text}" for line in answer.trust)
+    trust = tuple(f"{line.word}: {line.text}" for line in answer.trust)
     claims = (f"claims: {', '.join(f'{n} {word}' for word, n in answer.claims.items())}",) if answer.claims else ()
     yield Items(trust + claims)
     for step in answer.next:
-        yield Listing(f"{command(*step.arguments)}   # {step.purpose}")
+        yield (
+            Listing(f"{command(*step.arguments)}   # {step.purpose}")
+            if step.arguments
+            else Paragraph(f"Next: {step.purpose}.")
+        )
 
 
 def answer_table(answer: Answer) -> Grid:
@@ -98,7 +103,7 @@ def answer_table(answer: Answer) -> Grid:
         "verdict",
         "change",
         "difference",
-        "95 % interval",
+        "90 % interval",
         "bound",
         *(("parameters",) if known else ()),
         "variant",
@@ -110,7 +115,7 @@ def answer_table(answer: Answer) -> Grid:
                 row.verdict,
                 row.words,
                 write(row.difference),
-                MISSING if row.low is None or row.high is None else f"{write(row.low)} to {write(row.high)}",
+                interval_words(row.low, row.high, write),
                 f"{row.bound_text or MISSING}{'*' if row.bound is not None and not row.jointly else ''}",
                 *((percent(row.parameter_change),) if known else ()),
                 row.variant + (f" ({row.warning})" if row.warning else ""),
@@ -122,14 +127,27 @@ def answer_table(answer: Answer) -> Grid:
     return Grid(titles, groups, frozenset({0, 1, len(titles) - 1}))
 
 
+def along_table(answer: Answer, along: Along) -> Grid:
+    """The variants of a sweep, or of a study with budgets, at each place: difference, interval and verdict."""
+    write = partial(fixed, decimals=answer.decimals, sign=True)
+
+    def cell(one: AlongCell) -> str:
+        ends = "" if one.low is None else f" ({interval_words(one.low, one.high, write)})"
+        return MISSING if not one.verdict else f"{write(one.difference)}{ends}, {one.verdict}"
+
+    titles = ("variant", *(f"{along.axis} {place}" for place in along.places))
+    rows = tuple((words, *map(cell, cells)) for words, cells in along.rows.items())
+    return Grid(titles, (rows,), frozenset(range(len(titles))))
+
+
 def answer_note(answer: Answer) -> str:
     """How to read the rows of an answer, in one or two sentences."""
     better = "lower" if answer.worse > 0 else "higher"
     baseline = "" if answer.baseline is None else f" ({fixed(answer.baseline, answer.decimals)})"
     note = (
-        f"{answer.metric}: variant {'over' if answer.relative else 'minus'} baseline{baseline}"
+        f"{answer.metric}: variant {'over' if answer.relative else 'minus'} {answer.reference}{baseline}"
         f"{', minus 1' * answer.relative}, {answer.pairing}; {better} is better. Margin: "
-        f"{answer.margin:g}. Bound: one-sided, 95 %; the verdict rests on it."
+        f"{answer.margin:g}. The 90 % interval ends at the one-sided 95 % bounds that verdicts rest on."
     )
     alone = any(row.bound is not None and not row.jointly for row in answer.rows)
     return f"{note} *: true alone, not jointly with the other verdicts (Holm's procedure)." if alone else note

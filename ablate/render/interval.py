@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from ablate.analysis.answer import Answer, AnswerRow
+from ablate.analysis.answer import Answer
+from ablate.analysis.answer_rows import AnswerRow
 
 REACH = 2.5
 """Margins from the baseline up to which the axis may reach; what lies beyond is an arrow at its end."""
@@ -63,7 +64,7 @@ def interval_text(axis: Axis, row: AnswerRow | None, mark: str, width: int) -> s
     """An interval in `width` characters, with zero and the margin; arrows where it leaves the axis."""
 
     def cell(place: float) -> int:
-        return max(0, min(width - 1, round(place * (width - 1))))
+        return round(min(max(place, 0.0), 1.0) * (width - 1))
 
     cells = [" "] * width
     cells[cell(axis.place(0.0))], cells[cell(axis.place(axis.margin))] = "│", "┊"

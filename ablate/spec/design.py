@@ -198,6 +198,11 @@ class DesignSpec(Kinded):
         return self
 
     @property
+    def reference(self) -> str:
+        """Name of its first point, with which all others are compared."""
+        return BASELINE
+
+    @property
     def finds_best(self) -> bool:
         """Whether it looks for the point with the best objective, which the answer then names."""
         return False

@@ -20,6 +20,8 @@ from importlib.resources import files
 
 ERROR = 0.05
 """Error rate of each one-sided decision: over all looks, if there are several."""
+SHOWN = 1 - 2 * ERROR
+"""Confidence of the two-sided interval whose ends are the one-sided bounds of decisions."""
 LATEST_START, LAST = 10, 50
 """The largest `start` and the largest `max` of a schedule."""
 ADDED = 0.2

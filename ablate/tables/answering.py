@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from ablate.analysis.answer import TITLES, Answer, AnswerGroup, AnswerRow, answer_of
+from ablate.analysis.answer import Answer, answer_of
+from ablate.analysis.answer_rows import TITLES, AnswerGroup, AnswerRow
 from ablate.analysis.findings import Findings, read_findings
 from ablate.analysis.numbers import bound_text
 from ablate.analysis.report import StudyReport
@@ -22,7 +23,7 @@ from ablate.analysis.why import Why, why
 from ablate.errors import NotFoundError
 from ablate.stats import hold_together, paired_difference, special, unpaired_difference
 from ablate.stats.further import POWER
-from ablate.stats.schedule import ERROR
+from ablate.stats.schedule import ERROR, SHOWN
 from ablate.tables.judging import JudgedTable
 
 
@@ -92,6 +93,7 @@ def answer_of_table(table: JudgedTable, reports: Mapping[str, StudyReport]) -> A
         metric=first.metric if alike else "how much worse, in margins",
         margin=first.margin if alike else 1.0,
         worse=worse,
+        reference="baseline",
         baseline=None,
         pairing=first.pairing if len(pairings) == 1 else "paired where a question says so",
         decimals=max(answer.decimals for answer in answers.values()) if alike else 2,
@@ -195,13 +197,13 @@ def _facts(table: JudgedTable, report: StudyReport, variant: str) -> Iterator[tu
         for name, values in ((variant, ours), (report.record.baseline, theirs)):
             yield name, "  ".join(f"{labels[seed]}: {value:.6g}" for seed, value in values.items())
     row = next(row for row in report.variants if row.name == variant)
-    other = unpaired_difference([*ours.values()], [*theirs.values()])
+    other = unpaired_difference([*ours.values()], [*theirs.values()], SHOWN)
     if not paired:
         named = report.record.judged is not None and report.record.judged.named
-        other = paired_difference(ours, theirs) if named else paired_difference({}, {})
+        other = paired_difference(ours, theirs, SHOWN) if named else paired_difference({}, {})
     kind = "not paired" if paired else f"paired by the {other.n} {report.unit}s that are in both"
     if other.low is not None and other.high is not None:
-        yield "otherwise", f"{kind}, the 95 % interval would be {other.low:+.4g} to {other.high:+.4g}"
+        yield "otherwise", f"{kind}, the 90 % interval would be {other.low:+.4g} to {other.high:+.4g}"
     elif not paired:
         yield "otherwise", "pairing needs runs of the same seeds on both sides that share their batches"
     difference = row.difference

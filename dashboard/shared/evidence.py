@@ -12,7 +12,8 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from ablate.analysis.answer import Answer, AnswerRow, GroupKey
+from ablate.analysis.answer import Answer
+from ablate.analysis.answer_rows import Along, AnswerRow, GroupKey
 from ablate.analysis.claims import ClaimVerdict
 from ablate.analysis.columns import shared_decimals
 from ablate.analysis.curves import band, line
@@ -25,6 +26,7 @@ from ablate.analysis.text import plural
 from ablate.analysis.warnings import StudyWarning
 from ablate.analysis.why import why
 from ablate.errors import NotFoundError
+from ablate.render.document import along_table
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Palette
 from ablate.render.interval import Axis, axis_svg, interval_svg
@@ -217,6 +219,8 @@ def show_answer(answer: Answer) -> None:
     if answer.groups:
         shown = _chosen_groups(answer)
         rows = [(group.key, row) for group in answer.groups if group.key in shown for row in group.rows]
+        if answer.along is not None:
+            st.html(along(answer, answer.along))
         st.html(table(answer, _page(rows)))
         if any(_holds_alone(row) for _, row in rows):
             st.caption("° holds alone, not jointly with the other verdicts (Holm's procedure)")
@@ -265,7 +269,20 @@ def table(answer: Answer, rows: list[tuple[GroupKey, AnswerRow]]) -> str:
         "<tr>" + "".join(f'<td class="{kind}">{cell}</td>' for kind, cell in zip(kinds, cells, strict=True)) + "</tr>"
         for cells in (_cells(answer, axis, key, row) for key, row in rows)
     )
-    told = f"The answer: {len(rows)} variants with verdicts, 95 % intervals and bounds"
+    told = f"The answer: {len(rows)} variants with verdicts, 90 % intervals and their bounds"
+    return f'<table class="answer" aria-label="{told}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def along(answer: Answer, places: Along) -> str:
+    """The variants at each place of a sweep, or each length of training, as an HTML table."""
+    drawn = along_table(answer, places)
+    head = "".join(f"<th>{html.escape(title)}</th>" for title in drawn.titles)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
+        for group in drawn.groups
+        for row in group
+    )
+    told = f"Verdicts along {html.escape(places.axis)}"
     return f'<table class="answer" aria-label="{told}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 

@@ -295,6 +295,8 @@ def show_next_steps(answer: Answer) -> None:
         for number, step in enumerate(answer.next):
             time = f", about {duration(step.seconds)} of training" if step.seconds else ""
             st.caption(prose(f"{step.purpose}{time}"))
+            if not step.arguments:
+                continue
             arguments = [*step.arguments, f"--store={location()}"]
             arguments += [f"--plugin={plugin}" for plugin in options()["plugins"]]
             st.code(command(*arguments), language="bash", wrap_lines=True)

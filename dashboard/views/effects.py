@@ -21,7 +21,6 @@ from ablate.render.figures.effects import (
     draw_pairs,
     how_to_read,
     how_to_read_importances,
-    side,
     what_is_left,
 )
 from ablate.render.figures.style import Palette, Spec
@@ -91,7 +90,7 @@ def effects_table(effects: StudyEffects) -> pd.DataFrame:
             "change": row.estimate,
             "low": row.low,
             "high": row.high,
-            "side": side(row, effects),
+            "side": effects.side(row),
             "aliased with": ", ".join(row.aliases) or None,
         }
         for row in (*effects.main, *effects.interactions)

@@ -29,7 +29,6 @@ from ablate.analysis.effects import EffectRow
 from ablate.analysis.runs import read_runs
 from ablate.render.document import ablation_table
 from ablate.render.figures.curves import band_panels, course_panels, coursed, draw_bands, outliers
-from ablate.render.figures.effects import side
 from ablate.render.figures.forest import telling
 from ablate.render.figures.style import PAPER, Palette, wrapped
 from ablate.render.table import print_study
@@ -273,10 +272,10 @@ def test_the_axis_of_a_number_is_ordered_though_the_baseline_has_none() -> None:
 def test_an_interaction_is_better_or_worse_than_the_sum_only() -> None:
     effects = SimpleNamespace(is_worse=lambda change: change > 0, margin=0.4)
     main, pair = (("a", "off"),), (("a", "off"), ("b", "off"))
-    said = [side(EffectRow(of, -1.0, -2.0, -0.5, ()), effects) for of in (main, pair)]  # type: ignore[arg-type]
+    said = [effects.side(EffectRow(of, -1.0, -2.0, -0.5, ())) for of in (main, pair)]  # type: ignore[arg-type]
     assert said == ["better", "better than the sum"]
     ends = [(-0.5, -0.1), (-0.3, 0.3), (-0.5, 0.3), (0.41, 0.6)]
-    drawn = [side(EffectRow(main, sum(low_high) / 2, *low_high, ()), effects) for low_high in ends]  # type: ignore[arg-type]
+    drawn = [effects.side(EffectRow(main, sum(low_high) / 2, *low_high, ())) for low_high in ends]  # type: ignore[arg-type]
     assert drawn == ["unclear", "within", "unclear", "worse"]
 
 

@@ -152,7 +152,8 @@ def test_first_points_are_known_before_results(case) -> None:  # type: ignore[no
     design = build(case[0], context_of(case[1]))
     names = [point.name for point in design.points()]
     assert len(set(names)) == len(names)
-    assert names[0].split("@")[0] == BASELINE
+    plainest = case[0].get("plainest", "plainest")
+    assert names[0].split("@")[0] == (plainest if case[0]["kind"] == "add_one_in" else BASELINE)
     first = build(case[0], context_of(case[1])).ask()
     assert first[0].point.name == names[0]
     if case[0]["kind"] != "search":

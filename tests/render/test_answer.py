@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from ablate.analysis.answer import Answer, AnswerRow, answer_of
+from ablate.analysis.answer import Answer, answer_of
+from ablate.analysis.answer_rows import AnswerRow
 from ablate.analysis.columns import columns
 from ablate.analysis.numbers import bound_text
 from ablate.analysis.study import read_study
@@ -90,10 +91,13 @@ def test_rows_are_grouped_by_verdict_and_sorted_from_the_best(direction: str) ->
 
 def test_the_headline_names_what_can_go_and_what_must_stay() -> None:
     first = " ".join(answered(study(REMOVED | REPLACED)).headline)
-    assert first.startswith("The norm or the values can go, one at a time. The skip must stay.")
+    assert first.startswith(
+        "The norm or the values can go, one at a time. The skip must stay. Better: old mixer → new mixer"
+    )
     many = answered(study({"norm": 0.0, "values": 0.01, "bias": 0.02, "query": 0.03}))
     assert many.headline[0] == "4 parts can go, one at a time."
-    assert answered(study({"bias": 0.0999})).headline[0] == "No verdict yet: 1 not known."
+    undecided = answered(study({"bias": 0.0999}))
+    assert undecided.headline[0] == "No verdict yet: 4 seeds do not decide the comparison."
 
 
 @pytest.mark.parametrize(
@@ -176,12 +180,23 @@ def test_the_answer_of_every_design_fits_a_terminal_and_holds_every_variant(kind
     assert len(answer.rows) <= 12
     assert len(lines) <= 24
     assert all(len(line) <= 80 for line in lines)
-    assert all(any(row.words in line for line in lines) for row in answer.rows)
+    rows = (
+        [name.removeprefix("the ") for name in answer.along.rows]
+        if answer.along
+        else [row.words for row in answer.rows]
+    )
+    assert all(any(words in line for line in lines) for words in rows)
     assert any("not confirmed" in said for said in answer.headline) == (kind in ("simplify", "search"))
     for group in answer.groups:  # of several parts that are needed together one may be dispensable
         assert group.key != "must stay" or not any("+" in row.words for row in group.rows)
     if kind == "add_one_in":
-        assert {f"plainest + {name}=on" for name in "abcd"} <= {row.words for row in answer.rows}
+        assert answer.reference == "plainest"
+        worth = {row.variant.removeprefix("plainest,"): row.difference for row in answer.rows}
+        assert worth == pytest.approx(
+            {"a=on": -0.5, "b=on": -0.02, "c=on": 0, "d=on": 0, "baseline": -0.52}, abs=0.05
+        ), "what adding gains"
+        assert "− plainest (" in printed(answer)
+        assert answer.headline[0].startswith("Better than plainest: ")
 
 
 def drawn(answer: Answer, row: AnswerRow) -> str:
@@ -202,6 +217,49 @@ def test_intervals_are_drawn_on_one_axis(direction: str) -> None:
     assert marks[0] < zero
     assert "▶" in lines["skip"], "it lies far beyond the axis"
     assert all(("▶" in line) == (name == "skip") for name, line in lines.items())
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 30])
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_drawn_interval_ends_at_the_bound_and_never_contradicts_the_verdict(
+    seeds: int, direction: str, lost: bool
+) -> None:
+    effects = {str(number): 0.02 * (number - 8) for number in range(16)}
+    made = study(effects, seeds, direction, noise=0.02)
+    if lost:  # then nothing bounds how bad it may be
+        for name in effects:
+            made.add(f"{name}=off", 0, state=TrialState.FAILED, reason="out of memory")
+    answer = answered(made)
+    for row in answer.rows:
+        if row.low is None or row.high is None or row.difference is None:
+            assert row.bound is None
+            continue
+        best, worst = sorted(answer.worse * end for end in (row.low, row.high))
+        assert best <= answer.worse * row.difference <= worst
+        assert row.bound in (None, row.low, row.high)
+        assert (worst == float("inf")) == lost
+        if row.verdict in ("needed", "worse"):
+            assert best > MARGIN
+        elif row.verdict == "better":
+            assert worst < -MARGIN
+        elif row.verdict in ("not needed", "not worse"):
+            assert worst < MARGIN
+        else:
+            assert best <= MARGIN <= worst
+    assert lost or {row.verdict for row in answer.rows} > {"undecided"}
+
+
+def test_each_warning_has_a_mark_of_its_own_and_the_commands_name_real_variants() -> None:
+    answer = answered(study(REMOVED | {"mixer": -5.0}))
+    assert {row.warning for row in answer.rows} == {"", "check the baseline"}
+    (first, *_), groups = answer.rows, answer.groups
+    other = dataclasses.replace(first, variant="x", words="another", warning="still changing")
+    groups = (dataclasses.replace(groups[0], rows=(first, other)), *groups[1:])
+    text = " ".join(printed(dataclasses.replace(answer, groups=groups)).split())
+    assert "[1] check the baseline; [2] still changing" in text
+    assert text.count("[1]") == text.count("[2]") == 2
+    assert "--why bias=off or --table" in printed(answered(study({"norm": 0.0, "bias": 0.0999})))
 
 
 def test_verdicts_are_told_without_colour_and_without_control_codes() -> None:
@@ -316,14 +374,19 @@ def swept(effects: Mapping[str, Sequence[float]], places: Sequence[int]) -> Fake
     return made
 
 
-def test_a_sweep_has_one_row_for_each_variant_and_says_where_its_verdict_turns() -> None:
+def test_a_sweep_shows_each_variant_at_each_place_and_says_where_its_verdict_turns() -> None:
     answer = answered(swept({"she": [-0.2, -0.3, -0.4], "he": [0.5, 0.0, 0.0]}, [16, 32, 64]))
     rows = {row.variant: row for row in answer.rows}
     assert set(rows) == {"she@task.context=64", "he@task.context=64"}
-    assert rows["she@task.context=64"].words == "she at context 16 to 64"
-    assert (rows["she@task.context=64"].verdict, rows["she@task.context=64"].warning) == ("better", "")
-    assert rows["he@task.context=64"].warning == "another verdict elsewhere"
-    assert rows["he@task.context=64"].words == "he at context 64", "where its verdict holds"
+    assert {row.words for row in rows.values()} == {"she at context 64", "he at context 64"}
+    assert answer.headline == (
+        "she: better at every context, 16 to 64.",
+        "he: worse at context 16, as good at 32 to 64.",
+    )
+    assert answer.along is not None
+    assert [cell.difference for cell in answer.along.rows["he"]] == pytest.approx([0.5, 0.0, 0.0], abs=0.01)
+    he = next(line for line in printed(answer).splitlines() if line.startswith("he "))
+    assert [he.count(mark) for mark in "▼=▲"] == [1, 2, 0]
     assert answer.baseline is None, "each place has its own"
 
 
@@ -387,7 +450,7 @@ def test_a_search_names_its_best_point_first_and_whether_fresh_seeds_confirm_it(
     traits = dataclasses.replace(made.record.traits, chooses=True, finds_best=True)
     made.record = dataclasses.replace(made.record, traits=traits)
     first = answered(made).headline[0]
-    assert first.startswith("Best of 3 points: norm=off, val_loss 2.")
+    assert first.startswith("Best of 3 points: without the norm, val_loss 2.")
     assert first.endswith("not confirmed on fresh seeds.")
 
 

@@ -62,7 +62,7 @@ def test_every_format_holds_the_question_the_answer_the_verdicts_and_the_claims(
     if name == "terminal":  # where verdicts are as short as the table is narrow
         words[2:] = ["needed", "worse", "1 of 3 seeds"]
     if name == "slides":
-        words += ["1 change is worse"]
+        words += ["Worse: "]
     elif name != "csv":
         words += ["Worse than the baseline by more than"]
     if name != "csv":
@@ -229,7 +229,7 @@ def test_the_table_of_a_paper_has_a_caption_and_five_columns(tmp_path: Path) -> 
     cells = {line.split(" & ")[0]: line.removesuffix(r" \\").split(" & ")[1:] for line in lines}
     assert set(cells) == {"change", "baseline", "skip=removed", "norm=none"}
     assert cells["baseline"][1].startswith("3.14")  # 3 + (0 + 1 + 2) / 3 / 7
-    assert cells["skip=removed"][2] == "+0.505 [+0.493, +0.517]"  # 0.5, 0.505 and 0.51; t(2) = 4.303
+    assert cells["skip=removed"][2] == "+0.505 [+0.497, +0.513]"  # 0.5, 0.505 and 0.51; t(2) = 2.920
     assert cells["norm=none"][3] == "diverged"
     assert r"\label{tab:a_study}" in text
     assert r"\caption{" in text

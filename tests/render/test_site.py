@@ -58,7 +58,7 @@ def test_the_index_leads_to_every_report(pages: Any, tmp_path: Path) -> None:
     assert {file.parent.name for file in (tmp_path / "site").rglob("*.json")} >= {"first"}
     index = written[0].read_text(encoding="utf-8")
     assert index.count("val\\_loss 3.1" if pages == "md" else "val_loss 3.1") == 2
-    assert "1 change is worse" in index
+    assert "Worse: " in index
     shown = index.replace("\\<", "")
     assert "<script" not in shown
     assert "<b>" not in shown

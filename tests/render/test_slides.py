@@ -80,7 +80,7 @@ def test_each_screen_has_its_part() -> None:
     assert [len(images) for images in shown.images] == [2, 1, 0]
     question, comparisons, conclusion = shown.words
     assert "Which block will do?" in question
-    assert "1 change is as good within 0.1, 1 is worse." in question
+    assert "As good within 0.1: block=parallel. Worse: block=sas_p (at least 0.29)." in question
     assert "block=sas_p" in comparisons
     assert "worse by at least 0.2" in comparisons
     assert "Claim 0 holds." in conclusion

@@ -56,20 +56,6 @@ def with_aliases(row: EffectRow) -> str:
     return row.name if not row.aliases else f"{row.name} ≡ {', '.join(row.aliases)}"
 
 
-def side(row: EffectRow, effects: StudyEffects) -> str:
-    """Where the 95 % interval of an effect lies: `worse` or `better` by more than the margin, `within` it, `unclear`.
-
-    For an interaction, `worse than the sum` or `better than the sum`: two settings that are better together than the
-    sum of their effects may still be worse than the baseline.
-    """
-    margin = effects.margin
-    if row.low is None or row.high is None or (row.low <= margin and row.high >= -margin):
-        inside = row.low is not None and row.high is not None and -margin < row.low and row.high < margin
-        return "within" if inside else "unclear"
-    word = "worse" if effects.is_worse(row.estimate) else "better"
-    return word if len(row.settings) == 1 else f"{word} than the sum"
-
-
 def draw_effects(effects: StudyEffects, palette: Palette, most: int = MOST_ROWS) -> Spec:
     """A row for each main effect, then for each of the largest interactions; dashed lines are the margin."""
     pairs = sorted(effects.interactions, key=lambda row: -abs(row.estimate))[:most]
@@ -88,7 +74,7 @@ def draw_effects(effects: StudyEffects, palette: Palette, most: int = MOST_ROWS)
             "estimate": row.estimate,
             "low": row.low,
             "high": row.high,
-            "side": side(row, effects),
+            "side": effects.side(row),
         }
         for row in (*effects.main[:MOST_ROWS], *pairs)
     ]

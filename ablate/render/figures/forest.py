@@ -107,6 +107,7 @@ def _row(row: VariantRow, report: StudyReport, edge: float) -> Spec:
     paired, bound = row.difference, deciding_bounds(row.verdict, report.direction)
     assert paired is not None
     lost = bool(row.diverged) or paired.difference is None  # the mean of the seeds that finished is biased
+    drawn = not lost and bound is not None and math.isfinite(bound.low + bound.high)
     known = not lost and paired.low is not None and paired.high is not None
     return {
         "variant": row.name,
@@ -117,8 +118,8 @@ def _row(row: VariantRow, report: StudyReport, edge: float) -> Spec:
         "low": paired.low if known else None,
         "high": paired.high if known else None,
         "interval": f"{paired.low:+.4g} to {paired.high:+.4g}, {paired.n} {report.unit}s" if known else "none",
-        "least": None if lost or bound is None else bound.low,
-        "most": None if lost or bound is None else bound.high,
+        "least": bound.low if drawn and bound is not None else None,
+        "most": bound.high if drawn and bound is not None else None,
         "seeds": [] if lost else [*paired.values],
         "lost": lost,
     }

@@ -62,7 +62,7 @@ figure :is(svg, img) {{ max-width: 100%; height: auto; }}
 figcaption {{ max-width: 50rem; font-size: 0.9rem; }}
 @media (max-width: 640px) {{
   th, td {{ padding: 0.2rem 0.35rem; }}
-  .answer :is(th, td):is(:nth-child(4), :nth-child(n + 6)) {{ display: none; }}
+  .answer table:not(:has(th.text:nth-child(3))) :is(th, td):is(:nth-child(4), :nth-child(n + 6)) {{ display: none; }}
 }}
 @media screen and (prefers-color-scheme: dark) {{
   :root {{ --ink: #e4e8ee; --paper: #11161d; --rule: #3a4554; --tint: #1d2630; }}

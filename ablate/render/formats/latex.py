@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from functools import singledispatch
 from typing import Literal
 
-from ablate.analysis.answer import Answer, AnswerRow, answer_of
+from ablate.analysis.answer import Answer, answer_of
+from ablate.analysis.answer_rows import AnswerRow
 from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import count, fixed
 from ablate.analysis.report import StudyReport
@@ -156,8 +158,8 @@ def paper_table(report: StudyReport) -> str:
     seeds = sorted({row.finished for row in answer.rows if row.difference is not None})
     over = f"over {' to '.join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))} {answer.unit}s" if seeds else ""
     of = f"{answer.metric} from the baseline{', as a share of it' * answer.relative}"
-    notes = [f"Difference of {of}, {answer.pairing} {over}, with its 95 % interval.",
-             f"Verdicts rest on one-sided 95 % bounds and the margin {answer.margin:g}."]  # fmt: skip
+    notes = [f"Difference of {of}, {answer.pairing} {over}, with its 90 % interval,",
+             f"whose ends are the one-sided 95 % bounds that verdicts rest on. Margin {answer.margin:g}."]  # fmt: skip
     if any(row.bound is not None and not row.jointly for row in answer.rows):
         notes.append("*: holds alone, not jointly with the other verdicts (Holm, 5 %).")
     label = portable_name(report.record.name, FILE).replace(" ", "-")
@@ -176,7 +178,10 @@ def _interval(row: AnswerRow, decimals: int) -> str:
     """A difference with its interval: `+0.09 [+0.04, +0.14]`."""
     if row.difference is None:
         return ""
-    difference, *ends = (fixed(value, decimals, sign=True) for value in (row.difference, row.low, row.high))
+    ends = [
+        "" if math.isinf(end) else fixed(end, decimals, sign=True) for end in (row.low, row.high) if end is not None
+    ]
+    difference = fixed(row.difference, decimals, sign=True)
     return f"{difference} [{', '.join(ends)}]" if row.low is not None and row.high is not None else difference
 
 

@@ -1,0 +1,335 @@
+"""The rows of an answer: each compared variant with its verdict, interval and bound, in groups by verdict."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ablate.analysis.changes import ALONG
+from ablate.analysis.judging import deciding_bounds
+from ablate.analysis.numbers import bound_text
+from ablate.analysis.report import StudyReport
+from ablate.analysis.rows import VariantRow
+from ablate.analysis.scaling import Scaling
+from ablate.analysis.text import listed, plural
+from ablate.errors import NotFoundError
+from ablate.spec.design import BASELINE
+from ablate.stats import Direction
+from ablate.stats.further import MOST_FURTHER_SEEDS
+
+GroupKey = Literal[
+    "better", "can go", "as good", "must stay", "worse", "not known", "unproven", "running", "lost", "no answer"
+]
+
+TITLES: dict[GroupKey, str] = {
+    "better": "Better, by more than the margin",
+    "can go": "Can go, one at a time",
+    "as good": "As good: not worse by the margin or more",
+    "must stay": "Must stay",
+    "worse": "Worse, by more than the margin",
+    "not known": "Not known: more seeds are needed",
+    "unproven": "Selected by results, not confirmed on fresh seeds",
+    "running": "Still running: no verdict before all seeds have ended",
+    "lost": "Not compared",
+    "no answer": "No answer yet: the models have learnt too little",
+}
+"""Groups of an answer in the order in which they are shown, with their headings."""
+SUSPICIOUS = 10
+"""Margins by which a better variant suggests that something is wrong with the baseline."""
+_WITHHELD = {
+    "tun": "tuning",
+    "tail": "rare seeds",
+    "scatter": "rare seeds",
+    "timed": "not timed",
+    "never reached": "censored",
+    "failed": "failures",
+    "diverged": "failures",
+}
+"""What a sentence on an allowance mentions, to why the verdict is withheld, in two words."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRow:
+    """One variant of an answer.
+
+    Attributes:
+        variant: Its name.
+        words: What it changes, in words: `the normalisation`, or `softmax attention → SimpleTRON`.
+        verdict: `better`, `not needed`, `not worse`, `needed`, `worse`, `undecided`, `diverged`, or why there is none.
+        difference: Metric of the variant minus that of the baseline, paired by seed; None if they are not compared.
+        low: Lower end of the two-sided 90 % interval of the difference, whose ends are the one-sided 95 % bounds that
+            verdicts rest on, with all that widens them; infinite where nothing bounds it; None without a verdict.
+        high: Upper end of the same.
+        bound: The end that the verdict rests on, with the sign of `difference`; None if it rests on none.
+        bound_text: That bound as text (`≤ +0.11`), or how many more seeds may decide it (`12 more seeds`).
+        chance: The chance that so many more seeds decide it; None where that is not known.
+        jointly: Whether the verdict also holds jointly with all others (Holm's procedure).
+        parameter_change: (parameters - those of the baseline) / those of the baseline; None if not known.
+        removed: How many parts it takes away; 0 if it does anything else.
+        combines: Whether it does several things at once.
+        warning: What to know about this row alone, in a few words; mostly empty.
+        finished: How many of its trials have finished.
+        planned: How many are planned.
+    """
+
+    variant: str
+    words: str
+    verdict: str
+    difference: float | None
+    low: float | None
+    high: float | None
+    bound: float | None
+    bound_text: str
+    chance: float | None
+    jointly: bool
+    parameter_change: float | None
+    removed: int
+    combines: bool
+    warning: str
+    finished: int
+    planned: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerGroup:
+    """Rows with the same verdict, sorted by the bound that it rests on, the best first.
+
+    Attributes:
+        key: Which verdict.
+        title: Heading of the group.
+        rows: At least one.
+    """
+
+    key: GroupKey
+    title: str
+    rows: tuple[AnswerRow, ...]
+
+
+def answer_groups(report: StudyReport) -> tuple[AnswerGroup, ...]:
+    """The compared variants of a study, grouped by verdict."""
+    worse = 1 if report.direction == "minimize" else -1
+    compared = compared_rows(report)
+    counts = Counter(row.change for row in compared)
+    by_group: dict[GroupKey, list[AnswerRow]] = {key: [] for key in TITLES}
+    places = _places(report)
+    for row in compared:
+        group = _group_of(row) if report.answer.learnt else "no answer"
+        words = places.get(row.name) or _words(row, group, report)
+        if counts[row.change] > 1 and row.change.words:
+            words += f" ({row.name})"
+        by_group[group].append(_row(row, words, report))
+    return tuple(
+        AnswerGroup(key, TITLES[key], tuple(sorted(rows, key=_badness(worse))))
+        for key, rows in by_group.items()
+        if rows
+    )
+
+
+def _words(row: VariantRow, group: GroupKey, report: StudyReport) -> str:
+    """What a variant changes; where its group does not say that parts are missing, this does."""
+    if row.name == BASELINE and row.change.combines:
+        return "all of these (baseline)"
+    without = "without " if row.change.only_removes and group in ("better", "worse", "unproven") else ""
+    return f"{without}{row.change.words}" if row.change.words else row.name
+
+
+@dataclass(frozen=True, slots=True)
+class AlongCell:
+    """A variant at one place of an axis, compared with the baseline of that place.
+
+    Attributes:
+        difference: Metric of the variant minus that of the baseline there; None if they are not compared.
+        low: Lower end of its 90 % interval, as that of an `AnswerRow`.
+        high: Upper end of the same.
+        verdict: As that of an `AnswerRow`; empty where the variant was not planned.
+    """
+
+    difference: float | None
+    low: float | None
+    high: float | None
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class Along:
+    """The variants of a study at each of its training lengths, or at each value that it sweeps.
+
+    Attributes:
+        axis: `width` of a sweep of `model.width`; `training` of budgets.
+        places: The values, as text, in ascending order.
+        rows: Words of each variant to its cell at each place.
+    """
+
+    axis: str
+    places: tuple[str, ...]
+    rows: dict[str, tuple[AlongCell, ...]]
+
+
+def along(report: StudyReport, groups: Iterable[AnswerGroup]) -> Along | None:
+    """The variants along the axis of a study; None if it has none, or is a ladder, which has laws instead."""
+    scalings = report.scaling
+    if scalings is None or report.climbs is not None:
+        return None
+    words = {row.variant: row.words for group in groups for row in group.rows}
+    order = {name: number for number, name in enumerate(words)}
+    rows = {
+        words.get(one.variant, one.variant): tuple(_cell(one, place, report.direction) for place in scalings.places)
+        for one in sorted(scalings.of, key=lambda one: order.get(_at_last(one, report), len(order)))
+    }
+    if scalings.is_swept:
+        return Along(scalings.axis.rpartition(".")[2], tuple(f"{place:g}" for place in scalings.places), rows)
+    return Along("training", tuple(f"{place:g}x" for place in scalings.places), rows)
+
+
+def _cell(one: Scaling, place: float, direction: Direction) -> AlongCell:
+    point = next((point for point in one.points if point.at == place), None)
+    if point is None:
+        return AlongCell(None, None, None, "")
+    ends, lost = deciding_bounds(point.verdict, direction), point.verdict.word == "diverged"
+    return AlongCell(
+        None if lost else point.difference.difference,
+        None if ends is None else ends.low,
+        None if ends is None else ends.high,
+        point.verdict.word,
+    )
+
+
+def compared_rows(report: StudyReport) -> list[VariantRow]:
+    """The variants that an answer has a row for; one of a sweep has one, with its comparison at the last place."""
+    rows = {row.name: row for row in report.variants if row.name != report.record.baseline}
+    if report.scaling is None or not report.scaling.is_swept:
+        return list(rows.values())
+    last = {_at_last(one, report): one.points[-1] for one in report.scaling.of}
+    return [
+        replace(rows[name], difference=point.difference, verdict=point.verdict, parameter_change=None)
+        for name, point in last.items()
+    ]
+
+
+def compared_row(report: StudyReport, variant: str, where: str) -> VariantRow:
+    """The row of a variant that an answer has.
+
+    Args:
+        where: The option that names it, for the error.
+
+    Raises:
+        NotFoundError: The study compares no such variant.
+    """
+    rows = {row.name: row for row in compared_rows(report)}
+    if variant not in rows:
+        raise NotFoundError(
+            f"study {report.record.name!r} compares no variant {variant!r}",
+            where=where,
+            expected=f"one of {listed(rows)}" if rows else "a study with variants",
+            got=repr(variant),
+        )
+    return rows[variant]
+
+
+def _at_last(scaling: Scaling, report: StudyReport) -> str:
+    """The name of a variant at the last place of the axis; at a budget all places share the name."""
+    assert report.scaling is not None
+    if not report.scaling.is_swept:
+        return scaling.variant
+    beginning = f"{scaling.variant}@{report.scaling.axis}="
+    values = {row.name: row.name.removeprefix(beginning) for row in report.variants if row.name.startswith(beginning)}
+    return next(name for name, value in values.items() if float(value) == scaling.points[-1].at)
+
+
+def _places(report: StudyReport) -> dict[str, str]:
+    """The variants of a sweep at its last place, with that place in words."""
+    if report.scaling is None or not report.scaling.is_swept:
+        return {}
+    name = report.scaling.axis.rpartition(".")[2]
+    return {_at_last(one, report): f"{one.variant} at {name} {one.points[-1].at:g}" for one in report.scaling.of}
+
+
+def _group_of(row: VariantRow) -> GroupKey:
+    if row.chosen:
+        return "unproven"
+    if row.verdict is None or row.verdict.word == "diverged":
+        return "lost"
+    if row.verdict.word == "better":
+        return "better"
+    if row.verdict.is_acceptable:
+        return "can go" if row.change.only_removes else "as good"
+    if row.verdict.is_worse:
+        return "must stay" if row.change.only_removes and not row.change.combines else "worse"
+    return "running" if row.running else "not known"
+
+
+def _badness(worse: int) -> Callable[[AnswerRow], float]:
+    """Key that sorts the rows of a group by how bad they are at the worst, in the unit of the metric."""
+
+    def key(row: AnswerRow) -> float:
+        value = row.bound if row.bound is not None else row.difference
+        return worse * value if value is not None else float("inf")
+
+    return key
+
+
+def _row(row: VariantRow, words: str, report: StudyReport) -> AnswerRow:
+    worse = 1 if report.direction == "minimize" else -1
+    paired, verdict = row.shown_difference, row.verdict
+    ends = None if paired is None else deciding_bounds(verdict, report.direction)
+    bound, text = None, ""
+    if verdict is not None and verdict.bound is not None and verdict.is_decided:
+        upper = verdict.is_acceptable
+        bound = worse * (verdict.bound.high if upper else verdict.bound.low)
+        text = bound_text(bound, upper=upper == (worse > 0), margin=report.margin)
+    elif verdict is not None and row.running:
+        text = row.progress(report.unit)
+    elif verdict is not None and verdict.word == "undecided":
+        text = _missing_seeds(row, report.unit)
+    elif row.diverged:
+        text = f"{len(row.diverged)}/{len(row.planned)} diverged"
+    return AnswerRow(
+        variant=row.name,
+        words=words,
+        verdict=row.verdict_word or row.verdict_cell,
+        difference=paired.difference if paired else None,
+        low=None if ends is None else ends.low,
+        high=None if ends is None else ends.high,
+        bound=bound,
+        bound_text=text,
+        chance=None if verdict is None else verdict.chance,
+        jointly=row.name in report.answer.together,
+        parameter_change=row.parameter_change,
+        removed=len(row.change.removed) if row.change.only_removes else 0,
+        combines=row.change.combines,
+        warning=_warning(row, report),
+        finished=len(row.finished),
+        planned=len(row.planned),
+    )
+
+
+def _missing_seeds(row: VariantRow, unit: str) -> str:
+    """What an undecided comparison lacks, in two words."""
+    verdict = row.verdict
+    assert verdict is not None
+    if verdict.withheld:
+        found = (word for cause, word in _WITHHELD.items() if cause in verdict.withheld)
+        return next(found, "see --why")
+    if row.difference is not None and row.difference.is_flat:
+        return "no spread"
+    if verdict.further_seeds is None:
+        return f">{MOST_FURTHER_SEEDS} more {unit}s"
+    return plural(verdict.further_seeds, f"more {unit}")
+
+
+def _warning(row: VariantRow, report: StudyReport) -> str:
+    """What limits the verdict of one row, in a few words."""
+    if row.failed:
+        return f"{plural(len(row.failed), 'trial')} failed"
+    if row.name in report.evidence.unlearnt:
+        return "barely learnt"
+    if row.longer:
+        return row.longer
+    if row.provisional(report.margin):
+        return "still changing"
+    if report.record.judged is None and report.record.baseline.partition(ALONG)[0] != BASELINE:
+        return ""  # the plainest model is meant to be much worse
+    low = row.verdict.bound.high if row.verdict is not None and row.verdict.bound is not None else 0.0
+    return "check the baseline" if low < -SUSPICIOUS * report.margin else ""

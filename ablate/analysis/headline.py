@@ -1,0 +1,313 @@
+"""The headline of an answer: what answers the title of a study of each design, in a few short sentences."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+
+from ablate.analysis.answer_rows import Along, AnswerGroup, AnswerRow, GroupKey
+from ablate.analysis.changes import ALONG, setting_changes
+from ablate.analysis.effects import EffectRow
+from ablate.analysis.numbers import decimals_for, fixed, percent
+from ablate.analysis.report import StudyReport
+from ablate.analysis.text import few, listed, plural
+from ablate.analysis.warnings import StudyWarning
+from ablate.spec.design import BASELINE
+
+SMALLER = 0.01
+"""Share of the parameters from which a block that has fewer is called smaller."""
+MOST_NAMED = 2
+"""Variants that a sentence names; it counts more of them."""
+MOST_EFFECTS = 3
+"""Average effects that it names."""
+MOST_ALONG = 3
+"""Variants whose verdicts along an axis the headline spells out."""
+Rows = Mapping[GroupKey, Sequence[AnswerRow]]
+DECIDED: tuple[GroupKey, ...] = ("better", "can go", "as good", "must stay", "worse")
+
+
+def headline(
+    groups: Sequence[AnswerGroup], trust: Sequence[StudyWarning], along: Along | None, report: StudyReport
+) -> tuple[str, ...]:
+    """What can go and what must stay, or what else the title of a study asks for."""
+    if void := [line for line in trust if line.level == "void" and line.replaces_headline]:
+        return (f"No answer yet: {void[0].text}.",)
+    rows: Rows = {group.key: group.rows for group in groups}
+    first = [*_best(groups, report), *_effects(report), *_along(along), *_climbs(groups, report)]
+    smallest = _smallest(rows, report)
+    if report.record.traits.chooses and smallest:
+        first.append(smallest)
+    if not any(rows.get(key) for key in DECIDED):
+        return (*first, _nothing_decided(groups, report))
+    told = along is not None and len(along.rows) <= MOST_ALONG
+    kept = {key: [row for row in of if _is_news(row, report)] for key, of in rows.items() if not told}
+    if smallest in first and len(kept.get("can go", ())) == 1:
+        del kept["can go"]
+    sentences = [
+        *first,
+        *_parts(kept.get("can go", ()), "can go"),
+        *_parts(kept.get("must stay", ()), "must stay"),
+        *_changes(kept, report),
+    ]
+    if smallest and smallest not in first:
+        sentences.append(smallest)
+    if not any(row.confirmed for row in report.variants):
+        sentences += _selected(rows.get("unproven", ()), report)
+    return (*sentences, *(_alone(groups) if along is None else ()))
+
+
+def _is_news(row: AnswerRow, report: StudyReport) -> bool:
+    """Whether the first sentence leaves something to say of a row: not of combinations, nor of points of a search."""
+    crossed = report.effects is not None and not report.effects.chosen
+    return not (row.combines and crossed) and not report.record.traits.finds_best
+
+
+def _alone(groups: Sequence[AnswerGroup]) -> Iterator[str]:
+    """That verdicts hold alone, but not jointly, where some do."""
+    decided = [row for group in groups for row in group.rows if row.bound is not None]
+    if marked := [row for row in decided if not row.jointly]:
+        which = "Each verdict holds" if len(marked) == len(decided) else f"{plural(len(marked), 'verdict')} marked * "
+        which += "" if len(marked) == len(decided) else "holds" if len(marked) == 1 else "hold"
+        yield f"{which} alone, but not jointly with all others."
+
+
+def _selected(unproven: Sequence[AnswerRow], report: StudyReport) -> Iterator[str]:
+    """The smallest block that results have selected, where a design looks for one and no fresh seeds confirm it yet."""
+    if report.record.traits.finds_best:
+        return
+    sign = report.rule.sign
+    fine = [row for row in unproven if row.difference is not None and sign * row.difference < report.margin]
+    if smallest := _smallest_of(fine):
+        yield f"Smallest selected, not confirmed on fresh seeds: {named(smallest)}{_fewer(smallest)}."
+
+
+def _best(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:
+    """Which point of a search is the best, and whether fresh seeds have confirmed it."""
+    if not report.record.traits.finds_best:
+        return
+    means = {
+        row.name: mean.mean for row in report.variants if (mean := row.mean(report.metric)) and mean.mean is not None
+    }
+    if len(means) < 2:
+        return
+    name = (min if report.direction == "minimize" else max)(means, key=means.__getitem__)
+    (row,) = (row for row in report.variants if row.name == name)
+    shown = next((shown for group in groups for shown in group.rows if shown.variant == name), None)
+    words = named(shown) if shown else name
+    decimals, base = 3 if report.margin >= 1 else decimals_for(report.margin, ()) + 1, means.get(report.record.baseline)
+    beside = f" (baseline {fixed(base, decimals)})" if base is not None and shown else ""
+    said = f"Best of {len(means)} points: {words}"
+    if row.confirmed and row.awaits:
+        yield f"{said}; of its fresh seeds {row.awaits}."
+    elif row.confirmed and shown and shown.difference is not None:
+        fresh = plural(len(row.confirmed), "fresh seed")
+        if shown.bound is not None:
+            yield f"{said}, {cost_of(shown, report)} than the baseline on {fresh}."
+        else:
+            distance = fixed(shown.difference, decimals, sign=True)
+            yield f"{said}, {distance} from the baseline on {fresh}, undecided."
+    else:
+        yield f"{said}, {report.metric} {fixed(means[name], decimals)}{beside}; not confirmed on fresh seeds."
+
+
+def _effects(report: StudyReport) -> Iterator[str]:
+    """The largest effects of a factorial study, averaged over its other switches, and which pairs interact."""
+    effects = report.effects
+    if effects is None or effects.chosen or reference_of(report) != BASELINE:
+        return
+    digits, change = decimals_for(report.margin, ()), setting_changes(report.record)
+    settings_of = {row.name: row.settings for row in (*effects.main, *effects.interactions)}
+
+    def words(name: str) -> str:
+        settings = settings_of.get(name)
+        said = [change(*one).words or "=".join(one) for one in settings or ()]
+        return " with ".join(one.removeprefix("the ") for one in said) if settings else name
+
+    def text(row: EffectRow) -> str:
+        aliased = f" (or {' or '.join(map(words, row.aliases))}: aliased)" if row.aliases else ""
+        return f"{words(row.name)} {fixed(row.estimate, digits, sign=True)}{aliased}"
+
+    def largest(rows: Sequence[EffectRow], most: int) -> str:
+        some = [text(row) for row in sorted(rows, key=lambda row: -abs(row.estimate))[:most]]
+        return f"{', '.join(some)} and {len(rows) - most} more" if len(rows) > most else listed(some)
+
+    large = [row for row in effects.main if abs(row.estimate) >= report.margin]
+    so_far = " so far" if any(row.running for row in report.variants) else ""
+    said = largest(large, MOST_EFFECTS) if large else f"none reaches the margin {report.margin:g}"
+    yield f"Average effects on {report.metric}{so_far}: {said}."
+    if not effects.interactions:
+        if effects.interactions_left_out:
+            yield "Its variants do not tell interactions apart."
+        return
+    sides = Counter(effects.side(row) for row in effects.interactions)
+    found = [row for row in effects.interactions if effects.side(row).endswith("sum")]
+    interact = f"{len(found) or 'None'} of {plural(len(effects.interactions), 'pair')} interact{'s' * (len(found) < 2)}"
+    if found:
+        interact += f": {largest(found, MOST_NAMED)}, beyond the sum of both"
+    others = [f"{sides['within']} do not, within {report.margin:g}"] if sides["within"] else []
+    others += [f"{sides['unclear']} unclear"] if sides["unclear"] else []
+    yield "; ".join([interact, *([", ".join(others)] if others else [])]) + "."
+
+
+def _climbs(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:
+    """What becomes of the differences of a ladder at larger models."""
+    climbs = report.climbs
+    if climbs is None:
+        return
+    words = {row.variant: row.words for group in groups for row in group.rows}
+    largest = report.record.baseline.removeprefix(BASELINE)
+    for fate, said in FATES.items():
+        if of := [one for one in climbs.of if not one.refusal and one.outcome == fate]:
+            names = [words.get(one.scaling.variant + largest, one.scaling.variant) for one in of]
+            yield f"At {climbs.times:g} times the compute: {few(names)} {said}."
+
+
+FATES = {"holds": "keeps its verdict", "vanishes": "falls within the margin", "turns": "turns to the other side"}
+"""What becomes of a difference at larger models, to what a headline says."""
+WORDS = {"needed": "must stay", "not needed": "can go", "not worse": "as good"}
+"""Verdicts on parts along an axis to what a headline says; others stand as they are."""
+OF_NAMES = {"needed": "worse", "not needed": "as good", "not worse": "as good"}
+"""The same of variants that are called by their names."""
+
+
+def _along(along: Along | None) -> Iterator[str]:
+    """Whether the verdicts on the variants hold along an axis, and where they change."""
+    if along is None:
+        return
+    budgets = along.axis == "training"
+    runs = {
+        words: [(word, list(of)) for word, of in groupby(_judged(along, words), key=lambda one: one[1])]
+        for words in along.rows
+    }
+    if len(runs) > MOST_ALONG:
+        holds = sum(len(of) == 1 for of in runs.values())
+        places = f"from {along.places[0]} to {along.places[-1]}"
+        yield f"{holds} of {len(runs)} verdicts hold along {along.axis} {places}; the others change or stay undecided."
+        return
+    for words, of in runs.items():
+        said = []
+        for number, (word, places) in enumerate(of):
+            ends = dict.fromkeys((places[0][0], places[-1][0]))
+            where = "" if number else f"{along.axis} "
+            whole = len(of) == 1 and len(places) == len(along.places)
+            at = f"at every {'length' if budgets else along.axis}, " * whole + where * (not whole)
+            said.append(
+                f"{(WORDS if budgets else OF_NAMES).get(word, word)} {'at ' * (not whole)}{at}{' to '.join(ends)}"
+            )
+        yield f"{words[0].upper() + words[1:] if ' ' in words else words}: {', '.join(said)}."
+
+
+def _judged(along: Along, words: str) -> list[tuple[str, str]]:
+    return [(place, cell.verdict) for place, cell in zip(along.places, along.rows[words], strict=True) if cell.verdict]
+
+
+def _nothing_decided(groups: Sequence[AnswerGroup], report: StudyReport) -> str:
+    if not groups:
+        return "The study has no variant besides its baseline, so there is nothing to compare."
+    keys = {group.key for group in groups}
+    if keys == {"unproven"}:
+        return "No verdict: results selected these variants, and no fresh seeds have confirmed them."
+    if keys == {"not known"}:
+        seeds = max((row.finished for group in groups for row in group.rows), default=0)
+        many = sum(len(group.rows) for group in groups)
+        which = f"any of the {many} comparisons" if many > 1 else "the comparison"
+        return f"No verdict yet: {plural(seeds, report.unit)} {'does' if seeds == 1 else 'do'} not decide {which}."
+    counts = [(group.key, len(group.rows)) for group in groups]
+    return "No verdict yet: " + listed(f"{count} {key}" for key, count in counts) + "."
+
+
+def _parts(rows: Sequence[AnswerRow], what: str) -> Iterator[str]:
+    """A sentence on the parts that can go, or on those that must stay."""
+    if not rows:
+        return
+    alone = ", one at a time" if what == "can go" and len(rows) > 1 else ""
+    if len(rows) <= MOST_NAMED and sum(len(row.words) for row in rows) < 60:
+        names = f" {'or' if what == 'can go' else 'and'} ".join(row.words for row in rows)
+        yield f"{_capital(names, rows[0])} {what}{alone}."
+    else:
+        noun = "combination of parts" if any(row.combines for row in rows) else "part"
+        yield f"{plural(len(rows), noun)} {what}{alone}."
+
+
+def _capital(text: str, row: AnswerRow) -> str:
+    return text if row.words == row.variant else text[0].upper() + text[1:]  # names are written as they are
+
+
+def named(row: AnswerRow) -> str:
+    """What a variant changes, or what it is without."""
+    new = row.words.rpartition("→ ")[2] if row.words.startswith("the ") else row.words
+    return f"without {row.words}" if row.removed and not row.words.startswith("without ") else new
+
+
+def cost_of(row: AnswerRow, report: StudyReport) -> str:
+    """The bound on a variant in words: `at most 0.033 worse`."""
+    assert row.bound is not None
+    size = row.bound_text.split()[-1].lstrip("+-")
+    worse = report.rule.sign * row.bound > 0
+    most = worse and row.verdict not in ("needed", "worse")
+    return f"at {'most' if most else 'least'} {size} {'worse' if worse else 'better'}"
+
+
+def reference_of(report: StudyReport) -> str:
+    """Name of the variant that all others are compared with, without its place on an axis."""
+    name = report.record.baseline
+    return name if report.record.judged is not None else name.partition(ALONG)[0]
+
+
+def _changes(rows: Rows, report: StudyReport) -> Iterator[str]:
+    """A sentence for each verdict on the changes which do more than remove parts: the largest by name."""
+    reference = reference_of(report)
+    than = "" if reference == BASELINE else f" than {reference}"
+    good = rows.get("as good", ())
+    a_little = sum(report.rule.sign * (row.bound or 0.0) < 0 for row in good)
+    beside = f", {a_little} of them a little better" if a_little else ""
+    for title, of, note in (
+        (f"Better{than}", rows.get("better", ()), ""),
+        (f"As good within {report.margin:g}", good, beside),
+        (f"Worse{than}", [*reversed(rows.get("worse", ()))], ""),
+    ):
+        if of:
+            yield f"{title}: {_some(of, report, bounds=title.partition(' ')[0] != 'As')}{note}."
+
+
+def _some(rows: Sequence[AnswerRow], report: StudyReport, *, bounds: bool) -> str:
+    """The first rows by name, with how much better or worse they are at least, and a count of the others."""
+    names = [
+        row.words + (f" ({cost_of(row, report).rpartition(' ')[0]})" if bounds and row.bound is not None else "")
+        for row in sorted(rows, key=lambda row: row.combines)[:MOST_NAMED]
+    ]
+    if len(rows) > MOST_NAMED and not bounds:
+        return plural(len(rows), "change" if report.record.judged is None else "variant")
+    rest = len(rows) - MOST_NAMED
+    return f"{', '.join(names)} and {rest} more" if rest > 0 else " and ".join(names)
+
+
+def _smallest(rows: Rows, report: StudyReport) -> str:
+    """The smallest variant that is at least not worse, as a sentence; empty if none is smaller than the baseline."""
+    fine = [row for key in ("better", "can go", "as good") for row in rows.get(key, ())]
+    smallest = _smallest_of(fine, parts=report.record.traits.chooses)
+    if smallest is None:
+        return ""
+    fresh = next(len(row.confirmed) for row in report.variants if row.name == smallest.variant)
+    proven = f", confirmed on {fresh} fresh seeds" if fresh else ""
+    return f"Smallest: {named(smallest)}{_fewer(smallest)}, {cost_of(smallest, report)}{proven}."
+
+
+def _smallest_of(rows: Sequence[AnswerRow], *, parts: bool = True) -> AnswerRow | None:
+    """The row with the fewest parameters, of several alike the first; None if none has fewer by `SMALLER`.
+
+    Args:
+        parts: Whether to take the one with the fewest parts where parameters are not known.
+    """
+    known = [row for row in rows if row.parameter_change is not None]
+    if known or not parts:
+        smaller = [row for row in known if (row.parameter_change or 0.0) <= -SMALLER]
+        return min(smaller, key=lambda row: round(row.parameter_change or 0.0, 2), default=None)
+    return max((row for row in rows if row.removed), key=lambda row: row.removed, default=None)
+
+
+def _fewer(row: AnswerRow) -> str:
+    if row.parameter_change is None:
+        return ""
+    return f", {percent(abs(row.parameter_change)).lstrip('+').replace('%', ' %')} fewer parameters"
