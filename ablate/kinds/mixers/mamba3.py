@@ -7,10 +7,12 @@ and their first pairs of channels rotated by the angles φ_t = φ_{t-1} + π·ta
 the output is W_O·Σ_r m^o_r ∘ y_{t,r} ∘ SiLU(m^z_r ∘ z_t), z = u·W_z. With one rank there is no m.
 
 - Mamba-3 (arXiv:2603.15569), section 3 and Table 5; https://arxiv.org/abs/2603.15569
-- flash-linear-attention, `layers/mamba3.py`, whose A this is; https://github.com/state-spaces/mamba, `mamba3.py`
+- https://github.com/fla-org/flash-linear-attention at bc3b101 (`layers/mamba3.py`, whose A this is) with the references
+  of https://github.com/state-spaces/mamba at e9594ce (`tests/ops`), run beside it in double precision with one and with
+  several ranks: outputs and gradients differ by 6e-15
 
 The angles π·tanh are those of the code; the paper writes θ_t. With several ranks the kernel of state-spaces rotates the
-pairs (i, i + N/2), here (2i, 2i + 1) as with one.
+pairs (i, i + N/2), here (2i, 2i + 1) as with one: the same model with its N channels in another order.
 
 What x_j·k_jᵀ adds to a later token is (λ_j·Δ_j + (1 - λ_{j+1})·Δ_{j+1}) times the decays between them, so that all
 tokens but the current one are linear attention with decay over the tokens before. The ranks of a token follow each

@@ -6,7 +6,8 @@ gives after the last layer is mixed so too. With `block_size` the outputs of so 
 the sources are the embedding, the finished sums, and the current one unless it is empty. Sub-layers have no other skip.
 
 - Attention Residuals (arXiv:2603.15031), section 3 and Table 4; https://arxiv.org/abs/2603.15031
-- flash-linear-attention, `ops/attnres/naive.py`
+- https://github.com/fla-org/flash-linear-attention at bc3b101 (`ops/attnres/naive.py`), run beside a model with and
+  without blocks in double precision: logits and gradients differ by 1e-14
 
 Not verified against the paper: what an input-dependent query reads, here the last source, and whether heads share the
 norm, here one norm over all channels.

@@ -457,3 +457,70 @@ def test_channel_mixing_is_its_equation() -> None:
     for t in range(7):
         step, state = mixer.step(x[:, :, t : t + 1], t, state)
         torch.testing.assert_close(step, whole[:, :, t : t + 1])
+
+
+THEIRS: dict[str, tuple[MixerSpec, tuple[float, float, float]]] = {
+    "gated_deltanet": (
+        GatedDeltaNetSpec(
+            heads=4, key_heads=2, key_width=3, value_width=6, taps=3, negative_eigenvalues=True, eps=1e-3
+        ),
+        (0.03385539179239, -0.2329498171804, 5.672880211877),
+    ),
+    "deltaproduct": (
+        GatedDeltaNetSpec(
+            heads=4, key_heads=2, key_width=3, value_width=6, writes=3, negative_eigenvalues=True, eps=1e-3
+        ),
+        (-0.3155630642243, 0.002962809259555, 3.058163362485),
+    ),
+    "deltaproduct, no convolution": (
+        GatedDeltaNetSpec(heads=4, key_heads=2, key_width=3, value_width=6, writes=2, taps=0, eps=1e-3),
+        (-0.6474280733634, 1.06574967945, 1.539599060896),
+    ),
+    "kimi_delta_attention": (
+        KimiDeltaAttentionSpec(gate_bias=True, heads=2, head_width=5, taps=3, eps=1e-3),
+        (-0.3075676903506, -0.08693575347748, 12.89812573322),
+    ),
+    "mamba3": (
+        Mamba3Spec(state=6, head_width=4, rotary_fraction=1),
+        (0.4709243037222, -0.5344839098625, 1.928209830451),
+    ),
+    "mamba3, half rotated": (Mamba3Spec(state=8, head_width=8), (-0.3963772532684, 0.8176974059285, -1.405165225883)),
+    "mamba3, ranks": (
+        Mamba3Spec(state=6, head_width=8, ranks=2, rotary_fraction=1),
+        (1.621156841099, -7.965268620245, -0.2980222069208),
+    ),
+}
+
+
+@pytest.mark.independent_check(
+    "mixers",
+    "gated_deltanet kimi_delta_attention mamba3",
+    against="numbers made by the layers of `flash-linear-attention` and the references of `state-spaces/mamba`",
+)
+@pytest.mark.parametrize("name", THEIRS)
+def test_outputs_and_gradients_are_those_of_the_published_layers(name: str) -> None:
+    """Sums of outputs and of gradients of the input and of all parameters, each entry with its own weight.
+
+    The numbers are of flash-linear-attention at bc3b101 (`fla/layers`: gated_deltanet, deltaproduct, kda, mamba3),
+    with these parameters, its kernels replaced by `fla/ops/*/naive.py` and by the references of state-spaces/mamba at
+    e9594ce (`tests/ops`, `rotate_pairwise=True`), and single precision replaced by double.
+    """
+    spec, expected = THEIRS[name]
+    mixer = perturbed(spec, replace(CONTEXT, pack=1))
+
+    def entries(tensor: Tensor) -> Tensor:
+        return torch.arange(tensor.numel(), dtype=torch.float64)
+
+    with torch.no_grad():
+        for place, (parameter_name, parameter) in enumerate(mixer.named_parameters()):
+            values = 0.5 * torch.cos(1 + place + 1.7 * entries(parameter)).view(parameter.shape)
+            parameter.copy_(values + ("norm" in parameter_name or "gain" in parameter_name))
+    x = torch.sin(0.37 * torch.arange(2 * 7 * D, dtype=torch.float64) ** 1.1).view(1, 2, 7, D).requires_grad_()
+    y = mixer(x)
+    made = (y.flatten() * torch.sin(2 + 0.9 * entries(y))).sum()
+    summed = [
+        (g.flatten() * torch.sin(3 + 0.7 * entries(g))).sum()
+        for g in torch.autograd.grad(made, [x, *mixer.parameters()])
+    ]
+    numbers = torch.stack([made.detach(), summed[0], torch.stack(summed[1:]).sum()])
+    torch.testing.assert_close(numbers, torch.tensor(expected, dtype=torch.float64), rtol=1e-10, atol=1e-11)
