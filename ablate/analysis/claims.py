@@ -375,7 +375,7 @@ def _paired_finding(
         lower = any(bound.low > edge * margin for edge in expectation.edges)  # the bound that the decision rests on
         return _Finding(verdict, words(bound, lower, error), evidence | {"further_seeds": None})
     if allowance != NO_ALLOWANCE and _looks(values, margin, expectation, schedule, relative=relative):
-        return _Finding("undecided", "; ".join((*allowance.why_low, *allowance.why_high)), evidence)
+        return _Finding("undecided", "; ".join(dict.fromkeys((*allowance.why_low, *allowance.why_high))), evidence)
     edges = [edge * margin for edge in expectation.edges]
     edges = [-math.log1p(-min(edge, _NEARLY_ALL)) for edge in edges] if relative else edges
     edge = min(edges, key=lambda at: abs((summary.difference or 0.0) - at))

@@ -25,7 +25,7 @@ POWER = 0.8
 ROOM = 1.4
 """Seeds of an advised schedule beyond those seen, over those that one further look would need for the same power."""
 MOST_FURTHER_SEEDS = 100
-_WHY_FLAT = "is the metric too coarse, or the variant the same?"
+_WHY_FLAT = "is the metric too coarse, the task too easy, or the variant the same?"
 
 
 class Further(NamedTuple):

@@ -194,7 +194,7 @@ def test_without_any_spread_nothing_is_decided(value: float, said: str, n: int) 
     """Accuracies of a few rows are the same at every seed; that is not certain."""
     verdict = judge_differences([value] * n, 0.02)
     reason = f"undecided: all {n} differences are {said}, and without any spread no test is possible: is the metric"
-    assert verdict == Verdict("undecided", f"{reason} too coarse, or the variant the same?", None)
+    assert verdict == Verdict("undecided", f"{reason} too coarse, the task too easy, or the variant the same?", None)
     higher = dict.fromkeys(range(n), 0.5 + value)  # as all outputs: variant minus baseline, whichever is better
     assert judge(higher, dict.fromkeys(range(n), 0.5), margin=0.02, direction="maximize").sentence == verdict.sentence
     # Rounding is not spread.
