@@ -105,7 +105,7 @@ _EXPECTATIONS = {
 
 
 def judge_claims(
-    record: StudyRecord, runs: Mapping[str, VariantRuns], allowances: Allowances | None = None
+    record: StudyRecord, runs: Mapping[str, VariantRuns], allowances: Allowances | None = None, unlearnt: str = ""
 ) -> tuple[ClaimVerdict, ...]:
     """The verdicts on the claims of a study's space, in their order.
 
@@ -113,12 +113,17 @@ def judge_claims(
         record: The study, its space among it.
         runs: Variant name to its trials.
         allowances: By how much bounds are widened; as the trials say, unless given.
+        unlearnt: Why the study has no answer, if no model has learnt: then no comparison of quality has a verdict.
     """
     results = Results(record, runs, seed_schedule(record), allowances or read_allowances(record, runs))
     verdicts = []
     for plain in record.space.get("claims", ()):
         claim = ClaimSpec.parse(plain)
         finding = _settle(claim, results)
+        if unlearnt and not isinstance(claim, NumberClaim) and results.metric(claim.metric) not in COSTS:
+            finding = _Finding(
+                "undecided", f"{unlearnt}: models that have learnt so little decide no claim", finding.evidence
+            )
         evidence = {"task": claim.task, **finding.evidence} if claim.task else finding.evidence
         sentence = f"{finding.verdict}: {f'on {claim.task} ' if claim.task else ''}{finding.reason}"
         verdicts.append(ClaimVerdict(claim.id, claim.says, claim.source, finding.verdict, sentence, evidence))

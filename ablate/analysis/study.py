@@ -315,7 +315,7 @@ def _answer(
             *(of_verdicts if learnt else ()),
         ),
         together=together,
-        claims=_claims(stored, question.allowances),
+        claims=_claims(stored, question.allowances, "" if learnt else learning[0].text),
     )
 
 
@@ -451,11 +451,11 @@ def _judged(
     return difference.as_shares() if rule.relative else difference, verdict
 
 
-def _claims(stored: _Stored, allowances: Allowances) -> tuple[ClaimVerdict, ...]:
+def _claims(stored: _Stored, allowances: Allowances, unlearnt: str) -> tuple[ClaimVerdict, ...]:
     if not stored.whole.space.get("claims"):
         return ()
     failed = {name: len(run.failed) for name, run in stored.all_runs.items() if run.failed}
-    return judge_claims(stored.whole, stored.all_runs, replace(allowances, failed=failed))
+    return judge_claims(stored.whole, stored.all_runs, replace(allowances, failed=failed), unlearnt)
 
 
 def _metrics(runs: VariantRuns) -> dict[str, Interval]:

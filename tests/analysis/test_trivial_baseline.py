@@ -79,8 +79,17 @@ def test_a_study_whose_models_know_less_than_pairs_of_tokens_has_no_answer() -> 
     store = study("val_loss", "minimize", 2.6, trivial)
     for seed in range(3):
         store.add("skip=none", seed, {"val_loss": 3.0 + 0.02 * seed})
+    compared = {"left": "skip=none", "right": "baseline", "expect": "worse", "margin": 0.1}
+    claims = [{"id": "worse", "says": "It is worse.", **compared}]
+    subject = {"variant": "skip=none", "quantity": "val_loss"}
+    claims.append({"id": "loss", "says": "It reaches 3.", "subject": subject, "expect": 3, "tolerance": 0.1})
+    store.record = replace(store.record, space={**store.record.space, "claims": claims})
     report = read_study(store, "a_study")
     assert [row.verdict_word for row in report.variants[1:]] == ["needed"]
+    assert [claim.verdict for claim in report.answer.claims] == ["undecided", "supported"]
+    assert report.answer.claims[0].sentence.startswith(
+        "undecided: no model beats a bigram (2.5): models that have learnt"
+    )
     assert report.answer.sentences[0].startswith(
         "No answer yet: none of the 2 models beats the trivial baseline bigram"
     )
@@ -94,6 +103,7 @@ def test_a_study_whose_models_know_less_than_pairs_of_tokens_has_no_answer() -> 
     for seed in range(3):  # one model that knows more makes the others a caution
         store.add("skip=none", seed, {"val_loss": 2.0 + 0.02 * seed})
     report = read_study(store, "a_study")
+    assert [claim.verdict for claim in report.answer.claims] == ["refuted", "refuted"]
     assert "No answer yet" not in " ".join(report.answer.sentences)
     assert any("does not beat the trivial baseline bigram" in sentence for sentence in report.answer.caveats)
 
