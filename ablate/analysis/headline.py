@@ -185,12 +185,12 @@ def _along(along: Along | None) -> Iterator[str]:
         places = f"from {along.places[0]} to {along.places[-1]}"
         yield f"{holds} of {len(runs)} verdicts hold along {along.axis} {places}; the others change or stay undecided."
         return
-    for words, of in runs.items():
+    for words, verdicts in runs.items():
         said = []
-        for number, (word, places) in enumerate(of):
-            ends = dict.fromkeys((places[0][0], places[-1][0]))
+        for number, (word, at_places) in enumerate(verdicts):
+            ends = dict.fromkeys((at_places[0][0], at_places[-1][0]))
             where = "" if number else f"{along.axis} "
-            whole = len(of) == 1 and len(places) == len(along.places)
+            whole = len(verdicts) == 1 and len(at_places) == len(along.places)
             at = f"at every {'length' if budgets else along.axis}, " * whole + where * (not whole)
             said.append(
                 f"{(WORDS if budgets else OF_NAMES).get(word, word)} {'at ' * (not whole)}{at}{' to '.join(ends)}"

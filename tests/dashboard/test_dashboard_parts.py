@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,7 +26,7 @@ from vega import at, marks, rows, series
 
 from ablate.analysis import read_study
 from ablate.analysis.curves import Band, Line, band
-from ablate.analysis.effects import EffectRow
+from ablate.analysis.effects import EffectRow, StudyEffects
 from ablate.analysis.runs import read_runs
 from ablate.render.document import ablation_table
 from ablate.render.figures.curves import band_panels, course_panels, coursed, draw_bands, outliers
@@ -271,11 +272,12 @@ def test_the_axis_of_a_number_is_ordered_though_the_baseline_has_none() -> None:
 
 def test_an_interaction_is_better_or_worse_than_the_sum_only() -> None:
     effects = SimpleNamespace(is_worse=lambda change: change > 0, margin=0.4)
+    side = partial(StudyEffects.side, effects)  # type: ignore[arg-type]
     main, pair = (("a", "off"),), (("a", "off"), ("b", "off"))
-    said = [effects.side(EffectRow(of, -1.0, -2.0, -0.5, ())) for of in (main, pair)]  # type: ignore[arg-type]
+    said = [side(EffectRow(of, -1.0, -2.0, -0.5, ())) for of in (main, pair)]
     assert said == ["better", "better than the sum"]
     ends = [(-0.5, -0.1), (-0.3, 0.3), (-0.5, 0.3), (0.41, 0.6)]
-    drawn = [effects.side(EffectRow(main, sum(low_high) / 2, *low_high, ())) for low_high in ends]  # type: ignore[arg-type]
+    drawn = [side(EffectRow(main, sum(low_high) / 2, *low_high, ())) for low_high in ends]
     assert drawn == ["unclear", "within", "unclear", "worse"]
 
 
