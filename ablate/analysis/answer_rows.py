@@ -315,7 +315,7 @@ def _missing_seeds(row: VariantRow, unit: str) -> str:
     if row.difference is not None and row.difference.is_flat:
         return "no spread"
     if verdict.further_seeds is None:
-        return f">{MOST_FURTHER_SEEDS} more {unit}s"
+        return f">{MOST_FURTHER_SEEDS} more"
     return plural(verdict.further_seeds, f"more {unit}")
 
 

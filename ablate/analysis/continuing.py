@@ -78,7 +78,7 @@ def _why_none(report: StudyReport) -> str:
     if few and report.unit == "seed" and report.record.judged is None and not report.record.traits.adds_seeds:
         return f"`seeds: {planned + max(few)}` in the design would settle {len(few)} of {len(undecided)} undecided"
     least = f"at least {min(needed)}" if needed else f"more than {MOST_FURTHER_SEEDS}"
-    return f"what is undecided needs {least} more {report.unit}s: less noise or a wider margin settles it sooner"
+    return f"the undecided need {least} more {report.unit}s, or a wider margin"
 
 
 def _together(report: StudyReport) -> Iterator[NextStep]:

@@ -67,9 +67,7 @@ def _alone(groups: Sequence[AnswerGroup]) -> Iterator[str]:
     """That verdicts hold alone, but not jointly, where some do."""
     decided = [row for group in groups for row in group.rows if row.bound is not None]
     if marked := [row for row in decided if not row.jointly]:
-        which = "Each verdict holds" if len(marked) == len(decided) else f"{plural(len(marked), 'verdict')} marked * "
-        which += "" if len(marked) == len(decided) else "holds" if len(marked) == 1 else "hold"
-        yield f"{which} alone, but not jointly with all others."
+        yield f"{'No verdict holds' if len(marked) == len(decided) else '* holds alone, not'} jointly with all others."
 
 
 def _selected(unproven: Sequence[AnswerRow], report: StudyReport) -> Iterator[str]:
@@ -256,31 +254,27 @@ def reference_of(report: StudyReport) -> str:
 
 
 def _changes(rows: Rows, report: StudyReport) -> Iterator[str]:
-    """A sentence for each verdict on the changes which do more than remove parts: the largest by name."""
+    """A sentence for each verdict on the changes which do more than remove parts: the best by name."""
     reference = reference_of(report)
     than = "" if reference == BASELINE else f" than {reference}"
     good = rows.get("as good", ())
     a_little = sum(report.rule.sign * (row.bound or 0.0) < 0 for row in good)
     beside = f", {a_little} of them a little better" if a_little else ""
-    for title, of, note in (
-        (f"Better{than}", rows.get("better", ()), ""),
-        (f"As good within {report.margin:g}", good, beside),
-        (f"Worse{than}", [*reversed(rows.get("worse", ()))], ""),
-    ):
-        if of:
-            yield f"{title}: {_some(of, report, bounds=title.partition(' ')[0] != 'As')}{note}."
+    if better := rows.get("better"):
+        names = [_with_cost(row, report) for row in sorted(better, key=lambda row: row.combines)[:MOST_NAMED]]
+        rest = len(better) - MOST_NAMED
+        yield f"Better{than}: {', '.join(names)} and {rest} more." if rest > 0 else f"Better{than}: {listed(names)}."
+    noun = "change" if report.record.judged is None else "variant"
+    if good:
+        said = good[0].words if len(good) == 1 else plural(len(good), noun)
+        yield f"As good within {report.margin:g}: {said}{beside}."
+    if worse := rows.get("worse"):
+        yield f"Worse{than}: {_with_cost(worse[0], report) if len(worse) == 1 else plural(len(worse), noun)}."
 
 
-def _some(rows: Sequence[AnswerRow], report: StudyReport, *, bounds: bool) -> str:
-    """The first rows by name, with how much better or worse they are at least, and a count of the others."""
-    names = [
-        row.words + (f" ({cost_of(row, report).rpartition(' ')[0]})" if bounds and row.bound is not None else "")
-        for row in sorted(rows, key=lambda row: row.combines)[:MOST_NAMED]
-    ]
-    if len(rows) > MOST_NAMED and not bounds:
-        return plural(len(rows), "change" if report.record.judged is None else "variant")
-    rest = len(rows) - MOST_NAMED
-    return f"{', '.join(names)} and {rest} more" if rest > 0 else " and ".join(names)
+def _with_cost(row: AnswerRow, report: StudyReport) -> str:
+    """What a variant changes, with how much better or worse it is at least."""
+    return row.words + ("" if row.bound is None else f" ({cost_of(row, report).rpartition(' ')[0]})")
 
 
 def _smallest(rows: Rows, report: StudyReport) -> str:

@@ -34,7 +34,7 @@ MOST_LINES = 2
 """Lines of a headline in which a sentence that does not fit begins a line of its own."""
 LABEL = 10
 """Columns of the labels at the left: the longest has nine characters."""
-LEAST_AXIS, MOST_AXIS = 16, 34
+LEAST_AXIS, MOST_AXIS = 15, 34
 NARROWEST_WORDS = 16
 COLOURS: dict[GroupKey, str] = {
     "better": "bright_green",
@@ -172,7 +172,7 @@ def answer_lines(
         for more in rest:
             yield Text(" " * (LABEL + 2) + printable(more))
     for number, line in enumerate(answer.trust[:3]):
-        hidden = f" ({len(answer.trust) - 3} more: --checks)" if number == 2 and len(answer.trust) > 3 else ""
+        hidden = f"; {len(answer.trust) - 3} more" if number == 2 and len(answer.trust) > 3 else ""
         lines = wrap(f"{line.text}{hidden}", width - LABEL - 7)
         yield _labelled("TRUST" if not number else "", f"{line.word:<6} {lines[0]}", _LEVELS[line.level])
         for more in lines[1:]:
@@ -191,7 +191,7 @@ def answer_lines(
 def _more(answer: Answer, shown_by: Sequence[str], width: int) -> Iterator[Text]:
     """A command that shows what the screen leaves out, with a real variant or task, and its other options."""
     telling = ("--why", answer.telling.variant) if answer.telling else ()
-    rest = "or --table, --checks, --json" if telling else "--table, --checks or --json"
+    rest = "or --table, --checks" if telling else "--table, --checks or --json"
     if answer.suite is not None:
         telling, rest = ("--task", next(iter(answer.suite.tasks))), "or --why VARIANT, --table, --json"
     yield from _command("MORE", command(*shown_by, *telling), rest, width, "dim")

@@ -259,7 +259,7 @@ def test_each_warning_has_a_mark_of_its_own_and_the_commands_name_real_variants(
     text = " ".join(printed(dataclasses.replace(answer, groups=groups)).split())
     assert "[1] check the baseline; [2] still changing" in text
     assert text.count("[1]") == text.count("[2]") == 2
-    assert "--why bias=off or --table" in printed(answered(study({"norm": 0.0, "bias": 0.0999})))
+    assert "--why bias=off or --table, --checks" in printed(answered(study({"norm": 0.0, "bias": 0.0999})))
 
 
 def test_verdicts_are_told_without_colour_and_without_control_codes() -> None:
