@@ -343,10 +343,14 @@ def _tuned(report: StudyReport) -> Iterator[Column]:
 
 
 def _tuned_cell(path: str, report: StudyReport, row: VariantRow) -> Cell:
-    """The value that was chosen for a variant; with an asterisk if it is at an edge of its grid."""
+    """The value that was chosen for a variant, or those for its tasks; with an asterisk at an edge of its grid."""
     assert report.evidence.tuning is not None
     tuned = report.evidence.tuning.of[row.name]
-    return Cell(MISSING if tuned.values is None else f"{tuned.values[path]}{'*' if path in tuned.edges else ''}")
+    if tuned.values is None:
+        return Cell(MISSING)
+    value = tuned.values[path]
+    shown = ", ".join(map(str, dict.fromkeys(value.values()))) if isinstance(value, Mapping) else value
+    return Cell(f"{shown}{'*' if path in tuned.edges else ''}")
 
 
 def _seeds(row: VariantRow) -> dict[str, Value]:
@@ -517,7 +521,8 @@ def varied_cells(variant: VariantRecord, report: StudyReport) -> dict[str, Value
     cells: dict[str, Value] = {
         f"switch.{switch}": setting for switch, setting in variant.settings.items() if switch in known
     }
-    for path, value in varied_values(report.record, variant).items():
+    of = report.evidence.tuning.of.get(variant.name) if report.evidence.tuning else None
+    for path, value in {**varied_values(report.record, variant), **((of and of.values) or {})}.items():
         plain = value if value is None or isinstance(value, str | int | float) else json.dumps(value, sort_keys=True)
         cells[f"{'tuned' if path in tuned else 'value'}.{path}"] = plain
     return cells

@@ -11,6 +11,7 @@ from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
 from ablate.analysis.text import plural
 from ablate.roles import TrialRole
 from ablate.spec.paths import value_at
+from ablate.spec.suite import at_task
 from ablate.store.records import StudyRecord, TrialRecord, TrialState, VariantRecord
 
 COUNTED = ("tokens", "seconds", "flops")
@@ -46,7 +47,8 @@ class Tuned:
     """The result of tuning one variant.
 
     Attributes:
-        values: Spec path to the value that it is compared with; None before all of its grid has ended.
+        values: Spec path to the value that it is compared with, or to the value of each task where tasks differ; None
+            before all of its grid has ended.
         edges: Paths whose chosen value is at an edge of the grid, so that a better one may lie outside.
         tried: The values that were tried.
     """
@@ -153,7 +155,7 @@ def read_tuning(store: StudyReader, record: StudyRecord) -> Tuning | None:
     of = {}
     for row in record.variants:
         mine = [variant for variant in tried if variant.settings == row.settings]
-        values = _values(row, grid) if row.name in ready else None
+        values = {**_values(row, grid), **_by_task(record.space, row.name)} if row.name in ready else None
         edges = tuple(path for path in tried_values if values and _at_edge(values[path], grid[path]))
         of[row.name] = Tuned(values, edges, tuple(_tried(one, runs[one.name], tried_values, metric) for one in mine))
     return Tuning(grid, tuple(sorted({one.seed for one in planned})), of, tuple(given))
@@ -254,6 +256,16 @@ def _tried(variant: VariantRecord, runs: VariantRuns, grid: Mapping[str, object]
 def _values(variant: VariantRecord, grid: Mapping[str, object]) -> dict[str, Any]:
     full = {path: f"model.{path}" if path.partition(".")[0] == "block" else path for path in grid}
     return {path: value_at(variant.spec, full[path]) for path in grid}
+
+
+def _by_task(space: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The values of paths that were tuned before a suite, by task, where tasks have different ones."""
+    found = {}
+    for path, values in (space.get("tuned") or {}).items():
+        of = {task: values.get(at_task(name, task), values.get(name)) for task in space.get("tasks") or {}}
+        if len(set(map(repr, of.values()))) > 1:
+            found[path] = of
+    return found
 
 
 def _at_edge(value: Any, grid: Sequence[Any]) -> bool:

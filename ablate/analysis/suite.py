@@ -161,7 +161,11 @@ def _whole(record: StudyRecord, tasks: Mapping[str, StudyRecord], planned: tuple
 def _space_of(space: Mapping[str, Any], task: str) -> dict[str, Any]:
     """The space of one task of a suite, as far as reports read it."""
     tuned = {
-        path: {split_task(name)[0]: value for name, value in values.items() if split_task(name)[1] in ("", task)}
+        path: {
+            split_task(name)[0]: value
+            for name, value in sorted(values.items(), key=lambda of: bool(split_task(of[0])[1]))  # own ones count last
+            if split_task(name)[1] in ("", task)
+        }
         for path, values in (space.get("tuned") or {}).items()
     }
     kept = {name: value for name, value in space.items() if name not in ("tasks", "aggregate", "tuned")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -10,6 +11,7 @@ from fake_store import FakeStore, fake_store
 from scipy import stats
 
 from ablate.analysis.answer import answer_of
+from ablate.analysis.columns import columns, varied_cells
 from ablate.analysis.report import StudyReport
 from ablate.analysis.study import read_study
 from ablate.analysis.suite import on_task
@@ -189,3 +191,24 @@ def test_answer_of_twelve_variants_on_six_tasks_fits_a_screen() -> None:
     lines = answer_text(answer_of(read_study(store, "a_study")), 80).splitlines()
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
+
+
+def test_rates_that_differ_between_tasks_are_shown_for_each_task(values: Values) -> None:
+    store, path = suite(values), "training.optimizer.lr"
+    rates = {"baseline": 3e-3, "linear@task=copy": 1e-2, "linear": 1e-3, "delta": 3e-3}
+    store.record.space["tuned"] = {path: rates}
+    for variant in store.record.variants:
+        rate = rates.get(variant.name, rates[variant.name.partition("@")[0]])
+        variant.spec["training"] = {**variant.spec.get("training", {}), "optimizer": {"lr": rate}}
+    report = read_study(store, "a_study")
+    (column,) = [column for column in columns(report) if column.key == f"tuned {path}"]
+    assert [column.text(row).text for row in report.variants] == ["0.003", "0.001, 0.01", "0.003"]
+    linear = report.record.variants[1]
+    assert json.loads(str(varied_cells(linear, report)[f"tuned.{path}"])) == {
+        "recall": 1e-3,
+        "copy": 1e-2,
+        "parity": 1e-3,
+    }
+    copy = on_task(report, "copy")
+    assert copy.evidence.tuning is not None
+    assert copy.evidence.tuning.of["linear"].values == {path: 1e-2}
