@@ -120,7 +120,8 @@ def judge_claims(
     for plain in record.space.get("claims", ()):
         claim = ClaimSpec.parse(plain)
         finding = _settle(claim, results)
-        if unlearnt and not isinstance(claim, NumberClaim) and results.metric(claim.metric) not in COSTS:
+        compared = isinstance(claim, ComparisonClaim | OrderClaim | TrendClaim) and results.metric(claim.metric)
+        if unlearnt and compared and compared not in COSTS:
             finding = _Finding(
                 "undecided", f"{unlearnt}: models that have learnt so little decide no claim", finding.evidence
             )
