@@ -192,7 +192,7 @@ def _picture(draft: Draft, schema: Node, checked: dict[str, Any], prefix: str) -
     with offered:
         part = st.session_state.get(key, "")
         if not part:
-            st.info("Click a part of the block to remove, replace or vary it.", icon=":material/ads_click:")
+            st.info("Click a part of the block to leave it out, replace or vary it.", icon=":material/ads_click:")
             return
         with st.spinner("Looking up what fits"):
             offers = ask("offers", draft, part, _values(schema)) or []

@@ -74,7 +74,7 @@ def test_a_trained_study_settles_its_claims_also_by_another_name_of_a_variant(pl
     claims = """
 variants: {plain: {norm: none}} # the same variant as norm=none, under which the study keeps it
 claims:
-  - {id: alias, expect: not_worse, left: plain, right: baseline, margin: 1000}
+  - {id: alias, expect: not_worse, left: plain, right: baseline, metric: parameters, margin: 0.5}
   - {id: size, expect: 1, subject: {variant: plain, quantity: parameters}}
   - {id: work, expect: 0, subject: {variant: plain, quantity: flops}, tolerance: 1.0e+12}
 """

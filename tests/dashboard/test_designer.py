@@ -233,6 +233,8 @@ def invariants(plain: dict[str, Any]) -> list[str]:
 def test_switches_are_added_extended_and_removed(app: AppTest, tmp_path: Path) -> None:
     plain = start_from(app, "the template")
     assert variants(app) == 6
+    app.session_state["by path"] = True
+    app.run()
     for path, value in (("block.norm", None), ("block.mlp.ratio", 2.0)):
         control(app, "switch").set_value("norm")
         control(app, "setting").set_value("none")

@@ -35,7 +35,7 @@ _COMMANDS = {
     "^": r"\textasciicircum{}",
     "`": r"\textasciigrave{}",
     "'": r"\textquotesingle{}",
-    '"': r"\textquotedbl{}",
+    '"': r"\symbol{34}",  # \textquotedbl needs an encoding that a paper may not have
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
