@@ -11,9 +11,10 @@ import os
 import re
 import shutil
 import sqlite3
+import stat
 import struct
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -250,13 +251,22 @@ def _aim(source: str | Path) -> Iterator[LoggedRun]:
         size = sum(file.stat().st_size for file in own.rglob("*") if file.is_file())
         if size > MOST_BYTES:
             raise DataError("this folder of Aim is too large to be judged", where=str(own), got=f"{size:,} bytes")
-        shutil.copytree(own, Path(folder) / own.name, ignore=shutil.ignore_patterns("index", "locks"))
+        shutil.copytree(own, Path(folder) / own.name, ignore=left_out)
         repo: Any = Repo(folder)
         try:
             for name in sorted(repo.list_all_runs()):
                 yield _aim_run(Run(name, repo=repo, read_only=True))
         finally:
             repo.close()
+
+
+def left_out(folder: str, names: Sequence[str]) -> set[str]:
+    """What a copy of a folder of Aim lacks: its index and locks, and all that is neither a file nor a folder, as links
+    and devices.
+    """
+    kept = (stat.S_IFREG, stat.S_IFDIR)
+    modes = {name: stat.S_IFMT(Path(folder, name).lstat().st_mode) for name in names}
+    return {name for name, mode in modes.items() if name in ("index", "locks") or mode not in kept}
 
 
 def _aim_run(run: Any) -> LoggedRun:

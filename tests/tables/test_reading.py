@@ -9,6 +9,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -24,7 +25,7 @@ from hypothesis import strategies as st
 from ablate import judge
 from ablate.errors import AblateError
 from ablate.notebook import JudgedStudy
-from ablate.tables import formats, reading
+from ablate.tables import formats, logged, reading
 
 RUNS = [
     {"variant": variant, "seed": seed, "loss": loss + seed / 100}
@@ -563,3 +564,15 @@ def test_what_is_no_file_and_a_step_that_no_run_has_are_named(tmp_path: Path) ->
     frame = pd.DataFrame([{**run, "step": 10} for run in RUNS])
     with pytest.raises(AblateError, match=r"no run has loss at this step; expected 10; got 77"):
         judge(frame, **ASKED, step="step", at=77)
+
+
+def test_a_copy_of_a_folder_of_aim_follows_no_link_and_opens_no_pipe(tmp_path: Path) -> None:
+    own = tmp_path / ".aim"
+    (own / "meta").mkdir(parents=True)
+    (own / "index").mkdir()
+    (own / "meta" / "chunk").write_text("data")
+    (own / "endless").symlink_to("/dev/zero")
+    (own / "above").symlink_to(tmp_path)
+    os.mkfifo(own / "meta" / "pipe")
+    shutil.copytree(own, tmp_path / "copy", ignore=logged.left_out)
+    assert sorted(path.name for path in (tmp_path / "copy").rglob("*")) == ["chunk", "meta"]
