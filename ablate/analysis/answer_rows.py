@@ -46,6 +46,7 @@ _WITHHELD = {
     "never reached": "censored",
     "failed": "failures",
     "diverged": "failures",
+    "no model beats": "no verdict",
 }
 """What a sentence on an allowance mentions, to why the verdict is withheld, in two words."""
 
@@ -63,7 +64,7 @@ class AnswerRow:
             verdicts rest on, with all that widens them; infinite where nothing bounds it; None without a verdict.
         high: Upper end of the same.
         bound: The end that the verdict rests on, with the sign of `difference`; None if it rests on none.
-        bound_text: That bound as text (`≤ +0.11`), or how many more seeds may decide it (`12 more seeds`).
+        bound_text: That bound as text (`≤ +0.11`), or how many more seeds may decide it (`+12 seeds`).
         chance: The chance that so many more seeds decide it; None where that is not known.
         jointly: Whether the verdict also holds jointly with all others (Holm's procedure).
         parameter_change: (parameters - those of the baseline) / those of the baseline; None if not known.
@@ -315,8 +316,8 @@ def _missing_seeds(row: VariantRow, unit: str) -> str:
     if row.difference is not None and row.difference.is_flat:
         return "no spread"
     if verdict.further_seeds is None:
-        return f">{MOST_FURTHER_SEEDS} more"
-    return plural(verdict.further_seeds, f"more {unit}")
+        return f">{MOST_FURTHER_SEEDS} {unit}s"
+    return f"+{plural(verdict.further_seeds, unit)}"
 
 
 def _warning(row: VariantRow, report: StudyReport) -> str:

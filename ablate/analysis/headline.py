@@ -44,12 +44,8 @@ def headline(
     kept = {key: [row for row in of if _is_news(row, report)] for key, of in rows.items() if not told}
     if smallest in first and len(kept.get("can go", ())) == 1:
         del kept["can go"]
-    sentences = [
-        *first,
-        *_parts(kept.get("can go", ()), "can go"),
-        *_parts(kept.get("must stay", ()), "must stay"),
-        *_changes(kept, report),
-    ]
+    parts = [*_parts(kept.get("can go", ()), "can go"), *_parts(kept.get("must stay", ()), "must stay")]
+    sentences = [*first, *parts, *_changes(kept, report, counts=not parts)]
     if smallest and smallest not in first:
         sentences.append(smallest)
     if not any(row.confirmed for row in report.variants):
@@ -64,10 +60,10 @@ def _is_news(row: AnswerRow, report: StudyReport) -> bool:
 
 
 def _alone(groups: Sequence[AnswerGroup]) -> Iterator[str]:
-    """That verdicts hold alone, but not jointly, where some do."""
+    """That each verdict holds alone, but not one of them jointly with all others."""
     decided = [row for group in groups for row in group.rows if row.bound is not None]
-    if marked := [row for row in decided if not row.jointly]:
-        yield f"{'No verdict holds' if len(marked) == len(decided) else '* holds alone, not'} jointly with all others."
+    if decided and not any(row.jointly for row in decided):
+        yield "No verdict holds jointly with all others."
 
 
 def _selected(unproven: Sequence[AnswerRow], report: StudyReport) -> Iterator[str]:
@@ -253,8 +249,12 @@ def reference_of(report: StudyReport) -> str:
     return name if report.record.judged is not None else name.partition(ALONG)[0]
 
 
-def _changes(rows: Rows, report: StudyReport) -> Iterator[str]:
-    """A sentence for each verdict on the changes which do more than remove parts: the best by name."""
+def _changes(rows: Rows, report: StudyReport, *, counts: bool) -> Iterator[str]:
+    """A sentence for each verdict on the changes which do more than remove parts: the best by name.
+
+    Args:
+        counts: Whether to say how many are as good or worse where they are too many to name.
+    """
     reference = reference_of(report)
     than = "" if reference == BASELINE else f" than {reference}"
     good = rows.get("as good", ())
@@ -265,10 +265,11 @@ def _changes(rows: Rows, report: StudyReport) -> Iterator[str]:
         rest = len(better) - MOST_NAMED
         yield f"Better{than}: {', '.join(names)} and {rest} more." if rest > 0 else f"Better{than}: {listed(names)}."
     noun = "change" if report.record.judged is None else "variant"
-    if good:
+    if len(good) == 1 or (good and counts):
         said = good[0].words if len(good) == 1 else plural(len(good), noun)
         yield f"As good within {report.margin:g}: {said}{beside}."
-    if worse := rows.get("worse"):
+    worse = rows.get("worse", ())
+    if len(worse) == 1 or (worse and counts):
         yield f"Worse{than}: {_with_cost(worse[0], report) if len(worse) == 1 else plural(len(worse), noun)}."
 
 

@@ -238,11 +238,19 @@ def judge_trials(
     )
     if relative and verdict.word == "undecided" and (runs.unreached or baseline.unreached):  # seeds do not help
         why = "; ".join(dict.fromkeys((*allowance.why_high, *allowance.why_low)))
-        verdict = replace(verdict, sentence=f"undecided: {why}", further_seeds=None, withheld=why, chance=None)
+        verdict = withheld(verdict, why)
     missing = awaited_seeds(schedule, runs, baseline) if unit == "seed" else ""
     if verdict.word == "undecided" and missing:
         return replace(verdict, sentence=f"undecided: {missing}", further_seeds=None, withheld="", chance=None)
     return verdict
+
+
+def withheld(verdict: Verdict, why: str) -> Verdict:
+    """An undecided verdict in place of one that would mean nothing; one on what diverged stays."""
+    if verdict.word == "diverged":
+        return verdict
+    sentence = f"undecided: {why}"
+    return replace(verdict, word="undecided", sentence=sentence, further_seeds=None, withheld=why, chance=None)
 
 
 def missing_seeds(*sides: VariantRuns) -> list[int]:

@@ -14,7 +14,7 @@ from ablate.analysis.rows import JudgingRule, VariantRow
 from ablate.analysis.runs import Failure
 from ablate.analysis.scaling import Scalings
 from ablate.analysis.text import counted, plural
-from ablate.analysis.trivial import Scale, Standing, TrivialBaseline, behind
+from ablate.analysis.trivial import Scale, Standing, TrivialBaseline, behind, learning_warnings
 from ablate.analysis.warnings import StudyWarning, assumption
 from ablate.metrics import Metric
 from ablate.stats import Direction, Interval, Tails
@@ -71,6 +71,16 @@ class Evidence:
     def unlearnt(self) -> frozenset[str]:
         """Names of the variants that learnt so little that differences between them are not informative."""
         return frozenset(standing.name for standing in behind(self.standings, self.trivials))
+
+    @property
+    def learning(self) -> tuple[StudyWarning, ...]:
+        """What limits the answer because models have learnt too little."""
+        return tuple(learning_warnings(self.standings, self.trivials))
+
+    @property
+    def nothing_learnt(self) -> str:
+        """Why there is no answer at all, as a clause: no model has learnt enough. Empty if one has."""
+        return next((warning.text for warning in self.learning if warning.replaces_headline), "")
 
 
 @dataclass(frozen=True, slots=True)

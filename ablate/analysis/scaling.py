@@ -12,7 +12,7 @@ from typing import Literal
 
 from ablate.analysis.changes import changes_of
 from ablate.analysis.fairness import read_tuning
-from ablate.analysis.judging import Allowances, judge_trials, missing_seeds, read_allowances
+from ablate.analysis.judging import Allowances, judge_trials, missing_seeds, read_allowances, withheld
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs, seed_schedule
 from ablate.analysis.text import listed, shortened
 from ablate.designs.ladder import at_rung
@@ -87,6 +87,15 @@ class Scalings:
         """Whether the variants of the study itself are those of a swept path, at all its values."""
         return self.axis not in (BUDGET, COMPUTE)
 
+    def without_verdicts(self, why: str) -> Scalings:
+        """The same differences, of which none has a verdict, with the reason as a clause."""
+
+        def undecided(one: Scaling) -> Scaling:
+            points = tuple(replace(point, verdict=withheld(point.verdict, why)) for point in one.points)
+            return replace(one, points=points, outcome=_outcome(points))
+
+        return replace(self, of=tuple(map(undecided, self.of)))
+
 
 def rungs_of(record: StudyRecord) -> dict[int, StudyRecord]:
     """The rungs of a ladder in ascending order, each as a study of its own; empty if the study is no ladder."""
@@ -141,7 +150,7 @@ def _places(store: StudyReader, record: StudyRecord) -> tuple[str, dict[float, S
                  for at, end in ends.items()}  # fmt: skip
         return BUDGET, dict(sorted(places.items()))
     path, values = design.get("path"), design.get("values") or ()
-    if not path or any(value <= 0 for value in values):
+    if not path:
         return "", {}
     swept = {float(value): _at(record, _ending(f"@{path}={value}"), BASELINE) for value in values}
     here = {at: study for at, study in swept.items() if any(variant.name == BASELINE for variant in study.variants)}
@@ -199,6 +208,8 @@ def _scaling(
         where = listed(f"{place:g}" for place in lost)
         return Scaling(name, tuple(points), None, outcome, no_slope=f"trials were lost at {where}")
     changes = tuple(over_looks(summarise(list(step.values())), schedule) for step in steps(gaps))
+    if min(gaps) <= 0:
+        return Scaling(name, tuple(points), None, outcome, changes, f"{min(gaps):g} cannot be doubled")
     by_seed = slopes(gaps)
     if waits or not by_seed:
         return Scaling(name, tuple(points), None, outcome, changes, "seeds are missing")

@@ -29,7 +29,14 @@ from ablate.analysis.declarations import (
 )
 from ablate.analysis.effects import effects_of
 from ablate.analysis.fairness import MatchedBudgets, Tuning, longer_in_all, read_matching, read_tuning, scouts_of
-from ablate.analysis.judging import Allowances, awaited_seeds, judge_trials, read_allowances, worst_results
+from ablate.analysis.judging import (
+    Allowances,
+    awaited_seeds,
+    judge_trials,
+    read_allowances,
+    withheld,
+    worst_results,
+)
 from ablate.analysis.ladder import Climbs, climb_sentences, read_climbs
 from ablate.analysis.numbers import decimals_for
 from ablate.analysis.report import Evidence, OtherLength, Progress, StudyAnswer, StudyReport
@@ -54,7 +61,6 @@ from ablate.analysis.times import Target, relative_speed
 from ablate.analysis.trivial import (
     Standing,
     TrivialBaseline,
-    learning_warnings,
     standing_of,
     trivial_baselines,
     trivial_sentences,
@@ -178,6 +184,9 @@ def _read_record(store: StudyReader, whole: StudyRecord, progress: Progress | No
     evidence = _evidence(stored, question, rows)
     progress = progress or _progress(stored)
     scaling = read_scalings(store, stored.whole)
+    if why := evidence.nothing_learnt:
+        rows = tuple(row if row.verdict is None else replace(row, verdict=withheld(row.verdict, why)) for row in rows)
+        scaling = scaling.without_verdicts(why) if scaling is not None and scaling.is_swept else scaling
     climbs = read_climbs(store, stored.whole, scaling)
     return StudyReport(
         record=stored.record,
@@ -275,8 +284,7 @@ def _answer(
     verdicts = {row.name: row.verdict for row in rows if row.verdict is not None}
     dropped = {name: Verdict("undecided", "undecided: left out", None) for name in dropped_variants(stored.whole)}
     together = hold_together({**dropped, **verdicts})
-    learning = tuple(learning_warnings(evidence.standings, trivials))
-    learnt = not any(warning.replaces_headline for warning in learning)
+    learning, learnt = evidence.learning, not evidence.nothing_learnt
     limits = (
         *(() if learnt else learning),
         *missing_trials(progress.states, evidence.tuning),
@@ -315,7 +323,7 @@ def _answer(
             *(of_verdicts if learnt else ()),
         ),
         together=together,
-        claims=_claims(stored, question.allowances, "" if learnt else learning[0].text),
+        claims=_claims(stored, question.allowances, evidence.nothing_learnt),
     )
 
 

@@ -74,37 +74,51 @@ class FixedDesign(Design):
         """Ignore the result."""
 
 
-def over_seeds(points: Sequence[Point], spec: DesignSpec, context: DesignContext) -> Design:
+def over_seeds(
+    points: Sequence[Point], spec: DesignSpec, context: DesignContext, groups: Sequence[Sequence[Point]] = ()
+) -> Design:
     """The design that trains these points with the seeds of `spec` and with the values that were tuned for them.
 
-    The first point is the baseline.
+    Args:
+        points: In the order of training.
+        groups: The points that are compared with each other, the baseline of each group first; default: one of all.
     """
     seeds, first = spec.seeds, spec.first_seed
-    points = [replace(point, tuned=tuned_for(context.tuned, point.name)) for point in points]
+    tuned = {point.name: replace(point, tuned=tuned_for(context.tuned, point.name)) for point in points}
+    points = [*tuned.values()]
     if isinstance(seeds, SeedsSpec):
         plan = seeds_declared([*context.seeds_before, seeds.model_dump()])
         assert plan is not None, "the last seeds are a schedule"
-        return SequentialDesign(points, seeds.start, plan, context, first)
+        groups = [[tuned[point.name] for point in group] for group in groups] or [points]
+        return SequentialDesign(points, seeds.start, plan, context, first, groups)
     return FixedDesign(points, range(first, first + seeds), context.refusal)
 
 
 class SequentialDesign(FixedDesign):
     """A group-sequential design: all points with the first seeds, then one more seed for undecided comparisons.
 
-    A look is taken when all trials so far have ended. The baseline gets every seed that any other point gets.
+    A look is taken when all trials so far have ended. A baseline gets every seed that another point of its group gets.
 
     Args:
-        points: The points in the order of the design, the baseline first.
+        points: The points in the order of the design.
         start: Number of seeds before the first look.
         context: Gives margin and direction.
+        groups: The points that are compared with each other, the baseline of each group first.
     """
 
     def __init__(
-        self, points: Sequence[Point], start: int, schedule: SeedPlan, context: DesignContext, first: int = 0
+        self,
+        points: Sequence[Point],
+        start: int,
+        schedule: SeedPlan,
+        context: DesignContext,
+        first: int,
+        groups: Sequence[Sequence[Point]],
     ) -> None:
         super().__init__(points, range(first, first + start), context.refusal)
         self._schedule = schedule
         self._context = context
+        self._groups = groups
         self._next = first + start
         self._end = first + schedule.max
         self._open: set[tuple[str, int]] = set()
@@ -127,7 +141,15 @@ class SequentialDesign(FixedDesign):
     def _look(self) -> list[Proposal]:
         if self._open or self._next >= self._end:
             return []
-        baseline, *others = (point for point in self._points if self._refusal(point) is None)
+        wanted = [point for group in self._groups for point in self._undecided(group)]
+        if not wanted:
+            return []
+        seed, self._next = self._next, self._next + 1
+        return [Proposal(point, seed) for point in self._points if point in wanted]
+
+    def _undecided(self, group: Sequence[Point]) -> list[Point]:
+        """The points of a group that need another seed, with their baseline."""
+        baseline, *others = (point for point in group if self._refusal(point) is None)
         undecided = need_more_seeds(
             {point.name: self._values[point.name] for point in others},
             self._values[baseline.name],
@@ -136,7 +158,4 @@ class SequentialDesign(FixedDesign):
             schedule=self._schedule,
             diverged=self._diverged,
         )
-        if not undecided:
-            return []
-        seed, self._next = self._next, self._next + 1
-        return [Proposal(point, seed) for point in (baseline, *others) if point is baseline or point.name in undecided]
+        return [point for point in (baseline, *others) if undecided and (point is baseline or point.name in undecided)]

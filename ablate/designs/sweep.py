@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from ablate.designs.base import Design, DesignContext, DesignSpec, Point, named_points, over_seeds
+from ablate.designs.base import BASELINE, Design, DesignContext, DesignSpec, Point, named_points, over_seeds
 from ablate.errors import SpaceError
 from ablate.spec.annotations import Number
 from ablate.spec.base import refusal
@@ -55,16 +55,23 @@ class SweepSpec(DesignSpec):
                     got=repr(name),
                     remedy=f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(known)}.",
                 )
-        points = [
-            Point(f"{name}@{self.path}={value}", known[name].settings, {self.path: value})
+        names = self.variants or tuple(known)
+        points = {
+            value: {
+                name: Point(f"{name}@{self.path}={value}", known[name].settings, {self.path: value}) for name in names
+            }
             for value in self.values
-            for name in self.variants or known
-        ]
-        reasons = [context.refusal(point) for point in points]
+        }
+        reasons = [context.refusal(point) for at in points.values() for point in at.values()]
         if all(reason is not None for reason in reasons):
             raise SpaceError(
                 f"no variant makes a model at any value of `{self.path}`; the first reason: {reasons[0]}",
                 where=context.where("path"),
                 remedy="Give an existing path and valid values.",
             )
-        return over_seeds(points, self, context)
+        compared = [
+            [at[BASELINE], *(point for name, point in at.items() if name != BASELINE)]
+            for at in points.values()
+            if len(at) > 1 and BASELINE in at and context.refusal(at[BASELINE]) is None
+        ]
+        return over_seeds([point for at in points.values() for point in at.values()], self, context, compared)

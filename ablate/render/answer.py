@@ -241,7 +241,9 @@ def _table(answer: Answer, width: int, *, everything: bool) -> Iterator[Text]:
     title = f"{answer.metric} − {printable(answer.reference)}{_baseline(answer)}"
     if answer.relative:
         title = f"{answer.metric} / {answer.reference if answer.baseline is None else f'{answer.baseline:.4g}'} − 1"
-    head = Text(title[: LABEL + words].ljust(LABEL + words + 2), "dim")
+    room = LABEL + words
+    short = title if len(title) <= room else title.rpartition(" (")[0] or title
+    head = Text(short[:room].ljust(room + 2), "dim")
     head.append(heading_text(axis, cells) + "  " + "bound".ljust(bounds) + ("  " + "params".rjust(7) if costs else ""))
     yield head
     for group in answer.groups:
@@ -262,6 +264,8 @@ def _legend(rows: Sequence[AnswerRow], drawn: str, notes: Sequence[str]) -> Iter
     if chances := sorted(row.chance for row in rows if row.chance is not None):
         ends = dict.fromkeys(in_percent(chance).removesuffix(" %") for chance in (chances[0], chances[-1]))
         yield f"more seeds decide with a chance of {' to '.join(ends)} %"
+    if any(row.bound is not None and not row.jointly for row in rows):
+        yield "* alone, not jointly (Holm)"
     yield from (f"[{number}] {note}" for number, note in enumerate(notes, 1))
 
 

@@ -153,6 +153,26 @@ def test_a_sweep_compares_with_the_baseline_of_the_same_value() -> None:
     assert len(report.variants) == 6, "the rows of a sweep stay as they are"
 
 
+def test_a_sweep_that_begins_at_zero_has_verdicts_at_every_value_and_no_slope() -> None:
+    rates, gaps = (0, 0.1, 0.2), {0: 0.0, 0.1: 0.1, 0.2: 0.2}
+    names = [f"{name}@training.dropout={rate}" for rate in rates for name in ("baseline", "sas")]
+    made = fake_store({name: ({"a": "on"}, 100) for name in names}, seeds=3)
+    design = {"kind": "sweep", "path": "training.dropout", "values": [*rates], "seeds": 3}
+    made.record = replace(made.record, space={"design": design})
+    for rate, gap in gaps.items():
+        for seed in range(3):
+            base = 2.0 + 3 * rate + 0.1 * seed
+            made.add(f"baseline@training.dropout={rate}", seed, {"val_loss": base})
+            made.add(f"sas@training.dropout={rate}", seed, {"val_loss": base + gap + 0.001 * (seed - 1)})
+    _, found, one = scaled(made)
+    assert found.places == (0.0, 0.1, 0.2)
+    assert [point.difference.difference for point in one.points] == pytest.approx([0.0, 0.1, 0.2])
+    assert [point.verdict.word for point in one.points] == ["not needed", "needed", "needed"]
+    assert (one.slope, one.no_slope, len(one.steps)) == (None, "0 cannot be doubled", 2)
+    for name in ("terminal", "md", "html", "latex"):
+        assert "sas" in str(render_report(read_findings(made, "a_study"), name))
+
+
 def test_every_format_shows_the_budgets() -> None:
     made = studied(lambda at: 0.04 * math.log2(at))
     plain = study_json(read_study(made, "a_study"))["scaling"]

@@ -85,7 +85,12 @@ def test_a_study_whose_models_know_less_than_pairs_of_tokens_has_no_answer() -> 
     claims.append({"id": "loss", "says": "It reaches 3.", "subject": subject, "expect": 3, "tolerance": 0.1})
     store.record = replace(store.record, space={**store.record.space, "claims": claims})
     report = read_study(store, "a_study")
-    assert [row.verdict_word for row in report.variants[1:]] == ["needed"]
+    assert [row.verdict_word for row in report.variants[1:]] == ["undecided"]
+    (row,) = (row for group in study_json(report)["answer"]["groups"] for row in group["rows"])
+    assert (row["verdict"], row["bound"]) == ("undecided", None)
+    for name in ("csv", "md", "html", "latex"):
+        written = find_format(name).render(read_findings(store, "a_study"), Place())
+        assert "undecided: no model beats a bigram" in written, name
     assert [claim.verdict for claim in report.answer.claims] == ["undecided", "supported"]
     assert report.answer.claims[0].sentence.startswith(
         "undecided: no model beats a bigram (2.5): models that have learnt"

@@ -168,6 +168,14 @@ def test_what_cannot_be_read_is_reported(
     assert refused.value.remedy
 
 
+def test_a_default_that_does_not_fit_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = {"model_type": "qwen3", "num_attention_heads": 4, "hidden_size": 64, "num_hidden_layers": 2,
+             "intermediate_size": 128, "vocab_size": 100, "head_dim": 16}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(plain))
+    with pytest.raises(AblateError, match=r"`num_key_value_heads` \(32 where it is left out\)"):
+        run(capsys, str(tmp_path), "--config-only")
+
+
 def test_a_shard_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = saved(CASES["gpt2"], tmp_path / "model", max_shard_size="4KB")
     sorted(folder.glob("*.safetensors"))[0].unlink()

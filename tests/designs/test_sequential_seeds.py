@@ -48,6 +48,23 @@ def test_it_stops_where_the_verdict_of_the_schedule_stops() -> None:
         assert verdict.word != "undecided" or len(values) == 12
 
 
+@pytest.mark.parametrize("variants", [("baseline", "off"), ("off", "baseline"), ()])
+def test_a_sweep_adds_seeds_where_a_value_is_undecided_beside_its_own_baseline(variants: tuple[str, ...]) -> None:
+    """The baselines of two values differ by ten margins, and what is undecided at one is decided at the other."""
+    spec = {"kind": "sweep", "path": "model.heads", "values": [1, 2], "seeds": {"start": 3, "max": 12},
+            "variants": variants}  # fmt: skip
+    context = a_context({"a": ("on", "off")}, variants={"off": {"a": "off"}})
+
+    def result(point: Point, seed: int) -> float:
+        shared = random.Random(seed).gauss(3, 0.3) + point.values["model.heads"]  # type: ignore[operator]
+        noise = 0.5 if point.name == "off@model.heads=2" else 0.001
+        return shared + random.Random(f"{point.name}{seed}").gauss(0.0 if "baseline" in point.name else 0.05, noise)
+
+    seeds = Counter(proposal.point.name for proposal in drive(DesignSpec.parse(spec).build(context), result))
+    assert seeds["baseline@model.heads=1"] == seeds["off@model.heads=1"] == 3
+    assert seeds["baseline@model.heads=2"] == seeds["off@model.heads=2"] > 3
+
+
 def test_seeds_start_where_the_space_says() -> None:
     asked = drive(design(first_seed=40), value)
     assert {proposal.seed for proposal in asked if proposal.point.name == "plain=worse"} == {40, 41, 42}

@@ -195,7 +195,7 @@ def test_the_answer_of_every_design_fits_a_terminal_and_holds_every_variant(kind
         assert worth == pytest.approx(
             {"a=on": -0.5, "b=on": -0.02, "c=on": 0, "d=on": 0, "baseline": -0.52}, abs=0.05
         ), "what adding gains"
-        assert "− plainest (" in printed(answer)
+        assert "− plainest " in printed(answer)
         assert answer.headline[0].startswith("Better than plainest: ")
 
 

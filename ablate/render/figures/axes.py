@@ -80,7 +80,8 @@ def scaling(findings: Findings, palette: Palette) -> Spec:
         for one, point in shown if point.difference.difference is not None
     ]  # fmt: skip
     along = "budget: steps over those of the space" if scalings.axis == BUDGET else scalings.axis
-    x = number("at", along, log=True, base=2, axis={"values": [*scalings.places], "format": "~g"})
+    scale: Spec = {"log": True, "base": 2} if min(scalings.places) > 0 else {}
+    x = number("at", along, **scale, axis={"values": [*scalings.places], "format": "~g"})
     y = number("difference", f"difference of {report.metric}")
     looks = palette.verdicts(labels)
     return panels(

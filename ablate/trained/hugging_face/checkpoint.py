@@ -24,7 +24,7 @@ from ablate.nn.model import outline
 from ablate.spec.model import ModelSpec
 from ablate.spec.sentences import describe
 from ablate.trained.hugging_face.architecture import Architecture, architectures
-from ablate.trained.hugging_face.settings import Config, paths, resolve
+from ablate.trained.hugging_face.settings import Config, left_out, paths, resolve
 
 CONFIG = "config.json"
 SINGLE = "model.safetensors"
@@ -109,7 +109,7 @@ def understand(plain: Mapping[str, Any], where: str) -> Imported:
         why = " ".join(line.strip() for line in said.splitlines()) or type(error).__name__
     named = [path[-1] for path in paths(plain) if re.search(_as_written(path[-1]), why, re.IGNORECASE)]
     blamed = (named if "for field" in why else []) or _blamed(plain, where, 1) or named or _blamed(plain, where, 2)
-    names = " and ".join(f"`{name}`" for name in dict.fromkeys(blamed))
+    names = " and ".join([*(f"`{name}`" for name in dict.fromkeys(blamed)), *_defaults_blamed(plain, where, why)])
     raise DataError(
         f"{names or 'its settings'}: this is not a valid model ({why})",
         where=where,
@@ -158,6 +158,14 @@ def _blamed(plain: Mapping[str, Any], where: str, together: int) -> list[str]:
             if together > 1:
                 break
     return blamed
+
+
+def _defaults_blamed(plain: Mapping[str, Any], where: str, why: str) -> Iterator[str]:
+    """The settings that are left out, whose default the reason names, and with 1 in whose place there is a model."""
+    for name, default in left_out(plain).items():
+        said = isinstance(default, int) and default > 1 and re.search(rf"\b{default}\b", why)
+        if said and _makes_a_model({**plain, name: 1}, where):
+            yield f"`{name}` ({default} where it is left out)"
 
 
 def _changed(plain: Mapping[str, Any], places: Iterable[tuple[str, ...]], one: bool) -> dict[str, Any]:

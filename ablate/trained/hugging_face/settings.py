@@ -297,6 +297,15 @@ def resolve(plain: Mapping[str, Any], where: str) -> Config:
     return Config(vars(config), plain, _declared(config_class), where)
 
 
+def left_out(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that a `config.json` whose `model_type` is known leaves out, with their defaults."""
+    kind = plain["model_type"]
+    fields = _declared(_config_class(kind)) if has_classes() else _stored().get(kind, Fields({}, {}))
+    given = {fields.names.get(name, name) for name in plain}
+    theirs = {ours: name for name, ours in fields.names.items()}
+    return {theirs.get(name, name): default for name, default in fields.defaults.items() if name not in given}
+
+
 def _filled_in(plain: Mapping[str, Any], fields: Fields, where: str) -> dict[str, Any]:
     """The settings of a file with the defaults of the class where they are left out.
 
