@@ -415,7 +415,8 @@ def _file_below(module: str, root: Path, of_package: str) -> Path | None:
     """The file of a module below the working folder; of a package, the file of this name. It is not imported."""
     for folder in (root, root / "src"):
         path = folder.joinpath(*module.split("."))
-        for file in (path.parent / f"{path.name}.py", path / f"{of_package}.py"):
+        files = (path.parent / f"{path.name}.py", path / f"{of_package}.py")
+        for file in reversed(files) if (path / "__init__.py").is_file() else files:  # the order of Python's import
             if file.is_file():
                 return file
     return None

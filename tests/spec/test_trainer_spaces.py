@@ -243,6 +243,22 @@ def test_the_code_that_a_trainer_runs_counts_however_it_is_named(
     assert trainer.code(tmp_path) != code
 
 
+def test_a_package_comes_before_a_module_of_its_name_as_in_python(tmp_path: Path) -> None:
+    files = {"lab.py": "import near", "near.py": "", "lab/__main__.py": "from . import model", "lab/model.py": ""}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    command = {"command": ["{python}", "-m", "lab", "--lr={lr}", "--seed={seed}"], "parameters": {"lr": 0.1}}
+    trainer = TrainerSpec.model_validate(command)
+    assert [*trainer.code(tmp_path)] == ["source lab.py"], "without `__init__.py` the module comes first"
+    (tmp_path / "lab" / "__init__.py").write_text("import near\n")
+    (entry,) = trainer.code(tmp_path).values()
+    assert entry["file"] == "lab/__main__.py"
+    before = trainer.code(tmp_path)
+    (tmp_path / "lab" / "__init__.py").write_text("x = 1\n")
+    assert trainer.code(tmp_path) != before, "Python runs it too"
+
+
 def test_what_is_missing_is_said_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     lost = made(trainer__command=["no-such-program", *trainer()["command"][1:]])
