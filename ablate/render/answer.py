@@ -97,7 +97,7 @@ def print_answer(
         shown, console.width, store=store, plugins=plugins, everything=everything, shown_by=shown_by
     ):
         if plain:
-            line.plain = line.plain.translate(_ASCII)
+            line.plain = line.plain.replace("…  ", "...").translate(_ASCII)  # what is cut keeps its width
         console.print(line, soft_wrap=True)
 
 
@@ -368,13 +368,17 @@ def _columns(titles: Sequence[str], columns: Sequence[str], rows: Sequence[_Matr
         heads += [f"  {of[: widths[of]]:<{widths[of]}}" for of in block]
         yield Text(f"{titles[0][:words]:<{words}}" + "".join(heads), "dim")
         for row in rows:
-            line = Text(f"{labels[row.label][:words]:<{words}}", "" if row.before else row.colour)
+            line = Text(f"{_cut(labels[row.label], words):<{words}}", "" if row.before else row.colour)
             for text, part in zip(row.before, fixed_parts, strict=True):
                 line.append(f"  {'' if number else text:<{part}}", row.colour)
             for of in block:
                 text, style = row.cells[of]
                 line.append(f"  {text:<{widths[of]}}", style or "not bold default")
             yield line
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def _suite_cell(cell: SuiteCell, suite: Suite) -> str:

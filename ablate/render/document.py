@@ -14,7 +14,7 @@ from ablate.analysis.answer_rows import Along, AlongCell
 from ablate.analysis.columns import columns, groups, legend, shared_decimals
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.findings import Findings
-from ablate.analysis.numbers import MISSING, fixed, interval_words, percent
+from ablate.analysis.numbers import MISSING, count, duration, fixed, interval_words, percent, scaled
 from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import MOST_SHOWN
 from ablate.analysis.text import plural
@@ -240,26 +240,30 @@ def _commit(environment: Environment) -> str:
 def _cost(findings: Findings) -> Iterator[Block]:
     cost, scouting, report = findings.cost, findings.scouting, findings.report
     yield Paragraph(
-        f"{report.progress.sentence}. {plural(cost.trials, 'trial')} that ended took {cost.seconds:,.0f} s of "
-        f"training, {cost.tokens:.3g} tokens and {cost.flops:.3g} FLOP, without evaluation. This includes trials that "
-        "other studies of the store had trained before."
+        f"{report.progress.sentence}. {plural(cost.trials, 'trial')} that ended took {duration(cost.seconds)} of "
+        f"training, {count(round(cost.tokens))} tokens and {scaled(cost.flops)}FLOP, without evaluation. This includes "
+        "trials that other studies of the store had trained before."
     )
     if cost.seconds > 0:
         share = findings.utilisation
         peak = "" if share is None else f", a model FLOP utilisation of {share:.1%}"
-        yield Paragraph(f"That is {cost.flops / cost.seconds:.3g} FLOP/s a trial{peak}.")
+        yield Paragraph(f"That is {scaled(cost.flops / cost.seconds)}FLOP/s a trial{peak}.")
     if grid := findings.full_grid:
         yield Paragraph(
             f"The full grid of these switches has {grid.combinations:,} combinations, including invalid ones. With as "
             f"many seeds each it would need {plural(grid.trials, 'trial')}; at the mean cost of a trial of this study, "
-            f"about {grid.seconds:,.0f} s and {grid.flops:.3g} FLOP, {grid.times:.1f} times as much as this study."
+            f"about {duration(grid.seconds)} and {scaled(grid.flops)}FLOP, {grid.times:.1f} times as much as this study."
         )
     if scouting.trials:
         yield Paragraph(
             f"In addition, {plural(scouting.trials, 'trial')} for tuning, timing or stages took "
-            f"{scouting.seconds:,.0f} s of training, {scouting.tokens:.3g} tokens and {scouting.flops:.3g} FLOP."
+            f"{duration(scouting.seconds)} of training, {count(round(scouting.tokens))} tokens and "
+            f"{scaled(scouting.flops)}FLOP."
         )
-    rows = tuple((name, str(of.trials), f"{of.tokens:.3g}", f"{of.flops:.3g}") for name, of in findings.cost_of.items())
+    rows = tuple(
+        (name, str(of.trials), count(round(of.tokens)), scaled(of.flops).strip())
+        for name, of in findings.cost_of.items()
+    )
     yield Grid(("variant", "trials", "tokens", "FLOP"), (rows,), frozenset({0}))
 
 
