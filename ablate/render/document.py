@@ -252,7 +252,7 @@ def _cost(findings: Findings) -> Iterator[Block]:
         yield Paragraph(
             f"The full grid of these switches has {grid.combinations:,} combinations, including invalid ones. With as "
             f"many seeds each it would need {plural(grid.trials, 'trial')}; at the mean cost of a trial of this study, "
-            f"about {duration(grid.seconds)} and {scaled(grid.flops)}FLOP, {grid.times:.1f} times as much as this study."
+            f"about {duration(grid.seconds)} and {scaled(grid.flops)}FLOP, {grid.times:.1f} times this study."
         )
     if scouting.trials:
         yield Paragraph(
