@@ -6,7 +6,7 @@ the metric: variant minus baseline.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,8 @@ from ablate.analysis.answer_rows import Along, AnswerGroup, AnswerRow, along, an
 from ablate.analysis.columns import shared_decimals
 from ablate.analysis.continuing import NextStep, next_steps
 from ablate.analysis.headline import headline, reference_of
-from ablate.analysis.ladder import climb_lines
+from ablate.analysis.ladder import ScaleRow, scale_rows
+from ablate.analysis.numbers import decimals_for
 from ablate.analysis.report import StudyReport
 from ablate.analysis.suite import Suite, suite_of
 from ablate.analysis.warnings import StudyWarning, trust_lines
@@ -32,7 +33,7 @@ class Answer:
         groups: The compared variants by verdict, in the order of `TITLES`.
         along: Of a sweep, or a study with budgets, the variants at each place; its groups are by the verdict at the
             last place, or at the study's own length. Else None.
-        scale: On a ladder, a line for each variant: its differences by rung, and what larger models would show.
+        scale: On a ladder, the variants by rung, and what larger models would show.
         trust: Whether to believe it, at most three lines.
         next: Commands that would settle or extend it.
         claims: How many claims have each verdict: `supported`, `refuted`, `undecided`; empty without claims.
@@ -53,7 +54,7 @@ class Answer:
     headline: tuple[str, ...]
     groups: tuple[AnswerGroup, ...]
     along: Along | None
-    scale: tuple[str, ...]
+    scale: tuple[ScaleRow, ...]
     trust: tuple[StudyWarning, ...]
     next: tuple[NextStep, ...]
     claims: dict[str, int]
@@ -95,7 +96,7 @@ def answer_of(report: StudyReport) -> Answer:
         headline=headline(groups, trust, places, report),
         groups=groups,
         along=places,
-        scale=tuple(_scale(groups, report)),
+        scale=_scale(groups, report),
         trust=trust,
         next=next_steps(report) if report.answer.learnt else (),
         claims={
@@ -133,9 +134,9 @@ def verdicts_on_parts(report: StudyReport) -> list[tuple[Mapping[str, Any], str]
     return found
 
 
-def _scale(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:
-    if report.climbs is not None:
-        words = {row.variant: row.words for group in groups for row in group.rows}
-        largest = report.record.baseline.removeprefix(BASELINE)
-        for name, line in climb_lines(report.climbs, shared_decimals(report)):
-            yield f"{words.get(name + largest, name)}: {line}"
+def _scale(groups: Sequence[AnswerGroup], report: StudyReport) -> tuple[ScaleRow, ...]:
+    if report.climbs is None:
+        return ()
+    largest = report.record.baseline.removeprefix(BASELINE)
+    words = {row.variant.removesuffix(largest): row.words for group in groups for row in group.rows}
+    return tuple(scale_rows(report.climbs, max(1, decimals_for(report.margin, ()) - 1), words))

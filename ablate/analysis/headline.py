@@ -154,10 +154,15 @@ def _climbs(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]
     for fate, said in FATES.items():
         if of := [one for one in climbs.of if not one.refusal and one.outcome == fate]:
             names = [words.get(one.scaling.variant + largest, one.scaling.variant) for one in of]
-            yield f"At {climbs.times:g} times the compute: {few(names)} {said}."
+            named = listed(name.rpartition("→ ")[2] for name in names) if len(names) <= MOST_ALONG else few(names)
+            yield f"At {climbs.times:g} times the compute: {named} {said[len(names) > 1]}."
 
 
-FATES = {"holds": "keeps its verdict", "vanishes": "falls within the margin", "turns": "turns to the other side"}
+FATES = {
+    "holds": ("keeps its verdict", "keep their verdicts"),
+    "vanishes": ("falls within the margin", "fall within the margin"),
+    "turns": ("turns to the other side", "turn to the other side"),
+}
 """What becomes of a difference at larger models, to what a headline says."""
 WORDS = {"needed": "must stay", "not needed": "can go", "not worse": "as good"}
 """Verdicts on parts along an axis to what a headline says; others stand as they are."""

@@ -207,29 +207,68 @@ def _would_decide(one: Climb, compute: float, margin: float) -> bool:
     return abs(there) - half > margin or abs(there) + half < margin
 
 
-def climb_lines(climbs: Climbs, decimals: int) -> Iterator[tuple[str, str]]:
-    """For each variant its name, and a line: its difference by rung, extrapolation, speedup, and what becomes of it."""
+@dataclass(frozen=True, slots=True)
+class ScaleRow:
+    """A variant of a ladder, as an answer shows it.
+
+    Attributes:
+        words: What it changes.
+        by_rung: Its difference from the baseline at each rung.
+        times: The target, as a multiple of the compute of the largest rung.
+        there: The interval of the difference at the target; empty where nothing is extrapolated.
+        speedup: The effective speedup at the target, or at the largest rung where nothing is extrapolated.
+        seconds: That at the largest rung in seconds of training; empty if it was not timed.
+        outcome: What becomes of the difference at the target.
+        refusal: Why nothing is extrapolated, as a clause.
+    """
+
+    words: str
+    by_rung: tuple[str, ...]
+    times: float
+    there: str
+    speedup: str
+    seconds: str
+    outcome: Fate
+    refusal: str
+
+    @property
+    def line(self) -> str:
+        """All of it in one line of text."""
+        steps = f"{self.words}: by rung {' '.join(self.by_rung)}"
+        timed = f", in seconds {self.seconds} on the largest rung" if self.seconds else ""
+        if not self.there:
+            reached = f", speedup {self.speedup} on the largest rung{timed}" if self.speedup else ""
+            return f"{steps}{reached}; not extrapolated: {self.refusal}"
+        return f"{steps} | {self.times:g}x: {self.there}, speedup {self.speedup}{timed}, {self.outcome}"
+
+
+def scale_rows(climbs: Climbs, decimals: int, words: Mapping[str, str]) -> Iterator[ScaleRow]:
+    """The variants of a ladder, as an answer shows them.
+
+    Args:
+        words: Names of variants to what they change.
+    """
     for one in climbs.of:
-        steps = "by rung " + " ".join(
-            "lost" if point.difference.difference is None else _signed(point.difference.difference, decimals)
-            for point in one.scaling.points
+        there = speedup = ""
+        if one.ladder is not None:
+            speedup = speedup_text(one.ladder.speedups[-1])
+            if not one.refusal and one.ladder.difference is not None and one.ladder.speedup is not None:
+                ends = (one.ladder.difference.low, one.ladder.difference.high)
+                there, speedup = " … ".join(_signed(end, decimals) for end in ends), speedup_text(one.ladder.speedup)
+        timed = one.seconds[-1] if one.seconds else None
+        yield ScaleRow(
+            words.get(one.scaling.variant, one.scaling.variant),
+            tuple(
+                "lost" if point.difference.difference is None else _signed(point.difference.difference, decimals)
+                for point in one.scaling.points
+            ),
+            climbs.times,
+            there,
+            speedup,
+            "" if timed is None else speedup_text(timed),
+            one.outcome,
+            one.refusal,
         )
-        if one.refusal or one.ladder is None or one.ladder.difference is None or one.ladder.speedup is None:
-            said = speedup_text(one.ladder.speedups[-1]) if one.ladder is not None else ""
-            reached = f", speedup {said} on the largest rung{_largest_in_seconds(one)}" if said else ""
-            yield one.scaling.variant, f"{steps}{reached}; not extrapolated: {one.refusal}"
-            continue
-        low, high = (_signed(bound, decimals) for bound in (one.ladder.difference.low, one.ladder.difference.high))
-        speedup = f"speedup {speedup_text(one.ladder.speedup)}{_largest_in_seconds(one)}"
-        yield (
-            one.scaling.variant,
-            f"{steps} | {climbs.times:g}x: {low} … {high}, {speedup}, {one.outcome}",
-        )
-
-
-def _largest_in_seconds(one: Climb) -> str:
-    timed = one.seconds[-1] if one.seconds else None
-    return "" if timed is None else f", in seconds {speedup_text(timed)} on the largest rung"
 
 
 def climb_sentences(climbs: Climbs | None, metric: str, decimals: int) -> Iterator[str]:

@@ -19,6 +19,7 @@ from rich.text import Text
 
 from ablate.analysis.answer import Answer
 from ablate.analysis.answer_rows import Along, AlongCell, AnswerGroup, AnswerRow, GroupKey
+from ablate.analysis.ladder import ScaleRow
 from ablate.analysis.numbers import duration, fixed, percent
 from ablate.analysis.suite import Suite, SuiteCell
 from ablate.analysis.why import Why
@@ -166,11 +167,9 @@ def answer_lines(
         else:
             yield from _table(answer, width, everything=everything)
         yield Text()
-    for number, climb in enumerate(answer.scale):
-        first, *rest = wrap(climb, width - LABEL - 2)
-        yield _labelled("SCALE" if not number else "", first)
-        for more in rest:
-            yield Text(" " * (LABEL + 2) + printable(more))
+    if answer.scale:
+        yield from _ladder(answer.scale, width)
+        yield Text()
     for number, line in enumerate(answer.trust[:3]):
         hidden = f"; {len(answer.trust) - 3} more" if number == 2 and len(answer.trust) > 3 else ""
         lines = wrap(f"{line.text}{hidden}", width - LABEL - 7)
@@ -375,6 +374,31 @@ def _columns(titles: Sequence[str], columns: Sequence[str], rows: Sequence[_Matr
                 text, style = row.cells[of]
                 line.append(f"  {text:<{widths[of]}}", style or "not bold default")
             yield line
+
+
+def _ladder(rows: Sequence[ScaleRow], width: int) -> Iterator[Text]:
+    """The variants of a ladder by rung, with what is extrapolated: a line for each, and one for each reason why not."""
+    refusals = [*dict.fromkeys(row.refusal for row in rows if not row.there)]
+    titles = ("by rung", f"at {rows[0].times:g}x", "speedup there")
+    cells = []
+    for row in rows:
+        there = row.there.replace(" … ", "…") or f"none [{refusals.index(row.refusal) + 1}]"
+        steps, beyond = (re.sub(r"(?<=[-+])0(?=\.)", "", text) for text in (" ".join(row.by_rung), there))
+        speedup = row.speedup.replace(" … ", "…") if row.there else ""
+        cells.append((steps, beyond, speedup, row.outcome if row.there else ""))
+    widths = [max(map(len, column)) for column in zip((*titles, ""), *cells, strict=True)]
+    words = max(LABEL, width - sum(widths) - 2 * len(widths))
+    labels = [printable(row.words.rpartition("→ ")[2]).removeprefix("the ") for row in rows]
+    words = min(words, max(map(len, labels)))
+    for label, texts in (("SCALE", (*titles, "")), *zip(labels, cells, strict=True)):
+        head = label == "SCALE" and texts[0] == titles[0]
+        line = Text(f"{_cut(label, words):<{words}}", "bold" if head else "")
+        for text, part in zip(texts, widths, strict=True):
+            line.append(f"  {text.replace('-', '−'):<{part}}", "not bold dim" if head else "")
+        line.rstrip()
+        yield line
+    for number, refusal in enumerate(refusals, 1):
+        yield from (Text(part, "dim") for part in wrap(f"[{number}] {printable(refusal)}", width))
 
 
 def _cut(text: str, width: int) -> str:

@@ -14,6 +14,7 @@ from ablate.analysis.answer_rows import Along, AlongCell
 from ablate.analysis.columns import columns, groups, legend, shared_decimals
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.findings import Findings
+from ablate.analysis.ladder import ScaleRow
 from ablate.analysis.numbers import MISSING, count, duration, fixed, interval_words, percent, scaled
 from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import MOST_SHOWN
@@ -84,7 +85,7 @@ def _answer(answer: Answer) -> Iterator[Block]:
         yield answer_table(answer) if answer.along is None else along_table(answer, answer.along)
         yield Paragraph(answer_note(answer))
     if answer.scale:
-        yield Items(tuple(f"scale: {line}" for line in answer.scale))
+        yield scale_table(answer.scale)
     trust = tuple(f"{line.word}: {line.text}" for line in answer.trust)
     claims = (f"claims: {', '.join(f'{n} {word}' for word, n in answer.claims.items())}",) if answer.claims else ()
     yield Items(trust + claims)
@@ -138,6 +139,24 @@ def along_table(answer: Answer, along: Along) -> Grid:
     titles = ("variant", *(f"{along.axis} {place}" for place in along.places))
     rows = tuple((words, *map(cell, cells)) for words, cells in along.rows.items())
     return Grid(titles, (rows,), frozenset(range(len(titles))))
+
+
+def scale_table(rows: Sequence[ScaleRow]) -> Grid:
+    """The variants of a ladder: the difference at each rung, what is extrapolated, and what becomes of it."""
+    rungs = tuple(f"rung {number}" for number in range(1, 1 + max(len(row.by_rung) for row in rows)))
+    titles = ("variant", *rungs, f"at {rows[0].times:g}x", "speedup there", "outcome")
+    shown = tuple(
+        (
+            row.words,
+            *row.by_rung,
+            *[MISSING] * (len(rungs) - len(row.by_rung)),
+            row.there or MISSING,
+            row.speedup if row.there else MISSING,
+            row.outcome if row.there else f"not extrapolated: {row.refusal}",
+        )
+        for row in rows
+    )
+    return Grid(titles, (shown,), frozenset({0, len(titles) - 1}))
 
 
 def answer_note(answer: Answer) -> str:

@@ -13,7 +13,7 @@ import pandas as pd
 import streamlit as st
 
 from ablate.analysis.answer import Answer
-from ablate.analysis.answer_rows import Along, AnswerRow, GroupKey
+from ablate.analysis.answer_rows import AnswerRow, GroupKey
 from ablate.analysis.claims import ClaimVerdict
 from ablate.analysis.columns import shared_decimals
 from ablate.analysis.curves import band, line
@@ -26,7 +26,7 @@ from ablate.analysis.text import plural
 from ablate.analysis.warnings import StudyWarning
 from ablate.analysis.why import why
 from ablate.errors import NotFoundError
-from ablate.render.document import along_table
+from ablate.render.document import Grid, along_table, scale_table
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Palette
 from ablate.render.interval import Axis, axis_svg, interval_svg
@@ -220,12 +220,13 @@ def show_answer(answer: Answer) -> None:
         shown = _chosen_groups(answer)
         rows = [(group.key, row) for group in answer.groups if group.key in shown for row in group.rows]
         if answer.along is not None:
-            st.html(along(answer, answer.along))
+            st.html(plain_table(along_table(answer, answer.along), f"Verdicts along {answer.along.axis}"))
         st.html(table(answer, _page(rows)))
         if any(_holds_alone(row) for _, row in rows):
             st.caption("° holds alone, not jointly with the other verdicts (Holm's procedure)")
     if answer.scale:
-        st.markdown("\n".join(["**Does it survive scale?**\n", *(f"- {prose(line)}" for line in answer.scale)]))
+        st.markdown("**Does it survive scale?**")
+        st.html(plain_table(scale_table(answer.scale), "Differences by rung of the ladder"))
     _trust([line for line in answer.trust if line.level != "ok"])
 
 
@@ -273,17 +274,20 @@ def table(answer: Answer, rows: list[tuple[GroupKey, AnswerRow]]) -> str:
     return f'<table class="answer" aria-label="{told}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 
-def along(answer: Answer, places: Along) -> str:
-    """The variants at each place of a sweep, or each length of training, as an HTML table."""
-    drawn = along_table(answer, places)
-    head = "".join(f"<th>{html.escape(title)}</th>" for title in drawn.titles)
+def plain_table(grid: Grid, told: str) -> str:
+    """Cells of text as an HTML table.
+
+    Args:
+        told: What it holds, for those who cannot see it.
+    """
+    head = "".join(f"<th>{html.escape(title)}</th>" for title in grid.titles)
     body = "".join(
         "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
-        for group in drawn.groups
+        for group in grid.groups
         for row in group
     )
-    told = f"Verdicts along {html.escape(places.axis)}"
-    return f'<table class="answer" aria-label="{told}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    label = f'aria-label="{html.escape(told)}"'
+    return f'<table class="answer" {label}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 
 def _cells(answer: Answer, axis: Axis, key: GroupKey, row: AnswerRow) -> tuple[str, ...]:

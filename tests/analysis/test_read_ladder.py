@@ -15,6 +15,7 @@ from ablate.analysis.answer import answer_of
 from ablate.analysis.continuing import NextStep, next_steps
 from ablate.analysis.ladder import Climb, climb_sentences
 from ablate.analysis.why import why
+from ablate.render.answer import answer_text
 from ablate.render.as_json import study_json
 from ablate.store.records import SpeedTiming, TrialState
 
@@ -69,10 +70,14 @@ def test_a_gain_that_survives_holds_with_its_speedup_and_stands_in_the_answer() 
     answer = answer_of(report)
     (row,) = answer.rows
     assert (row.variant, row.verdict) == ("a=off@rung=5", "better")
-    (line,) = answer.scale
-    assert line.endswith(", holds")
-    assert "| 10x: -0.0" in line
-    assert study_json(report)["answer"]["scale"] == [line]
+    (row,) = answer.scale
+    assert row.line.endswith(", holds")
+    assert "| 10x: -0.0" in row.line
+    assert study_json(report)["answer"]["scale"][0]["there"] == row.there
+    shown = answer_text(answer).splitlines()
+    head = next(number for number, line in enumerate(shown) if line.startswith("SCALE"))
+    assert shown[head + 1].split()[-1] == "holds"
+    assert max(map(len, shown)) <= 80
     assert why(report, "a=off@rung=5").row.variant == "a=off@rung=5"
 
 
@@ -108,7 +113,8 @@ def test_what_is_not_extrapolated_says_why(fields: dict[str, Any], said: str) ->
     assert one.outcome == "undecided"
     report = read_study(made, "a_study")
     assert any(said in sentence for sentence in climb_sentences(report.climbs, "val_loss", 3))
-    assert said in answer_of(report).scale[0]
+    assert said in answer_of(report).scale[0].line
+    assert said in " ".join(answer_text(answer_of(report)).split())
 
 
 def test_a_diverged_trial_is_no_point_of_a_law() -> None:
@@ -134,7 +140,7 @@ def test_speedups_in_seconds_have_the_rate_of_each_rung_and_the_noise_of_both() 
         assert seconds.low / seconds.value < flops.low / flops.value
         assert seconds.high / seconds.value > flops.high / flops.value
     report = read_study(made, "a_study")
-    assert ", in seconds 0.5" in answer_of(report).scale[0]
+    assert ", in seconds 0.5" in answer_of(report).scale[0].line
     assert "in seconds of training not timed, not timed, not timed, 1.0" in next(
         iter(climb_sentences(report.climbs, "val_loss", 3))
     )
