@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
+from ablate.analysis.fairness import Tuning
 from ablate.analysis.judging import Allowances, read_allowances
 from ablate.analysis.results import Results
 from ablate.analysis.runs import VariantRuns, seed_schedule
@@ -41,7 +42,7 @@ from ablate.stats import (
 from ablate.stats.bounds import NO_ALLOWANCE, at_least, at_most
 from ablate.stats.further import further_pairs
 from ablate.stats.schedule import ERROR
-from ablate.stats.trend import bends, slopes, steps
+from ablate.stats.trend import bends, slope_weights, slopes, steps
 from ablate.store.records import StudyRecord
 
 ClaimWord = Literal["supported", "refuted", "undecided"]
@@ -105,7 +106,11 @@ _EXPECTATIONS = {
 
 
 def judge_claims(
-    record: StudyRecord, runs: Mapping[str, VariantRuns], allowances: Allowances | None = None, unlearnt: str = ""
+    record: StudyRecord,
+    runs: Mapping[str, VariantRuns],
+    allowances: Allowances | None = None,
+    unlearnt: str = "",
+    tuning: Tuning | None = None,
 ) -> tuple[ClaimVerdict, ...]:
     """The verdicts on the claims of a study's space, in their order.
 
@@ -114,8 +119,9 @@ def judge_claims(
         runs: Variant name to its trials.
         allowances: By how much bounds are widened; as the trials say, unless given.
         unlearnt: Why the study has no answer, if no model has learnt: then no comparison of quality has a verdict.
+        tuning: What was tuned for each variant; each metric has an allowance of its own for it.
     """
-    results = Results(record, runs, seed_schedule(record), allowances or read_allowances(record, runs))
+    results = Results(record, runs, seed_schedule(record), allowances or read_allowances(record, runs), tuning)
     verdicts = []
     for plain in record.space.get("claims", ()):
         claim = ClaimSpec.parse(plain)
@@ -189,24 +195,26 @@ def _trend(claim: TrendClaim, results: Results) -> _Finding:
         limit = f"at least {at_least(at, margin)}" if lower else f"at most {at_most(at, margin)}"
         return f"the gap {claim.expect} by {limit} in {metric} for each doubling ({_one_sided(error)})"
 
-    allowance = results.allowance(tuple(name for side in sides.values() for name in side), metric)
     sense = sign if direction == "maximize" else -sign
     evidence["difference_of"] = f"{metric} of {claim.left} minus {claim.right}, its change for each doubling"
     better = _EXPECTATIONS["better"]
 
-    def found(rates: Mapping[int, float]) -> _Finding:
+    def found(rates: Mapping[int, float], weights: Mapping[float, float]) -> _Finding:
         by_seed = {seed: sign * rate for seed, rate in rates.items()}
+        weights = {at: sign * weight for at, weight in weights.items()}
+        allowance = results.trend_allowance(sides, weights, metric, direction)
         relative = results.is_relative(metric)
         return _paired_finding(
             by_seed, claim.margin, better, results, metric, words, evidence, allowance, sense, relative
         )
 
-    whole = found(slopes(gaps))
+    whole = found(slopes(gaps), slope_weights(gaps))
     if whole.verdict != "supported" or not bends(gaps):
         return whole
     # One slope would hide a step that goes the other way: where the gap bends, every step must show the trend.
     for (before, after), step in zip(pairwise(sorted(gaps)), steps(gaps), strict=True):
-        part = found({seed: change / math.log2(after / before) for seed, change in step.items()})
+        each = 1 / math.log2(after / before)
+        part = found({seed: each * change for seed, change in step.items()}, {before: -each, after: each})
         if part.verdict != "supported":
             reason = f"the gap bends, and from {before:g} to {after:g} it does not show this: {part.reason}"
             return _Finding("undecided", reason, whole.evidence)
@@ -303,7 +311,7 @@ def _compare(
         return f"{left} is {limit} than {right} in {metric} ({rests_on})"
 
     advantage = results.advantage(left, right, metric, direction)
-    allowance = results.advantage_allowance(left, right, metric)
+    allowance = results.advantage_allowance(left, right, metric, direction)
     of, minus, sense = left, right, 1.0 if direction == "maximize" else -1.0
     if left == results.record.baseline:
         of, minus, sense = right, left, -sense

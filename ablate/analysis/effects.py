@@ -34,6 +34,7 @@ from ablate.stats import (
 from ablate.store.records import StudyRecord, VariantRecord
 
 Side = Literal["worse", "better", "worse than the sum", "better than the sum", "within", "unclear"]
+_ROUNDING = 1e-9
 MOST_TERMS = 1_500
 """Above this number of effects only main effects are estimated."""
 
@@ -49,6 +50,7 @@ class EffectRow:
         low: Lower bound of the two-sided 95 % t interval; None where nothing is left to see the noise from.
         high: Upper bound of the same.
         aliases: Names of further effects that these trials cannot tell from it: the estimate is of all of them.
+        hidden: How the estimate moves for each unit by which the diverged trials are worse than what they count as.
     """
 
     settings: tuple[tuple[str, str], ...]
@@ -56,6 +58,7 @@ class EffectRow:
     low: float | None
     high: float | None
     aliases: tuple[str, ...]
+    hidden: float = 0.0
 
     @property
     def name(self) -> str:
@@ -110,12 +113,16 @@ class StudyEffects:
         """Where the 95 % interval of an effect lies: `worse` or `better` by more than the margin, `within` it, or not.
 
         For an interaction, `worse than the sum` or `better than the sum`: two settings that are better together than
-        the sum of their effects may still be worse than the baseline.
+        the sum of their effects may still be worse than the baseline. Diverged trials are worse than they count, by
+        nobody knows how much: on the side to which they would move an effect, nothing bounds it.
         """
-        margin = self.margin
-        if row.low is None or row.high is None or (row.low <= margin and row.high >= -margin):
-            inside = row.low is not None and row.high is not None and -margin < row.low and row.high < margin
-            return "within" if inside else "unclear"
+        margin, low, high = self.margin, row.low, row.high
+        if low is None or high is None:
+            return "unclear"
+        if abs(row.hidden) > _ROUNDING:
+            low, high = (low, math.inf) if row.hidden > 0 else (-math.inf, high)
+        if low <= margin and high >= -margin:
+            return "within" if -margin < low and high < margin else "unclear"
         if len(row.settings) > 1:
             return "worse than the sum" if self.is_worse(row.estimate) else "better than the sum"
         return "worse" if self.is_worse(row.estimate) else "better"
@@ -145,19 +152,29 @@ def effects_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> StudyEff
     ended = [one for one in record.variants if runs[one.name].finished or runs[one.name].diverged]
     if worst is None or len(factors.switches) < 2 or not crosses(ended, factors.switches, ()):
         return None
-    observations, diverged = [], 0
+    observations, worse, diverged = list[Observation](), list[Observation](), 0
+    unit = 1.0 if record.objective["direction"] == "minimize" else -1.0
     for variant in ended:
-        values = counted_values(runs[variant.name], record.objective["metric"], worst)
-        observations += [Observation(variant.settings, seed, value) for seed, value in values.items()]
-        diverged += len(runs[variant.name].diverged)
+        run = runs[variant.name]
+        for seed, value in counted_values(run, record.objective["metric"], worst).items():
+            observations.append(Observation(variant.settings, seed, value))
+            worse.append(Observation(variant.settings, seed, value + unit * (seed in run.diverged)))
+        diverged += len(run.diverged)
     effects, left_out = _estimate(observations, factors.switches)
+    moved = _estimate(worse, factors.switches)[0] if diverged else effects
+    estimates = {effect.term.name: effect.estimate for effect in moved.effects}
     carried: dict[str, list[str]] = {}
     for alias, others in effects.aliased.items():
         for other in others:
             carried.setdefault(other, []).append(alias)
     rows = [
         EffectRow(
-            effect.term.settings, effect.estimate, effect.low, effect.high, tuple(carried.get(effect.term.name, ()))
+            effect.term.settings,
+            effect.estimate,
+            effect.low,
+            effect.high,
+            tuple(carried.get(effect.term.name, ())),
+            estimates[effect.term.name] - effect.estimate,
         )
         for effect in effects.effects
     ]

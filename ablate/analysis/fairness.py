@@ -32,6 +32,7 @@ class Tried:
         lost: Seeds that diverged or failed; a value with fewer of them goes before any mean.
         planned: Seeds in all.
         by_seed: Seed to objective of those that finished.
+        metrics: Final metric to seed to its value, of the same.
     """
 
     values: dict[str, Any]
@@ -40,6 +41,7 @@ class Tried:
     lost: int
     planned: int
     by_seed: dict[int, float] = field(default_factory=dict)
+    metrics: dict[str, dict[int, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +252,16 @@ def _tried(variant: VariantRecord, runs: VariantRuns, grid: Mapping[str, object]
     values = list(runs.values(metric).values())
     lost = [state for state in runs.states.values() if state in (TrialState.DIVERGED, TrialState.FAILED)]
     mean = math.fsum(values) / len(values) if values else None
-    return Tried(_values(variant, grid), mean, len(values), len(lost), len(runs.states), runs.values(metric))
+    names = {name for trial in runs.finished.values() for name in trial.metrics}
+    return Tried(
+        _values(variant, grid),
+        mean,
+        len(values),
+        len(lost),
+        len(runs.states),
+        runs.values(metric),
+        {name: runs.values(name) for name in names},
+    )
 
 
 def _values(variant: VariantRecord, grid: Mapping[str, object]) -> dict[str, Any]:

@@ -116,7 +116,7 @@ class Findings:
     @cached_property
     def path(self) -> RemovalPath | None:
         """The path of `simplify`."""
-        return path_of(self.report.record, self.runs, self.fresh)
+        return path_of(self.report.record, self.runs, self.fresh, self.report.evidence.tuning)
 
     @cached_property
     def front(self) -> Front | None:

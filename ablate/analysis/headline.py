@@ -180,7 +180,10 @@ def _along(along: Along | None) -> Iterator[str]:
         for words in along.rows
     }
     if len(runs) > MOST_ALONG:
-        holds = sum(len(of) == 1 for of in runs.values())
+        holds = sum(
+            len(of) == 1 and of[0][0] not in ("undecided", "diverged") and len(of[0][1]) == len(along.places)
+            for of in runs.values()
+        )
         places = f"from {along.places[0]} to {along.places[-1]}"
         yield f"{holds} of {len(runs)} verdicts hold along {along.axis} {places}; the others change or stay undecided."
         return

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from ablate.analysis.fairness import Tuning
 from ablate.analysis.runs import VariantRuns, pairs_windows, seed_schedule
 from ablate.analysis.text import plural
+from ablate.spec.fairness import BUDGET
 from ablate.stats import (
     Allowance,
     Bounds,
@@ -117,7 +118,7 @@ def read_allowances(record: StudyRecord, runs: Mapping[str, VariantRuns], tuning
         censored={name: len(run.unreached) for name, run in runs.items() if run.unreached}
         if record.judged is None
         else record.judged.censored,
-        regret=_regrets(tuning, sign) if tuning is not None else {},
+        regret={} if tuning is None else read_regrets(tuning, record.objective["direction"]),
         tails=tails,
         tails_at=tails_at,
     )
@@ -187,14 +188,24 @@ def _worse(
     return found
 
 
-def _regrets(tuning: Tuning, sign: float) -> dict[str, float]:
-    regrets = {}
-    for name, tuned in tuning.of.items():
+def read_regrets(tuning: Tuning, direction: Direction, metric: str = "") -> dict[str, float]:
+    """Variant to how much worse than the best of the tuning grid its value may be, in a metric.
+
+    At another budget that is as at the study's own, where values are tuned.
+
+    Args:
+        metric: Unless given, the objective's.
+    """
+    regrets, sign = {}, 1.0 if direction == "minimize" else -1.0
+    for name, own in tuning.of.items():
+        tuned = own if own.tried else tuning.of.get(name.partition(f"@{BUDGET}=")[0], own)
         values = tuned.values
         chosen = [place for place, one in enumerate(tuned.tried) if values and one.values.items() <= values.items()]
         if chosen and tuned.tried[chosen[0]].by_seed:
-            tried = [{seed: sign * value for seed, value in one.by_seed.items()} for one in tuned.tried]
-            regrets[name] = regret_bound(tried, chosen[0], *tuning_noise([tried]))
+            of_tried = [one.metrics.get(metric, {}) if metric else one.by_seed for one in tuned.tried]
+            tried = [{seed: sign * value for seed, value in one.items() if math.isfinite(value)} for one in of_tried]
+            known = bool(tried[chosen[0]])
+            regrets[name] = regret_bound(tried, chosen[0], *tuning_noise([tried])) if known else math.inf
     return regrets
 
 

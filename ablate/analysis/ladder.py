@@ -63,21 +63,34 @@ def read_climbs(store: StudyReader, record: StudyRecord, scalings: Scalings | No
     metric, margin = record.objective["metric"], float(record.objective["margin"])
     runs = {rung: read_runs(store, study, metric) for rung, study in rungs.items()}
     times = float(record.space["design"].get("target", FURTHEST))
-    reasons = _reasons(store, record, rungs)
+    if record.objective["direction"] != "minimize":
+        clause = "a law describes a loss, and larger values of this objective are better"
+        return Climbs(times, tuple(Climb(one, None, "undecided", clause) for one in scalings.of))
+    reasons = _reasons(store, rungs)
     climbs = []
     for scaling in scalings.of:
         name = scaling.variant
-        here = [(rungs[rung].baseline, of) for rung, of in runs.items() if name in of and of[name].finished]
+        here = [(rungs[rung].baseline, of) for rung, of in runs.items() if name in of]
         climbs.append(_climb(scaling, here, metric, margin, times, reasons.get(name, "")))
     return Climbs(times, tuple(climbs))
 
 
-def _reasons(store: StudyReader, record: StudyRecord, rungs: Mapping[int, StudyRecord]) -> dict[str, str]:
+def last_rung(rungs: Mapping[int, StudyRecord], name: str) -> int | None:
+    """The rung after which a ladder dropped a variant; None if it did not."""
+    declared = {rung: study for rung, study in rungs.items() if any(one.name == name for one in study.variants)}
+    trained, begun = (
+        [rung for rung, study in declared.items() if any(one.variant == of(study) for one in study.planned)]
+        for of in (lambda study: name, lambda study: study.baseline)
+    )
+    return max(trained) if trained and max(trained) < max(begun, default=0) else None
+
+
+def _reasons(store: StudyReader, rungs: Mapping[int, StudyRecord]) -> dict[str, str]:
     """Variants whose law must not be extrapolated, with the reason."""
-    if record.objective["direction"] != "minimize":
-        clause = "a law describes a loss, and larger values of this objective are better"
-        return {one.name: clause for study in rungs.values() for one in study.variants}
-    reasons: dict[str, str] = {}
+    names = {variant.name for study in rungs.values() for variant in study.variants}
+    reasons = {
+        name: f"it was dropped after rung {last}" for name in names if (last := last_rung(rungs, name)) is not None
+    }
     for rung, study in rungs.items():
         tuning = read_tuning(store, study)
         if tuning is None:
@@ -100,16 +113,20 @@ def _climb(
     reason: str,
 ) -> Climb:
     rungs = []
+    if any(
+        side.diverged or side.failed or side.pruned for of, runs in here for side in (runs[of], runs[scaling.variant])
+    ):
+        return Climb(scaling, None, "undecided", "a rung lost trials or has fewer than two seeds")
+    here = [(baseline, runs) for baseline, runs in here if runs[baseline].finished and runs[scaling.variant].finished]
     for baseline, runs in here:
         ours, theirs = runs[baseline], runs[scaling.variant]
-        lost = any((side.diverged, side.failed, side.pruned) != ({}, {}, {}) for side in (ours, theirs))
         rung = Rung((_compute(ours), _compute(theirs)), ours.values(metric), theirs.values(metric))
-        if lost or len(rung.seeds) < 2:
+        if len(rung.seeds) < 2:
             return Climb(scaling, None, "undecided", "a rung lost trials or has fewer than two seeds")
         rungs.append(rung)
     if len(rungs) < LEAST_RUNGS - 1:
         clause = f"{len(rungs)} rungs have finished, and a law needs {LEAST_RUNGS - 1}; {LEAST_RUNGS} to extrapolate"
-        return Climb(scaling, None, "undecided", clause)
+        return Climb(scaling, None, "undecided", reason or clause)
     ladder = climb(rungs, max(1.0, times))
     seconds = tuple(
         _in_seconds(speedup, runs[scaling.variant], runs[baseline])
@@ -125,9 +142,8 @@ def _climb(
 
 
 def _compute(runs: VariantRuns) -> float:
-    """Training FLOPs of a trial; those of a variant differ by nothing but rounding."""
-    flops = [trial.flops for trial in runs.finished.values()]
-    return sum(flops) / len(flops)
+    """Training FLOPs of a trial with its stages; those of a variant differ by nothing but rounding."""
+    return math.fsum(one.flops for seed in runs.finished for one in runs.whole(seed)) / len(runs.finished)
 
 
 def _in_seconds(speedup: WithBounds, runs: VariantRuns, baseline: VariantRuns) -> WithBounds | None:
@@ -138,9 +154,11 @@ def _in_seconds(speedup: WithBounds, runs: VariantRuns, baseline: VariantRuns) -
     speed = relative_speed(runs.rates, baseline.rates)
     if speed is None or speed.mean is None or speed.low is None or speed.high is None:
         return None
-    of_token = [_compute(side) / math.fsum(one.tokens for one in side.finished.values()) * len(side.finished)
-                for side in (runs, baseline)]  # fmt: skip
-    factor = speed.mean * of_token[0] / of_token[1]
+    ours, theirs = (
+        math.fsum(one.flops for one in side.finished.values()) / math.fsum(one.tokens for one in side.finished.values())
+        for side in (runs, baseline)
+    )  # FLOPs of a token
+    factor = speed.mean * ours / theirs
     value, low, high = speedup.value, speedup.low, speedup.high
     if not 0 < low <= value <= high < math.inf:  # the baseline never gets there
         return WithBounds(factor * value, factor * low, factor * high)
@@ -177,7 +195,7 @@ def next_rung(climbs: Climbs, record: StudyRecord) -> NextRung | None:
     """
     design, margin = record.space["design"], float(record.objective["margin"])
     rungs = [float(value) for value in design["rungs"]]
-    places = [float(point.at) for one in climbs.of[:1] for point in one.scaling.points]
+    places = max(([float(point.at) for point in one.scaling.points] for one in climbs.of), key=len, default=[])
     if climbs.times <= 1 or design.get("per_rung") or design.get("seeds_per_rung") or len(places) < len(rungs):
         return None
     growth, step = places[-1] / places[-2], rungs[-1] / rungs[-2]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from ablate.analysis.changes import Change, changes_of
+from ablate.analysis.fairness import Tuning, read_tuning
 from ablate.analysis.judging import read_allowances
 from ablate.analysis.runs import (
     StudyReader,
@@ -142,7 +143,7 @@ def read_path(store: StudyReader, name: str) -> RemovalPath | None:
     """
     record = store.study(name)
     runs = read_runs(store, record, record.objective["metric"])
-    return path_of(record, runs, read_confirming(store, record))
+    return path_of(record, runs, read_confirming(store, record), read_tuning(store, record))
 
 
 def takes_path(record: StudyRecord) -> bool:
@@ -151,13 +152,17 @@ def takes_path(record: StudyRecord) -> bool:
 
 
 def path_of(
-    record: StudyRecord, runs: Mapping[str, VariantRuns], fresh: Mapping[str, VariantRuns] = MappingProxyType({})
+    record: StudyRecord,
+    runs: Mapping[str, VariantRuns],
+    fresh: Mapping[str, VariantRuns] = MappingProxyType({}),
+    tuning: Tuning | None = None,
 ) -> RemovalPath | None:
     """The same, of what was read already.
 
     Args:
         runs: Variant name to its trials.
         fresh: The same of those that confirm.
+        tuning: What was tuned for each variant.
     """
     plain = record.space.get("design", {})
     if not takes_path(record) or not any(run.finished for run in runs.values()):
@@ -200,7 +205,7 @@ def path_of(
         rounds=tuple(rounds),
         steps=path,
         trying=trying,
-        confirmations=tuple(_confirmations(record, path, fresh, changes)),
+        confirmations=tuple(_confirmations(record, path, fresh, tuning, changes)),
     )
 
 
@@ -208,10 +213,12 @@ def _confirmations(
     record: StudyRecord,
     path: Sequence[Removal],
     fresh: Mapping[str, VariantRuns],
+    tuning: Tuning | None,
     changes: Mapping[str, Change],
 ) -> Iterator[Confirmation]:
     """The steps that have ended on fresh seeds, up to the first that has not."""
-    metric, allowances = record.objective["metric"], read_allowances(confirming(record), fresh) if fresh else None
+    metric = record.objective["metric"]
+    allowances = read_allowances(confirming(record), fresh, tuning) if fresh else None
     for step in path:
         own, baseline = fresh.get(step.standing.variant), fresh.get(record.baseline)
         if own is None or baseline is None or allowances is None or not own.has_ended or not baseline.has_ended:

@@ -7,7 +7,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ablate.analysis.judging import Allowances, awaited_seeds
+from ablate.analysis.fairness import Tuning
+from ablate.analysis.judging import Allowances, awaited_seeds, read_regrets
 from ablate.analysis.runs import UNTIMED, VariantRuns, pairs_windows, values_of
 from ablate.metrics import COSTS, INFERENCE, TIMED, why_absent
 from ablate.stats import Allowance, Direction, SeedPlan
@@ -23,12 +24,14 @@ class Results:
         runs: Variant name to its trials.
         schedule: How seeds were added; None if their number was fixed.
         allowances: By how much bounds are widened.
+        tuning: What was tuned for each variant; None if nothing was.
     """
 
     record: StudyRecord
     runs: Mapping[str, VariantRuns]
     schedule: SeedPlan | None
     allowances: Allowances
+    tuning: Tuning | None = None
 
     @property
     def unit(self) -> str:
@@ -126,12 +129,34 @@ class Results:
         overflowed = {s for s, value in self.runs[name].values(metric).items() if not math.isfinite(value)}
         return overflowed | set(self.runs[name].diverged)
 
-    def advantage_allowance(self, left: str, right: str, metric: str) -> Allowance:
+    def advantage_allowance(self, left: str, right: str, metric: str, direction: Direction) -> Allowance:
         """The allowance on how much better one variant is than another; figures of cost need none."""
         if metric in COSTS:
             return Allowance()
-        allowance = self.allowances.versus(left, right).turned()
-        return allowance if metric == self.record.objective["metric"] else replace(allowance, tails=None)
+        allowance = self._of_metric(metric, direction).versus(left, right).turned()
+        return allowance if metric == self.record.objective["metric"] else replace(allowance, tails=None, tails_at={})
+
+    def trend_allowance(
+        self, sides: Mapping[float, tuple[str, str]], weights: Mapping[float, float], metric: str, direction: Direction
+    ) -> Allowance:
+        """The allowance on a weighted sum of advantages along an axis, such as their slope.
+
+        Args:
+            sides: Position to the left and the right variant.
+            weights: Position to the weight of its advantage.
+        """
+        allowance = self.allowance([name for side in sides.values() for name in side], metric)
+        tuned = replace(self._of_metric(metric, direction), failed={}, censored={}, tails=None, tails_at={})
+        for at, weight in weights.items() if metric not in COSTS else ():
+            allowance += tuned.versus(*sides[at]).turned().times(weight)
+        return allowance
+
+    def _of_metric(self, metric: str, direction: Direction) -> Allowances:
+        """The allowances with those for tuned values in the unit of a metric."""
+        if self.tuning is None:
+            return self.allowances
+        other = "" if metric == self.record.objective["metric"] else metric
+        return replace(self.allowances, regret=read_regrets(self.tuning, direction, other))
 
     def allowance(self, names: Sequence[str], metric: str) -> Allowance:
         """The allowance on a statement on several variants: no bound is valid if trials of one failed."""

@@ -15,6 +15,7 @@ from ablate.analysis.fairness import read_tuning
 from ablate.analysis.judging import Allowances, judge_trials, missing_seeds, read_allowances, withheld
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs, seed_schedule
 from ablate.analysis.text import listed, shortened
+from ablate.analysis.trivial import learning_warnings, standings_of, trivial_baselines
 from ablate.designs.ladder import at_rung
 from ablate.spec.design import BASELINE
 from ablate.spec.fairness import BUDGET, at_budget
@@ -124,25 +125,30 @@ def read_scalings(store: StudyReader, record: StudyRecord) -> Scalings | None:
     allowances = {at: read_allowances(study, runs[at], read_tuning(store, study)) for at, study in studies.items()}
     if axis == BUDGET:  # values are tuned at the study's own length, and used at all others
         allowances = {at: replace(one, regret=allowances[1.0].regret) for at, one in allowances.items()}
+    whys = {at: _nothing_learnt(store, record, study, runs[at]) for at, study in studies.items()}
     names = list(dict.fromkeys(variant.name for study in studies.values() for variant in study.variants))
     scalings = []
     for name in names:
-        places = [at for at, study in studies.items() if name != study.baseline and name in runs[at]]
+        places = [at for at, study in studies.items() if name != study.baseline and _is_there(name, study, runs[at])]
         if len(places) > 1:
             replaces = bool(changes[places[0]][name].otherwise)
-            scalings.append(_scaling(name, {at: (studies[at], runs[at]) for at in places}, allowances, replaces))
+            scalings.append(_scaling(name, {at: (studies[at], runs[at]) for at in places}, allowances, whys, replaces))
     return Scalings(axis, tuple(studies), tuple(scalings)) if scalings else None
+
+
+def _is_there(name: str, study: StudyRecord, runs: Mapping[str, VariantRuns]) -> bool:
+    """Whether a variant is compared at a place: not where a ladder trains the baseline alone, as it has dropped it."""
+    return name in runs and bool(runs[name].states or not runs[study.baseline].states)
 
 
 def _places(store: StudyReader, record: StudyRecord) -> tuple[str, dict[float, StudyRecord]]:
     """The axis of a study, and for each place of it the study of that place alone."""
     if rungs := rungs_of(record):
         metric = record.objective["metric"]
-        trained = {
-            rung: read_runs(store, study, metric)[study.baseline].finished.values() for rung, study in rungs.items()
-        }
-        compute = {rung: sum(trial.flops for trial in of) / len(of) for rung, of in trained.items() if of}
-        return COMPUTE, {at: rungs[rung] for rung, at in compute.items()}
+        trained = {rung: read_runs(store, study, metric)[study.baseline] for rung, study in rungs.items()}
+        compute = {rung: [sum(one.flops for one in run.whole(seed)) for seed in run.finished]
+                   for rung, run in trained.items()}  # fmt: skip
+        return COMPUTE, {sum(of) / len(of): rungs[rung] for rung, of in compute.items() if of}
     design, budgets = record.space.get("design", {}), record.space.get("budgets") or ()
     if budgets:
         ends = {float(at): at_budget("", at) for at in budgets}
@@ -155,6 +161,24 @@ def _places(store: StudyReader, record: StudyRecord) -> tuple[str, dict[float, S
     swept = {float(value): _at(record, _ending(f"@{path}={value}"), BASELINE) for value in values}
     here = {at: study for at, study in swept.items() if any(variant.name == BASELINE for variant in study.variants)}
     return str(path), dict(sorted(here.items()))
+
+
+def _nothing_learnt(
+    store: StudyReader, record: StudyRecord, study: StudyRecord, runs: Mapping[str, VariantRuns]
+) -> str:
+    """Why a place has no verdict, as a clause: none of its models has learnt enough; empty if one has.
+
+    The trivial baselines are those of the data of the study's first variant: on other data nothing is known.
+    """
+    first = store.trials([one.key for one in record.planned if one.variant == record.baseline]).values()
+    if {one.data_fingerprint for one in runs[study.baseline].finished.values()} - {
+        one.data_fingerprint for one in first
+    }:
+        return ""
+    metric, direction = record.objective["metric"], record.objective["direction"]
+    trivial = trivial_baselines(record.trivial, metric, direction)
+    standings = standings_of(runs, trivial, metric, direction, seed_schedule(study))
+    return next((said.text for said in learning_warnings(standings, trivial) if said.replaces_headline), "")
 
 
 def _ending(end: str) -> Callable[[str], str | None]:
@@ -179,6 +203,7 @@ def _scaling(
     name: str,
     at: Mapping[float, tuple[StudyRecord, Mapping[str, VariantRuns]]],
     allowances: Mapping[float, Allowances],
+    whys: Mapping[float, str],
     replaces: bool,
 ) -> Scaling:
     points, gaps, lost, waits = [], {}, [], []
@@ -197,6 +222,7 @@ def _scaling(
             allowance=allowance,
         )
         verdict = verdict.of_replacement() if replaces else verdict
+        verdict = withheld(verdict, whys[place]) if whys[place] else verdict
         paired = paired_difference(values, baseline_values)
         shown = over_looks(paired, schedule, allowance=allowance.of_change(direction))
         points.append(ScalePoint(place, shown, verdict))
@@ -232,17 +258,20 @@ def scaling_sentences(scalings: Scalings | None, metric: str) -> Iterator[str]:
     if scalings is None:
         return
     axis = "training" if scalings.axis == BUDGET else scalings.axis
-    first, last = _place(scalings.axis, scalings.places[0]), _place(scalings.axis, scalings.places[-1])
     said = {
-        "holds": f"The verdicts hold from {first} to {last}",
-        "turns": f"The verdicts change between {first} and {last}",
-        "decided": f"Decided at {last}, but not at every place before",
-        "undecided": f"Undecided at {last}",
+        "holds": "The verdicts hold from {} to {}",
+        "turns": "The verdicts change between {} and {}",
+        "decided": "Decided at {1}, but not at every place before",
+        "undecided": "Undecided at {1}",
     }
     for outcome, beginning in said.items():
-        if rows := [one for one in scalings.of if one.outcome == outcome]:
+        ends: dict[tuple[float, float], list[Scaling]] = {}
+        for one in scalings.of:
+            if one.outcome == outcome:
+                ends.setdefault((one.points[0].at, one.points[-1].at), []).append(one)
+        for places, rows in ends.items():
             named = shortened(f"{row.variant} ({_words(row)})" for row in rows)
-            yield f"{beginning}: {'; '.join(named)}."
+            yield f"{beginning.format(*(_place(scalings.axis, at) for at in places))}: {'; '.join(named)}."
     if any(point.verdict.is_decided for one in scalings.of for point in one.points):
         looks = len(scalings.places)
         yield (

@@ -163,12 +163,12 @@ def _moved(row: VariantRow, rule: JudgingRule) -> str:
     bound = None if row.verdict is None else row.verdict.bound
     low, high = (0.0, 0.0) if bound is None else (bound.low, bound.high)
     size, unit = (100.0, " %") if rule.relative else (1.0, "")
-    margin = size * rule.margin
+    margin, beside = size * rule.margin, f", {row.longer}" if row.longer else ""
     if low > rule.margin:
-        return f"{rule.metric} at least {at_least(size * low, margin)}{unit} {worse}"
+        return f"{rule.metric} at least {at_least(size * low, margin)}{unit} {worse}{beside}"
     if high < 0:
-        return f"{rule.metric} at least {at_least(-size * high, margin)}{unit} {better}"
-    return f"{rule.metric} at most {at_most(size * high, margin)}{unit} {worse}"
+        return f"{rule.metric} at least {at_least(-size * high, margin)}{unit} {better}{beside}"
+    return f"{rule.metric} at most {at_most(size * high, margin)}{unit} {worse}{beside}"
 
 
 def _removals(rows: Sequence[VariantRow]) -> tuple[list[VariantRow], list[VariantRow]]:

@@ -265,9 +265,10 @@ def _verdicts(
     store: StudyReader, record: StudyRecord, runs: Mapping[str, VariantRuns]
 ) -> Iterable[tuple[str, Verdict]]:
     """The variants that are judged, with their verdicts."""
-    fresh = read_confirming(store, record)
-    of_all = runs, seed_schedule(record), read_allowances(record, runs, read_tuning(store, record))
-    of_chosen = fresh, seed_schedule(confirming(record)), read_allowances(confirming(record), fresh) if fresh else None
+    fresh, tuning = read_confirming(store, record), read_tuning(store, record)
+    of_all = runs, seed_schedule(record), read_allowances(record, runs, tuning)
+    apart = confirming(record)
+    of_chosen = fresh, seed_schedule(apart), read_allowances(apart, fresh, tuning) if fresh else None
     for variant in record.variants:
         trials, schedule, allowances = of_chosen if variant.name in fresh else of_all
         unjudged = variant.name == record.baseline or runs[variant.name].pruned

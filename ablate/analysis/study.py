@@ -37,7 +37,7 @@ from ablate.analysis.judging import (
     withheld,
     worst_results,
 )
-from ablate.analysis.ladder import Climbs, climb_sentences, read_climbs
+from ablate.analysis.ladder import Climbs, climb_sentences, last_rung, read_climbs
 from ablate.analysis.numbers import decimals_for
 from ablate.analysis.report import Evidence, OtherLength, Progress, StudyAnswer, StudyReport
 from ablate.analysis.rows import Divergence, JudgingRule, VariantRow
@@ -54,14 +54,13 @@ from ablate.analysis.runs import (
     seed_schedule,
     values_of,
 )
-from ablate.analysis.scaling import Scalings, main_part, read_scalings, scaling_sentences
+from ablate.analysis.scaling import Scalings, main_part, read_scalings, rungs_of, scaling_sentences
 from ablate.analysis.sentences import answer_sentences, best_sentence, confirmed_sentences, window_sentences
 from ablate.analysis.suite import SuiteReader, scales_of, suite_sentences, suite_warnings, tasks_of
 from ablate.analysis.times import Target, relative_speed
 from ablate.analysis.trivial import (
-    Standing,
     TrivialBaseline,
-    standing_of,
+    standings_of,
     trivial_baselines,
     trivial_sentences,
 )
@@ -80,6 +79,7 @@ from ablate.analysis.warnings import (
     validation_draw,
 )
 from ablate.collector import paused_collector
+from ablate.designs.ladder import RUNG
 from ablate.metrics import COSTS
 from ablate.spec.suite import at_task
 from ablate.stats import (
@@ -161,7 +161,9 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
         claims=tuple(judged[claim["id"]] for claim in record.space.get("claims", ())),
     )
     declared = replace(whole.record, space=record.space)  # with the claims on single tasks
-    return replace(whole, record=declared, answer=answer, tasks=tasks, scales=scales_of(record))
+    longer = {row.name: row.longer for report in tasks.values() for row in report.variants if row.longer}
+    rows = tuple(replace(row, longer=longer.get(row.name, "")) for row in whole.variants)
+    return replace(whole, record=declared, variants=rows, answer=answer, tasks=tasks, scales=scales_of(record))
 
 
 def _progress_on(tasks: Mapping[str, StudyReport]) -> Progress:
@@ -181,12 +183,13 @@ def _read_record(store: StudyReader, whole: StudyRecord, progress: Progress | No
     question = _question(store, stored)
     changes = changes_of(stored.record)
     rows = tuple(_row(variant, stored, changes[variant.name], question) for variant in stored.record.variants)
-    evidence = _evidence(stored, question, rows)
+    evidence = _evidence(stored, question)
     progress = progress or _progress(stored)
     scaling = read_scalings(store, stored.whole)
     if why := evidence.nothing_learnt:
         rows = tuple(row if row.verdict is None else replace(row, verdict=withheld(row.verdict, why)) for row in rows)
         scaling = scaling.without_verdicts(why) if scaling is not None and scaling.is_swept else scaling
+    rows = tuple(_dropped(row, stored.whole, scaling) for row in rows)
     climbs = read_climbs(store, stored.whole, scaling)
     return StudyReport(
         record=stored.record,
@@ -204,6 +207,15 @@ def _read_record(store: StudyReader, whole: StudyRecord, progress: Progress | No
         ),
         effects=effects_of(stored.record, stored.runs),
     )
+
+
+def _dropped(row: VariantRow, whole: StudyRecord, scaling: Scalings | None) -> VariantRow:
+    """The row of a variant that a ladder has dropped: its verdict is that of the last rung on which it was trained."""
+    rungs, (name, _, _) = rungs_of(whole), row.name.partition(f"@{RUNG}=")
+    one = next((one for one in scaling.of if one.variant == name), None) if scaling is not None else None
+    if not rungs or one is None or (last := last_rung(rungs, name)) is None:
+        return row
+    return replace(row, verdict=one.points[-1].verdict, longer=f"on rung {last}, after which it was dropped", awaits="")
 
 
 def _read_stored(store: StudyReader, whole: StudyRecord) -> _Stored:
@@ -248,12 +260,13 @@ def _question(store: StudyReader, stored: _Stored) -> _Question:
     )
 
 
-def _evidence(stored: _Stored, question: _Question, rows: Sequence[VariantRow]) -> Evidence:
+def _evidence(stored: _Stored, question: _Question) -> Evidence:
+    rule = question.rule
     return Evidence(
         matching=question.matching,
         tuning=question.tuning,
         trivials=question.trivials,
-        standings=tuple(_standings(rows, stored.runs, question)),
+        standings=tuple(standings_of(stored.runs, question.trivials, rule.metric, rule.direction, rule.schedule)),
         windows=len(stored.runs[stored.record.baseline].windows.get(question.rule.metric, ())),
         redeclared=redeclarations(stored.whole),
         draw_sd=draw_noise(stored.record, stored.runs),
@@ -323,7 +336,7 @@ def _answer(
             *(of_verdicts if learnt else ()),
         ),
         together=together,
-        claims=_claims(stored, question.allowances, evidence.nothing_learnt),
+        claims=_claims(store, stored, question.allowances, evidence.nothing_learnt),
     )
 
 
@@ -337,26 +350,6 @@ def _changes_after_results(
         *seeds_added(question.rule.schedule),
         *seeds_added(seed_schedule(confirming(stored.record)), "fresh seeds"),
     )
-
-
-def _standings(
-    rows: Sequence[VariantRow],
-    runs: Mapping[str, VariantRuns],
-    question: _Question,
-) -> list[Standing]:
-    """How the variants compare with the trivial baselines; those that diverged or were pruned have no mean."""
-    standings = [
-        standing_of(
-            row.name,
-            list(runs[row.name].values(question.rule.metric).values()),
-            question.trivials,
-            question.rule.direction,
-            question.rule.schedule,
-        )
-        for row in rows
-        if not row.diverged and not row.pruned
-    ]
-    return [standing for standing in standings if standing is not None]
 
 
 def _may_have_budgets(record: StudyRecord) -> bool:
@@ -375,7 +368,7 @@ def _row(variant: VariantRecord, stored: _Stored, change: Change, question: _Que
         ours, theirs, chosen = fresh[variant.name], fresh[baseline.name], False
         apart = confirming(question.record)
         rule = replace(question.rule, schedule=seed_schedule(apart))
-        asked = replace(question, rule=rule, allowances=read_allowances(apart, fresh))
+        asked = replace(question, rule=rule, allowances=read_allowances(apart, fresh, question.tuning))
     difference, verdict = None, None
     if variant.name != baseline.name and not ours.pruned:
         difference, verdict = _judged(variant.name, ours, theirs, asked)
@@ -459,11 +452,12 @@ def _judged(
     return difference.as_shares() if rule.relative else difference, verdict
 
 
-def _claims(stored: _Stored, allowances: Allowances, unlearnt: str) -> tuple[ClaimVerdict, ...]:
+def _claims(store: StudyReader, stored: _Stored, allowances: Allowances, unlearnt: str) -> tuple[ClaimVerdict, ...]:
     if not stored.whole.space.get("claims"):
         return ()
     failed = {name: len(run.failed) for name, run in stored.all_runs.items() if run.failed}
-    return judge_claims(stored.whole, stored.all_runs, replace(allowances, failed=failed), unlearnt)
+    tuning = read_tuning(store, stored.whole)
+    return judge_claims(stored.whole, stored.all_runs, replace(allowances, failed=failed), unlearnt, tuning)
 
 
 def _metrics(runs: VariantRuns) -> dict[str, Interval]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ablate.analysis.runs import VariantRuns
 from ablate.analysis.text import few, listed, plural
 from ablate.analysis.warnings import StudyWarning
 from ablate.stats import Direction, SeedPlan, bounds, summarise
@@ -98,6 +99,22 @@ def standing_of(
         if (low := max(lows, default=0.0)) > 0:
             ahead[baseline.name] = low
     return Standing(name, math.fsum(values) / len(values), ahead, frozenset(better), len(values))
+
+
+def standings_of(
+    runs: Mapping[str, VariantRuns],
+    trivial: Sequence[TrivialBaseline],
+    metric: str,
+    direction: Direction,
+    schedule: SeedPlan | None,
+) -> list[Standing]:
+    """How variants compare with trivial baselines; those that diverged or were pruned have no mean."""
+    standings = [
+        standing_of(name, list(run.values(metric).values()), trivial, direction, schedule)
+        for name, run in runs.items()
+        if not run.diverged and not run.pruned
+    ]
+    return [standing for standing in standings if standing is not None]
 
 
 def bar_of(trivial: Sequence[TrivialBaseline]) -> TrivialBaseline:

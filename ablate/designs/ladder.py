@@ -54,6 +54,7 @@ class LadderSpec(DesignSpec):
 
     example: ClassVar[Mapping[str, Any]] = {"rungs": [1, 2], "target": 1}
     kind: Literal["ladder"] = "ladder"
+    equalises = True
     rungs: tuple[Number, ...] = Field(min_length=2, max_length=MOST_RUNGS)
     """The values of the dial, ascending."""
     dial: Dial = "depth"
@@ -258,6 +259,8 @@ class LadderDesign(Design):
 
     def _drop(self, rung: Sequence[Point]) -> None:
         baseline = self._values.get(rung[0].name, {})
+        if len(baseline) < self._seeds[self._next - 1]:  # the seeds that are left flatter it
+            return
         sign = 1 if self._context.direction == "minimize" else -1
         for number, point in enumerate(rung[1:], 1):
             paired = paired_difference(

@@ -277,6 +277,7 @@ def make_plan(planner: Planner) -> Plan:
         for name, digest in planner.names.items()
         if planner.variants[digest].name != name
     }
+    _refuse_missing_tasks(planner.space, aliases)
     return Plan(
         space=planner.space,
         variants=tuple(planner.variants.values()),
@@ -292,6 +293,32 @@ def make_plan(planner: Planner) -> Plan:
         declared=declared,
         later=tuple({trial.key: trial for trial in later if trial is not None}.values()),
     )
+
+
+def _refuse_missing_tasks(space: SpaceSpec, aliases: Mapping[str, str]) -> None:
+    """Refuse a suite in which a variant is another one on some of the tasks only: its mean would be over fewer tasks.
+
+    Raises:
+        SpaceError: There is one, or two tasks are the same.
+    """
+    others: dict[str, set[str]] = {}
+    for name, same in aliases.items():
+        (variant, task), (other, its_task) = split_task(name), split_task(same)
+        if task != its_task:
+            raise SpaceError(
+                f"the tasks `{task}` and `{its_task}` are the same",
+                where=f"space {space.name}, `tasks.{task}`",
+                remedy="Leave one of them out, or change its task.",
+            )
+        others.setdefault(variant, set()).add(f"{task}\n{other}")
+    for variant, places in others.items():
+        if space.tasks and (len(places) < len(space.tasks) or len({place.partition("\n")[2] for place in places}) > 1):
+            task, _, other = next(iter(sorted(places))).partition("\n")
+            raise SpaceError(
+                f"on the task `{task}` the variant {variant} is the same as {other}, and on others it is not",
+                where=f"space {space.name}, `tasks.{task}`",
+                remedy="Let the task leave alone what the variant changes, or leave the variant out.",
+            )
 
 
 def _check_scale(space: SpaceSpec, task: str, trivial: Mapping[str, Mapping[str, float]]) -> None:

@@ -182,6 +182,8 @@ class DesignSpec(Kinded):
     the role of a confirmation, on seeds that took no part in the choice. A schedule of seeds is not such a choice."""
     adds_seeds: ClassVar[bool] = False
     """Whether `seeds` may be a schedule, so that undecided comparisons get further seeds."""
+    equalises: ClassVar[bool] = False
+    """Whether it gives the variants that it compares equal compute itself, so that a space matches nothing besides."""
     seeds: Annotated[Annotated[int, Field(ge=1, le=MOST_SEEDS)] | SeedsSpec, ByForm] = 3
     """Trials of each variant, with the seeds 0, 1, 2 ...; or `{start: 3, max: 20}`, which gives further seeds to the
     comparisons that are still undecided."""

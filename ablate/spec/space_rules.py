@@ -101,6 +101,9 @@ def check_space(space: SpaceFields) -> None:
         rule = f"text is read and written by decoders, and this model is of family {space.model.family}"
         raise refusal(("timing",), space.timing, rule, "Write `timing: true`.")
     _check_seeds(space)
+    if space.design.equalises and space.match.path is not None:
+        rule = f"a {space.design.kind_name()} gives the variants of a rung equal FLOPs itself, and its models must grow"
+        raise refusal(("match",), space.match.equal, rule, "Leave `match` out.")
     check_fairness(space.tune, space.match, space.taken(), space.composer.error_with)
     _check_budgets(space)
     if space.tasks:

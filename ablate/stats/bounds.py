@@ -105,6 +105,16 @@ class Allowance:
         whys = (*self.why_low, *other.why_low), (*self.why_high, *other.why_high)
         return Allowance(self.low + other.low, self.high + other.high, tails, *whys, tails_at)
 
+    def times(self, weight: float) -> Allowance:
+        """The same of weighted differences, without the tails; a weight below 0 turns it."""
+        if weight < 0:
+            return self.turned().times(-weight)
+        return (
+            Allowance(weight * self.low, weight * self.high, None, self.why_low, self.why_high)
+            if weight
+            else NO_ALLOWANCE
+        )
+
     def turned(self) -> Allowance:
         """The same of the negated differences."""
         tails = self.tails.turned() if self.tails else None

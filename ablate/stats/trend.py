@@ -9,7 +9,7 @@ paired difference has. The slope of a gap along an axis is measured in the same 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Literal
 
@@ -96,14 +96,16 @@ def slopes(gaps: Gaps) -> dict[int, float]:
     """
     if len(gaps) < 2 or not all(position > 0 for position in gaps):
         raise ValueError(f"a slope needs at least two positions above 0, got {sorted(gaps)}")
-    doublings = {position: math.log2(position) for position in gaps}
+    weights, seeds = slope_weights(gaps), set.intersection(*(set(at) for at in gaps.values()))
+    return {seed: math.fsum(weights[position] * at[seed] for position, at in gaps.items()) for seed in sorted(seeds)}
+
+
+def slope_weights(positions: Iterable[float]) -> dict[float, float]:
+    """The weight of each position, above 0, in the least-squares slope for each doubling."""
+    doublings = {position: math.log2(position) for position in positions}
     centre = math.fsum(doublings.values()) / len(doublings)
     spread = math.fsum((x - centre) ** 2 for x in doublings.values())
-    seeds = set.intersection(*(set(at) for at in gaps.values()))
-    return {
-        seed: math.fsum((doublings[position] - centre) * at[seed] for position, at in gaps.items()) / spread
-        for seed in sorted(seeds)
-    }
+    return {position: (x - centre) / spread for position, x in doublings.items()}
 
 
 def steps(gaps: Gaps) -> list[dict[int, float]]:

@@ -156,3 +156,20 @@ def test_importances_of_a_search_see_its_ranges_on_their_scale() -> None:
     assert shares["training.optimizer.lr"] == pytest.approx((1 / 12) / (1 / 12 + 1 / 4), abs=0.12)
     assert shares["a"] > 0.6
     assert shares["b"] < 0.05
+
+
+@pytest.mark.parametrize(("direction", "sign"), [("minimize", 1.0), ("maximize", -1.0)])
+def test_what_diverged_is_on_no_good_side_of_what_it_counts_as(direction: str, sign: float) -> None:
+    """Two settings that are bad alone and diverge together count as the worse of both, which is below their sum."""
+
+    def diverging(settings: Mapping[str, str], values: Mapping[str, Any]) -> float | None:
+        off = {name: setting == "off" for name, setting in settings.items()}
+        return None if off["a"] and off["b"] else 3.0 + sign * (1.0 * off["a"] + 1.2 * off["b"])
+
+    switches = on_off("a", "b")
+    found = read_effects(
+        run({"kind": "grid", "seeds": 3}, switches, diverging, noise=0.01, direction=direction), "a_study"
+    )
+    assert found is not None
+    sides = {row.name: found.side(row) for row in (*found.main, *found.interactions)}
+    assert sides == {"a=off": "worse", "b=off": "worse", "a=off:b=off": "unclear"}

@@ -13,11 +13,14 @@ from fake_store import FakeStore, fake_store
 from ablate.analysis import read_study
 from ablate.analysis.answer import answer_of
 from ablate.analysis.continuing import NextStep, next_steps
+from ablate.analysis.gate import gate
 from ablate.analysis.ladder import Climb, climb_sentences
 from ablate.analysis.why import why
 from ablate.render.answer import answer_text
 from ablate.render.as_json import study_json
-from ablate.store.records import SpeedTiming, TrialState
+from ablate.roles import TrialRole
+from ablate.spec.code import stage_identity
+from ablate.store.records import PlannedTrial, SpeedTiming, TrialState
 
 RUNGS = 5
 
@@ -161,3 +164,74 @@ def test_the_next_rung_is_the_one_that_would_decide() -> None:
     assert step.purpose == "a rung of 3.2 times the compute would decide a=off"
     assert next_of(studied(lambda compute: loss(2 * compute))) == [], "it holds"
     assert next_of(studied(lambda compute: loss(2 * compute), rungs=3, design={"target": 1.0})) == []
+
+
+@pytest.mark.parametrize("state", [TrialState.DIVERGED, TrialState.WAITING])
+@pytest.mark.parametrize("who", ["baseline", "a=off"])
+@pytest.mark.parametrize("rung", [3, RUNGS])
+def test_a_rung_without_results_of_one_side_gives_no_law_over_the_others(
+    state: TrialState, who: str, rung: int
+) -> None:
+    made = studied(lambda compute: loss(2 * compute))
+    for seed in range(4):
+        if state is TrialState.WAITING:
+            del made.trial_records[f"{who}@rung={rung}/{seed}"]
+        else:
+            made.add(f"{who}@rung={rung}", seed, {}, state=state, flops=1e13)
+    one = climbed(made)
+    if state is TrialState.DIVERGED:
+        assert (one.outcome, one.ladder) == ("undecided", None)
+        assert "lost trials" in one.refusal
+    assert answer_text(answer_of(read_study(made, "a_study")))
+
+
+def test_a_variant_that_was_dropped_has_the_verdict_of_its_last_rung() -> None:
+    made = studied(lambda compute: loss(compute) + 0.3)
+    kept = [one for one in made.record.planned if one.variant not in ("a=off@rung=4", "a=off@rung=5")]
+    made.record = replace(made.record, planned=tuple(kept))
+    one, report = climbed(made), read_study(made, "a_study")
+    assert (one.outcome, one.ladder is None or one.ladder.difference is None or bool(one.refusal)) == (
+        "undecided",
+        True,
+    )
+    assert one.refusal == "it was dropped after rung 3"
+    (row,) = answer_of(report).rows
+    assert (row.verdict, row.warning) == ("needed", "on rung 3, after which it was dropped")
+    assert gate(report, "a=off@rung=5", "not worse").passed == "fails"
+    (said,) = [sentence for sentence in report.answer.sentences if sentence.startswith("The verdicts hold")]
+    assert said == "The verdicts hold from 1e+12 FLOP to 1e+13 FLOP: a=off (needed)."
+    assert "Still running" not in answer_text(answer_of(report))
+    began = [one for one in kept if one.variant.endswith(("=1", "=2"))]
+    waiting = read_study(replace(made, record=replace(made.record, planned=tuple(began))), "a_study")
+    assert waiting.variants[1].awaits == "not planned yet", "the next rung has not begun"
+
+
+def test_larger_is_better_has_no_speedup_at_all() -> None:
+    made = studied(lambda compute: -loss(2 * compute), direction="maximize")
+    assert climbed(made).ladder is None
+    report = read_study(made, "a_study")
+    assert not any("effective speedup by rung" in said for said in report.answer.sentences)
+
+
+def test_the_compute_of_a_law_has_that_of_the_stages_in_it() -> None:
+    made = studied(lambda compute: loss(2 * compute))
+    plain, stages = climbed(made).ladder, []
+    for rung, compute in enumerate(np.geomspace(1e12, 1e14, RUNGS), 1):
+        stage = f"stage of a=off@rung={rung}"
+        start = {"training": {"init_from": {"identity": stage_identity(f"hash of {stage}", "data")}}}
+        of_variant = next(one for one in made.record.variants if one.name == f"a=off@rung={rung}")
+        staged = replace(of_variant, spec=start | {"training": start["training"] | {"steps": 10}})
+        others = tuple(staged if one is of_variant else one for one in made.record.variants)
+        before = (*made.record.scout_variants, replace(of_variant, name=stage, hash=f"hash of {stage}"))
+        made.record = replace(made.record, variants=others, scout_variants=before)
+        for seed in range(4):
+            made.add(stage, seed, {"val_loss": 3.0}, flops=compute)
+            stages.append(PlannedTrial(f"{stage}/{seed}", stage, seed, TrialRole.STAGE))
+    made.record = replace(made.record, scout_trials=tuple(stages))
+    for variant in made.record.variants:
+        variant.spec.setdefault("training", {"steps": 10})
+    ladder = climbed(made).ladder
+    assert plain is not None
+    assert ladder is not None
+    for before_, after in zip(plain.speedups, ladder.speedups, strict=True):
+        assert after.value == pytest.approx(before_.value / 2, rel=0.05), "it takes twice the compute"

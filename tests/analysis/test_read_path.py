@@ -12,8 +12,12 @@ import pytest
 from designed_study import kept_parameters, on_off
 from designed_study import run as run_exactly
 
+from ablate.analysis.fairness import Tried, Tuned, Tuning
 from ablate.analysis.path import read_path
+from ablate.analysis.status import read_overview
+from ablate.analysis.study import read_study
 from ablate.render.figures.path import outcome
+from ablate.store.records import StudyRecord
 
 ABCD = on_off(*"abcd")
 run = partial(run_exactly, noise=1e-8)  # without any spread nothing is decided
@@ -120,3 +124,27 @@ def test_what_diverged_is_refused_and_other_designs_have_no_path() -> None:
     assert read_path(run({"kind": "grid"}, ABCD, prices()), "a_study") is None
     shifts = np.random.default_rng(0).normal(0, 1, 100)  # what `designed_study.run` adds to each seed
     assert path.baseline.objective.mean == pytest.approx(1.0 + (shifts[0] + shifts[1]) / 2, abs=1e-6)
+
+
+def test_fresh_seeds_confirm_nothing_that_tuning_leaves_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fresh seeds know nothing of the choice of a variant, but they share the value that was tuned for it."""
+    made = run_exactly(
+        {"kind": "simplify", "seeds": 3, "confirm": 4}, on_off("a", "b"), prices(a=0.0, b=0.9), noise=0.002
+    )
+    path = read_path(made, "a_study")
+    assert path is not None
+    assert [step.switch for step in path.confirmed] == ["a"]
+    tried = tuple(Tried({"lr": at}, 0.1 * at, 1, 0, 1, {1000: 0.1 * at}) for at in range(2))  # one seed bounds nothing
+
+    def tuning(store: object, record: StudyRecord) -> Tuning:
+        return Tuning({"lr": [0, 1]}, (1000,), {one.name: Tuned({"lr": 0}, (), tried) for one in record.variants})
+
+    for place in ("path", "study", "status"):
+        monkeypatch.setattr(f"ablate.analysis.{place}.read_tuning", tuning)
+    tuned, report = read_path(made, "a_study"), read_study(made, "a_study")
+    assert tuned is not None
+    assert tuned.confirmed == ()
+    verdict = next(row.verdict for row in report.variants if row.confirmed)
+    assert verdict is not None
+    assert "do not bound how much better" in verdict.withheld
+    assert set(read_overview(made, "a_study").verdicts) == {"undecided"}

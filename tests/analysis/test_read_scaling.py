@@ -11,6 +11,7 @@ import pytest
 from fake_store import FakeStore, fake_store
 
 from ablate.analysis import StudyReport, read_study
+from ablate.analysis.answer import answer_of
 from ablate.analysis.claims import judge_claims
 from ablate.analysis.fairness import Tried, Tuned, Tuning
 from ablate.analysis.findings import read_findings
@@ -269,3 +270,102 @@ def test_a_study_without_either_has_none() -> None:
     report = read_study(made, "a_study")
     assert report.scaling is None
     assert study_json(report)["scaling"] is None
+
+
+def test_a_place_where_no_model_has_learnt_has_no_verdict() -> None:
+    """At budget 1 nothing is learnt, so all variants are alike: that is not a part that can go."""
+    made = studied(lambda at: 0.0 if at == 1 else 0.1)
+    bar = {"bigram": {"val_loss": 2.85}}
+    assert [point.verdict.word for point in scaled(made)[2].points] == ["not needed", "needed", "needed"]
+    made.record = replace(made.record, trivial=bar)
+    report = read_study(made, "a_study")
+    assert report.scaling is not None
+    words = [point.verdict for point in report.scaling.of[0].points]
+    assert [verdict.word for verdict in words] == ["undecided", "needed", "needed"]
+    assert words[0].withheld.startswith("no model beats a bigram")
+    other = {
+        key: replace(trial, data_fingerprint="other") if "@" in key else trial
+        for key, trial in made.trial_records.items()
+    }
+    made.record = replace(made.record, trivial={"bigram": {"val_loss": 1.0}})
+    changed = read_study(replace(made, trial_records=other), "a_study").scaling
+    assert changed is not None
+    assert [point.verdict.word for point in changed.of[0].points] == ["undecided", "needed", "needed"], "other data"
+
+
+@pytest.mark.parametrize("gaps", [(0.02, 0.02, 0.02), (0.1, 0.1, 0.1)])
+def test_what_is_undecided_everywhere_does_not_hold(gaps: tuple[float, ...]) -> None:
+    """Of more variants than a headline spells out, it counts those whose verdict holds."""
+    rng, names = np.random.default_rng(2), ["a=off", "b=off", "c=off", "d=off"]
+    made = fake_store(
+        {f"{name}{end}": ({}, 100) for end in ("", "@budget=2", "@budget=4") for name in ("baseline", *names)}
+    )
+    made.record = replace(made.record, space={"budgets": [1, 2, 4], "design": {"kind": "leave_one_out", "seeds": 3}})
+    for end, gap in zip(("", "@budget=2", "@budget=4"), gaps, strict=True):
+        for seed in range(3):
+            made.add(f"baseline{end}", seed, {"val_loss": 3.0})
+            for name in names:
+                made.add(f"{name}{end}", seed, {"val_loss": 3.0 + gap + rng.normal(0, 0.005)})
+    holds = 4 if gaps[0] > 0.02 else 0
+    (said,) = [sentence for sentence in answer_of(read_study(made, "a_study")).headline if "along training" in sentence]
+    assert said.startswith(f"{holds} of 4 verdicts hold along training from 1x to 4x")
+
+
+def noisily_tuned(made: FakeStore) -> Callable[[object, StudyRecord], Tuning]:
+    """Tuning at the study's own length, whose seeds leave open whether another value is 0.2 better in either metric."""
+    tried = tuple(
+        Tried({"lr": at}, 0.1, 2, 0, 2, by_seed, {"val_loss": by_seed, "val_accuracy": by_seed})
+        for at, by_seed in enumerate(({1000: 0.0, 1001: 0.2}, {1000: 0.2, 1001: 0.0}))
+    )
+
+    def tuning(store: object, record: StudyRecord) -> Tuning:
+        of = {one.name: Tuned({"lr": 0}, (), () if "@budget" in one.name else tried) for one in record.variants}
+        return Tuning({"lr": [0, 1]}, (1000, 1001), of)
+
+    return tuning
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        {"expect": "not_worse", "left": "a=off", "right": "baseline"},
+        {"expect": "not_worse", "left": "a=off@budget=4", "right": "baseline@budget=4"},
+        {
+            "expect": "not_worse",
+            "left": "a=off",
+            "right": "baseline",
+            "metric": "val_accuracy",
+            "direction": "maximize",
+        },
+        {"expect": "ordered", "order": ["baseline@budget=2", "b=off@budget=2"]},
+        {"expect": "grows", "along": "budget", "left": "baseline", "right": "b=off"},
+        {"expect": "shrinks", "along": "budget", "left": "b=off", "right": "baseline"},
+    ],
+)
+def test_claims_allow_for_the_tuning_of_every_place_and_metric(
+    plain: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, rng = studied(lambda at: 0.0), np.random.default_rng(4)
+    ends = {1: "", 2: "@budget=2", 4: "@budget=4"}
+    extra = fake_store({f"b=off{end}": ({"a": "on"}, 100) for end in ends.values()}, seeds=4).record
+    made.record = replace(
+        made.record,
+        variants=(*made.record.variants, *extra.variants),
+        planned=(*made.record.planned, *extra.planned),
+        space={**made.record.space, "claims": [{"id": "a", "margin": 0.01, **plain}]},
+    )
+    for at, end in ends.items():
+        for seed in range(4):
+            base = made.trial_records[f"baseline{end}/{seed}"].metrics["val_loss"]
+            made.add(f"b=off{end}", seed, {"val_loss": base + 0.1 + 0.1 * math.log2(at) + rng.normal(0, 0.001)})
+    made.trial_records = {
+        key: replace(trial, metrics={**trial.metrics, "val_accuracy": 0.5 + rng.normal(0, 0.001)})
+        for key, trial in made.trial_records.items()
+    }
+    (free,) = read_study(made, "a_study").answer.claims
+    assert free.verdict == "supported"
+    monkeypatch.setattr("ablate.analysis.study.read_tuning", noisily_tuned(made))
+    monkeypatch.setattr("ablate.analysis.scaling.read_tuning", noisily_tuned(made))
+    (bound,) = read_study(made, "a_study").answer.claims
+    assert bound.verdict == "undecided"
+    assert "tune with more seeds" in bound.sentence

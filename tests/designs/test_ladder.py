@@ -100,6 +100,20 @@ def test_a_variant_at_the_margin_is_dropped_no_more_often_than_promised() -> Non
     assert dropped <= 0.05 * studies + 3 * (0.05 * 0.95 * studies) ** 0.5
 
 
+def test_nothing_is_dropped_where_the_baseline_lost_a_seed() -> None:
+    """A baseline whose worst seeds diverged looks better than it is, and everything else worse."""
+    design, trained = ladder(stop="clearly_worse"), set()
+    while proposals := design.ask():
+        for proposal in proposals:
+            name, worse = proposal.point.name, 1.0 + 0.001 * proposal.seed if "off" in proposal.point.name else 0.0
+            trained.add(name)
+            design.tell(
+                proposal.point, proposal.seed, None if name == "baseline@rung=1" and proposal.seed == 2 else worse
+            )
+    assert "a=off@rung=2" in trained
+    assert "a=off@rung=3" not in trained
+
+
 def test_seeds_may_differ_by_rung() -> None:
     design, counts = ladder(seeds_per_rung=[5, 4, 3, 2]), []
     while proposals := design.ask():

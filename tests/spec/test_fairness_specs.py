@@ -87,6 +87,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ),
     ({"tune": {"training.steps": [5, 10]}, "match": "tokens"}, "tune.training.steps", "`match: tokens` also sets it"),
     ({"match": "speed"}, "match.equal", "'tokens'"),
+    ({"match": "parameters", "design": {"kind": "ladder", "rungs": [1, 2]}}, "match", "its models must grow"),
     ({"match": {"equal": "tokens", "within": 0.1}}, "match.within", "applies to equal parameters"),
     ({"match": {"equal": "parameters", "by": "mlp"}}, "match.equal", "the switch `mlp` also sets"),
     (

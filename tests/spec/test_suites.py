@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from ablate.errors import SpaceError
 from ablate.planning.planner import Planner, make_plan
 from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec
@@ -122,3 +123,12 @@ def test_scores_need_a_trivial_baseline_below_the_perfect_value(tmp_path: Path) 
     planner = Planner(space, tmp_path, lambda line: None)
     with pytest.raises(SpaceError, match="perfect already"):
         planner.trivial(make_plan(planner))
+
+
+def test_a_variant_that_one_task_makes_another_is_refused_as_its_mean_would_lack_that_task(tmp_path: Path) -> None:
+    same = {**PLAIN, "tasks": {"copy": COPY, "again": {"task": COPY}}}
+    with pytest.raises(SpaceError, match="the tasks `again` and `copy` are the same"):
+        plan_keys(same, tmp_path)
+    fixed = {"task": COPY, "model.exceptions": {"0": {"mixer": "linear"}}}
+    with pytest.raises(SpaceError, match=r"on the task `fixed` the variant mixer=linear is the same as baseline"):
+        plan_keys({**PLAIN, "tasks": {"recall": RECALL, "fixed": fixed}}, tmp_path)
