@@ -18,9 +18,10 @@ from ablate.spec.model import ModelSpec
 from ablate.spec.space import SpaceSpec
 from ablate.store import open_store
 from ablate.tasks.tokenizers.bytes import ByteTokenizer
+from ablate.tasks.tokenizers.subwords import SubwordTokenizer
 from ablate.trained.hugging_face import settings
 from ablate.trained.hugging_face.checkpoint import read_config, read_tensors
-from ablate.trained.hugging_face.export import native, write_folder
+from ablate.trained.hugging_face.export import native, write_folder, write_tokenizer
 
 transformers = pytest.importorskip("transformers")
 
@@ -56,6 +57,17 @@ LLAMA = {
 OWN = {"family": "decoder", "depth": 3, "width": 12, "heads": 3, "positions": "rotary", "block": "sas"}
 
 
+CONSTANTS = [
+    {"positions": "sinusoidal", "block": "pre_ln"},
+    {"positions": "learned", "block": "pre_ln"},
+    {"block": {"mixer": "retention"}},
+    {"block": {"mixer": "hyena"}},
+    {"block": {"mixer": "mlp_mixer"}},
+    {"positions": "alibi", "block": "pre_ln"},
+]
+"""Models with positions that count tokens, and with constants that no file holds."""
+
+
 def written(plain: dict[str, Any], folder: Path) -> tuple[Any, Any]:
     spec = ModelSpec.model_validate(plain)
     model = build_model(spec, vocabulary=V, context=T, seeds=[0]).eval()
@@ -84,6 +96,38 @@ def test_logits_are_those_of_the_trial(plain: dict[str, Any], kind: str, tmp_pat
     assert went_on[0, 4:].tolist() == best
 
 
+@pytest.mark.parametrize("change", CONSTANTS, ids=str)
+def test_a_modelling_file_keeps_constants_and_leaves_padding_out(change: dict[str, Any], tmp_path: Path) -> None:
+    """Logits of the real tokens are those without padding, on whichever side it is."""
+    model, exported = written({"family": "decoder", "depth": 2, "width": 12, "heads": 3, **change}, tmp_path)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, trust_remote_code=True).eval()
+    tokens = torch.randint(V, (2, T), generator=stream(0, "tokens"))
+    with torch.no_grad():
+        expected = model(tokens[None])[0]
+        torch.testing.assert_close(theirs(tokens).logits, expected, rtol=1e-4, atol=1e-5)
+        for real in (torch.arange(T) >= 5, torch.arange(T) < T - 5):
+            padded = torch.zeros_like(tokens)
+            padded[:, real] = tokens[:, : T - 5]
+            mask = torch.stack([real, real]).long()
+            logits = theirs(padded, attention_mask=mask).logits[:, real]
+            torch.testing.assert_close(logits, expected[:, : T - 5], rtol=1e-4, atol=1e-5)
+    assert not exported.native
+
+
+def test_the_loss_of_a_modelling_file_is_that_of_transformers(tmp_path: Path) -> None:
+    """The mean over the tokens that the Trainer counts, which may be those of several batches."""
+    model, _ = written(OWN, tmp_path)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, trust_remote_code=True).eval()
+    tokens = torch.randint(V, (2, T), generator=stream(0, "tokens"))
+    labels = tokens.masked_fill(torch.arange(T) < 3, -100)
+    with torch.no_grad():
+        costs = torch.nn.functional.cross_entropy(
+            model(tokens[None])[0, :, 2:-1].flatten(0, 1), tokens[:, 3:].flatten(), reduction="none"
+        )
+        torch.testing.assert_close(theirs(tokens, labels=labels).loss, costs.mean())
+        torch.testing.assert_close(theirs(tokens, labels=labels, num_items_in_batch=100).loss, costs.sum() / 100)
+
+
 @pytest.mark.parametrize("plain", [GPT2, LLAMA, OWN])
 @pytest.mark.parametrize("installed", [True, False])
 def test_what_was_exported_is_read_again(
@@ -93,6 +137,8 @@ def test_what_was_exported_is_read_again(
     model, _ = written(plain, tmp_path)
     monkeypatch.setattr(settings, "has_classes", lambda: installed)
     imported = read_config(tmp_path)
+    theta = json.loads((tmp_path / "config.json").read_text(encoding="utf-8")).get("rope_theta")
+    assert theta == (10000.0 if plain is LLAMA else None)  # for programs that do not read `rope_parameters`
     assert imported.spec.blocks == ModelSpec.model_validate(plain).blocks
     assert (imported.vocabulary, imported.context) == (V, T)
     read = read_tensors(tmp_path, imported)
@@ -106,6 +152,21 @@ def test_the_tokenizer_is_that_of_the_trial(tmp_path: Path) -> None:
     for text in ("Once upon a time", "  tabs\tand\nlines ", "naïve — 文字 🎈"):
         assert tokenizer.encode(text, add_special_tokens=False) == ours.encode(text).tolist()
         assert tokenizer.decode(ours.encode(text).tolist()) == text
+    assert tokenizer.eos_token_id == ours.end_of_document
+
+
+def test_an_exported_tokenizer_puts_nothing_around_a_text(tmp_path: Path) -> None:
+    """A saved tokenizer may put tokens before and after a text, which the model has not seen."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    made = Tokenizer(models.WordLevel({"<s>": 0, "</s>": 1, "one": 2, "two": 3, "<unk>": 4}, unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    made.add_special_tokens(["<s>", "</s>"])
+    made.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)])
+    ours = SubwordTokenizer(made, "</s>")
+    assert write_tokenizer(tmp_path, ours, T)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert tokenizer("one two")["input_ids"] == ours.encode("one two").tolist() == [2, 3]
     assert tokenizer.eos_token_id == ours.end_of_document
 
 

@@ -330,6 +330,28 @@ def test_a_tied_tensor_of_other_values_is_refused(name: str, tmp_path: Path) -> 
     assert "tie_word_embeddings: false" in str(raised.value)
 
 
+@pytest.mark.parametrize("name", ["bert", "big_bird", "longformer", "fnet", "t5", "deepseek_v3"])
+def test_names_of_published_files_are_read(name: str, tmp_path: Path) -> None:
+    """Norms as TensorFlow names them (BERT), and what `transformers` leaves out too (T5 1.0, DeepSeek-V3)."""
+    case = CASES[name]
+    read = made(case, tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    older = {one.replace("LayerNorm.weight", "LayerNorm.gamma"): value for one, value in tensors.items()}
+    older = {one.replace("LayerNorm.bias", "LayerNorm.beta"): value for one, value in older.items()}
+    known = getattr(transformers, architectures()[case.kind].auto_class).from_config(read.theirs.config)
+    for pattern in type(known)._keys_to_ignore_on_load_unexpected or ():
+        older[pattern.replace("\\", "").replace("*", "mlp.weight")] = torch.zeros(2, 3)
+    assert older.keys() != tensors.keys()
+    save_file(older, tmp_path / "model.safetensors", {"format": "pt"})
+    again = read_tensors(tmp_path, read.imported, torch.float64)
+    assert all(torch.equal(again[one], value) for one, value in dict(read.ours.named_parameters()).items())
+    twin = next(iter(older.keys() - tensors.keys())).replace("gamma", "weight").replace("beta", "bias")
+    if twin in tensors:
+        save_file({**older, twin: tensors[twin].clone()}, tmp_path / "model.safetensors", {"format": "pt"})
+        with pytest.raises(DataError, match="under an older name and a newer one"):
+            read_tensors(tmp_path, read.imported)
+
+
 @pytest.mark.parametrize("kind", [["llama"], {"llama": 1}, None, 5])
 def test_a_model_type_that_is_no_name_is_refused(kind: object) -> None:
     with pytest.raises(DataError, match="models of this `model_type` cannot be read"):

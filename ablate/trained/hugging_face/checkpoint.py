@@ -212,6 +212,13 @@ def to_ours(theirs: Mapping[str, Tensor], imported: Imported, dtype: torch.dtype
     """
     architecture, config = imported.architecture, imported.config
     named = {architecture.tensor_name(_full_name(name, theirs, architecture)): name for name in theirs}
+    if len(named) < len(theirs):
+        twice = min(set(theirs) - set(named.values()))
+        raise DataError(
+            f"the tensor `{twice}` is there under an older name and a newer one",
+            where=str(Path(config.where).parent),
+            remedy="Remove one of the two.",
+        )
     tied = architecture.tied_names(config)
     instead = {**tied, **architecture.substitutes(config)}
     ours: dict[str, Tensor] = {}

@@ -79,7 +79,7 @@ def write_folder(
         raise DataError("there is a model already", where=str(folder), remedy="Name another folder.")
     folder.mkdir(parents=True, exist_ok=True)
     state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
-    end = vocabulary - 1 if codec is None else codec.end_of_document
+    end = None if codec is None else codec.end_of_document
     ends = {"bos_token_id": None, "eos_token_id": end, "pad_token_id": None}
     native_model = native(spec, vocabulary, context, ends)
     if native_model is None:
@@ -171,6 +171,7 @@ def _of_subwords(codec: Any) -> Any:
     from tokenizers import AddedToken, Tokenizer
 
     made = Tokenizer.from_str(codec.text())
+    made.post_processor = None  # what it puts around a text, such as `[CLS]` or `<s>`, the model has not seen
     if made.id_to_token(codec.end_of_document) is not None:  # a token of its own ends a document
         return made
     made.add_special_tokens([AddedToken(END, normalized=False)])

@@ -78,6 +78,10 @@ class BertLike(Architecture):
         """The nonlinearity of the head of masked tokens."""
         return config.activation("hidden_act")
 
+    def tensor_name(self, name: str) -> str:
+        """Files of the first years, such as those of BERT, name gains and biases of norms as TensorFlow does."""
+        return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+
     def mixer(self, config: Config) -> dict[str, Any]:
         """The mixer of a block."""
         return {

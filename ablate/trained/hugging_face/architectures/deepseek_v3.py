@@ -34,6 +34,7 @@ class DeepseekV3(LlamaLike):
         return {}
 
     inert = ("num_mtp_layers", "qk_head_dim")
+    unused = (*LlamaLike.unused, "model.layers.61.*")  # the module of later tokens of the published model
 
     def mixer(self, config: Config) -> dict[str, Any]:
         config.need("attention_bias", False)

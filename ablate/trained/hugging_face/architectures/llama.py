@@ -109,6 +109,7 @@ class LlamaLike(Architecture):
             "max_position_embeddings": context,
             "rms_norm_eps": block.norm.eps,
             "rope_parameters": {"rope_type": "default", "rope_theta": positions.base},
+            "rope_theta": positions.base,  # where other programs, and `transformers` 4, read it
             "attention_bias": block.mixer.query_key_bias,
             "attention_dropout": block.mixer.dropout,
             "mlp_bias": block.mlp.bias,

@@ -24,6 +24,7 @@ class T5(Architecture):
     model_type = "t5"
     auto_class = "AutoModelForSeq2SeqLM"
     prefix = ""
+    unused = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",)  # of the files of T5 1.0
     inert = ("feed_forward_proj", "initializer_factor")  # the class works the nonlinearity out from the first
 
     def model(self, config: Config) -> dict[str, Any]:
