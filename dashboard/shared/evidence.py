@@ -26,7 +26,8 @@ from ablate.analysis.text import plural
 from ablate.analysis.warnings import StudyWarning
 from ablate.analysis.why import why
 from ablate.errors import NotFoundError
-from ablate.render.document import Grid, along_table, scale_table
+from ablate.render.blocks import Grid
+from ablate.render.document import along_table, scale_table
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Palette
 from ablate.render.interval import Axis, axis_svg, interval_svg
