@@ -121,7 +121,7 @@ class Findings:
     @cached_property
     def front(self) -> Front | None:
         """The objective against what it costs, where variants differ in cost."""
-        return front_of(self.report.record, self.runs)
+        return front_of(self.report.record, self.runs, tuning=self.report.evidence.tuning)
 
     @cached_property
     def slices(self) -> tuple[Slice, ...]:

@@ -4,21 +4,25 @@ A variant is on the front if no other is at least as good in every mean and bett
 dominance of one variant over another is significant only if it is as good in every quantity: by value for quantities
 that follow from the spec, by one-sided t-tests of the differences paired by seed for measured ones. The dominating
 variants are selected with the same noise, so these tests form one family: all ordered pairs in which the first costs
-at most as much as the second. Holm's procedure bounds the family-wise error rate by 5 % per study.
+at most as much as the second. Holm's procedure bounds the family-wise error rate by 5 % per study. As verdicts do, the
+tests wait for all trials of a pair, and allow for trials that failed, tuned values and long tails of the noise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from ablate.analysis.fairness import Tuning, read_tuning
+from ablate.analysis.judging import awaited_seeds, read_allowances
 from ablate.analysis.runs import StudyReader, VariantRuns, direction_of, read_runs, seed_schedule, values_of
 from ablate.analysis.scaling import main_part
 from ablate.errors import AblateError
 from ablate.metrics import COSTS, COUNTED, TIMED
-from ablate.stats import Direction, Interval, SeedPlan, dominators, holm, mean_interval, summarise
+from ablate.stats import Allowance, Direction, Interval, SeedPlan, dominators, holm, mean_interval, summarise
+from ablate.stats.bounds import NO_ALLOWANCE, p_below
 from ablate.stats.schedule import ERROR
 from ablate.store.records import StudyRecord
 
@@ -79,15 +83,22 @@ def read_front(store: StudyReader, name: str, quantities: Sequence[str] = ()) ->
         AblateError: A quantity is unknown, or there are not two or three.
     """
     record = store.study(name)
-    return front_of(record, read_runs(store, record, record.objective["metric"]), quantities)
+    runs = read_runs(store, record, record.objective["metric"])
+    return front_of(record, runs, quantities, read_tuning(store, record))
 
 
-def front_of(record: StudyRecord, runs: Mapping[str, VariantRuns], quantities: Sequence[str] = ()) -> Front | None:
+def front_of(
+    record: StudyRecord,
+    runs: Mapping[str, VariantRuns],
+    quantities: Sequence[str] = (),
+    tuning: Tuning | None = None,
+) -> Front | None:
     """The same, of what was read already.
 
     Args:
         runs: Variant name to its trials.
         quantities: As for `read_front`.
+        tuning: What was tuned for each variant.
 
     Raises:
         AblateError: A quantity is unknown, or there are not two or three.
@@ -110,7 +121,15 @@ def front_of(record: StudyRecord, runs: Mapping[str, VariantRuns], quantities: S
     rows = [[interval.mean or 0.0 for interval in means[name]] for name in names]
     better = dominators(rows, directions)
     dominating = [[at for at in above if not better[at]] for above in better]
-    shown = _significant(dominating, [measured[name] for name in names], rows, asked, seed_schedule(record))
+    schedule, allowances = seed_schedule(record), read_allowances(record, runs, tuning)
+
+    def p_as_good(at: int, index: int) -> float:
+        left, right = names[at], names[index]
+        if awaited_seeds(schedule, runs[left], runs[right]):
+            return 1.0
+        return _p_as_good(measured[left], measured[right], asked, schedule, allowances.versus(left, right))
+
+    shown = _significant(dominating, p_as_good, rows, asked)
     first = [row[0] if directions[0] == "minimize" else -row[0] for row in rows]
     points = []
     for index in sorted(range(len(names)), key=lambda at: first[at]):
@@ -133,10 +152,9 @@ Seeds = Mapping[int, float]
 
 def _significant(
     dominating: Sequence[Sequence[int]],
-    measured: Sequence[Sequence[Seeds]],
+    p_as_good: Callable[[int, int], float],
     rows: Sequence[Sequence[float]],
     asked: Mapping[str, Direction],
-    schedule: SeedPlan | None,
 ) -> set[tuple[int, int]]:
     """The pairs (better, worse) whose dominance is significant jointly, by Holm's procedure over the whole family.
 
@@ -144,16 +162,11 @@ def _significant(
 
     Args:
         dominating: For each variant those on the front that dominate it.
-        measured: For each variant and quantity its values by seed.
+        p_as_good: P-value of the test whose rejection says that one is at least as good as another.
         rows: For each variant and quantity its mean.
         asked: The quantities, and which way each is better.
-        schedule: How seeds were added.
     """
-    p_values = {
-        (at, index): _p_as_good(measured[at], measured[index], asked, schedule)
-        for index, above in enumerate(dominating)
-        for at in above
-    }
+    p_values = {(at, index): p_as_good(at, index) for index, above in enumerate(dominating) for at in above}
     return {pair for pair, p_value in holm(p_values, _family(rows, asked)).items() if p_value <= ERROR}
 
 
@@ -165,7 +178,11 @@ def _family(rows: Sequence[Sequence[float]], asked: Mapping[str, Direction]) -> 
 
 
 def _p_as_good(
-    left: Sequence[Seeds], right: Sequence[Seeds], asked: Mapping[str, Direction], schedule: SeedPlan | None
+    left: Sequence[Seeds],
+    right: Sequence[Seeds],
+    asked: Mapping[str, Direction],
+    schedule: SeedPlan | None,
+    allowance: Allowance,
 ) -> float:
     """P-value of a test of the hypothesis that left, which costs at most as much, is worse in a measured quantity."""
     largest = 0.0
@@ -173,17 +190,20 @@ def _p_as_good(
         if quantity not in COUNTED:
             sign = 1.0 if direction == "minimize" else -1.0
             worse = [sign * (ours[seed] - theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
-            largest = max(largest, _p_below_zero(worse, None if quantity in TIMED else schedule))
+            timed = quantity in TIMED
+            p_value = _p_below_zero(worse, None if timed else schedule, NO_ALLOWANCE if timed else allowance)
+            largest = max(largest, p_value)
     return largest
 
 
-def _p_below_zero(differences: Sequence[float], schedule: SeedPlan | None) -> float:
+def _p_below_zero(differences: Sequence[float], schedule: SeedPlan | None, allowance: Allowance) -> float:
     """P-value of the test whose rejection says that the true difference lies below 0, over all looks."""
     if summarise(differences).is_flat:
         return 1.0
     if schedule is None:
-        return summarise(differences).p_below(0.0)
-    return schedule.overall({n: summarise(differences[:n]).p_below(0.0) for n in schedule.looks(len(differences))})
+        return p_below(summarise(differences), 0.0, allowance)
+    looks = schedule.looks(len(differences))
+    return schedule.overall({n: p_below(summarise(differences[:n]), 0.0, allowance) for n in looks})
 
 
 def _default(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> dict[str, Direction]:

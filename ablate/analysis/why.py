@@ -139,4 +139,5 @@ def _turns(row: VariantRow, shown: AnswerRow, report: StudyReport) -> str:
         return row.verdict.reason
     if shown.bound is None:
         return "it trains without divergence"
-    return f"the margin were {'above' if row.verdict.is_worse else 'below'} {abs(shown.bound):.3g}"
+    beyond = row.verdict.is_worse or row.verdict.word == "better"
+    return f"the margin were {'above' if beyond else 'below'} {abs(shown.bound):.3g}"

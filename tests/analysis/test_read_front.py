@@ -12,6 +12,7 @@ import pytest
 from designed_study import on_off, run
 from fake_store import FakeStore, fake_store
 
+from ablate.analysis.fairness import Tried, Tuned, Tuning
 from ablate.analysis.pareto import read_front
 from ablate.errors import AblateError
 from ablate.store.records import TrialState
@@ -154,3 +155,22 @@ def test_refuses(quantities: tuple[str, ...], message: str) -> None:
     made = run({"kind": "grid", "seeds": 2}, on_off("a", "b"), lambda s, v: 1.0)
     with pytest.raises(AblateError, match=message):
         read_front(made, "a_study", quantities)
+
+
+@pytest.mark.parametrize("open_to", ["a failed trial", "a trial that waits", "its tuning", "nothing"])
+def test_dominance_is_not_significant_where_no_verdict_would_be(open_to: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = fake_store({"baseline": ({}, 100), "worse": ({}, 120), "other": ({}, 90)}, seeds=4)
+    for seed, (name, effect) in itertools.product(range(4), {"baseline": 0.0, "worse": 1.0, "other": 2.0}.items()):
+        made.add(name, seed, {"val_loss": 3 + effect + 0.01 * seed * effect})
+    if open_to == "a failed trial":
+        made.add("baseline", 3, state=TrialState.FAILED)
+    elif open_to == "a trial that waits":
+        del made.trial_records["worse/3"]
+    elif open_to == "its tuning":
+        tried = tuple(Tried({"lr": at}, 0.1 * at, 1, 0, 1, {1000: 0.1 * at}) for at in range(2))
+        tuning = Tuning({"lr": [0, 1]}, (1000,), {"worse": Tuned({"lr": 0}, (), tried)})
+        monkeypatch.setattr("ablate.analysis.pareto.read_tuning", lambda store, record: tuning)
+    front = read_front(made, "a_study", ("objective", "parameters"))
+    assert front is not None
+    (point,) = (point for point in front.points if point.variant == "worse")
+    assert (point.dominated_by, point.significant) == ("baseline", open_to == "nothing")

@@ -81,7 +81,10 @@ def test_a_gain_that_survives_holds_with_its_speedup_and_stands_in_the_answer() 
     head = next(number for number, line in enumerate(shown) if line.startswith("SCALE"))
     assert shown[head + 1].split()[-1] == "holds"
     assert max(map(len, shown)) <= 80
-    assert why(report, "a=off@rung=5").row.variant == "a=off@rung=5"
+    shown = why(report, "a=off@rung=5")
+    assert shown.row.variant == "a=off@rung=5"
+    assert shown.row.bound is not None
+    assert shown.facts["changes if"] == f"the margin were above {-shown.row.bound:.3g}", "it would not be better then"
 
 
 def test_a_gain_that_fades_vanishes_and_one_that_becomes_a_loss_turns() -> None:
