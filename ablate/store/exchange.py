@@ -26,7 +26,7 @@ from ablate.roles import TrialRole
 from ablate.store import queries
 from ablate.store.database import Database
 from ablate.store.records import SETTLED, StudyDraft, StudyRecord, TrialRecord, TrialState
-from ablate.store.rows import JUDGED, study_trial_row, study_variant_row
+from ablate.store.rows import JUDGED, cost_of, study_trial_row, study_variant_row, with_cost
 from ablate.store.tables import (
     FreeText,
     Role,
@@ -192,6 +192,7 @@ def _import(database: Database, name: str, rows: Rows) -> tuple[str, int, int]:
             )
         for table in (variants, codes):
             _insert_content(connection, table, rows[table.name], database.where)
+        _keep_costs(connection, rows)
         places = _environment_ids(connection, rows["environments"])
         new, known = _new_trials(connection, rows["trials"], database.where)
         for row in rows["trials"]:
@@ -241,10 +242,12 @@ def put_judged(database: Database, judged: Mapping[str, tuple[StudyRecord, Mappi
                         "a study of this name was trained here", where=database.where, got=name, remedy=remedy
                     )
                 queries.delete_study(connection, row.id)
-            _insert_judged(connection, name, record, runs)
+            _insert_judged(database, connection, name, record, runs)
 
 
-def _insert_judged(connection: Connection, name: str, record: StudyRecord, runs: Mapping[str, TrialRecord]) -> None:
+def _insert_judged(
+    database: Database, connection: Connection, name: str, record: StudyRecord, runs: Mapping[str, TrialRecord]
+) -> None:
     assert record.judged is not None, "the record of a table says how it was read"
     judged = asdict(record.judged) | {"paired": sorted(record.judged.paired)}
     now = datetime.now(UTC)
@@ -258,7 +261,8 @@ def _insert_judged(connection: Connection, name: str, record: StudyRecord, runs:
     assert number.inserted_primary_key is not None, "a row that was inserted has a key"
     study = number.inserted_primary_key[0]
     rows = [{"hash": hashed(variant.name), "spec": {}, "parameters": 0} for variant in record.variants]
-    _put(connection, variants, rows)
+    # A study of this table that was renamed has the same variants and trials: they are shared, as any others.
+    connection.execute(database.insert(variants).on_conflict_do_nothing(), rows)
     for place, variant in enumerate(record.variants):
         row_of_variant = study_variant_row(study, place, replace(variant, hash=hashed(variant.name)))
         connection.execute(insert(study_variants).values(row_of_variant))
@@ -266,7 +270,8 @@ def _insert_judged(connection: Connection, name: str, record: StudyRecord, runs:
         run = runs[planned.key]
         values = {column: getattr(run, column) for column in _OF_RUN}
         key = hashed(planned.variant, planned.seed, run.metrics, run.reason)
-        connection.execute(insert(trials).values(values | {"key": key, "variant_hash": hashed(planned.variant)}))
+        values |= {"key": key, "variant_hash": hashed(planned.variant)}
+        connection.execute(database.insert(trials).values(values).on_conflict_do_nothing())
         row_of_trial = study_trial_row(study, place, replace(planned, key=key)) | {"state": run.state}
         connection.execute(insert(study_trials).values(row_of_trial))
 
@@ -291,6 +296,16 @@ def _insert_content(connection: Connection, table: Table, rows: list[dict[str, A
         if row["hash"] in there and there[row["hash"]][content] != row[content]:
             raise _conflict(f"another of the {table.name}", row["hash"], where)
     _put(connection, table, [row for row in rows if row["hash"] not in there])
+
+
+def _keep_costs(connection: Connection, rows: Rows) -> None:
+    """Keep, beside the variants of the study, costs that the store's own rows of `variants` do not have."""
+    theirs = {row["hash"]: cost_of(row) for row in rows["variants"]}
+    ours = {row["hash"]: cost_of(row) for row in _of(connection, variants, variants.c.hash, theirs)}
+    for row in rows["study_variants"]:
+        if isinstance(row["settings"], dict):  # else the reader of the row refuses it
+            digest = row["variant_hash"]
+            row["settings"] = with_cost(row["settings"], theirs[digest], ours[digest])
 
 
 def _environment_ids(connection: Connection, rows: list[dict[str, Any]]) -> dict[int | None, int]:

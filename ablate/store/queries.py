@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
@@ -28,7 +29,6 @@ from ablate.store.records import (
     StudySummary,
     TrialRecord,
     TrialState,
-    VariantRecord,
 )
 from ablate.store.rows import (
     POINT_COLUMNS,
@@ -40,6 +40,7 @@ from ablate.store.rows import (
     timings_of,
     trial_record,
     unreadable_trial,
+    variant_record,
 )
 from ablate.store.tables import (
     TIMED_AT,
@@ -139,7 +140,10 @@ def study_record(connection: Connection, where: str, row: Row[Any]) -> StudyReco
         .order_by(study_trials.c.position)
     )
     known = list(variant_rows.mappings())
-    variant_records = [record for row_ in known if (record := readable(VariantRecord, row_))]
+    variant_records = []
+    for row_ in known:
+        with suppress(ValueError):
+            variant_records.append(variant_record(row_))
     named = {variant.name for variant in variant_records}
     rows = [readable(PlannedTrial, {**row_, "key": row_["trial_key"]}) for row_ in planned_rows.mappings()]
     trials = [planned for planned in rows if planned is not None and planned.variant in named]

@@ -25,7 +25,7 @@ from ablate.store.records import (
     TrialRecord,
     VariantRecord,
 )
-from ablate.store.rows import read, readable
+from ablate.store.rows import readable, variant_record
 from ablate.store.tables import (
     codes,
     study_variants,
@@ -174,7 +174,7 @@ class StoreReader:
         if row is None:
             raise NotFoundError(f"there is no variant with the content hash {digest!r}", where=self.where)
         try:
-            return read(VariantRecord, {**row, "name": row["name"] or "", "settings": row["settings"] or {}})
+            return variant_record({**row, "name": row["name"] or "", "settings": row["settings"] or {}})
         except ValueError as error:
             raise StoreError(
                 "this variant cannot be read", where=self.where, got=f"{digest}: {error}", remedy=REPAIR

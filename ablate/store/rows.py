@@ -47,6 +47,9 @@ _PARTS = "@parts"
 _STORED = tuple(field.name for field in fields(TrialRecord) if field.name not in ("parts", "unreadable"))
 TRIAL_COLUMNS = tuple(trials.c[_REFERENCES.get(name, name)] for name in _STORED)
 
+_COST = "@cost"
+"""The key, in the settings of a variant of a study, of its parameters and activation bytes."""
+
 JUDGED = "judged"
 """The only key of the space of a study that was judged, not trained here: how its table was read."""
 
@@ -118,14 +121,48 @@ def variant_row(variant: VariantRecord) -> dict[str, Any]:
     }
 
 
-def study_variant_row(study: int, position: int, variant: VariantRecord) -> dict[str, Any]:
-    """The row in `study_variants`."""
+def cost_of(row: Mapping[Any, Any]) -> list[int | None]:
+    """The parameters and activation bytes of a row of `variants`."""
+    return [row["parameters"], row["activation_bytes"]]
+
+
+def with_cost(settings: Mapping[str, Any], cost: list[int | None], shared: list[int | None]) -> dict[str, Any]:
+    """The settings of a variant of a study, with its cost if it is not that of the row in `variants`, which are shared.
+
+    A hash of a spec holds neither the vocabulary, which the data may determine, nor the code of users' kinds.
+    """
+    return {**settings} if _COST in settings or cost == shared else {**settings, _COST: cost}
+
+
+def variant_record(row: Mapping[Any, Any]) -> VariantRecord:
+    """The variant of a row of `variants` with `name`, `settings` and `chosen` of a study.
+
+    Raises:
+        ValueError: It cannot be read.
+    """
+    settings = row.get("settings")
+    if not isinstance(settings, dict) or _COST not in settings:
+        return read(VariantRecord, row)
+    cost = read(tuple[int, int | None], settings[_COST])
+    own = {name: setting for name, setting in settings.items() if name != _COST}
+    return read(VariantRecord, {**row, "settings": own, "parameters": cost[0], "activation_bytes": cost[1]})
+
+
+def study_variant_row(
+    study: int, position: int, variant: VariantRecord, shared: Mapping[Any, Any] | None = None
+) -> dict[str, Any]:
+    """The row in `study_variants`.
+
+    Args:
+        shared: The row in `variants`; that of this variant unless given.
+    """
+    own = [variant.parameters, variant.activation_bytes]
     return {
         "study_id": study,
         "position": position,
         "name": variant.name,
         "variant_hash": variant.hash,
-        "settings": variant.settings,
+        "settings": with_cost(variant.settings, own, own if shared is None else cost_of(shared)),
         "chosen": variant.chosen,
     }
 
@@ -275,8 +312,8 @@ def _read_recording(row: Mapping[str, Any]) -> None:
 _READERS: dict[str, Callable[[Mapping[str, Any]], object]] = {
     "studies": _read_study,
     "variants": lambda row: read(VariantRecord, {**row, "name": "", "settings": {}}),
-    "study_variants": lambda row: read(
-        VariantRecord, {**row, "hash": row["variant_hash"], "spec": {}, "parameters": 0, "activation_bytes": None}
+    "study_variants": lambda row: variant_record(
+        {**row, "hash": row["variant_hash"], "spec": {}, "parameters": 0, "activation_bytes": None}
     ),
     "environments": lambda row: read(Environment, row["content"]),
     "trials": _read_trial,

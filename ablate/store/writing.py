@@ -67,9 +67,15 @@ class Writer:
         connection.execute(
             self._database.insert(variants).on_conflict_do_nothing(), [variant_row(variant) for variant in added]
         )
+        hashes = [variant.hash for variant in added]
+        rows = queries.chunked(connection, hashes, lambda chunk: select(variants).where(variants.c.hash.in_(chunk)))
+        shared = {row.hash: row._mapping for row in rows}
         connection.execute(
             self._put_study_variants,
-            [study_variant_row(study, position, variant) for position, variant in enumerate(added, first)],
+            [
+                study_variant_row(study, position, variant, shared[variant.hash])
+                for position, variant in enumerate(added, first)
+            ],
         )
 
     def put_planned(self, connection: Connection, study: int, added: Sequence[PlannedTrial]) -> None:

@@ -549,3 +549,19 @@ def test_trials_that_an_earlier_study_compared_are_noticed(store: Store) -> None
     assert store.study("second").shared == (SharedTrials("first", ("no_norm",)),), "the baseline alone is none"
     assert store.study("first").shared == (), "what came first was not seen before"
     assert store.study("second").studies == 3
+
+
+def test_each_study_has_the_costs_of_its_own_variants(store: Store) -> None:
+    """A hash of a spec holds neither the data's vocabulary nor the code of a kind, on which parameters depend."""
+    ours, theirs = variant("baseline", norm="rms"), replace(variant("baseline", norm="rms"), parameters=7)
+    store.begin_study(draft("first"), [ours], [])
+    store.begin_study(draft("second"), [theirs], [])
+    assert store.study("first").variants == (ours,)
+    assert store.study("second").variants == (theirs,)
+    again, added = replace(ours, parameters=9, activation_bytes=3), replace(variant("a"), parameters=1)
+    store.begin_study(draft("first"), [again], [])
+    store.begin_study(draft("third"), [ours, variant("a")], [])
+    store.add_variants("first", [added])
+    assert store.study("first").variants == (again, added)
+    assert store.study("second").variants == (theirs,)
+    assert store.study("third").variants == (ours, variant("a"))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_samples import HERE, as_record, begin, digest, outcome, start
+from store_samples import HERE, as_record, begin, digest, draft, outcome, start, variant
 
 from ablate.errors import NotFoundError, StoreError
 from ablate.store import Store, TrialState, open_store
@@ -200,3 +200,15 @@ def test_what_cannot_be_exported_says_why(store: Store, exported: Path, tmp_path
     (tmp_path / "text.zip").write_text("text")
     with pytest.raises(StoreError, match="not a whole exported study"):
         store.import_study(tmp_path / "text.zip")
+
+
+def test_an_imported_study_has_the_costs_of_its_own_variants(tmp_path: Path) -> None:
+    named = {"ours": variant("baseline"), "theirs": replace(variant("baseline"), parameters=7)}
+    with open_store(tmp_path / "one.db") as store, open_store(tmp_path / "other.db") as other:
+        for name, record in named.items():
+            store.begin_study(draft(name), [record], [])
+            store.export_study(name, tmp_path / f"{name}.zip")
+        for name in reversed(named):
+            other.import_study(tmp_path / f"{name}.zip")
+        for name, record in named.items():
+            assert other.study(name).variants == (record,)

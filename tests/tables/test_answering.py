@@ -303,6 +303,23 @@ def test_judged_runs_that_are_kept_have_the_same_verdicts(tmp_path: Path) -> Non
         judged.keep(tmp_path / "s.db", "a/b")
 
 
+def test_runs_are_judged_again_under_a_name_whose_study_was_renamed(tmp_path: Path) -> None:
+    judged = judge(table({"base": BASE, MARKUP: {"1": 1.01, "2": 1.22, "3": 0.8}}), **ASKED)
+    judged.keep(tmp_path / "s.db", "mine")
+    with open_store(tmp_path / "s.db") as store:
+        store.rename_study("mine", "before")
+    judged.keep(tmp_path / "s.db", "mine")
+    with open_store(tmp_path / "s.db") as store:
+        for name in ("mine", "before"):
+            assert [row.verdict for row in read_study(store, name).variants] == [
+                row.verdict for row in judged.report.variants
+            ]
+        store.delete_study("before")
+        assert [row.verdict for row in read_study(store, "mine").variants] == [
+            row.verdict for row in judged.report.variants
+        ]
+
+
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     monkeypatch.chdir(tmp_path)
     run_here = Workplace(tmp_path, cache).call
