@@ -144,6 +144,7 @@ class LanguageMixtureSpec(TaskSpec):
             for name, part in parts.items()
         }
         corpus = MixedCorpus(corpora)
+        more = {name: part.part_of_tokens() for name, part in parts.items()}
         key = content_hash(
             {
                 "texts": corpus.fingerprint,
@@ -151,6 +152,7 @@ class LanguageMixtureSpec(TaskSpec):
                 "tokenizer": self.tokenizer.identity(),
                 "validation_share": self.validation_share,
                 "tokens": [part.tokens for part in parts.values()],
+                **{f"evaluated {name}": of["evaluated"] for name, of in more.items() if "evaluated" in of},
                 "code": CODE_VERSION,
                 **prepared.users_code(self),
                 **division_of_long_texts(corpus, self.tokenizer),

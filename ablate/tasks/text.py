@@ -104,7 +104,7 @@ class TextSpec(TokenizedSpec):
                 **prepared.users_code(self),
                 **({"revision": revision} if revision else {}),
                 **({"test_share": self.test_share} if self.test_share else {}),
-                **({"tokens": self.tokens} if self.tokens is not None else {}),
+                **self.part_of_tokens(),
                 **division_of_long_texts(corpus, self.tokenizer),
             }
         )
@@ -158,12 +158,29 @@ class TextSpec(TokenizedSpec):
         """Number of tokens of a split that are prepared."""
         if self.tokens is None:
             return sys.maxsize
+        return self.tokens if split == "train" else max(self._evaluated, self._share_of_tokens(split))
+
+    @property
+    def _evaluated(self) -> int:
+        """Tokens that the windows of an evaluation need."""
+        return self.validation_windows * (self.context + 1)
+
+    def _share_of_tokens(self, split: str) -> int:
+        """The tokens that a held-out split has beside `tokens`, by its share."""
         shares = {"validation": self.validation_share, TEST: self.test_share}
-        if split == "train":
-            return self.tokens
-        trained = 1 - sum(shares.values())
-        evaluated = self.validation_windows * (self.context + 1)
-        return max(evaluated, math.ceil(self.tokens * shares[split] / max(trained, 0.01)))
+        return math.ceil((self.tokens or 0) * shares[split] / max(1 - sum(shares.values()), 0.01))
+
+    def part_of_tokens(self) -> dict[str, int]:
+        """The part of the key of prepared data that says how much of it is prepared.
+
+        The windows of an evaluation count where they need more than the share of a held-out split: data that was
+        prepared for few or short windows would leave too few of those that are asked for.
+        """
+        if self.tokens is None:
+            return {}
+        held_out = ("validation", *([TEST] if self.test_share else []))
+        needs_more = any(self._evaluated > self._share_of_tokens(split) for split in held_out)
+        return {"tokens": self.tokens, **({"evaluated": self._evaluated} if needs_more else {})}
 
 
 def _tokenize(

@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from ruamel.yaml import YAML
 
+from ablate.spec.task import TaskSpec
 from ablate.tasks import text as text_module
 from ablate.tasks.language_model import LanguageModel, LanguageModelSpec
 from ablate.tasks.sources.files import Files
@@ -168,3 +169,23 @@ def test_an_interrupted_preparation_goes_on(
         assert again == 0
     assert not list(cache.glob("*.building"))
     assert not list(cache.glob("*/progress*"))
+
+
+@pytest.mark.parametrize("kind", ["language_model", "masked_language_model", "language_mixture"])
+@pytest.mark.parametrize("more", [{"validation_windows": 40}, {"context": 64}])
+def test_data_prepared_for_fewer_windows_is_not_taken_for_more(
+    tmp_path: Path, documents: list[str], kind: str, more: dict[str, int]
+) -> None:
+    data = {"data": f"file:{tmp_path}/many.txt"}
+    where = {"sources": {"a": data | {"weight": 1}, "b": data | {"weight": 1}}} if kind == "language_mixture" else data
+    plain = {"kind": kind, **where, "tokenizer": "bytes", "context": 16, "validation_windows": 2, "tokens": 1000}
+    few, many = TaskSpec.parse(plain), TaskSpec.parse(plain | more)
+    alone, after = many.prepare(tmp_path / "alone", silent), few.prepare(tmp_path / "both", silent)
+    assert many.prepare(tmp_path / "both", silent) == alone != after
+    batches = [many.open(tmp_path / place, alone).validation_batches(64) for place in ("alone", "both")]
+    assert len({sum(len(batch["inputs"]) for batch in one) for one in batches}) == 1
+
+
+def test_windows_that_a_share_has_room_for_prepare_no_other_data(tmp_path: Path, documents: list[str]) -> None:
+    given = [spec(tmp_path, tokens=2000, validation_windows=windows) for windows in (1, 4)]
+    assert len({one.prepare(tmp_path / "cache", silent) for one in given}) == 1
