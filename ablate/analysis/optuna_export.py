@@ -69,7 +69,7 @@ def export_optuna(store: StudyReader, name: str, url: str) -> tuple[int, int]:
     every = (*study.planned, *study.scout_trials, *study.confirm_trials)
     keys = [planned.key for planned in every]
     records, curves = store.trials(keys), store.curves(keys)
-    over = [each for each in every if each.key in records and records[each.key].state is not TrialState.RUNNING]
+    over = [each for each in every if each.key in records and _has_ended(records[each.key])]
     with _quiet(), _storage(url) as storage:
         target = optuna.create_study(
             study_name=name, storage=storage, direction=study.objective["direction"], load_if_exists=True
@@ -92,6 +92,11 @@ def export_optuna(store: StudyReader, name: str, url: str) -> tuple[int, int]:
         target.set_user_attr("question", study.question)
         target.add_trials(made)
     return len(made), len(over) - len(made)
+
+
+def _has_ended(trial: TrialRecord) -> bool:
+    """Whether a trial has a result: it neither waits, as one whose driver died does, nor is unreadable."""
+    return not (trial.state.is_open or trial.unreadable)
 
 
 @contextmanager
@@ -245,9 +250,10 @@ def _trial(
             "reason": record.reason[:500],
         },
     )
-    trial.datetime_start, trial.datetime_complete = (
-        None if at is None else at.astimezone().replace(tzinfo=None) for at in (record.started_at, record.finished_at)
-    )
+    if record.started_at is not None and record.finished_at is not None:
+        trial.datetime_start, trial.datetime_complete = (
+            at.astimezone().replace(tzinfo=None) for at in (record.started_at, record.finished_at)
+        )
     return trial
 
 

@@ -75,6 +75,7 @@ from ablate.analysis.warnings import (
     selected_variants,
     support,
     target_limits,
+    timed_apart,
     tuning_edges,
     validation_draw,
 )
@@ -305,6 +306,7 @@ def _answer(
         *target_limits(record, rows),
         *(learning if learnt else ()),
         *tuning_edges(evidence.tuning, rows, baseline),
+        *timed_apart(stored.whole, stored.scouting),
         *changes_after_results(_changes_after_results(store, stored, question, evidence)),
         *limits_of_table(record),
     )

@@ -15,6 +15,7 @@ from ablate.analysis.runs import Failure, VariantRuns
 from ablate.analysis.text import few, listed, plural
 from ablate.analysis.times import Target
 from ablate.metrics import CURVE_METRIC
+from ablate.roles import TrialRole
 from ablate.spec.paths import value_at
 from ablate.stats import Tails
 from ablate.stats.hidden_noise import draw_variance
@@ -32,6 +33,7 @@ Key = Literal[
     "baseline diverged",
     "target",
     "edge",
+    "timing",
     "table",
     "changed",
     "draw",
@@ -214,6 +216,25 @@ def tuning_edges(tuning: Tuning | None, rows: Sequence[VariantRow], baseline: Va
             f"outside and turn {'verdicts' if named[0] == baseline.name else turned}. Widen the grid."
         )
         yield StudyWarning("edge", "weak", f"best value at the edge of the tuning grid: {few(named)}", full, (*named,))
+
+
+def timed_apart(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> Iterator[StudyWarning]:
+    """A warning if steps were timed on several devices, so that equal seconds are not equal.
+
+    Args:
+        record: The study.
+        runs: Variant name to its trials, of those that tune or time others.
+    """
+    timing = {planned.variant for planned in record.scout_trials if planned.role is TrialRole.TIMING}
+    trials = [trial for name in timing if name in runs for trial in runs[name].finished.values()]
+    devices = sorted({trial.environment.device for trial in trials if trial.environment is not None})
+    if len(devices) > 1:
+        text = f"steps were timed on {len(devices)} devices"
+        full = (
+            f"Steps were timed on {len(devices)} devices ({listed(devices)}), so that variants do not train equally "
+            "long. Run the study into a new store on one of them."
+        )
+        yield StudyWarning("timing", "weak", text, full)
 
 
 def changes_after_results(sentences: Iterable[str]) -> Iterator[StudyWarning]:

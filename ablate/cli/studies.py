@@ -358,16 +358,20 @@ def delete(
     import shutil
 
     from ablate.analysis.text import plural
-    from ablate.execution.checkpoint import checkpoints_folder
+    from ablate.execution.checkpoint import checkpoints_folder, trainer_places
     from ablate.store import open_store
-    from ablate.trained.weights import weights_file
+    from ablate.trained.weights import held_by_other_stores, weights_file
 
     with open_store(store, create=False) as opened:
         own, shared = opened.own_trials(study)
         where = opened.where
-    weights = [file for key in own if (file := Path(weights_file(key, where))).exists()]
+    weights = {key: file for key in own if (file := Path(weights_file(key, where))).exists()}
+    elsewhere = held_by_other_stores(weights, where)
+    weights = {key: file for key, file in weights.items() if key not in elsewhere}
     goes = [plural(len(own), "trial"), *([f"saved weights of {len(weights)}"] if weights else [])]
     stays = f" {plural(shared, 'trial')} that other studies use will stay." if shared else ""
+    if elsewhere:
+        stays += f" Weights of {plural(len(elsewhere), 'trial')} that another store of this folder has will stay."
     told = f"this deletes {study} from {where}, with {' and '.join(goes)}.{stays}"
     if not yes:
         if json_ or not sys.stdin.isatty():
@@ -379,7 +383,9 @@ def delete(
     with open_store(store) as opened, opened.lease(study):
         removed = opened.delete_study(study)
     for key in removed:
-        Path(weights_file(key, where)).unlink(missing_ok=True)
+        trainer_places(where, key).remove_checkpoint()
+        if key not in elsewhere:
+            Path(weights_file(key, where)).unlink(missing_ok=True)
     shutil.rmtree(checkpoints_folder(where) / study, ignore_errors=True)
     if json_:
         print_json({"deleted": study, "trials": len(removed), "kept": shared}, indent=None)

@@ -108,7 +108,7 @@ def undeclared_code(trainer: TrainerSpec) -> Iterator[str]:
     Raises:
         SpaceError: A declared file is missing.
     """
-    counted = trainer.counted_files(Path.cwd())
+    counted = trainer.with_values(trainer.defaults).counted_files(Path.cwd())
     if not counted:
         yield (
             "`trainer.command` names no file here, so no change of its code is noticed: trials that the store holds "

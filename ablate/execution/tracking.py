@@ -125,8 +125,8 @@ class TrackingObserver(Observer):
                     "role": planned.role.value,
                     "key": planned.key,
                     "parameters": variant.parameters,
-                    **variant.spec,
                 },
+                variant.spec,
             )
             curve = store.curves([planned.key]).get(planned.key, ())
             result = _Result(record.state.value, dict(record.metrics), record.reason)
@@ -328,15 +328,17 @@ def _run_of(study: str, trial: Trial) -> TrackedRun:
             "role": trial.role.value,
             "key": trial.key,
             "parameters": variant.cost.parameters,
-            **variant.spec.model_dump(mode="json"),
         },
+        variant.spec.model_dump(mode="json"),
     )
 
 
-def _trial_run(study: str, key: str, config: Mapping[str, Any]) -> TrackedRun:
+def _trial_run(study: str, key: str, about: Mapping[str, Any], spec: Mapping[str, Any]) -> TrackedRun:
+    """The run of a trial. A parameter of the user's trainer may be named as what is said about a trial: `variant`."""
     identity = f"{key[:24]}-{_digest(study)}"
-    name = (str(config["variant"]), f"seed {config['seed']}")
-    return TrackedRun(identity, study, name, config, {"role": str(config["role"])})
+    name = (str(about["variant"]), f"seed {about['seed']}")
+    config = {**about, **{f"{path} (parameter)" if path in about else path: value for path, value in spec.items()}}
+    return TrackedRun(identity, study, name, config, {"role": str(about["role"])})
 
 
 def _digest(text: str) -> str:

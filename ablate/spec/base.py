@@ -66,6 +66,9 @@ def _bound_numbers(schema: Any) -> None:
 class DeclaresSources(Protocol):
     """What names files that give the numbers of a trial."""
 
+    def source_files(self, root: Path) -> dict[str, Path]:
+        """These files by their names in messages."""
+
     def code(self, root: Path) -> dict[str, Any]:
         """Their digests by label, as `ablate.spec.code.Code` holds those of kinds."""
 

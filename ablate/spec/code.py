@@ -81,6 +81,7 @@ class CodeReader:
         self._root = root
         self._kinds: dict[type[Spec], tuple[int, dict[str, Any]]] = {}
         self._declared: dict[int, tuple[DeclaresSources, dict[str, Any]]] = {}
+        self._sources: dict[tuple[tuple[str, Path], ...], dict[str, Any]] = {}
 
     def of(self, spec: Spec) -> Code:
         """The code of the kinds in a spec, without that of a stage whose weights it starts from."""
@@ -94,8 +95,12 @@ class CodeReader:
                 if revision > 1:
                     revisions[label] = revision
         if (declared := spec.declared_sources()) is not None:
-            if id(declared) not in self._declared:  # all variants of a space have the same
-                self._declared[id(declared)] = declared, declared.code(self._root or Path.cwd())
+            if id(declared) not in self._declared:  # mostly all variants of a space have the same, or the same files
+                root = self._root or Path.cwd()
+                files = tuple(declared.source_files(root).items())
+                if files not in self._sources:
+                    self._sources[files] = declared.code(root)
+                self._declared[id(declared)] = declared, self._sources[files]
             kinds |= self._declared[id(declared)][1]
         content = {"kinds": dict(sorted(kinds.items())), "revisions": dict(sorted(revisions.items()))}
         return Code({name: value for name, value in content.items() if value})

@@ -28,6 +28,8 @@ _DIGITS = 16
 """Hexadecimal digits of a digest: 64 bits, of which two versions of one file never share all by chance."""
 _NO_EFFECT = ("kind", "type_comment", "type_ignores")
 """Fields of syntax trees that do not change what code does: the prefix of u"" and comments on types."""
+_HAVE_COMMENTS = ("", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".sh")
+"""Ends of the names of files in which `#` begins a comment."""
 _LIBRARIES = ("site-packages", "dist-packages")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _WRAPPED: Mapping[type, tuple[str, ...]] = {
@@ -62,6 +64,19 @@ def module_code(content: bytes) -> ModuleCode:
         return _code_of(ast.parse(content).body)
     except (SyntaxError, ValueError):
         return ModuleCode(_digest(content), {})
+
+
+def file_code(file: Path) -> ModuleCode:
+    """The code of a file that is not a module of Python: of what reads as Python, but for data that it would lose.
+
+    A line of text in quotation marks would be a docstring there, and a heading of Markdown a comment.
+    """
+    content = file.read_bytes()
+    with suppress(SyntaxError, ValueError):
+        body = ast.parse(content).body
+        if len(_effective(body)) < len(body) or (b"#" in content and file.suffix not in _HAVE_COMMENTS):
+            return ModuleCode(_digest(content), {})
+    return module_code(content)
 
 
 def read_modules(file: Path, package: str = "", folders: Iterable[Path] = ()) -> dict[str, ModuleCode]:

@@ -20,7 +20,7 @@ from pydantic_core import PydanticCustomError
 from ablate.errors import SpaceError
 from ablate.spec.annotations import ShortFor, Spelling
 from ablate.spec.base import Spec, below, refusal
-from ablate.spec.source_code import module_code, read_modules, read_sources
+from ablate.spec.source_code import file_code, read_modules, read_sources
 from ablate.spec.training import TrainingSpec
 
 if TYPE_CHECKING:
@@ -172,6 +172,10 @@ class MetricsSpec(Spec):
         if unknown := [name for name in _PLACEHOLDER.findall(self.file) if name not in ("folder", "checkpoint", "log")]:
             rule = f"there is no `{{{unknown[0]}}}` for a file of metrics"
             raise refusal(("file",), self.file, rule, "Use `{folder}`, `{checkpoint}` or `{log}`.")
+        if not _PLACEHOLDER.search(self.file):
+            rule = "all trials would write this file, and read what others wrote"
+            remedy = "Let the command write into `{folder}`, and name the file there: `{folder}/metrics.jsonl`."
+            raise refusal(("file",), self.file, rule, remedy)
         return self
 
 
@@ -203,7 +207,8 @@ class TrainerSpec(Spec):
     sources: tuple[StrictStr, ...] | None = None
     """Files, folders and patterns whose content decides the numbers, relative to the working folder: when one changes,
     trials are trained again. Python files count with the modules beside them that they import, without comments and
-    docstrings. Default: the files and modules that `command` names, or the module of `function`."""
+    docstrings. Default: the files and modules that `command` names, also by values of parameters, or the module of
+    `function`."""
     excluded: tuple[ExcludedSpec, ...] = ()
     """Combinations of parameters that are left out."""
 
@@ -380,6 +385,14 @@ class TrainerSpec(Spec):
                 )
             yield from files
 
+    def with_values(self, values: Mapping[str, JsonValue]) -> TrainerSpec:
+        """The trainer whose command has the values of parameters in it, so that it names their files too."""
+        if self.sources is not None or self.command is None:
+            return self
+        places = {name: f"{{{name}}}" for name in PLACES}
+        command = tuple(filled(argument, {**self.defaults, **values, **places}) for argument in self.command)
+        return self if command == self.command else self.model_copy(update={"command": command})
+
     def code(self, root: Path) -> dict[str, Any]:
         """The digests of its sources as `Code.content` holds those of kinds, by label.
 
@@ -390,7 +403,7 @@ class TrainerSpec(Spec):
         for name, file in self.source_files(root).items():
             try:
                 python = file.suffix == ".py"
-                modules = read_modules(*_imported(file, root)) if python else {"": module_code(file.read_bytes())}
+                modules = read_modules(*_imported(file, root)) if python else {"": file_code(file)}
             except OSError as error:
                 raise SpaceError(str(error), where=f"`trainer.sources`, {name}") from error
             plain = {one: {"whole": code.whole, "parts": dict(code.parts)} for one, code in modules.items()}

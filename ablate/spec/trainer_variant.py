@@ -170,8 +170,8 @@ class TrainerVariant(VariantSpec):
         return Spec.canonical_json(self)
 
     def declared_sources(self) -> TrainerSpec:
-        """The trainer."""
-        return self.trainer
+        """The trainer, with the values of parameters in its command."""
+        return self.trainer.with_values(self.parameters)
 
     def require_model(self) -> None:
         """Refuse what needs the model.

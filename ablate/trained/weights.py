@@ -9,7 +9,9 @@ import hashlib
 import importlib.metadata
 import json
 import os
-from collections.abc import Callable, Mapping
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,6 +101,8 @@ def _unreadable(error: ValidationError, where: str, homes: Mapping[str, str], tr
 
 
 SUFFIX = ".safetensors"
+_SQLITE = b"SQLite format 3\0"
+"""The beginning of a store in a file."""
 _SHORTEST = 4
 _CHECKSUM = "sha256"
 """In the metadata: the checksum of all other metadata and of the tensors."""
@@ -130,6 +134,26 @@ def weights_folder(store: str) -> Path:
 def weights_file(key: str, store: str) -> str:
     """Where the weights of a trial of a store are kept."""
     return str(weights_folder(store) / f"{key}{SUFFIX}")
+
+
+def held_by_other_stores(keys: Iterable[str], store: str) -> set[str]:
+    """Those of some trials that other stores in files have too, whose weights are kept in the same folder.
+
+    Args:
+        store: Path or URL of the store that is not looked at.
+    """
+    wanted, held = sorted(keys), set[str]()
+    own = None if "://" in store else Path(store).resolve()
+    for file in weights_folder(store).parent.iterdir() if wanted else ():
+        if file.resolve() == own or not file.is_file():
+            continue
+        with suppress(sqlite3.Error, OSError), file.open("rb") as opened:
+            if opened.read(len(_SQLITE)) != _SQLITE:
+                continue
+            with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
+                query = "SELECT 1 FROM trials WHERE key = ?"
+                held.update(key for key in wanted if database.execute(query, (key,)).fetchone())
+    return held
 
 
 def save_weights(

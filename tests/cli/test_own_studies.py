@@ -14,9 +14,11 @@ from cli_runs import ABLATE, Finished, Workplace
 from ablate.cli.starting_points import DEFAULT, JUDGE, starts, write_space
 from ablate.errors import ArgumentError, SpaceError
 from ablate.spec.reading import load_space
+from ablate.store import open_store
 from ablate.tables.answering import answer_of_table, read_reports
 from ablate.tables.description import read_description
 from ablate.tables.judging import judge_files
+from ablate.trained.weights import weights_file
 
 
 @pytest.fixture
@@ -177,3 +179,21 @@ def test_every_starting_point_is_a_short_valid_space_that_begins_with_its_questi
             assert load_space(path).name == f"own_{start}"
     with pytest.raises(ArgumentError, match="there is no such starting point"):
         write_space("another", tmp_path, "nothing")
+
+
+def test_deleting_keeps_weights_that_another_store_of_the_folder_has(two: Workplace) -> None:
+    beside = two.store.with_name("beside.db")
+    keys = list(two.trials("finished"))
+    assert two.call("export-study", "first", "--out", "first.zip").code == 0
+    assert two.call("import-study", "first.zip", "--store", str(beside)).code == 0
+    weights = {key: Path(weights_file(key, str(two.store))) for key in keys}
+    for file in weights.values():
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(b"weights")
+    for study in ("second", "first"):
+        assert two.call("delete", study, "--yes").code == 0
+    with open_store(beside) as store:
+        kept = {planned.key for planned in store.study("first").planned}
+    assert {key for key, file in weights.items() if file.exists()} == kept
+    assert two.call("delete", "first", "--yes", "--store", str(beside)).code == 0
+    assert not any(file.exists() for file in weights.values())

@@ -16,6 +16,7 @@ from ablate.errors import AblateError, ArgumentError, StoreError
 from ablate.roles import TrialRole
 from ablate.store import open_store
 from ablate.store.records import PlannedTrial, TrialState
+from ablate.store.rows import unreadable_trial
 
 SPACE = {
     "switches": {"skip": {"kept": {}, "removed": {}}, "norm": {"rms": {}, "none": {}, "layer": {}}},
@@ -204,3 +205,12 @@ def test_the_storage_is_closed(store: FakeStore, url: str, tmp_path: Path) -> No
     here = Path("/proc/self/fd")
     if here.exists():
         assert not [one for one in here.iterdir() if one.exists() and one.resolve() == tmp_path / "optuna.db"]
+
+
+def test_trials_of_a_dead_driver_and_unreadable_ones_are_left_out(store: FakeStore, url: str) -> None:
+    store.add("b", 0, state=TrialState.WAITING)
+    store.trial_records["b/0"] = replace(store.trial_records["b/0"], finished_at=None)
+    store.trial_records["a/1"] = unreadable_trial("a/1", "`metrics`: not a mapping")
+    assert export_optuna(store, "a_study", url) == (4, 0)
+    store.add("b", 0, {"val_loss": 2.0})
+    assert export_optuna(store, "a_study", url) == (1, 4)

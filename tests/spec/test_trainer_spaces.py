@@ -70,6 +70,7 @@ def made(**changes: Any) -> SpaceSpec:
             "trainer.metrics.file",
             "there is no `{out}` for a file of metrics",
         ),
+        ({"trainer__metrics": {"file": "out/x"}}, "trainer.metrics.file", "all trials would write this file"),
         ({"trainer__excluded": [{"when": {"rate": 1}}]}, "trainer.excluded.0.when.rate", "has no parameter `rate`"),
         ({"switches__rate__high": {"lrr": 1.0}}, "switches.rate.high.lrr", "no parameter `lrr`. Did you mean `lr`?"),
         (
@@ -281,3 +282,45 @@ def test_what_needs_a_model_says_so() -> None:
             SpaceError, match="needs a model and data that ablate knows, and this study runs a trainer of"
         ):
             ask()
+
+
+@pytest.mark.parametrize("argument", ["conf/{size}.yaml", "--config=conf/{size}.yaml", "{file}", "--config={file}"])
+def test_files_that_values_of_parameters_name_count(folder: Path, argument: str) -> None:
+    write_script(folder)
+    (folder / "conf").mkdir()
+    for size in ("small", "large"):
+        (folder / "conf" / f"{size}.yaml").write_text("width: 1")
+    name, small, large = "size", "small", "large"
+    if "{file}" in argument:
+        name, small, large = "file", "conf/small.yaml", "conf/large.yaml"
+    plain = {
+        "trainer": {"command": ["{python}", "train.py", argument, "--seed={seed}"], "parameters": {name: small}},
+        "switches": {"of": {"small": {}, "large": {name: large}}},
+    }
+    given = SpaceSpec.model_validate({**space(), **plain})
+
+    def keys() -> list[str]:
+        return [given.resolve({"of": size}).trial_key("", 0) for size in ("small", "large")]
+
+    before = keys()
+    (folder / "conf" / "large.yaml").write_text("width: 2")
+    assert keys()[0] == before[0]
+    assert keys()[1] != before[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("data.jsonl", '"a text"\n"b"\n', '"another text"\n"b"\n'),
+        ("data.jsonl", '"a text"\n{"b": 1}\n', '"another text"\n{"b": 1}\n'),
+        ("prompt.md", "# You are helpful\n", "# You are brief\n"),
+        ("data.csv", "1, 2  # a\n", "1, 2  # b\n"),
+    ],
+)
+def test_data_that_reads_as_python_counts_whole(folder: Path, name: str, before: str, after: str) -> None:
+    write_script(folder)
+    keys = []
+    for text in (before, after):
+        (folder / name).write_text(text)
+        keys.append(key(trainer__sources=["train.py", name]))
+    assert keys[0] != keys[1]

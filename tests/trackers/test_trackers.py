@@ -425,3 +425,13 @@ def test_a_run_that_a_tracker_cannot_take_costs_no_other(
         {run: held for run, held in found.items() if run != lost},
         {run: held for run, held in whole.items() if run != lost},
     )
+
+
+def test_parameters_of_a_trainer_take_no_name_that_is_ours() -> None:
+    about = {"variant": "size=large", "settings": {"size": "large"}, "seed": 3, "role": "comparison", "key": "k"}
+    spec = {"trainer": {}, "variant": "b16", "role": "teacher", "key": 1, "settings": "none", "lr": 0.1}
+    run = tracking._trial_run("study", "k" * 64, about, spec)
+    assert (run.name, run.tags) == (("size=large", "seed 3"), {"role": "comparison"})
+    parameters = {name: run.config[f"{name} (parameter)"] for name in ("variant", "role", "key", "settings")}
+    assert parameters | {"lr": run.config["lr"]} == {name: spec[name] for name in (*parameters, "lr")}
+    assert about.items() <= run.config.items()
