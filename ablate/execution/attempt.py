@@ -119,6 +119,12 @@ class Attempt:
             before = self.recordings.pop().values
         self.recordings.append(Recording(step, {**before, **values}))
 
+    def check_finite(self, objective: str) -> None:
+        """Leave out metrics whose last value is not finite; without a finite objective the trial has diverged."""
+        if not math.isfinite(value := self.metrics.get(objective, 0.0)):
+            self.diverged = Diverged(self.member, self.curve[-1].step, value, f"`{objective}`")
+        self.metrics = {name: value for name, value in self.metrics.items() if math.isfinite(value)}
+
     def outcome(self, failure: str = "") -> TrialOutcome:
         """The outcome of the trial: failed if a failure is given, else diverged, pruned or finished.
 
@@ -126,7 +132,10 @@ class Attempt:
         """
         reason, state = failure or self.parted, TrialState.FAILED if failure else TrialState.FINISHED
         if self.diverged is not None and not failure:
-            reason, state = f"the loss was {self.diverged.loss} at step {self.diverged.step}", TrialState.DIVERGED
+            reason, state = (
+                f"{self.diverged.of} was {self.diverged.loss} at step {self.diverged.step}",
+                TrialState.DIVERGED,
+            )
         elif self.pruned_at is not None and not failure:
             reason, state = f"its design ended it at step {self.pruned_at}", TrialState.PRUNED
         last = self.curve[-1] if self.curve else CurvePoint(0, 0.0, 0, 0.0, None, None)

@@ -28,6 +28,7 @@ from ablate.execution import guard
 from ablate.locations import open_regular, read_file
 from ablate.processes import child_environment, python_command
 from ablate.spec.base import LARGEST
+from ablate.spec.log_lines import CutNumberError, groups_of_line
 from ablate.spec.paths import leaves
 from ablate.spec.trainer import MetricsSpec, filled
 from ablate.spec.trainer_variant import TrainerVariant
@@ -41,6 +42,13 @@ _LOG_BYTES = 4000
 _LONGEST_LINE = 2**20
 _CHUNK, _MOST_BYTES = 2**24, 2**30
 """Bytes of a metrics file that are read at once, and of a whole one of JSON."""
+_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
+_PLAIN_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}((,\d{3}){2,}|(,\d{3})+\.\d*)")
+"""Numbers whose commas cannot be those of decimals."""
+_END, _ENDS_OF_LOG = re.compile(rb"\n"), re.compile(rb"[\r\n]")
+"""What ends a line; a progress bar writes over itself."""
+_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+"""How JSON without such numbers has them."""
 _NOT_NUMBERS = (ValueError, OverflowError, RecursionError)
 """What reading JSON raises: not JSON, a whole number that is too large, too many levels."""
 OUTPUT, CHECKPOINT, LOG, CONFIG = "output", "checkpoint", "log.txt", "config.json"
@@ -241,6 +249,7 @@ class _Curve:
     train_loss: float = math.nan
     latest: dict[str, float] = field(default_factory=dict)
     diverged: Diverged | None = None
+    _knows_steps: bool = False
     _of_step: dict[str, float] = field(default_factory=dict)
     _said: Measurement | None = None
     _began: float = field(default_factory=time.monotonic)
@@ -249,18 +258,27 @@ class _Curve:
     _read: int = 0
     _lines: int = 0
     _partial: bytes = b""
+    _begins: bytes = b""
     _header: list[str] = field(default_factory=list)
+    _taken: int = 0
+    _again: int = 0
 
     def read(self, *, ended: bool) -> Iterator[Event]:
         """The events of what was written since the last call."""
         for row in self._rows(ended=ended):
+            if self._again:  # it was taken before the file was written again
+                self._again -= 1
+                continue
+            self._taken += 1
             if (event := self._take(row)) is not None:
                 yield event
             if self.diverged is not None:
                 return
+        if ended and self._again:
+            raise _RunError(f"its metrics file {self.file.name} was written again with fewer rows")
 
     def last(self, steps: int) -> Iterator[Measurement]:
-        """The last point, with the last value of every metric, unless that has been said."""
+        """The last point, with the last value of every metric, finite or not, unless that has been said."""
         if not self.latest:
             found = "it is empty" if self.file.is_file() else "there is no such file"
             if self.spec.format == "log" and self._lines:
@@ -268,7 +286,7 @@ class _Curve:
             elif self._lines:
                 found = "its rows hold no metric"
             raise _RunError(f"it ended without metrics in {self.file.name} ({found})")
-        step = max(self.step, steps if self.spec.format == "json" else 0, 1)
+        step = max(self.step if self._knows_steps else steps, 1)
         whole = self._measurement(step, self.latest)
         if self._said is None or (self._said.step, self._said.metrics) != (step, whole.metrics):
             yield whole
@@ -279,8 +297,10 @@ class _Curve:
 
     def _take(self, row: Mapping[str, float]) -> Event | None:
         values = {self.spec.rename.get(name, name): value for name, value in row.items()}
+        values = {name: at for name, at in values.items() if math.isfinite(at) or name not in ("seconds", "tokens")}
         self._seconds = values.pop("seconds", time.monotonic() - self._began)
         self._tokens = int(values.pop("tokens", self._tokens))
+        self._knows_steps |= "step" in values or self.spec.format != "json"
         written = values.pop("step", self.step + 1)
         if not (0 <= written < LARGEST and written == int(written)):
             raise self._damaged("a row", "a whole step from 0", str(written))
@@ -289,9 +309,9 @@ class _Curve:
             if not math.isfinite(value) and name.endswith("loss"):
                 self.diverged = Diverged(0, step, value)
                 return None
-        values = {name: value for name, value in values.items() if math.isfinite(value)}
         self.train_loss = values.pop("train_loss", self.train_loss)
         self.latest |= values
+        values = {name: value for name, value in values.items() if math.isfinite(value)}
         if step < self.step:  # written again after it went on from a checkpoint
             return None
         self._of_step = values if step > self.step else self._of_step | values
@@ -299,7 +319,8 @@ class _Curve:
         if not values:
             return Tick(step, [self.train_loss])
         stale = {"val_loss"} - self._of_step.keys()
-        self._said = self._measurement(step, {name: at for name, at in self.latest.items() if name not in stale})
+        latest = {name: at for name, at in self.latest.items() if name not in stale and math.isfinite(at)}
+        self._said = self._measurement(step, latest)
         return self._said
 
     def _rows(self, *, ended: bool) -> Iterator[dict[str, float]]:
@@ -316,23 +337,31 @@ class _Curve:
                 yield self._object(line, place)
             elif self.spec.format == "csv":
                 yield from self._cells(line.decode(errors="replace"), place)
-            elif found := re.search(self.spec.line or "", line.decode(errors="replace")):
-                cells = {name: text for name, text in found.groupdict().items() if text is not None}
-                yield {name: self._number(text, place, name) for name, text in cells.items()}
+            else:
+                yield from self._groups(line.decode(errors="replace"), place)
 
     def _new_lines(self, *, ended: bool) -> Iterator[tuple[int, bytes]]:
         """Number and text of each line that was completed since the last call; at the end also of a partial one."""
         if not self.file.exists():
             return
+        ends = _ENDS_OF_LOG if self.spec.format == "log" else _END
         with self._refusals():
             opened = open_regular(self.file, DataError)
         with opened as file:
-            if self._read > os.fstat(file.fileno()).st_size:
+            begins, size = file.read(len(self._begins)), os.fstat(file.fileno()).st_size
+            if self.spec.format == "csv" and (self._read > size or begins != self._begins):
+                # It was written again, as by loggers that add a column: its rows so far are skipped.
+                self._again = self._taken
+                self._read, self._lines, self._partial, self._begins, self._header = 0, 0, b"", b"", []
+            if self._read > size:
                 raise _RunError(f"its metrics file {self.file.name} became shorter while it was written")
+            if self.spec.format == "csv" and not self._begins.endswith(b"\n"):
+                file.seek(0)
+                self._begins = file.readline(_LONGEST_LINE)
             file.seek(self._read)
             while added := file.read(_CHUNK):
                 self._read += len(added)
-                *lines, self._partial = (self._partial + added).split(b"\n")
+                *lines, self._partial = ends.split(self._partial + added)
                 if len(self._partial) > _LONGEST_LINE:
                     lines, self._partial = [*lines, self._partial], b""
                 yield from self._numbered(lines)
@@ -375,8 +404,18 @@ class _Curve:
     def _numbers(self, row: Any, place: str) -> dict[str, float]:
         if not isinstance(row, Mapping):
             raise self._damaged(place, "a JSON object", json.dumps(row))
-        numbers = {name: at for name, at in leaves(row).items() if isinstance(at, (int, float))}
+        written = {name: _NOT_FINITE.get(at, at) if isinstance(at, str) else at for name, at in leaves(row).items()}
+        numbers = {name: at for name, at in written.items() if isinstance(at, (int, float))}
         return {name: float(at) for name, at in numbers.items() if not isinstance(at, bool)}
+
+    def _groups(self, line: str, place: str) -> Iterator[dict[str, float]]:
+        try:
+            found = groups_of_line(re.compile(self.spec.line or ""), line)
+        except CutNumberError as error:
+            expected = f"all of the number that `{error.name}` takes {error.text} from: correct `line`"
+            raise self._damaged(place, expected, line) from None
+        if found is not None:
+            yield {name: self._number(text, place, name) for name, text in found.items()}
 
     def _cells(self, line: str, place: str) -> Iterator[dict[str, float]]:
         try:
@@ -384,7 +423,7 @@ class _Curve:
         except csv.Error as error:
             raise self._damaged(place, f"cells of CSV ({error})", line) from None
         if not self._header:
-            self._header = cells
+            self._header = [cells[0].removeprefix("\ufeff"), *cells[1:]]
             return
         if len(cells) != len(self._header):
             raise self._damaged(place, f"{len(self._header)} cells", line)
@@ -396,8 +435,11 @@ class _Curve:
         yield row
 
     def _number(self, text: str, place: str, name: str) -> float:
+        """The number in a text; `3,281` is a thousand of steps or tokens, and of a metric it says too little."""
+        text = text.rstrip(",;")
+        thousands = _THOUSANDS if self.spec.rename.get(name, name) in ("step", "tokens") else _PLAIN_THOUSANDS
         try:
-            return float(text.replace(",", ""))
+            return float(text.replace(",", "") if thousands.fullmatch(text) else text)
         except ValueError:
             raise self._damaged(place, f"a number for `{name}`", text) from None
 

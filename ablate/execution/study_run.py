@@ -303,7 +303,9 @@ class StudyRun:
             case Done(number):
                 for attempt in attempts:
                     if attempt.is_whole:
-                        self.end(number, attempt, attempt.outcome(self.unmeasured(attempt)))
+                        attempt.check_finite(self.metric)
+                        unmeasured = "" if attempt.diverged is not None else self.unmeasured(attempt)
+                        self.end(number, attempt, attempt.outcome(unmeasured))
                 if rest := self.attempts.get(number):
                     self.break_(list(rest), Broken(number, "its job ended before it did", "", ""))
             case Broken():

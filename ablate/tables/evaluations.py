@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -49,12 +50,19 @@ class TableRun:
     curve: Mapping[float, float] = field(default_factory=dict, repr=False)
 
 
+NEARLY = 0.05
+"""Share of the steps by which the last evaluations of runs may differ that are compared at a shared step."""
 Keyed = tuple[tuple[str, ...], TableRun]
 """A run with the texts that identify it: its variant, its unit, and what is averaged within the unit."""
 
 
 _STEP = re.compile(r"(^|[._/ ])(global_?step|step|iteration|iter|epoch)s?$", re.IGNORECASE)
 """Names of columns that count how far a run has come."""
+
+
+def counts_progress(column: str) -> bool:
+    """Whether the name of a column says that it counts how far a run has come."""
+    return _STEP.search(column) is not None
 
 
 def check_column(frame: pd.DataFrame, name: str, key: str, where: str) -> None:
@@ -171,7 +179,7 @@ def _refuse_duplicates(rows: pd.DataFrame, keys: Sequence[str], where: str) -> N
     said = ", ".join(f"{str(key).removeprefix(OURS)} {text!r}" for key, text in first.items())
     remedy = "Keep one row of each, or name a column that tells them apart"
     remedy += f" ({listed(varies)} differ): as `step`, `over`, `each` or `unit`." if varies else "."
-    if steps := [column for column in varies if _STEP.search(column)]:
+    if steps := [column for column in varies if counts_progress(column)]:
         remedy = f"Say that a run has a row for each evaluation: `step: {steps[0]}`."
     raise DataError(
         f"{len(alike)} rows are one run",
@@ -195,22 +203,19 @@ def runs_of_curves(
 ) -> list[Keyed]:
     """A run for all rows of one key, with the evaluation that counts."""
     rows = rows.assign(**{STEP: _steps(rows, step), VALUE: _numbers(rows, metric)})
-    measured = rows[VALUE].map(lambda value: value is not None and math.isfinite(value))
-    grid = set(rows.loc[measured, STEP])
-    if question.reach is not None:
-        grid = set(rows[STEP])
     if len(keys) == 1:
-        rows = rows.assign(**{FILE: rows[ORIGIN].map(lambda origin: re.sub(r"(:\d+| row \d+| step \S+)$", "", origin))})
-        keys = [*keys, FILE]
-    rows = rows[rows[STEP].isin(grid)] if grid else rows
+        rows, keys = rows.assign(**{FILE: rows[ORIGIN].map(file_of)}), [*keys, FILE]
+    texts: list[tuple[str, ...]] = list(zip(*(rows[key].map(cell_text) for key in keys), strict=True))
+    last = dict(zip(texts, rows[ORIGIN], strict=True))
     found, repeated = [], 0
     if question.reach is None:
+        rows = rows[_evaluated(rows, texts, metric)]
         rows = _without_rows_of_other_metrics(rows, keys, metric)
-    groups = [(tuple(map(cell_text, key)), part) for key, part in rows.groupby(list(keys), sort=False)]
+    parts = rows.groupby([rows[key].map(cell_text) for key in keys], sort=False)
     unrepeated = []
-    for key, part in groups:
+    for key, part in parts:
         twice = part.duplicated(STEP, keep=False)
-        if twice.any():
+        if twice.any() and not (part[FAILED] != "").any():  # a failed run has no value at any step
             repeated += 1
             if spec.repeated == "refuse":
                 _refuse_repeated(part[twice], key, step, where)
@@ -222,18 +227,92 @@ def runs_of_curves(
         known = sorted({f"{at:g}" for at in rows[STEP]}, key=float)
         shown = listed(known) if len(known) <= 8 else f"{', '.join(known[:4])} ... {known[-1]}"
         raise DataError(f"no run has {metric} at this step", where=where, expected=shown, got=f"{question.at:g}")
-    common = min((part[STEP].iloc[-1] for _, part in unrepeated), default=math.inf)
+    common = _shared_step(unrepeated, step, where, notes) if question.at == "shared" else math.inf
+    grows = question.reach is not None and _only_gets_worse([part for _, part in unrepeated], direction)
     for key, part in unrepeated:
         values = list(zip(part[STEP], part[VALUE], part[FAILED], part[ORIGIN], strict=True))
         curve = {at: value for at, value, _, _ in values if value is not None and math.isfinite(value)}
         unit = key[1] if len(key) > 1 else ""
         if question.reach is not None:
-            found.append((key, _reaching(part, key, metric, question.reach, curve)))
+            found.append((key, _reaching(part, key, metric, question.reach, curve, grows=grows)))
             continue
         at, value, marked, origin = _counting(values, "last" if question.at is None else question.at, direction, common)
         failure = _failure(value, marked, metric, origin)
         found.append((key, TableRun(key[0], unit, None if failure else value, failure, step=at, curve=curve)))
+    evaluated = {key for key, _ in unrepeated}
+    for key, origin in last.items():
+        if key not in evaluated:  # it ended before its first evaluation
+            found.append((key, TableRun(key[0], key[1], None, _failure(None, "", metric, origin))))
     return found
+
+
+def file_of(origin: str) -> str:
+    """The file in the origin of a row."""
+    return re.sub(r"(:\d+| row \d+| step \S+)$", "", origin)
+
+
+def _evaluated(rows: pd.DataFrame, texts: Sequence[tuple[str, ...]], metric: str) -> list[bool]:
+    """Which rows are evaluations: those at steps at which any run has a value, and those that say how a run ended.
+
+    A run may end at a step of its own: with a mark of failure, infinite, or `nan`. Where a number follows a `nan` in
+    the same run, `nan` stands for what was not measured.
+    """
+    values, marked = [*rows[VALUE]], [*(rows[FAILED] != "")]
+    finite = [value is not None and math.isfinite(value) for value in values]
+    grid = {at for at, there in zip(rows[STEP], finite, strict=True) if there}
+    if not grid:
+        return [True] * len(values)
+    ends: dict[tuple[str, ...], float] = {}
+    for key, at, there in zip(texts, rows[STEP], finite, strict=True):
+        if there:
+            ends[key] = max(at, ends.get(key, -math.inf))
+    written = [
+        value is not None and (math.isinf(value) or (isinstance(cell, str) and math.isnan(value)))
+        for value, cell in zip(values, rows[metric], strict=True)
+    ]
+    off = [at not in grid for at in rows[STEP]]
+    unmeasured = any(
+        out and wrote and math.isnan(value) and at < ends.get(key, -math.inf)
+        for key, at, value, wrote, out in zip(texts, rows[STEP], values, written, off, strict=True)
+    )
+    return [
+        not out or mark or (wrote and (math.isinf(value) or not unmeasured))
+        for value, wrote, mark, out in zip(values, written, marked, off, strict=True)
+    ]
+
+
+def _shared_step(
+    parts: Sequence[tuple[tuple[str, ...], pd.DataFrame]], step: str, where: str, notes: list[str]
+) -> float:
+    """The last step that all runs have reached, and were evaluated at, or nearly; of those that failed, none."""
+    runs = [
+        sorted(part[STEP])
+        for _, part in parts
+        if not (part[FAILED] != "").any() and math.isfinite(math.nan if (end := part[VALUE].iloc[-1]) is None else end)
+    ]
+    if not runs:
+        return math.inf
+    reached = min(steps[-1] for steps in runs)
+    ends = [max((at for at in steps if at <= reached), default=-math.inf) for steps in runs]
+    if max(ends) - min(ends) > NEARLY * abs(reached):
+        shared = set.intersection(*map(set, runs))
+        if not shared:
+            raise DataError(
+                f"no {step} is shared by all runs",
+                where=where,
+                remedy="Give a step as `at`, or leave out with `where` the runs that were evaluated at others.",
+            )
+        ends = [reached := max(shared)]
+    at = f"{min(ends):g}" if min(ends) == max(ends) else f"{min(ends):g} to {max(ends):g}"
+    notes.append(f"All runs are compared at {step} {at}, the last that all of them have.")
+    return float(reached)
+
+
+def _only_gets_worse(parts: Sequence[pd.DataFrame], direction: str) -> bool:
+    """Whether a metric never gets better from one evaluation of a run to the next, as the time that it has taken."""
+    sign = 1.0 if direction == "lower" else -1.0
+    runs = [[sign * value for value in part[VALUE] if value is not None and math.isfinite(value)] for part in parts]
+    return all(after >= before for run in runs for before, after in itertools.pairwise(run))
 
 
 def _without_rows_of_other_metrics(rows: pd.DataFrame, keys: Sequence[str], metric: str) -> pd.DataFrame:
@@ -289,9 +368,14 @@ def _counting(values: Sequence[Evaluation], at: str | int, direction: str, commo
 
 
 def _reaching(
-    part: pd.DataFrame, key: Sequence[str], metric: str, target: str, curve: Mapping[float, float]
+    part: pd.DataFrame, key: Sequence[str], metric: str, target: str, curve: Mapping[float, float], *, grows: bool
 ) -> TableRun:
-    """The metric at the first evaluation that reaches a target; of a run that never does, at its last."""
+    """The metric at the first evaluation that reaches a target; of a run that never does, at its last.
+
+    Args:
+        grows: Whether later values are never better, so that the true one of a run that never does is worse; else such
+            a run has failed.
+    """
     match = REACH.match(target)
     assert match is not None
     check_column(part, match["metric"], "reach", "the question")
@@ -303,20 +387,46 @@ def _reaching(
     row = part.iloc[number]
     value = row[VALUE]
     failure = _failure(value, row[FAILED], metric, row[ORIGIN])
+    if not any(reached) and not grows and not failure:
+        failure = f"it never reached {target} ({row[ORIGIN]})"
     unit = key[1] if len(key) > 1 else ""
-    return TableRun(key[0], unit, None if failure else value, failure, not any(reached), row[STEP], curve)
+    censored = not any(reached) and not failure
+    return TableRun(key[0], unit, None if failure else value, failure, censored, row[STEP], curve)
 
 
-def mean_over(runs: Sequence[Keyed], over: Sequence[str]) -> list[Keyed]:
-    """The mean of each unit over folds, episodes ...; a unit with a failed one has failed."""
+def mean_over(runs: Sequence[Keyed], over: Sequence[str], notes: list[str], *, known: bool) -> list[Keyed]:
+    """The mean of each unit over the folds, episodes ... that all variants have there; a failed one fails the unit.
+
+    Args:
+        notes: Takes what is left out.
+        known: Whether units are named, so that those of equal name share their folds.
+    """
+    there: dict[tuple[str, ...], dict[tuple[str, ...], set[tuple[str, ...]]]] = {}
+    for key, _ in runs:
+        unit, part = key[: -len(over)], key[-len(over) :]
+        there.setdefault(unit[1:] if known else (), {}).setdefault(unit, set()).add(part)
+    shared = {unit: set.intersection(*sets.values()) for unit, sets in there.items()}
     grouped: dict[tuple[str, ...], list[TableRun]] = {}
+    lost = 0
     for key, run in runs:
-        grouped.setdefault(key[: -len(over)], []).append(run)
+        unit, part = key[: -len(over)], key[-len(over) :]
+        common = shared[unit[1:] if known else ()]
+        if part in common or not common:
+            grouped.setdefault(unit, []).append(run)
+        lost += part not in common
+    if lost:
+        what = "/".join(over)
+        notes.append(
+            f"{plural(lost, 'value')} left out of the means over {what}: not every variant has that {what}."
+            if all(shared.values())
+            else f"The means over {what} are over other {what}s in each variant: no {what} is in all."
+        )
     found = []
     for key, parts in grouped.items():
         failed = [run.failure for run in parts if run.failure]
         values = [run.value for run in parts if run.value is not None]
         what = f"{len(failed)} of {len(parts)} {'/'.join(over)}s failed: {failed[0]}" if failed else ""
         mean = None if failed else math.fsum(values) / len(values)
-        found.append((key, TableRun(parts[0].variant, key[1], mean, what, any(run.censored for run in parts))))
+        name = key[1] if len(key) > 1 else ""
+        found.append((key, TableRun(key[0], name, mean, what, any(run.censored for run in parts))))
     return found

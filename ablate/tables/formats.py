@@ -205,7 +205,7 @@ def _parse_json(text: str, where: str) -> Any:
 
 
 def _json_lines(file: Path) -> Iterator[Row]:
-    for number, line in enumerate(file_text(file).splitlines(), 1):
+    for number, line in enumerate(file_text(file).split("\n"), 1):  # a text in JSON may hold other ends of lines
         if line.strip():
             where = f"{file}:{number}"
             record = _parse_json(line, where)
@@ -263,7 +263,17 @@ def _exploded(record: Row, where: str) -> Iterator[Row]:
         row = {name: value[index] if isinstance(value, list) else value for name, value in flat.items()}
         if any(isinstance(value, dict | list) for value in row.values()):
             inner = {name: value for name, value in row.items() if not isinstance(value, dict)}
-            nested = {key: one for value in row.values() if isinstance(value, dict) for key, one in value.items()}
+            nested: Row = {}
+            for name, value in row.items():
+                for key, one in value.items() if isinstance(value, dict) else ():
+                    if key in nested:
+                        raise DataError(
+                            f"two lists of one record both have {key!r}",
+                            where=where,
+                            got=name,
+                            remedy="Write a file for each list, or give the keys other names.",
+                        )
+                    nested[key] = one
             yield from _exploded(inner | nested, f"{where}[{index}]")
         else:
             yield row | {"index": str(index), ORIGIN: f"{where}[{index}]"}
@@ -301,7 +311,7 @@ def _lm_eval(file: Path) -> Iterator[Row]:
     for task, metrics in results.items():
         if isinstance(metrics, dict):
             values = {name.removesuffix(",none"): value for name, value in metrics.items() if name != "alias"}
-            group = next((name for name, of in members.items() if task in of), "")
+            group = next((name for name, of in members.items() if task in of and task != name), "")
             yield values | {"task": task, "group": group, ORIGIN: f"{file} task {task!r}"}
 
 
@@ -311,7 +321,7 @@ _SAMPLES = re.compile(r"^samples_(?P<task>.+?)(_\d{4}-\d\d-\d\dT[^_]*)?\.jsonl\Z
 def _lm_eval_samples(file: Path, task: str) -> Iterator[Row]:
     """What `lm-eval --log_samples` writes of a task: its metrics of each question, by the names of `_lm_eval`."""
     rows: dict[str, Row] = {}
-    for number, line in enumerate(file_text(file).splitlines(), 1):
+    for number, line in enumerate(file_text(file).split("\n"), 1):
         where = f"{file}:{number}"
         sample = _parse_json(line, where) if line.strip() else None
         if sample is None:

@@ -211,15 +211,16 @@ def _as_studies(
         raise DataError("two questions have one name", where=f"question {twice[0]!r}", remedy="Rename one of them.")
     records: dict[str, StudyRecord] = {}
     trials: dict[str, TrialRecord] = {}
+    known = dict.fromkeys(variant for table, _ in tables for variant in table.variants)
+    for variant in description.chosen:
+        if variant not in known:
+            raise DataError(
+                "a chosen variant is not in the table",
+                where="`chosen`",
+                expected=f"one of {listed(map(repr, known))}",
+                got=repr(variant),
+            )
     for number, (table, limits) in enumerate(tables, 1):
-        for variant in description.chosen:
-            if variant not in table.variants and len(tables) == 1:
-                raise DataError(
-                    "a chosen variant is not in the table",
-                    where="`chosen`",
-                    expected=f"one of {listed(map(repr, table.variants))}",
-                    got=repr(variant),
-                )
         seeds = _seeds(table)
         records[table.name] = _record(number, table, limits, description, source, seeds)
         trials |= _trials(table, seeds)
@@ -249,6 +250,8 @@ def _record(
     seeds: Mapping[str, int],
 ) -> StudyRecord:
     better = "lower" if table.direction == "lower" else "higher"
+    # What is compared with a variant that these results selected has as little of a verdict as that variant.
+    chosen = {*table.variants[1:]} if table.baseline in description.chosen else {*description.chosen}
     return StudyRecord(
         id=number,
         name=table.name,
@@ -265,8 +268,7 @@ def _record(
         created_at=_NEVER,
         updated_at=_NEVER,
         variants=tuple(
-            VariantRecord(name, _key(table, name, ""), {}, {}, 0, chosen=name in description.chosen)
-            for name in table.variants
+            VariantRecord(name, _key(table, name, ""), {}, {}, 0, chosen=name in chosen) for name in table.variants
         ),
         planned=tuple(
             PlannedTrial(_key(table, run.variant, run.unit), run.variant, seeds[run.unit]) for run in table.runs

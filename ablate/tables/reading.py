@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from ablate.analysis.text import listed
 from ablate.errors import DataError
 from ablate.extras import require
 from ablate.locations import check_regular
+from ablate.spec.log_lines import CutNumberError, groups_of_line
 from ablate.tables.description import RunTableSpec
 from ablate.tables.formats import FRAMES, ORIGIN, READERS, SEPARATORS, Row, file_text, read_separated
 from ablate.tables.logged import ADDRESS, read_logged
@@ -204,7 +206,13 @@ def _read_file(file: Path, spec: RunTableSpec, *, program: bool) -> pd.DataFrame
 def _framed(rows: Iterable[Row], where: str) -> pd.DataFrame:
     import pandas as pd
 
-    frame = pd.DataFrame.from_records(list(rows))
+    # As text, so that a value that is not a number remains apart from none: `pandas` has one sign for both.
+    frame = pd.DataFrame.from_records(
+        [
+            {name: "nan" if isinstance(cell, float) and math.isnan(cell) else cell for name, cell in row.items()}
+            for row in rows
+        ]
+    )
     if frame.empty:
         raise DataError("this holds no row", where=where, remedy="Correct `files`, or the format.")
     return frame
@@ -220,8 +228,11 @@ def _log(file: Path, pattern: str | None, *, program: bool) -> Iterator[Row]:
         )
     compiled, matched = re.compile(pattern), False
     for number, line in enumerate(file_text(file).splitlines(), 1):
-        match = compiled.search(line)
-        if match is None:
+        try:
+            found = groups_of_line(compiled, line)
+        except CutNumberError as error:
+            raise _cut(error.name, error.text, f"{file}:{number}", line) from None
+        if found is None:
             continue
         if _PROGRAM.search(line) and not program:
             raise DataError(
@@ -232,20 +243,25 @@ def _log(file: Path, pattern: str | None, *, program: bool) -> Iterator[Row]:
                 remedy="Let `line` begin with `^` and what precedes the numbers.",
             )
         matched = True
-        row: Row = {ORIGIN: f"{file}:{number}"}
-        for name, text in match.groupdict().items():
+        match = compiled.search(line)
+        for name, text in found.items():
+            if match is None:  # it matches `nan` as a number only
+                break
             after = line[match.end(name) : match.end(name) + 1] if match.end(name) == match.end() else ""
             if text and (text[-1].isdigit() or text[-1] == ".") and (after.isalnum() or after in (".", "_")) and after:
-                raise DataError(
-                    f"the group {name!r} cuts {text!r} out of a longer word",
-                    where=f"{file}:{number}",
-                    got=repr(line.strip()[:80]),
-                    remedy="Let the group take the whole word, such as `\\S+`, or match what follows it.",
-                )
-            row[name] = "" if text is None else text
-        yield row
+                raise _cut(name, text, f"{file}:{number}", line)
+        yield {ORIGIN: f"{file}:{number}"} | {name: found.get(name, "") for name in compiled.groupindex}
     if not matched:
         raise DataError("`line` matches no line of this file", where=str(file), expected=pattern)
+
+
+def _cut(group: str, text: str, where: str, line: str) -> DataError:
+    return DataError(
+        f"the group {group!r} cuts {text!r} out of a longer word",
+        where=where,
+        got=repr(line.strip()[:80]),
+        remedy="Let the group take the whole word, such as `\\S+`, or match what stands before and after it.",
+    )
 
 
 def later_mentions(file: Path, pattern: str, metric: str) -> list[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +31,12 @@ from ablate.tables.formats import ORIGIN
 if TYPE_CHECKING:
     import pandas as pd
 
+SEED = "seed"
 LEAST_SHARED = 3
-"""Units that both sides must have for runs to be paired unasked: of two pairs one difference is all that is left."""
+"""Seeds that both sides must have for runs to be paired unasked: of two pairs one difference is all that is left.
+
+Of tasks and data sets one is enough, because means over others differ as those do.
+"""
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,7 @@ class AskedTable:
         shared = self.of(variant).keys() & self.of(self.baseline).keys()
         if not self.known or self.pair is False:
             return False
-        return self.pair is True or len(shared) >= LEAST_SHARED
+        return self.pair is True or len(shared) >= (LEAST_SHARED if self.unit == SEED else 1)
 
 
 def asked_tables(
@@ -95,14 +100,16 @@ def asked_tables(
     baseline = _required(question.baseline, "baseline", where)
     notes: list[str] = []
     rows = _identified(_filtered(frame, question, where), spec, question, notes)
-    rows = _without_members(rows, spec, notes)
+    rows = _without_members(rows, spec, metric, notes)
     asked = (metric, direction, margin, baseline)
     if question.each is None:
         return [_asked(rows, name or metric, asked, question, spec, notes)]
     check_column(rows, question.each, "each", where)
     tables = []
-    for value, part in rows.groupby(question.each, sort=False):
-        if metric in part.columns and bool(part[metric].map(lambda cell: not is_missing(cell)).any()):
+    for value, part in rows.groupby(rows[question.each].map(cell_text), sort=False):
+        if metric in part.columns and bool((there := part[metric].map(lambda cell: not is_missing(cell))).any()):
+            if not value:
+                raise DataError(f"this row has no {question.each}", where=str(part[ORIGIN][there].iloc[0]))
             tables.append(_asked(part, str(value), asked, question, spec, notes))
     if not tables:
         check_column(rows, metric, "metric", where)
@@ -161,7 +168,7 @@ def unit_column(rows: pd.DataFrame, spec: RunTableSpec) -> str | None:
     if named := spec.unit or spec.seed:
         check_column(rows, named, "unit" if spec.unit else "seed", "the table")
         return named
-    return "seed" if "seed" in rows.columns else None
+    return SEED if SEED in rows.columns else None
 
 
 def _variant_columns(rows: pd.DataFrame, spec: RunTableSpec, question: QuestionSpec) -> tuple[str, ...]:
@@ -187,14 +194,24 @@ def _named(rows: pd.DataFrame, pattern: str, run: str | None) -> pd.DataFrame:
     return rows
 
 
-def _without_members(rows: pd.DataFrame, spec: RunTableSpec, notes: list[str]) -> pd.DataFrame:
-    """The rows without tasks that a group of the same file counts already."""
-    if spec.format != "lm-eval" or not (rows["group"] != "").any():
+def _without_members(rows: pd.DataFrame, spec: RunTableSpec, metric: str, notes: list[str]) -> pd.DataFrame:
+    """The rows without tasks that a group of the same file counts already: one that has the metric."""
+    if spec.format != "lm-eval" or metric not in rows.columns:
         return rows
-    for group in dict.fromkeys(rows.loc[rows["group"] != "", "group"]):
-        members = rows.loc[rows["group"] == group, "task"].nunique()
+    has = set(rows.loc[~rows[metric].map(is_missing), "task"])
+    within = {task: group for task, group in zip(rows["task"], rows["group"], strict=True) if group}
+    counted = {task: group for task in within if (group := _counting_group(task, within, has))}
+    for group, members in Counter(counted.values()).items():
         notes.append(f"{group} is a group: its {members} members are left out, as it counts them already.")
-    return rows[rows["group"] == ""]
+    return rows[~rows["task"].isin(counted)]
+
+
+def _counting_group(task: str, within: Mapping[str, str], has: Set[str]) -> str:
+    """The smallest group around a task that has the metric; empty if none has."""
+    while task := within.get(task, ""):
+        if task in has:
+            return task
+    return ""
 
 
 def _asked(
@@ -229,9 +246,9 @@ def _asked(
     if step is not None:
         runs = runs_of_curves(rows, [*keys, *over], metric, step, direction, question, spec, said, where)
     else:
-        runs = runs_of_rows(rows, [*keys, *over] if len(keys) > 1 else [], metric, where)
+        runs = runs_of_rows(rows, [*keys, *over] if len(keys) > 1 or over else [], metric, where)
     if over:
-        runs = mean_over(runs, over)
+        runs = mean_over(runs, over, said, known=unit is not None)
     if unit is not None and spec.unit:
         runs = _of_both_sides(_measured_somewhere(runs, metric, unit, said), baseline, unit, spec, said)
     numbered = runs if unit is not None else _numbered(runs)
@@ -254,7 +271,7 @@ def _unit_word(unit: str | None, spec: RunTableSpec) -> str:
     """What is repeated, as people call it."""
     if unit is None:
         return "run"
-    return "seed" if spec.unit is None else unit
+    return SEED if spec.unit is None else unit
 
 
 def _compared(rows: pd.DataFrame, baseline: str, variants: Sequence[str] | None, where: str) -> pd.DataFrame:
@@ -335,15 +352,32 @@ def _numbered(runs: Sequence[Keyed]) -> list[Keyed]:
 def _aggregate(name: str, tables: Sequence[AskedTable], unit: str) -> AskedTable:
     """The mean of each variant at each of several questions, with the question as the unit."""
     first = tables[0]
-    runs = [run for table in tables for run in _means(table)]
+    notes: list[str] = []
+    runs = [run for table in tables for run in _means(table, notes)]
     return AskedTable(
-        name, first.metric, first.direction, first.margin, first.baseline, unit, True, None, tuple(runs), first.rows
+        name,
+        first.metric,
+        first.direction,
+        first.margin,
+        first.baseline,
+        unit,
+        True,
+        None,
+        tuple(runs),
+        first.rows,
+        tuple(notes),
     )
 
 
-def _means(table: AskedTable) -> Iterator[TableRun]:
+def _means(table: AskedTable, notes: list[str]) -> Iterator[TableRun]:
+    """The mean of each variant, over the units that all have where they are paired by them."""
+    paired = [name for name in table.variants if name == table.baseline or table.paired(name)]
+    shared = set.intersection(*(set(table.of(name)) for name in paired))
+    units = dict.fromkeys(run.unit for run in table.runs if run.variant in paired and run.unit not in shared)
+    if units:
+        notes.append(f"Not every variant has {listed(units)} of {table.name}: left out of its mean.")
     for variant in table.variants:
-        own = table.of(variant).values()
+        own = [run for run in table.of(variant).values() if run.unit in shared or variant not in paired]
         failed = next((run.failure for run in own if run.failure), "")
         values = [run.value for run in own if run.value is not None]
         if own:

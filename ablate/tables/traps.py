@@ -17,7 +17,17 @@ import numpy as np
 from ablate.analysis.text import listed, plural
 from ablate.errors import DataError
 from ablate.tables.description import DescriptionSpec, QuestionSpec
-from ablate.tables.evaluations import FAILED, OURS, UNIT, VARIANT, TableRun, cell_text, is_missing
+from ablate.tables.evaluations import (
+    FAILED,
+    OURS,
+    UNIT,
+    VARIANT,
+    TableRun,
+    cell_text,
+    counts_progress,
+    file_of,
+    is_missing,
+)
 from ablate.tables.formats import ORIGIN, SUMMARY
 from ablate.tables.runs import AskedTable
 
@@ -33,7 +43,21 @@ DECISIONS = frozenset(
 )
 """Words with which a loop notes whether it builds on a run."""
 UNFINISHED = frozenset(
-    {"failed", "crash", "crashed", "killed", "running", "preempting", "preempted", "aborted", "error", "timeout", "oom"}
+    {
+        "failed",
+        "fail",
+        "crash",
+        "crashed",
+        "killed",
+        "running",
+        "preempting",
+        "preempted",
+        "aborted",
+        "error",
+        "errored",
+    }
+    | {"timeout", "oom", "out_of_memory", "node_fail", "pruned", "diverged", "cancelled", "canceled", "interrupted"}
+    | {"stopped", "incomplete"}
 )
 """Words with which trackers and programs say that a run did not end as planned."""
 TOTALS = frozenset(
@@ -61,6 +85,8 @@ FAR = 10
 """Margins by which a variant may be better before its metric is doubted."""
 EXACT = 1e-5
 """Relative spread of a ratio of two columns below which one is the other in another unit."""
+_EVALUATIONS = 3
+"""Rows with growing steps that are the curve of a run rather than a coincidence."""
 _DIGITS = 5
 """Significant digits from which equal values of two runs are not a coincidence."""
 
@@ -93,12 +119,27 @@ def limits_of(table: AskedTable, question: QuestionSpec, description: Descriptio
             found.append(Limit("void", f"allowed: {trap[0]}"))
     for look in _WARNED:
         found += [Limit("weak", text) for text in look(table, question)]
+    found += [Limit("weak", text) for text in _lines(table, description)]
     if description.table.unit is not None and table.unit.lower() not in WITHIN:
         what = f"{table.unit}s are the units: a statement about such {table.unit}s, not about another training run"
         found.append(Limit("weak", what))
     if description.table.format == "lm-eval":
         found.append(Limit("weak", "standard errors of lm-eval are over test items: they show no noise of training"))
     return tuple(found)
+
+
+def _lines(table: AskedTable, description: DescriptionSpec) -> Iterator[str]:
+    """Several lines of one log that count as runs, as the evaluations of one run would."""
+    if description.table.line is None or table.known or "run" in table.rows.columns or _has_steps(table):
+        return
+    lines = table.rows.groupby([VARIANT, table.rows[ORIGIN].map(file_of)], sort=False).size()
+    if lines.max() > 1:
+        (variant, file), most = lines.idxmax(), lines.max()
+        yield f"{most} lines of {file} count as {most} runs of {variant}: if they are evaluations of one, give `step`"
+
+
+def _has_steps(table: AskedTable) -> bool:
+    return any(run.step is not None for run in table.runs)
 
 
 Trap = tuple[str, str, str]
@@ -154,14 +195,20 @@ def _crashed(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
 def _unfinished(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
     """Runs whose status says that they did not end, and that count with a value nevertheless."""
     counted = table.rows[(table.rows[FAILED] == "") & table.rows[table.metric].map(lambda cell: not is_missing(cell))]
+    run = next((name for name in (UNIT, "run") if name in counted.columns), ORIGIN)
     for name in counted.columns:
-        if str(name).lower() in ("status", "state"):
-            cells = counted[name].map(cell_text)
-            texts = sorted({cell for cell in cells if cell.lower() in UNFINISHED})
-            if texts:
-                runs = len(counted[cells.isin(texts)].drop_duplicates([VARIANT, UNIT]))
-                marks = " ".join(f"--failed {name}={text}" for text in texts)
-                yield f"{plural(runs, 'run')} with {name} {listed(texts)}: the last value counts, without `{marks}`"
+        words = [] if str(name).startswith(OURS) else _words(str(name))
+        cells = counted[name].map(cell_text)
+        if words[-1:] in (["status"], ["state"]):
+            texts = sorted({cell for cell in cells if cell.lower().rpartition(".")[2] in UNFINISHED})
+        else:  # `crashed` is true
+            texts = sorted({cell for cell in cells if cell.lower() == "true"}) if {*words[-1:]} & UNFINISHED else []
+        if texts:
+            ended = counted[cells.isin(texts)]
+            where = ended[run].map(file_of) if run == ORIGIN and _has_steps(table) else ended[run]
+            runs = len({*zip(ended[VARIANT], where, strict=True)})
+            marks = " ".join(f"--failed {name}={text}" for text in texts)
+            yield f"{plural(runs, 'run')} with {name} {listed(texts)}: the last value counts, without `{marks}`"
 
 
 def _opposite(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
@@ -226,7 +273,14 @@ def _is_rate(metric: str) -> bool:
 
 
 def _folds(table: AskedTable, question: QuestionSpec) -> Trap | None:
-    """Folds or episodes taken as units."""
+    """Folds or episodes taken as units, or evaluations of a run as runs."""
+    if (step := _evaluations(table)) is not None:
+        return (
+            f"the rows of a variant go on from {step} to {step}, and each counts as a run: evaluations of one run are "
+            "not independent, so intervals would be too narrow",
+            f"question {table.name!r}",
+            f"Give `step: {step}`, and what tells runs apart, such as `seed`, `run` or a file for each.",
+        )
     if table.unit.lower() not in WITHIN or not table.known:
         return None
     return (
@@ -235,6 +289,23 @@ def _folds(table: AskedTable, question: QuestionSpec) -> Trap | None:
         f"question {table.name!r}",
         f"Average over them by `over: {table.unit}`, and give the seed or the task as the unit.",
     )
+
+
+def _evaluations(table: AskedTable) -> str | None:
+    """The column of the step of rows that are taken as runs, though they go through the steps of a training run."""
+    from pandas import to_numeric
+
+    if table.known or _has_steps(table) or "run" in table.rows.columns:
+        return None
+    for name in filter(counts_progress, map(str, table.rows.columns)):
+        steps = to_numeric(table.rows[name], errors="coerce")
+        for _, own in steps.groupby(table.rows[VARIANT], sort=False):
+            curves = (~own.diff().gt(0)).cumsum().value_counts()
+            if curves.min() < _EVALUATIONS:
+                break
+        else:
+            return name
+    return None
 
 
 def _summary(table: AskedTable, question: QuestionSpec) -> Trap | None:
@@ -392,7 +463,7 @@ def _moving(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
 
 def _training(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
     """Evaluations of unequal training, or chosen by their result."""
-    steps = {run.step for run in table.runs if run.step is not None}
+    steps = {run.step for run in table.runs if run.step is not None and run.value is not None}
     if question.reach is not None:
         late = [variant for variant in table.variants if any(run.censored for run in table.of(variant).values())]
         for variant in late:

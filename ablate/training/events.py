@@ -54,11 +54,16 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Diverged:
-    """The loss of a member was not finite at `step`. The other members continue, unchanged up to float32 rounding."""
+    """The loss of a member was not finite at `step`. The other members continue, unchanged up to float32 rounding.
+
+    Attributes:
+        of: The loss, or another metric, as people call it.
+    """
 
     member: int
     step: int
     loss: float
+    of: str = "the loss"
 
 
 @dataclass(frozen=True, slots=True)

@@ -270,3 +270,15 @@ def test_a_ready_trainer_is_planned(own: Workplace, name: str) -> None:
     script = (own.folder / "spaces" / "trainers" / f"{name}.py").read_text()
     assert all(parameter in script for parameter in space.trainer.parameters)
     assert own.call("plan", f"spaces/trainers/{name}.yaml", "--json").code == 0
+
+
+def test_an_objective_whose_last_value_is_not_finite_has_diverged(own: Workplace) -> None:
+    """Whatever its name: the value before is no result."""
+    write_script(own.folder, SCRIPT.replace('"train_loss": loss + 0.1, "val_loss": loss', '"score": -loss'))
+    changed = trainer(parameters={"does": "diverge", "lr": 0.1, "steps": 2})
+    switches = {"does": {"diverge": {}, "train": {"does": "train"}}}
+    objective = {"metric": "score", "direction": "maximize", "margin": 0.1}
+    done = own.call(*study(own, trainer=changed, switches=switches, objective=objective))
+    assert counts(done) == {"trials": 4, "trained": 2, "reused": 0, "failed": 0, "diverged": 2, "pruned": 0}
+    reasons = own.rows("SELECT DISTINCT reason FROM trials WHERE state = 'diverged'")
+    assert reasons == [("`score` was nan at step 2",)]

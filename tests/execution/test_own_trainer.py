@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
@@ -196,9 +198,91 @@ def test_the_last_value_of_each_metric_counts_and_curves_hold_only_what_was_meas
     assert [point.step for point in points] == [2, 5, 5]
     assert points[0].metrics == {"val_loss": [3.0]}
     assert points[1].metrics == {"test_accuracy": [0.5]}
-    assert points[2].metrics == {"val_loss": [9.0], "test_accuracy": [0.5]}
+    assert points[2].metrics == {"val_loss": [9.0], "test_accuracy": [0.5], "gradient": [math.inf]}
     assert points[2].train_loss == [2.0]
     assert any(event == Tick(4, [2.0]) for event in events)
+
+
+def ended(text: str, **metrics: Any) -> list[Event]:
+    """The events of a trainer that writes this text."""
+    code = f"import sys; open(sys.argv[1], 'w', newline='').write({text!r})"
+    with TemporaryDirectory() as folder:
+        steps = metrics.pop("steps", None)
+        trained = prints(code, metrics={"file": "{folder}/rows", **metrics}, **({"steps": steps} if steps else {}))
+        return list(run_trainer(trained, 0, TrainerPlaces(folder, f"{folder}/trial")))
+
+
+LINE = {"format": "log", "line": r"step (?P<step>\d+) loss (?P<val_loss>[\d.]+)"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "metrics"),
+    [
+        ("step 1 loss 0.5\nstep 2 loss nan\n", LINE),
+        ("step 1 loss 0.5\nstep 2 loss -inf\n", LINE),
+        ('{"step": 1, "val_loss": 0.5}\n{"step": 2, "val_loss": "NaN"}\n', {}),
+        ('{"step": 1, "val_loss": 0.5}\n{"step": 2, "val_loss": "-Infinity"}\n', {}),
+        ("step,val_loss\n1,0.5\n2,nan\n", {"format": "csv"}),
+    ],
+)
+def test_a_loss_that_is_not_finite_is_seen_however_it_is_written(rows: str, metrics: dict[str, Any]) -> None:
+    *_, last = ended(rows, **metrics)
+    assert isinstance(last, Diverged)
+    assert last.step == 2
+
+
+def test_a_last_value_that_is_not_finite_is_not_the_one_before() -> None:
+    for text in ('{"val_ppl": 3.0}\n{"val_ppl": NaN, "tokens": NaN, "seconds": Infinity}\n', "val_ppl\n3.0\nnan\n"):
+        (_, last) = measured(ended(text, format="csv" if "," not in text else "jsonl"))
+        assert last[0] == 2
+        assert math.isnan(last[1]["val_ppl"])
+
+
+@pytest.mark.parametrize(
+    ("rows", "metrics", "points"),
+    [
+        # A progress bar writes over itself; a byte order mark is no part of a name; steps are those of the rows.
+        ("0%|step 1 loss 3.2\r50%|step 2 loss 3.1\r99%|step 3 loss 3.0\n", LINE, [(1, 3.2), (2, 3.1), (3, 3.0)]),
+        ("\ufeffstep,val_loss\r\n100,3.0\r\n", {"format": "csv"}, [(100, 3.0)]),
+        ("step 1,000 loss 3.0,\n", {**LINE, "line": r"step (?P<step>\S+) loss (?P<val_loss>\S+)"}, [(1000, 3.0)]),
+        ('{"log": [{"step": 20, "val_loss": 3.0}]}', {"format": "json", "rows": "log", "steps": 50}, [(20, 3.0)]),
+        ('{"val_loss": 3.0}', {"format": "json", "steps": 50}, [(1, 3.0), (50, 3.0)]),
+    ],
+)
+def test_rows_are_those_that_were_written(rows: str, metrics: dict[str, Any], points: list[tuple[int, float]]) -> None:
+    assert measured(ended(rows, **metrics)) == [(step, {"val_loss": loss}) for step, loss in points]
+
+
+@pytest.mark.parametrize(
+    ("rows", "line"),
+    [
+        ("step 1 loss 9.1e-05", r"loss (?P<val_loss>[\d.]+)"),
+        ("step 1 loss 12.34", r"loss.*(?P<val_loss>\d+\.\d+)"),
+        ("reward: -3.2", r"reward\D*(?P<val_reward>[\d.]+)"),
+        ("loss 3,28", r"loss (?P<val_loss>\S+)"),
+        ("loss 3,281", r"loss (?P<val_loss>\S+)"),
+    ],
+)
+def test_a_part_of_a_number_is_no_metric(rows: str, line: str) -> None:
+    with pytest.raises(TrainerFailedError, match="is damaged: line 1, expected"):
+        ended(rows, format="log", line=line)
+
+
+def test_a_file_that_is_written_again_with_another_column(places: TrainerPlaces) -> None:
+    """As Lightning's CSVLogger does at the first validation."""
+    first, second = "step,train_loss\n1,5.0\n2,4.0\n", "step,train_loss,val_loss\n1,5.0,\n2,4.0,\n2,,3.5\n4,3.0,\n"
+    for begin, end in ((first, second), (second, "step,val_loss\n1,\n2,\n2,3.5\n4,\n4,3.25\n")):
+        code = f"import sys, time; open(sys.argv[1], 'w').write({begin!r}); time.sleep(1); "
+        code += f"open(sys.argv[1], 'w').write({end!r})"
+        events = list(run_trainer(prints(code, metrics={"file": "{folder}/rows", "format": "csv"}), 0, places))
+        points = measured(events)
+        assert points[0] == (2, {"val_loss": 3.5})
+        assert points[-1] == (4, {"val_loss": 3.5 if begin == first else 3.25})
+        assert sum(isinstance(event, Tick) and event.step == 1 for event in events) >= 1
+    code = f"import sys, time; open(sys.argv[1], 'w').write({second!r}); time.sleep(1); "
+    code += "open(sys.argv[1], 'w').write('x\\n1')"
+    with pytest.raises(TrainerFailedError, match="written again with fewer rows"):
+        list(run_trainer(prints(code, metrics={"file": "{folder}/rows", "format": "csv"}), 0, places))
 
 
 def test_a_loss_that_is_not_finite_ends_it(places: TrainerPlaces) -> None:

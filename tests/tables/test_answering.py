@@ -23,7 +23,7 @@ from ablate.analysis.findings import read_findings
 from ablate.analysis.optuna_export import export_optuna
 from ablate.analysis.study import read_study
 from ablate.analysis.why import why
-from ablate.errors import ArgumentError, NotFoundError, SpaceError, StoreError
+from ablate.errors import AblateError, ArgumentError, NotFoundError, SpaceError, StoreError
 from ablate.notebook import JudgedStudy
 from ablate.render.as_json import study_json
 from ablate.render.formats import Place, find_format, write_questions
@@ -118,6 +118,15 @@ def test_what_was_selected_by_these_results_has_no_verdict() -> None:
     study = judge(table({"base": BASE, "other": {"1": 0.5, "2": 0.7, "3": 0.31}}), chosen=["other"], **ASKED)
     assert row(study, "other").verdict is None
     assert "UNPROVEN" in study.answer
+
+
+def test_a_baseline_that_was_selected_by_these_results_leaves_no_verdict() -> None:
+    runs = table({"base": BASE, "other": {"1": 1.5, "2": 1.7, "3": 1.31}, "third": BASE})
+    assert row(judge(runs, **ASKED), "other").verdict_word == "worse"
+    study = judge(runs, chosen=["base"], **ASKED)
+    assert [one.verdict for one in study.report.variants] == [None] * 3
+    with pytest.raises(AblateError, match="a chosen variant is not in the table"):
+        judge(runs.assign(acc=runs["loss"]), questions={"loss": {}, "acc": {}}, chosen=["typo"], **ASKED)
 
 
 def test_variants_of_every_parameter_but_the_seed() -> None:

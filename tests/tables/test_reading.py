@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import re
 import shutil
@@ -576,3 +577,60 @@ def test_a_copy_of_a_folder_of_aim_follows_no_link_and_opens_no_pipe(tmp_path: P
     os.mkfifo(own / "meta" / "pipe")
     shutil.copytree(own, tmp_path / "copy", ignore=logged.left_out)
     assert sorted(path.name for path in (tmp_path / "copy").rglob("*")) == ["chunk", "meta"]
+
+
+def test_a_group_of_lm_eval_without_the_metric_counts_nothing(tmp_path: Path) -> None:
+    """A group that is a list of tasks only, one within another, and one that aggregates another metric."""
+    for model, gain in (("base", 0.0), ("new", 0.1)):
+        tasks: dict[str, Any] = {name: {"acc,none": 0.3 + gain + place / 100} for place, name in enumerate("abcdef")}
+        tasks |= {"inner": {"acc,none": 0.5 + gain}, "outer": {"alias": "outer"}, "other": {"f1,none": 0.5}}
+        within = {"inner": ["a", "b"], "outer": ["inner", "c"], "other": ["d", "e"]}
+        lm_eval(tmp_path, model, tasks, group_subtasks=within)
+    asked = ASKED | {"metric": "acc", "direction": "higher", "margin": 0.01}
+    study = judge(
+        "*/results.json", data=tmp_path, format="lm-eval", path="^(?P<variant>[^/]+)/", unit="task", pair=True, **asked
+    )
+    judged = study.report.record.judged
+    assert judged is not None
+    assert sorted(judged.units.values()) == ["c", "d", "e", "f", "inner"]
+    assert "inner is a group: its 2 members are left out" in " ".join(study.report.answer.sentences)
+
+
+def test_texts_of_json_lines_hold_other_ends_of_lines(tmp_path: Path) -> None:
+    lines = [json.dumps({**run, "text": "a\u2028b\x85c"}, ensure_ascii=False) for run in RUNS]
+    (tmp_path / "runs.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    assert values(judge(tmp_path / "runs.jsonl", **ASKED))["007"] == pytest.approx([0.02] * 3)
+
+
+def test_two_lists_of_one_record_with_equal_keys_are_refused(tmp_path: Path) -> None:
+    both = [{"variant": "base", "train": [{"loss": 1.0}], "val": [{"loss": 2.0}]}]
+    (tmp_path / "runs.json").write_text(json.dumps(both))
+    with pytest.raises(AblateError, match="two lists of one record both have 'loss'"):
+        judge(tmp_path / "runs.json", **ASKED)
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_a_run_that_diverges_at_a_step_of_its_own_has_failed_in_every_format(kind: str, tmp_path: Path) -> None:
+    rows = [{**run, "step": step} for run in RUNS for step in (1, 2)]
+    rows += [{"variant": "007", "seed": 1, "step": 3, "loss": math.nan}]
+    rows += [{"variant": "007", "seed": 2, "step": 3, "train": 1.0}] if kind == "jsonl" else []
+    file = tmp_path / f"runs.{kind}"
+    if kind == "csv":
+        pd.DataFrame(rows).to_csv(file, index=False, na_rep="nan")
+    else:
+        file.write_text("\n".join(map(json.dumps, rows)))
+    failed = {row.name: [one.seed for one in row.failed] for row in judge(file, step="step", **ASKED).report.variants}
+    assert failed == {"base": [], "007": [1], "b|<i>`x`*": []}
+
+
+def test_numbers_of_a_log_are_whole_or_not_finite(tmp_path: Path) -> None:
+    for variant, last in (("base", "0.5"), ("other", "nan")):
+        for seed in range(3):
+            lines = f"step 1 loss 0.{seed + 5} .\nstep 2 loss {last} .\n"
+            (tmp_path / f"{variant}-{seed}.log").write_text(lines)
+    asked = {"path": r"^(?P<variant>\w+)-(?P<seed>\d)", "step": "step", **ASKED}
+    study = judge("*.log", data=tmp_path, line=r"^step (?P<step>\d+) loss (?P<loss>[\d.]+)", **asked)
+    assert [len(row.failed) for row in study.report.variants] == [0, 3]
+    (tmp_path / "base-0.log").write_text("step 1 loss 9.1e-05 .\n")
+    with pytest.raises(AblateError, match=r"cuts '9.1' out of a longer word"):
+        judge("*.log", data=tmp_path, line=r"^step (?P<step>\d+) loss (?P<loss>[\d.]+).* \.", **asked)

@@ -351,3 +351,148 @@ def test_a_later_value_of_the_metric_is_warned_of(tmp_path: Path) -> None:
     assert "not paired: no seed is recorded" in study.report.record.question
     stepped_ = judge(**logs(tmp_path), line=r"^step:(?P<step>\d+) val_loss:(?P<val_loss>\S+)", step="step")
     assert "a later line" not in warnings(stepped_)
+
+
+def ended(cell: Any, step: int, status: str = "ok") -> pd.DataFrame:
+    """Curves of which the last of `other` has, after its first evaluation, one row at a step of its own."""
+    frame = stepped({"base": CURVES["base"], "other": CURVES["base"]}).astype({"loss": object}).assign(status="ok")
+    own = (frame["variant"] == "other") & (frame["seed"] == "2")
+    frame = frame[~own | (frame["step"] == 100)]
+    last = {"variant": "other", "seed": "2", "step": step, "loss": cell, "status": status}
+    return pd.concat([frame, pd.DataFrame([last])], ignore_index=True)
+
+
+@pytest.mark.parametrize("at", [None, "shared", "best"])
+@pytest.mark.parametrize(("cell", "status"), [(None, "crash"), ("", "crash"), ("nan", "ok"), ("inf", "ok")])
+def test_a_run_that_ends_at_a_step_of_its_own_has_failed(cell: Any, status: str, at: str | None) -> None:
+    study = judged(ended(cell, 137, status), step="step", failed={"status": "crash"}, at=at)
+    lost = [failure.seed for row in study.report.variants for failure in row.failed if row.name == "other"]
+    assert lost == [2] or (at == "best" and status == "ok")  # the best of a run that diverged later is a result
+    if at != "best":
+        assert word(study, "other") == "undecided"
+
+
+def test_a_text_for_what_was_not_measured_ends_no_run() -> None:
+    """As loggers that write `nan` into the rows between evaluations."""
+    frame = stepped(CURVES).astype({"loss": object})
+    between = frame.assign(step=frame["step"] + 50, loss="nan")
+    study = judged(pd.concat([frame, between], ignore_index=True), step="step", at="shared")
+    assert not any(row.failed for row in study.report.variants)
+
+
+def test_a_run_that_ended_before_its_first_evaluation_has_failed() -> None:
+    early = pd.DataFrame([{"variant": "other", "seed": "3", "step": 50, "loss": None}])
+    base = stepped({"base": [*CURVES["base"], CURVES["base"][0]], "other": CURVES["base"]})
+    study = judged(pd.concat([base, early], ignore_index=True), step="step")
+    assert word(study, "other") == "undecided"
+    assert "loss is missing" in next(row.failed[0].reason for row in study.report.variants if row.failed)
+
+
+def test_the_shared_step_is_that_of_all_runs_which_did_not_fail() -> None:
+    frame = stepped({**CURVES, "broken": CURVES["base"]}).assign(status="ok")
+    frame.loc[(frame["variant"] == "broken") & (frame["seed"] == "0"), "status"] = "crash"
+    frame = frame[(frame["status"] == "ok") | (frame["step"] == 100)]
+    study = judged(frame, step="step", at="shared", failed={"status": "crash"})
+    row = next(row for row in study.report.variants if row.name == "other")
+    assert row.difference is not None
+    assert row.difference.values == pytest.approx([0.02, -0.01, 0.03])
+    assert "compared at step 300, the last that all of them have" in " ".join(study.report.answer.sentences)
+    apart = pd.concat([stepped({"base": CURVES["base"]}), stepped({"other": CURVES["base"]}).eval("step = step + 50")])
+    assert "no step is shared by all runs" in refused(apart, step="step", at="shared")
+    both = apart.assign(step=apart["step"].replace({350: 200}))
+    assert "compared at step 200" in " ".join(judged(both, step="step", at="shared").report.answer.sentences)
+
+
+def test_evaluations_of_a_run_are_no_runs() -> None:
+    curves = stepped(CURVES).drop(columns="seed")
+    assert "go on from step to step, and each counts as a run" in refused(curves)
+    ends = rows(LOSS).drop(columns="seed").assign(epoch=[7, 5, 9, 4, 8, 2])
+    assert word(judged(ends), "other") == "undecided"
+
+
+def test_lines_of_one_log_that_count_as_runs_are_warned_of(tmp_path: Path) -> None:
+    named = logs(tmp_path) | {"path": "(?P<variant>[^/]+)/"}
+    assert "2 lines of" in warnings(judge(**named, line=r"^step:\d+ val_loss:(?P<val_loss>\S+)"))
+    assert "lines of" not in warnings(judge(**named, line=r"^step:200 val_loss:(?P<val_loss>\S+)"))
+
+
+@pytest.mark.parametrize(
+    ("column", "cell"), [("status", "crashed"), ("trial_state", "TrialState.PRUNED"), ("sys/failed", "True")]
+)
+@pytest.mark.parametrize("seeds", [True, False])
+def test_runs_that_did_not_end_as_planned_are_warned_of(column: str, cell: str, seeds: bool) -> None:
+    frame = rows(LOSS).assign(**{column: ["ok"] * 5 + [cell]})
+    frame = frame if seeds else frame.drop(columns="seed")
+    assert f"1 run with {column} {cell}: the last value counts" in warnings(judged(frame))
+    curves = stepped(CURVES).assign(**{column: "ok"})
+    curves.loc[curves["seed"] == "1", column] = cell
+    assert f"2 runs with {column} {cell}" in warnings(judged(curves, step="step", at="shared"))
+
+
+def test_a_run_that_never_arrives_has_failed_where_its_metric_also_gets_better() -> None:
+    """The metric of a run that stops early is no bound then, in either direction."""
+    frame = stepped(STOPPING).assign(score=lambda rows: 0.5 - rows["step"] / 1000)
+    asked = {"metric": "score", "margin": 0.01, "reach": "loss <= 1", "step": "step"}
+    for direction, sign in (("lower", 1.0), ("higher", -1.0)):
+        study = judged(frame.assign(score=sign * frame["score"]), **(asked | {"direction": direction}))
+        row = next(row for row in study.report.variants if row.name == "other")
+        assert ["never reached loss <= 1" in failure.reason for failure in row.failed] == [True] * 3
+        assert "censored" not in warnings(study)
+        assert row.verdict_word == "undecided"
+
+
+def folds(without: set[tuple[str, int]]) -> pd.DataFrame:
+    """Folds of very different difficulty, at which two variants are equal."""
+    return pd.DataFrame(
+        {"variant": variant, "seed": str(seed), "fold": fold, "loss": fold / 2 + (fold + 1) * (seed + 1) * noise}
+        for variant, noise in (("base", 0.0), ("other", 0.0001), ("third", 0.0002))
+        for seed in range(4)
+        for fold in range(4)
+        if (variant, fold) not in without
+    )
+
+
+def test_means_are_over_the_folds_that_all_variants_have() -> None:
+    study = judged(folds({("other", 3)}), over="fold")
+    assert word(study, "other") == "not worse"
+    row = next(row for row in study.report.variants if row.name == "other")
+    assert row.difference is not None
+    assert row.difference.values == pytest.approx([0.0002, 0.0004, 0.0006, 0.0008])
+    assert "8 values left out of the means over fold" in " ".join(study.report.answer.sentences)
+    apart = folds({("other", 0), ("other", 1), ("base", 2), ("base", 3), ("third", 2), ("third", 3)})
+    assert "no fold is in all" in " ".join(judged(apart, over="fold").report.answer.sentences)
+    assert "No fold" not in " ".join(judged(folds(set()), over="fold").report.answer.sentences)
+
+
+def test_folds_of_folds_without_a_seed_are_one_run() -> None:
+    frame = folds(set()).rename(columns={"seed": "repeat"})
+    assert "one run of each variant" in warnings(judged(frame, over=["fold", "repeat"]))
+    assert "4 rows are one run" in refused(frame, over="fold")
+
+
+def tasks(without: set[tuple[str, int]]) -> pd.DataFrame:
+    frame = folds(without).rename(columns={"fold": "task", "seed": "suite"})
+    return frame.assign(task=frame["suite"] + "-" + frame["task"].astype(str))
+
+
+def test_a_mean_over_questions_is_over_the_tasks_that_all_variants_have() -> None:
+    study = judged(tasks({("other", 3)}), unit="task", each="suite", aggregate=True)
+    over = study.studies["loss over suites"].report
+    row = next(row for row in over.variants if row.name == "other")
+    assert row.difference is not None
+    assert row.difference.values == pytest.approx([0.0002, 0.0004, 0.0006, 0.0008])
+    assert "Not every variant has 0-3 of 0: left out of its mean" in " ".join(over.answer.sentences)
+
+
+@pytest.mark.parametrize("direction", ["lower", "higher"])
+def test_tasks_are_paired_however_few_both_sides_have(direction: str) -> None:
+    """The two easiest tasks say nothing against twenty."""
+    frame = pd.DataFrame(
+        {"variant": variant, "task": f"t{task}", "loss": task / 40}
+        for variant in ("base", "other")
+        for task in range(20)
+        if variant == "base" or task < 2
+    )
+    for metric in (frame, frame.assign(loss=-frame["loss"])):
+        study = judged(metric, unit="task", direction=direction, margin=0.02)
+        assert word(study, "other") == "undecided"
