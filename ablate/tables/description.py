@@ -118,7 +118,7 @@ class RunTableSpec(Spec):
     repeated: Literal["refuse", "first", "last"] = "refuse"
     """What to do if a run holds a step twice: keep the first row, or the last."""
     pair: bool | None = None
-    """Whether equal seeds share something. By default runs are paired if both sides have three seeds, or a task, alike."""
+    """Whether equal seeds share something. By default three seeds on both sides, or one task, are paired."""
     failed: Cells = Field(default_factory=dict)
     """Column to the texts of rows that are failed runs, such as `status: crash`."""
     rename: dict[str, dict[str, str]] = Field(default_factory=dict)
