@@ -143,7 +143,7 @@ def refuse_untrained(spec: VariantSpec, made: Transfer) -> None:
     """Refuse a model that is not trained and would keep some random weights.
 
     Raises:
-        SpaceError: There are such weights.
+        SpaceError: There are such weights, or layers with the settings of others.
     """
     if spec.training.steps == 0 and made.new:
         raise SpaceError(
@@ -152,4 +152,13 @@ def refuse_untrained(spec: VariantSpec, made: Transfer) -> None:
             expected="a source with weights for the whole model",
             got=made.sentence(),
             remedy="Change the model to one that the source has the weights of, or set `training.steps`.",
+        )
+    if spec.training.steps == 0 and made.moved:
+        raise SpaceError(
+            "without training, layers would compute with the settings (window, positions, norms) of other layers",
+            where="training.init_from.layers",
+            expected="each layer with the settings that its weights were trained with",
+            got=f"others in the layers {', '.join(map(str, made.moved))}",
+            remedy="To remove layer N, leave it in place and silence it: `model.exceptions.N: {gains: "
+            "{mixer_branch: 0, mlp_branch: 0}}`. Or give these layers their settings under `model.exceptions`.",
         )

@@ -46,6 +46,8 @@ class Transfer:
         copied: Names in the model that have weights of the source.
         new: Names in the model that the source does not have.
         unused: Names in the source that have no place in the model.
+        moved: Layers that have the settings of the source's layer at their place and the weights of another one, which
+            has others: a window, positions, norms.
     """
 
     where: str
@@ -53,6 +55,7 @@ class Transfer:
     copied: tuple[str, ...]
     new: tuple[str, ...]
     unused: tuple[str, ...]
+    moved: tuple[int, ...] = ()
 
     def sentence(self) -> str:
         """What was copied, is new, and has no place, names with their layers joined."""
@@ -62,6 +65,9 @@ class Transfer:
         if self.unused:
             have = "has" if len(self.unused) == 1 else "have"
             parts.append(f"{len(self.unused)} of the source {have} no place ({listed_parts(self.unused)})")
+        if self.moved:
+            these = ", ".join(map(str, self.moved))
+            parts.append(f"layers with weights of a layer that had other settings: {these}")
         return "; ".join(parts)
 
 
@@ -125,6 +131,7 @@ def transfer(model: ModelSpec, shape: DataShape, source: SourceWeights, start: I
         tuple(tensors),
         tuple(name for name in wanted if name not in tensors),
         tuple(sorted(source.tensors.keys() - used - fixed)),
+        matching.moved(),
     )
     if start.map == "exact" and (made.new or made.unused):
         raise SpaceError(
@@ -158,6 +165,19 @@ class _Matching:
             )
         self.layers = layers or tuple(layer * self.depth // model.depth for layer in range(model.depth))
 
+    def moved(self) -> tuple[int, ...]:
+        """See `Transfer`."""
+        before = () if self.source.model is None else self.source.model.blocks
+        return tuple(
+            layer
+            for layer, (block, twin) in enumerate(zip(self.model.blocks, self.layers, strict=True))
+            if max(layer, twin) < len(before)
+            and any(
+                getattr(block, name) == getattr(before[layer], name) != getattr(before[twin], name)
+                for name in BlockSpec.model_fields
+            )
+        )
+
     def find(self, name: str, shape: torch.Size) -> tuple[Tensor | None, set[str]]:
         """The value of a tensor, and the names in the source that it was made of; None if there is none."""
         tensors = self.source.tensors
@@ -177,8 +197,12 @@ class _Matching:
         made = (tensor, {twin}) if tensor is not None else self._written_otherwise(layer["part"], twin, theirs, shape)
         value, read = made
         if value is not None and not self.exact and isinstance(block.mixer, AttentionSpec):
-            kept = set(theirs.mixer.without_heads) if theirs and isinstance(theirs.mixer, AttentionSpec) else set()
-            value = _without_heads(layer["part"], value, block.mixer, self.model.heads, kept)
+            gone = set(theirs.mixer.without_heads) if theirs and isinstance(theirs.mixer, AttentionSpec) else set()
+            there, kept = (
+                [h for h in range(self.model.heads) if h not in out] for out in (gone, block.mixer.without_heads)
+            )
+            if there != kept and layer["part"].startswith("mixer."):
+                value = _of_heads(layer["part"], value, shape, there, kept)
         return (value, read) if value is not None and value.shape == shape else (None, set())
 
     def _outside(self, name: str, shape: torch.Size) -> tuple[Tensor | None, set[str]]:
@@ -230,25 +254,21 @@ def _same_meaning(part: str, block: BlockSpec, theirs: BlockSpec) -> bool:
     return True
 
 
-def _without_heads(part: str, value: Tensor, mixer: AttentionSpec, heads: int, gone: set[int]) -> Tensor:
-    """The rows, columns or gains of the heads that stay.
+def _of_heads(part: str, value: Tensor, shape: torch.Size, there: list[int], kept: list[int]) -> Tensor | None:
+    """The share of a tensor of attention that belongs to the heads that stay; None if some of them are not there.
 
     Args:
         part: `mixer.query.weight` and so on.
-        heads: H, before any are left out.
-        gone: Heads that the source has left out too.
+        shape: That of the share: shorter along the axis of heads, or the same if the tensor has no such axis.
+        there: Heads of the source.
+        kept: Heads of the model.
     """
-    there = [head for head in range(heads) if head not in gone]
-    kept = [place for place, head in enumerate(there) if head not in mixer.without_heads]
-    if len(kept) == len(there):
+    if not set(kept) <= set(there):
+        return None
+    axes = [axis for axis, (before, after) in enumerate(zip(value.shape, shape, strict=False)) if before != after]
+    if len(axes) != 1 or value.shape[axes[0]] * len(kept) != shape[axes[0]] * len(there):
         return value
-    _, name, *rest = part.split(".")
-    if name in ("query", "key", "value") and rest[-1] in ("weight", "bias"):
-        apart = value.view(*value.shape[:-1], len(there), -1)
-        return apart[..., kept, :].flatten(-2)
-    if name == "output" and rest[-1] == "weight":
-        apart = value.view(*value.shape[:-2], len(there), -1, value.shape[-1])
-        return apart[..., kept, :, :].flatten(-3, -2)
-    if name in ("gains", "temperature", "sinks") and value.shape[-1] == len(there):
-        return value[..., kept]
-    return value
+    several = 3 if part.startswith("mixer.convolution.") else 1  # queries, keys and values in turn
+    apart = value.unflatten(axes[0], (several, len(there), -1))
+    places = torch.tensor([there.index(head) for head in kept], device=value.device)
+    return apart.index_select(axes[0] + 1, places).flatten(axes[0], axes[0] + 2)

@@ -218,6 +218,19 @@ def test_an_evaluation_needs_all_weights(here: Path) -> None:
         make_plan(planner(here, **switches(without=without)))
 
 
+def test_an_evaluation_needs_each_layer_as_it_was_trained(here: Path) -> None:
+    """Without the first layer the second has its place, and with it its window."""
+    window = {"model.depth": 2, "model.exceptions": {"first": {"window": 2}}}
+    without = {
+        "training.steps": 0,
+        "model.depth": 1,
+        "model.exceptions": {"first": {"window": 2}},
+        "training.init_from": {"stage": {"training.steps": 2, **window}, "layers": [1]},
+    }
+    with pytest.raises(SpaceError, match=r"settings \(window.*layers 0.*silence it"):
+        make_plan(planner(here, **switches(without=without)))
+
+
 def test_unknown_parts_to_freeze_are_refused(here: Path) -> None:
     with pytest.raises(SpaceError, match="no such part"):
         make_plan(planner(here, **switches(frozen={"training.freeze": ["mixer.querry"]})))

@@ -20,6 +20,7 @@ from ablate.tasks.language_model import LanguageModelSpec
 from ablate.tasks.tokenizers import Tokenizer, TokenizerSpec, subwords
 from ablate.tasks.tokenizers.bpe import BpeSpec
 from ablate.tasks.tokenizers.bytes import ByteTokenizer
+from ablate.tasks.tokenizers.subwords import SubwordTokenizer
 
 CODE = Path(ast.__file__).read_text(encoding="utf-8")
 
@@ -174,6 +175,37 @@ def test_a_saved_tokenizer_is_used_as_it_is(tmp_path: Path, tokenizer: Tokenizer
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(DataError, match="this is not a saved tokenizer"):
         spec.train([])
+
+
+def test_bytes_of_a_saved_tokenizer_are_those_of_the_text() -> None:
+    """However its vocabulary writes spaces, bytes, ends of words and tokens that were added."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    pieces = ["<unk>", "<0x0A>", "<0xE2>", "<0x98>", "<0x95>", "▁", "#", "##", "é", "t", "h", "e", "th", "the", "▁the"]
+    merges = [("t", "h"), ("th", "e"), ("▁", "the"), ("#", "#")]
+    places = {piece: place for place, piece in enumerate(pieces)}
+    llama = Tokenizer(models.BPE(places, merges, unk_token="<unk>", byte_fallback=True))
+    llama.normalizer = normalizers.Replace(" ", "▁")
+    llama.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    llama.add_tokens(["naïve"])
+    gemma = Tokenizer.from_str(llama.to_str())
+    gemma.decoder = decoders.Metaspace(prepend_scheme="never")
+    for model in (llama, gemma):
+        tokenizer = SubwordTokenizer(model)
+        for text in ("the the thé the", "the\nthe ☕ the", "##the naïve e"):
+            assert tokenizer.token_bytes[tokenizer.encode(text)].sum() == len(text.encode()), text
+    unigram = Tokenizer(models.Unigram([("<unk>", 0.0), ("▁", -1.0), ("a", -1.0), ("▁a", -1.5)], unk_id=0))
+    unigram.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
+    unigram.decoder = decoders.Metaspace(prepend_scheme="never")
+    tokenizer = SubwordTokenizer(unigram)
+    assert tokenizer.token_bytes[tokenizer.encode("a a a")].sum() == 5
+    assert tokenizer.token_bytes[tokenizer.encode("☕")].sum() == 0  # as every unknown token
+    words = Tokenizer(
+        models.BPE({"a": 0, "b": 1, "b</w>": 2, "ab</w>": 3}, [("a", "b</w>")], end_of_word_suffix="</w>")
+    )
+    words.pre_tokenizer, words.decoder = pre_tokenizers.WhitespaceSplit(), decoders.BPEDecoder("</w>")
+    tokenizer = SubwordTokenizer(words)
+    assert tokenizer.token_bytes[tokenizer.encode("ab b ab ")].sum() == 8
 
 
 def test_a_long_text_is_tokenized_in_pieces_as_a_whole(monkeypatch: pytest.MonkeyPatch, tokenizer: Tokenizer) -> None:

@@ -133,11 +133,35 @@ def test_removing_a_layer_and_silencing_it_are_the_same(arrangement: str) -> Non
     assert not torch.allclose(logits(by_layers), logits(model))
 
 
-@pytest.mark.parametrize("mixer", [{"query_key_bias": True, "value": {"kind": "dense", "bias": True}}, SIMPLE])
-def test_removing_heads_and_zeroing_their_rows_of_the_output_map_are_the_same(mixer: dict[str, Any]) -> None:
-    spec = spec_of({"mixer": {"kind": "attention", **mixer}})
+@pytest.mark.parametrize(
+    "mixer",
+    [
+        {"query_key_bias": True, "value": {"kind": "dense", "bias": True}},
+        SIMPLE,
+        {"gate": "headwise"},
+        {"gate": "elementwise"},
+        {"gate": {"kind": "elementwise", "place": "query"}},
+        {"gate": {"kind": "headwise", "place": "value", "input_dependent": False}},
+        {"gate": {"kind": "elementwise", "place": "output"}},
+        {"forget": "of_input", "shift": ["key", "value"]},
+        {"forget": "trained"},
+        {"logits": {"sinks": True}},
+        {"query_key_norm": {"kind": "layer", "gain": "heads", "temperature": 2.0}},
+        {"output_norm": {"kind": "rms", "gain": "heads"}},
+        {"value": {"kind": "reparametrised", "alpha": 1.0, "beta": 0.5}},
+        {"shaping": "shaped", "query_init": "normal"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("convolutions", [{}, {"on_qkv": {"taps": 3}}], ids=str)
+def test_removing_heads_and_zeroing_their_rows_of_the_output_map_are_the_same(
+    mixer: dict[str, Any], convolutions: dict[str, Any]
+) -> None:
+    """Every tensor that has an axis of heads gives the share of those that stay, and none starts anew."""
+    block = {"mixer": {"kind": "attention", **mixer}, "convolutions": convolutions}
+    spec = spec_of(block)
     model = built(spec, 1)
-    fewer = spec_of({"mixer": {"kind": "attention", **mixer}}, exceptions={"1": {"mixer": {"without_heads": [0, 2]}}})
+    fewer = spec_of(block, exceptions={"1": {"mixer": {"without_heads": [0, 2]}}})
     made = taken(fewer, source_of(spec, model))
     ours = logits(given(fewer, made))
     with torch.no_grad():
@@ -145,6 +169,34 @@ def test_removing_heads_and_zeroing_their_rows_of_the_output_map_are_the_same(mi
         rows[:, [0, 2]] = 0
     torch.testing.assert_close(ours, logits(model))
     assert made.new == ()
+
+
+def test_a_head_that_the_source_lacks_is_new() -> None:
+    """As many heads, but others: none passes for another."""
+    one, other = (spec_of({"mixer": {"kind": "attention", "without_heads": [head]}}) for head in (0, 1))
+    made = taken(other, source_of(one, built(one, 1)))
+    assert {name for name in made.copied if "mixer.query" in name or "mixer.output" in name} == set()
+
+
+LAYERS = [
+    ({"pattern": [{"window": 2}, {}]}, [0, 2], (1,)),
+    ({"exceptions": {"1": {"positions": "none"}}, "positions": "rotary"}, [1, 2], (0, 1)),
+    ({"exceptions": {"first": {"norm_mixer": "none"}}}, [1, 2], (0,)),
+    ({"exceptions": {"first": {"norm_mixer": "none"}}}, [0, 2], ()),
+    ({"pattern": [{"window": 2}, {}]}, [0, 1], ()),
+    ({}, [0, 2], ()),
+]
+
+
+@pytest.mark.parametrize(("more", "layers", "moved"), LAYERS, ids=str)
+def test_layers_with_the_settings_of_others_are_told(
+    more: dict[str, Any], layers: list[int], moved: tuple[int, ...]
+) -> None:
+    """Without a layer, a pattern of windows, positions or norms falls on other weights; nothing is measured so."""
+    whole, shorter = (spec_of({"mixer": "attention"}, depth=depth, **more) for depth in (3, 2))
+    made = taken(shorter, source_of(whole, built(whole, 1)), layers=layers)
+    assert made.moved == moved
+    assert ("other settings" in made.sentence()) == bool(moved)
 
 
 def test_shaped_heads_keep_their_own_gains() -> None:

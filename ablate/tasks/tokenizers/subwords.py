@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,8 @@ _PATTERNS = {
 }
 """The expressions of `Split` in Llama 3, Qwen 2 and GPT-4. A line end before a visible character ends their matches."""
 
+_BYTE = re.compile("<0x[0-9A-F]{2}>")
+"""A token for a single byte of characters that are not in the vocabulary (`byte_fallback`)."""
 UNKNOWN = "[UNK]"
 """The token of pieces that are not in the vocabulary."""
 
@@ -58,17 +61,16 @@ class SubwordTokenizer(Tokenizer):
             raise DataError("the tokenizer has no such token", where="tokenizer.end", got=repr(end))
         self._end = ids[end] if end else max(ids.values()) + 1
         self.vocabulary = max(*ids.values(), self._end) + 1
+        plain = json.loads(model.to_str())
         self.token_bytes = np.zeros(self.vocabulary, dtype=np.int64)
-        byte_level = type(model.decoder).__name__ == "ByteLevel"
+        size = _sizes(plain)
         for token, index in ids.items():
-            # A byte-level vocabulary writes one character for each byte.
-            size = 0 if token == UNKNOWN else len(token.removeprefix("##").encode())
-            self.token_bytes[index] = len(token) if byte_level else size
+            self.token_bytes[index] = size(token)
         if end:
             self.token_bytes[self._end] = 0
             model.encode_special_tokens = True
 
-        self._divides = _divides_at_lines(json.loads(model.to_str()))
+        self._divides = _divides_at_lines(plain)
 
     @property
     def end_of_document(self) -> int:
@@ -155,6 +157,42 @@ def read_saved(path: Path, end: str = "") -> Tokenizer:
     model.no_padding()
     model.no_truncation()
     return SubwordTokenizer(model, end)
+
+
+def _sizes(plain: dict[str, Any]) -> Callable[[str], int]:
+    """The number of bytes of the text that a token stands for, by the token.
+
+    Args:
+        plain: The `tokenizer.json`.
+    """
+    model, decoders = plain["model"], _parts(plain["decoder"], "decoders")
+    added = {token["content"] for token in plain["added_tokens"]}
+    unknown = model["vocab"][model["unk_id"]][0] if model.get("unk_id") is not None else model.get("unk_token")
+    within = model.get("continuing_subword_prefix") or ""
+    written = [(part["replacement"], " ") for part in decoders if part["type"] == "Metaspace"]
+    written += [
+        (part["pattern"]["String"], part["content"])
+        for part in decoders
+        if part["type"] == "Replace" and "String" in part["pattern"]
+    ]
+    written += [(part["suffix"], " ") for part in decoders if part["type"] == "BPEDecoder"]
+    of_bytes = any(part["type"] == "ByteLevel" for part in decoders)
+
+    def size(token: str) -> int:
+        if token == unknown:
+            return 0
+        if token in added:
+            return len(token.encode())
+        if of_bytes:  # such a vocabulary writes one character for each byte
+            return len(token)
+        if model.get("byte_fallback") and _BYTE.fullmatch(token):
+            return 1
+        token = token.removeprefix(within)
+        for old, new in written:
+            token = token.replace(old, new)
+        return len(token.encode())
+
+    return size
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
