@@ -98,15 +98,19 @@ class Classification(Labelled):
         return batch_size * self.shape.context
 
     def baselines(self) -> dict[str, dict[str, float]]:
-        """The majority class, and naive Bayes over single tokens with add-one smoothing."""
+        """The majority class, and naive Bayes over single tokens with add-one smoothing.
+
+        Of a training text the tokens count that a model may see: its beginning, or all if it is read in windows.
+        """
         classes = self.shape.classes
         texts, offsets = self._windows.T
         truth = self.validation.labels[texts]
         counts = np.ones((classes, self.shape.vocabulary))
         counted = spread(self.train.labels.size, _COUNTED_ROWS)
         for text in counted:
-            ids, real, label = self._cut(self.train, np.array([text]), np.array([0]))
-            np.add.at(counts[label[0]], ids[real], 1)
+            ids = self.train.tokens[self.train.ends[text] : self.train.ends[text + 1]]
+            seen = ids if self.spec.long_texts == "window" else ids[: self.shape.context]
+            counts[self.train.labels[text]] += np.bincount(seen, minlength=self.shape.vocabulary)
         logs = np.log(counts / counts.sum(1, keepdims=True))
         prior = np.bincount(self.train.labels, minlength=classes) + 1.0
         joint = np.tile(np.log(prior / prior.sum()), (truth.size, 1))

@@ -52,6 +52,10 @@ class RepeatSpec(ProbeSpec):
         targets[:, : self.span] = UNSCORED
         return whole[:, :-1].copy(), targets
 
+    def shown(self, inputs: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The symbols, each of which is repeated once."""
+        return np.where(inputs == self.symbols, 0, np.where(np.arange(inputs.shape[1]) < self.span, 1, -1))
+
 
 class CopySpec(RepeatSpec):
     """Copy `span` uniformly random symbols: the symbols, a separator, and the symbols again, which are predicted."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from ablate.tasks.probe import UNSCORED, Context, ContextProbeSpec, ProbeSpec
+from ablate.tasks.probe import SEEN, UNSCORED, Context, ContextProbeSpec, ProbeSpec
 from ablate.tasks.sampling import Draws
 
 
@@ -57,8 +57,16 @@ class DyckSpec(ContextProbeSpec):
         return inputs, targets
 
     def shortcuts(self, inputs: NDArray[np.int64], targets: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
-        """The last token answers where it opens a bracket."""
-        return {"last token": np.where(inputs < self.types, self.types + inputs, -1)}
+        """The last eight tokens answer where they hold the bracket that was opened last."""
+        answers, row = np.full_like(targets, -1), np.arange(len(inputs))
+        opened, depth = np.zeros((len(inputs), self.depth + 1), dtype=np.int64), np.zeros(len(inputs), dtype=np.int64)
+        for place in range(inputs.shape[1]):
+            opens = inputs[:, place] < self.types
+            depth += np.where(opens, 1, -1)
+            opened[row[opens], depth[opens]] = place
+            near = (depth > 0) & (place - opened[row, depth] < SEEN)
+            answers[near, place] = targets[near, place]
+        return {f"last {SEEN} tokens": answers}
 
 
 class StackSpec(ProbeSpec):

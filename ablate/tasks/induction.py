@@ -41,3 +41,7 @@ class InductionSpec(ContextProbeSpec):
         targets = np.full((rows, self.context), UNSCORED, dtype=np.int64)
         targets[:, -1:] = np.take_along_axis(inputs, position + 1, axis=1)
         return inputs, targets
+
+    def shown(self, inputs: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The symbols."""
+        return (inputs < self.symbols).astype(np.int64)

@@ -31,13 +31,13 @@ TOKENS_OF_A_PAIR = 8
 fastest of `python -m benchmarks passing_bigram` needed 14 to 22 with bytes, and 9.6 with a BPE vocabulary of 512."""
 _PAIRS_IN_A_TABLE = 1 << 26
 """Possible pairs up to which a table of all of them is kept."""
-_PRIOR = 50.0
+PRIOR = 50.0
 """Weight λ of the lower-order distribution in the smoothed bigram and trigram, in counts.
 
 Chosen on the training text of `builtin:python_stdlib`, without any validation text: counted on the first 90 % and
 scored on the last 10 %, for bytes and for BPE vocabularies of 2,048 and 8,192."""
 _DENSE = 1 << 22
-"""Number of possible keys up to which `_KeyCounts` uses a lookup table, at 4 bytes a key, instead of a search."""
+"""Number of possible keys up to which `KeyCounts` uses a lookup table, at 4 bytes a key, instead of a search."""
 
 
 class LanguageModelSpec(TextSpec):
@@ -219,8 +219,8 @@ class LanguageModel(Text):
         targets = windows[:, 1:]
         unigram = self.unigram()
         size = unigram.size
-        pairs = _KeyCounts(windows[:, :-1] * size + targets, size * size)
-        triples = _KeyCounts(pairs.indices[:, :-1] * size + windows[:, 2:], pairs.counts.size * size)
+        pairs = KeyCounts(windows[:, :-1] * size + targets, size * size)
+        triples = KeyCounts(pairs.indices[:, :-1] * size + windows[:, 2:], pairs.counts.size * size)
         singles, heads = np.zeros(size), np.zeros(pairs.counts.size)
         for run in self.counted_runs():
             run = run.astype(np.int64)
@@ -230,10 +230,10 @@ class LanguageModel(Text):
             firsts = pair_indices[followed_at]
             heads += np.bincount(firsts, minlength=heads.size)
             triples.count(firsts * size + run[followed_at + 2])
-        bigram = (pairs.key_counts + _PRIOR * np.exp(unigram[targets])) / (singles[windows[:, :-1]] + _PRIOR)
+        bigram = (pairs.key_counts + PRIOR * np.exp(unigram[targets])) / (singles[windows[:, :-1]] + PRIOR)
         trigram = bigram.copy()
         before = heads[pairs.indices[:, :-1]]
-        trigram[:, 1:] = (triples.key_counts + _PRIOR * bigram[:, 1:]) / (before + _PRIOR)
+        trigram[:, 1:] = (triples.key_counts + PRIOR * bigram[:, 1:]) / (before + PRIOR)
         costs = {"unigram": -unigram[targets], "bigram": -np.log(bigram), "trigram": -np.log(trigram)}
         return {name: self._scores(nats, targets) for name, nats in costs.items()}
 
@@ -260,7 +260,7 @@ class LanguageModel(Text):
         return {name: value for name, (value,) in self.metrics(sums).items()}
 
 
-class _KeyCounts:
+class KeyCounts:
     """Counts of given keys; memory use grows with the number of keys, not with the length of the text.
 
     Args:

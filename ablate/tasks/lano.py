@@ -99,10 +99,14 @@ class LanoSpec(ContextProbeSpec):
 
     def shortcuts(self, inputs: NDArray[np.int64], targets: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
         """The most frequent token after the last three, in as many other sequences."""
+        return {f"last {SEEN} tokens": self.following(inputs).argmax(axis=-1)}
+
+    def following(self, inputs: NDArray[np.int64]) -> NDArray[np.float64]:
+        """How often each token follows the last three, in as many other sequences, [rows, T, V]."""
         others, following = self.sequences(Draws("lano/counted"), len(inputs))
         counts = np.zeros((self.vocabulary**SEEN, self.vocabulary))
         np.add.at(counts, (_windows(others, self.vocabulary), following), 1)
-        return {f"last {SEEN} tokens": counts.argmax(axis=1)[_windows(inputs, self.vocabulary)]}
+        return np.asarray(counts[_windows(inputs, self.vocabulary)])
 
     def derives(self, line: list[int]) -> bool:
         """Whether tokens are a sentence: by the ends of all spans of a symbol, level by level from the last."""
@@ -132,6 +136,14 @@ class Lano(Probe):
             for member in written
         ]
         return {"val_generated_accuracy": [float(share) for share in shares]}
+
+    def baselines(self) -> dict[str, dict[str, float]]:
+        """As of probes; the loss of the last three tokens is that of their counts, with add-one smoothing."""
+        (name, *_), (inputs, targets) = self.spec.shortcuts(*self._validation), self._validation
+        counts, baselines = self.spec.following(inputs) + 1, super().baselines()
+        shares = np.take_along_axis(counts, targets[..., None], 2)[..., 0] / counts.sum(axis=2)
+        baselines[name]["val_loss"] = float(-np.log(shares).mean())
+        return baselines
 
 
 def _ends(rules: tuple[tuple[int, ...], ...], below: list[list[int]], place: int, size: int) -> int:

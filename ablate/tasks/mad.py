@@ -52,6 +52,10 @@ class InContextRecallSpec(ContextProbeSpec):
         inputs, _, following = self._drawn(draws, rows)
         return inputs, np.concatenate([inputs[:, 1:], following], axis=1)
 
+    def shown(self, inputs: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The values."""
+        return ((inputs >= self.symbols // 2) & (inputs < self.symbols)).astype(np.int64)
+
     def _drawn(self, draws: Draws, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Inputs, targets at repeated keys, and the token after each input."""
         half, pairs = self.symbols // 2, self.context // 2 + 1
@@ -110,6 +114,10 @@ class FuzzyRecallSpec(ContextProbeSpec):
     def training_sequences(self, draws: Draws, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         whole, _ = self._drawn(draws, rows, shortest=1)
         return whole[:, :-1], whole[:, 1:]
+
+    def shown(self, inputs: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The tokens of values."""
+        return ((inputs >= self.symbols // 2) & (inputs < self.symbols)).astype(np.int64)
 
     def _drawn(self, draws: Draws, rows: int, shortest: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Tokens, [rows, T + 1], and where they are values of keys shown before; keys have at least `shortest`."""
@@ -185,6 +193,10 @@ class SelectiveCopySpec(ContextProbeSpec):
         targets = np.full((rows, self.context), UNSCORED, dtype=np.int64)
         targets[:, start:] = text
         return inputs, targets
+
+    def shown(self, inputs: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The symbols."""
+        return (inputs < self.symbols).astype(np.int64)
 
 
 class MemorizationSpec(ContextProbeSpec):

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from ablate.spec.base import refusal
 from ablate.tasks import cache as prepared
-from ablate.tasks.language_model import perplexity
+from ablate.tasks.language_model import PRIOR, KeyCounts, perplexity
 from ablate.tasks.sampling import Draws
 from ablate.tasks.scores import nats
 from ablate.tasks.text import Text, TextSpec
@@ -126,16 +126,43 @@ class MaskedLanguageModel(Text):
         }
 
     def baselines(self) -> dict[str, dict[str, float]]:
-        """`unigram`: the frequencies of tokens in the training text, always predicting the most frequent one."""
-        targets = self._masked_windows("validation")["targets"].numpy().ravel()
-        unigram = self.unigram()
-        totals = {
-            "nats": -unigram[targets].sum(),
-            "right": (targets == unigram.argmax()).sum(),
-            "tokens": targets.size,
+        """`unigram`: frequencies of tokens in the training text; `bigram`: those after the token shown before.
+
+        Both know what is shown in the place of the token, by Bayes' rule: the mask says nothing, and any other id is
+        the token itself or a random one. The bigram is smoothed as that of `language_model`; it has no accuracy.
+        """
+        batch = {name: values.numpy() for name, values in self._masked_windows("validation").items()}
+        places, targets, size = batch["positions"], batch["targets"], self.token_bytes.size
+        shown, before = (np.take_along_axis(batch["inputs"], at, 1) for at in (places, (places - 1).clip(min=0)))
+        shares, is_mask = np.exp(self.unigram()), shown == self.mask
+        most = shares.argmax()
+        itself = np.where(is_mask, most, shown)  # any id where it is not read
+        of_both = shares[np.stack([targets, itself])]
+
+        masked, random = self._shares
+        random, kept = random / size, max(0.0, 1 - masked - random)
+
+        def nats_of(of_target: NDArray[np.float64], of_itself: NDArray[np.float64]) -> float:
+            """The sum over the tokens, by the probabilities of token and shown id before anything is shown."""
+            told = (kept * (targets == itself) + random) / (kept * of_itself + random).clip(min=1e-300)
+            return float(-np.log(of_target * np.where(is_mask, 1.0, told)).sum())
+
+        stays = ~is_mask & (of_both[1] * (kept + random) >= shares[most] * random)
+        right = (targets == np.where(stays, itself, most)).sum()
+        known = (places > 0) & (before != self.mask)
+        before = np.where(known, before, 0)
+        pairs, singles = KeyCounts(before * size + np.stack([targets, itself]), size * size), np.zeros(size)
+        for run in self.counted_runs():
+            run = run.astype(np.int64)
+            singles += np.bincount(run[:-1], minlength=size)
+            pairs.count(run[:-1] * size + run[1:])
+        after = np.where(known, (pairs.key_counts + PRIOR * of_both) / (singles[before] + PRIOR), of_both)
+        loss = nats_of(*after) / targets.size
+        sums: dict[str, list[Any]] = {"nats": [nats_of(*of_both)], "right": [right], "tokens": [targets.size]}
+        return {
+            "unigram": {name: float(value) for name, (value,) in self.metrics(sums).items()},
+            "bigram": {"val_loss": loss, "val_perplexity": perplexity(loss)},
         }
-        sums: dict[str, list[Any]] = {name: [float(total)] for name, total in totals.items()}
-        return {"unigram": {name: value for name, (value,) in self.metrics(sums).items()}}
 
     def _masked_windows(self, split: str) -> Batch:
         return self.as_batch(self.windows(split), f"{self.fingerprint}/{split}")

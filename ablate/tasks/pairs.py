@@ -149,5 +149,10 @@ class PairSplit:
 
     def target_counts(self, vocabulary: int) -> NDArray[np.float64]:
         """How often each id occurs in the targets."""
+        return np.bincount(self.target_pairs(0)[1], minlength=vocabulary).astype(np.float64)
+
+    def target_pairs(self, start: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The id before each target token, of the first ones `start`, and that of the token itself, [tokens] each."""
         ids, real = pad_rows(self.tokens, self._starts[:, 1], self.lengths[:, 1], int(self.lengths[:, 1].max()), 0)
-        return np.bincount(ids[real], minlength=vocabulary).astype(np.float64)
+        before = np.concatenate([np.full((len(ids), 1), start), ids[:, :-1]], axis=1)
+        return before[real], ids[real]

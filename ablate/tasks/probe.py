@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from ablate.errors import DataError
 from ablate.spec.base import content_hash
 from ablate.spec.task import DataShape, DataSummary, Say, Task, TaskSpec
 from ablate.tasks.sampling import Draws
@@ -30,6 +31,8 @@ CODE_VERSION = 1
 
 UNSCORED = -100
 """Target of positions that do not contribute to the loss."""
+SEEN = 8
+"""Tokens that a shortcut of some tasks sees, as a stack of short convolutions does."""
 
 
 class ProbeSpec(TaskSpec):
@@ -64,6 +67,15 @@ class ProbeSpec(TaskSpec):
     def shortcuts(self, inputs: NDArray[np.int64], targets: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
         """What rules answer that a model may learn instead of the task: by name, [rows, T]; -1 where they guess."""
         return {}
+
+    def shown(self, inputs: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """Which inputs show a token that may be an answer, by the rule that the most frequent of them is the answer.
+
+        Returns:
+            [rows, T]: 1 where the input is such a token, -1 where it is an answer that is used up, else 0. None if
+            frequencies say nothing about answers.
+        """
+        return None
 
     def prepare(self, cache: Path, say: Say) -> str:
         """Return a hash of the settings as fingerprint; there is no data to prepare."""
@@ -100,6 +112,15 @@ class Probe(Task):
         self.shape = DataShape(vocabulary=spec.vocabulary, context=spec.length)
         self._validation = spec.sequences(Draws(f"{fingerprint}/validation"), spec.validation_rows)
         self._test = spec.sequences(Draws(f"{fingerprint}/test"), spec.test_rows) if spec.test_rows else None
+        for split, drawn in (("validation", self._validation), ("test", self._test)):
+            if drawn is not None and not (drawn[1] != UNSCORED).any():
+                raise DataError(
+                    f"no {split} sequence asks for anything",
+                    where=f"task {spec.kind_name()}",
+                    expected="a token to predict in one of them at least",
+                    got=f"{len(drawn[1])} sequences of {spec.length} tokens",
+                    remedy=f"Raise `{split}_rows`, or the length of the sequences.",
+                )
 
     def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
         """New sequences: `inputs` and `targets`, int64 [B, T]; positions without a loss have the target `UNSCORED`."""
@@ -159,20 +180,39 @@ class Probe(Task):
         return batch_size * self.shape.context
 
     def baselines(self) -> dict[str, dict[str, float]]:
-        """`guess`, all possible answers with equal probability, and the task's shortcuts on the validation sequences.
+        """`guess`, all possible answers with equal probability, and what is learnt instead of the task.
 
-        A shortcut has a loss only if it is right wherever it does not guess.
+        These are its shortcuts on the validation sequences, and `most frequent answer`, that which a sequence has shown
+        most often so far. The loss of a shortcut is that of a predictor that knows how often it is right: where it
+        answers, its answer has the share of right answers as probability, and all others share the rest equally.
         """
-        chance, nats_of_a_guess = 1 / self.spec.guesses, math.log(self.spec.guesses)
-        results = {"guess": {"val_loss": nats_of_a_guess, "val_accuracy": chance}}
+        guesses, nats_of_a_guess = self.spec.guesses, math.log(self.spec.guesses)
+        results = {"guess": {"val_loss": nats_of_a_guess, "val_accuracy": 1 / guesses}}
         inputs, targets = self._validation
         scored = targets != UNSCORED
         for name, answers in self.spec.shortcuts(inputs, targets).items():
             right, guessed = (answers == targets)[scored], (answers == -1)[scored]
-            results[name] = {"val_accuracy": float((right + chance * guessed).mean())}
-            if (right | guessed).all():
-                results[name]["val_loss"] = float(guessed.mean() * nats_of_a_guess)
+            loss = guessed.mean() * nats_of_a_guess + (~guessed).mean() * _nats_of_a_rule(right[~guessed], guesses)
+            results[name] = {"val_loss": float(loss), "val_accuracy": float((right + guessed / guesses).mean())}
+        if (shown := self.spec.shown(inputs)) is not None:
+            results["most frequent answer"] = self._most_frequent(shown)
         return results
+
+    def _most_frequent(self, shown: NDArray[np.int64]) -> dict[str, float]:
+        """The metrics of the frequencies of answers in each sequence so far."""
+        inputs, targets = self._validation
+        row, counts = np.arange(len(inputs)), np.zeros((len(inputs), self.spec.vocabulary))
+        right, shares = list[NDArray[np.bool_]](), list[NDArray[np.float64]]()
+        for place in range(inputs.shape[1]):
+            counts[row, inputs[:, place]] += shown[:, place]
+            if (asked := targets[:, place] != UNSCORED).any():
+                target, known = targets[asked, place], counts[asked]
+                right.append(known.argmax(1) == target)
+                shares.append(known[np.arange(len(target)), target] / known.sum(1).clip(min=1))
+        with np.errstate(divide="ignore"):
+            loss = -np.log(np.concatenate(shares)).mean()
+        accuracy = float(np.concatenate(right).mean())
+        return {"val_loss": float(loss), "val_accuracy": accuracy} if np.isfinite(loss) else {"val_accuracy": accuracy}
 
     def describe(self) -> DataSummary:
         """The validation sequences, with three samples that show scored targets in parentheses."""
@@ -226,6 +266,13 @@ def generate(
     model.train(training)
     found: NDArray[np.int64] = lines.cpu().numpy()
     return found
+
+
+def _nats_of_a_rule(right: NDArray[np.bool_], guesses: int) -> float:
+    """The loss of a rule that is right in this share of cases, in nats; the other answers are equally likely."""
+    share = float(right.mean()) if right.size else 1.0
+    wrong = (1 - share) * math.log((1 - share) / max(1, guesses - 1)) if share < 1 else 0.0
+    return -wrong - (share * math.log(share) if share > 0 else 0.0)
 
 
 def _batches(inputs: NDArray[np.int64], targets: NDArray[np.int64], batch_size: int) -> Iterator[Batch]:

@@ -4,6 +4,7 @@ sorting what a vertex of a graph depends on.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
@@ -143,6 +144,13 @@ class DepoSpec(ProbeSpec):
 
     def training_sequences(self, draws: Draws, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         return self._asked(draws, _sizes(draws, self.nodes, rows), lambda shape: 1 + draws.integers(self.hops, shape))
+
+    def shown(self, inputs: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The successors in the edges; each answers one question of a step count."""
+        place, end = np.arange(inputs.shape[1]), 2 * self.nodes
+        edges = (place > 0) & (place <= end) & (place % 2 == 0)
+        answers = (place > end) & ((place - end) % 4 == 0)
+        return np.broadcast_to(edges.astype(np.int64) - answers, inputs.shape)
 
     def _asked(
         self, draws: Draws, sizes: NDArray[np.int64], steps: Callable[[tuple[int, int]], NDArray[np.int64]]
@@ -307,13 +315,19 @@ class Brevo(Probe):
         """`guess`: any vertex, or the end; `not said yet`: any that is none of the answers before."""
         inputs, targets = self._validation
         first, last = self._spans(inputs, targets)
-        shares: dict[str, list[float]] = {"guess": [], "not said yet": []}
+        counts: dict[str, list[tuple[int, int]]] = {"guess": [], "not said yet": []}
         for begun, ended, asked in zip(first, last, targets, strict=True):
             for answer in range(int((asked != UNSCORED).sum())):
                 right = int(((begun <= answer) & (answer <= ended)).sum())
-                shares["guess"].append(right / self.spec.guesses)
-                shares["not said yet"].append(right / (self.spec.guesses - answer))
-        return {name: {"val_accuracy": float(np.mean(values))} for name, values in shares.items()}
+                counts["guess"].append((right, self.spec.guesses))
+                counts["not said yet"].append((right, self.spec.guesses - answer))
+        return {
+            name: {
+                "val_loss": float(np.mean([math.log(choices) for _, choices in found])),
+                "val_accuracy": float(np.mean([right / choices for right, choices in found])),
+            }
+            for name, found in counts.items()
+        }
 
 
 def _sizes(draws: Draws, most: int, rows: int) -> NDArray[np.int64]:

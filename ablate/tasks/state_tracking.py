@@ -16,11 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from ablate.tasks.probe import Context, ContextProbeSpec
+from ablate.tasks.probe import SEEN, Context, ContextProbeSpec
 from ablate.tasks.sampling import Draws
-
-SEEN = 8
-"""Tokens that the shortcut of these tasks sees, as a stack of short convolutions does."""
 
 
 class PrefixProductSpec(ContextProbeSpec):

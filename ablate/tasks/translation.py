@@ -25,6 +25,7 @@ from ablate.spec.task import SPLITS, DataShape, DataSummary, Say, Task
 from ablate.tasks import cache as prepared
 from ablate.tasks import scores
 from ablate.tasks.cache import spread
+from ablate.tasks.language_model import PRIOR
 from ablate.tasks.pairs import PairSplit, read_pairs, write_pairs
 from ablate.tasks.rows import Table
 from ablate.tasks.sampling import Buckets
@@ -279,17 +280,39 @@ class Translation(Task):
         return round(self.mean_rows(batch_size) * mean) if self.spec.uneven_batches else batch_size * round(mean)
 
     def baselines(self) -> dict[str, dict[str, float]]:
-        """`unigram`: frequencies of target tokens in training; `source`: the untranslated source text."""
+        """`unigram` and `bigram`: frequencies of target tokens in training; `source`: the untranslated source text.
+
+        The bigram knows the token before, which the decoder sees: p(c|b) = (N(b,c) + λ p(c)) / (N(b) + λ), as of
+        `language_model`.
+        """
         size = self.shape.vocabulary
         train, validation = (self._splits[split].target_counts(size) for split in SPLITS)
-        logs = np.log((train + 1) / (train + 1).sum())
+        shares = (train + 1) / (train + 1).sum()
         unigram = {
-            "val_loss": float(-(validation * logs).sum() / validation.sum()),
+            "val_loss": float(-(validation * np.log(shares)).sum() / validation.sum()),
             "val_token_accuracy": float(validation[train.argmax()] / validation.sum()),
         }
         sources, targets = zip(*self.texts("validation"), strict=True)
         copied = {f"val_{name}": score for name, score in scores.of_texts(sources, targets).items()}
-        return {"unigram": unigram, "source": copied}
+        return {"unigram": unigram, "bigram": self._bigram(shares), "source": copied}
+
+    def _bigram(self, shares: NDArray[np.float64]) -> dict[str, float]:
+        """The metrics of the bigram; `shares` [V] are those of the unigram."""
+        size, start = shares.size, self.tokenizer.end_of_document
+        (firsts, seconds), (before, targets) = (self._splits[split].target_pairs(start) for split in SPLITS)
+        pairs, counts = np.unique(firsts * size + seconds, return_counts=True)
+        singles = np.bincount(firsts, minlength=size)
+        places = np.searchsorted(pairs, before * size + targets).clip(max=pairs.size - 1)
+        known = np.where(pairs[places] == before * size + targets, counts[places], 0)
+        weights = counts + PRIOR * shares[pairs % size]
+        likeliest = np.full(size, shares.argmax())
+        beaten = np.flatnonzero(weights > PRIOR * shares.max())
+        ordered = beaten[np.argsort(weights[beaten], kind="stable")]
+        likeliest[pairs[ordered] // size] = pairs[ordered] % size  # the last one that is written is the likeliest
+        return {
+            "val_loss": float(-np.log((known + PRIOR * shares[targets]) / (singles[before] + PRIOR)).mean()),
+            "val_token_accuracy": float((likeliest[before] == targets).mean()),
+        }
 
     def describe(self) -> DataSummary:
         """Number of pairs and tokens, lengths of source and target together, and three pairs."""

@@ -6,7 +6,8 @@ T tokens, D width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
@@ -135,11 +136,16 @@ class Objective:
             outputs = self._outputs(model, part)
             loss = self._loss(model, outputs, part, scored)
         if part is not batch:
-            loss = loss * (self._task.loss_terms(part) / self._task.loss_terms(batch))
+            loss = loss * (self._task.loss_terms(part) / self._terms(batch))
             others = [other * share for other in others]
         # Members share no parameter, so the gradient of the sum is each member's own.
         sum(others, loss).sum().backward()  # type: ignore[no-untyped-call]
         return loss.detach()
+
+    def _terms(self, batch: Batch) -> Tensor:
+        """By what the terms of parts of a batch are divided, [K]; 1 if there is nothing to predict: then all are 0."""
+        terms = self._task.loss_terms(batch)
+        return terms.masked_fill(terms == 0, 1)
 
     def _scored_outputs(
         self, model: nn.Module, part: Batch, batch: Batch, share: float
@@ -169,7 +175,7 @@ class Objective:
         if chunk is None:
             return self._task.loss(outputs.float(), batch)
         head = cast(TokenHead, model)
-        terms = self._task.loss_terms(batch)
+        terms = self._terms(batch)
         if self._task.tokenwise:
             whole = {"targets": batch["targets"].flatten(1)}
             features, size = outputs.flatten(1, 2), chunk
@@ -309,9 +315,11 @@ class Evaluation:
 
     Attributes:
         metrics: Over all batches; empty if there are none.
-        parts: Over each of `PARTS` parts of the batches; empty if there are fewer batches, or unless asked for.
+        parts: Over each of `PARTS` parts of the batches; empty if there are fewer batches, or unless asked for. Of
+            eight batches a shorter last one belongs to the seventh part. A part without scored tokens is left out.
         windows: For every position, of each example by itself; empty unless asked for. An example without scored
-            tokens has none.
+            tokens has none. Where a metric is not the mean of those of examples (of texts of unequal length, of
+            sources with weights), these are the jackknife's pseudo-values, shifted so that it is their mean.
     """
 
     metrics: dict[str, list[float]]
@@ -343,40 +351,83 @@ def evaluate(
     model.eval()
     sums: dict[str, Tensor] = {}
     of_parts: list[dict[str, Tensor]] = []
-    apart: dict[str, list[list[float]]] = {}
+    examples: list[dict[str, Tensor]] = []
+    rows: list[int] = []
     for number, batch in enumerate(batches):
+        rows.append(len(batch["inputs"]))
         if number < PARTS:
             of_parts.append({})
         packed = {name: values.to(device).expand(positions, *values.shape) for name, values in batch.items()}
-        for name, total in objective.measure(model, packed).items():
-            for into in (sums, *([of_parts[number % PARTS]] if parts else ())):
-                into[name] = into[name] + total.double() if name in into else total.double()
+        totals = objective.measure(model, packed)
+        _add(sums, totals)
+        _add(of_parts[number % PARTS], totals)
         if windows:
-            _measure_apart(model, task, objective, packed, apart)
+            examples += _totals_of_each(task, objective, model, packed)
     model.train()
     by_part: dict[str, list[list[float]]] = {}
     if parts and len(of_parts) == PARTS:
-        for of_part in of_parts:
-            for name, values in _metrics(task, of_part).items():
-                by_part.setdefault(name, []).append(values)
-    return Evaluation(_metrics(task, sums) if sums else {}, by_part, apart)
+        if len(rows) == PARTS and rows[-1] < rows[0]:
+            _add(of_parts[-2], of_parts.pop())
+        by_part = _gathered(metrics for part in of_parts if (metrics := _metrics_if_scored(task, part)) is not None)
+    metrics = _metrics(task, sums) if sums else {}
+    return Evaluation(metrics, by_part, _of_examples(task, sums, metrics, examples))
+
+
+def _add(into: dict[str, Tensor], totals: dict[str, Tensor]) -> None:
+    for name, total in totals.items():
+        into[name] = into[name] + total.double() if name in into else total.double()
+
+
+def _gathered(of_each: Iterable[dict[str, list[float]]]) -> dict[str, list[list[float]]]:
+    """Metric to its values in each of several evaluations, for every position there."""
+    found: dict[str, list[list[float]]] = {}
+    for metrics in of_each:
+        for name, values in metrics.items():
+            found.setdefault(name, []).append(values)
+    return found
 
 
 def _metrics(task: Task, totals: dict[str, Tensor]) -> dict[str, list[float]]:
     return task.metrics({name: total.tolist() for name, total in totals.items()})
 
 
-def _measure_apart(
-    model: nn.Module, task: Task, objective: Objective, packed: Batch, windows: dict[str, list[list[float]]]
-) -> None:
-    """Append the metrics of each example of a batch, [K, B, ...], to those of earlier examples."""
+def _metrics_if_scored(task: Task, totals: dict[str, Tensor]) -> dict[str, list[float]] | None:
+    """The metrics; None if there are no scored tokens."""
+    try:
+        return _metrics(task, totals)
+    except ZeroDivisionError:
+        return None
+
+
+def _totals_of_each(task: Task, objective: Objective, model: nn.Module, packed: Batch) -> Iterator[dict[str, Tensor]]:
+    """The totals of each example of a batch, [K, B, ...], that has scored tokens."""
     for index in range(len(packed["inputs"][0])):
-        alone = {name: values[:, index : index + 1] for name, values in packed.items()}
-        try:
-            measured = _metrics(task, objective.measure(model, alone))
-        except ZeroDivisionError:
-            continue
-        for name, values in measured.items():
-            kept = windows.setdefault(name, [[] for _ in values])
-            for position, value in enumerate(values):
-                kept[position].append(value)
+        totals = objective.measure(model, {name: values[:, index : index + 1] for name, values in packed.items()})
+        if _metrics_if_scored(task, totals) is not None:
+            yield {name: total.double() for name, total in totals.items()}
+
+
+def _of_examples(
+    task: Task, sums: dict[str, Tensor], whole: dict[str, list[float]], examples: Sequence[dict[str, Tensor]]
+) -> dict[str, list[list[float]]]:
+    """Metric to its value of each example, for every position; see `Evaluation.windows`."""
+    found = {
+        name: [list(values) for values in zip(*of_each, strict=True)]
+        for name, of_each in _gathered(_metrics(task, totals) for totals in examples).items()
+    }
+    weighted = {name for name, values in found.items() if not all(map(_is_mean, whole[name], values))}
+    if not weighted or len(examples) < 2:
+        return found
+    without = _gathered(
+        _metrics(task, {name: total - totals[name] for name, total in sums.items()}) for totals in examples
+    )
+    for name in weighted:
+        found[name] = [
+            [value + (len(rest) - 1) * (math.fsum(rest) / len(rest) - left) for left in rest]
+            for value, rest in zip(whole[name], zip(*without[name], strict=True), strict=True)
+        ]
+    return found
+
+
+def _is_mean(value: float, of: Sequence[float]) -> bool:
+    return math.isclose(value, math.fsum(of) / len(of), rel_tol=1e-9, abs_tol=1e-12)

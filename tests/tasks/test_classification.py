@@ -184,6 +184,17 @@ def test_scores_agree_with_the_definitions(classes: int) -> None:
         assert metrics["val_macro_f1"][member] == pytest.approx(np.mean(f1))
 
 
+def test_naive_bayes_counts_the_tokens_that_a_model_may_see(tmp_path: Path) -> None:
+    """Texts of two labels begin alike and end otherwise: only windows show their ends."""
+    pairs = [(f"{i // 2:04}" + ("a" if i % 2 else "b") * 12, "p" if i % 2 else "q") for i in range(80)]
+    found = {}
+    for way in ("truncate", "window"):
+        plain = spec(table(tmp_path / way, pairs)).model_copy(update={"context": 4, "long_texts": way})
+        found[way] = ready(plain, tmp_path / "cache").baselines()["unigram"]["val_accuracy"]
+    assert found["truncate"] < 0.8
+    assert found["window"] == pytest.approx(1 - 0.25 / 2, abs=0.13), "one of the four windows is the beginning"
+
+
 def test_baselines_are_naive_bayes_and_the_majority(tmp_path: Path) -> None:
     pairs = [(("aab" if i % 3 else "bbc") + f"{i:03}", "p" if i % 3 else "q") for i in range(90)]
     task = ready(spec(table(tmp_path / "data", pairs)), tmp_path / "cache")

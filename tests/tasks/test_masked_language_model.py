@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -82,11 +83,42 @@ def test_loss_is_of_the_hidden_tokens_alone(masked: MaskedLanguageModel) -> None
     assert metrics["val_accuracy"][0] == right / 18
 
 
-def test_unigram_is_the_frequency_of_tokens(masked: MaskedLanguageModel) -> None:
-    counts = np.bincount(masked.tokens["train"], minlength=2048) + 1
-    targets = np.concatenate([batch["targets"].numpy().ravel() for batch in masked.validation_batches(128)])
-    expected = -np.log(counts[targets] / counts.sum()).mean()
-    assert masked.baselines()["unigram"]["val_loss"] == pytest.approx(expected)
+@pytest.mark.parametrize("shares", [(0.8, 0.1), (1.0, 0.0), (0.5, 0.0), (0.0, 0.9), (0.0, 0.0)])
+def test_trivial_baselines_know_what_is_shown_beside_and_in_the_place(
+    shares: tuple[float, float], tmp_path: Path, cache: Path
+) -> None:
+    """Bayes' rule over all ids, written out; where tokens are left as they are, copying beats frequencies."""
+    text = tmp_path / "texts.jsonl"
+    words = ("the cat sat", "a dog ran to the cat", "cats see dogs", "that rat ate")
+    lines = [f"{words[number % 4]} {number}" for number in range(120)]
+    text.write_text("".join(json.dumps({"text": line}) + "\n" for line in lines), encoding="utf-8")
+    plain = {"data": f"file:{text}", "tokenizer": "bytes", "context": 40, "validation_windows": 4}
+    spec = MaskedLanguageModelSpec.model_validate({**plain, "mask_share": shares[0], "random_share": shares[1]})
+    task = spec.open(cache, spec.prepare(cache, print))
+    size, train = 257, task.tokens["train"].astype(int)
+    unigram = (np.bincount(train, minlength=size) + 1.0) / (train.size + size)
+    pairs = np.zeros((size, size))
+    np.add.at(pairs, (train[:-1], train[1:]), 1)
+    nats: dict[str, list[float]] = {"unigram": [], "bigram": []}
+    right = []
+    (batch,) = task.validation_batches(4)
+    for row in range(4):
+        inputs = batch["inputs"][row].tolist()
+        for place, target in zip(batch["positions"][row].tolist(), batch["targets"][row].tolist(), strict=True):
+            shown, before = inputs[place], inputs[place - 1] if place else task.mask
+            told = np.full(size, shares[0])
+            if shown != task.mask:
+                told = np.full(size, shares[1] / size)
+                told[shown] += 1 - sum(shares)
+            after = (pairs[before] + 50 * unigram) / (pairs[before].sum() + 50) if before != task.mask else unigram
+            for name, prior in (("unigram", unigram), ("bigram", after)):
+                nats[name].append(-math.log(prior[target] * told[target] / (prior * told).sum()))
+            right.append((unigram * told).argmax() == target)
+    baselines = task.baselines()
+    assert baselines["unigram"]["val_accuracy"] == pytest.approx(np.mean(right))
+    for name, found in baselines.items():
+        assert found["val_loss"] == pytest.approx(np.mean(nats[name]), abs=1e-9), name
+        assert found["val_perplexity"] == pytest.approx(math.exp(np.mean(nats[name])))
 
 
 def test_shares_above_one_are_refused() -> None:

@@ -16,6 +16,7 @@ import torch
 from pydantic import ValidationError
 from scipy.stats import binom, chisquare
 
+from ablate.errors import DataError
 from ablate.spec.task import TaskSpec
 from ablate.spec.variant import VariantSpec
 from ablate.tasks.lano import LanoSpec
@@ -206,36 +207,76 @@ def test_what_is_asked_is_answered_by_the_rule(plain: dict[str, Any]) -> None:
     assert not torch.equal(trained["targets"], task.train_batch(1, 1, 50)["targets"])
 
 
-@pytest.mark.parametrize("plain", MORE, ids=lambda plain: f"{plain['kind']}{plain.get('group', '')}")
+def shortcut(plain: dict[str, Any], inputs: list[int], place: int, target: int) -> int | None:
+    """What the rule of a task's shortcut answers at a place; None where it guesses."""
+    seen = inputs[max(0, place - 7) : place + 1]
+    if plain["kind"] == "dyck":
+        unclosed = list[int]()
+        for token in seen:
+            if token < plain["types"]:
+                unclosed.append(token)
+            elif unclosed:
+                unclosed.pop()
+        return unclosed[-1] + plain["types"] if unclosed else None
+    if plain["kind"] == "stack":
+        pushes = [f for f in range(0, place - 1, 3) if inputs[f] == 0 and inputs[f + 1] == inputs[place]]
+        return inputs[pushes[-1] + 2]
+    if plain["kind"] == "mano":
+        return 0
+    return target if place < 8 else None
+
+
+def frequencies(plain: dict[str, Any], inputs: list[int], place: int) -> Counter[int]:
+    """How often a sequence has shown each possible answer up to a place, without those that are used up."""
+    kind, symbols = plain["kind"], plain.get("symbols", 0)
+    if kind in ("copy", "palindrome"):
+        return Counter(inputs[: plain["span"]]) - Counter(inputs[plain["span"] + 1 : place + 1])
+    if kind == "depo":
+        answers = inputs[2 * plain["nodes"] + 4 : place + 1 : 4]
+        return Counter(inputs[2 : 2 * plain["nodes"] + 1 : 2]) - Counter(answers)
+    least = symbols // 2 if kind in ("in_context_recall", "fuzzy_recall") else 0
+    return Counter(token for token in inputs[: place + 1] if least <= token < symbols)
+
+
+@pytest.mark.parametrize(
+    "plain", [*PROBES[1:], *MORE], ids=lambda plain: f"{plain['kind']}{plain.get('group', '')}{plain.get('noise', '')}"
+)
 def test_trivial_baselines_are_what_their_rules_reach(plain: dict[str, Any]) -> None:
-    """Each shortcut is played by hand; a guess counts by its chance of being right."""
+    """Each is played by hand; a guess counts by its chance of being right, and a rule by how often it is."""
     task = opened(plain)
     (batch,) = task.validation_batches(512)
-    rows = list(zip(batch["inputs"].tolist(), batch["targets"].tolist(), strict=True))
+    lines = zip(batch["inputs"].tolist(), batch["targets"].tolist(), strict=True)
+    asked = [(line, place, target) for line, targets in lines for place, target in enumerate(targets) if target >= 0]
     baselines = task.baselines()
-    chance = baselines.pop("guess")["val_accuracy"]
-    for found in baselines.values():
-        right = asked = 0.0
-        for inputs, targets in rows:
-            for place, target in enumerate(targets):
-                if target == UNSCORED:
-                    continue
-                asked += 1
-                match plain["kind"]:
-                    case "dyck":
-                        known = inputs[place] < plain["types"]
-                        right += 1.0 if known else chance
-                    case "stack":
-                        pushes = [
-                            f for f in range(0, place - 1, 3) if inputs[f] == 0 and inputs[f + 1] == inputs[place]
-                        ]
-                        right += inputs[pushes[-1] + 2] == target
-                    case "mano":
-                        right += target == 0
-                    case _:
-                        right += 1.0 if place < 8 else chance
-        assert found["val_accuracy"] == pytest.approx(right / asked)
+    guess = baselines.pop("guess")
+    chance, guesses = guess["val_accuracy"], round(math.exp(guess["val_loss"]))
+    for name, found in baselines.items():
+        right, nats = [], []
+        if name == "most frequent answer":
+            for line, place, target in asked:
+                counts = frequencies(plain, line, place)
+                right.append(target == min(counts, key=lambda token: (-counts[token], token)))
+                nats.append(-math.log(counts[target] / counts.total()))
+        else:
+            answers = [(shortcut(plain, *one), one[2]) for one in asked]
+            right = [chance if answer is None else answer == target for answer, target in answers]
+            share = np.mean([answer == target for answer, target in answers if answer is not None])
+            for answer, target in answers:
+                p = share if answer == target else (1 - share) / (guesses - 1)
+                nats.append(-math.log(1 / guesses if answer is None else p))
+        assert found == {"val_loss": pytest.approx(np.mean(nats)), "val_accuracy": pytest.approx(np.mean(right))}
+        assert found["val_loss"] < guess["val_loss"] + 1e-3
         assert chance < found["val_accuracy"] < 1
+    shows_answers = {"copy", "palindrome", "induction", "in_context_recall", "fuzzy_recall", "selective_copy", "depo"}
+    assert ("most frequent answer" in baselines) == (plain["kind"] in shows_answers)
+
+
+def test_sequences_that_ask_for_nothing_are_refused() -> None:
+    plain = {"kind": "in_context_recall", "context": 4, "symbols": 64}
+    with pytest.raises(DataError, match="no validation sequence asks for anything"):
+        opened({**plain, "validation_rows": 2})
+    with pytest.raises(DataError, match="no test sequence asks for anything"):
+        opened({**plain, "test_rows": 2})
 
 
 def test_training_sequences_of_recall_and_mano_show_every_token() -> None:
@@ -459,7 +500,7 @@ def test_every_order_of_brevo_that_is_right_counts_and_no_other() -> None:
     outputs = Sorting(nodes)(batch["inputs"].expand(2, -1, -1))
     degrees = set[int]()
     several = asked = 0
-    chance = []
+    chance, nats = list[float](), list[float]()
     for row, (line, targets) in enumerate(zip(batch["inputs"].tolist(), batch["targets"].tolist(), strict=True)):
         order = [target for target in targets if target != UNSCORED]
         graph, query = graph_of(line, nodes)
@@ -471,10 +512,15 @@ def test_every_order_of_brevo_that_is_right_counts_and_no_other() -> None:
             assert {token for token, (first, last) in enumerate(spans) if first <= answer <= last} == ready
             several, asked = several + (len(ready) > 1), asked + 1
             chance.append(len(ready) / (nodes + 1 - answer))
+            nats.append(math.log(nodes + 1 - answer))
         edges = batched(line[1 : line.index(nodes + 1)], 2)
         assert max(Counter(parent for parent, _ in edges).values()) <= 4
     assert max(degrees) <= 4 < several
-    assert task.baselines()["not said yet"]["val_accuracy"] == pytest.approx(np.mean(chance))
+    assert task.baselines()["not said yet"] == {
+        "val_loss": pytest.approx(np.mean(nats)),
+        "val_accuracy": pytest.approx(np.mean(chance)),
+    }
+    assert task.baselines()["guess"]["val_loss"] == pytest.approx(math.log(nodes + 1))
     packed = {name: values.expand(2, *values.shape) for name, values in batch.items()}
     metrics = task.metrics({name: total.tolist() for name, total in task.measure(outputs, packed).items()})
     assert (metrics["val_accuracy"], metrics["val_sequence_accuracy"]) == ([1.0, 0.0], [1.0, 0.0])
@@ -560,13 +606,19 @@ def test_the_trivial_baseline_of_lano_counts_what_follows_three_tokens() -> None
         line = [0, 0, *inputs.tolist()]
         for place, target in enumerate(targets.tolist()):
             following.setdefault(tuple(line[place : place + 3]), Counter())[target] += 1
-    right = []
+    right, nats = [], []
     for inputs, targets in zip(batch["inputs"].tolist(), batch["targets"].tolist(), strict=True):
         line = [0, 0, *inputs]
         for place, target in enumerate(targets):
             counts = following.get(tuple(line[place : place + 3]), Counter({0: 0}))
             right.append(min(counts, key=lambda token: (-counts[token], token)) == target)
-    assert task.baselines()["last 3 tokens"]["val_accuracy"] == pytest.approx(np.mean(right))
+            nats.append(-math.log((counts[target] + 1) / (counts.total() + 4)))
+    found = task.baselines()
+    assert found["last 3 tokens"] == {
+        "val_loss": pytest.approx(np.mean(nats)),
+        "val_accuracy": pytest.approx(np.mean(right)),
+    }
+    assert found["last 3 tokens"]["val_loss"] < found["guess"]["val_loss"] - 0.2
 
 
 def test_facts_of_capo_are_the_same_everywhere_and_their_bits_are_counted() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +204,28 @@ def test_the_trivial_baselines(task: Translation) -> None:
         "val_chrf": corpus_chrf(sources, [targets]).score,
     }
     assert 0 < baselines["unigram"]["val_token_accuracy"] < 0.5
+    end = task.tokenizer.end_of_document
+    pairs, singles, tokens = Counter[tuple[int, int]](), Counter[int](), Counter[int]()
+    for batch in task._batches("train", 64):
+        for line in batch["targets"].tolist():
+            ids = [end, *(token for token in line if token >= 0)]
+            pairs.update(itertools.pairwise(ids))
+            singles.update(ids[:-1])
+            tokens.update(ids[1:])
+    size, total = task.shape.vocabulary, sum(tokens.values())
+    shares = {token: (tokens[token] + 1) / (total + size) for token in range(size)}
+    nats, right = [], []
+    for batch in task.validation_batches(64):
+        for line in batch["targets"].tolist():
+            for before, token in itertools.pairwise([end, *(token for token in line if token >= 0)]):
+                after = {one: pairs[before, one] + 50 * share for one, share in shares.items()}
+                nats.append(-math.log(after[token] / (singles[before] + 50)))
+                right.append(max(after, key=lambda one: after[one]) == token)
+    assert baselines["bigram"] == {
+        "val_loss": pytest.approx(np.mean(nats)),
+        "val_token_accuracy": pytest.approx(np.mean(right)),
+    }
+    assert baselines["bigram"]["val_loss"] < baselines["unigram"]["val_loss"]
 
 
 ROWS = ["a cat\teine Katze", "a cat\tdie Katze", "a dog\tein Hund", "some dog\tein Hund", "a cow\teine Kuh"]

@@ -172,6 +172,24 @@ def test_a_batch_has_the_losses_of_its_texts_and_documents(
                 assert_equal(found, expected, f"step {step}, {seeds}, {way}, {ranks} ranks")
 
 
+def test_a_batch_that_asks_for_nothing_changes_nothing() -> None:
+    """Whole, in parts, in chunks and divided among ranks."""
+    spec = TASKS.members()["stack"].model_validate({"kind": "stack", "operations": 2, "validation_rows": 64})
+    task = spec.open(Path(), spec.prepare(Path(), print))
+    plain: dict[str, Any] = {"steps": STEPS, "batch_size": 2, "optimizer": {"lr": 1e-3}}
+    batches = (task.train_batch(0, step, 2) for step in range(1, 50))
+    batch = next(batch for batch in batches if not (batch["targets"] != UNSCORED).any())
+    packed = {name: values.expand(2, *values.shape) for name, values in batch.items()}
+    for way, ranks in itertools.product(WAYS, (1, 2)):
+        micro = min(way.get("micro_batch", 2), 2 // ranks)
+        model = built(task, spec, 5, 2)
+        loss, gradients = fast(
+            task, model, packed, TrainingSpec.model_validate({**plain, **way, "micro_batch": micro}), ranks
+        )
+        assert loss.tolist() == [0.0, 0.0], (way, ranks)
+        assert not any(gradient.any() for _, gradient in gradients), (way, ranks)
+
+
 def built(task: Task, spec: TaskSpec, *seeds: int) -> nn.Module:
     shape = task.shape
     sizes = {"vocabulary": shape.vocabulary, "context": shape.context, "classes": shape.classes}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from random_tokens import CPU, RandomTokens, points, run, variant
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
+from ablate.contracts.task import SAMPLE
 from ablate.nn.model import build_model, model_cost
 from ablate.planning.memory import largest_micro_batch, trial_bytes
 from ablate.planning.plan import Variant
@@ -24,7 +26,7 @@ from ablate.spec.training import TrainingSpec
 from ablate.spec.variant import VariantSpec
 from ablate.tasks.scores import nats
 from ablate.training.members import Member
-from ablate.training.objective import Objective, joined
+from ablate.training.objective import Evaluation, Objective, evaluate, joined
 from ablate.training.pack import Pack
 
 if TYPE_CHECKING:
@@ -244,6 +246,68 @@ def test_batches_are_joined_up_to_a_number_of_rows_and_only_where_their_shapes_a
     assert torch.cat([batch["inputs"].flatten() for batch in made]).tolist() == [
         number for number, (rows, length) in enumerate(SHAPES) for _ in range(rows * length)
     ]
+
+
+def measured(plain: dict[str, Any], cache: Path, batch_size: int) -> Evaluation:
+    """The evaluation of a pack of two untrained models, in parts and example by example."""
+    spec = TASKS.members()[plain["kind"]].model_validate(plain)
+    task: Task = spec.open(cache, spec.prepare(cache, lambda line: None))
+    model: dict[str, Any] = {"family": sorted(spec.model_families)[0], "width": 12, "depth": 1, "heads": 3}
+    model |= {"block": "pre_ln", "init_std": 0.5}
+    if model["family"] == "encoder_decoder":
+        model["decoder"] = {"depth": 1, "mixer": "attention"}
+    if spec.pooled:
+        model["head"] = {"pooling": "mean"}
+    sizes = {"vocabulary": task.shape.vocabulary, "context": task.shape.context, "classes": task.shape.classes}
+    built = build_model(ModelSpec.model_validate(model), **sizes, seeds=[1, 2])
+    way = TrainingSpec.model_validate({"steps": 1, "batch_size": batch_size, "optimizer": {"lr": 1e-3}})
+    batches = task.validation_batches(batch_size)
+    objective = Objective(task, way, torch.enable_grad)
+    return evaluate(built, task, objective, batches, 2, CPU, parts=True, windows=True)
+
+
+def test_parts_without_scored_tokens_are_left_out(cache: Path) -> None:
+    found = measured({"kind": "stack", "operations": 3, "validation_rows": 16}, cache, 2)
+    assert 1 <= len(found.parts["val_loss"]) < 8
+    assert all(math.isfinite(loss) for part in found.parts["val_loss"] for loss in part)
+
+
+@pytest.mark.parametrize(("rows", "parts"), [(56, 0), (57, 7), (64, 8), (65, 8)])
+def test_a_shorter_last_batch_is_no_part_of_its_own(rows: int, parts: int, cache: Path) -> None:
+    """Of parts of 8 sequences each, one of a single sequence would vary eight times as much."""
+    found = measured({"kind": "copy", "span": 3, "symbols": 4, "validation_rows": rows}, cache, 8)
+    assert len(found.parts.get("val_loss", [])) == parts
+    if rows == 57:
+        by_rows = np.average(np.array(found.parts["val_loss"]), axis=0, weights=[8] * 6 + [9])
+        assert by_rows == pytest.approx(found.metrics["val_loss"])
+
+
+WINDOWED: dict[str, dict[str, Any]] = {
+    "text": {"kind": "language_model", "data": SAMPLE, "tokenizer": "bytes", "context": 12, "validation_windows": 12},
+    "sources": {
+        "kind": "language_mixture",
+        "sources": {"left": {"data": SAMPLE, "weight": 9}, "right": {"data": SAMPLE, "weight": 1, "text": "a"}},
+        "tokenizer": "bytes",
+        "context": 12,
+        "validation_windows": 9,
+    },
+    "translation": {**TASK_SPECS["translation"], "validation_pairs": 20},
+    "classes": {"kind": "classification", "data": SAMPLE, "tokenizer": "bytes", "context": 16},
+    "recall": {"kind": "in_context_recall", "context": 16, "symbols": 12, "validation_rows": 40},
+}
+
+
+@pytest.mark.parametrize("name", WINDOWED)
+def test_the_values_of_examples_have_the_metric_as_their_mean(name: str, cache: Path) -> None:
+    """Also where examples have unequal weights, and where a metric is no mean at all."""
+    found = measured(WINDOWED[name], cache, 8)
+    for metric, values in found.windows.items():
+        for member, of_member in enumerate(values):
+            exact = found.metrics[metric][member]
+            assert np.mean(of_member) == pytest.approx(exact, rel=1e-6), metric
+    losses = np.array(found.windows["val_loss"])
+    assert losses.shape[1] > 5
+    assert losses.std(axis=1).min() > 0
 
 
 def test_losses_of_rounded_weights_are_those_of_weights_that_numpy_rounds() -> None:
