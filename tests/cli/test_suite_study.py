@@ -70,7 +70,9 @@ def test_commands_show_variants_by_task(place: Workplace) -> None:
     assert answer["objective"] == {"metric": "score", "direction": "maximize", "margin": 0.05}
     assert answer["progress"]["planned"] == 8
     suite = answer["answer"]["suite"]
-    assert {task: of["trivial"] for task, of in suite["tasks"].items()} == {"recall": 0.5, "copy": 0.25}
+    # A model that knows which symbols are left to copy, and not their order, is right more often than once in four.
+    trivial = {task: of["trivial"] for task, of in suite["tasks"].items()}
+    assert trivial == {"recall": 0.5, "copy": pytest.approx(0.614, abs=1e-3)}
     for row in suite["rows"]:
         assert list(row["cells"]) == ["recall", "copy"]
         scores = [cell["score"] for cell in row["cells"].values()]
