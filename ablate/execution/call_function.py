@@ -13,6 +13,14 @@ from typing import Any
 from ablate.processes import adopt_modules, keep_printing
 
 
+def _plain(value: Any) -> Any:
+    """The number in a scalar of numpy or torch; of anything else a text, which is not a metric."""
+    try:
+        return value.item()
+    except (AttributeError, TypeError, ValueError, RuntimeError):
+        return str(value)
+
+
 def call(function: str, config: Path, rows: Path) -> None:
     """Call a function with what it takes, and write the rows that it returns, yields or reports.
 
@@ -31,11 +39,7 @@ def call(function: str, config: Path, rows: Path) -> None:
     with rows.open("w") as file:
 
         def report(row: Mapping[str, Any] | None = None, /, **metrics: Any) -> None:
-            plain = {
-                key: getattr(value, "item", lambda value=value: value)()
-                for key, value in {**(row or {}), **metrics}.items()
-            }
-            print(json.dumps(plain), file=file, flush=True)
+            print(json.dumps({**(row or {}), **metrics}, default=_plain), file=file, flush=True)
 
         parameters = inspect.signature(called).parameters
         anything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())

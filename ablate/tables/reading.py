@@ -123,7 +123,7 @@ def find_files(folder: Path, patterns: Sequence[str], format_: str | None = None
     """
     if not patterns:
         raise DataError("the description names no files", where="table.files", remedy='Write `files: "*.csv"`.')
-    found: dict[Path, None] = {}
+    found: dict[Path, Path] = {}
     for pattern in patterns:
         relative = pattern if not Path(pattern).is_absolute() else str(Path(pattern).relative_to(Path(pattern).anchor))
         base = folder if not Path(pattern).is_absolute() else Path(Path(pattern).anchor)
@@ -138,8 +138,11 @@ def find_files(folder: Path, patterns: Sequence[str], format_: str | None = None
             raise DataError(
                 f"no file is called {pattern!r}", where=str(folder), expected="a file or a pattern", got=here
             )
-        found |= dict.fromkeys(matches)
-    total = sum(file.stat().st_size for file in found)
+        for match in matches:  # once, by its own name, though a link to its folder such as `latest` leads there too
+            real = match.parent.resolve() / match.name
+            if real not in found or match.absolute() == real:
+                found[real] = match
+    total = sum(file.stat().st_size for file in found.values())
     if total > MOST_BYTES or len(found) > MOST_FILES:
         raise DataError(
             "these files are too large to be judged",
@@ -148,7 +151,7 @@ def find_files(folder: Path, patterns: Sequence[str], format_: str | None = None
             got=f"{total / 1024**2:,.0f} MB in {len(found):,}",
             remedy="Keep the columns and the steps that are compared, or store them as Parquet.",
         )
-    return list(found)
+    return list(found.values())
 
 
 def _of_folder(folder: Path, typed: str, format_: str | None) -> list[Path]:

@@ -106,10 +106,15 @@ def asked_tables(
         return [_asked(rows, name or metric, asked, question, spec, notes)]
     check_column(rows, question.each, "each", where)
     tables = []
-    for value, part in rows.groupby(rows[question.each].map(cell_text), sort=False):
-        if metric in part.columns and bool((there := part[metric].map(lambda cell: not is_missing(cell))).any()):
+    values = rows[question.each].map(cell_text)
+    there = {*values[rows[VARIANT] == baseline]}
+    if there and (lacks := [value for value in dict.fromkeys(values) if value not in there]):
+        notes.append(f"{baseline} has no {question.each} {listed(lacks)}: no variant can be compared there.")
+        rows = rows[values.isin(there)]
+    for value, part in rows.groupby(values, sort=False):
+        if metric in part.columns and bool((known := part[metric].map(lambda cell: not is_missing(cell))).any()):
             if not value:
-                raise DataError(f"this row has no {question.each}", where=str(part[ORIGIN][there].iloc[0]))
+                raise DataError(f"this row has no {question.each}", where=str(part[ORIGIN][known].iloc[0]))
             tables.append(_asked(part, str(value), asked, question, spec, notes))
     if not tables:
         check_column(rows, metric, "metric", where)

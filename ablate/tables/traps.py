@@ -29,7 +29,7 @@ from ablate.tables.evaluations import (
     is_missing,
 )
 from ablate.tables.formats import ORIGIN, SUMMARY
-from ablate.tables.runs import AskedTable
+from ablate.tables.runs import SEED, AskedTable
 
 if TYPE_CHECKING:
     pass
@@ -398,6 +398,14 @@ def _lost(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
                 yield f"{variant} {' and '.join(said)}: compared at the {table.unit}s that both have"
 
 
+def _apart(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
+    """Means over other tasks than those of the baseline."""
+    for variant in table.variants[1:] if table.known and table.unit != SEED and table.pair is None else ():
+        if not table.paired(variant):
+            both = f"{variant} and {table.baseline}"
+            yield f"{both} have no {table.unit} in common: their difference is also that of their {table.unit}s"
+
+
 def _alone(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
     """Variants with one run, which show no spread."""
     single = [variant for variant in table.variants if len(table.of(variant)) == 1]
@@ -573,6 +581,7 @@ _WARNED: Sequence[Callable[[AskedTable, QuestionSpec], Iterator[str]]] = (
     _margin,
     _names,
     _lost,
+    _apart,
 )
 
 

@@ -392,6 +392,16 @@ def test_a_function(places: TrainerPlaces, tmp_path: Path, name: str, value: flo
     assert measured(list(run_trainer(spec, 2, places)))[-1][1] == {"val_loss": value}
 
 
+def test_a_function_may_return_more_than_numbers(places: TrainerPlaces, tmp_path: Path) -> None:
+    row = (
+        '{"val_loss": np.float32(0.5), "table": np.eye(2), "inner": {"accuracy": np.float32(0.25)}, "file": Path("x")}'
+    )
+    code = f"import numpy as np\nfrom pathlib import Path\ndef train(lr):\n    return {row}\n"
+    (tmp_path / "mine.py").write_text(code)
+    spec = TrainerVariant(trainer={"function": "mine:train", "parameters": {"lr": 0.5}}, parameters={})
+    assert measured(list(run_trainer(spec, 2, places)))[-1][1] == {"val_loss": 0.5, "inner.accuracy": 0.25}
+
+
 @pytest.mark.parametrize(
     ("name", "log"), [("raised", "RuntimeError: out of luck"), ("narrow", "unexpected keyword argument 'lr'")]
 )

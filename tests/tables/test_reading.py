@@ -351,6 +351,17 @@ def test_files_that_are_not_there_or_too_large(tmp_path: Path, monkeypatch: pyte
         judge(tmp_path / "a.csv", **ASKED)
 
 
+def test_a_file_is_read_once_however_many_links_lead_to_its_folder(tmp_path: Path) -> None:
+    for variant, loss in (("base", 1.0), ("other", 1.02)):
+        for run in range(3):
+            (tmp_path / f"{variant}-{run}").mkdir()
+            (tmp_path / f"{variant}-{run}" / "log.txt").write_text(f"loss {loss + run / 100} nats")
+    (tmp_path / "base-latest").symlink_to(tmp_path / "base-2")
+    asked = {"line": r"loss (?P<loss>\S+) nats", "path": r"(?P<variant>\w+)-[^/]+/log", "data": tmp_path, **ASKED}
+    study = judge(["*/log.txt", "base-0/../base-0/log.txt"], **asked)
+    assert study.answer.startswith("loss (lower is better) against base: 3 runs each, not paired")
+
+
 NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp", "Cf"]), min_size=1, max_size=8)
 CELLS = st.one_of(st.floats(allow_nan=True, allow_infinity=True), st.just(""), st.sampled_from(["N/A", "nan", "inf"]))
 

@@ -484,6 +484,17 @@ def test_a_mean_over_questions_is_over_the_tasks_that_all_variants_have() -> Non
     assert "Not every variant has 0-3 of 0: left out of its mean" in " ".join(over.answer.sentences)
 
 
+def test_a_question_that_the_baseline_lacks_is_left_out_and_tasks_that_differ_are_warned_of() -> None:
+    frame = tasks({("base", task) for task in range(4)}).query("suite == '3'")
+    rest = tasks(set()).query("suite != '3'")
+    study = judged(pd.concat([frame, rest], ignore_index=True), unit="task", each="suite", aggregate=True)
+    assert list(study.studies) == ["0", "1", "2", "loss over suites"]
+    said = " ".join(study.studies["0"].report.answer.sentences)
+    assert "base has no suite 3: no variant can be compared there" in said
+    apart = tasks(set()).query("variant == 'base' or task > '2'").query("variant != 'base' or task < '2'")
+    assert "other and base have no task in common" in warnings(judged(apart, unit="task"))
+
+
 @pytest.mark.parametrize("direction", ["lower", "higher"])
 def test_tasks_are_paired_however_few_both_sides_have(direction: str) -> None:
     """The two easiest tasks say nothing against twenty."""
