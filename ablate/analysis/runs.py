@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from ablate.analysis.text import listed, plural
 from ablate.analysis.times import Target, costs_by_round, rates_by_seed
 from ablate.metrics import CACHE, COSTS, DECODE, INFERENCE, PREFILL, TIMED
-from ablate.spec.code import stage_identity
+from ablate.spec.code import stage_identity, timed_identity
 from ablate.stats import Direction, SeedPlan, seeds_declared
 from ablate.store.records import (
     WINDOWS,
@@ -222,7 +222,9 @@ def _start(variant: VariantRecord) -> str:
 
 def _timings(store: StudyReader, record: StudyRecord, runs: Mapping[str, VariantRuns]) -> dict[str, SpeedTiming]:
     """Variant to its timing beside the baseline of the study; empty if none was timed."""
-    baseline = next((variant.hash for variant in record.variants if variant.name == record.baseline), "")
+    digest = next((variant.hash for variant in record.variants if variant.name == record.baseline), "")
+    code = next((planned.code for planned in record.planned if planned.variant == record.baseline), "")
+    baseline = timed_identity(digest, code)  # one of other code was as fast as another model
     keys = {trial.key: name for name, run in runs.items() for trial in run.finished.values()}
     return {
         keys[key]: timing

@@ -185,13 +185,17 @@ class Ledger:
             return None
         return (points[-1].seconds - middle.seconds) / (points[-1].step - middle.step)
 
-    def timed(self, trials: Sequence[Trial], baseline: Variant, *, inference: bool = False) -> set[str]:
-        """The keys of the trials whose variants were timed beside a baseline, and at inference if asked for."""
+    def timed(self, trials: Sequence[Trial], baseline: str, *, inference: bool = False) -> set[str]:
+        """The keys of the trials whose variants were timed beside a baseline, and at inference if asked for.
+
+        Args:
+            baseline: As `ablate.spec.code.timed_identity` gives it.
+        """
         timings = self._store.timings([trial.key for trial in trials])
         return {
             key
             for key, known in timings.items()
-            if any(one.baseline == baseline.hash and (one.inference or not inference) for one in known)
+            if any(one.baseline == baseline and (one.inference or not inference) for one in known)
         }
 
     def record_timing(self, trial: Trial, timing: SpeedTiming) -> None:

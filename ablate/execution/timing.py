@@ -26,6 +26,7 @@ from ablate.nn.model.decoder import Decoder, state_bytes
 from ablate.planning.forecast import timed_spec, torch_threads, wait_for
 from ablate.planning.plan import Trial, Variant
 from ablate.roles import TrialRole
+from ablate.spec.code import timed_identity
 from ablate.spec.task import Task
 from ablate.spec.variant import VariantSpec
 from ablate.store.records import InferenceCost, SpeedTiming, TrialState
@@ -142,11 +143,13 @@ def time_study(run: StudyRun, baseline: Variant, bench: Bench, continues: Callab
     seeds = Counter(trial.variant.hash for trial in run.trials.values())
     named = {trial.variant.name: trial.variant for trial in run.trials.values()}
     beside = {key: named.get(baseline_of_rung(trial.variant.name), baseline) for key, trial in first.items()}
+    codes = {trial.variant.hash: trial.code.identity for trial in run.trials.values()}
+    known = {key: timed_identity(one.hash, codes.get(one.hash, "")) for key, one in beside.items()}
     left = [
         trial
         for key, trial in first.items()
         if beside[key].hash != key
-        and (bench.again or not run.ledger.timed([trial], beside[key], inference=bench.inference))
+        and (bench.again or not run.ledger.timed([trial], known[key], inference=bench.inference))
     ]
     if left:
         seconds = 2 * bench.seconds * len(left) * (3 if bench.inference else 1)
@@ -164,7 +167,7 @@ def time_study(run: StudyRun, baseline: Variant, bench: Bench, continues: Callab
             continue
         if timing is None:
             return
-        run.ledger.record_timing(trial, timing)
+        run.ledger.record_timing(trial, replace(timing, baseline=known[trial.variant.hash]))
 
 
 class _Side:

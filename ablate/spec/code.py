@@ -215,6 +215,16 @@ def _homes(kind: type[Spec]) -> dict[str, type]:
     return homes
 
 
+def timed_identity(variant_hash: str, code: str) -> str:
+    """The identity of a baseline beside which variants are timed.
+
+    Args:
+        variant_hash: Content hash of its spec.
+        code: Identity of the code of its trials.
+    """
+    return content_hash({"variant": variant_hash, "code": code}) if code else variant_hash
+
+
 def stage_identity(variant_hash: str, data_fingerprint: str) -> str:
     """The identity of a stage: that of the variant that is trained before another, and of its data."""
     return content_hash({"variant": variant_hash, "data": data_fingerprint})

@@ -425,7 +425,7 @@ class SpeedTiming:
     """How fast a variant trains beside a baseline: rounds in which a few steps of each were run in turns.
 
     Attributes:
-        baseline: Content hash of the baseline's spec.
+        baseline: Identity of the baseline (`ablate.spec.code.timed_identity`).
         rates: Training tokens a second of the variant in each round.
         baseline_rates: Those of the baseline in the same round.
         device: Where they ran, as `Environment.device` has it.

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from fake_store import fake_store
 
 from ablate.analysis.fairness import MatchedBudgets, Spent, Tuned, Tuning, fairness_lines
+from ablate.analysis.study import read_study
 from ablate.analysis.warnings import support
-from ablate.store.records import TrialState
+from ablate.roles import TrialRole
+from ablate.store.records import Environment, PlannedTrial, TrialState
 
 STEPS = MatchedBudgets("steps", None, {})
 
@@ -66,3 +70,22 @@ def test_what_was_tuned_before_the_study_is_distinguished_from_what_it_tunes() -
     assert both[0] == line
     assert "wd over 2, 3" in both[1]
     assert "lr over" not in both[1]
+
+
+@pytest.mark.parametrize(("devices", "warned"), [(("cpu: A", "cpu: A"), False), (("cpu: A", "cuda: 1 x B"), True)])
+def test_steps_that_were_timed_on_several_devices_are_a_warning(devices: tuple[str, str], warned: bool) -> None:
+    """The store keeps timings: a variant that is added on another machine is timed there, the baseline was not."""
+    store = fake_store({"baseline": ({}, 100), "x": ({}, 100)}, seeds=2)
+    for name in ("baseline", "x"):
+        for seed in range(2):
+            store.add(name, seed, {"val_loss": 2.0 + seed / 100})
+    scouts = [replace(variant, name=f"{variant.name} (timing)") for variant in store.record.variants]
+    planned = tuple(PlannedTrial(f"{scout.name}/3000", scout.name, 3000, TrialRole.TIMING) for scout in scouts)
+    store.record = replace(store.record, scout_variants=tuple(scouts), scout_trials=planned)
+    for scout, device in zip(scouts, devices, strict=True):
+        store.add(scout.name, 3000, {"val_loss": 3.0})
+        key = f"{scout.name}/3000"
+        environment = Environment({}, device, "lab", None, None, "")
+        store.trial_records[key] = replace(store.trial_records[key], environment=environment)
+    said = [warning for warning in read_study(store, "a_study").answer.warnings if warning.key == "timing"]
+    assert [warning.text for warning in said] == (["steps were timed on 2 devices"] if warned else [])

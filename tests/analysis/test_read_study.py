@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from fake_store import FakeStore, fake_store
 from ablate.analysis import StudyReport, VariantRow, read_study
 from ablate.analysis.times import first_at
 from ablate.errors import NotFoundError
+from ablate.spec.code import timed_identity
 from ablate.stats.further import in_percent
 from ablate.store.records import CurvePoint, TrialState
 
@@ -269,3 +271,18 @@ def test_the_answer_names_what_is_undecided_and_how_many_seeds_would_settle_it()
 def test_an_unknown_study_is_not_found() -> None:
     with pytest.raises(NotFoundError):
         read_study(two_seeds(), "another")
+
+
+def test_a_timing_beside_a_baseline_of_other_code_is_not_shown() -> None:
+    store = fake_store({"baseline": ({}, 100), "x": ({}, 100)}, seeds=2)
+    for name in ("baseline", "x"):
+        for seed in range(2):
+            store.add(name, seed, {"val_loss": 2.0 + seed / 100})
+    store.time("x", [2.0, 2.1], [1.0, 1.0])
+    assert read_study(store, "a_study").timed
+    edited = tuple(replace(one, code="e" if one.variant == "baseline" else "") for one in store.record.planned)
+    store.record = replace(store.record, planned=edited)
+    assert not read_study(store, "a_study").timed
+    beside = timed_identity("hash of baseline", "e")
+    store.timed["x/0"] = tuple(replace(one, baseline=beside) for one in store.timed["x/0"])
+    assert read_study(store, "a_study").timed
