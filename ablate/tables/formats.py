@@ -187,11 +187,13 @@ def _parquet(file: Path) -> pd.DataFrame:
         frame = pd.read_parquet(file)
     except Exception as error:  # pyarrow raises errors of its own and of Python
         raise DataError(f"this is not a Parquet file ({first_cause(error, str(file))})", where=str(file)) from None
-    return with_origin(frame.reset_index(drop=True), str(file))
+    return with_origin(frame, str(file))
 
 
 def with_origin(frame: pd.DataFrame, where: str) -> pd.DataFrame:
-    """The same rows, each with its origin: `WHERE row N`."""
+    """The same rows, each with its origin: `WHERE row N`; an index that has names becomes columns."""
+    named = all(name is not None and name not in frame.columns for name in frame.index.names)
+    frame = frame.reset_index(drop=not named)
     return frame.assign(**{ORIGIN: [f"{where} row {number}" for number in range(1, len(frame) + 1)]})
 
 

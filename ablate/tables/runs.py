@@ -110,7 +110,7 @@ def asked_tables(
     there = {*values[rows[VARIANT] == baseline]}
     if there and (lacks := [value for value in dict.fromkeys(values) if value not in there]):
         notes.append(f"{baseline} has no {question.each} {listed(lacks)}: no variant can be compared there.")
-        rows = rows[values.isin(there)]
+        rows, values = rows[values.isin(there)], values[values.isin(there)]
     for value, part in rows.groupby(values, sort=False):
         if metric in part.columns and bool((known := part[metric].map(lambda cell: not is_missing(cell))).any()):
             if not value:
@@ -161,7 +161,8 @@ def _identified(frame: pd.DataFrame, spec: RunTableSpec, question: QuestionSpec,
         raise DataError("this row names no variant", where=str(origin), expected=expected, remedy=remedy)
     unit = unit_column(rows, spec)
     if unit is not None:
-        rows[UNIT] = rows[unit].map(cell_text)
+        # `1.0` is a whole number that an empty cell of its column made one with a fraction.
+        rows[UNIT] = rows[unit].map(lambda cell: re.sub(r"\A(-?\d+)\.0\Z", r"\1", cell_text(cell)))
         if (rows[UNIT] == "").any():
             origin = rows.loc[rows[UNIT] == "", ORIGIN].iloc[0]
             raise DataError(f"this row has no {unit}", where=str(origin), remedy="Fill it, or name another column.")

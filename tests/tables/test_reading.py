@@ -74,6 +74,28 @@ def test_formats_hold_the_same_runs(kind: str, tmp_path: Path) -> None:
     assert values(study) == values(judge(pd.DataFrame(RUNS), **ASKED))
 
 
+def test_an_index_is_columns_or_nothing(tmp_path: Path) -> None:
+    frame, expected = pd.DataFrame(RUNS), values(judge(pd.DataFrame(RUNS), **ASKED))
+    indexed = frame.set_index(["variant", "seed"])
+    indexed.to_parquet(tmp_path / "runs.parquet")
+    assert values(judge(indexed, **ASKED)) == values(judge(tmp_path / "runs.parquet", **ASKED)) == expected
+    doubled = pd.concat([part.reset_index(drop=True) for _, part in frame.groupby("seed")])
+    stepped = pd.concat([doubled.assign(step=1), doubled.assign(step=2)])
+    assert rounded(judge(stepped, step="step", at="shared", **ASKED)) == rounded(judge(frame, **ASKED))
+    each = judge(stepped.assign(seed=stepped["seed"] + 1, step="s" + stepped["step"].astype(str)), each="step", **ASKED)
+    assert list(each.studies) == ["s1", "s2"]
+
+
+def test_seeds_that_another_cell_made_fractions_are_the_same_seeds(tmp_path: Path) -> None:
+    frame = pd.DataFrame(RUNS)
+    frame[frame["variant"] == "base"].to_csv(tmp_path / "a.csv", index=False)
+    frame[frame["variant"] != "base"].astype({"seed": float}).to_csv(tmp_path / "b.csv", index=False)
+    assert values(judge("*.csv", data=tmp_path, **ASKED)) == values(judge(frame, **ASKED))
+    frame[frame["variant"] == "base"].astype({"seed": float}).to_csv(tmp_path / "c.csv", index=False)
+    with pytest.raises(AblateError, match="2 rows are one run"):
+        judge("*.csv", data=tmp_path, **ASKED)
+
+
 def test_columns_of_json(tmp_path: Path) -> None:
     """Objects by name, objects of columns, nested objects, lists."""
     by_name = {
