@@ -118,7 +118,7 @@ def main_part(record: StudyRecord) -> StudyRecord:
 
 
 def read_scalings(store: StudyReader, record: StudyRecord) -> Scalings | None:
-    """The variants of a study along its axis; None if it has none, or trains no two of them at two places."""
+    """The variants of a study along its axis; None if it has none, or has results at a single place."""
     axis, studies = _places(store, record)
     runs = {at: read_runs(store, study, record.objective["metric"]) for at, study in studies.items()}
     changes = {at: changes_of(study) for at, study in studies.items()}
@@ -130,10 +130,10 @@ def read_scalings(store: StudyReader, record: StudyRecord) -> Scalings | None:
     scalings = []
     for name in names:
         places = [at for at, study in studies.items() if name != study.baseline and _is_there(name, study, runs[at])]
-        if len(places) > 1:
+        if places:
             replaces = bool(changes[places[0]][name].otherwise)
             scalings.append(_scaling(name, {at: (studies[at], runs[at]) for at in places}, allowances, whys, replaces))
-    return Scalings(axis, tuple(studies), tuple(scalings)) if scalings else None
+    return Scalings(axis, tuple(studies), tuple(scalings)) if scalings and len(studies) > 1 else None
 
 
 def _is_there(name: str, study: StudyRecord, runs: Mapping[str, VariantRuns]) -> bool:
@@ -233,6 +233,8 @@ def _scaling(
     if lost:
         where = listed(f"{place:g}" for place in lost)
         return Scaling(name, tuple(points), None, outcome, no_slope=f"trials were lost at {where}")
+    if len(gaps) < 2:
+        return Scaling(name, tuple(points), None, outcome, no_slope="it was compared at one place alone")
     changes = tuple(over_looks(summarise(list(step.values())), schedule) for step in steps(gaps))
     if min(gaps) <= 0:
         return Scaling(name, tuple(points), None, outcome, changes, f"{min(gaps):g} cannot be doubled")
@@ -267,7 +269,7 @@ def scaling_sentences(scalings: Scalings | None, metric: str) -> Iterator[str]:
     for outcome, beginning in said.items():
         ends: dict[tuple[float, float], list[Scaling]] = {}
         for one in scalings.of:
-            if one.outcome == outcome:
+            if one.outcome == outcome and len(one.points) > 1:
                 ends.setdefault((one.points[0].at, one.points[-1].at), []).append(one)
         for places, rows in ends.items():
             named = shortened(f"{row.variant} ({_words(row)})" for row in rows)

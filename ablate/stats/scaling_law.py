@@ -152,7 +152,7 @@ def climb(rungs: Sequence[Rung], times: float = FURTHEST) -> LadderFit:
     target = times * float(computes[-1, 0])
     baseline, variant = (Law(float(law[0]), float(law[1]), float(law[2]), unit) for law in laws[0])
     reached = [
-        resamples.interval(np.log(_inverse(laws, 0, means[:, place, 1]) * unit / rung.compute[1]), _exp)
+        resamples.interval(_log(_inverse(laws, 0, means[:, place, 1]) * unit / rung.compute[1]), _exp)
         for place, rung in enumerate(rungs)
     ]
     if len(rungs) < LEAST_RUNGS:
@@ -166,7 +166,7 @@ def climb(rungs: Sequence[Rung], times: float = FURTHEST) -> LadderFit:
         return LadderFit(baseline, variant, shared, tuple(reached), target, None, None, held_out, refusal)
     there = _at(laws, 1, target / unit)
     difference = resamples.interval(there - _at(laws, 0, target / unit))
-    speedup = resamples.interval(np.log(_inverse(laws, 0, there) * unit / target), _exp)
+    speedup = resamples.interval(_log(_inverse(laws, 0, there) * unit / target), _exp)
     return LadderFit(baseline, variant, shared, tuple(reached), target, difference, speedup, held_out)
 
 
@@ -196,6 +196,12 @@ def outcome(here: float, difference: WithBounds | None, margin: float) -> Fate:
 
 def _exp(logarithm: float) -> float:
     return math.exp(logarithm) if logarithm < 700 else _NEVER
+
+
+def _log(values: Floats) -> Floats:
+    """Logarithms, minus infinity at 0: a model that learns nothing is as good as the baseline at no compute."""
+    with np.errstate(divide="ignore"):
+        return np.log(values)
 
 
 def _means(rungs: Sequence[Rung]) -> Floats:

@@ -238,3 +238,19 @@ def test_the_compute_of_a_law_has_that_of_the_stages_in_it() -> None:
     assert ladder is not None
     for before_, after in zip(plain.speedups, ladder.speedups, strict=True):
         assert after.value == pytest.approx(before_.value / 2, rel=0.05), "it takes twice the compute"
+
+
+def test_a_variant_that_was_dropped_after_the_first_rung_has_its_verdict() -> None:
+    made = studied(lambda compute: loss(compute) + 0.3)
+    kept = [one for one in made.record.planned if one.variant in ("a=off@rung=1",) or "a=off" not in one.variant]
+    made.record = replace(made.record, planned=tuple(kept))
+    (row,), (scale,) = (of(answer_of(read_study(made, "a_study"))) for of in (lambda a: a.rows, lambda a: a.scale))
+    assert (row.verdict, row.warning) == ("needed", "on rung 1, after which it was dropped")
+    assert scale.refusal == "it was dropped after rung 1"
+
+
+def test_a_model_that_learns_nothing_has_a_speedup_of_none_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:
+    one = climbed(studied(lambda compute: 1e6))
+    assert one.ladder is not None
+    assert one.ladder.speedups[-1].value < 1e-3
+    assert not recwarn.list

@@ -369,3 +369,18 @@ def test_claims_allow_for_the_tuning_of_every_place_and_metric(
     (bound,) = read_study(made, "a_study").answer.claims
     assert bound.verdict == "undecided"
     assert "tune with more seeds" in bound.sentence
+
+
+def test_a_variant_that_is_valid_at_one_value_of_a_sweep_is_in_the_answer() -> None:
+    names = ["baseline@model.heads=1", "baseline@model.heads=2", "sas@model.heads=1"]
+    made = fake_store({name: ({"a": "on"}, 100) for name in names}, seeds=3)
+    design = {"kind": "sweep", "path": "model.heads", "values": [1, 2], "seeds": 3}
+    made.record = replace(made.record, space={"design": design})
+    for seed in range(3):
+        for name in names:
+            made.add(name, seed, {"val_loss": 2.0 + (0.1 + 0.001 * seed) * name.startswith("sas")})
+    report = read_study(made, "a_study")
+    assert [(row.variant, row.verdict) for row in answer_of(report).rows] == [("sas@model.heads=1", "needed")]
+    assert not any("hold" in sentence and "heads 2" in sentence for sentence in report.answer.sentences)
+    for name in ("terminal", "md", "html", "latex"):
+        assert "sas" in str(render_report(read_findings(made, "a_study"), name))
