@@ -133,6 +133,11 @@ class VariantRuns:
         return (self.finished[seed], *self.stages.get(seed, ()))
 
     @property
+    def data(self) -> frozenset[str]:
+        """Fingerprints of the data that its finished trials saw."""
+        return frozenset(trial.data_fingerprint for trial in self.finished.values())
+
+    @property
     def rates(self) -> dict[int, float]:
         """Round of the timing to training tokens a second; empty if it was not timed."""
         return self.timed.get("tokens_per_second", {})

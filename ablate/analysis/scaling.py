@@ -19,6 +19,7 @@ from ablate.analysis.trivial import learning_warnings, standings_of, trivial_bas
 from ablate.designs.ladder import at_rung
 from ablate.spec.design import BASELINE
 from ablate.spec.fairness import BUDGET, at_budget
+from ablate.spec.suite import at_data
 from ablate.stats import PairedDifference, Verdict, over_looks, paired_difference, summarise
 from ablate.stats.schedule import ERROR
 from ablate.stats.trend import bends, slopes, steps
@@ -168,16 +169,15 @@ def _nothing_learnt(
 ) -> str:
     """Why a place has no verdict, as a clause: none of its models has learnt enough; empty if one has.
 
-    The trivial baselines are those of the data of the study's first variant: on other data nothing is known.
+    Nothing is known of other data than the baseline's, unless the store has trivial baselines of it.
     """
+    metric, direction, data = record.objective["metric"], record.objective["direction"], runs[study.baseline].data
     first = store.trials([one.key for one in record.planned if one.variant == record.baseline]).values()
-    if {one.data_fingerprint for one in runs[study.baseline].finished.values()} - {
-        one.data_fingerprint for one in first
-    }:
+    others = data - {one.data_fingerprint for one in first}
+    if any(not any(name.endswith(at_data("", one)) for name in record.trivial) for one in others):
         return ""
-    metric, direction = record.objective["metric"], record.objective["direction"]
-    trivial = trivial_baselines(record.trivial, metric, direction)
-    standings = standings_of(runs, trivial, metric, direction, seed_schedule(study))
+    trivial = trivial_baselines(record.trivial, metric, direction, data)
+    standings = standings_of(runs, record.trivial, metric, direction, seed_schedule(study))
     return next((said.text for said in learning_warnings(standings, trivial) if said.replaces_headline), "")
 
 

@@ -267,7 +267,7 @@ def _evidence(stored: _Stored, question: _Question) -> Evidence:
         matching=question.matching,
         tuning=question.tuning,
         trivials=question.trivials,
-        standings=tuple(standings_of(stored.runs, question.trivials, rule.metric, rule.direction, rule.schedule)),
+        standings=tuple(standings_of(stored.runs, stored.record.trivial, rule.metric, rule.direction, rule.schedule)),
         windows=len(stored.runs[stored.record.baseline].windows.get(question.rule.metric, ())),
         redeclared=redeclarations(stored.whole),
         draw_sd=draw_noise(stored.record, stored.runs),
@@ -427,7 +427,8 @@ def _judged(
     """The difference from the baseline on the seeds of these trials, and the verdict."""
     rule = question.rule
     values, baseline_values = runs.compared(rule.metric), baseline.compared(rule.metric)
-    worst_trivial = question.trivials[-1].value if question.trivials else None
+    trivials = trivial_baselines(question.record.trivial, rule.metric, rule.direction, runs.data)
+    worst_trivial = trivials[-1].value if trivials else None
     worst = worst_results(runs, values, baseline_values, worst_trivial, rule.sign)
     allowance = question.allowances.versus(name, question.record.baseline, failed=not worst)
     paired = question.record.pairs(name)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from ablate.analysis.runs import VariantRuns
 from ablate.analysis.text import few, listed, plural
 from ablate.analysis.warnings import StudyWarning
+from ablate.spec.suite import at_data
 from ablate.stats import Direction, SeedPlan, bounds, summarise
 from ablate.stats.bounds import LEAST_PAIRS, at_least
 
@@ -29,12 +30,17 @@ class TrivialBaseline:
 
 
 def trivial_baselines(
-    trivial: Mapping[str, Mapping[str, float]], metric: str, direction: Direction
+    trivial: Mapping[str, Mapping[str, float]], metric: str, direction: Direction, data: Set[str] = frozenset()
 ) -> tuple[TrivialBaseline, ...]:
-    """The trivial baselines that have the metric, the best first; none if an older ablate stored none."""
-    baselines = [
-        TrivialBaseline(name, metric, metrics[metric]) for name, metrics in trivial.items() if metric in metrics
-    ]
+    """The trivial baselines that have the metric, the best first; none if an older ablate stored none.
+
+    Args:
+        data: Fingerprints of data: those on it, if the study's baseline saw other data; else on the baseline's.
+    """
+    of_data = {name.removesuffix(end): of for end in (at_data("", one) for one in data)
+               for name, of in trivial.items() if name.endswith(end)}  # fmt: skip
+    known = of_data or {name: of for name, of in trivial.items() if at_data("", "") not in name}
+    baselines = [TrivialBaseline(name, metric, metrics[metric]) for name, metrics in known.items() if metric in metrics]
     return tuple(sorted(baselines, key=lambda baseline: baseline.value, reverse=direction == "maximize"))
 
 
@@ -103,14 +109,24 @@ def standing_of(
 
 def standings_of(
     runs: Mapping[str, VariantRuns],
-    trivial: Sequence[TrivialBaseline],
+    trivial: Mapping[str, Mapping[str, float]],
     metric: str,
     direction: Direction,
     schedule: SeedPlan | None,
 ) -> list[Standing]:
-    """How variants compare with trivial baselines; those that diverged or were pruned have no mean."""
+    """How variants compare with the trivial baselines of their data; those that diverged or were pruned have no mean.
+
+    Args:
+        trivial: The metrics of trivial baselines by name, as the store has them.
+    """
     standings = [
-        standing_of(name, list(run.values(metric).values()), trivial, direction, schedule)
+        standing_of(
+            name,
+            list(run.values(metric).values()),
+            trivial_baselines(trivial, metric, direction, run.data),
+            direction,
+            schedule,
+        )
         for name, run in runs.items()
         if not run.diverged and not run.pruned
     ]

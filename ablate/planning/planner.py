@@ -26,7 +26,7 @@ from ablate.roles import TrialRole
 from ablate.spec.code import CodeReader
 from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec
-from ablate.spec.suite import at_task, split_task
+from ablate.spec.suite import at_data, at_task, split_task
 from ablate.spec.variant import VariantSpec, trial_key
 from ablate.trained.weights import weights_folder
 
@@ -201,7 +201,8 @@ class Planner:
     def trivial(self, plan: Plan) -> dict[str, dict[str, float]]:
         """The metrics of trivial baselines on the data of the baseline, by name, without numbers that are not finite.
 
-        Of a suite on the data of each of its tasks, with names that end with the task.
+        Of a suite on the data of each of its tasks, with names that end with the task; of other spaces also on the data
+        of variants that see others, with names that end with its fingerprint.
 
         Raises:
             DataError: Its data cannot be prepared.
@@ -209,7 +210,12 @@ class Planner:
             SpaceError: A task of a suite has no trivial baseline for its objective, or one that is perfect.
         """
         if not self.space.tasks:
-            return self._trivial_on(plan.variants[0])
+            known = {plan.variants[0].fingerprint: self._trivial_on(plan.variants[0])}
+            for variant in plan.variants:
+                if variant.fingerprint not in known:
+                    of_data = self._trivial_on(variant).items()
+                    known[variant.fingerprint] = {at_data(rule, variant.fingerprint): of for rule, of in of_data}
+            return {rule: of for by_rule in known.values() for rule, of in by_rule.items()}
         found: dict[str, dict[str, float]] = {}
         for variant in plan.variants:
             name, task = split_task(variant.name)

@@ -28,6 +28,11 @@ def at_task(name: str, task: str) -> str:
     return f"{name}@{TASK}={task}" if task else name
 
 
+def at_data(rule: str, fingerprint: str) -> str:
+    """The name of a trivial baseline on data other than that of a study's baseline."""
+    return f"{rule}@data={fingerprint}"
+
+
 def split_task(name: str) -> tuple[str, str]:
     """A name as the variant and the task; the task is empty for a name without one."""
     variant, _, task = name.partition(f"@{TASK}=")

@@ -384,3 +384,33 @@ def test_a_variant_that_is_valid_at_one_value_of_a_sweep_is_in_the_answer() -> N
     assert not any("hold" in sentence and "heads 2" in sentence for sentence in report.answer.sentences)
     for name in ("terminal", "md", "html", "latex"):
         assert "sas" in str(render_report(read_findings(made, "a_study"), name))
+
+
+def test_each_place_of_a_sweep_is_held_against_the_trivial_baselines_of_its_own_data() -> None:
+    """A guess among more symbols is worse: what is below that of few symbols has learnt there all the same."""
+    names = [f"{name}@task.symbols={count}" for count in (4, 32) for name in ("baseline", "sas")]
+    made = fake_store({name: ({"a": "on"}, 100) for name in names}, seeds=3)
+    design = {"kind": "sweep", "path": "task.symbols", "values": [4, 32], "seeds": 3}
+    made.record = replace(
+        made.record,
+        space={"design": design},
+        trivial={"guess": {"val_loss": 1.386}, "guess@data=many": {"val_loss": 3.466}},
+    )
+    for count, loss in ((4, 1.0), (32, 2.0)):
+        for seed in range(3):
+            for name in ("baseline", "sas"):
+                value = loss + 0.01 * seed + (0.1 + 0.001 * seed) * (name == "sas")
+                made.add(f"{name}@task.symbols={count}", seed, {"val_loss": value})
+                if count == 32:
+                    key = f"{name}@task.symbols=32/{seed}"
+                    made.trial_records[key] = replace(made.trial_records[key], data_fingerprint="many")
+    report = read_study(made, "a_study")
+    assert report.evidence.unlearnt == frozenset()
+    assert [trivial.name for trivial in report.evidence.trivials] == ["guess"]
+    assert report.scaling is not None
+    assert [point.verdict.word for point in report.scaling.of[0].points] == ["needed", "needed"]
+    made.record = replace(made.record, trivial={**made.record.trivial, "guess@data=many": {"val_loss": 1.9}})
+    report = read_study(made, "a_study")
+    assert report.evidence.unlearnt == {"baseline@task.symbols=32", "sas@task.symbols=32"}
+    assert report.scaling is not None
+    assert [point.verdict.word for point in report.scaling.of[0].points] == ["needed", "undecided"]
