@@ -71,6 +71,7 @@ class Standing:
         ahead: Lower 95 % bound of its advantage over each trivial baseline that it beats with this confidence.
         better: The trivial baselines that its mean is better than.
         seeds: Over how many seeds.
+        bar: What it must beat on its data (`bar_of`); None without trivial baselines.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Standing:
     ahead: Mapping[str, float]
     better: frozenset[str]
     seeds: int
+    bar: float | None = None
 
 
 def standing_of(
@@ -104,7 +106,8 @@ def standing_of(
             lows = [min(gains)]
         if (low := max(lows, default=0.0)) > 0:
             ahead[baseline.name] = low
-    return Standing(name, math.fsum(values) / len(values), ahead, frozenset(better), len(values))
+    bar = bar_of(trivial).value if trivial else None
+    return Standing(name, math.fsum(values) / len(values), ahead, frozenset(better), len(values), bar)
 
 
 def standings_of(
@@ -165,8 +168,8 @@ def learning_warnings(standings: Sequence[Standing], trivial: Sequence[TrivialBa
         which = "the only model does not beat" if len(standings) == 1 else f"none of the {len(standings)} models beats"
         full = (
             f"No answer yet: {which} the trivial baseline {shown} with 95 % confidence: "
-            f"{listed(map(_shown, standings))}. Differences between models that have learnt so little say nothing "
-            "about models that learn. Train for more steps, or at a better learning rate."
+            f"{listed(_shown(one, bar) for one in standings)}. Differences between models that have learnt so little "
+            "say nothing about models that learn. Train for more steps, or at a better learning rate."
         )
         text = f"no model beats a {bar.name} ({bar.value:.4g})"
         yield StudyWarning("unlearnt", "void", text, full, names, replaces_headline=True)
@@ -175,14 +178,14 @@ def learning_warnings(standings: Sequence[Standing], trivial: Sequence[TrivialBa
         what = "the best trivial baseline, " if bar is best else "the trivial baseline "
         full = (
             f"{_share(without, standings)} {'does' if len(without) == 1 else 'do'} not beat {what}{shown} with 95 % "
-            f"confidence: {listed(map(_shown, without))}. Differences between models that have learnt so little are "
-            "not informative."
+            f"confidence: {listed(_shown(one, bar) for one in without)}. Differences between models that have learnt "
+            "so little are not informative."
         )
         less = not any(bar.name in one.better for one in without)
         text = (
             f"{few(names)}: {'' if less else 'not shown to have '}learnt {'no ' if less else ''}more than a {bar.name}"
         )
-        text = f"{text} ({bar.value:.4g})"
+        text = f"{text} ({bar.value:.4g})" if all(one.bar in (None, bar.value) for one in without) else text
         yield StudyWarning("unlearnt", "void", text, full, names)
     if between := [one for one in standings if bar.name in one.ahead and best.name not in one.ahead]:
         full = (
@@ -196,8 +199,9 @@ def learning_warnings(standings: Sequence[Standing], trivial: Sequence[TrivialBa
         yield StudyWarning("beaten", "weak", text, full, tuple(one.name for one in between))
 
 
-def _shown(one: Standing) -> str:
-    return f"{one.name} ({one.mean:.4g}{', one seed' if one.seeds == 1 else ''})"
+def _shown(one: Standing, bar: TrivialBaseline) -> str:
+    own = "" if one.bar in (None, bar.value) else f", and {bar.name} {one.bar:.4g} on its data"
+    return f"{one.name} ({one.mean:.4g}{', one seed' if one.seeds == 1 else ''}{own})"
 
 
 def _share(some: Sequence[Standing], standings: Sequence[Standing]) -> str:

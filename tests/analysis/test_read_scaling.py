@@ -151,7 +151,12 @@ def test_a_sweep_compares_with_the_baseline_of_the_same_value() -> None:
     assert (found.axis, found.places, one.variant) == ("model.width", (32.0, 64.0, 128.0), "sas")
     assert [point.difference.difference for point in one.points] == pytest.approx([0.3, 0.17, 0.04], abs=0.005)
     assert any(said.startswith("With each doubling of model.width the difference") for said in report.answer.sentences)
-    assert len(report.variants) == 6, "the rows of a sweep stay as they are"
+    verdicts = {row.name: row.verdict for row in report.variants}
+    assert [verdicts[f"sas@model.width={point.at:g}"] for point in one.points] == [
+        point.verdict for point in one.points
+    ]
+    assert {name for name, verdict in verdicts.items() if verdict is None} == set(names[::2]), "each place has its own"
+    assert not any("baseline@" in sentence for sentence in report.answer.sentences)
 
 
 def test_a_sweep_that_begins_at_zero_has_verdicts_at_every_value_and_no_slope() -> None:
