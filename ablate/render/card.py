@@ -52,7 +52,7 @@ def card(variant: VariantSpec, facts: ModelFacts) -> str:
     )
     opened.append(f'model = AutoModelForCausalLM.from_pretrained("."{trust})')
     if facts.tokenizer:
-        opened.append('tokenizer = AutoTokenizer.from_pretrained(".")')
+        opened.append(f'tokenizer = AutoTokenizer.from_pretrained("."{trust})')  # otherwise it asks about the code
     metrics = [f"| {name} | {value:.6g} |" for name, value in sorted(facts.metrics.items())]
     verdicts = [f"- {sentence}" for sentence in facts.verdicts] or ["No study of the store compares it."]
     start = "random weights" if training.init_from is None else "trained weights (`init_from`)"

@@ -47,7 +47,7 @@ class Transfer:
         new: Names in the model that the source does not have.
         unused: Names in the source that have no place in the model.
         moved: Layers that have the settings of the source's layer at their place and the weights of another one, which
-            has others: a window, positions, norms.
+            has others (a window, positions, norms), or numbers that follow from the layer or the depth.
     """
 
     where: str
@@ -131,7 +131,7 @@ def transfer(model: ModelSpec, shape: DataShape, source: SourceWeights, start: I
         tuple(tensors),
         tuple(name for name in wanted if name not in tensors),
         tuple(sorted(source.tensors.keys() - used - fixed)),
-        matching.moved(),
+        matching.moved(whole, shape),
     )
     if start.map == "exact" and (made.new or made.unused):
         raise SpaceError(
@@ -165,18 +165,27 @@ class _Matching:
             )
         self.layers = layers or tuple(layer * self.depth // model.depth for layer in range(model.depth))
 
-    def moved(self) -> tuple[int, ...]:
-        """See `Transfer`."""
-        before = () if self.source.model is None else self.source.model.blocks
-        return tuple(
-            layer
-            for layer, (block, twin) in enumerate(zip(self.model.blocks, self.layers, strict=True))
-            if max(layer, twin) < len(before)
-            and any(
+    def moved(self, model: nn.Module, shape: DataShape) -> tuple[int, ...]:
+        """See `Transfer`.
+
+        Args:
+            model: Outline of the model.
+            shape: Sizes of its data.
+        """
+        source = self.source.model
+        if source is None or (source.depth == self.model.depth and self.layers == tuple(range(source.depth))):
+            return ()
+        before, theirs = source.blocks, outline_of(source, shape)
+        moved = []
+        for layer, (block, twin) in enumerate(zip(self.model.blocks, self.layers, strict=True)):
+            by_place = layer < len(before) and any(
                 getattr(block, name) == getattr(before[layer], name) != getattr(before[twin], name)
                 for name in BlockSpec.model_fields
             )
-        )
+            by_depth = block == before[twin] and _constants(model, layer) != _constants(theirs, twin)
+            if by_place or by_depth:
+                moved.append(layer)
+        return tuple(moved)
 
     def find(self, name: str, shape: torch.Size) -> tuple[Tensor | None, set[str]]:
         """The value of a tensor, and the names in the source that it was made of; None if there is none."""
@@ -252,6 +261,12 @@ def _same_meaning(part: str, block: BlockSpec, theirs: BlockSpec) -> bool:
     if head == "residual":
         return block.residual.kind_name() == theirs.residual.kind_name()
     return True
+
+
+def _constants(model: nn.Module, layer: int) -> dict[str, float]:
+    """The numbers with which a layer computes, which are not weights, by module and name."""
+    modules = model.get_submodule(f"blocks.{layer}").named_modules()
+    return {f"{at}.{name}": one for at, module in modules for name, one in vars(module).items() if type(one) is float}
 
 
 def _of_heads(part: str, value: Tensor, shape: torch.Size, there: list[int], kept: list[int]) -> Tensor | None:

@@ -185,6 +185,9 @@ LAYERS = [
     ({"exceptions": {"first": {"norm_mixer": "none"}}}, [0, 2], ()),
     ({"pattern": [{"window": 2}, {}]}, [0, 1], ()),
     ({}, [0, 2], ()),
+    ({"block": {"mixer": "differential_attention"}, "positions": "none", "heads": 1}, [0, 2], (1,)),
+    ({"block": {"mixer": "attention", "norm": {"kind": "rms", "place": "pre_scaled"}}}, [0, 2], (1,)),
+    ({"initialiser": "complete_p"}, [0, 2], (0, 1)),
 ]
 
 
@@ -193,7 +196,7 @@ def test_layers_with_the_settings_of_others_are_told(
     more: dict[str, Any], layers: list[int], moved: tuple[int, ...]
 ) -> None:
     """Without a layer, a pattern of windows, positions or norms falls on other weights; nothing is measured so."""
-    whole, shorter = (spec_of({"mixer": "attention"}, depth=depth, **more) for depth in (3, 2))
+    whole, shorter = (spec_of(**{"block": {"mixer": "attention"}, **more}, depth=depth) for depth in (3, 2))
     made = taken(shorter, source_of(whole, built(whole, 1)), layers=layers)
     assert made.moved == moved
     assert ("other settings" in made.sentence()) == bool(moved)

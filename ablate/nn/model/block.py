@@ -62,7 +62,8 @@ class Block(nn.Module, ABC):
         self.after_mixer = ConvolutionSlot.of(context, "after_mixer", context.width)
         self.before_mlp = ConvolutionSlot.of(context, "before_mlp", context.width)
         self.after_mlp = ConvolutionSlot.of(context, "after_mlp", context.width)
-        self.norm_scale = 1 / math.sqrt(context.layer + 1)
+        scaled = any(norm.place == "pre_scaled" for norm in spec.norms)
+        self.norm_scale = 1 / math.sqrt(context.layer + 1) if scaled else 1.0
         self.residual = cast(Residual, spec.residual.build(context))
         self.carried = len(spec.channels_of_convolutions(context)) + self.residual.carries
         self.branch_scale = context.initialiser.branch_scale(context)
