@@ -111,6 +111,19 @@ def test_parquet_is_the_csv_with_types() -> None:
         assert {title: "" if value is None else str(value) for title, value in row.items()} == line
 
 
+@pytest.mark.parametrize("values", [("0.125", "head_width"), ("4", str(2**70)), ("0.5", str(2**60))])
+def test_a_path_of_several_types_is_text_in_parquet(values: tuple[str, str]) -> None:
+    """As `block.mixer.scale`, a number or a word."""
+    made = fake_store({"baseline": ({"a.scale": values[0]}, 1), "other": ({"a.scale": values[1]}, 1)}, seeds=1)
+    made.record = replace(made.record, space={"switches": {}})
+    for name in ("baseline", "other"):
+        made.add(name, 0, {"val_loss": 2.0})
+    written = render_report(read_findings(made, "a_study"), "parquet")
+    assert isinstance(written, bytes)
+    table = pyarrow.parquet.read_table(io.BytesIO(written))
+    assert table["value.a.scale"].to_pylist() == [*values]
+
+
 def test_json_has_what_show_prints_and_cost_environment_and_space() -> None:
     plain = json.loads(rendered(store(), "json"))
     assert plain["question"] == NASTY
