@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -15,7 +16,7 @@ from ablate.designs.base import BASELINE, Design, Point, PointCost, Proposal
 from ablate.designs.wrappers import BudgetedDesign, SuiteDesign, TimedDesign, TunedDesign
 from ablate.errors import PluginError, SpaceError
 from ablate.locations import DEFAULT_STORE
-from ablate.metrics import at_length, split_length
+from ablate.metrics import at_length, rounded_loss, split_length
 from ablate.planning.budget import Budget, UnmatchedError
 from ablate.planning.costs import PointCosts
 from ablate.planning.earlier import EarlierTrials
@@ -239,6 +240,9 @@ class Planner:
                 for name, metrics in task.at_length(length).baselines().items():
                     longer = {at_length(metric, length): value for metric, value in metrics.items()}
                     baselines[name] = {**baselines.get(name, {}), **longer}
+            for metrics, bits in product(baselines.values(), variant.spec.training.rounded_bits):
+                if "val_loss" in metrics:  # a rule has no weights to round
+                    metrics[rounded_loss(bits)] = metrics["val_loss"]
         except Exception as error:  # a user's task may raise anything
             raise PluginError(
                 f"working out its trivial baselines raised {type(error).__name__}: {error}",
