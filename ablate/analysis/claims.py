@@ -240,7 +240,9 @@ def _number(claim: NumberClaim, results: Results) -> _Finding:
     values = results.values(name, quantity)
     if over:
         theirs = results.values(over, quantity)
-        values = {seed: value / theirs[seed] for seed, value in values.items() if theirs.get(seed)}
+        if zero := sorted(seed for seed in values.keys() & theirs.keys() if theirs[seed] == 0):
+            return _Finding("undecided", f"{quantity} of {over} is 0 at {_seeds(zero)}: no ratio is known", evidence)
+        values = {seed: value / theirs[seed] for seed, value in values.items() if seed in theirs}
     off_by_seed = {seed: values[seed] - claim.expect for seed in sorted(values)}
 
     def words(bound: Bounds, lower: bool, error: float) -> str:

@@ -407,3 +407,11 @@ def test_the_evidence_has_the_sign_of_the_table_whichever_side_the_claim_names_f
     for name in ("difference", "low", "high"):
         assert verdict.evidence[name] == pytest.approx(getattr(row.difference, name))
     assert verdict.evidence["difference_of"] == "val_loss of he minus attention"
+
+
+def test_a_ratio_over_a_value_of_zero_is_not_decided_by_the_other_seeds() -> None:
+    subject = {"variant": "he", "quantity": "val_loss", "over": "attention"}
+    ratio = claim(1.0, subject=subject, tolerance=0.2)
+    assert only(store_with([ratio], {"he": [1.0, 1.01, 1.02], "attention": [1.0, 1.0, 1.01]})).verdict == "supported"
+    found = only(store_with([ratio], {"he": [0.5, 1.01, 1.0, 1.02], "attention": [0.0, 1.0, 1.0, 1.01]}))
+    assert found.sentence == "undecided: val_loss of attention is 0 at seed 0: no ratio is known"
