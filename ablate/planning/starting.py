@@ -159,6 +159,6 @@ def refuse_untrained(spec: VariantSpec, made: Transfer) -> None:
             where="training.init_from.layers",
             expected="each layer with the settings that its weights were trained with",
             got=f"others in the layers {', '.join(map(str, made.moved))}",
-            remedy="To remove layer N, leave it in place and silence it: `model.exceptions.N: {gains: "
+            remedy="To do without layer N, keep and silence it: `model.exceptions.N: {gains: "
             "{mixer_branch: 0, mlp_branch: 0}}`. Or give these layers their settings under `model.exceptions`.",
         )

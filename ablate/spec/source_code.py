@@ -28,6 +28,8 @@ _DIGITS = 16
 """Hexadecimal digits of a digest: 64 bits, of which two versions of one file never share all by chance."""
 _NO_EFFECT = ("kind", "type_comment", "type_ignores")
 """Fields of syntax trees that do not change what code does: the prefix of u"" and comments on types."""
+_LARGE = 1 << 24
+"""Bytes from which on a file is data."""
 _HAVE_COMMENTS = ("", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".sh")
 """Ends of the names of files in which `#` begins a comment."""
 _LIBRARIES = ("site-packages", "dist-packages")
@@ -71,6 +73,9 @@ def file_code(file: Path) -> ModuleCode:
 
     A line of text in quotation marks would be a docstring there, and a heading of Markdown a comment.
     """
+    if file.stat().st_size > _LARGE:  # data, which need not be in memory
+        with file.open("rb") as opened:
+            return ModuleCode(hashlib.file_digest(opened, "sha256").hexdigest()[:_DIGITS], {})
     content = file.read_bytes()
     with suppress(SyntaxError, ValueError):
         body = ast.parse(content).body

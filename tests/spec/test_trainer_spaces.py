@@ -324,3 +324,13 @@ def test_data_that_reads_as_python_counts_whole(folder: Path, name: str, before:
         (folder / name).write_text(text)
         keys.append(key(trainer__sources=["train.py", name]))
     assert keys[0] != keys[1]
+
+
+def test_large_data_counts_without_being_read_into_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_script(folder)
+    (folder / "data.bin").write_bytes(bytes(100))
+    small = key(trainer__sources=["train.py", "data.bin"])
+    monkeypatch.setattr("ablate.spec.source_code._LARGE", 99)
+    assert key(trainer__sources=["train.py", "data.bin"]) == small
+    (folder / "data.bin").write_bytes(bytes(101))
+    assert key(trainer__sources=["train.py", "data.bin"]) != small
