@@ -12,6 +12,7 @@ from ablate.analysis.judging import deciding_bounds
 from ablate.analysis.numbers import bound_text
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
+from ablate.analysis.runs import baselines_of
 from ablate.analysis.scaling import Scaling
 from ablate.analysis.text import listed, plural
 from ablate.errors import NotFoundError
@@ -39,14 +40,14 @@ TITLES: dict[GroupKey, str] = {
 SUSPICIOUS = 10
 """Margins by which a better variant suggests that something is wrong with the baseline."""
 _WITHHELD = {
-    "tun": "tuning",
-    "tail": "rare seeds",
-    "scatter": "rare seeds",
-    "timed": "not timed",
+    "no model beats": "no verdict",
     "never reached": "censored",
+    "timed": "not timed",
     "failed": "failures",
     "diverged": "failures",
-    "no model beats": "no verdict",
+    "tuning seeds": "tuning",
+    "tail": "rare seeds",
+    "scatter": "rare seeds",
 }
 """What a sentence on an allowance mentions, to why the verdict is withheld, in two words."""
 
@@ -199,14 +200,11 @@ def _cell(one: Scaling, place: float, direction: Direction) -> AlongCell:
 
 def compared_rows(report: StudyReport) -> list[VariantRow]:
     """The variants that an answer has a row for; one of a sweep has one, with its comparison at the last place."""
-    rows = {row.name: row for row in report.variants if row.name != report.record.baseline}
+    baselines = baselines_of(report.record)
+    rows = {row.name: row for row in report.variants if row.name != baselines[row.name]}
     if report.scaling is None or not report.scaling.is_swept:
         return list(rows.values())
-    last = {_at_last(one, report): one.points[-1] for one in report.scaling.of}
-    return [
-        replace(rows[name], difference=point.difference, verdict=point.verdict, parameter_change=None)
-        for name, point in last.items()
-    ]
+    return [replace(rows[_at_last(one, report)], parameter_change=None) for one in report.scaling.of]
 
 
 def compared_row(report: StudyReport, variant: str, where: str) -> VariantRow:
@@ -283,7 +281,7 @@ def _row(row: VariantRow, words: str, report: StudyReport) -> AnswerRow:
     elif verdict is not None and row.running:
         text = row.progress(report.unit)
     elif verdict is not None and verdict.word == "undecided":
-        text = _missing_seeds(row, report.unit)
+        text = _missing_seeds(row, report)
     elif row.diverged:
         text = f"{len(row.diverged)}/{len(row.planned)} diverged"
     return AnswerRow(
@@ -306,9 +304,9 @@ def _row(row: VariantRow, words: str, report: StudyReport) -> AnswerRow:
     )
 
 
-def _missing_seeds(row: VariantRow, unit: str) -> str:
+def _missing_seeds(row: VariantRow, report: StudyReport) -> str:
     """What an undecided comparison lacks, in two words."""
-    verdict = row.verdict
+    verdict, unit, schedule = row.verdict, report.unit, None if row.confirmed else report.rule.schedule
     assert verdict is not None
     if verdict.withheld:
         found = (word for cause, word in _WITHHELD.items() if cause in verdict.withheld)
@@ -316,7 +314,8 @@ def _missing_seeds(row: VariantRow, unit: str) -> str:
     if row.difference is not None and row.difference.is_flat:
         return "no spread"
     if verdict.further_seeds is None:
-        return f">{MOST_FURTHER_SEEDS} {unit}s"
+        left = MOST_FURTHER_SEEDS if schedule is None else schedule.max - (row.difference.n if row.difference else 0)
+        return f">{left} {unit}s" if left > 0 else f"no {unit}s left"
     return f"+{plural(verdict.further_seeds, unit)}"
 
 

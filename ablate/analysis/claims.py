@@ -24,7 +24,7 @@ from typing import Any, Literal
 from ablate.analysis.fairness import Tuning
 from ablate.analysis.judging import Allowances, read_allowances
 from ablate.analysis.results import Results
-from ablate.analysis.runs import VariantRuns, seed_schedule
+from ablate.analysis.runs import VariantRuns, baselines_of, seed_schedule
 from ablate.analysis.text import plural
 from ablate.metrics import COSTS, COUNTED
 from ablate.spec.claims import ClaimSpec, ComparisonClaim, NumberClaim, OrderClaim, TrendClaim, position
@@ -315,7 +315,7 @@ def _compare(
     advantage = results.advantage(left, right, metric, direction)
     allowance = results.advantage_allowance(left, right, metric, direction)
     of, minus, sense = left, right, 1.0 if direction == "maximize" else -1.0
-    if left == results.record.baseline:
+    if baselines_of(results.record)[right] == left:
         of, minus, sense = right, left, -sense
     relative = results.is_relative(metric)
     evidence["difference_of"] = f"{metric} of {of} {'over' if relative else 'minus'} {minus}{', minus 1' * relative}"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ablate.analysis.answer_rows import compared_rows
 from ablate.analysis.ladder import next_rung
 from ablate.analysis.report import StudyReport
 from ablate.analysis.sentences import advised_seeds
@@ -38,7 +39,7 @@ def next_steps(report: StudyReport) -> tuple[NextStep, ...]:
     tuning = report.evidence.tuning
     if tuning is not None and any(tuned.values is None for tuned in tuning.of.values()):
         return (NextStep(("resume", report.record.name), "tunes to the end, then trains the comparisons"),)
-    steps = (*_more_seeds(report), *_together(report), *_further_rung(report))
+    steps = (*_more_seeds(report), *_further_looks(report), *_together(report), *_further_rung(report))
     return steps or (NextStep((), _why_none(report)),)
 
 
@@ -50,6 +51,8 @@ def _more_seeds(report: StudyReport) -> Iterator[NextStep]:
     undecided = [row for row in report.variants if row.verdict is not None and row.verdict.word == "undecided"]
     known = [(row, row.verdict.further_seeds, row.verdict.chance) for row in undecided if row.verdict is not None]
     settled = [(row, further, chance or 0.0) for row, further, chance in known if further and further <= most]
+    if not settled:
+        return
     further, chance = max(further for _, further, _ in settled), min(chance for _, _, chance in settled)
     trained = [row.seconds / len(row.finished) for row in (report.baseline, *undecided) if row.finished]
     seconds = further * sum(trained) if report.baseline.finished else None
@@ -57,6 +60,17 @@ def _more_seeds(report: StudyReport) -> Iterator[NextStep]:
     each = " each" if len(settled) > 1 else ""
     purpose = f"settles {len(settled)} of {len(undecided)} undecided,{each} with a chance of {in_percent(chance)}"
     yield NextStep(arguments, purpose, seconds)
+
+
+def _further_looks(report: StudyReport) -> Iterator[NextStep]:
+    """The seeds that a schedule of a study has left for what is undecided."""
+    schedule = report.rule.schedule
+    if schedule is None or not isinstance(report.record.space.get("design", {}).get("seeds"), Mapping):
+        return
+    undecided = [row for row in report.variants if row.verdict is not None and row.verdict.word == "undecided"]
+    if wanted := [row for row in undecided if not row.confirmed and len(row.planned) < schedule.max]:
+        purpose = f"adds seeds to {len(wanted)} of {len(undecided)} undecided, up to {schedule.max}"
+        yield NextStep(("resume", report.record.name), purpose)
 
 
 def _why_none(report: StudyReport) -> str:
@@ -69,16 +83,28 @@ def _why_none(report: StudyReport) -> str:
     if not undecided and chosen and not any(row.confirmed for row in report.variants):
         return "`confirm: 3` in the design tries what was selected on fresh seeds"
     if not undecided:
-        return "nothing is open: every comparison is decided"
+        return _nothing_open(report) if verdicts else "there is nothing to compare"
     if all(verdict.withheld for verdict in undecided):
         return "no number of seeds settles what is undecided: `--why` says what would"
     needed = [verdict.further_seeds for verdict in undecided if verdict.further_seeds]
-    planned = len(report.baseline.planned)
-    few = [further for further in needed if planned + further <= LAST]
-    if few and report.unit == "seed" and report.record.judged is None and not report.record.traits.adds_seeds:
-        return f"`seeds: {planned + max(few)}` in the design would settle {len(few)} of {len(undecided)} undecided"
-    least = f"at least {min(needed)}" if needed else f"more than {MOST_FURTHER_SEEDS}"
-    return f"the undecided need {least} more {report.unit}s, or a wider margin"
+    planned, unit = len(report.baseline.planned), report.unit
+    enough = [further for further in needed if planned + further <= LAST]
+    if enough and unit == "seed" and report.record.judged is None and not report.record.traits.adds_seeds:
+        seeds = planned + max(enough)
+        return f"`seeds: {seeds}` in the design would settle {len(enough)} of {len(undecided)} undecided"
+    least = f"at least {min(needed)} more {unit}s" if needed else f"more than {MOST_FURTHER_SEEDS} more {unit}s"
+    if not needed and report.rule.schedule is not None:
+        least = f"more {unit}s than the schedule has"
+    return f"the undecided need {least}, or a wider margin"
+
+
+def _nothing_open(report: StudyReport) -> str:
+    """That every comparison is decided, or which of them no seeds decide."""
+    rows = [row for row in compared_rows(report) if not row.chosen]
+    lost = [row.name for row in rows if row.verdict is None or not row.verdict.is_decided]
+    if lost:
+        return f"no seeds decide on {few(lost)}: `--why` says what happened"
+    return "nothing is open: every comparison is decided"
 
 
 def _together(report: StudyReport) -> Iterator[NextStep]:

@@ -116,7 +116,8 @@ class Findings:
     @cached_property
     def path(self) -> RemovalPath | None:
         """The path of `simplify`."""
-        return path_of(self.report.record, self.runs, self.fresh, self.report.evidence.tuning)
+        report = self.report
+        return path_of(report.record, self.runs, self.fresh, report.evidence.tuning) if report.answer.learnt else None
 
     @cached_property
     def front(self) -> Front | None:

@@ -66,7 +66,7 @@ def gate(report: StudyReport, variant: str, asked: Asked) -> GateAnswer:
         NotFoundError: The study compares no such variant.
     """
     row, answer = compared_row(report, variant, "--variant"), answer_of(report)
-    void = _void(answer, {variant, report.record.baseline})
+    void = _void(answer, {variant, report.baseline_of(variant).name})
     reason = void or row.verdict_sentence or row.verdict_cell or "it has no verdict"
     passed: Passed = "undecided" if void else _passed(row, asked, report.margin)
     left = report.progress.states

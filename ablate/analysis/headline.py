@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from ablate.analysis.answer_rows import Along, AnswerGroup, AnswerRow, GroupKey
+from ablate.analysis.answer_rows import Along, AnswerGroup, AnswerRow, GroupKey, compared_rows
 from ablate.analysis.changes import ALONG, setting_changes
 from ablate.analysis.effects import EffectRow
 from ablate.analysis.numbers import decimals_for, fixed, percent
@@ -39,7 +39,8 @@ def headline(
     if report.record.traits.chooses and smallest:
         first.append(smallest)
     if not any(rows.get(key) for key in DECIDED):
-        return (*first, _nothing_decided(groups, report))
+        decided = {cell.verdict for cells in along.rows.values() for cell in cells} if along is not None else set()
+        return (*first, *([] if decided - {"", "undecided", "diverged"} else [_nothing_decided(groups, report)]))
     told = along is not None and len(along.rows) <= MOST_ALONG
     kept = {key: [row for row in of if _is_news(row, report)] for key, of in rows.items() if not told}
     if smallest in first and len(kept.get("can go", ())) == 1:
@@ -211,7 +212,7 @@ def _nothing_decided(groups: Sequence[AnswerGroup], report: StudyReport) -> str:
     if keys == {"unproven"}:
         return "No verdict: results selected these variants, and no fresh seeds have confirmed them."
     if keys == {"not known"}:
-        seeds = max((row.finished for group in groups for row in group.rows), default=0)
+        seeds = max((row.difference.n for row in compared_rows(report) if row.difference is not None), default=0)
         many = sum(len(group.rows) for group in groups)
         which = f"any of the {many} comparisons" if many > 1 else "the comparison"
         return f"No verdict yet: {plural(seeds, report.unit)} {'does' if seeds == 1 else 'do'} not decide {which}."
@@ -228,8 +229,9 @@ def _parts(rows: Sequence[AnswerRow], what: str) -> Iterator[str]:
         names = f" {'or' if what == 'can go' else 'and'} ".join(row.words for row in rows)
         yield f"{_capital(names, rows[0])} {what}{alone}."
     else:
-        noun = "combination of parts" if any(row.combines for row in rows) else "part"
-        yield f"{plural(len(rows), noun)} {what}{alone}."
+        together = sum(row.combines for row in rows)
+        said = [plural(len(rows) - together, "part"), f"{plural(together, 'combination')} of parts"]
+        yield f"{listed(text for text in said if not text.startswith('0 '))} {what}{alone}."
 
 
 def _capital(text: str, row: AnswerRow) -> str:
@@ -267,7 +269,7 @@ def _changes(rows: Rows, report: StudyReport, *, counts: bool) -> Iterator[str]:
     than = "" if reference == BASELINE else f" than {reference}"
     good = rows.get("as good", ())
     a_little = sum(report.rule.sign * (row.bound or 0.0) < 0 for row in good)
-    beside = f", {a_little} of them a little better" if a_little else ""
+    beside = f", {f'{a_little} of them ' if len(good) > 1 else ''}a little better" if a_little else ""
     if better := rows.get("better"):
         names = [_with_cost(row, report) for row in sorted(better, key=lambda row: row.combines)[:MOST_NAMED]]
         rest = len(better) - MOST_NAMED

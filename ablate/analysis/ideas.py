@@ -53,10 +53,10 @@ def read_ideas(store: StoreReader, text: str = "") -> list[Idea]:
         for row in compared_rows(report):
             verdict = row.verdict
             outcome: Outcome = "undecided"
-            if (verdict is not None and verdict.is_worse) or (row.diverged and verdict is None):
+            if verdict is not None and verdict.is_decided:
+                outcome = "refuted" if verdict.is_worse else "held"
+            elif row.diverged:
                 outcome = "refuted"
-            elif verdict is not None and verdict.is_acceptable:
-                outcome = "held"
             difference = None if row.shown_difference is None else row.shown_difference.difference
             words = in_words.get(row.name, row.name)
             name = row.verdict_word or row.verdict_cell

@@ -14,21 +14,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ablate.analysis.fairness import Tuning
-from ablate.analysis.runs import VariantRuns, pairs_windows, seed_schedule
+from ablate.analysis.rows import JudgingRule
+from ablate.analysis.runs import VariantRuns, baselines_of, pairs_windows, seed_schedule
 from ablate.analysis.text import plural
+from ablate.analysis.times import Target
+from ablate.analysis.trivial import trivial_baselines
 from ablate.spec.fairness import BUDGET
 from ablate.stats import (
     Allowance,
     Bounds,
     Direction,
     ExtendedSeeds,
+    PairedDifference,
     SeedPlan,
     SeedSchedule,
     Tails,
     Verdict,
     judge,
+    over_looks,
+    paired_difference,
     tails_at_looks,
     tails_of,
+    unpaired_difference,
 )
 from ablate.stats.bounds import at_most
 from ablate.stats.hidden_noise import regret_bound, tuning_noise
@@ -124,6 +131,24 @@ def read_allowances(record: StudyRecord, runs: Mapping[str, VariantRuns], tuning
     )
 
 
+def rule_of(record: StudyRecord, axis: str = "steps") -> JudgingRule:
+    """The rule of a study.
+
+    Args:
+        axis: What its variants are compared along before their end.
+    """
+    return JudgingRule(
+        record.objective["metric"],
+        record.objective["direction"],
+        float(record.objective["margin"]),
+        seed_schedule(record),
+        "window" if pairs_windows(record) else record.unit,
+        axis,
+        record.traits.adds_seeds,
+        relative=Target.of(record) is not None,
+    )
+
+
 def worst_results(
     runs: VariantRuns,
     values: Mapping[int, float],
@@ -177,12 +202,12 @@ def _both(tails: Tails | None) -> Tails | None:
 def _worse(
     record: StudyRecord, runs: Mapping[str, VariantRuns], metric: str, sign: float
 ) -> list[tuple[dict[int, float], Iterable[int]]]:
-    """How much worse each variant is than the baseline by seed, and the seeds at which it diverged."""
-    baseline = runs[record.baseline].compared(metric)
+    """How much worse each variant is than its baseline by seed, and the seeds at which it diverged."""
+    baselines = baselines_of(record)
     found: list[tuple[dict[int, float], Iterable[int]]] = []
     for name, run in runs.items():
-        if name != record.baseline and not run.pruned and record.pairs(name):
-            values = run.compared(metric)
+        if name != baselines[name] and not run.pruned and record.pairs(name):
+            values, baseline = run.compared(metric), runs[baselines[name]].compared(metric)
             by_seed = {seed: sign * (values[seed] - baseline[seed]) for seed in values.keys() & baseline.keys()}
             found.append((by_seed, run.diverged))
     return found
@@ -254,6 +279,54 @@ def judge_trials(
     if verdict.word == "undecided" and missing:
         return replace(verdict, sentence=f"undecided: {missing}", further_seeds=None, withheld="", chance=None)
     return verdict
+
+
+def compare_trials(
+    name: str,
+    runs: VariantRuns,
+    baseline: VariantRuns,
+    *,
+    rule: JudgingRule,
+    allowances: Allowances,
+    trivial: Mapping[str, Mapping[str, float]],
+    paired: bool = True,
+) -> tuple[PairedDifference, Verdict]:
+    """The difference of a variant from its baseline, and the verdict, in the words for a removal.
+
+    Args:
+        name: Of the variant, in the allowances.
+        runs: Its trials.
+        baseline: Those of its baseline.
+        rule: By what it is judged.
+        allowances: By how much bounds are widened.
+        trivial: The metrics of trivial baselines by name, as the store has them.
+        paired: Whether equal seeds share something (`ablate.stats.judge`).
+    """
+    values, baseline_values = runs.compared(rule.metric), baseline.compared(rule.metric)
+    trivials = trivial_baselines(trivial, rule.metric, rule.direction, runs.data)
+    worst = worst_results(runs, values, baseline_values, trivials[-1].value if trivials else None, rule.sign)
+    allowance = allowances.versus(name, allowances.baseline, failed=not worst)
+    if not paired:
+        allowance, worst = replace(allowance, tails=None), ()
+    verdict = judge_trials(
+        runs,
+        baseline,
+        metric=rule.metric,
+        margin=rule.margin,
+        direction=rule.direction,
+        schedule=rule.schedule,
+        allowance=allowance,
+        worst=worst,
+        unit=rule.unit,
+        paired=paired,
+    )
+    if not paired:
+        return unpaired_difference([*values.values()], [*baseline_values.values()]), verdict
+    if runs.unreached or baseline.unreached:  # a bound on one side is no interval
+        return PairedDifference(None, None, None, len(values.keys() & baseline_values.keys()), None, None), verdict
+    difference = paired_difference(values, baseline_values)
+    difference = over_looks(difference, rule.schedule, allowance=allowance.of_change(rule.direction))
+    return difference.as_shares() if rule.relative else difference, verdict
 
 
 def withheld(verdict: Verdict, why: str) -> Verdict:

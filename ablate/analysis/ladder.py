@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ablate.analysis.fairness import read_tuning
-from ablate.analysis.numbers import fixed
+from ablate.analysis.numbers import MISSING, fixed
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
 from ablate.analysis.scaling import Scaling, Scalings, rungs_of
 from ablate.analysis.times import relative_speed
@@ -231,7 +231,7 @@ class ScaleRow:
 
     Attributes:
         words: What it changes.
-        by_rung: Its difference from the baseline at each rung.
+        by_rung: Its difference from the baseline at each rung, of those at which any variant has one.
         times: The target, as a multiple of the compute of the largest rung.
         there: The interval of the difference at the target; empty where nothing is extrapolated.
         speedup: The effective speedup at the target, or at the largest rung where nothing is extrapolated.
@@ -266,6 +266,7 @@ def scale_rows(climbs: Climbs, decimals: int, words: Mapping[str, str]) -> Itera
     Args:
         words: Names of variants to what they change.
     """
+    rungs = sorted({point.at for one in climbs.of for point in one.scaling.points})
     for one in climbs.of:
         there = speedup = ""
         if one.ladder is not None:
@@ -276,10 +277,7 @@ def scale_rows(climbs: Climbs, decimals: int, words: Mapping[str, str]) -> Itera
         timed = one.seconds[-1] if one.seconds else None
         yield ScaleRow(
             words.get(one.scaling.variant, one.scaling.variant),
-            tuple(
-                "lost" if point.difference.difference is None else _signed(point.difference.difference, decimals)
-                for point in one.scaling.points
-            ),
+            tuple(_at_rung(one.scaling, rung, decimals) for rung in rungs),
             climbs.times,
             there,
             speedup,
@@ -287,6 +285,14 @@ def scale_rows(climbs: Climbs, decimals: int, words: Mapping[str, str]) -> Itera
             one.outcome,
             one.refusal,
         )
+
+
+def _at_rung(one: Scaling, rung: float, decimals: int) -> str:
+    """The difference of a variant at a rung; `lost` where it has none, and a hyphen where it was not planned."""
+    point = next((point for point in one.points if point.at == rung), None)
+    if point is None:
+        return MISSING
+    return "lost" if point.difference.difference is None else _signed(point.difference.difference, decimals)
 
 
 def climb_sentences(climbs: Climbs | None, metric: str, decimals: int) -> Iterator[str]:

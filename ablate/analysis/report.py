@@ -11,10 +11,10 @@ from ablate.analysis.effects import StudyEffects
 from ablate.analysis.fairness import MatchedBudgets, Tuning
 from ablate.analysis.ladder import Climbs
 from ablate.analysis.rows import JudgingRule, VariantRow
-from ablate.analysis.runs import Failure
+from ablate.analysis.runs import Failure, baselines_of
 from ablate.analysis.scaling import Scalings
 from ablate.analysis.text import counted, plural
-from ablate.analysis.trivial import Scale, Standing, TrivialBaseline, behind, learning_warnings
+from ablate.analysis.trivial import Scale, Standing, TrivialBaseline, behind, learning_warnings, nothing_learnt
 from ablate.analysis.warnings import StudyWarning, assumption
 from ablate.metrics import Metric
 from ablate.stats import Direction, Interval, Tails
@@ -80,7 +80,7 @@ class Evidence:
     @property
     def nothing_learnt(self) -> str:
         """Why there is no answer at all, as a clause: no model has learnt enough. Empty if one has."""
-        return next((warning.text for warning in self.learning if warning.replaces_headline), "")
+        return nothing_learnt(self.standings, self.trivials)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +203,11 @@ class StudyReport:
     def baseline(self) -> VariantRow:
         """The row that all others are compared with."""
         return next(row for row in self.variants if row.name == self.record.baseline)
+
+    def baseline_of(self, variant: str) -> VariantRow:
+        """The row that a variant is compared with."""
+        name = baselines_of(self.record)[variant]
+        return next(row for row in self.variants if row.name == name)
 
     @property
     def unit(self) -> str:

@@ -19,6 +19,7 @@ from ablate.analysis.text import listed, plural
 from ablate.analysis.times import Target, costs_by_round, rates_by_seed
 from ablate.metrics import CACHE, COSTS, DECODE, INFERENCE, PREFILL, TIMED
 from ablate.spec.code import stage_identity, timed_identity
+from ablate.spec.design import BASELINE
 from ablate.stats import Direction, SeedPlan, seeds_declared
 from ablate.store.records import (
     WINDOWS,
@@ -282,6 +283,18 @@ def _why_untimed(name: str, run: VariantRuns, record: StudyRecord, devices: set[
         rounds = plural(len(run.rates), "round")
         return f"{name} was timed in {rounds}, fewer than its {plural(len(run.states), 'seed')}; {again}"
     return ""
+
+
+def baselines_of(record: StudyRecord) -> dict[str, str]:
+    """Variant name to that of the baseline that it is compared with: in a sweep, the baseline at the same value.
+
+    A sweep of the baseline alone compares its values with the first.
+    """
+    names, path = [variant.name for variant in record.variants], record.space.get("design", {}).get("path")
+    ends = {name: "".join(name.partition(f"@{path}=")[1:]) for name in names}
+    if not path or all(name == BASELINE + end for name, end in ends.items()):
+        return dict.fromkeys(names, record.baseline)
+    return {name: BASELINE + end if BASELINE + end in ends else record.baseline for name, end in ends.items()}
 
 
 def pairs_windows(record: StudyRecord) -> bool:

@@ -12,15 +12,16 @@ from typing import Literal
 
 from ablate.analysis.changes import changes_of
 from ablate.analysis.fairness import read_tuning
-from ablate.analysis.judging import Allowances, judge_trials, missing_seeds, read_allowances, withheld
-from ablate.analysis.runs import StudyReader, VariantRuns, read_runs, seed_schedule
+from ablate.analysis.judging import Allowances, compare_trials, missing_seeds, read_allowances, rule_of, withheld
+from ablate.analysis.rows import JudgingRule
+from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
 from ablate.analysis.text import listed, shortened
-from ablate.analysis.trivial import learning_warnings, standings_of, trivial_baselines
+from ablate.analysis.trivial import nothing_learnt, standings_of, trivial_baselines
 from ablate.designs.ladder import at_rung
 from ablate.spec.design import BASELINE
 from ablate.spec.fairness import BUDGET, at_budget
 from ablate.spec.suite import at_data
-from ablate.stats import PairedDifference, Verdict, over_looks, paired_difference, summarise
+from ablate.stats import PairedDifference, Tails, Verdict, over_looks, summarise
 from ablate.stats.schedule import ERROR
 from ablate.stats.trend import bends, slopes, steps
 from ablate.store.records import StudyRecord
@@ -38,7 +39,7 @@ class ScalePoint:
 
     Attributes:
         at: The place: a budget, or the value of the swept path.
-        difference: Objective minus that of the baseline at the same place, paired by seed.
+        difference: Objective minus that of the baseline at the same place, paired by seed; none where it diverged.
         verdict: On that difference.
     """
 
@@ -78,11 +79,13 @@ class Scalings:
         axis: `budget`, `compute`, or a spec path.
         places: Ascending.
         of: The variants, in the order of the design.
+        tails: The long tail of the first place at which differences show one; None if they show none.
     """
 
     axis: str
     places: tuple[float, ...]
     of: tuple[Scaling, ...]
+    tails: Tails | None = None
 
     @property
     def is_swept(self) -> bool:
@@ -97,6 +100,12 @@ class Scalings:
             return replace(one, points=points, outcome=_outcome(points))
 
         return replace(self, of=tuple(map(undecided, self.of)))
+
+    def point(self, name: str) -> ScalePoint | None:
+        """The comparison of a variant of a sweep, by its whole name; None if it is not along the axis."""
+        variant, _, value = name.partition(f"@{self.axis}=")
+        points = (point for one in self.of if value and one.variant == variant for point in one.points)
+        return next((point for point in points if point.at == float(value)), None)
 
 
 def rungs_of(record: StudyRecord) -> dict[int, StudyRecord]:
@@ -121,25 +130,50 @@ def main_part(record: StudyRecord) -> StudyRecord:
 def read_scalings(store: StudyReader, record: StudyRecord) -> Scalings | None:
     """The variants of a study along its axis; None if it has none, or has results at a single place."""
     axis, studies = _places(store, record)
-    runs = {at: read_runs(store, study, record.objective["metric"]) for at, study in studies.items()}
-    changes = {at: changes_of(study) for at, study in studies.items()}
-    allowances = {at: read_allowances(study, runs[at], read_tuning(store, study)) for at, study in studies.items()}
+    places = {at: _place_of(store, record, study) for at, study in studies.items()}
     if axis == BUDGET:  # values are tuned at the study's own length, and used at all others
-        allowances = {at: replace(one, regret=allowances[1.0].regret) for at, one in allowances.items()}
-    whys = {at: _nothing_learnt(store, record, study, runs[at]) for at, study in studies.items()}
+        tuned = places[1.0].allowances.regret
+        places = {at: replace(one, allowances=replace(one.allowances, regret=tuned)) for at, one in places.items()}
     names = list(dict.fromkeys(variant.name for study in studies.values() for variant in study.variants))
     scalings = []
     for name in names:
-        places = [at for at, study in studies.items() if name != study.baseline and _is_there(name, study, runs[at])]
-        if places:
-            replaces = bool(changes[places[0]][name].otherwise)
-            scalings.append(_scaling(name, {at: (studies[at], runs[at]) for at in places}, allowances, whys, replaces))
-    return Scalings(axis, tuple(studies), tuple(scalings)) if scalings and len(studies) > 1 else None
+        here = {at: one for at, one in places.items() if name != one.study.baseline and _is_there(name, one)}
+        if here:
+            replaces = bool(changes_of(next(iter(here.values())).study)[name].otherwise)
+            scalings.append(_scaling(name, here, replaces))
+    tails = next((tails for one in places.values() if (tails := one.allowances.tails) is not None), None)
+    return Scalings(axis, tuple(studies), tuple(scalings), tails) if scalings and len(studies) > 1 else None
 
 
-def _is_there(name: str, study: StudyRecord, runs: Mapping[str, VariantRuns]) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A place of the axis: its study, the trials by variant, by what they are judged, and why that means nothing."""
+
+    study: StudyRecord
+    runs: Mapping[str, VariantRuns]
+    rule: JudgingRule
+    allowances: Allowances
+    unlearnt: str
+
+
+def _place_of(store: StudyReader, record: StudyRecord, study: StudyRecord) -> _Place:
+    """A place; of other data than the baseline's nothing is known, unless the store has trivial baselines of it."""
+    rule = rule_of(study)
+    runs = read_runs(store, study, rule.metric)
+    allowances, data = read_allowances(study, runs, read_tuning(store, study)), runs[study.baseline].data
+    first = store.trials([one.key for one in record.planned if one.variant == record.baseline]).values()
+    others = data - {one.data_fingerprint for one in first}
+    if any(not any(name.endswith(at_data("", one)) for name in record.trivial) for one in others):
+        return _Place(study, runs, rule, allowances, "")
+    trivial = trivial_baselines(record.trivial, rule.metric, rule.direction, data)
+    unlearnt = nothing_learnt(standings_of(runs, record.trivial, rule), trivial)
+    return _Place(study, runs, rule, allowances, unlearnt)
+
+
+def _is_there(name: str, place: _Place) -> bool:
     """Whether a variant is compared at a place: not where a ladder trains the baseline alone, as it has dropped it."""
-    return name in runs and bool(runs[name].states or not runs[study.baseline].states)
+    runs = place.runs
+    return name in runs and bool(runs[name].states or not runs[place.study.baseline].states)
 
 
 def _places(store: StudyReader, record: StudyRecord) -> tuple[str, dict[float, StudyRecord]]:
@@ -164,23 +198,6 @@ def _places(store: StudyReader, record: StudyRecord) -> tuple[str, dict[float, S
     return str(path), dict(sorted(here.items()))
 
 
-def _nothing_learnt(
-    store: StudyReader, record: StudyRecord, study: StudyRecord, runs: Mapping[str, VariantRuns]
-) -> str:
-    """Why a place has no verdict, as a clause: none of its models has learnt enough; empty if one has.
-
-    Nothing is known of other data than the baseline's, unless the store has trivial baselines of it.
-    """
-    metric, direction, data = record.objective["metric"], record.objective["direction"], runs[study.baseline].data
-    first = store.trials([one.key for one in record.planned if one.variant == record.baseline]).values()
-    others = data - {one.data_fingerprint for one in first}
-    if any(not any(name.endswith(at_data("", one)) for name in record.trivial) for one in others):
-        return ""
-    trivial = trivial_baselines(record.trivial, metric, direction, data)
-    standings = standings_of(runs, record.trivial, metric, direction, seed_schedule(study))
-    return next((said.text for said in learning_warnings(standings, trivial) if said.replaces_headline), "")
-
-
 def _ending(end: str) -> Callable[[str], str | None]:
     return lambda name: name.removesuffix(end) if name.endswith(end) else None
 
@@ -199,36 +216,22 @@ def _at(record: StudyRecord, name_of: Callable[[str], str | None], baseline: str
     )
 
 
-def _scaling(
-    name: str,
-    at: Mapping[float, tuple[StudyRecord, Mapping[str, VariantRuns]]],
-    allowances: Mapping[float, Allowances],
-    whys: Mapping[float, str],
-    replaces: bool,
-) -> Scaling:
+def _scaling(name: str, at: Mapping[float, _Place], replaces: bool) -> Scaling:
     points, gaps, lost, waits = [], {}, [], []
-    for place, (study, runs) in at.items():
-        metric, schedule = study.objective["metric"], seed_schedule(study)
-        own, base = runs[name], runs[study.baseline]
-        values, baseline_values = own.values(metric), base.values(metric)
-        allowance, direction = allowances[place].versus(name, study.baseline), study.objective["direction"]
-        verdict = judge_trials(
-            own,
-            base,
-            metric=metric,
-            margin=float(study.objective["margin"]),
-            direction=direction,
-            schedule=schedule,
-            allowance=allowance,
+    for place, here in at.items():
+        rule, own, base = here.rule, here.runs[name], here.runs[here.study.baseline]
+        shown, verdict = compare_trials(
+            name, own, base, rule=rule, allowances=here.allowances, trivial=here.study.trivial
         )
         verdict = verdict.of_replacement() if replaces else verdict
-        verdict = withheld(verdict, whys[place]) if whys[place] else verdict
-        paired = paired_difference(values, baseline_values)
-        shown = over_looks(paired, schedule, allowance=allowance.of_change(direction))
-        points.append(ScalePoint(place, shown, verdict))
-        gaps[place] = {seed: values[seed] - baseline_values[seed] for seed in values.keys() & baseline_values.keys()}
+        if verdict.word == "diverged":  # the seeds that finished are a biased selection
+            shown = PairedDifference(None, None, None, shown.n, None, None)
+        points.append(ScalePoint(place, shown, withheld(verdict, here.unlearnt) if here.unlearnt else verdict))
+        values, theirs = own.values(rule.metric), base.values(rule.metric)
+        gaps[place] = {seed: values[seed] - theirs[seed] for seed in values.keys() & theirs.keys()}
         lost += [place] if own.diverged or own.failed or own.pruned or base.diverged or base.failed else []
         waits += [place] if missing_seeds(own, base) else []
+    schedule = rule.schedule
     outcome = _outcome(points)
     if lost:
         where = listed(f"{place:g}" for place in lost)

@@ -311,7 +311,7 @@ def advised_seeds(rows: Sequence[VariantRow], schedule: SeedPlan | None) -> Seed
         None if the study has a schedule, or if none is long enough for any of the variants.
     """
     wanted = [
-        (_pairs(row), row.verdict.further_seeds)
+        (_pairs(row), row.verdict.further_seeds, max(0, len(row.planned) - _pairs(row)))
         for row in rows
         if row.verdict is not None and row.verdict.further_seeds
     ]

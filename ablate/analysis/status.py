@@ -7,23 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from ablate.analysis.fairness import read_tuning
-from ablate.analysis.judging import judge_trials, read_allowances
-from ablate.analysis.runs import (
-    StudyReader,
-    VariantRuns,
-    confirming,
-    pairs_windows,
-    read_confirming,
-    read_runs,
-    seed_schedule,
-)
-from ablate.analysis.scaling import main_part
-from ablate.analysis.suite import reader_of
+from ablate.analysis.runs import StudyReader
+from ablate.analysis.study import read_study
 from ablate.devices import utilisation
-from ablate.stats.verdict import Verdict
 from ablate.store.activity import Activity, DriverRecord, RunningTrial
-from ablate.store.records import ENDED, PlannedTrial, StudyRecord, TrialRecord, TrialState
+from ablate.store.records import ENDED, PlannedTrial, TrialRecord, TrialState
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,65 +216,30 @@ class Overview:
 
 
 def read_overview(store: StudyReader, name: str) -> Overview:
-    """Read the key figures of a study, without the curves of its trials.
+    """Read the key figures of a study, as its report has them.
 
     Raises:
         NotFoundError: There is no such study.
     """
-    record, whole = store.study(name), reader_of(store, name)
-    own = main_part(whole.study(name))
+    record, report = store.study(name), read_study(store, name)
     trials = store.trials([planned.key for planned in (*record.planned, *record.confirm_trials)])
-    metric, minimize = own.objective["metric"], own.objective["direction"] == "minimize"
-    runs = read_runs(whole, own, metric)
-    values = {
-        name: [trial.metrics.get(metric, math.nan) for trial in run.finished.values()] for name, run in runs.items()
-    }
-    known = {name: [value for value in of if math.isfinite(value)] for name, of in values.items()}
-    means = {name: math.fsum(of) / len(of) for name, of in known.items() if of and not runs[name].diverged}
-    best = (min if minimize else max)(means, key=lambda variant: means[variant]) if means else None
-    parameters = {variant.name: variant.parameters for variant in own.variants}
-    verdicts = dict(_verdicts(whole, own, runs))
-    fine = [name for name, verdict in verdicts.items() if verdict.is_acceptable]
-    simplest = min([own.baseline, *fine], key=lambda variant: parameters[variant])
+    known = {row.name: mean.mean for row in report.variants if (mean := row.mean(report.metric)) is not None}
+    means = {name: mean for name, mean in known.items() if mean is not None}
+    best = (min if report.direction == "minimize" else max)(means, key=means.__getitem__) if means else None
+    judged = [(row, row.verdict) for row in report.variants if row.verdict is not None]
+    fine = [row for row, verdict in judged if verdict.is_acceptable]
+    simplest = min([report.baseline, *fine], key=lambda row: row.parameters)
     return Overview(
-        metric=metric,
+        metric=report.metric,
         best=best,
         best_value=means[best] if best is not None else None,
-        simplest=simplest,
-        simplest_parameters=parameters[simplest],
+        simplest=simplest.name,
+        simplest_parameters=simplest.parameters,
         seconds=math.fsum(trial.seconds for trial in trials.values()),
         flops=math.fsum(trial.flops for trial in trials.values()),
         seconds_left=_seconds_left(trials.values(), len(record.planned) + len(record.confirm_trials)),
-        verdicts=tuple(verdict.word for verdict in verdicts.values()),
+        verdicts=tuple(verdict.word for _, verdict in judged),
     )
-
-
-def _verdicts(
-    store: StudyReader, record: StudyRecord, runs: Mapping[str, VariantRuns]
-) -> Iterable[tuple[str, Verdict]]:
-    """The variants that are judged, with their verdicts."""
-    fresh, tuning = read_confirming(store, record), read_tuning(store, record)
-    of_all = runs, seed_schedule(record), read_allowances(record, runs, tuning)
-    apart = confirming(record)
-    of_chosen = fresh, seed_schedule(apart), read_allowances(apart, fresh, tuning) if fresh else None
-    for variant in record.variants:
-        trials, schedule, allowances = of_chosen if variant.name in fresh else of_all
-        unjudged = variant.name == record.baseline or runs[variant.name].pruned
-        if unjudged or allowances is None or (variant.chosen and variant.name not in fresh):
-            continue
-        yield (
-            variant.name,
-            judge_trials(
-                trials[variant.name],
-                trials[record.baseline],
-                metric=record.objective["metric"],
-                margin=float(record.objective["margin"]),
-                direction=record.objective["direction"],
-                schedule=schedule,
-                allowance=allowances.versus(variant.name, record.baseline),
-                unit="window" if pairs_windows(record) else "seed",
-            ),
-        )
 
 
 def _seconds_left(trials: Iterable[TrialRecord], planned: int) -> float | None:

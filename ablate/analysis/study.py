@@ -29,14 +29,7 @@ from ablate.analysis.declarations import (
 )
 from ablate.analysis.effects import effects_of
 from ablate.analysis.fairness import MatchedBudgets, Tuning, longer_in_all, read_matching, read_tuning, scouts_of
-from ablate.analysis.judging import (
-    Allowances,
-    awaited_seeds,
-    judge_trials,
-    read_allowances,
-    withheld,
-    worst_results,
-)
+from ablate.analysis.judging import Allowances, awaited_seeds, compare_trials, read_allowances, rule_of, withheld
 from ablate.analysis.ladder import Climbs, climb_sentences, last_rung, read_climbs
 from ablate.analysis.numbers import decimals_for
 from ablate.analysis.report import Evidence, OtherLength, Progress, StudyAnswer, StudyReport
@@ -45,10 +38,10 @@ from ablate.analysis.runs import (
     Curve,
     StudyReader,
     VariantRuns,
+    baselines_of,
     confirming,
     failures_of,
     is_trained,
-    pairs_windows,
     read_confirming,
     read_runs,
     seed_schedule,
@@ -57,13 +50,8 @@ from ablate.analysis.runs import (
 from ablate.analysis.scaling import Scalings, main_part, read_scalings, rungs_of, scaling_sentences
 from ablate.analysis.sentences import answer_sentences, best_sentence, confirmed_sentences, window_sentences
 from ablate.analysis.suite import SuiteReader, scales_of, suite_sentences, suite_warnings, tasks_of
-from ablate.analysis.times import Target, relative_speed
-from ablate.analysis.trivial import (
-    TrivialBaseline,
-    standings_of,
-    trivial_baselines,
-    trivial_sentences,
-)
+from ablate.analysis.times import relative_speed
+from ablate.analysis.trivial import TrivialBaseline, standings_of, trivial_baselines, trivial_sentences
 from ablate.analysis.warnings import (
     StudyWarning,
     assumption,
@@ -86,13 +74,10 @@ from ablate.spec.design import BASELINE
 from ablate.spec.suite import at_task
 from ablate.stats import (
     Interval,
-    PairedDifference,
+    Tails,
     Verdict,
     hold_together,
     mean_interval,
-    over_looks,
-    paired_difference,
-    unpaired_difference,
 )
 from ablate.store.records import StudyRecord, TrialState, VariantRecord
 
@@ -120,9 +105,10 @@ class _Stored:
     evaluated: Mapping[str, Curve]
 
     @property
-    def baseline(self) -> VariantRecord:
-        """The variant that all others are compared with."""
-        return next(variant for variant in self.record.variants if variant.name == self.record.baseline)
+    def baselines(self) -> Mapping[str, VariantRecord]:
+        """Variant name to what it is compared with."""
+        variants = {variant.name: variant for variant in self.record.variants}
+        return {name: variants[baseline] for name, baseline in baselines_of(self.record).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +119,7 @@ class _Question:
     matching: MatchedBudgets
     tuning: Tuning | None
     trivials: tuple[TrivialBaseline, ...]
-    goals: Mapping[int, float]
+    goals: Mapping[str, Mapping[int, float]]
     lines: Mapping[str, Line]
     allowances: Allowances
     record: StudyRecord
@@ -184,10 +170,17 @@ def _read_record(store: StudyReader, whole: StudyRecord, progress: Progress | No
     stored = _read_stored(store, whole)
     question = _question(store, stored)
     changes = changes_of(stored.record)
-    rows = tuple(_row(variant, stored, changes[variant.name], question) for variant in stored.record.variants)
-    evidence = _evidence(stored, question)
+    baselines = stored.baselines
+    rows = tuple(
+        _row(variant, baselines[variant.name], stored, changes[variant.name], question)
+        for variant in stored.record.variants
+    )
     progress = progress or _progress(stored)
     scaling = read_scalings(store, stored.whole)
+    tails = question.allowances.tails
+    if scaling is not None and scaling.is_swept:
+        rows, tails = tuple(_at_its_place(row, scaling) for row in rows), scaling.tails
+    evidence = _evidence(stored, question, tails)
     if why := evidence.nothing_learnt:
         rows = tuple(row if row.verdict is None else replace(row, verdict=withheld(row.verdict, why)) for row in rows)
         scaling = scaling.without_verdicts(why) if scaling is not None and scaling.is_swept else scaling
@@ -257,42 +250,30 @@ def _read_stored(store: StudyReader, whole: StudyRecord) -> _Stored:
 
 def _question(store: StudyReader, stored: _Stored) -> _Question:
     record, runs = stored.record, stored.runs
-    metric, direction = record.objective["metric"], record.objective["direction"]
     matching, tuning = read_matching(record, runs), read_tuning(store, record)
-    unit = "window" if pairs_windows(record) else record.unit
-    rule = JudgingRule(
-        metric,
-        direction,
-        float(record.objective["margin"]),
-        seed_schedule(record),
-        unit,
-        matching.axis,
-        record.traits.adds_seeds,
-        relative=Target.of(record) is not None,
-    )
+    rule = rule_of(record, matching.axis)
     return _Question(
         rule,
         matching,
         tuning,
-        tuple(trivial_baselines(record.trivial, metric, direction)),
-        read_goals(runs[record.baseline], stored.evaluated),
+        trivial_baselines(record.trivial, rule.metric, rule.direction),
+        {name: read_goals(runs[name], stored.evaluated) for name in {*baselines_of(record).values()}},
         {key: line(curve, cast(Axis, matching.axis)) for key, curve in stored.evaluated.items()},
         read_allowances(record, runs, tuning),
         record,
     )
 
 
-def _evidence(stored: _Stored, question: _Question) -> Evidence:
-    rule = question.rule
+def _evidence(stored: _Stored, question: _Question, tails: Tails | None) -> Evidence:
     return Evidence(
         matching=question.matching,
         tuning=question.tuning,
         trivials=question.trivials,
-        standings=tuple(standings_of(stored.runs, stored.record.trivial, rule.metric, rule.direction, rule.schedule)),
+        standings=tuple(standings_of(stored.runs, stored.record.trivial, question.rule)),
         windows=len(stored.runs[stored.record.baseline].windows.get(question.rule.metric, ())),
         redeclared=redeclarations(stored.whole),
         draw_sd=draw_noise(stored.record, stored.runs),
-        tails=question.allowances.tails,
+        tails=tails,
     )
 
 
@@ -382,11 +363,20 @@ def _may_have_budgets(record: StudyRecord) -> bool:
     return may and not record.space.get("budgets") and match in ("steps", "parameters")
 
 
-def _row(variant: VariantRecord, stored: _Stored, change: Change, question: _Question) -> VariantRow:
-    baseline, fresh, evaluated = stored.baseline, stored.fresh, stored.evaluated
+def _at_its_place(row: VariantRow, scaling: Scalings) -> VariantRow:
+    """A row of a sweep with its comparison at its value."""
+    point = scaling.point(row.name)
+    return row if point is None else replace(row, difference=point.difference, verdict=point.verdict)
+
+
+def _row(
+    variant: VariantRecord, baseline: VariantRecord, stored: _Stored, change: Change, question: _Question
+) -> VariantRow:
+    fresh, evaluated = stored.fresh, stored.evaluated
     runs, baseline_runs = stored.runs[variant.name], stored.runs[baseline.name]
     chosen = variant.chosen
-    ours, theirs, asked = runs, baseline_runs, question
+    asked = replace(question, allowances=replace(question.allowances, baseline=baseline.name))
+    ours, theirs = runs, baseline_runs
     if variant.name in fresh and variant.name != baseline.name:
         ours, theirs, chosen = fresh[variant.name], fresh[baseline.name], False
         apart = confirming(question.record)
@@ -394,10 +384,19 @@ def _row(variant: VariantRecord, stored: _Stored, change: Change, question: _Que
         asked = replace(question, rule=rule, allowances=read_allowances(apart, fresh, question.tuning))
     difference, verdict = None, None
     if variant.name != baseline.name and not ours.pruned:
-        difference, verdict = _judged(variant.name, ours, theirs, asked)
+        difference, verdict = compare_trials(
+            variant.name,
+            ours,
+            theirs,
+            rule=asked.rule,
+            allowances=asked.allowances,
+            trivial=question.record.trivial,
+            paired=question.record.pairs(variant.name),
+        )
         verdict = verdict.of_replacement() if change.otherwise or question.record.judged else verdict
     more = variant.parameters - baseline.parameters
-    steps = to_baseline(runs, question.goals, "step", evaluated)
+    goals = question.goals[baseline.name]
+    steps = to_baseline(runs, goals, "step", evaluated)
     axis, course = question.rule.axis, None
     if variant.name != baseline.name:
         course = course_of(
@@ -432,7 +431,7 @@ def _row(variant: VariantRecord, stored: _Stored, change: Change, question: _Que
         chosen=chosen and not runs.pruned,
         confirmed=tuple(ours.states) if ours is not runs else (),
         steps_to_baseline=steps,
-        spent_to_baseline=steps if axis == "steps" else to_baseline(runs, question.goals, axis, evaluated),
+        spent_to_baseline=steps if axis == "steps" else to_baseline(runs, goals, axis, evaluated),
         relative_speed=relative_speed(runs.rates, baseline_runs.rates),
         course=course,
         seconds=math.fsum(trial.seconds for trial in runs.finished.values()),
@@ -440,40 +439,6 @@ def _row(variant: VariantRecord, stored: _Stored, change: Change, question: _Que
         awaits=awaited_seeds(asked.rule.schedule, ours, theirs) if question.rule.unit != "window" else "",
         unreached=len(ours.unreached),
     )
-
-
-def _judged(
-    name: str, runs: VariantRuns, baseline: VariantRuns, question: _Question
-) -> tuple[PairedDifference, Verdict]:
-    """The difference from the baseline on the seeds of these trials, and the verdict."""
-    rule = question.rule
-    values, baseline_values = runs.compared(rule.metric), baseline.compared(rule.metric)
-    trivials = trivial_baselines(question.record.trivial, rule.metric, rule.direction, runs.data)
-    worst_trivial = trivials[-1].value if trivials else None
-    worst = worst_results(runs, values, baseline_values, worst_trivial, rule.sign)
-    allowance = question.allowances.versus(name, question.record.baseline, failed=not worst)
-    paired = question.record.pairs(name)
-    if not paired:
-        allowance, worst = replace(allowance, tails=None), ()
-    verdict = judge_trials(
-        runs,
-        baseline,
-        metric=rule.metric,
-        margin=rule.margin,
-        direction=rule.direction,
-        schedule=rule.schedule,
-        allowance=allowance,
-        worst=worst,
-        unit=rule.unit,
-        paired=paired,
-    )
-    if not paired:
-        return unpaired_difference([*values.values()], [*baseline_values.values()]), verdict
-    if runs.unreached or baseline.unreached:  # a bound on one side is no interval
-        return PairedDifference(None, None, None, len(values.keys() & baseline_values.keys()), None, None), verdict
-    difference = paired_difference(values, baseline_values)
-    difference = over_looks(difference, rule.schedule, allowance=allowance.of_change(rule.direction))
-    return difference.as_shares() if rule.relative else difference, verdict
 
 
 def _claims(store: StudyReader, stored: _Stored, allowances: Allowances, unlearnt: str) -> tuple[ClaimVerdict, ...]:

@@ -247,7 +247,7 @@ class SuiteCell:
     """A variant on a task.
 
     Attributes:
-        mean: The objective's metric over the finished seeds; None without any.
+        mean: The objective's metric over the finished seeds; None without any, or if some diverged.
         low: Lower bound of its 95 % interval.
         high: Upper bound of it.
         score: The mean as a score: 0 trivial, 1 perfect.
@@ -288,7 +288,7 @@ class SuiteRow:
     Attributes:
         variant: Its name.
         words: What it changes, in words.
-        score: Mean over the tasks of its scores, over the finished seeds; None without any.
+        score: Mean over the tasks of its scores, over the finished seeds; None without any, or if some diverged.
         low: Lower bound of its 95 % interval.
         high: Upper bound of it.
         cells: Task to its result there.
@@ -364,7 +364,7 @@ def suite_of(report: StudyReport, words: Mapping[str, str]) -> Suite | None:
         tasks[task] = SuiteTask(kind, rule, scale.trivial, scale.perfect, of.answer.learnt)
     rows = []
     for row in report.variants:
-        mean = row.metrics.get(SCORE, Interval(None, None, None, 0))
+        mean = row.mean(SCORE) or Interval(None, None, None, 0)
         cells = {
             task: _cell(of, row.name, report.scales[task], f"{row.name} {task}" in together)
             for task, of in report.tasks.items()
@@ -416,7 +416,7 @@ def suite_sentences(tasks: Mapping[str, StudyReport]) -> Iterator[str]:
 
 def _cell(report: StudyReport, name: str, scale: Scale, jointly: bool) -> SuiteCell:
     row = next(row for row in report.variants if row.name == name)
-    mean = row.metrics.get(report.metric, Interval(None, None, None, 0))
+    mean = row.mean(report.metric) or Interval(None, None, None, 0)
     ends = [] if mean.low is None or mean.high is None else sorted(map(scale.score, (mean.low, mean.high)))
     paired = row.shown_difference if name != report.record.baseline else None
     return SuiteCell(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
+from ablate.analysis.rows import JudgingRule
 from ablate.analysis.runs import VariantRuns
 from ablate.analysis.text import few, listed, plural
 from ablate.analysis.warnings import StudyWarning
@@ -111,11 +112,7 @@ def standing_of(
 
 
 def standings_of(
-    runs: Mapping[str, VariantRuns],
-    trivial: Mapping[str, Mapping[str, float]],
-    metric: str,
-    direction: Direction,
-    schedule: SeedPlan | None,
+    runs: Mapping[str, VariantRuns], trivial: Mapping[str, Mapping[str, float]], rule: JudgingRule
 ) -> list[Standing]:
     """How variants compare with the trivial baselines of their data; those that diverged or were pruned have no mean.
 
@@ -125,10 +122,10 @@ def standings_of(
     standings = [
         standing_of(
             name,
-            list(run.values(metric).values()),
-            trivial_baselines(trivial, metric, direction, run.data),
-            direction,
-            schedule,
+            list(run.values(rule.metric).values()),
+            trivial_baselines(trivial, rule.metric, rule.direction, run.data),
+            rule.direction,
+            rule.schedule,
         )
         for name, run in runs.items()
         if not run.diverged and not run.pruned
@@ -193,10 +190,15 @@ def learning_warnings(standings: Sequence[Standing], trivial: Sequence[TrivialBa
             f"with 95 % confidence, but not the best one, {best.name} ({best.value:.4g}). Verdicts apply to models of "
             "this size and length of training."
         )
-        none = len(between) + len(without) == len(standings)
-        who = "no model beats" if none else f"{len(between)} of {len(standings)} do not beat"
+        short = len(between) + len(without)
+        who = "no model beats" if short == len(standings) else f"{short} of {len(standings)} do not beat"
         text = f"small models: {who} a {best.name} ({best.value:.4g})"
         yield StudyWarning("beaten", "weak", text, full, tuple(one.name for one in between))
+
+
+def nothing_learnt(standings: Sequence[Standing], trivial: Sequence[TrivialBaseline]) -> str:
+    """Why differences between these models mean nothing, as a clause: none has learnt enough. Empty if one has."""
+    return next((line.text for line in learning_warnings(standings, trivial) if line.replaces_headline), "")
 
 
 def _shown(one: Standing, bar: TrivialBaseline) -> str:

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from ablate.analysis.fairness import MatchedBudgets, Tuning
 from ablate.analysis.numbers import percent
 from ablate.analysis.rows import VariantRow
-from ablate.analysis.runs import Failure, VariantRuns
+from ablate.analysis.runs import Failure, VariantRuns, baselines_of
 from ablate.analysis.text import few, listed, plural
 from ablate.analysis.times import Target
 from ablate.metrics import CURVE_METRIC
@@ -282,12 +282,12 @@ def draw_noise(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> float | 
     Args:
         runs: Variant name to its trials.
     """
-    metric, baseline = record.objective["metric"], runs[record.baseline].finished
+    metric, baselines = record.objective["metric"], baselines_of(record)
     variances = [
         variance
         for name, run in runs.items()
-        if name != record.baseline and not run.diverged and not run.pruned
-        if (variance := draw_variance(list(_gaps(run.finished, baseline, metric)))) is not None
+        if name != baselines[name] and not run.diverged and not run.pruned
+        if (variance := draw_variance(list(_gaps(run.finished, runs[baselines[name]].finished, metric)))) is not None
     ]
     return math.sqrt(max(0.0, statistics.median(variances))) if variances else None
 

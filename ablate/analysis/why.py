@@ -67,7 +67,7 @@ def _by_number(row: VariantRow, report: StudyReport) -> dict[int, float]:
     values = row.difference.values if row.difference is not None else ()
     seeds = sorted(set(row.confirmed or row.finished))
     if not row.confirmed:
-        seeds = sorted({*seeds} & {*report.baseline.finished})
+        seeds = sorted({*seeds} & {*report.baseline_of(row.name).finished})
     elif row.awaits:  # which of the fresh seeds have ended is not known here
         return {}
     return dict(zip(seeds, values, strict=True)) if len(seeds) == len(values) else dict(enumerate(values))
@@ -117,7 +117,7 @@ def _lengths(row: VariantRow, report: StudyReport) -> Iterator[tuple[str, str]]:
     split = [(*split_length(name), name) for name in row.metrics]
     for length, name in sorted((length, name) for of, length, name in split if of == base and length is not None):
         cells = []
-        for side in (row, report.baseline):
+        for side in (row, report.baseline_of(row.name)):
             shown = side.metrics.get(name, Interval(None, None, None, 0))
             half = None if shown.low is None or shown.high is None else (shown.high - shown.low) / 2
             write = partial(fixed, decimals=decimals_for(report.margin, [] if half is None else [half]))

@@ -7,6 +7,7 @@ instead. Verdicts are words; colour only repeats them.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ from rich.text import Text
 from ablate.analysis.answer import Answer
 from ablate.analysis.answer_rows import Along, AlongCell, AnswerGroup, AnswerRow, GroupKey
 from ablate.analysis.ladder import ScaleRow
-from ablate.analysis.numbers import duration, fixed, percent
+from ablate.analysis.numbers import decimals_for, duration, fixed, percent
 from ablate.analysis.suite import Suite, SuiteCell
 from ablate.analysis.why import Why
 from ablate.command_line import command
@@ -302,10 +303,11 @@ class _MatrixRow(NamedTuple):
 def _matrix(suite: Suite, answer: Answer, width: int, *, everything: bool) -> Iterator[Text]:
     """The variants of a suite by mean score, and beside it their metric on each task."""
     judged = {row.variant: (group.key, row) for group in answer.groups for row in group.rows}
-    rows = []
+    rows, decimals = [], max(2, decimals_for(answer.margin, ()) - 1)
     for row in suite.rows if everything or len(suite.rows) <= MANY else suite.rows[: MANY // 2]:
         group, found = judged.get(row.variant, (None, None))
-        before = "" if row.score is None else f"{row.score:.2f}", "" if found is None else _score_change(found)
+        score = "" if row.score is None else f"{row.score:.{decimals}f}"
+        before = score, "" if found is None else _score_change(found, decimals)
         cells = {task: (_suite_cell(cell, suite), "" if cell.learnt else "dim") for task, cell in row.cells.items()}
         rows.append(_MatrixRow(row.words.rpartition("→ ")[2], before, COLOURS[group] if group else "bold", cells))
     yield from _columns((suite.metric, "score", "difference"), [*suite.tasks], rows, width)
@@ -411,14 +413,15 @@ def _suite_cell(cell: SuiteCell, suite: Suite) -> str:
     return f"{cell.mean:.{suite.decimals}f}{suite_mark(cell)}"
 
 
-def _score_change(row: AnswerRow) -> str:
+def _score_change(row: AnswerRow, decimals: int) -> str:
     """The difference of the mean score from the baseline with half of its interval and its verdict."""
     mark = VERDICT_MARKS.get(row.verdict, "")
     star = "*" if row.bound is not None and not row.jointly else ""
     if row.difference is None:
         return "" if mark == "?" else mark
-    half = "" if row.low is None or row.high is None else f"±{(row.high - row.low) / 2:.2f}".replace("±inf", "")
-    return f"{row.difference:+.2f}{half}{mark}{star}".replace("-", "−")
+    half = math.inf if row.low is None or row.high is None else (row.high - row.low) / 2
+    within = "" if math.isinf(half) else f"±{half:.{decimals}f}"
+    return f"{fixed(row.difference, decimals, sign=True)}{within}{mark}{star}".replace("-", "−")
 
 
 def _baseline(answer: Answer) -> str:

@@ -143,13 +143,12 @@ def along_table(answer: Answer, along: Along) -> Grid:
 
 def scale_table(rows: Sequence[ScaleRow]) -> Grid:
     """The variants of a ladder: the difference at each rung, what is extrapolated, and what becomes of it."""
-    rungs = tuple(f"rung {number}" for number in range(1, 1 + max(len(row.by_rung) for row in rows)))
+    rungs = tuple(f"rung {number}" for number in range(1, 1 + len(rows[0].by_rung)))
     titles = ("variant", *rungs, f"at {rows[0].times:g}x", "speedup there", "outcome")
     shown = tuple(
         (
             row.words,
             *row.by_rung,
-            *[MISSING] * (len(rungs) - len(row.by_rung)),
             row.there or MISSING,
             row.speedup if row.there else MISSING,
             row.outcome if row.there else f"not extrapolated: {row.refusal}",

@@ -141,10 +141,15 @@ def in_percent(chance: float) -> str:
     return f"{5 * round(20 * chance)} %"
 
 
-def advised_schedule(n: int, further: int) -> SeedSchedule | None:
+def advised_schedule(n: int, further: int, lost: int = 0) -> SeedSchedule | None:
     """The schedule to continue with after `n` seeds if `further` would decide; None if no schedule is that long.
 
     It may use more seeds than one look at the end would, and uses fewer on average.
+
+    Args:
+        n: Paired seeds so far.
+        further: More of them that would decide.
+        lost: Seeds that were trained and are not paired, as a trial of theirs failed or diverged.
     """
-    last = n + math.ceil(ROOM * further)
+    last = n + lost + math.ceil(ROOM * further)
     return SeedSchedule(min(n, LATEST_START), last) if last <= LAST and n >= LEAST_PAIRS else None

@@ -6,13 +6,16 @@ import dataclasses
 from dataclasses import replace
 from datetime import timedelta
 
+import numpy as np
 import pytest
 from fake_store import NOON, FakeStore, fake_store
 
 from ablate.analysis import read_study
+from ablate.analysis.answer import answer_of
 from ablate.analysis.continuing import deciding_seeds, study_arguments
 from ablate.analysis.diff import differences
 from ablate.analysis.gate import gate, only_variant
+from ablate.analysis.ideas import read_ideas
 from ablate.analysis.report import StudyReport
 from ablate.analysis.status import read_overview
 from ablate.errors import ArgumentError, NotFoundError
@@ -109,6 +112,82 @@ def test_no_seeds_where_none_can_be_added(seeds: object, adds_seeds: bool) -> No
     assert "Undecided" in " ".join(report.answer.sentences)
     assert deciding_seeds(report) == ""
     assert "set `seeds" not in " ".join(report.answer.sentences)
+
+
+@pytest.mark.parametrize("state", [TrialState.FAILED, TrialState.DIVERGED])
+@pytest.mark.parametrize("lost", range(5))
+def test_the_next_command_adds_enough_seeds_beside_those_that_lost_a_trial(lost: int, state: TrialState) -> None:
+    """Seven seeds, of which some lost a trial: what is advised are the seeds of the design, not those that pair."""
+    rng = np.random.default_rng(lost)
+    for difference in np.linspace(0.05, 0.15, 25):
+        made = fake_store({name: ({}, 10) for name in ("baseline", "a=x")}, seeds=7, margin=0.1)
+        for seed in range(7):
+            made.add("baseline", seed, {"val_loss": 3.0})
+            made.add("a=x", seed, {"val_loss": 3.0 + difference + rng.normal(0, 0.03)})
+        for seed in range(lost):
+            made.add("a=x" if state is TrialState.FAILED else "baseline", seed, state=state, reason="out of memory")
+        report = read_study(made, "a_study")
+        row = report.variants[1]
+        assert row.verdict is not None
+        for step in answer_of(report).next:
+            if "--seeds" in step.arguments:
+                start, most = map(int, step.arguments[-1].split(":"))
+                assert row.verdict.further_seeds is not None
+                assert most - 7 >= row.verdict.further_seeds
+                assert start <= 7 - lost
+                assert f"max: {most}}}`" in " ".join(report.answer.sentences)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "bound", "arguments", "purpose"),
+    [
+        (8, "no seeds left", (), "the undecided need more seeds than the schedule has, or a wider margin"),
+        (6, ">2 seeds", ("resume", "a_study"), "adds seeds to 1 of 1 undecided, up to 8"),
+    ],
+)
+def test_a_schedule_promises_no_more_seeds_than_it_has(
+    seeds: int, bound: str, arguments: tuple[str, ...], purpose: str
+) -> None:
+    made = fake_store({name: ({}, 10) for name in ("baseline", "a=x")}, seeds=seeds, margin=0.1)
+    made.record = replace(made.record, space={"design": {"kind": "leave_one_out", "seeds": {"start": 3, "max": 8}}})
+    for seed in range(seeds):
+        made.add("baseline", seed, {"val_loss": 3.0})
+        made.add("a=x", seed, {"val_loss": 3.1 + 0.05 * (-1) ** seed})
+    answer = answer_of(read_study(made, "a_study"))
+    assert [row.bound_text for row in answer.rows] == [bound]
+    assert [(step.arguments, step.purpose) for step in answer.next] == [(arguments, purpose)]
+
+
+def test_what_diverged_is_open_and_counts_as_a_refuted_idea() -> None:
+    made = fake_store({name: ({}, 10) for name in ("baseline", "a=x", "b=y")}, seeds=3, margin=0.1)
+    for seed in range(3):
+        for name in ("baseline", "a=x", "b=y"):
+            made.add(name, seed, {"val_loss": 3.0 + 0.001 * seed * (name != "baseline")})
+    settled = answer_of(read_study(made, "a_study")).next
+    assert [step.purpose for step in settled] == ["nothing is open: every comparison is decided"]
+    made.add("b=y", 1, state=TrialState.DIVERGED, stopped_at=7)
+    (step,) = answer_of(read_study(made, "a_study")).next
+    assert step.purpose == "no seeds decide on b=y: `--why` says what happened"
+    made.studies = lambda: [made.record]  # type: ignore[attr-defined]
+    outcomes = {idea.variant: idea.outcome for idea in read_ideas(made)}  # type: ignore[arg-type]
+    assert outcomes == {"a=x": "held", "b=y": "refuted"}
+    alone = fake_store({"baseline": ({}, 10)}, seeds=1)
+    alone.add("baseline", 0, {"val_loss": 3.0})
+    assert [step.purpose for step in answer_of(read_study(alone, "a_study")).next] == ["there is nothing to compare"]
+
+
+@pytest.mark.parametrize("bar", [None, 1.0])
+def test_the_overview_has_the_verdicts_of_the_report(bar: float | None) -> None:
+    made = fake_store({name: ({}, 10 - n) for n, name in enumerate(("baseline", "a=x", "b=y"))}, seeds=3, margin=0.1)
+    if bar is not None:  # no model has learnt
+        made.record = replace(made.record, trivial={"bigram": {"val_loss": bar}})
+    for seed in range(3):
+        for name, loss in (("baseline", 3.0), ("a=x", 3.01), ("b=y", 3.5)):
+            made.add(name, seed, {"val_loss": loss + 0.001 * seed * (name != "baseline")})
+    found, report = read_overview(made, "a_study"), read_study(made, "a_study")
+    words = tuple(row.verdict.word for row in report.variants if row.verdict is not None)
+    assert found.verdicts == words == (("undecided",) * 2 if bar else ("not needed", "needed"))
+    assert found.simplest == ("baseline" if bar else "a=x")
 
 
 def test_arguments() -> None:

@@ -15,11 +15,14 @@ from ablate.analysis.answer import answer_of
 from ablate.analysis.claims import judge_claims
 from ablate.analysis.fairness import Tried, Tuned, Tuning
 from ablate.analysis.findings import read_findings
+from ablate.analysis.gate import gate
 from ablate.analysis.runs import read_runs
 from ablate.analysis.scaling import Scaling, Scalings
 from ablate.analysis.status import read_overview
+from ablate.analysis.why import why
 from ablate.render.as_json import study_json
 from ablate.render.formats import render_report
+from ablate.render.formats.latex import paper_table
 from ablate.store.records import StudyRecord, TrialState
 
 BUDGETS = (1, 2, 4)
@@ -157,6 +160,103 @@ def test_a_sweep_compares_with_the_baseline_of_the_same_value() -> None:
     ]
     assert {name for name, verdict in verdicts.items() if verdict is None} == set(names[::2]), "each place has its own"
     assert not any("baseline@" in sentence for sentence in report.answer.sentences)
+
+
+WIDTHS = (32, 64, 128)
+
+
+def swept(gaps: dict[int, float], direction: str = "minimize") -> FakeStore:
+    """A sweep of the width, which moves the baseline by 5 from value to value; `sas` is worse than it by a gap."""
+    rng, sign = np.random.default_rng(4), 1 if direction == "minimize" else -1
+    names = [f"{name}@model.width={width}" for width in WIDTHS for name in ("baseline", "sas")]
+    variants = {name: ({"model.width": name.rpartition("=")[2]}, 100) for name in names}
+    made = fake_store(variants, seeds=4, direction=direction)
+    design = {"kind": "sweep", "path": "model.width", "values": [*WIDTHS], "seeds": 4}
+    made.record = replace(made.record, space={"design": design})
+    for place, width in enumerate(WIDTHS):
+        for seed in range(4):
+            base = 20.0 - sign * 5 * place + rng.normal(0, 0.05)
+            made.add(f"baseline@model.width={width}", seed, {"val_loss": base})
+            made.add(f"sas@model.width={width}", seed, {"val_loss": base + sign * (gaps[width] + rng.normal(0, 0.002))})
+    return made
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_every_output_of_a_sweep_compares_a_variant_with_the_baseline_of_its_own_value(direction: str) -> None:
+    made = swept({32: 0.5, 64: 0.0, 128: -0.5}, direction)
+    report, _, one = scaled(made)
+    rows = {row.name: row for row in report.variants}
+    sign = 1 if direction == "minimize" else -1
+    words = {32: "needed", 64: "not needed", 128: "better"}
+    value = lambda name, seed: made.trial_records[f"{name}/{seed}"].metrics["val_loss"]  # noqa: E731
+    for point in one.points:
+        name, baseline = f"sas@model.width={point.at:g}", f"baseline@model.width={point.at:g}"
+        row = rows[name]
+        assert (rows[baseline].verdict, rows[baseline].difference) == (None, None)
+        assert (row.verdict, row.difference) == (point.verdict, point.difference)
+        assert row.verdict is not None
+        assert row.verdict.word == words[int(point.at)]
+        assert report.baseline_of(name).name == baseline
+        gaps = {seed: value(name, seed) - value(baseline, seed) for seed in range(4)}
+        assert np.mean([*gaps.values()]) == pytest.approx(point.difference.difference)
+        if point.at == 128:
+            assert why(report, name).seeds == pytest.approx(gaps)
+            assert gate(report, name, "better").passed == "passes"
+    assert report.answer.together == {f"sas@model.width={width}" for width in WIDTHS}
+    assert all(row.jointly for row in answer_of(report).rows)
+    said = [sentence for sentence in report.answer.sentences if "than the baseline" in sentence]
+    assert len(said) == 3, "one of each verdict"
+    assert not any("baseline@" in sentence for sentence in report.answer.sentences)
+    higher = "higher" if sign > 0 else "lower"
+    assert any(f"sas@model.width=32 (val_loss at least 0.49 {higher})" in sentence for sentence in said)
+    table = {row["name"]: row["versus_baseline"] for row in study_json(report)["variants"]}
+    assert table["sas@model.width=128"]["difference"] == pytest.approx(-0.5 * sign, abs=0.01)
+    assert table["baseline@model.width=64"] is None
+    paper = paper_table(report)
+    assert "baseline@model.width=128" in paper.replace("\\", "")
+    assert "baseline@model.width=32" not in paper.replace("\\", "")
+    assert "over 4 seeds" in paper
+
+
+def test_a_sweep_of_the_baseline_alone_compares_its_values_with_the_first() -> None:
+    made = swept(dict.fromkeys(WIDTHS, 0.0))
+    variants = tuple(variant for variant in made.record.variants if variant.name.startswith("baseline"))
+    planned = tuple(one for one in made.record.planned if one.variant.startswith("baseline"))
+    made.record = replace(made.record, variants=variants, planned=planned)
+    found = {row.name: row.verdict.word for row in read_study(made, "a_study").variants if row.verdict is not None}
+    assert found == {f"baseline@model.width={width}": "better" for width in (64, 128)}
+
+
+def test_a_place_at_which_no_model_has_learnt_has_no_verdict() -> None:
+    """The baseline has 3.0, 2.7 and 2.4 at the three budgets; that of the study itself is the first."""
+    made = studied(lambda at: 0.1)
+    for bar, words in {
+        3.3: ["needed", "needed", "needed"],
+        2.85: ["undecided", "needed", "needed"],
+        2.0: ["undecided", "undecided", "undecided"],
+    }.items():
+        made.record = replace(made.record, trivial={"bigram": {"val_loss": bar}})
+        report, _, one = scaled(made)
+        assert [point.verdict.word for point in one.points] == words
+        row = next(row for row in report.variants if row.name == "a=off")
+        assert row.verdict is not None
+        assert (row.verdict.word, row.verdict.withheld) == (words[0], one.points[0].verdict.withheld)
+        assert (one.outcome == "undecided") == (words[-1] == "undecided")
+        along = answer_of(report).along
+        assert along is not None
+        assert [cell.verdict for cell in along.rows[next(iter(along.rows))]] == words
+        assert not any("needed" in sentence for sentence in report.answer.sentences if not report.answer.learnt)
+
+
+def test_a_failed_trial_counts_alike_in_the_row_and_at_its_budget() -> None:
+    """A failed trial is no worse than a trivial baseline, in the answer's row and along the budgets."""
+    made = studied(lambda at: -0.3, seeds=6)
+    made.record = replace(made.record, trivial={"constant": {"val_loss": 3.3}})
+    made.add("a=off", 5, state=TrialState.FAILED, reason="out of memory")
+    report, _, one = scaled(made)
+    (row,) = [row for row in report.variants if row.name == "a=off"]
+    assert row.verdict == one.points[0].verdict
+    assert row.difference == one.points[0].difference
 
 
 def test_a_sweep_that_begins_at_zero_has_verdicts_at_every_value_and_no_slope() -> None:

@@ -347,6 +347,23 @@ def test_why_shows_the_seeds_of_one_verdict() -> None:
         why(report, "nonsense")
 
 
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_why_names_the_margin_from_which_on_the_verdict_changes(direction: str) -> None:
+    """At a margin a little on the other side of the one it names, the verdict is another."""
+    effects = {"norm": 0.02, "skip": 0.9, "mixer": -0.5, "mlp": -0.05, "optimizer": 0.4}
+
+    def verdicts(margin: float) -> dict[str, str]:
+        return {row.variant: row.verdict for row in answered(study(effects, direction=direction, margin=margin)).rows}
+
+    report, before = read_study(study(effects, direction=direction), "a_study"), verdicts(MARGIN)
+    assert {*before.values()} == {"not needed", "needed", "better", "not worse", "worse"}
+    for name, word in before.items():
+        side, margin = why(report, name).facts["changes if"].removeprefix("the margin were ").split()
+        beyond = 1.1 if side == "above" else 0.9
+        assert (float(margin) > MARGIN) == (side == "above")
+        assert verdicts(beyond * float(margin))[name] != word
+
+
 def test_the_picture_shows_what_the_terminal_shows() -> None:
     answer = answered(study(REMOVED | REPLACED))
     picture = ElementTree.fromstring(answer_svg(answer))
@@ -388,6 +405,28 @@ def test_a_sweep_shows_each_variant_at_each_place_and_says_where_its_verdict_tur
     he = next(line for line in printed(answer).splitlines() if line.startswith("he "))
     assert [he.count(mark) for mark in "▼=▲"] == [1, 2, 0]
     assert answer.baseline is None, "each place has its own"
+
+
+def test_a_verdict_that_is_undecided_everywhere_holds_nowhere() -> None:
+    effects = {f"part {number}": [0.0997, 0.0998, 0.0997] for number in range(3)} | {"she": [-0.4] * 3}
+    answer = answered(swept(effects, [16, 32, 64]))
+    assert answer.along is not None
+    same = [cells for cells in answer.along.rows.values() if len({cell.verdict for cell in cells}) == 1]
+    decided = [cells for cells in same if cells[0].verdict != "undecided"]
+    assert len(same) > len(decided) > 0
+    assert answer.headline[0].startswith(f"{len(decided)} of 4 verdicts hold along context from 16 to 64")
+    turned = answered(swept({"he": [0.5, 0.0, 0.103]}, [16, 32, 64]))
+    assert turned.headline == ("he: worse at context 16, as good at 32, undecided at 64.",)
+
+
+def test_parts_and_combinations_of_parts_are_counted_apart() -> None:
+    made = study({"norm": 0.0, "values": 0.01, "bias": 0.02, "query": 0.0})
+    together = {**made.record.variants[0].settings, "norm": "off", "bias": "off"}
+    variants = tuple(
+        dataclasses.replace(one, settings=together) if one.name == "bias=off" else one for one in made.record.variants
+    )
+    made.record = dataclasses.replace(made.record, variants=variants)
+    assert answered(made).headline[0] == "3 parts and 1 combination of parts can go, one at a time."
 
 
 HALF_DONE: dict[str, dict[str, Any]] = {

@@ -9,10 +9,12 @@ from functools import singledispatch
 from typing import Literal
 
 from ablate.analysis.answer import Answer, answer_of
-from ablate.analysis.answer_rows import AnswerRow
+from ablate.analysis.answer_rows import AnswerRow, compared_rows
+from ablate.analysis.changes import ALONG
 from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import count, fixed
 from ablate.analysis.report import StudyReport
+from ablate.analysis.text import plural
 from ablate.portable_names import FILE, portable_name
 from ablate.render.blocks import Grid, Items, Listing, Paragraph, Picture, ReportDocument, with_code
 from ablate.render.document import document, document_of_questions
@@ -148,15 +150,17 @@ def paper_table(report: StudyReport) -> str:
         value = "" if mean is None else fixed(mean.mean, answer.decimals)
         return f"{' & '.join(map(escape, (words, sizes[name], value, apart, verdict)))} \\\\"
 
-    groups = [cells(report.record.baseline, "baseline", "", "")]
+    compared = compared_rows(report)
+    baselines = dict.fromkeys(report.baseline_of(row.name).name for row in compared) or [report.record.baseline]
+    groups = ["\n".join(cells(name, name if ALONG in name else "baseline", "", "") for name in baselines)]
     for group in answer.groups:
         rows = []
         for row in group.rows:
             alone = "*" * (row.bound is not None and not row.jointly)
             rows.append(cells(row.variant, row.words, _interval(row, answer.decimals), row.verdict + alone))
         groups.append("\n".join(rows))
-    seeds = sorted({row.finished for row in answer.rows if row.difference is not None})
-    over = f"over {' to '.join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))} {answer.unit}s" if seeds else ""
+    pairs = sorted(row.difference.n for row in compared if row.difference is not None and not row.lost)
+    over = f"over {f'{pairs[0]} to ' * (pairs[0] < pairs[-1])}{plural(pairs[-1], answer.unit)}" if pairs else ""
     of = f"{answer.metric} from the baseline{', as a share of it' * answer.relative}"
     notes = [f"Difference of {of}, {answer.pairing} {over}, with its 90 % interval,",
              f"whose ends are the one-sided 95 % bounds that verdicts rest on. Margin {answer.margin:g}."]  # fmt: skip
