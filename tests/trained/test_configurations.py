@@ -174,6 +174,23 @@ def test_without_transformers_the_meaning_is_the_same_or_refused(kind: str, monk
     assert understood(whole) == expected[0] is not None
 
 
+@pytest.mark.parametrize("name", ["qwen3_next", "gpt_oss", "llama", "gemma3", "deepseek_v3"])
+@pytest.mark.parametrize(
+    "rope",
+    [{"rope_theta": 77.0}, {"rope_parameters": {"rope_type": "default", "rope_theta": 77.0}}, {"rope_theta": None}],
+    ids=str,
+)
+def test_without_transformers_the_class_s_own_positions_hold(
+    name: str, rope: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of the channels (Qwen3-Next) or YaRN (gpt-oss), which a file need not say; else the file is refused."""
+    with_lists = {"layer_types": understand(plain_of(name, {}), "config.json").config.get("layer_types") or LEFT_OUT}
+    plain = plain_of(name, {"rope_parameters": LEFT_OUT, **rope, **with_lists})
+    expected = understood(plain)
+    monkeypatch.setattr(settings, "has_classes", lambda: False)
+    assert understood(plain) in (None, expected)
+
+
 def understood(plain: dict[str, Any]) -> Any:
     try:
         return meaning(_understood(plain, "config.json"))
@@ -187,6 +204,8 @@ def test_a_file_of_older_settings_asks_for_transformers(monkeypatch: pytest.Monk
     with pytest.raises(DataError, match=r"older form.*ablate-blocks\[transformers\]"):
         understand(plain, "config.json")
     with pytest.raises(DataError, match=r"`layer_types` is missing.*ablate-blocks\[transformers\]"):
+        understand(plain_of("qwen3", {"rope_theta": 100.0}), "config.json")
+    with pytest.raises(DataError, match=r"`rope_parameters` is missing.*ablate-blocks\[transformers\]"):
         understand(plain_of("gpt_oss", {"rope_theta": 100.0}), "config.json")
 
 

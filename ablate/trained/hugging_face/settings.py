@@ -65,10 +65,12 @@ class Fields:
     Attributes:
         defaults: Setting to the value where it is left out.
         names: Other names of settings to those of the class.
+        rope: The rotary settings where none are given; empty if it has none.
     """
 
     defaults: Mapping[str, Any]
     names: Mapping[str, str]
+    rope: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class Config:
@@ -333,12 +335,13 @@ def _filled_in(plain: Mapping[str, Any], fields: Fields, where: str) -> dict[str
         if older or "original_max_position_embeddings" in values:
             raise DataError("its rotary positions are written in an older form", where=where, remedy=_INSTALL)
         theta, rope = values.pop("rope_theta", None), values["rope_parameters"]
-        if rope is None and theta is not None:
+        if rope is None and theta is not None and fields.rope.get("rope_type") == "default":
             rope = {"rope_type": "default", "rope_theta": theta}
         if rope is None:
-            del values["rope_parameters"]
+            del values["rope_parameters"]  # the class has other ones
         else:
-            values["rope_parameters"] = rope
+            share = {name: one for name, one in fields.rope.items() if name == "partial_rotary_factor"}
+            values["rope_parameters"] = {**share, **rope} if isinstance(rope, Mapping) else rope
     return values
 
 
@@ -360,7 +363,7 @@ def _declared(config_class: Any) -> Fields:
 @functools.cache
 def _stored() -> dict[str, Fields]:
     plain = json.loads(_STORED.read_text(encoding="utf-8"))
-    return {kind: Fields(one["defaults"], one["names"]) for kind, one in plain.items()}
+    return {kind: Fields(one["defaults"], one["names"], one["rope"]) for kind, one in plain.items()}
 
 
 class _Quiet:
@@ -384,7 +387,9 @@ def stored_text(kinds: Iterable[str]) -> str:
     def one(kind: str) -> dict[str, Any]:
         fields = _declared(_config_class(kind))
         defaults = {name: value for name, value in fields.defaults.items() if name not in HARMLESS - {"pad_token_id"}}
-        return {"defaults": json.loads(json.dumps(defaults)), "names": dict(fields.names)}
+        with _Quiet():
+            rope = getattr(_config_class(kind)(), "rope_parameters", None) or {}
+        return {"defaults": json.loads(json.dumps(defaults)), "names": dict(fields.names), "rope": dict(rope)}
 
     return json.dumps({kind: one(kind) for kind in kinds}, indent=1, sort_keys=True) + "\n"
 

@@ -21,7 +21,10 @@ class Qwen3(LlamaLike):
         return {**super().mixer(config), "query_key_norm": {"kind": "rms", "eps": config["rms_norm_eps"]}}
 
     def places(self, config: Config) -> dict[str, Any]:
-        return super().places(config) | by_layer(windows(config))
+        layers = windows(config)
+        if any(layers) and not config["use_sliding_window"]:
+            raise config.refuse("use_sliding_window", "layers with `sliding_attention` need it")
+        return super().places(config) | by_layer(layers)
 
     def mixer_links(self, config: Config, layer: int, theirs: str, ours: str) -> Iterator[Link]:
         yield from super().mixer_links(config, layer, theirs, ours)
