@@ -412,8 +412,7 @@ class _Curve:
         try:
             found = groups_of_line(re.compile(self.spec.line or ""), line)
         except CutNumberError as error:
-            expected = f"all of the number that `{error.name}` takes {error.text} from: correct `line`"
-            raise self._damaged(place, expected, line) from None
+            raise self._damaged(place, f"what `line` takes ({error}: correct it)", line) from None
         if found is not None:
             yield {name: self._number(text, place, name) for name, text in found.items()}
 

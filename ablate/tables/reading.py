@@ -234,7 +234,7 @@ def _log(file: Path, pattern: str | None, *, program: bool) -> Iterator[Row]:
         try:
             found = groups_of_line(compiled, line)
         except CutNumberError as error:
-            raise _cut(error.name, error.text, f"{file}:{number}", line) from None
+            raise _cut(str(error), f"{file}:{number}", line) from None
         if found is None:
             continue
         if _PROGRAM.search(line) and not program:
@@ -252,15 +252,15 @@ def _log(file: Path, pattern: str | None, *, program: bool) -> Iterator[Row]:
                 break
             after = line[match.end(name) : match.end(name) + 1] if match.end(name) == match.end() else ""
             if text and (text[-1].isdigit() or text[-1] == ".") and (after.isalnum() or after in (".", "_")) and after:
-                raise _cut(name, text, f"{file}:{number}", line)
+                raise _cut(f"the group {name!r} cuts {text!r} out of a longer word", f"{file}:{number}", line)
         yield {ORIGIN: f"{file}:{number}"} | {name: found.get(name, "") for name in compiled.groupindex}
     if not matched:
         raise DataError("`line` matches no line of this file", where=str(file), expected=pattern)
 
 
-def _cut(group: str, text: str, where: str, line: str) -> DataError:
+def _cut(problem: str, where: str, line: str) -> DataError:
     return DataError(
-        f"the group {group!r} cuts {text!r} out of a longer word",
+        problem,
         where=where,
         got=repr(line.strip()[:80]),
         remedy="Let the group take the whole word, such as `\\S+`, or match what stands before and after it.",

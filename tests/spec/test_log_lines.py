@@ -44,6 +44,10 @@ def test_whole_numbers(pattern: str, line: str, text: str) -> None:
         (r"reward\D+(?P<x>[\d.]+)", "reward: -3.2"),
         (r"loss (?P<x>\d+)", "loss 3.28"),
         (r"loss (?P<x>\d\.\d)", "loss 3.28"),
+        (r"loss (?P<x>[\d.]+)", "loss -3.28"),
+        (r"loss.*(?P<x>\S+)", "loss 1e-05"),
+        (r"loss.*(?P<x>\d+)", "loss 1e-5"),
+        (r"loss (?P<x>\d+\.\d+) acc (?P<y>\S+)", "loss 9.1e-05 acc 0.5"),
     ],
 )
 def test_parts_of_numbers_are_refused(pattern: str, line: str) -> None:
@@ -52,16 +56,21 @@ def test_parts_of_numbers_are_refused(pattern: str, line: str) -> None:
 
 
 def test_a_line_of_something_else_is_none() -> None:
-    assert groups_of_line(re.compile(r"loss (?P<x>[\d.]+)"), "nan in the gradients") is None
+    for line in ("nan in the gradients", "lr 1e-05", "begin at 2026-01-02 with -3", "loss was: -3"):
+        assert groups_of_line(re.compile(r"loss (?P<x>[\d.]+)"), line) is None
 
 
-@given(st.floats(), st.sampled_from([r"[\d.]+", r"-?[\d.]+", r"\S+", r"[-\d.e]+", r"\d+\.\d+", r"[-+.\deE]+"]))
-def test_what_is_read_is_what_was_written(number: float, group: str) -> None:
-    """Whatever the pattern takes: the number, or a refusal, or no match; never another number."""
+@given(
+    st.floats(),
+    st.sampled_from([r"[\d.]+", r"-?[\d.]+", r"\S+", r"[-\d.e]+", r"\d+\.\d+", r"[-+.\deE]+"]),
+    st.sampled_from([r"loss\s(?P<x>%s)$", r"loss (?P<x>%s)", r"loss\D*?(?P<x>%s)", r"loss.*(?P<x>%s)"]),
+)
+def test_what_is_read_is_what_was_written(number: float, group: str, pattern: str) -> None:
+    """Whatever the pattern takes: the number, or a refusal; never another number, and no line is skipped."""
     try:
-        found = groups_of_line(re.compile(rf"loss\D*?(?P<x>{group})"), f"step 1 loss {number!r}")
-        read = float(found["x"]) if found is not None else None
+        found = groups_of_line(re.compile(pattern % group), f"step 1 loss {number!r}")
+        assert found is not None
+        read = float(found["x"])
     except ValueError:
         return
-    if read is not None:
-        assert read == number or (not math.isfinite(read) and not math.isfinite(number))
+    assert read == number or (not math.isfinite(read) and not math.isfinite(number))

@@ -665,5 +665,5 @@ def test_numbers_of_a_log_are_whole_or_not_finite(tmp_path: Path) -> None:
     study = judge("*.log", data=tmp_path, line=r"^step (?P<step>\d+) loss (?P<loss>[\d.]+)", **asked)
     assert [len(row.failed) for row in study.report.variants] == [0, 3]
     (tmp_path / "base-0.log").write_text("step 1 loss 9.1e-05 .\n")
-    with pytest.raises(AblateError, match=r"cuts '9.1' out of a longer word"):
+    with pytest.raises(AblateError, match=r"cuts '9.1' out of a longer number"):
         judge("*.log", data=tmp_path, line=r"^step (?P<step>\d+) loss (?P<loss>[\d.]+).* \.", **asked)

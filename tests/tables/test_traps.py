@@ -335,7 +335,7 @@ def logs(folder: Path) -> dict[str, Any]:
     ("line", "said"),
     [
         (r"val_loss:(?P<val_loss>\S+)", "program text that looks like a result"),
-        (r"^step:(?P<step>\d+) val_loss:(?P<val_loss>\d)", "cuts '3' out of a longer word"),
+        (r"^step:(?P<step>\d+) val_loss:(?P<val_loss>\d)", "cuts '3' out of a longer number"),
         (r"^nothing (?P<val_loss>\S+)", "`line` matches no line"),
         (r"^step:\d+ val_loss:(?P<val_loss>\S+)", "2 rows are one run"),
     ],
