@@ -451,6 +451,7 @@ def log_wandb(folder: Path, runs: Logged) -> Path:
         for step, loss in curve.items():
             run.log({"loss": loss, "note": "x" * 40_000}, step=step)  # a record of several blocks
         run.finish(exit_code=int((variant, seed) == CRASHED))
+    wandb.teardown()  # until then its own process may still write
     return folder / "wandb"
 
 
