@@ -284,6 +284,6 @@ def _of_heads(part: str, value: Tensor, shape: torch.Size, there: list[int], kep
     if len(axes) != 1 or value.shape[axes[0]] * len(kept) != shape[axes[0]] * len(there):
         return value
     several = 3 if part.startswith("mixer.convolution.") else 1  # queries, keys and values in turn
-    apart = value.unflatten(axes[0], (several, len(there), -1))
+    apart = torch.unflatten(value, axes[0], (several, len(there), -1))
     places = torch.tensor([there.index(head) for head in kept], device=value.device)
     return apart.index_select(axes[0] + 1, places).flatten(axes[0], axes[0] + 2)
