@@ -13,6 +13,7 @@ from typing import Literal
 from ablate.analysis.changes import changes_of
 from ablate.analysis.fairness import read_tuning
 from ablate.analysis.judging import Allowances, compare_trials, missing_seeds, read_allowances, rule_of, withheld
+from ablate.analysis.numbers import scaled
 from ablate.analysis.rows import JudgingRule
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
 from ablate.analysis.text import listed, shortened
@@ -311,7 +312,7 @@ def slope_words(slope: PairedDifference) -> str:
 
 def _place(axis: str, at: float) -> str:
     if axis == COMPUTE:
-        return f"{at:.2g} FLOP"
+        return f"{scaled(at)}FLOP"
     return f"budget {at:g}" if axis == BUDGET else f"{axis} {at:g}"
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from ablate.analysis.findings import Findings
 from ablate.analysis.judging import worst_margin
-from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, with_interval
+from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, scaled, with_interval
 from ablate.analysis.scaling import COMPUTE, ScalePoint, Scaling, Scalings, slope_cell
 from ablate.analysis.slices import Slice, SliceLine, SlicePoint, is_logarithmic
 from ablate.analysis.text import plural
@@ -21,7 +21,9 @@ from ablate.render.figures.style import (
     Spec,
     alike,
     by_look,
+    far_off,
     layers,
+    left_out,
     margin_marks,
     mark,
     number,
@@ -45,8 +47,8 @@ def pictures(findings: Findings) -> Iterator[Picture]:
     """The figures of a study with budgets, a sweep or another numeric axis."""
     scalings, metric = findings.report.scaling, findings.report.metric
     if scalings is not None:
-        hidden = len(scalings.of) - MOST_PANELS
-        rest = f" Left out: {plural(hidden, 'further variant')}." if hidden > 0 else ""
+        far = _far(scalings, findings.report.margin)
+        rest = left_out(far, len(scalings.of) - len(far) - MOST_PANELS)
         yield Picture(
             "scaling",
             f"Difference of {metric} from the baseline at each {scalings.axis}, paired by seed, with its 95 % "
@@ -68,20 +70,29 @@ def pictures(findings: Findings) -> Iterator[Picture]:
         )
 
 
+def _far(scalings: Scalings, margin: float) -> list[str]:
+    """The variants whose differences are far off those of the others at every place."""
+    return far_off({one.variant: [point.difference.difference for point in one.points] for one in scalings.of}, margin)
+
+
 def scaling(findings: Findings, palette: Palette) -> Spec:
     """A panel for each variant, all with the same axes."""
     report, scalings = findings.report, findings.report.scaling
     assert scalings is not None
-    shown = [(one, point) for one in scalings.of[:MOST_PANELS] for point in one.points]
+    far = _far(scalings, report.margin)
+    near = [one for one in scalings.of if one.variant not in far][:MOST_PANELS]
+    shown = [(one, point) for one in near for point in one.points]
+    first = scalings.places[0] if scalings.axis == COMPUTE else 1.0
     labels = alike(point.verdict.word for _, point in shown)
     rows = [
-        {"panel": wrapped(one.variant, PANEL_NAME), "at": point.at, "difference": point.difference.difference,
+        {"panel": wrapped(one.variant, PANEL_NAME), "at": point.at / first, "difference": point.difference.difference,
          "low": point.difference.low, "high": point.difference.high, "word": labels[point.verdict.word]}
         for one, point in shown if point.difference.difference is not None
     ]  # fmt: skip
-    along = "budget: steps over those of the space" if scalings.axis == BUDGET else scalings.axis
+    along = {BUDGET: "budget: steps over those of the space", COMPUTE: "compute over that of the smallest rung"}
     scale: Spec = {"log": True, "base": 2} if min(scalings.places) > 0 else {}
-    x = number("at", along, **scale, axis={"values": [*scalings.places], "format": "~g"})
+    marks = {"values": [place / first for place in scalings.places], "format": ".3~g"}
+    x = number("at", along.get(scalings.axis, scalings.axis), **scale, axis=marks)
     y = number("difference", f"difference of {report.metric}")
     looks = palette.verdicts(labels)
     return panels(
@@ -304,7 +315,7 @@ def scaling_table(scalings: Scalings, margin: float) -> Grid:
 
 def _title(axis: str, at: float) -> str:
     if axis == COMPUTE:
-        return f"{at:.2g} FLOP"
+        return f"{scaled(at)}FLOP"
     return f"{at:g} x" if axis == BUDGET else f"{axis.rpartition('.')[2]} {at:g}"
 
 

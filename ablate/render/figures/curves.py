@@ -26,7 +26,9 @@ from ablate.render.figures.style import (
     Spec,
     alike,
     by_look,
+    far_off,
     layers,
+    left_out,
     margin_marks,
     mark,
     number,
@@ -250,13 +252,18 @@ def coursed(report: StudyReport) -> list[VariantRow]:
     return [row for group in groups(report) for row in group if row.course is not None]
 
 
+def _far(rows: Sequence[VariantRow], margin: float) -> list[str]:
+    """The variants whose course ends far off those of the others."""
+    return far_off({row.name: [row.course.points[-1].difference] for row in rows if row.course is not None}, margin)
+
+
 def _course_picture(findings: Findings) -> tuple[Picture, ...]:
     report, rows = findings.report, coursed(findings.report)
     if not rows:
         return ()
-    hidden = len(rows) - MOST_PANELS
+    far = _far(rows, report.margin)
     worse = "up" if report.direction == "minimize" else "down"
-    rest = f" Left out: {plural(hidden, 'further variant')}." if hidden > 0 else ""
+    rest = left_out(far, len(rows) - len(far) - MOST_PANELS)
     decayed = any(row.course is not None and row.course.comparable is False for row in rows)
     caution = " The learning rate decays, so earlier points do not stand for shorter training runs." if decayed else ""
     return (
@@ -271,7 +278,9 @@ def _course_picture(findings: Findings) -> tuple[Picture, ...]:
 
 def course_panels(report: StudyReport, palette: Palette, width: float = WIDTH) -> Spec:
     """A panel for each variant with the verdicts that it would have had, all with the same axes."""
-    shown = coursed(report)[:MOST_PANELS]
+    rows_of_all = coursed(report)
+    far = _far(rows_of_all, report.margin)
+    shown = [row for row in rows_of_all if row.name not in far][:MOST_PANELS]
     margin = worst_margin(report.margin, report.direction)
     courses = [row.course for row in shown if row.course is not None]
     labels = alike(point.word for course in courses for point in course.points)

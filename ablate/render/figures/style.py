@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ablate.analysis.rows import SELECTED
+from ablate.analysis.text import listed, plural
 from ablate.stats.verdict import removal_word
 from ablate.store import StudyRecord
 
@@ -153,6 +154,23 @@ def layers(parts: Iterable[Spec | None], height: float, **more: Any) -> Spec:
     drawn = [part for part in parts if part is not None]
     fit = {"type": "fit-x", "contains": "padding"}
     return {"width": WIDTH, "height": height, "autosize": fit, "layer": drawn, **more}
+
+
+FAR = 10
+"""Margins beyond which a difference is drawn apart from those of other variants."""
+
+
+def far_off(differences: Mapping[str, Sequence[float | None]], margin: float) -> list[str]:
+    """Names whose differences all lie beyond `FAR` margins, beside which those of others are flat; none if all do."""
+    far = [name for name, of in differences.items() if all(abs(one) > FAR * margin for one in of if one is not None)]
+    return far if len(far) < len(differences) else []
+
+
+def left_out(names: Sequence[str], hidden: int) -> str:
+    """A sentence on the variants that a picture lacks: those far off, and those beyond the number of its panels."""
+    said = [f"{listed(names)}, beyond {FAR} margins"] if names else []
+    said += [plural(hidden, "further variant")] if hidden > 0 else []
+    return f" Left out: {'; '.join(said)}." if said else ""
 
 
 PANEL_NAME = 24
