@@ -62,7 +62,11 @@ class Change:
     @property
     def words(self) -> str:
         """The change in a few words: `the norm`, `softmax attention → SimpleTRON`; empty where it is not known."""
-        return " + ".join((*self.removed, *map(_brief_words, self.otherwise)))
+        removed, otherwise = self.removed, [*map(_brief_words, self.otherwise)]
+        if len(removed) + len(otherwise) == 1 or not otherwise:
+            return " + ".join((*removed, *otherwise))
+        parts = [f"no {part.removeprefix('the ')}" for part in removed]
+        return " + ".join((*parts, *(part.removeprefix("the ") for part in otherwise)))
 
 
 def setting_changes(record: StudyRecord) -> Callable[[str, str], Change]:

@@ -58,7 +58,7 @@ def _more_seeds(report: StudyReport) -> Iterator[NextStep]:
     seconds = further * sum(trained) if report.baseline.finished else None
     arguments = ("resume", report.record.name, "--seeds", seeds)
     each = " each" if len(settled) > 1 else ""
-    purpose = f"settles {len(settled)} of {len(undecided)} undecided,{each} with a chance of {in_percent(chance)}"
+    purpose = f"may settle {len(settled)} of {len(undecided)} undecided,{each} with a chance of {in_percent(chance)}"
     yield NextStep(arguments, purpose, seconds)
 
 
@@ -91,7 +91,7 @@ def _why_none(report: StudyReport) -> str:
     enough = [further for further in needed if planned + further <= LAST]
     if enough and unit == "seed" and report.record.judged is None and not report.record.traits.adds_seeds:
         seeds = planned + max(enough)
-        return f"`seeds: {seeds}` in the design would settle {len(enough)} of {len(undecided)} undecided"
+        return f"`seeds: {seeds}` in the design may settle {len(enough)} of {len(undecided)} undecided"
     least = f"at least {min(needed)} more {unit}s" if needed else f"more than {MOST_FURTHER_SEEDS} more {unit}s"
     if not needed and report.rule.schedule is not None:
         least = f"more {unit}s than the schedule has"

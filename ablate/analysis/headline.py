@@ -86,7 +86,8 @@ def _best(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:
     }
     if len(means) < 2:
         return
-    name = (min if report.direction == "minimize" else max)(means, key=means.__getitem__)
+    confirmed = [row.name for row in report.variants if row.confirmed and row.name in means and row.verdict is not None]
+    name = (min if report.direction == "minimize" else max)(confirmed or means, key=means.__getitem__)
     (row,) = (row for row in report.variants if row.name == name)
     shown = next((shown for group in groups for shown in group.rows if shown.variant == name), None)
     words = named(shown) if shown else name
@@ -97,7 +98,9 @@ def _best(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:
         yield f"{said}; of its fresh seeds {row.awaits}."
     elif row.confirmed and shown and shown.difference is not None:
         fresh = plural(len(row.confirmed), "fresh seed")
-        if shown.bound is not None:
+        if row.verdict is not None and row.verdict.is_worse:
+            yield f"The baseline; the best of {len(means)} points, {words}, is {cost_of(shown, report)} on {fresh}."
+        elif shown.bound is not None:
             yield f"{said}, {cost_of(shown, report)} than the baseline on {fresh}."
         else:
             distance = fixed(shown.difference, decimals, sign=True)
@@ -137,7 +140,10 @@ def _effects(report: StudyReport) -> Iterator[str]:
         return
     sides = Counter(effects.side(row) for row in effects.interactions)
     found = [row for row in effects.interactions if effects.side(row).endswith("sum")]
-    interact = f"{len(found) or 'None'} of {plural(len(effects.interactions), 'pair')} interact{'s' * (len(found) < 2)}"
+    interact = f"{len(found)} of {plural(len(effects.interactions), 'pair')} interact{'s' * (len(found) == 1)}"
+    if sides["unclear"] == len(effects.interactions):
+        yield f"Whether any of {plural(sides['unclear'], 'pair')} interacts is not known."
+        return
     if found:
         interact += f": {largest(found, MOST_NAMED)}, beyond the sum of both"
     others = [f"{sides['within']} do not, within {report.margin:g}"] if sides["within"] else []
@@ -152,17 +158,21 @@ def _climbs(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]
         return
     words = {row.variant: row.words for group in groups for row in group.rows}
     largest = report.record.baseline.removeprefix(BASELINE)
+    parts = []
     for fate, said in FATES.items():
         if of := [one for one in climbs.of if not one.refusal and one.outcome == fate]:
             names = [words.get(one.scaling.variant + largest, one.scaling.variant) for one in of]
             named = listed(name.rpartition("→ ")[2] for name in names) if len(names) <= MOST_ALONG else few(names)
-            yield f"At {climbs.times:g} times the compute: {named} {said[len(names) > 1]}."
+            parts.append(f"{named} {said[len(names) > 1]}")
+    if parts:
+        yield f"At {climbs.times:g} times the compute of the largest rung: {'; '.join(parts)}."
 
 
 FATES = {
     "holds": ("keeps its verdict", "keep their verdicts"),
     "vanishes": ("falls within the margin", "fall within the margin"),
     "turns": ("turns to the other side", "turn to the other side"),
+    "undecided": ("is undecided", "are undecided"),
 }
 """What becomes of a difference at larger models, to what a headline says."""
 WORDS = {"needed": "must stay", "not needed": "can go", "not worse": "as good"}
@@ -240,7 +250,7 @@ def _capital(text: str, row: AnswerRow) -> str:
 
 def named(row: AnswerRow) -> str:
     """What a variant changes, or what it is without."""
-    new = row.words.rpartition("→ ")[2] if row.words.startswith("the ") else row.words
+    new = row.words.rpartition("→ ")[2] if row.words.startswith("the ") and not row.combines else row.words
     return f"without {row.words}" if row.removed and not row.words.startswith("without ") else new
 
 
@@ -280,7 +290,8 @@ def _changes(rows: Rows, report: StudyReport, *, counts: bool) -> Iterator[str]:
         yield f"As good within {report.margin:g}: {said}{beside}."
     worse = rows.get("worse", ())
     if len(worse) == 1 or (worse and counts):
-        yield f"Worse{than}: {_with_cost(worse[0], report) if len(worse) == 1 else plural(len(worse), noun)}."
+        named = listed([_with_cost(row, report) for row in worse]) if len(worse) <= MOST_NAMED else ""
+        yield f"Worse{than}: {named or plural(len(worse), noun)}."
 
 
 def _with_cost(row: AnswerRow, report: StudyReport) -> str:

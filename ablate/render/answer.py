@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from io import StringIO
+from string import ascii_lowercase
 from textwrap import wrap
 from typing import NamedTuple
 
@@ -315,9 +316,9 @@ def _matrix(suite: Suite, answer: Answer, width: int, *, everything: bool) -> It
         yield Text(f"and {len(suite.rows) - len(rows)} more: --all", "dim")
     marks = "".join(text for row in rows for text, _ in row.cells.values())
     changes = "".join(row.before[1] for row in rows)
-    notes = ["score: mean over tasks, 0 trivial, 1 perfect", MARKS_HELP]
+    notes = ["score: mean over tasks, 0 trivial, 1 perfect", f"margin {suite.margin:g}", MARKS_HELP]
     notes += ["± 90 % interval"] if "±" in changes else []
-    notes += ["* alone, not jointly (Holm)"] if "*" in marks and "*" not in changes else []
+    notes += ["* alone, not jointly (Holm)"] if "*" in marks + changes else []
     notes += ["° not above the trivial baseline"] if "°" in marks else []
     yield from (Text(note, "dim") for note in wrap("; ".join(notes), width))
 
@@ -384,7 +385,7 @@ def _ladder(rows: Sequence[ScaleRow], width: int) -> Iterator[Text]:
     titles = ("by rung", f"at {rows[0].times:g}x", "speedup there")
     cells = []
     for row in rows:
-        there = row.there.replace(" … ", "…") or f"none [{refusals.index(row.refusal) + 1}]"
+        there = row.there.replace(" … ", "…") or f"none [{_letter(refusals, row.refusal)}]"
         steps, beyond = (re.sub(r"(?<=[-+])0(?=\.)", "", text) for text in (" ".join(row.by_rung), there))
         speedup = row.speedup.replace(" … ", "…") if row.there else ""
         cells.append((steps, beyond, speedup, row.outcome if row.there else ""))
@@ -399,8 +400,14 @@ def _ladder(rows: Sequence[ScaleRow], width: int) -> Iterator[Text]:
             line.append(f"  {text.replace('-', '−'):<{part}}", "not bold dim" if head else "")
         line.rstrip()
         yield line
-    for number, refusal in enumerate(refusals, 1):
-        yield from (Text(part, "dim") for part in wrap(f"[{number}] {printable(refusal)}", width))
+    for refusal in refusals:
+        note = f"[{_letter(refusals, refusal)}] {printable(refusal)}"
+        yield from (Text(part, "dim") for part in wrap(note, width))
+
+
+def _letter(notes: Sequence[str], note: str) -> str:
+    """The mark of a note: a, b ...; those of rows are numbers."""
+    return ascii_lowercase[notes.index(note)]
 
 
 def _cut(text: str, width: int) -> str:
