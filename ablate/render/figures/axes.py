@@ -89,7 +89,7 @@ def scaling(findings: Findings, palette: Palette) -> Spec:
          "low": point.difference.low, "high": point.difference.high, "word": labels[point.verdict.word]}
         for one, point in shown if point.difference.difference is not None
     ]  # fmt: skip
-    along = {BUDGET: "budget: steps over those of the space", COMPUTE: "compute over that of the smallest rung"}
+    along = {BUDGET: "budget: steps over those of the space", COMPUTE: "times the compute"}
     scale: Spec = {"log": True, "base": 2} if min(scalings.places) > 0 else {}
     marks = {"values": [place / first for place in scalings.places], "format": ".3~g"}
     x = number("at", along.get(scalings.axis, scalings.axis), **scale, axis=marks)
