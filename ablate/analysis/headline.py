@@ -250,7 +250,7 @@ def _capital(text: str, row: AnswerRow) -> str:
 
 def named(row: AnswerRow) -> str:
     """What a variant changes, or what it is without."""
-    new = row.words.rpartition("→ ")[2] if row.words.startswith("the ") and not row.combines else row.words
+    new = row.words.rpartition("→ ")[2] if row.words.startswith("the ") and " + " not in row.words else row.words
     return f"without {row.words}" if row.removed and not row.words.startswith("without ") else new
 
 
