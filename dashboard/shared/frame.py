@@ -85,7 +85,7 @@ table.answer td a::after { content: ""; position: absolute; inset: 0; }
     [data-testid="stElementContainer"]:has(> [data-testid="stIFrame"]) { height: auto; }
     [data-testid="stIFrame"] { height: auto; aspect-ratio: 16 / 27; }
 }
-:is(.st-key-parallel, .st-key-panels, .st-key-panels-insides) { overflow-x: auto; }
+:is(.st-key-parallel, .st-key-panels, .st-key-panels-insides, .st-key-panels-laws) { overflow-x: auto; }
 .st-key-parallel > * { min-width: 44rem; }
 [class*="st-key-other-view"] [data-testid="stPageLink-NavLink"]:not(:hover, :focus-visible) { background: none; }
 [class*="st-key-other-view"] [data-testid="stPageLink-NavLink"] * { font-weight: inherit; }

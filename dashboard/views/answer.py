@@ -20,6 +20,7 @@ from ablate.analysis.slices import Slice, depths_of
 from ablate.render.blocks import lead
 from ablate.render.figures.axes import draw_slice, scaling_table, scaling_title, slice_panels
 from ablate.render.figures.curves import MOST_PANELS, course_panels, coursed
+from ablate.render.figures.laws import draw_laws, has_laws
 from ablate.render.figures.profile import matrix, matrix_note, profile
 from ablate.render.figures.style import PAGE_WIDTH, Palette
 from ablate.render.formats import find_format, format_names, render_report
@@ -286,6 +287,10 @@ def _scaling(study_report: StudyReport) -> None:
     rows = pd.DataFrame([row for group in table.groups for row in group], columns=list(table.titles))
     alt = f"Differences from the baseline along {study_report.scaling.axis}, {len(rows)} variants"
     st.dataframe(rows, key="scaling", hide_index=True, alt=alt)
+    if has_laws(study_report):
+        with st.container(key="panels-laws"):
+            said = f"Scaling laws of {study_report.metric} for the baseline and each variant"
+            chart(partial(draw_laws, study_report, width=PAGE_WIDTH), "laws", said)
 
 
 def _files(study: str, study_report: StudyReport, table: pd.DataFrame) -> dict[str, Maker]:

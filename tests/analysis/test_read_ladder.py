@@ -13,11 +13,13 @@ from fake_store import FakeStore, fake_store
 from ablate.analysis import read_study
 from ablate.analysis.answer import answer_of
 from ablate.analysis.continuing import NextStep, next_steps
+from ablate.analysis.findings import read_findings
 from ablate.analysis.gate import gate
 from ablate.analysis.ladder import Climb, climb_sentences
 from ablate.analysis.why import why
 from ablate.render.answer import answer_text
 from ablate.render.as_json import study_json
+from ablate.render.figures import draw, pictures
 from ablate.roles import TrialRole
 from ablate.spec.code import stage_identity
 from ablate.store.records import PlannedTrial, SpeedTiming, TrialState
@@ -254,3 +256,20 @@ def test_a_model_that_learns_nothing_has_a_speedup_of_none_without_a_warning(rec
     assert one.ladder is not None
     assert one.ladder.speedups[-1].value < 1e-3
     assert not recwarn.list
+
+
+def test_the_laws_are_drawn_through_their_rungs_and_as_far_as_they_are_extrapolated() -> None:
+    for fields, times in (({}, 10.0), ({"rungs": 3}, 1.0)):
+        made = studied(lambda compute: loss(2 * compute), noise=1e-5, **fields)
+        findings = read_findings(made, "a_study")
+        assert "laws" in {picture.name for picture in pictures(findings)}
+        rows = draw("laws", findings)["data"]["values"]
+        drawn = {(row["name"], round(row["compute"])): row["law"] for row in rows if "law" in row}
+        measured = [row for row in rows if "mean" in row]
+        assert len(measured) == 2 * fields.get("rungs", RUNGS)
+        largest = max(row["compute"] for row in measured)
+        for name, factor in (("baseline", 1), ("variant", 2)):
+            computes = [compute for who, compute in drawn if who == name]
+            assert max(computes) == pytest.approx(times * largest)
+            for compute in computes:
+                assert drawn[name, compute] == pytest.approx(loss(factor * compute), rel=1e-3)

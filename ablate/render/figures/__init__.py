@@ -16,13 +16,14 @@ from ablate.analysis.findings import Findings
 from ablate.errors import AblateError
 from ablate.extras import missing_packages, require
 from ablate.render.blocks import Picture, Section
-from ablate.render.figures import axes, curves, effects, forest, front, path, profile
+from ablate.render.figures import axes, curves, effects, forest, front, laws, path, profile
 from ablate.render.figures.style import PAPER, Palette, Spec, themed
 
-_KINDS = (profile, forest, curves, axes, path, effects, front)
+_KINDS = (profile, forest, curves, axes, laws, path, effects, front)
 SECTIONS: tuple[Callable[[Findings, Mapping[str, Picture]], Section | None], ...] = (
     profile.section,
     axes.scaling_section,
+    laws.section,
     path.section,
     axes.slices_section,
     axes.insides_section,
