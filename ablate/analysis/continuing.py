@@ -90,8 +90,9 @@ def _why_none(report: StudyReport) -> str:
     planned, unit = len(report.baseline.planned), report.unit
     enough = [further for further in needed if planned + further <= LAST]
     if enough and unit == "seed" and report.record.judged is None and not report.record.traits.adds_seeds:
-        seeds = planned + max(enough)
-        return f"`seeds: {seeds}` in the design may settle {len(enough)} of {len(undecided)} undecided"
+        seeds, by_rung = planned + max(enough), report.record.space.get("design", {}).get("seeds_per_rung")
+        field = f"seeds_per_rung: {[*by_rung[:-1], seeds]}" if by_rung else f"seeds: {seeds}"
+        return f"`{field}` in the design may settle {len(enough)} of {len(undecided)} undecided"
     least = f"at least {min(needed)} more {unit}s" if needed else f"more than {MOST_FURTHER_SEEDS} more {unit}s"
     if not needed and report.rule.schedule is not None:
         least = f"more {unit}s than the schedule has"

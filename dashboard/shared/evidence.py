@@ -281,9 +281,13 @@ def plain_table(grid: Grid, told: str) -> str:
     Args:
         told: What it holds, for those who cannot see it.
     """
-    head = "".join(f"<th>{html.escape(title)}</th>" for title in grid.titles)
+
+    def unbroken(place: int) -> str:
+        return "" if place in grid.texts else ' style="white-space: nowrap"'
+
+    head = "".join(f"<th{unbroken(place)}>{html.escape(title)}</th>" for place, title in enumerate(grid.titles))
     body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
+        "<tr>" + "".join(f"<td{unbroken(place)}>{html.escape(cell)}</td>" for place, cell in enumerate(row)) + "</tr>"
         for group in grid.groups
         for row in group
     )
