@@ -11,8 +11,8 @@ from ablate.analysis.numbers import MISSING, fixed
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
 from ablate.analysis.scaling import Scaling, Scalings, rungs_of
 from ablate.analysis.times import relative_speed
-from ablate.designs.ladder import MOST_RUNGS
-from ablate.stats import special
+from ablate.designs.ladder import MOST_RUNGS, at_rung
+from ablate.stats import Interval, special
 from ablate.stats.scaling_law import FURTHEST, LEAST_RUNGS, Fate, LadderFit, Rung, WithBounds, climb, outcome
 from ablate.stats.schedule import ERROR
 from ablate.store.records import StudyRecord
@@ -293,6 +293,20 @@ def _at_rung(one: Scaling, rung: float, decimals: int) -> str:
     if point is None:
         return MISSING
     return "lost" if point.difference.difference is None else _signed(point.difference.difference, decimals)
+
+
+def losses_by_rung(
+    metrics: Mapping[str, Mapping[str, Interval]], variant: str, metric: str, rungs: int
+) -> list[Interval | None]:
+    """The mean metric of a variant on each rung, with its interval; None where none is known.
+
+    Args:
+        metrics: Names of variants with their rungs to metrics.
+        variant: Name of a variant without its rung.
+        rungs: How many of the rungs, from the smallest.
+    """
+    known = [metrics.get(at_rung(variant, rung), {}).get(metric) for rung in range(1, rungs + 1)]
+    return [one if one is not None and one.mean is not None else None for one in known]
 
 
 def climb_sentences(climbs: Climbs | None, metric: str, decimals: int) -> Iterator[str]:

@@ -7,10 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ablate.analysis.findings import Findings
-from ablate.analysis.ladder import Climb, speedup_text
+from ablate.analysis.ladder import Climb, losses_by_rung, speedup_text
 from ablate.analysis.numbers import MISSING, fixed
 from ablate.analysis.report import StudyReport
-from ablate.designs.ladder import at_rung
 from ablate.render.blocks import Grid, Paragraph, Picture, Section
 from ablate.render.figures.style import (
     PANEL_NAME,
@@ -26,7 +25,6 @@ from ablate.render.figures.style import (
     wrapped,
 )
 from ablate.spec.design import BASELINE
-from ablate.stats import Interval
 
 POINTS = 40
 """Points of a drawn law."""
@@ -82,8 +80,7 @@ def draw_laws(report: StudyReport, palette: Palette, width: float = WIDTH) -> Sp
             for step in range(POINTS + 1):
                 compute = places[0].at * (end / places[0].at) ** (step / POINTS)
                 rows.append({"panel": panel, "name": name, "compute": compute, "law": law.loss(compute)})
-            for rung, point in enumerate(places, 1):
-                mean = _mean(means.get(at_rung(of, rung), {}), report.metric)
+            for point, mean in zip(places, losses_by_rung(means, of, report.metric, len(places)), strict=True):
                 if mean is not None:
                     rows.append({"panel": panel, "name": name, "compute": point.at, "mean": mean.mean,
                                  "low": mean.low, "high": mean.high})  # fmt: skip
@@ -110,11 +107,6 @@ def draw_laws(report: StudyReport, palette: Palette, width: float = WIDTH) -> Sp
         height=150,
         width=width,
     )  # fmt: skip
-
-
-def _mean(metrics: Mapping[str, Interval], metric: str) -> Interval | None:
-    mean = metrics.get(metric)
-    return None if mean is None or mean.mean is None else mean
 
 
 FIGURES = {"laws": lambda findings, palette: draw_laws(findings.report, palette)}
