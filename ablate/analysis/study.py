@@ -33,7 +33,7 @@ from ablate.analysis.judging import Allowances, awaited_seeds, compare_trials, r
 from ablate.analysis.ladder import Climbs, climb_sentences, last_rung, read_climbs
 from ablate.analysis.numbers import decimals_for
 from ablate.analysis.report import Evidence, OtherLength, Progress, StudyAnswer, StudyReport
-from ablate.analysis.rows import Divergence, JudgingRule, StepsToBaseline, VariantRow
+from ablate.analysis.rows import Divergence, JudgingRule, VariantRow
 from ablate.analysis.runs import (
     Curve,
     StudyReader,
@@ -70,7 +70,6 @@ from ablate.analysis.warnings import (
 from ablate.collector import paused_collector
 from ablate.designs.ladder import RUNG
 from ablate.metrics import COSTS
-from ablate.spec.design import BASELINE
 from ablate.spec.suite import at_task
 from ablate.stats import (
     Interval,
@@ -185,8 +184,6 @@ def _read_record(store: StudyReader, whole: StudyRecord, progress: Progress | No
         rows = tuple(row if row.verdict is None else replace(row, verdict=withheld(row.verdict, why)) for row in rows)
         scaling = scaling.without_verdicts(why) if scaling is not None and scaling.is_swept else scaling
     rows = tuple(_dropped(row, stored.whole, scaling) for row in rows)
-    if scaling is not None and scaling.is_swept:
-        rows = tuple(_at_own_place(row, scaling) for row in rows)
     climbs = read_climbs(store, stored.whole, scaling)
     return StudyReport(
         record=stored.record,
@@ -203,24 +200,6 @@ def _read_record(store: StudyReader, whole: StudyRecord, progress: Progress | No
             if variant.name not in stored.runs
         ),
         effects=effects_of(stored.record, stored.runs),
-    )
-
-
-def _at_own_place(row: VariantRow, scaling: Scalings) -> VariantRow:
-    """The row of a variant of a sweep, compared with the baseline of the same value."""
-    name, _, value = row.name.rpartition(f"@{scaling.axis}=")
-    here = (point for one in scaling.of if one.variant == name for point in one.points if point.at == float(value))
-    point = next(here, None)
-    if point is None and name != BASELINE:
-        return row
-    unknown = StepsToBaseline(None, 0, 0)  # how long it takes to the loss of another size, or task, says nothing
-    return replace(
-        row,
-        difference=None if point is None else point.difference,
-        verdict=None if point is None else point.verdict,
-        course=None,
-        steps_to_baseline=unknown,
-        spent_to_baseline=unknown,
     )
 
 
