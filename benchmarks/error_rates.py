@@ -524,20 +524,20 @@ def climbing(rng: np.random.Generator, times: int) -> Iterator[Case]:
     The baseline follows 1.5 + 0.5 (C / 1e13)^-0.3, with an exponent of 0.32 and a scale of 0.45 for the variant.
     """
     unit = 1e13
-    settings: dict[str, dict[str, float]] = {
-        "3 seeds": {"seeds": 3},
-        "8 seeds": {"seeds": 8},
+    settings: dict[str, dict[str, Any]] = {
+        "3 seeds": {},
+        "8 seeds": {"seeds": (8,) * 5},
         "3 seeds, noise 3 times as large on the smallest rung": {"small": 3.0},
         "3 seeds, differences that grow by 0.01 a decade": {"bend": 0.01},
         "3 seeds, the baseline of the largest rung 0.03 too high": {"mistuned": 0.03},
-        "4 rungs over a factor of 28 with 4, 4, 3 and 2 seeds": {"rungs": 4},
+        "4 rungs over a factor of 28 with 4, 4, 3 and 2 seeds": {
+            "computes": np.geomspace(3.2e11, 9e12, 4),
+            "seeds": (4, 4, 3, 2),
+        },
     }
     for name, setting in settings.items():
-        bend = setting.get("bend", 0.0)
-        if "rungs" in setting:
-            computes, seeds = np.geomspace(3.2e11, 9e12, 4), [4, 4, 3, 2]
-        else:
-            computes, seeds = np.geomspace(1e12, 1e14, 5), [int(setting.get("seeds", 3))] * 5
+        bend, seeds = setting.get("bend", 0.0), setting.get("seeds", (3,) * 5)
+        computes = setting.get("computes", np.geomspace(1e12, 1e14, 5))
 
         def variant(compute: float, bend: float = bend) -> float:
             return float(1.5 + 0.45 * (compute / unit) ** -0.32 + bend * max(0.0, math.log10(compute / unit)))

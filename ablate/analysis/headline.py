@@ -98,9 +98,7 @@ def _best(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:
         yield f"{said}; of its fresh seeds {row.awaits}."
     elif row.confirmed and shown and shown.difference is not None:
         fresh = plural(len(row.confirmed), "fresh seed")
-        if row.verdict is not None and row.verdict.is_worse:
-            yield f"The baseline; the best of {len(means)} points, {words}, is {cost_of(shown, report)} on {fresh}."
-        elif shown.bound is not None:
+        if shown.bound is not None:
             yield f"{said}, {cost_of(shown, report)} than the baseline on {fresh}."
         else:
             distance = fixed(shown.difference, decimals, sign=True)

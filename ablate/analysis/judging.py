@@ -330,7 +330,7 @@ def compare_trials(
 
 
 def withheld(verdict: Verdict, why: str) -> Verdict:
-    """An undecided verdict in place of one that would mean nothing; one on what diverged stays."""
+    """The verdict as undecided, for a reason that no seeds remove. The verdict `diverged` is kept."""
     if verdict.word == "diverged":
         return verdict
     sentence = f"undecided: {why}"

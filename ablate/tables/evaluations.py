@@ -398,7 +398,7 @@ def mean_over(runs: Sequence[Keyed], over: Sequence[str], notes: list[str], *, k
     """The mean of each unit over the folds, episodes ... that all variants have there; a failed one fails the unit.
 
     Args:
-        notes: Takes what is left out.
+        notes: Receives a sentence on the values that are left out.
         known: Whether units are named, so that those of equal name share their folds.
     """
     there: dict[tuple[str, ...], dict[tuple[str, ...], set[tuple[str, ...]]]] = {}

@@ -354,7 +354,7 @@ def test_a_later_value_of_the_metric_is_warned_of(tmp_path: Path) -> None:
 
 
 def ended(cell: Any, step: int, status: str = "ok") -> pd.DataFrame:
-    """Curves of which the last of `other` has, after its first evaluation, one row at a step of its own."""
+    """Curves in which the last run of `other` has one evaluation, and then a row at a step that no other run has."""
     frame = stepped({"base": CURVES["base"], "other": CURVES["base"]}).astype({"loss": object}).assign(status="ok")
     own = (frame["variant"] == "other") & (frame["seed"] == "2")
     frame = frame[~own | (frame["step"] == 100)]

@@ -23,10 +23,10 @@ from ablate.render.figures.style import (
     by_look,
     far_off,
     layers,
-    left_out,
     margin_marks,
     mark,
     number,
+    omission,
     panels,
     wrapped,
 )
@@ -48,7 +48,7 @@ def pictures(findings: Findings) -> Iterator[Picture]:
     scalings, metric = findings.report.scaling, findings.report.metric
     if scalings is not None:
         far = _far(scalings, findings.report.margin)
-        rest = left_out(far, len(scalings.of) - len(far) - MOST_PANELS)
+        rest = omission(far, len(scalings.of) - len(far) - MOST_PANELS)
         yield Picture(
             "scaling",
             f"Difference of {metric} from the baseline at each {scalings.axis}, paired by seed, with its 95 % "

@@ -28,10 +28,10 @@ from ablate.render.figures.style import (
     by_look,
     far_off,
     layers,
-    left_out,
     margin_marks,
     mark,
     number,
+    omission,
     panels,
     wrapped,
 )
@@ -263,7 +263,7 @@ def _course_picture(findings: Findings) -> tuple[Picture, ...]:
         return ()
     far = _far(rows, report.margin)
     worse = "up" if report.direction == "minimize" else "down"
-    rest = left_out(far, len(rows) - len(far) - MOST_PANELS)
+    rest = omission(far, len(rows) - len(far) - MOST_PANELS)
     decayed = any(row.course is not None and row.course.comparable is False for row in rows)
     caution = " The learning rate decays, so earlier points do not stand for shorter training runs." if decayed else ""
     return (

@@ -18,9 +18,9 @@ from ablate.render.figures.style import (
     Spec,
     by_look,
     far_off,
-    left_out,
     mark,
     number,
+    omission,
     panels,
     wrapped,
 )
@@ -45,7 +45,7 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
             "laws",
             f"{findings.report.metric} against training compute, both logarithmic: means with 95 % intervals over "
             f"seeds, and the fitted laws up to {climbs.times:g} times the compute of the largest rung, or to that "
-            f"rung where nothing is extrapolated.{left_out(far, hidden)}",
+            f"rung where nothing is extrapolated.{omission(far, hidden)}",
         ),
     )
 

@@ -166,7 +166,7 @@ def far_off(differences: Mapping[str, Sequence[float | None]], margin: float) ->
     return far if len(far) < len(differences) else []
 
 
-def left_out(names: Sequence[str], hidden: int) -> str:
+def omission(names: Sequence[str], hidden: int) -> str:
     """A sentence on the variants that a picture lacks: those far off, and those beyond the number of its panels."""
     said = [f"{listed(names)}, beyond {FAR} margins"] if names else []
     said += [plural(hidden, "further variant")] if hidden > 0 else []

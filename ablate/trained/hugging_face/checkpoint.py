@@ -24,7 +24,7 @@ from ablate.nn.model import outline
 from ablate.spec.model import ModelSpec
 from ablate.spec.sentences import describe
 from ablate.trained.hugging_face.architecture import Architecture, architectures
-from ablate.trained.hugging_face.settings import Config, left_out, paths, resolve
+from ablate.trained.hugging_face.settings import Config, defaults_taken, paths, resolve
 
 CONFIG = "config.json"
 SINGLE = "model.safetensors"
@@ -162,7 +162,7 @@ def _blamed(plain: Mapping[str, Any], where: str, together: int) -> list[str]:
 
 def _defaults_blamed(plain: Mapping[str, Any], where: str, why: str) -> Iterator[str]:
     """The settings that are left out, whose default the reason names, and with 1 in whose place there is a model."""
-    for name, default in left_out(plain).items():
+    for name, default in defaults_taken(plain).items():
         said = isinstance(default, int) and default > 1 and re.search(rf"\b{default}\b", why)
         if said and _makes_a_model({**plain, name: 1}, where):
             yield f"`{name}` ({default} where it is left out)"

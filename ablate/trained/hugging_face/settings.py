@@ -299,7 +299,7 @@ def resolve(plain: Mapping[str, Any], where: str) -> Config:
     return Config(vars(config), plain, _declared(config_class), where)
 
 
-def left_out(plain: Mapping[str, Any]) -> dict[str, Any]:
+def defaults_taken(plain: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that a `config.json` whose `model_type` is known leaves out, with their defaults."""
     kind = plain["model_type"]
     fields = _declared(_config_class(kind)) if has_classes() else _stored().get(kind, Fields({}, {}))
