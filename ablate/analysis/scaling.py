@@ -93,15 +93,6 @@ class Scalings:
         """Whether the variants of the study itself are those of a swept path, at all its values."""
         return self.axis not in (BUDGET, COMPUTE)
 
-    def without_verdicts(self, why: str) -> Scalings:
-        """The same differences, of which none has a verdict, with the reason as a clause."""
-
-        def undecided(one: Scaling) -> Scaling:
-            points = tuple(replace(point, verdict=withheld(point.verdict, why)) for point in one.points)
-            return replace(one, points=points, outcome=_outcome(points))
-
-        return replace(self, of=tuple(map(undecided, self.of)))
-
     def point(self, name: str) -> ScalePoint | None:
         """The comparison of a variant of a sweep, by its whole name; None if it is not along the axis."""
         variant, _, value = name.partition(f"@{self.axis}=")

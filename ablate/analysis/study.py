@@ -182,7 +182,6 @@ def _read_record(store: StudyReader, whole: StudyRecord, progress: Progress | No
     evidence = _evidence(stored, question, tails)
     if why := evidence.nothing_learnt:
         rows = tuple(row if row.verdict is None else replace(row, verdict=withheld(row.verdict, why)) for row in rows)
-        scaling = scaling.without_verdicts(why) if scaling is not None and scaling.is_swept else scaling
     rows = tuple(_dropped(row, stored.whole, scaling) for row in rows)
     climbs = read_climbs(store, stored.whole, scaling)
     return StudyReport(
