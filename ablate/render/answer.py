@@ -393,21 +393,26 @@ def _ladder(rows: Sequence[ScaleRow], width: int) -> Iterator[Text]:
     words = max(LABEL, width - sum(widths) - 2 * len(widths))
     labels = [printable(row.words.rpartition("→ ")[2]).removeprefix("the ") for row in rows]
     words = min(words, max(map(len, labels)))
-    for label, texts in (("SCALE", (*titles, "")), *zip(labels, cells, strict=True)):
-        head = label == "SCALE" and texts[0] == titles[0]
-        line = Text(f"{_cut(label, words):<{words}}", "bold" if head else "")
+
+    def row_of(label: str, texts: Sequence[str], look: str, style: str) -> Text:
+        line = Text(f"{_cut(label, words):<{words}}", look)
         for text, part in zip(texts, widths, strict=True):
-            line.append(f"  {text.replace('-', '−'):<{part}}", "not bold dim" if head else "")
+            line.append(f"  {text.replace('-', '−'):<{part}}", style)
         line.rstrip()
-        yield line
+        return line
+
+    yield row_of("SCALE", (*titles, ""), "bold", "not bold dim")
+    for label, texts in zip(labels, cells, strict=True):
+        yield row_of(label, texts, "", "")
     for refusal in refusals:
         note = f"[{_letter(refusals, refusal)}] {printable(refusal)}"
         yield from (Text(part, "dim") for part in wrap(note, width))
 
 
 def _letter(notes: Sequence[str], note: str) -> str:
-    """The mark of a note: a, b ...; those of rows are numbers."""
-    return ascii_lowercase[notes.index(note)]
+    """The mark of a note: a ... z, a1 ...; those of rows are numbers."""
+    again, letter = divmod(notes.index(note), len(ascii_lowercase))
+    return f"{ascii_lowercase[letter]}{again or ''}"
 
 
 def _cut(text: str, width: int) -> str:

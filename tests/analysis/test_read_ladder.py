@@ -273,3 +273,13 @@ def test_the_laws_are_drawn_through_their_rungs_and_as_far_as_they_are_extrapola
             assert max(computes) == pytest.approx(times * largest)
             for compute in computes:
                 assert drawn[name, compute] == pytest.approx(loss(factor * compute), rel=1e-3)
+
+
+def test_a_ladder_with_more_reasons_than_letters_has_a_mark_for_each() -> None:
+    answer = answer_of(read_study(studied(loss, rungs=3), "a_study"))
+    (row,) = answer.scale
+    rows = tuple(replace(row, words=f"part {number}", refusal=f"reason {number}") for number in range(30))
+    shown = answer_text(replace(answer, scale=rows)).splitlines()
+    marked = dict(line.split(" ", 1)[::-1] for line in shown if line.startswith("[") and "reason" in line)
+    assert len(set(marked.values())) == len(marked) == 30
+    assert (marked["reason 0"], marked["reason 26"]) == ("[a]", "[a1]")
