@@ -47,8 +47,8 @@ _PARTS = "@parts"
 _STORED = tuple(field.name for field in fields(TrialRecord) if field.name not in ("parts", "unreadable"))
 TRIAL_COLUMNS = tuple(trials.c[_REFERENCES.get(name, name)] for name in _STORED)
 
-_COST = "@cost"
-"""The key, in the settings of a variant of a study, of its parameters and activation bytes."""
+_COST = "=cost"
+"""The key, in the settings of a study's variant, of its parameters and activation bytes; no switch has this name."""
 
 JUDGED = "judged"
 """The only key of the space of a study that was judged, not trained here: how its table was read."""
@@ -141,7 +141,7 @@ def variant_record(row: Mapping[Any, Any]) -> VariantRecord:
         ValueError: It cannot be read.
     """
     settings = row.get("settings")
-    if not isinstance(settings, dict) or _COST not in settings:
+    if not isinstance(settings, dict) or not isinstance(settings.get(_COST), list):  # settings are texts
         return read(VariantRecord, row)
     cost = read(tuple[int, int | None], settings[_COST])
     own = {name: setting for name, setting in settings.items() if name != _COST}

@@ -553,7 +553,8 @@ def test_trials_that_an_earlier_study_compared_are_noticed(store: Store) -> None
 
 def test_each_study_has_the_costs_of_its_own_variants(store: Store) -> None:
     """A hash of a spec holds neither the data's vocabulary nor the code of a kind, on which parameters depend."""
-    ours, theirs = variant("baseline", norm="rms"), replace(variant("baseline", norm="rms"), parameters=7)
+    ours = replace(variant("baseline", norm="rms"), settings={"norm": "rms", "@cost": "cheap", "cost": "1"})
+    theirs = replace(ours, parameters=7)
     store.begin_study(draft("first"), [ours], [])
     store.begin_study(draft("second"), [theirs], [])
     assert store.study("first").variants == (ours,)
