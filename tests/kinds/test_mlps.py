@@ -160,22 +160,6 @@ def test_the_bias_moves_against_the_load_only_in_training() -> None:
     assert torch.equal(module.choice.value, before)
 
 
-def test_the_bias_balances_the_load() -> None:
-    module = module_of({"kind": "mixture", "experts": E, "active": 2, "balance_rate": 0.005}).train()
-    assert isinstance(module, ExpertMixture)
-    x = noise("x", 1, 1, 400, D) + 1.0  # tokens that are alike, so that few experts have most of them
-
-    def spread() -> float:
-        chosen = module.choose_experts((x.flatten(1, 2) @ module.router.weight).softmax(-1))
-        return chosen.flatten().bincount(minlength=E).double().std().item()
-
-    before = spread()
-    for _ in range(200):
-        module(x)
-        module.end_step()
-    assert spread() < before / 4
-
-
 @pytest.mark.parametrize("norm", ["none", "input", "output"])
 @pytest.mark.parametrize("shared", [0, 2])
 def test_latent_experts_token_by_token(norm: str, shared: int) -> None:

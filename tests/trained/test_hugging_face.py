@@ -117,6 +117,7 @@ def logits_of_ours(both: Both, real: Tensor | None) -> Tensor:
 @pytest.mark.independent_check("mixers", "fnet", against="FNet of `transformers`")
 @pytest.mark.independent_check("mixers", "gated_deltanet", against="Qwen3-Next of `transformers`")
 @pytest.mark.independent_check("mixers", "kimi_delta_attention", against="Kimi Linear of `transformers`")
+@pytest.mark.independent_check("mixers", "longformer", against="Longformer of `transformers`")
 @pytest.mark.independent_check("mixers", "latent_attention", against="DeepSeek-V3 of `transformers`")
 @pytest.mark.independent_check("mixers", "mamba2", against="Mamba-2 of `transformers`")
 @pytest.mark.independent_check(

@@ -9,11 +9,9 @@ import math
 from collections.abc import Callable
 
 import torch
-from slow_forms import assert_equal_forms
+from slow_forms import assert_equal_forms, perturbed
 from torch import Tensor, nn
 
-from ablate.kinds.mixers.attention import AttentionSpec
-from ablate.nn.pack import initialise
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 from ablate.spec.sublayers import MixerSpec
@@ -29,11 +27,7 @@ Slow = Callable[[int, Tensor, list[bool]], Tensor]
 
 def mixer_of(spec: MixerSpec, length: int, causal: bool = False, pack: int = K) -> nn.Module:
     """A mixer in float64 whose every parameter is random, so that no term hides behind an initial 0 or 1."""
-    mixer = spec.build(LayerContext(pack, D, H, 5, length, causal, init_std=0.5)).double()
-    initialise(mixer, list(range(pack)))
-    with torch.no_grad():
-        for name, parameter in mixer.named_parameters():
-            parameter += 0.5 * torch.randn(parameter.shape, generator=stream(9, name), dtype=torch.float64)
+    mixer: nn.Module = perturbed(spec, LayerContext(pack, D, H, 5, length, causal, init_std=0.5))
     return mixer
 
 
@@ -78,15 +72,3 @@ def assert_is(mixer: nn.Module, slow: Slow, length: int, padded: bool) -> None:
     x = text(length).requires_grad_()
     real = some_padding(length) if padded else torch.ones(K, B, length, dtype=torch.bool)
     assert_equal_forms(mixer, lambda _, k, row, seen: slow(k, row, seen), x, real, padded=padded)
-
-
-def assert_is_full_attention(mixer: nn.Module, length: int, causal: bool) -> None:
-    """With the same weights the mixer is the kind `attention`, with padding and without."""
-    attention = mixer_of(AttentionSpec(), length, causal)
-    with torch.no_grad():
-        for name in ("query", "key", "value", "output"):
-            getattr(attention, name).weight.copy_(getattr(mixer, name).weight)
-    x = text(length)
-    torch.testing.assert_close(mixer(x), attention(x), rtol=1e-9, atol=1e-9)
-    padding = some_padding(length)
-    torch.testing.assert_close(mixer(x, padding)[padding], attention(x, padding)[padding], rtol=1e-9, atol=1e-9)

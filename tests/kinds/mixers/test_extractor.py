@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch.nn.functional as F
+from slow_forms import assert_equal_forms
 from torch import Tensor, nn
 
 from ablate.kinds.mixers.extractor import Extractor, ExtractorSpec
@@ -23,7 +23,7 @@ def extractor(settings: dict[str, object], context: LayerContext = CONTEXT) -> E
     return mixer
 
 
-def equations(mixer: Extractor, k: int, x: Tensor, real: Tensor) -> Tensor:
+def equations(mixer: Extractor, k: int, x: Tensor, real: list[bool]) -> Tensor:
     """[T, D] of member k, row by row; `w(k)` is w_k of the paper, and padded rows are left out of the sums."""
     maps = (mixer.input, mixer.adjustment, mixer.output)
     W_in, W_adj, W_out = (None if isinstance(m, nn.Identity | None) else m.weight[k] for m in maps)
@@ -69,51 +69,7 @@ def test_extractor_is_its_equations(settings: dict[str, object], padded: bool, l
     if padded:
         real = torch.arange(length) < torch.tensor([[1, 5], [length, 4]])[..., None]
         real[0, 1, 0] = length == 1
-    fast = mixer(x, real if padded else None)
-    slow = torch.stack([torch.stack([equations(mixer, k, x[k, b], real[k, b]) for b in range(B)]) for k in range(K)])
-    torch.testing.assert_close(fast[real], slow[real], rtol=1e-10, atol=1e-10)
-    direction = noise(length, "direction") * real[..., None]
-    inputs = [x, *mixer.parameters()]
-    ours, theirs = (torch.autograd.grad((y * direction).sum(), inputs) for y in (fast, slow))
-    for mine, his in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine, his, rtol=1e-9, atol=1e-9)
-
-
-@torch.no_grad()
-def test_he_with_identity_input_map_is_we() -> None:
-    he, we = extractor({"type": "he"}), extractor({"type": "we"})
-    he.input.weight.copy_(torch.eye(D).expand(K, D, D))
-    he.weight.copy_(we.weight)
-    for name in ("adjustment", "output"):
-        getattr(he, name).weight.copy_(getattr(we, name).weight)
-    torch.testing.assert_close(he(noise(33)), we(noise(33)))
-
-
-@torch.no_grad()
-def test_she_with_diagonal_matrices_is_we() -> None:
-    she, we = extractor({"type": "she"}), extractor({"type": "we"})
-    she.weight.copy_(torch.diag_embed(we.weight))
-    for name in ("adjustment", "output"):
-        getattr(she, name).weight.copy_(getattr(we, name).weight)
-    torch.testing.assert_close(she(noise(33)), we(noise(33)))
-
-
-@torch.no_grad()
-def test_we_with_equal_vectors_and_no_maps_is_me() -> None:
-    we, me = extractor({"type": "we", "adjustment": False, "output": False}), extractor({"type": "me"})
-    we.weight.copy_(me.weight[..., None].expand_as(we.weight))
-    torch.testing.assert_close(we(noise(33)), me(noise(33)))
-
-
-@pytest.mark.parametrize("name", ["he", "we", "me"])
-def test_core_is_a_causal_depthwise_convolution(name: str) -> None:
-    mixer = extractor({"type": name, "adjustment": False, "output": False})
-    x = noise(33)
-    for k in range(K):
-        kernel = mixer.weight[k].view(33, -1).expand(33, D).flip(0).T[:, None]
-        inside = mixer.input(x)[k]
-        expected = F.conv1d(F.pad(inside.mT, (32, 0)), kernel, groups=D).mT
-        torch.testing.assert_close(mixer(x)[k], expected)
+    assert_equal_forms(mixer, equations, x, real, padded=padded)
 
 
 @pytest.mark.parametrize("name", TYPES)
@@ -124,11 +80,6 @@ def test_all_weights_start_from_the_models_normal(name: str) -> None:
     for parameter in mixer.parameters():
         assert abs(parameter.mean()) < 0.005
         assert 0.007 < parameter.std() < 0.013
-
-
-@pytest.mark.parametrize("name", TYPES)
-def test_there_are_no_biases(name: str) -> None:
-    assert not [name for name, _ in extractor({"type": name}).named_parameters() if "bias" in name]
 
 
 def test_the_papers_maps_written_out_or_left_out_are_one_spec() -> None:

@@ -11,7 +11,6 @@ from torch import Tensor
 from ablate.kinds.mixers.fnet import FNetSpec
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
-from ablate.spec.model import ModelSpec
 
 K, B, D = 2, 2, 5
 CONTEXT = LayerContext(K, D, heads=1, depth=3, context=33, causal=False)
@@ -43,10 +42,3 @@ def test_half_precision_is_transformed_in_full() -> None:
     assert mixer(x).dtype == torch.bfloat16
     exact = mixer(x.double())
     assert (mixer(x).double() - exact).norm() / exact.norm() < 2**-8
-
-
-def test_a_decoder_refuses_a_mixer_that_sees_the_future() -> None:
-    with pytest.raises(ValueError, match="no causal form"):
-        ModelSpec.model_validate(
-            {"family": "decoder", "depth": 1, "width": 8, "heads": 1, "block": {"mixer": {"kind": "fnet"}}}
-        )

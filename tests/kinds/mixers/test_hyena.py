@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from slow_forms import assert_equal_forms
 from torch import Tensor
 
 from ablate.kinds.mixers.hyena import Hyena, HyenaSpec
@@ -60,9 +61,9 @@ def convolve(v: Tensor, h: Tensor) -> Tensor:
     )
 
 
-def definition(mixer: Hyena, k: int, x: Tensor, real: Tensor) -> Tensor:
+def definition(mixer: Hyena, k: int, x: Tensor, real: list[bool]) -> Tensor:
     """One sequence [T, D]; a padded token is as if its streams were 0."""
-    filters, mask = mixer.filters, real[:, None]
+    filters, mask = mixer.filters, torch.tensor(real)[:, None]
     h = filters.features[: len(x)]
     for linear in filters.hidden:
         h = torch.sin(filters.frequency[k] * (h @ linear.weight[k] + linear.bias[k]))
@@ -90,14 +91,7 @@ def test_hyena_is_its_definition(settings: dict[str, float], padded: bool, lengt
     if padded:
         real = torch.arange(length) < torch.tensor([[1, 5], [length, 4]])[..., None]
         real[0, 1, 0] = length == 1
-    fast = mixer(x, real if padded else None)
-    slow = torch.stack([torch.stack([definition(mixer, k, x[k, b], real[k, b]) for b in range(B)]) for k in range(K)])
-    torch.testing.assert_close(fast[real], slow[real])
-    direction = torch.randn(x.shape, generator=stream(1, "direction"), dtype=torch.float64) * real[..., None]
-    inputs = [x, *mixer.parameters()]
-    ours, theirs = (torch.autograd.grad((y * direction).sum(), inputs, allow_unused=True) for y in (fast, slow))
-    for mine, his in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine, torch.zeros_like(mine) if his is None else his)
+    assert_equal_forms(mixer, definition, x, real, padded=padded)
 
 
 def test_filters_network_starts_as_torchs_own_layers() -> None:

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
+from slow_forms import assert_equal_forms, perturbed
 from torch import Tensor
 
 from ablate.kinds.mixers.mlp_mixer import CausalLinear, MLPMixer, MLPMixerSpec
-from ablate.nn.pack import initialise
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 
@@ -19,11 +19,7 @@ CONTEXT = LayerContext(K, D, heads=1, depth=3, context=S, causal=False, init_std
 
 
 def mlp_mixer(causal: bool, ratio: float = 1.5) -> MLPMixer:
-    mixer = MLPMixerSpec(ratio=ratio).build(replace(CONTEXT, causal=causal)).double()
-    initialise(mixer, list(range(K)))
-    with torch.no_grad():
-        for name, parameter in mixer.named_parameters():
-            parameter += 0.5 * torch.randn(parameter.shape, generator=stream(9, name), dtype=torch.float64)
+    mixer: MLPMixer = perturbed(MLPMixerSpec(ratio=ratio), replace(CONTEXT, causal=causal))
     return mixer
 
 
@@ -42,10 +38,10 @@ def dense(linear: torch.nn.Module, k: int) -> Tensor:
     return matrix
 
 
-def equation(mixer: MLPMixer, k: int, x: Tensor, real: Tensor) -> Tensor:
+def equation(mixer: MLPMixer, k: int, x: Tensor, real: list[bool]) -> Tensor:
     """Channel by channel; what is not there is 0."""
     whole = torch.zeros(S, D, dtype=x.dtype)
-    whole[: len(x)] = x * real[:, None]
+    whole[: len(x)] = x * torch.tensor(real)[:, None]
     W_1, W_2 = dense(mixer.up, k), dense(mixer.down, k)
     columns = [F.gelu(whole[:, c] @ W_1 + mixer.up.bias[k]) @ W_2 + mixer.down.bias[k] for c in range(D)]
     return torch.stack(columns, 1)[: len(x)]
@@ -61,23 +57,7 @@ def test_mlp_mixer_is_its_equation(causal: bool, padded: bool, length: int) -> N
     real = torch.ones(K, B, length, dtype=torch.bool)
     if padded:
         real = torch.arange(length) < torch.tensor([[1, 3], [length, 2]])[..., None]
-    fast = mixer(x, real if padded else None)
-    with torch.no_grad():
-        slow = torch.stack([torch.stack([equation(mixer, k, x[k, b], real[k, b]) for b in range(B)]) for k in range(K)])
-    torch.testing.assert_close(fast, slow)
-
-
-@pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
-def test_gradients_are_those_of_the_equation(causal: bool) -> None:
-    mixer = mlp_mixer(causal)
-    x = torch.randn(K, B, 7, D, generator=stream(1, "x"), dtype=torch.float64).requires_grad_()
-    direction = torch.randn(x.shape, generator=stream(1, "direction"), dtype=torch.float64)
-    whole = torch.ones(7, dtype=torch.bool)
-    slow = torch.stack([torch.stack([equation(mixer, k, x[k, b], whole) for b in range(B)]) for k in range(K)])
-    inputs = [x, *mixer.parameters()]
-    ours, theirs = (torch.autograd.grad((y * direction).sum(), inputs) for y in (mixer(x), slow))
-    for mine, his in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine, his)
+    assert_equal_forms(mixer, equation, x, real, padded=padded)
 
 
 def test_hidden_width_is_half_the_models_as_in_the_paper() -> None:

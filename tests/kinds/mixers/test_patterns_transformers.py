@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from ablate.kinds.mixers.bigbird import BigBirdSpec
 from ablate.kinds.mixers.local import LocalSpec
-from ablate.kinds.mixers.longformer import LongformerSpec
 from ablate.kinds.mixers.reformer import ReformerSpec, attend_in_buckets
 from ablate.nn.pack import split_heads
 from ablate.nn.pack.initial import stream
@@ -24,11 +23,6 @@ B = 3
 def big_bird() -> Any:
     """Imported when a test runs, as the next two: it takes seconds, which the collection need not wait for."""
     return pytest.importorskip("transformers.models.big_bird.modeling_big_bird")
-
-
-@pytest.fixture(scope="module")
-def longformer() -> Any:
-    return pytest.importorskip("transformers.models.longformer.modeling_longformer")
 
 
 @pytest.fixture(scope="module")
@@ -60,31 +54,6 @@ def assert_same(ours: Tensor, theirs: Tensor, x: Tensor, real: Tensor, tolerance
     direction = torch.randn(ours.shape, generator=stream(3, "direction"), dtype=torch.float64) * real[..., None]
     gradients = [torch.autograd.grad((y * direction).sum(), x)[0] for y in (ours, theirs)]
     torch.testing.assert_close(*gradients, rtol=tolerance, atol=tolerance)
-
-
-@pytest.mark.independent_check("mixers", "longformer", against="Longformer of `transformers`")
-@pytest.mark.parametrize("g", [0, 1, 3])
-@pytest.mark.parametrize("window", [4, 6])
-def test_longformer(longformer: Any, window: int, g: int) -> None:
-    length = 24
-    mixer = mixer_of(LongformerSpec(window=window, global_tokens=g), length, pack=1)
-    config = longformer.LongformerConfig(
-        hidden_size=D, num_attention_heads=H, attention_window=[window], attention_probs_dropout_prob=0.0
-    )
-    theirs = longformer.LongformerSelfAttention(config, layer_id=0).double()
-    maps = {"query": "query", "key": "key", "value": "value"}
-    copy(mixer, theirs, **maps, **({f"global_{name}": f"{name}_global" for name in maps} if g else {}))
-    # Where a padded row sees nothing real, not even a global token, their gradients are not numbers.
-    real = right_padding(length, 24, 17, 9) if g else right_padding(length, 24, 23, 22)
-    x = text(length)
-    mask = torch.where(real, 0.0, -10000.0)
-    mask[:, :g] = 10000.0
-    (expected,) = theirs(
-        x, attention_mask=mask, is_index_masked=mask < 0, is_index_global_attn=mask > 0, is_global_attn=g > 0
-    )
-    assert_same(
-        mixer(x[None], real[None])[0], expected, x, real, tolerance=1e-4
-    )  # their softmax is in single precision
 
 
 @pytest.mark.independent_check("mixers", "bigbird", against="BigBird of `transformers`")

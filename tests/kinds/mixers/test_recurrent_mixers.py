@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from copied import compare, linear
+from copied import norm as norm_pair
+from double_precision import compute_in_double
 from slow_forms import perturbed
 from torch import Tensor
 
@@ -24,11 +27,9 @@ from ablate.kinds.mixers.mamba3 import Mamba3Spec
 from ablate.kinds.mixers.mlstm import MLSTMSpec
 from ablate.kinds.mixers.rwkv7 import RWKV7Spec
 from ablate.nn.kernels.flash_linear import installed
-from ablate.nn.model import build_model
 from ablate.nn.pack import initialise
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
-from ablate.spec.model import ModelSpec
 from ablate.spec.sublayers import MixerSpec
 
 K, B, D, H = 2, 3, 12, 3
@@ -375,50 +376,6 @@ def test_it_decodes_token_by_token(name: str) -> None:
     assert kept == spec.cache(told, 37)
 
 
-DEFAULTS = [spec for name, (_, spec, _) in FORMS.items() if "," not in name]
-
-
-@pytest.mark.parametrize("spec", DEFAULTS, ids=lambda spec: spec.kind_name())
-def test_bfloat16_is_as_exact_as_its_inputs(spec: MixerSpec) -> None:
-    """Under autocast, with the state in single precision, the output is off by what bfloat16 rounds."""
-    mixer, x = perturbed(spec, CONTEXT).float(), noise("x", K, B, 70, D).float().requires_grad_()
-    exact = call(mixer, x, None, ())
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        y = call(mixer, x, None, ())
-    assert ((y - exact).abs().mean() / exact.abs().mean()).item() < 0.05
-    for gradient in torch.autograd.grad(
-        y.float().sum(), [x, *mixer.parameters()], allow_unused=True, materialize_grads=True
-    ):
-        assert gradient.isfinite().all()
-
-
-def test_padding_anywhere_is_like_its_absence_for_mlstm() -> None:
-    mixer, x, real = perturbed(MLSTMSpec(), CONTEXT), noise("x", K, B, 13, D), torch.tensor([0, 2, 3, 5, 8, 9])
-    padding = torch.zeros(K, B, 13, dtype=torch.bool).index_fill(2, real, True)
-    torch.testing.assert_close(mixer(x, padding)[:, :, real], mixer(x[:, :, real]))
-
-
-PLAIN: dict[str, Any] = {"family": "decoder", "depth": 4, "width": D, "heads": H, "positions": "none"}
-KINDS = ["gated_deltanet", "kimi_delta_attention", "mamba2", "mamba3", "mlstm"]
-
-
-@pytest.mark.parametrize("kind", [*KINDS, "rwkv7"])
-def test_hybrids_by_pattern(kind: str) -> None:
-    """Three recurrent layers and one of attention, as in Qwen3-Next and Kimi Linear, in a pack and token by token."""
-    attention = {"mixer": "attention", "positions": "rotary"}
-    spec = ModelSpec.model_validate({**PLAIN, "block": {"mixer": kind}, "pattern": [{}, {}, {}, attention]})
-    assert [block.mixer.kind_name() for block in spec.blocks] == [kind] * 3 + ["attention"]
-    spec.check_context(9)
-    packed, alone = (build_model(spec, vocabulary=11, context=9, seeds=seeds) for seeds in ([3, 5], [5]))
-    ids = torch.randint(11, (2, 3, 9), generator=stream(1, "ids"))
-    torch.testing.assert_close(packed(ids)[1], alone(ids[1:])[0])
-    states: Any = ()
-    with torch.no_grad():
-        for place in range(9):
-            logits, states = packed.step(ids[..., place : place + 1], place, states)
-            torch.testing.assert_close(logits, packed(ids)[:, :, place : place + 1], rtol=1e-4, atol=1e-4)
-
-
 def test_decays_of_rwkv7_start_by_the_share_of_the_depth_below_their_layer() -> None:
     def started(layer: int, depth: int) -> Tensor:
         mixer = RWKV7Spec().build(LayerContext(1, 12, 3, depth=depth, context=7, causal=True, layer=layer))
@@ -524,3 +481,30 @@ def test_outputs_and_gradients_are_those_of_the_published_layers(name: str) -> N
     ]
     numbers = torch.stack([made.detach(), summed[0], torch.stack(summed[1:]).sum()])
     torch.testing.assert_close(numbers, torch.tensor(expected, dtype=torch.float64), rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.independent_check("mixers", "mlstm", against="xLSTM of `transformers`")
+def test_mlstm_is_that_of_xlstm(monkeypatch: pytest.MonkeyPatch) -> None:
+    transformers = pytest.importorskip("transformers")
+    from transformers.models.xlstm import modeling_xlstm as module
+
+    compute_in_double(monkeypatch, module)
+    config = transformers.xLSTMConfig(
+        hidden_size=D, num_heads=3, num_hidden_layers=2, qk_dim_factor=0.5, v_dim_factor=1.0, use_bias=False,
+        norm_eps=1e-6, gate_soft_cap=15.0, weight_mode="single", mode="train",
+        chunkwise_kernel="chunkwise--native_autograd",
+        autocast_kernel_dtype="float32", inference_state_dtype="float32", chunk_size=16, eps=1e-6,
+    )  # fmt: skip
+    theirs = module.xLSTMLayer(config).double()
+    ours = perturbed(MLSTMSpec(), LayerContext(1, D, 3, depth=3, context=32, causal=True, init_std=0.5))
+    maps = {"query": "q", "key": "k", "value": "v", "gate": "ogate_preact", "input": "igate_preact",
+            "forget": "fgate_preact", "output": "out_proj"}  # fmt: skip
+    pairs = [pair for mine, other in maps.items() for pair in linear(getattr(ours, mine), getattr(theirs, other))]
+    pairs += norm_pair(ours.norm, theirs.multihead_norm)
+    assert {id(pair.theirs) for pair in pairs} == {id(parameter) for parameter in theirs.parameters()}
+    for pair in pairs:
+        pair.copy()
+    x = torch.randn(2, 32, D, generator=stream(1, "x"), dtype=torch.float64)  # two of their chunks
+    reference, _ = theirs(x)
+    # Their kernels keep the state in single precision.
+    compare(pairs, ours(x[None]), reference, rtol=1e-4, atol=1e-4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from patterns import LENGTHS, B, D, H, K, Slow, assert_is, heads_of, mixer_of, text
+from patterns import LENGTHS, B, D, H, K, Slow, assert_is, heads_of, mixer_of
 from torch import Tensor, nn
 
 from ablate.kinds.mixers.reformer import ReformerSpec
@@ -62,38 +62,6 @@ def test_reformer_is_one_softmax_over_what_its_hashes_find(
 ) -> None:
     mixer = mixer_of(ReformerSpec(hashes=hashes, chunk=chunk, buckets=buckets), length, causal)
     assert_is(mixer, reference(mixer, causal), length, padded)
-
-
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
-@pytest.mark.parametrize(("hashes", "chunk"), [(1, 13), (3, 13), (2, 50)])
-def test_one_bucket_is_attention_with_shared_queries_and_keys(hashes: int, chunk: int, causal: bool) -> None:
-    mixer = mixer_of(ReformerSpec(hashes=hashes, chunk=chunk, buckets=2), 13, causal)
-    mixer.hash.rotations.zero_()  # a tie goes to the first bucket
-    x = text(13)
-    q, v = (project(x).view(K, B, 13, H, -1).transpose(2, 3) for project in (mixer.query, mixer.value))
-    keys = q * torch.rsqrt(q.square().mean(-1, keepdim=True) + 1e-6) / q.shape[-1] ** 0.5
-    hidden = torch.eye(13, dtype=torch.bool)
-    if causal:
-        hidden = ~torch.ones(13, 13, dtype=torch.bool).tril(-1)
-        hidden[0, 0] = False
-    y = (q @ keys.mT).masked_fill(hidden, -torch.inf).softmax(-1) @ v
-    torch.testing.assert_close(mixer(x), mixer.output(y.transpose(2, 3).flatten(3)), rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("chunk", [2, 3, 5])
-def test_later_tokens_move_nothing_through_the_edges_of_chunks(chunk: int) -> None:
-    mixer = mixer_of(ReformerSpec(hashes=3, chunk=chunk, buckets=4), 33, causal=True)
-    x = text(33)
-    for cut in range(1, 33):
-        other = torch.cat([x[:, :, :cut], text(33, seed=cut)[:, :, cut:]], 2)
-        torch.testing.assert_close(mixer(other)[:, :, :cut], mixer(x)[:, :, :cut], rtol=1e-9, atol=1e-9)
-
-
-def test_padded_text_is_the_text_alone() -> None:
-    mixer = mixer_of(ReformerSpec(hashes=2, chunk=3, buckets=4), 33)
-    padding = (torch.arange(33) < 20).expand(K, B, -1)
-    x = text(33)
-    torch.testing.assert_close(mixer(x, padding)[:, :, :20], mixer(x[:, :, :20]), rtol=1e-9, atol=1e-9)
 
 
 def test_near_vectors_fall_into_one_bucket() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from patterns import LENGTHS, D, H, K, Slow, assert_is, assert_is_full_attention, heads_of, matrix, mixer_of, text
+from patterns import LENGTHS, H, K, Slow, assert_is, heads_of, matrix, mixer_of, text
 from torch import Tensor, nn
 
-from ablate.kinds.mixers.sinkhorn import SinkhornSpec, sinkhorn
+from ablate.kinds.mixers.sinkhorn import SinkhornSpec
 
 
 def reference(mixer: nn.Module, b: int) -> Slow:
@@ -76,23 +76,3 @@ def test_sorting_is_doubly_stochastic_over_real_blocks() -> None:
         torch.testing.assert_close(S.sum(-2), ones, rtol=1e-6, atol=1e-6)
         assert (S[..., :real, real:] == 0).all()
         torch.testing.assert_close(S[..., real:, real:], torch.eye(5 - real, dtype=torch.float64).expand(4, H, -1, -1))
-
-
-def test_hard_scores_sort_by_a_permutation() -> None:
-    order = torch.tensor([2, 0, 3, 1])
-    scores = 60.0 * torch.eye(4, dtype=torch.float64)[order]
-    torch.testing.assert_close(sinkhorn(scores, 7), torch.eye(4, dtype=torch.float64)[order])
-
-
-@pytest.mark.parametrize("block", [13, 50])
-def test_one_block_as_long_as_the_text_is_full_attention(block: int) -> None:
-    """The block beside the only one is itself, and seeing each key twice changes nothing."""
-    assert_is_full_attention(mixer_of(SinkhornSpec(block=block), 13), 13, causal=False)
-
-
-def test_sorted_block_reaches_past_the_own_one() -> None:
-    mixer = mixer_of(SinkhornSpec(block=4), 13)
-    x = text(13)
-    other = x.clone()
-    other[:, :, 12] = torch.ones(D, dtype=torch.float64)
-    assert (mixer(x) - mixer(other))[:, :, :4].abs().max() > 1e-3

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from patterns import LENGTHS, D, H, K, Slow, assert_is, heads_of, mixer_of, text
+from patterns import LENGTHS, D, H, K, Slow, assert_is, heads_of, mixer_of
 from torch import Tensor, nn
 
-from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.kinds.mixers.synthesizer import SynthesizerSpec
 from ablate.nn.pack import initialise
 from ablate.spec.layer import LayerContext
@@ -65,26 +64,6 @@ def test_synthesizer_is_its_equation(name: str, dot_product: bool, length: int, 
     spec = SynthesizerSpec.model_validate({**SETTINGS[name], "dot_product": dot_product, "length": 35})
     mixer = mixer_of(spec, length, causal)
     assert_is(mixer, reference(mixer, spec.type, causal), length, padded)
-
-
-@pytest.mark.parametrize("name", SETTINGS)
-def test_mixture_of_nothing_but_the_dot_product_is_attention(name: str) -> None:
-    mixer = mixer_of(SynthesizerSpec.model_validate({**SETTINGS[name], "dot_product": True}), 13, causal=True)
-    attention = mixer_of(AttentionSpec(), 13, causal=True)
-    with torch.no_grad():
-        mixer.mixture.weight.copy_(torch.tensor([-1e3, 1e3]))
-        for part in ("query", "key", "value", "output"):
-            getattr(attention, part).weight.copy_(getattr(mixer, part).weight)
-    torch.testing.assert_close(mixer(text(13)), attention(text(13)), rtol=1e-9, atol=1e-9)
-
-
-def test_equal_logits_are_the_mean_of_the_tokens() -> None:
-    mixer = mixer_of(SynthesizerSpec(), 13)
-    with torch.no_grad():
-        mixer.logits.weight.fill_(0.7)
-    x = text(13)
-    mean = mixer.output(mixer.value(x)).mean(2, keepdim=True).expand_as(x)
-    torch.testing.assert_close(mixer(x), mean, rtol=1e-9, atol=1e-9)
 
 
 def test_mixture_starts_at_a_half_each_and_fixed_logits_are_not_trained() -> None:
