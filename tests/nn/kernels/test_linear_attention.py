@@ -68,20 +68,6 @@ def test_size_of_chunks_makes_no_difference(decay: str) -> None:
         torch.testing.assert_close(linear_attention.causal(q, k, v, g, chunk=chunk), one, rtol=1e-11, atol=1e-11)
 
 
-def test_equal_decay_in_all_channels_is_decay_by_head() -> None:
-    (q, k, v), g = inputs(33, "head")
-    assert g is not None
-    by_channel = linear_attention.causal(q, k, v, g.expand(*LEAD, 33, D))
-    torch.testing.assert_close(linear_attention.causal(q, k, v, g), by_channel, rtol=1e-11, atol=1e-11)
-
-
-def test_bidirectional_is_the_whole_matrix_and_meets_causal_at_the_end() -> None:
-    (q, k, v), _ = inputs(13, "none")
-    y = linear_attention.bidirectional(q, k, v)
-    torch.testing.assert_close(y, (q @ k.mT) @ v)
-    torch.testing.assert_close(y[..., -1, :], linear_attention.causal(q, k, v, chunk=4)[..., -1, :])
-
-
 @pytest.mark.parametrize("strength", [1e-4, 1.0, 30.0, 1e4])
 @pytest.mark.parametrize("decay", ["head", "channel"])
 def test_any_strength_of_decay_is_exact_in_single_precision(decay: str, strength: float) -> None:

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from ablate.nn.model import build_model, model_cost
 from ablate.nn.pack.initial import stream
 from ablate.spec.model import ModelSpec
-from ablate.spec.sublayers import MIXERS, MixerSpec
 
 V, D, H, T, S, C = 13, 12, 2, 7, 5, 3
 
@@ -151,36 +150,6 @@ def test_a_dual_encoder_reads_both_texts_by_one_encoder(features: str) -> None:
     assert model.head.layers[0].weight.shape[1] == D * len(parts)
 
 
-def test_a_masked_language_model_sees_both_sides_and_gives_tokens() -> None:
-    model = build(MASKED)
-    text, changed = tokens("text", T), tokens("text", T).clone()
-    changed[..., -1] = (changed[..., -1] + 1) % V
-    assert model(text).shape == (1, 2, T, V)
-    torch.testing.assert_close(model(text), body(model, text) @ model.embedding.weight.mT[:, None])
-    assert ((model(text) - model(changed)).abs().amax((0, 1, 3)) > 1e-6).all()
-
-
-def test_the_decoder_hides_the_future_of_the_target_and_none_of_the_source() -> None:
-    model = build(TRANSLATOR, {"block": "post_ln"})
-    source, target = tokens("source", S), tokens("target", T)
-    later = target.clone()
-    later[..., 4:] = (later[..., 4:] + 1) % V
-    logits = model(source, target)
-    torch.testing.assert_close(logits[:, :, :4], model(source, later)[:, :, :4])
-    assert not torch.allclose(logits[:, :, 4:], model(source, later)[:, :, 4:])
-    last = source.clone()
-    last[..., -1] = (last[..., -1] + 1) % V
-    assert ((logits - model(last, target)).abs().amax((0, 1, 3)) > 1e-6).all()
-
-
-def test_the_decoder_can_continue_from_the_encoder_s_output() -> None:
-    model = build(TRANSLATOR)
-    source, target = tokens("source", S), tokens("target", T)
-    real = upto(3, 5, of=S)
-    memory = model.mix(model.embed(source), real)
-    torch.testing.assert_close(model.decode(memory, target, real), model(source, target, real))
-
-
 def test_one_matrix_embeds_source_and_target_and_gives_the_logits() -> None:
     model = build(TRANSLATOR)
     assert [name for name, parameter in model.named_parameters() if V in parameter.shape] == ["embedding.weight"]
@@ -189,18 +158,6 @@ def test_one_matrix_embeds_source_and_target_and_gives_the_logits() -> None:
         "embedding.weight",
         "head.weight",
     }
-
-
-def test_the_pre_ln_decoder_block_is_its_equation() -> None:
-    model = build(TRANSLATOR)
-    block = model.decoder_blocks[1]
-    y = torch.randn(1, 2, T, D, generator=stream(1, "y"), dtype=torch.float64)
-    memory = torch.randn(1, 2, S, D, generator=stream(1, "memory"), dtype=torch.float64)
-    real, source_real = upto(4, 7, of=T), upto(3, 5, of=S)
-    x = y + block.mixer(block.norm_mixer(y), real)
-    x = x + block.cross(block.norm_cross(x), real, memory, source_real)
-    x = x + block.mlp(block.norm_mlp(x))
-    torch.testing.assert_close(block(y, memory, real, source_real), x)
 
 
 @pytest.mark.parametrize("parts", [MASKED, CLASSIFIER, DUAL, TRANSLATOR], ids=["masked", "class", "dual", "translator"])
@@ -294,23 +251,6 @@ def test_counted_parameters_are_real(family: str, fields: str) -> None:
     cost = model_cost(spec_of(*parts), vocabulary=V, context=T, classes=C)
     assert cost.parameters == real
     assert min(cost.multiplications, cost.additions, cost.activations) > 0
-
-
-@pytest.mark.parametrize("kind", sorted(MIXERS.members()))
-def test_every_kind_counts_its_parameters_in_a_model_of_every_family_that_takes_it(kind: str) -> None:
-    mixer = MIXERS.member(kind)
-    assert issubclass(mixer, MixerSpec)
-    families = ["decoder"] if mixer.causal_form else []
-    families += ["masked", "class by cls", "dual pair"] if mixer.bidirectional_form else []
-    families += ["translator"] if mixer.causal_form and mixer.bidirectional_form else []
-    for family in families:
-        parts = (FAMILIES[family], {"block": {"mixer": {"kind": kind}}})
-        model = build_model(spec_of(*parts), vocabulary=V, context=T, classes=C, seeds=[0])
-        real = sum(parameter.numel() for parameter in model.parameters())
-        assert model_cost(spec_of(*parts), vocabulary=V, context=T, classes=C).parameters == real, family
-        text = tokens("text", T)
-        outputs = model(text, text) if family in ("dual pair", "translator") else model(text)
-        assert outputs.isfinite().all(), family
 
 
 def test_parameters_of_the_transformer_of_2017() -> None:
