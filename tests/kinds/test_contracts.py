@@ -265,8 +265,6 @@ SHIPPED = [
     *(("schedules", kind, {}) for kind in SCHEDULES.members()),
     *(("tokenizers", kind, {}) for kind in ("bpe", "bytes", "chars", "wordpiece", "words")),
     *(("formats", kind, {}) for kind in ("csv", "html", "json", "latex", "md", "terminal")),
-    *(("designs", kind, {}) for kind in ("add_one_in", "grid", "leave_one_out", "simplify")),
-    ("designs", "sweep", {"path": "model.heads", "values": [1, 2]}),
     ("sources", "builtin:number_words", {}),
     ("tasks", "copy", {}),
     ("trackers", "tensorboard", {}),

@@ -48,14 +48,6 @@ CASES: dict[str, tuple[Settings, Settings, str, str, str, Settings]] = {
         "`family: encoder`",
         {"family": "encoder"},
     ),
-    "an encoder-decoder with a head": (
-        TRANSLATOR,
-        {"head": {"pooling": "mean"}},
-        "head",
-        "an encoder_decoder gives tokens",
-        "Leave `head` out",
-        {"head": None},
-    ),
     "an encoder-decoder without a decoder": (
         {},
         {"family": "encoder_decoder"},
@@ -80,14 +72,6 @@ CASES: dict[str, tuple[Settings, Settings, str, str, str, Settings]] = {
         "`family: dual_encoder`",
         {"family": "dual_encoder"},
     ),
-    "a bidirectional mixer in a decoder": (
-        {},
-        {"block.mixer": {"kind": "fnet"}},
-        "block.mixer.kind",
-        "a decoder must hide the future, and fnet has no causal form",
-        "lists as causal",
-        {"block.mixer": {"kind": "hyena"}},
-    ),
     "a bidirectional mixer in one layer of a pattern": (
         {},
         {"pattern": [{}, {"mixer": {"kind": "linformer"}}]},
@@ -103,14 +87,6 @@ CASES: dict[str, tuple[Settings, Settings, str, str, str, Settings]] = {
         "an encoder_decoder must hide the future",
         "lists as causal",
         {"block.mixer": {"kind": "attention"}, "pattern": [{"mixer": {"kind": "bigbird"}}]},
-    ),
-    "a causal mixer in an encoder": (
-        CLASSIFIER,
-        {"block.mixer": {"kind": "hyena"}},
-        "block.mixer.kind",
-        "an encoder sees both sides, and hyena has only a causal form",
-        "lists as bidirectional",
-        {"block.mixer": {"kind": "fnet"}},
     ),
     "a causal mixer in a dual encoder": (
         DUAL,
@@ -144,14 +120,6 @@ CASES: dict[str, tuple[Settings, Settings, str, str, str, Settings]] = {
         "learned, sinusoidal or none",
         {"positions": "none"},
     ),
-    "a window with a mixer that has none": (
-        {},
-        {"block.window": 3, "block.mixer": {"kind": "hyena"}},
-        "block.window",
-        "the mixer hyena has no window",
-        "Leave `window` out",
-        {"block.mixer": {"kind": "attention"}},
-    ),
     "a head width in a layer without heads": (
         {},
         {"block.head_width": 3, "block.mixer": {"kind": "hyena"}},
@@ -176,14 +144,6 @@ CASES: dict[str, tuple[Settings, Settings, str, str, str, Settings]] = {
         "`model.positions`",
         {"block.positions": "none"},
     ),
-    "ALiBi with a mixer that does not apply it": (
-        MASKED,
-        {"positions": "alibi", "block.mixer": {"kind": "local"}},
-        "positions",
-        "applied by the mixer, and local does not",
-        "the mixer `attention`",
-        {"block.mixer": {"kind": "attention"}},
-    ),
     "heads of the cross-attention that do not divide": (
         {**TRANSLATOR, "heads": 5},
         {"block.mixer": {"kind": "mlp_mixer"}},
@@ -200,14 +160,6 @@ CASES: dict[str, tuple[Settings, Settings, str, str, str, Settings]] = {
         "`post_ln` or `pre_ln`",
         {"block": "pre_ln"},
     ),
-    "a second skip in an encoder-decoder": (
-        TRANSLATOR,
-        {"block.skips": {"mixer": 2}},
-        "block",
-        "one skip round each part",
-        "`post_ln` or `pre_ln`",
-        {"block": "post_ln"},
-    ),
     "gains in an encoder-decoder": (
         TRANSLATOR,
         {"block.gains": {"mlp_branch": 0.5}},
@@ -216,25 +168,9 @@ CASES: dict[str, tuple[Settings, Settings, str, str, str, Settings]] = {
         "`post_ln` or `pre_ln`",
         {"exceptions": {"0-2": {"gains": {"mlp_branch": 0.5}}}, "block": "post_ln"},  # the encoder may have them
     ),
-    "no MLP in an encoder-decoder": (
-        TRANSLATOR,
-        {"block.mlp": "none", "block.skips": {"mlp": 0}},
-        "block",
-        "with an MLP",
-        "`post_ln` or `pre_ln`",
-        {"block": "post_ln"},
-    ),
 }
 
 IN_CONTEXT: dict[str, tuple[Settings, Settings, str, str, str, Settings]] = {
-    "groups that do not divide the heads": (
-        {},
-        {"block.mixer.kv_heads": 3},
-        "block.mixer.kv_heads",
-        "must divide the 4 query heads",
-        "`kv_heads: 2`",
-        {"block.mixer.kv_heads": 2},
-    ),
     "more groups than heads": (
         MASKED,
         {"exceptions.1": {"mixer": {"kv_heads": 6}}},
@@ -267,14 +203,6 @@ IN_CONTEXT: dict[str, tuple[Settings, Settings, str, str, str, Settings]] = {
         "`model.heads`",
         {"heads": 4},
     ),
-    "ALiBi without softmax": (
-        {},
-        {"positions": "alibi", "pattern": [{"mixer": {"softmax": False}}, {}]},
-        "pattern.0.mixer.softmax",
-        "softmax, which is off",
-        "`softmax: true`",
-        {"pattern": [{}]},
-    ),
     "a window without an attention matrix": (
         {},
         {"block.window": 2, "block.mixer": {"kind": "attention", "softmax": False, "matmul_order": "kv_first"}},
@@ -299,14 +227,6 @@ IN_CONTEXT: dict[str, tuple[Settings, Settings, str, str, str, Settings]] = {
         "`value: dense`",
         {"block.mixer": {"kind": "attention"}},
     ),
-    "a Linformer that is shorter than its input": (
-        MASKED,
-        {"block.mixer": {"kind": "linformer", "length": CONTEXT - 1}},
-        "block.mixer.length",
-        f"can read at most {CONTEXT - 1} tokens, and inputs have up to {CONTEXT}",
-        f"at least {CONTEXT}",
-        {"block.mixer.length": CONTEXT},
-    ),
     "a Linformer without room for the CLS token": (
         CLASSIFIER,
         {"block.mixer": {"kind": "linformer", "length": CONTEXT}},
@@ -322,14 +242,6 @@ IN_CONTEXT: dict[str, tuple[Settings, Settings, str, str, str, Settings]] = {
         f"inputs have up to {CONTEXT}",
         "or leave it out",
         {"block.mixer.context": None},
-    ),
-    "a synthesizer past its length": (
-        MASKED,
-        {"block.mixer": {"kind": "synthesizer", "length": CONTEXT - 1}},
-        "block.mixer.length",
-        f"inputs have up to {CONTEXT}",
-        f"at least {CONTEXT}",
-        {"block.mixer.length": CONTEXT},
     ),
     "an MLP-Mixer past its length, in the decoder alone": (
         TRANSLATOR,
@@ -359,13 +271,6 @@ ATTENTION: list[Case] = [
         {"mixer.shaping": "value_skipinit"},
     ),
     (
-        {"mixer.softmax": False, "mixer.logits": {"sinks": True}},
-        "mixer.logits",
-        "softmax, which is off",
-        "`softmax: true`",
-        {"mixer.softmax": True},
-    ),
-    (
         {"mixer.shaping": {"kind": "value_skipinit", "gamma": 1}},
         "mixer.shaping.gamma",
         "has no gamma",
@@ -389,13 +294,6 @@ BLOCK: list[Case] = [
         "the same place",
         "0 or 1",
         {"skips.mixer": 1},
-    ),
-    (
-        {"arrangement": "parallel", "skips.mlp": 0, "norm.place": "post"},
-        "norm.place",
-        "share one norm",
-        "`norm.place: pre`",
-        {"norm.place": "pre"},
     ),
     (
         {"arrangement": "parallel", "skips.mlp": 0, "mlp": "none"},
@@ -434,14 +332,6 @@ BLOCK: list[Case] = [
         {"gains.mlp_branch": 1},
     ),
     ({"norm": {"kind": "none", "place": "post"}}, "norm.place", "has no `place`", "`norm: none`", {"norm": "none"}),
-    ({"norm": {"kind": "none", "eps": 1e-5}}, "norm.eps", "has no `eps`", "`norm: none`", {"norm": "none"}),
-    (
-        {"mlp": {"kind": "none", "ratio": 2}, "skips.mlp": 0},
-        "mlp.ratio",
-        "has no `ratio`",
-        "`mlp: none`",
-        {"mlp": "none"},
-    ),
     (
         {"skips.mixer": 0, "gains.mixer_branch": 0},
         "gains.mixer_branch",
@@ -449,17 +339,9 @@ BLOCK: list[Case] = [
         "`skips.mixer: 1`",
         {"skips.mixer": 1},
     ),
-    (
-        {"skips.mlp": 0, "gains.mlp_branch": 0},
-        "gains.mlp_branch",
-        "nothing of the input is left",
-        "a gain other than 0",
-        {"gains.mlp_branch": 0.1},
-    ),
 ]
 
 MODEL: list[Case] = [
-    ({"heads": 5}, "heads", "must divide the width, which is 24", "`heads: 4`", {"heads": 4}),
     (
         {"exceptions": {"frist": {}}},
         "exceptions.frist",
@@ -474,21 +356,6 @@ MODEL: list[Case] = [
         "layers that exist",
         {"exceptions": {"1-2": {}}},
     ),
-    (
-        {"exceptions": {"2-1": {}}},
-        "exceptions.2-1",
-        "from its first layer to its last",
-        "`1-2`",
-        {"exceptions": {"1-2": {}}},
-    ),
-    (
-        {"exceptions": {"last": {"arrangement": "parallel"}}},
-        "exceptions.last.skips.mlp",
-        "one skip",
-        "`skips.mlp: 0`",
-        {"exceptions.last.skips": {"mlp": 0}},
-    ),
-    ({"block": "pre_lm"}, "block", "no block of this name", "`pre_ln`", {"block": "pre_ln"}),
 ]
 
 
@@ -561,13 +428,14 @@ def test_unusual_blocks_that_are_possible(settings: dict[str, Any]) -> None:
 
 
 @pytest.fixture
-def two_sided(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two more kinds of mixer: one that sees both sides only, and one that wants a power of two."""
+def even_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more kind of mixer, which wants an even context."""
     monkeypatch.setattr(MIXERS, "_members", dict(MIXERS.members()))
 
-    class Plainest(MixerSpec):
+    class EvenOnly(MixerSpec):
         source: ClassVar[str] = "none"
         complexity: ClassVar[str] = "0"
+        kind: Literal["even_only"] = "even_only"
 
         def build(self, context: LayerContext) -> nn.Module:
             return nn.Identity()
@@ -575,34 +443,17 @@ def two_sided(monkeypatch: pytest.MonkeyPatch) -> None:
         def cost(self, context: LayerContext, length: int) -> Cost:
             return Cost()
 
-    class TwoSided(Plainest):
-        causal_form: ClassVar[bool] = False
-        kind: Literal["two_sided"] = "two_sided"
-
-    class EvenOnly(Plainest):
-        kind: Literal["even_only"] = "even_only"
-
         def check(self, context: LayerContext) -> None:
             if context.context % 2:
                 raise refusal(("kind",), "even_only", "even contexts only", "Make the context even.")
 
 
-@pytest.mark.usefixtures("two_sided")
-def test_a_mixer_without_causal_form_is_refused_where_it_is_written() -> None:
-    path, sentence = refused(lambda: ModelSpec.model_validate(model({"block.mixer": "two_sided"})))
-    assert path == "block.mixer.kind"
-    assert "has no causal form" in sentence
-    assert "`ablate kinds`" in sentence
-    path, _ = refused(lambda: ModelSpec.model_validate(model({"exceptions": {"last": {"mixer": "two_sided"}}})))
-    assert path == "exceptions.last.mixer.kind"
-
-
-@pytest.mark.usefixtures("two_sided")
+@pytest.mark.usefixtures("even_only")
 def test_heads_need_not_divide_the_width_of_a_mixer_without_heads() -> None:
     ModelSpec.model_validate(model({"block.mixer": "even_only", "heads": 5}))
 
 
-@pytest.mark.usefixtures("two_sided")
+@pytest.mark.usefixtures("even_only")
 def test_a_mixer_refuses_a_context_that_it_cannot_work_on() -> None:
     task = {"kind": "language_model", "data": "builtin:python_stdlib", "tokenizer": "bytes", "context": 31}
     plain = {
@@ -624,19 +475,10 @@ def test_a_mixer_refuses_a_context_that_it_cannot_work_on() -> None:
 @pytest.mark.parametrize(
     ("plain", "path", "message"),
     [
-        ({"width": True}, "width", "a number is expected here; got true."),
-        ({"depth": "three"}, "depth", "a whole number is expected here; got 'three'."),
         ({"depth": 2.5}, "depth", "a whole number is expected here; got 2.5."),
         ({"depth": None}, "depth", "a whole number is expected here; got nothing."),
-        ({"depth": 0}, "depth", "the value should be at least 1; got 0."),
         ({"init_std": float("nan")}, "init_std", "a finite number is expected here; got nan."),
         ({"tied_head": "perhaps"}, "tied_head", "`true` or `false` is expected here; got 'perhaps'."),
-        (
-            {"final_norm": "rmss"},
-            "final_norm",
-            "there is no norm kind `rmss`. Did you mean `rms`?",
-        ),
-        ({"widht": 3}, "widht", "there is no key `widht` here. Did you mean `width`?"),
         ({"block.mixer.logits": {"soft_cap": 0}}, "block.mixer.logits.soft_cap", "the value should be greater than 0"),
         ({"block.skips": 0}, "block.skips", "a mapping of keys to values is expected here; got 0."),
         (
@@ -645,15 +487,12 @@ def test_a_mixer_refuses_a_context_that_it_cannot_work_on() -> None:
             "a mapping of keys to values is expected here; got true.",
         ),
         ({"block.skips.mixer": True}, "block.skips.mixer", "a number is expected here; got true."),
-        ({"block.mixer": "atention"}, "block.mixer", "there is no mixer kind `atention`. Did you mean `attention`?"),
         ({"block.mixer": {"kind": 3}}, "block.mixer.kind", "there is no mixer kind `3`."),
-        ({"block.mixer": {"softmax": True}}, "block.mixer", "this mixer has no `kind`."),
         (
             {"block.mixer": ["attention"]},
             "block.mixer",
             "a mixer is a mapping with `kind`, or the bare name of a kind.",
         ),
-        ({"block": {}}, "block", "the key `mixer` is missing."),
     ],
 )
 def test_values_of_the_wrong_type(plain: dict[str, Any], path: str, message: str) -> None:

@@ -41,14 +41,6 @@ def test_text_survives(tokenizer: Tokenizer, text: str) -> None:
         assert ids.dtype == np.int64
 
 
-def test_many_texts_are_as_one_by_one(tokenizer: Tokenizer, corpus: Corpus) -> None:
-    texts = ["", *(document.text[:500] for document in itertools.islice(corpus.documents_in("train"), 300))]
-    for each in (tokenizer, ByteTokenizer()):
-        together = list(each.encode_all(texts))
-        assert len(together) == len(texts)
-        assert all(np.array_equal(ids, each.encode(text)) for ids, text in zip(together, texts, strict=True))
-
-
 def test_byte_ids_are_the_bytes() -> None:
     tokenizer = ByteTokenizer()
     assert tokenizer.encode("aß").tolist() == [97, 0xC3, 0x9F]
@@ -104,38 +96,6 @@ def test_real_tokenizer_is_exact_and_learnt_from_training_documents_alone(
     again = spec.tokenizer.train([document.text for document in corpus.documents_in("train")])
     for document in itertools.islice(corpus.documents_in("validation"), 20):
         assert np.array_equal(again.encode(document.text), tokenizer.encode(document.text))
-
-
-@pytest.mark.parametrize("plain", ["bytes", {"kind": "bytes"}, {"kind": "bpe", "vocab_size": 300}])
-def test_saved_and_loaded_is_the_same(tmp_path: Path, plain: object) -> None:
-    spec = LanguageModelSpec.model_validate({"data": "file:x", "tokenizer": plain, "context": 8}).tokenizer
-    tokenizer = spec.train([CODE])
-    tokenizer.save(tmp_path)
-    assert np.array_equal(spec.load(tmp_path).encode(CODE), tokenizer.encode(CODE))
-    assert np.array_equal(spec.load(tmp_path).token_bytes, tokenizer.token_bytes)
-
-
-OTHERS = [
-    {"kind": "chars"},
-    {"kind": "words", "vocab_size": 200},
-    {"kind": "words", "vocab_size": 200, "lowercase": True},
-    {"kind": "wordpiece", "vocab_size": 400},
-    {"kind": "wordpiece", "vocab_size": 400, "lowercase": False},
-]
-
-
-@pytest.mark.parametrize("plain", OTHERS)
-def test_every_kind_is_saved_loaded_and_trained_alike(tmp_path: Path, plain: dict[str, object]) -> None:
-    spec = TokenizerSpec.parse(plain)
-    tokenizer = spec.train(iter([CODE]))
-    tokenizer.save(tmp_path)
-    again, loaded = spec.train([CODE]), spec.load(tmp_path)
-    ids = tokenizer.encode(CODE + " ☕ unknown")
-    assert ids.max() < tokenizer.end_of_document
-    for other in (again, loaded):
-        assert np.array_equal(other.encode(CODE + " ☕ unknown"), ids)
-        assert np.array_equal(other.token_bytes, tokenizer.token_bytes)
-        assert other.decode(ids) == tokenizer.decode(ids)
 
 
 def test_characters_are_lossless_but_for_unknown_ones() -> None:
