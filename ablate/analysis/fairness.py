@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
-from ablate.analysis.text import plural
+from ablate.analysis.text import listed, plural
 from ablate.roles import TrialRole
 from ablate.spec.paths import value_at
 from ablate.spec.suite import at_task
@@ -317,3 +317,38 @@ def _in_all(variant: VariantRecord, runs: VariantRuns, axis: str) -> float:
 
 def _amount(trial: TrialRecord | None, axis: str) -> float:
     return 0.0 if trial is None else float(getattr(trial, axis))
+
+
+def early_ends(variants: Sequence[VariantRecord], finished: Mapping[str, Mapping[int, TrialRecord]]) -> dict[str, str]:
+    """Variants of the user's trainer with results of an earlier step than others, as a trainer that ends early has.
+
+    A result should be of the step of the latest among those that were asked for as many steps or, if none comes near
+    to what was asked for, of that.
+
+    Args:
+        finished: Variant to seed to its trial.
+
+    Returns:
+        Variant to which and when, as a clause: `seed 1 measured at step 40 of 100`.
+    """
+    own = [variant for variant in variants if "trainer" in variant.spec and finished[variant.name]]
+    asked = {variant.name: _asked_steps(variant.spec) for variant in own}
+    latest: dict[int, int] = {}
+    for name, steps in asked.items():
+        latest[steps] = max(latest.get(steps, 0), *(trial.steps for trial in finished[name].values()))
+    found = {}
+    for name, steps in asked.items():
+        end = steps if latest[steps] < (1 - NEAR) * steps else latest[steps]
+        early = {seed: trial.steps for seed, trial in sorted(finished[name].items()) if trial.steps < end}
+        if early:
+            first, last = min(early.values()), max(early.values())
+            when = f"step {first:,}" if first == last else f"steps {first:,} to {last:,}"
+            which = f"{'seed' if len(early) == 1 else 'seeds'} {listed(map(str, early))}"
+            found[name] = f"{which} measured at {when} of {end:,}"
+    return found
+
+
+def _asked_steps(spec: Mapping[str, Any]) -> int:
+    """The steps that a variant of the user's trainer was asked for; 0 if that is not known."""
+    steps = spec["trainer"].get("steps")
+    return int((spec[steps] if isinstance(steps, str) else steps) or 0)

@@ -213,7 +213,8 @@ class VariantRow:
         course: Its difference from the baseline at each evaluation; None where there is none (`course_of`).
         seconds: Training time of its finished trials together.
         longer: By how much longer than the baseline it was trained, stages included, as a clause; empty if no stage is
-            involved, or if they are equal. Of a variant that a ladder dropped, its last rung.
+            involved, or if they are equal. Of a variant that a ladder dropped, its last rung; of the user's trainer,
+            the seeds that were measured before their last step.
         awaits: Which seeds have ended, while trials of its comparison are missing and it has no verdict yet; else
             empty.
         unreached: Seeds that ended above the target of the study; then it has no mean and no interval.

@@ -28,7 +28,15 @@ from ablate.analysis.declarations import (
     seeds_added,
 )
 from ablate.analysis.effects import effects_of
-from ablate.analysis.fairness import MatchedBudgets, Tuning, longer_in_all, read_matching, read_tuning, scouts_of
+from ablate.analysis.fairness import (
+    MatchedBudgets,
+    Tuning,
+    early_ends,
+    longer_in_all,
+    read_matching,
+    read_tuning,
+    scouts_of,
+)
 from ablate.analysis.judging import Allowances, awaited_seeds, compare_trials, read_allowances, rule_of, withheld
 from ablate.analysis.ladder import Climbs, climb_sentences, last_rung, read_climbs
 from ablate.analysis.numbers import decimals_for
@@ -57,6 +65,7 @@ from ablate.analysis.warnings import (
     assumption,
     changes_after_results,
     draw_noise,
+    ended_early,
     limits_of_table,
     lost_trials,
     missing_trials,
@@ -78,7 +87,7 @@ from ablate.stats import (
     hold_together,
     mean_interval,
 )
-from ablate.store.records import StudyRecord, TrialState, VariantRecord
+from ablate.store.records import StudyRecord, TrialRecord, TrialState, VariantRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +113,14 @@ class _Stored:
     evaluated: Mapping[str, Curve]
 
     @property
+    def finished(self) -> dict[str, dict[int, TrialRecord]]:
+        """Variant to seed to its trial, those that confirm it among them."""
+        return {
+            name: {**run.finished, **(self.fresh[name].finished if name in self.fresh else {})}
+            for name, run in self.runs.items()
+        }
+
+    @property
     def baselines(self) -> Mapping[str, VariantRecord]:
         """Variant name to what it is compared with."""
         variants = {variant.name: variant for variant in self.record.variants}
@@ -122,6 +139,7 @@ class _Question:
     lines: Mapping[str, Line]
     allowances: Allowances
     record: StudyRecord
+    early: Mapping[str, str]
 
 
 @paused_collector()
@@ -239,6 +257,7 @@ def _question(store: StudyReader, stored: _Stored) -> _Question:
         {key: line(curve, cast(Axis, matching.axis)) for key, curve in stored.evaluated.items()},
         read_allowances(record, runs, tuning),
         record,
+        early_ends(record.variants, stored.finished),
     )
 
 
@@ -283,6 +302,7 @@ def _answer(
         *(() if learnt else learning),
         *missing_trials(progress.states, evidence.tuning),
         *lost_trials(progress.failures, rows, baseline),
+        *ended_early(question.early),
         *target_limits(record, rows),
         *(learning if learnt else ()),
         *tuning_edges(evidence.tuning, rows, baseline),
@@ -413,7 +433,7 @@ def _row(
         relative_speed=relative_speed(runs.rates, baseline_runs.rates),
         course=course,
         seconds=math.fsum(trial.seconds for trial in runs.finished.values()),
-        longer=longer_in_all(variant, baseline, runs, baseline_runs, axis),
+        longer=longer_in_all(variant, baseline, runs, baseline_runs, axis) or question.early.get(variant.name, ""),
         awaits=awaited_seeds(asked.rule.schedule, ours, theirs) if question.rule.unit != "window" else "",
         unreached=len(ours.unreached),
     )

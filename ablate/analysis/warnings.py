@@ -30,6 +30,7 @@ Key = Literal[
     "beaten",
     "selected",
     "failed",
+    "ended early",
     "diverged",
     "baseline diverged",
     "target",
@@ -196,6 +197,18 @@ def lost_trials(
             "compared with it at these seeds."
         )
         yield StudyWarning("baseline diverged", "weak", f"the baseline diverged at {plural(lost, 'seed')}", full)
+
+
+def ended_early(early: Mapping[str, str]) -> Iterator[StudyWarning]:
+    """A warning if results of the user's trainer are of an earlier step than others (`early_ends`)."""
+    if not early:
+        return
+    named = [f"{name} ({clause})" for name, clause in early.items()]
+    full = (
+        f"Unequal training, without an error: {listed(named)}. A trainer that did not mean to stop there should exit "
+        "with a code other than 0: its trial has failed then, and is tried again."
+    )
+    yield StudyWarning("ended early", "weak", f"unequal training: {few(named)}", full, tuple(early))
 
 
 def tuning_edges(tuning: Tuning | None, rows: Sequence[VariantRow], baseline: VariantRow) -> Iterator[StudyWarning]:

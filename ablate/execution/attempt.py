@@ -38,6 +38,8 @@ class Attempt:
         recordings: The recordings inside the model so far, if the variant asks for them.
         values: The history of the hyperparameters of a member of a population; empty for other trials.
         metrics: The validation metrics at the last point of the curve.
+        measured_at: Metric to its step, where it may be an earlier one.
+        counts_at: The step of the objective, of a trial that has ended; None if it is the last.
         diverged: Set as soon as the loss is not finite.
         pruned_at: The step at which the design ended the trial; None if it did not.
         worker: The worker that trains it; None before one has started it.
@@ -53,6 +55,8 @@ class Attempt:
     recordings: list[Recording] = field(default_factory=list)
     values: Sequence[tuple[int, Mapping[str, float]]] = ()
     metrics: dict[str, float] = field(default_factory=dict)
+    measured_at: Mapping[str, int] = field(default_factory=dict)
+    counts_at: int | None = None
     parts: dict[str, tuple[float, ...]] = field(default_factory=dict)
     diverged: Diverged | None = None
     pruned_at: int | None = None
@@ -84,6 +88,7 @@ class Attempt:
             del self.curve[-1]
         self.curve.append(added)
         self.metrics = {name: values[self.member] for name, values in point.metrics.items()}
+        self.measured_at = point.measured_at
         self.parts = {name: tuple(part[self.member] for part in sums) for name, sums in point.parts.items()}
         own: RecordedValues = {}
         if point.windows and self.trial.variant.spec.training.init_from is not None:
@@ -121,6 +126,7 @@ class Attempt:
 
     def check_finite(self, objective: str) -> None:
         """Leave out metrics whose last value is not finite; without a finite objective the trial has diverged."""
+        self.counts_at = self.measured_at.get(objective)
         if not math.isfinite(value := self.metrics.get(objective, 0.0)):
             self.diverged = Diverged(self.member, self.curve[-1].step, value, f"`{objective}`")
         self.metrics = {name: value for name, value in self.metrics.items() if math.isfinite(value)}
@@ -145,7 +151,7 @@ class Attempt:
             seed=self.trial.seed,
             state=state,
             metrics=self.metrics if state is TrialState.FINISHED else {},
-            steps=last.step,
+            steps=last.step if self.counts_at is None else self.counts_at,
             seconds=last.seconds,
             tokens=last.tokens,
             flops=last.flops,
@@ -163,13 +169,14 @@ class Attempt:
 
 def curve_point(point: Measurement, member: int) -> CurvePoint:
     """The record of a training point for one member of a pack."""
+    measured = point.measured_at.get("val_loss", point.step) == point.step
     return CurvePoint(
         step=point.step,
         seconds=point.seconds,
         tokens=point.tokens,
         flops=point.flops,
         train_loss=_number(point.train_loss[member]),
-        val_loss=_number(point.metrics["val_loss"][member]) if "val_loss" in point.metrics else None,
+        val_loss=_number(point.metrics["val_loss"][member]) if "val_loss" in point.metrics and measured else None,
     )
 
 

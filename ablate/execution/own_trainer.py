@@ -47,8 +47,6 @@ _PLAIN_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}((,\d{3}){2,}|(,\d{3})+\.\d*)")
 """Numbers whose commas cannot be those of decimals."""
 _END, _ENDS_OF_LOG = re.compile(rb"\n"), re.compile(rb"[\r\n]")
 """What ends a line; a progress bar writes over itself."""
-_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-"""How JSON without such numbers has them."""
 _NOT_NUMBERS = (ValueError, OverflowError, RecursionError)
 """What reading JSON raises: not JSON, a whole number that is too large, too many levels."""
 OUTPUT, CHECKPOINT, LOG, CONFIG = "output", "checkpoint", "log.txt", "config.json"
@@ -240,6 +238,7 @@ class _Curve:
     Attributes:
         step: Of the newest row.
         latest: The newest value of each metric.
+        measured_at: The step of the row that has it.
         diverged: Set once a loss is not finite.
     """
 
@@ -248,6 +247,7 @@ class _Curve:
     step: int = 0
     train_loss: float = math.nan
     latest: dict[str, float] = field(default_factory=dict)
+    measured_at: dict[str, int] = field(default_factory=dict)
     diverged: Diverged | None = None
     _knows_steps: bool = False
     _of_step: dict[str, float] = field(default_factory=dict)
@@ -293,10 +293,16 @@ class _Curve:
 
     def _measurement(self, step: int, metrics: Mapping[str, float]) -> Measurement:
         values = {name: [value] for name, value in metrics.items()}
-        return Measurement(step, self._seconds, self._tokens, 0.0, [self.train_loss], values)
+        at = {**self.measured_at} if self._knows_steps else {}
+        return Measurement(step, self._seconds, self._tokens, 0.0, [self.train_loss], values, measured_at=at)
 
     def _take(self, row: Mapping[str, float]) -> Event | None:
         values = {self.spec.rename.get(name, name): value for name, value in row.items()}
+        if len(values) < len(row):
+            twice = [name for name in row if self.spec.rename.get(name, name) != name and self.spec.rename[name] in row]
+            raise self._damaged(
+                "a row", "one value of each metric once names are changed by `rename`", ", ".join(twice)
+            )
         values = {name: at for name, at in values.items() if math.isfinite(at) or name not in ("seconds", "tokens")}
         self._seconds = values.pop("seconds", time.monotonic() - self._began)
         self._tokens = int(values.pop("tokens", self._tokens))
@@ -311,6 +317,7 @@ class _Curve:
                 return None
         self.train_loss = values.pop("train_loss", self.train_loss)
         self.latest |= values
+        self.measured_at |= dict.fromkeys(values, step)
         values = {name: value for name, value in values.items() if math.isfinite(value)}
         if step < self.step:  # written again after it went on from a checkpoint
             return None
@@ -404,9 +411,8 @@ class _Curve:
     def _numbers(self, row: Any, place: str) -> dict[str, float]:
         if not isinstance(row, Mapping):
             raise self._damaged(place, "a JSON object", json.dumps(row))
-        written = {name: _NOT_FINITE.get(at, at) if isinstance(at, str) else at for name, at in leaves(row).items()}
-        numbers = {name: at for name, at in written.items() if isinstance(at, (int, float))}
-        return {name: float(at) for name, at in numbers.items() if not isinstance(at, bool)}
+        written = {name: at for name, at in leaves(row).items() if not isinstance(at, bool)}
+        return _numbers_of({name: at for name, at in written.items() if isinstance(at, (int, float, str))})
 
     def _groups(self, line: str, place: str) -> Iterator[dict[str, float]]:
         try:
@@ -423,15 +429,12 @@ class _Curve:
             raise self._damaged(place, f"cells of CSV ({error})", line) from None
         if not self._header:
             self._header = [cells[0].removeprefix("\ufeff"), *cells[1:]]
+            if len({*self._header}) < len(self._header):
+                raise self._damaged(place, "another name for each column", line)
             return
         if len(cells) != len(self._header):
             raise self._damaged(place, f"{len(self._header)} cells", line)
-        written = {name: cell for name, cell in zip(self._header, cells, strict=True) if cell}
-        row: dict[str, float] = {}
-        for name, cell in written.items():
-            with suppress(ValueError):  # a text, such as a date
-                row[name] = float(cell)
-        yield row
+        yield _numbers_of({name: cell for name, cell in zip(self._header, cells, strict=True) if cell})
 
     def _number(self, text: str, place: str, name: str) -> float:
         """The number in a text; `3,281` is a thousand of steps or tokens, and of a metric it says too little."""
@@ -445,3 +448,12 @@ class _Curve:
     def _damaged(self, place: str, expected: str, got: str) -> _RunError:
         shown: Any = got.strip()[:80]
         return _RunError(f"its metrics file {self.file.name} is damaged: {place}, expected {expected}, got {shown!r}")
+
+
+def _numbers_of(written: Mapping[str, float | str]) -> dict[str, float]:
+    """The numbers among some values, also those that are written as text, as `NaN` is in JSON; a date is none."""
+    numbers: dict[str, float] = {}
+    for name, value in written.items():
+        with suppress(ValueError):
+            numbers[name] = float(value)
+    return numbers

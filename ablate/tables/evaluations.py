@@ -95,7 +95,7 @@ def _remedy_of_column(name: str, key: str, known: Sequence[str]) -> str:
 
 def cell_text(cell: Any) -> str:
     """A cell as the text of a name."""
-    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+    if cell is None or (not isinstance(cell, str) and str(cell) in ("nan", "<NA>", "NaT")):
         return ""
     if isinstance(cell, float) and cell.is_integer():  # a column of whole numbers that another cell made one of floats
         return str(int(cell))
@@ -129,9 +129,7 @@ def number_of(cell: Any, where: str) -> float | None:
 
 def is_missing(cell: Any) -> bool:
     """Whether a cell holds no number."""
-    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
-        return True
-    return isinstance(cell, str) and cell.strip().lower() in MISSING
+    return cell_text(cell).lower() in MISSING
 
 
 def _numbers(rows: pd.DataFrame, column: str) -> list[float | None]:
@@ -428,5 +426,6 @@ def mean_over(runs: Sequence[Keyed], over: Sequence[str], notes: list[str], *, k
         what = f"{len(failed)} of {len(parts)} {'/'.join(over)}s failed: {failed[0]}" if failed else ""
         mean = None if failed else math.fsum(values) / len(values)
         name = key[1] if len(key) > 1 else ""
-        found.append((key, TableRun(key[0], name, mean, what, any(run.censored for run in parts))))
+        step = min((run.step for run in parts if run.step is not None), default=None)
+        found.append((key, TableRun(key[0], name, mean, what, any(run.censored for run in parts), step)))
     return found

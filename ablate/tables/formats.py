@@ -10,7 +10,9 @@ import csv
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +27,8 @@ ORIGIN = "\N{SECTION SIGN}origin"
 """The column with the file, and where it has lines the line, of a row."""
 MOST_LEVELS = 20
 """Nesting of mappings and lists in JSON."""
+_NTH = "\N{SECTION SIGN}nth"
+"""The column that counts the values of a metric of a run at one step."""
 SUMMARY = ("__MIN", "__MAX")
 """Endings of the columns that W&B puts beside that of each run."""
 Row = dict[str, Any]
@@ -43,6 +47,8 @@ def file_text(file: Path) -> str:
     try:
         return read_file(file, MOST_BYTES, DataError, noun="a table").decode("utf-8-sig")
     except UnicodeDecodeError as error:
+        if error.object.startswith(b"\x1f\x8b"):
+            raise DataError("this file is compressed", where=str(file), remedy="Unpack it with `gunzip`.") from None
         line = error.object[: error.start].count(b"\n") + 1
         raise DataError("this is not UTF-8 text", where=f"{file}:{line}", remedy="Save the file as UTF-8.") from None
 
@@ -170,13 +176,15 @@ def _wandb(file: Path) -> pd.DataFrame:
         run, _, metric = name.rpartition(" - ")
         part = wide[[step, name, ORIGIN]].rename(columns={name: metric}).assign(run=run)
         filled = part[part[metric].str.strip() != ""]
-        parts.append(filled if len(filled) else part.tail(1))  # a run without any value has failed
+        filled = filled if len(filled) else part.tail(1)  # a run without any value has failed
+        parts.append(filled.assign(**{_NTH: filled.groupby(step).cumcount()}))
     frame = pd.concat(parts, ignore_index=True)
+    nth = frame.pop(_NTH)
     metrics = [name for name in frame.columns if name not in (step, "run", ORIGIN)]
     if len(metrics) == 1:
         return frame
-    texts = frame.groupby([step, "run"], sort=False)[[*metrics, ORIGIN]].first()
-    return texts.reset_index().fillna("")
+    texts = frame.groupby([step, "run", nth], sort=False)[[*metrics, ORIGIN]].first()
+    return texts.reset_index(level=[step, "run"]).reset_index(drop=True).fillna("")
 
 
 def _parquet(file: Path) -> pd.DataFrame:
@@ -191,19 +199,40 @@ def _parquet(file: Path) -> pd.DataFrame:
 
 
 def with_origin(frame: pd.DataFrame, where: str) -> pd.DataFrame:
-    """The same rows, each with its origin: `WHERE row N`; an index that has names becomes columns."""
+    """The same rows, each with its origin: `WHERE row N`; an index that has names becomes columns.
+
+    Raises:
+        DataError: There is no row, or a column is there twice.
+    """
     named = all(name is not None and name not in frame.columns for name in frame.index.names)
-    frame = frame.reset_index(drop=not named)
+    frame = frame.reset_index(drop=not named).rename(columns=str)
+    if len(twice := frame.columns[frame.columns.duplicated()]):
+        raise DataError(f"the column {twice[0]!r} is there twice", where=where, remedy="Rename one of them.")
+    if frame.empty:
+        raise DataError("this holds no row", where=where)
     return frame.assign(**{ORIGIN: [f"{where} row {number}" for number in range(1, len(frame) + 1)]})
 
 
 def _parse_json(text: str, where: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=partial(_once, where=where))
     except RecursionError:
         raise DataError("this JSON is nested too deeply", where=where, expected=f"{MOST_LEVELS} levels") from None
     except ValueError as error:
         raise DataError(f"this is not JSON ({error})", where=where, remedy="Correct the file.") from None
+
+
+def _once(pairs: Sequence[tuple[str, Any]], where: str) -> dict[str, Any]:
+    """The mapping of some pairs.
+
+    Raises:
+        DataError: A name is there twice.
+    """
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        (name, _), *_ = Counter(name for name, _ in pairs).most_common(1)
+        raise DataError(f"the key {name!r} is there twice", where=where, remedy="Rename one of them.")
+    return found
 
 
 def _json_lines(file: Path) -> Iterator[Row]:
@@ -252,7 +281,7 @@ def _are_rows_of_keys(whole: Mapping[str, Any]) -> bool:
 
 def _exploded(record: Row, where: str) -> Iterator[Row]:
     """A record as rows: nested objects become columns `a.b`, lists of values a row for each with its `index`."""
-    flat = dict(flattened(record, where))
+    flat = _once(list(flattened(record, where)), where)
     lists = {name: value for name, value in flat.items() if isinstance(value, list)}
     lengths = {len(value) for value in lists.values()}
     if not lists:
@@ -278,7 +307,7 @@ def _exploded(record: Row, where: str) -> Iterator[Row]:
                     nested[key] = one
             yield from _exploded(inner | nested, f"{where}[{index}]")
         else:
-            yield row | {"index": str(index), ORIGIN: f"{where}[{index}]"}
+            yield {"index": str(index)} | row | {ORIGIN: f"{where}[{index}]"}
 
 
 def flattened(record: Mapping[str, Any], where: str, above: str = "", level: int = 0) -> Iterator[tuple[str, Any]]:
@@ -351,6 +380,23 @@ def _members(whole: Mapping[str, Any], results: Mapping[str, Any]) -> dict[str, 
     return named
 
 
+def rows_of_points(points: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[Row]:
+    """The values of a run in the order of steps: one row for a step, or more where a metric has several values there.
+
+    A run that went on from a checkpoint writes a step twice, and which of them counts is not for a reader to say.
+    """
+    steps: dict[int, list[Row]] = {}
+    for step, values in points:
+        rows = steps.setdefault(step, [])
+        for name, value in values.items():
+            row = next((row for row in rows if name not in row or row[name] == value), None)
+            if row is None:
+                rows.append(row := {})
+            row[name] = value
+    for step in sorted(steps):
+        yield from ({"step": step} | row for row in steps[step])
+
+
 def _tensorboard(file: Path) -> Iterator[Row]:
     """The scalars of an event file, a row for each step."""
     require("tensorboard", "a TensorBoard event file", where=str(file))
@@ -358,18 +404,13 @@ def _tensorboard(file: Path) -> Iterator[Row]:
 
     events = EventAccumulator(str(file), size_guidance={"scalars": 0, "tensors": 0})
     events.Reload()
-    steps: dict[int, Row] = {}
     tags = events.Tags()
-    for tag in tags["scalars"]:
-        for event in events.Scalars(tag):
-            steps.setdefault(event.step, {"step": event.step})[tag] = event.value
+    points = [(event.step, {tag: event.value}) for tag in tags["scalars"] for event in events.Scalars(tag)]
     for tag in tags["tensors"]:
-        for event in events.Tensors(tag):
-            value = _scalar(event.tensor_proto)
-            if value is not None:
-                steps.setdefault(event.step, {"step": event.step})[tag] = value
-    for step in sorted(steps):
-        yield steps[step] | {ORIGIN: f"{file} step {step}"}
+        values = ((event.step, _scalar(event.tensor_proto)) for event in events.Tensors(tag))
+        points += [(step, {tag: value}) for step, value in values if value is not None]
+    for row in rows_of_points(points):
+        yield row | {ORIGIN: f"{file} step {row['step']}"}
 
 
 def _scalar(proto: Any) -> float | None:

@@ -24,7 +24,7 @@ from unittest.mock import patch
 from ablate.errors import AblateError, DataError, first_cause
 from ablate.extras import require
 from ablate.locations import read_file
-from ablate.tables.formats import MOST_BYTES, ORIGIN, Row, flattened
+from ablate.tables.formats import MOST_BYTES, ORIGIN, Row, flattened, rows_of_points
 
 ADDRESS = re.compile(r"\A(?P<format>wandb|mlflow|trackio):(?P<argument>.+)\Z", re.DOTALL)
 """A place of runs that is not a file, as `--log-to` writes it: `wandb:ENTITY/PROJECT`, `mlflow:URI`,
@@ -79,11 +79,9 @@ def read_logged(format_: str, source: str | Path, *, steps: bool) -> Iterator[Ro
 
 def _rows(run: LoggedRun, source: str | Path, *, steps: bool) -> Iterator[Row]:
     origin = {ORIGIN: f"{source} run {run.facts['run']}"}
-    by_step: dict[int, Row] = {}
-    for step, values in run.points() if steps else ():
-        by_step.setdefault(step, {}).update(_metrics(values))
+    by_step = list(rows_of_points((step, _metrics(values)) for step, values in (run.points() if steps else ())))
     metrics = _metrics(run.last)
-    taken = {*run.facts, *metrics, *(("step",) if steps else ()), *(name for row in by_step.values() for name in row)}
+    taken = {*run.facts, *metrics, *(("step",) if steps else ()), *(name for row in by_step for name in row)}
     parameters = {
         f"param.{name}" if name in taken else name: json.dumps(value) if isinstance(value, list | tuple) else value
         for name, value in flattened(run.parameters, str(source))
@@ -93,8 +91,8 @@ def _rows(run: LoggedRun, source: str | Path, *, steps: bool) -> Iterator[Row]:
         yield facts | metrics
     elif not by_step:
         yield facts | {"step": 0}
-    for step in sorted(by_step):
-        yield facts | {"step": step} | by_step[step]
+    for row in by_step:
+        yield facts | row
 
 
 def _metrics(values: Mapping[str, Any]) -> dict[str, float]:
@@ -203,7 +201,7 @@ def _mlflow(source: str | Path) -> Iterator[LoggedRun]:
 
 def _mlflow_points(client: Any, run: Any) -> _Points:
     for name in run.data.metrics:
-        for point in client.get_metric_history(run.info.run_id, name):
+        for point in sorted(client.get_metric_history(run.info.run_id, name), key=lambda point: point.timestamp):
             yield point.step, {name: point.value}
 
 

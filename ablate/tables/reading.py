@@ -128,7 +128,7 @@ def find_files(folder: Path, patterns: Sequence[str], format_: str | None = None
         relative = pattern if not Path(pattern).is_absolute() else str(Path(pattern).relative_to(Path(pattern).anchor))
         base = folder if not Path(pattern).is_absolute() else Path(Path(pattern).anchor)
         exact = base / relative
-        matches = [exact] if exact.is_file() else sorted(file for file in base.glob(relative) if file.is_file())
+        matches = [exact] if exact.is_file() else _in_order(file for file in base.glob(relative) if file.is_file())
         if exact.is_dir():
             matches = _of_folder(exact, pattern, format_)
         if not matches:
@@ -154,10 +154,20 @@ def find_files(folder: Path, patterns: Sequence[str], format_: str | None = None
     return list(found.values())
 
 
+def _in_order(files: Iterable[Path]) -> list[Path]:
+    """Files in the order of their names, with numbers in them by their size: the second before the tenth."""
+
+    def place(file: Path) -> list[tuple[int, str]]:
+        parts = re.split(r"(\d+)", str(file))
+        return [(int(part) if number % 2 else 0, part) for number, part in enumerate(parts)]
+
+    return sorted(files, key=place)
+
+
 def _of_folder(folder: Path, typed: str, format_: str | None) -> list[Path]:
     endings = tuple(f"*{ending}" for ending, of in _SUFFIXES.items() if of == format_)
     for name in _OF_FOLDER.get(format_ or "tensorboard", endings):
-        if found := sorted(file for file in folder.rglob(name) if file.is_file()):
+        if found := _in_order(file for file in folder.rglob(name) if file.is_file()):
             return found
     raise DataError(
         "this is a folder",

@@ -376,6 +376,9 @@ def _unused(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
         if str(name).startswith(OURS) or name in ("index", "run", table.metric):
             continue
         cells = table.rows[name].map(cell_text)
+        if _words(str(name))[-1:] == ["seed"] and cells.nunique() > 1:
+            yield f"no seed is named, and there is a column {name}: is it the seed (`seed: {name}`)?"
+            continue
         of = cells.groupby(table.rows[VARIANT]).agg([list, "nunique"])
         sets = {frozenset(values) for values in of["list"]}
         if len(of) > 1 and len(sets) == 1 and (of["nunique"] == of["list"].map(len)).all() and cells.nunique() > 1:

@@ -37,6 +37,8 @@ class Measurement:
         compile_seconds: Seconds of compilation so far in this process, which `seconds` does not count.
         usage: What the process has used of its machine since the last such sample, by name
             (`ablate.execution.job_runner`); empty at most points.
+        measured_at: Metric to the step at which it was measured, where that may be an earlier one: of a trainer of the
+            user's, which need not measure each metric at its last step.
     """
 
     step: int
@@ -50,6 +52,7 @@ class Measurement:
     windows: dict[str, list[list[float]]] = field(default_factory=dict)
     compile_seconds: float = 0.0
     usage: dict[str, float] = field(default_factory=dict)
+    measured_at: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,6 +113,33 @@ def test_failures_have_the_end_of_the_log_and_other_trials_go_on(own: Workplace)
     assert "its metrics file metrics.jsonl is damaged: line 2" in said
 
 
+@pytest.mark.parametrize(
+    ("baseline", "switches", "early"),
+    [
+        ("train", {"does": {"train": {}, "stop": {"does": "stop"}}}, ["does=stop"]),
+        ("train", {"does": {"train": {}, "unmeasured": {"does": "unmeasured"}}}, ["does=unmeasured"]),
+        ("stop", {"does": {"stop": {}, "train": {"does": "train"}}}, ["baseline"]),
+        ("stop", {"rate": {"low": {}, "high": {"lr": 0.3}}}, ["baseline", "rate=high"]),
+        ("train", {"steps": {"four": {}, "two": {"steps": 2}}}, []),
+    ],
+)
+def test_a_result_of_an_earlier_step_is_not_compared_silently(
+    own: Workplace, baseline: str, switches: dict[str, Any], early: list[str]
+) -> None:
+    """As that of a trainer that ends without an error before the others, or before it was asked to."""
+    own.call(*study(own, trainer=trainer(parameters={"does": baseline, "lr": 0.1, "steps": 4}), switches=switches))
+    shown = json.loads(own.call("show", "own", "--json").out)
+    warned = [line for line in shown["answer"]["trust"] if line["key"] == "ended early"]
+    assert [line["variants"] for line in warned] == ([early] if early else [])
+    for line in warned:
+        named = [f"{name} (seeds 0 and 1 measured at step 2 of 4)" for name in early]
+        assert line["text"] == f"unequal training: {', '.join(named)}"
+    rows = [row for group in shown["answer"]["groups"] for row in group["rows"]]
+    assert [row["variant"] for row in rows if "measured at step 2 of 4" in row["warning"]] == [
+        name for name in early if name != "baseline"
+    ]
+
+
 def test_a_changed_source_file_trains_again_and_says_so(own: Workplace) -> None:
     own.call(*study(own))
     write_script(own.folder, SCRIPT.replace("1 / step", "1.5 / step"))

@@ -18,6 +18,7 @@ import psutil
 import pytest
 from own_trainers import trainer, write_script
 
+from ablate.execution.attempt import curve_point
 from ablate.execution.own_trainer import TrainerFailedError, TrainerPlaces, run_trainer, visible_devices
 from ablate.spec.trainer_variant import TrainerVariant
 from ablate.training.events import Diverged, Event, Measurement, Tick
@@ -129,6 +130,16 @@ def test_a_failure_says_why_with_the_end_of_the_log(
         ),
         ("import sys; open(sys.argv[1], 'w').write('[1]')", {"format": "json"}, "the file, expected a JSON object"),
         (
+            "import sys; open(sys.argv[1], 'w').write('step,val_loss,val_loss\\n1,0.5,0.7')",
+            {"format": "csv"},
+            "line 1, expected another name for each column",
+        ),
+        (
+            "import sys; open(sys.argv[1], 'w').write('{\"eval_loss\": 1, \"val_loss\": 2}')",
+            {"rename": {"eval_loss": "val_loss"}},
+            "expected one value of each metric once names are changed by `rename`, got 'eval_loss'",
+        ),
+        (
             "import sys; open(sys.argv[1], 'w').write('{\"step\": -1, \"a\": 1}')",
             {},
             "expected a whole step from 0, got '-1.0'",
@@ -200,6 +211,8 @@ def test_the_last_value_of_each_metric_counts_and_curves_hold_only_what_was_meas
     assert points[1].metrics == {"test_accuracy": [0.5]}
     assert points[2].metrics == {"val_loss": [9.0], "test_accuracy": [0.5], "gradient": [math.inf]}
     assert points[2].train_loss == [2.0]
+    assert points[2].measured_at == {"val_loss": 3, "test_accuracy": 5, "gradient": 5}
+    assert curve_point(points[2], 0).val_loss is None
     assert any(event == Tick(4, [2.0]) for event in events)
 
 
@@ -222,6 +235,8 @@ LINE = {"format": "log", "line": r"step (?P<step>\d+) loss (?P<val_loss>[\d.]+)"
         ("step 1 loss 0.5\nstep 2 loss -inf\n", LINE),
         ('{"step": 1, "val_loss": 0.5}\n{"step": 2, "val_loss": "NaN"}\n', {}),
         ('{"step": 1, "val_loss": 0.5}\n{"step": 2, "val_loss": "-Infinity"}\n', {}),
+        ('{"step": 1, "val_loss": 0.5}\n{"step": 2, "val_loss": "nan"}\n', {}),
+        ('{"step": 1, "val_loss": 0.5}\n{"step": 2, "val_loss": "inf"}\n', {}),
         ("step,val_loss\n1,0.5\n2,nan\n", {"format": "csv"}),
     ],
 )
@@ -247,6 +262,7 @@ def test_a_last_value_that_is_not_finite_is_not_the_one_before() -> None:
         ("step 1,000 loss 3.0,\n", {**LINE, "line": r"step (?P<step>\S+) loss (?P<val_loss>\S+)"}, [(1000, 3.0)]),
         ('{"log": [{"step": 20, "val_loss": 3.0}]}', {"format": "json", "rows": "log", "steps": 50}, [(20, 3.0)]),
         ('{"val_loss": 3.0}', {"format": "json", "steps": 50}, [(1, 3.0), (50, 3.0)]),
+        ('{"step": "20", "val_loss": "3.0", "at": "noon"}', {}, [(20, 3.0)]),
     ],
 )
 def test_rows_are_those_that_were_written(rows: str, metrics: dict[str, Any], points: list[tuple[int, float]]) -> None:

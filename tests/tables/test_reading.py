@@ -169,6 +169,32 @@ def test_results_of_lm_eval(tmp_path: Path) -> None:
     assert "standard errors of lm-eval are over test items" in said
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")  # of the library
+@pytest.mark.parametrize("last", [7.0, 9.0])
+def test_a_step_that_a_tracker_holds_twice_is_refused_unless_it_is_the_same(last: float, tmp_path: Path) -> None:
+    """As a run has that went on from a checkpoint; the metric of another name at the same step is none."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
+    experiment = client.create_experiment("mine")
+    for variant, shift in (("base", 0.0), ("wide", 1.0)):
+        for seed in range(3):
+            run = client.create_run(experiment).info.run_id
+            client.log_param(run, "variant", variant)
+            client.log_param(run, "seed", seed)
+            for time, (step, loss) in enumerate(((1, 9.0), (2, 8.0 + seed), (1, last), (2, 8.0 + seed))):
+                client.log_metric(run, "loss", loss + shift, step=step, timestamp=time)
+                client.log_metric(run, "accuracy", time / 10, step=step, timestamp=time)
+    asked: dict[str, Any] = {**ASKED, "format": "mlflow", "step": "step"}
+    if last == 9.0:
+        assert values(judge(tmp_path / "mlflow.db", **asked)) == {"wide": [1.0] * 3}
+        return
+    with pytest.raises(AblateError, match=r"one run has step 1 2 times"):
+        judge(tmp_path / "mlflow.db", **asked)
+    kept = judge(tmp_path / "mlflow.db", **asked, repeated="last", at="first").report
+    assert kept.baseline.metrics["loss"].mean == 7.0
+
+
 def test_an_event_file_of_tensorboard(tmp_path: Path) -> None:
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
@@ -327,6 +353,9 @@ BROKEN: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
     "a run twice": ("a.csv", b"variant,seed,lr,loss\nbase,1,0.1,2\nbase,1,0.2,3\n", {}, r"a.csv:2 and .*a.csv:3: 2 rows are one run.*lr and loss differ"),
     "no ending": ("table", b"variant,seed,loss\nbase,1,2\n", {}, "says no format"),
     "not JSON": ("a.json", b"{", {}, "this is not JSON"),
+    "a key twice": ("a.jsonl", b'{"variant": "base", "loss": 1, "loss": 2}\n', {}, r"a.jsonl:1: the key 'loss' is there twice"),
+    "a nested key twice": ("a.json", b'[{"variant": "base", "a.b": 1, "a": {"b": 2}}]', {}, r"entry 0: the key 'a.b' is there twice"),
+    "gzip": ("a.csv", b"\x1f\x8b\x08\x00\xff", {}, "this file is compressed. Unpack it"),
     "deep JSON": ("a.json", b"[" * 100_000, {}, "nested too deeply"),
     "deep object": ("a.json", b'{"a":' * 50 + b"1" + b"}" * 50, {}, "nested too deeply"),
     "a list of numbers": ("a.json", b"[1, 2]", {}, "an entry is not an object"),
@@ -628,6 +657,37 @@ def test_a_group_of_lm_eval_without_the_metric_counts_nothing(tmp_path: Path) ->
     assert judged is not None
     assert sorted(judged.units.values()) == ["c", "d", "e", "f", "inner"]
     assert "inner is a group: its 2 members are left out" in " ".join(study.report.answer.sentences)
+
+
+@pytest.mark.parametrize("kind", ["frame", "parquet"])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda frame: frame.assign(seed=pd.array([*frame["seed"][:-1], None], dtype="Int64")), "row 9: this row has no seed"),
+        (lambda frame: frame.assign(variant=pd.array([None, *frame["variant"][1:]], dtype="string")), "row 1: this row names no variant"),
+        (lambda frame: frame.iloc[:0], "holds no row"),
+        (lambda frame: pd.concat([frame, frame[["loss"]]], axis=1), "the column 'loss' is there twice"),
+    ],
+)  # fmt: skip
+def test_a_frame_with_what_pandas_alone_has_is_refused_by_name(
+    kind: str, change: Any, said: str, tmp_path: Path
+) -> None:
+    frame = change(pd.DataFrame(RUNS))
+    if kind == "parquet":
+        if frame.columns.has_duplicates:
+            pytest.skip("pandas does not write it")
+        frame.to_parquet(tmp_path / "runs.parquet")
+    with pytest.raises(AblateError, match=said):
+        judge(frame if kind == "frame" else tmp_path / "runs.parquet", **ASKED)
+
+
+def test_numbers_in_the_names_of_files_are_ordered_by_size(tmp_path: Path) -> None:
+    """So that the last part of a run that was cut several times is the last."""
+    for part in range(8, 12):
+        rows = [{**run, "step": 1, "loss": part + float(str(run["loss"]))} for run in RUNS]
+        pd.DataFrame(rows).to_csv(tmp_path / f"part_{part}.csv", index=False)
+    study = judge("part_*.csv", data=tmp_path, step="step", repeated="last", **ASKED)
+    assert study.report.baseline.metrics["loss"].mean == pytest.approx(12.01)
 
 
 def test_texts_of_json_lines_hold_other_ends_of_lines(tmp_path: Path) -> None:

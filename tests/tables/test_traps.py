@@ -259,6 +259,21 @@ def test_unequal_training_is_warned_of_and_the_shared_step_compared() -> None:
     assert row.difference.values == pytest.approx([0.02, -0.01, 0.03])
 
 
+def test_unequal_training_is_warned_of_where_episodes_are_averaged() -> None:
+    frame = rows(LOSS)
+    frame = pd.concat([frame.assign(step=step, episode=episode) for step in (10, 20) for episode in range(2)])
+    short = frame[~((frame["variant"] == "other") & (frame["step"] == 20) & (frame["episode"] == 1))]
+    said = "runs end at different steps (10 to 20)"
+    assert said in warnings(judged(short, step="step", over="episode"))
+    assert said not in warnings(judged(frame, step="step", over="episode"))
+
+
+def test_a_seed_under_another_name_is_warned_of() -> None:
+    frame = rows(LOSS).rename(columns={"seed": "config.Seed"}).iloc[:-1]
+    assert "is it the seed (`seed: config.Seed`)" in warnings(judged(frame))
+    assert "is it the seed" not in warnings(judged(frame, seed="config.Seed"))
+
+
 def test_the_best_of_several_evaluations_is_warned_of() -> None:
     assert "is optimistic" in warnings(judged(stepped(CURVES), step="step", at="best"))
 
