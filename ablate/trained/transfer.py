@@ -31,6 +31,7 @@ from ablate.spec.training import InitFromSpec
 from ablate.trained.source import SourceWeights
 
 _LAYER = re.compile(r"(?P<stack>(?:decoder_)?blocks)\.(?P<index>\d+)\.(?P<part>.+)")
+_BLOCKS, _DECODER_BLOCKS = "blocks", "decoder_blocks"
 _OF_EVERY_MIXER = ("query.", "key.", "value.", "output.")
 """Maps that mean the same in all mixers that have them."""
 _POSITIONS = "positions.weight"
@@ -151,19 +152,25 @@ class _Matching:
         self.model = model
         self.source = source
         self.exact = start.map == "exact"
-        layers_of_source = filter(None, map(_LAYER.fullmatch, source.tensors))
-        depths = [int(layer["index"]) for layer in layers_of_source if layer["stack"] == "blocks"]
-        self.depth = 1 + max(depths, default=-1)
-        layers = start.layers
-        if layers is not None and (len(layers) != model.depth or max(layers, default=0) >= max(1, self.depth)):
+        depths = dict.fromkeys((_BLOCKS, _DECODER_BLOCKS), 0)
+        for layer in filter(None, map(_LAYER.fullmatch, source.tensors)):
+            depths[layer["stack"]] = max(depths[layer["stack"]], 1 + int(layer["index"]))
+        depth, layers = depths[_BLOCKS], start.layers
+        if layers is not None and (len(layers) != model.depth or max(layers, default=0) >= max(1, depth)):
             raise SpaceError(
                 "`layers` says for each layer of the model which one of the source it starts from",
                 where="training.init_from.layers",
-                expected=f"{model.depth} numbers below {self.depth}",
+                expected=f"{model.depth} numbers below {depth}",
                 got=str(list(layers)),
                 remedy="Name as many layers as the model has, counted from 0.",
             )
-        self.layers = layers or tuple(layer * self.depth // model.depth for layer in range(model.depth))
+        self.layers = layers or self._in_proportion(model.depth, depth)
+        of_decoder = 0 if model.decoder is None else model.decoder.depth
+        self.decoder_layers = self._in_proportion(of_decoder, depths[_DECODER_BLOCKS])
+
+    def _in_proportion(self, depth: int, depth_of_source: int) -> tuple[int, ...]:
+        """For each of `depth` layers the one of the source that it starts from."""
+        return tuple(layer if self.exact else layer * depth_of_source // depth for layer in range(depth))
 
     def moved(self, model: nn.Module, shape: DataShape) -> tuple[int, ...]:
         """See `Transfer`.
@@ -172,8 +179,8 @@ class _Matching:
             model: Outline of the model.
             shape: Sizes of its data.
         """
-        source = self.source.model
-        if source is None or (source.depth == self.model.depth and self.layers == tuple(range(source.depth))):
+        source, in_place = self.source.model, self.layers == tuple(range(self.model.depth))
+        if source is None or (in_place and (self.exact or source.depth == self.model.depth)):
             return ()
         before, theirs = source.blocks, outline_of(source, shape)
         moved = []
@@ -193,12 +200,13 @@ class _Matching:
         layer = _LAYER.fullmatch(name)
         if layer is None:
             return self._outside(name, shape)
-        index = int(layer["index"])
-        if layer["stack"] == "blocks":
-            before = self.layers[index]
-            block, theirs = self.model.blocks[index], self._block(before)
+        index, source = int(layer["index"]), self.source.model
+        if layer["stack"] == _BLOCKS:
+            before, block = self.layers[index], self.model.blocks[index]
+            theirs = source.blocks[before] if source is not None and before < source.depth else None
         else:
-            before, block, theirs = index, self.model.block, None
+            before, block = self.decoder_layers[index], self.model.block
+            theirs = source.block if source is not None and source.decoder is not None else None
         twin = f"{layer['stack']}.{before}.{layer['part']}"
         if theirs is not None and not _same_meaning(layer["part"], block, theirs):
             return None, set()
@@ -229,9 +237,6 @@ class _Matching:
         if name == "head.weight" and tied is not None and tied.mT.shape == shape:
             return tied.mT.contiguous(), {"embedding.weight"}
         return None, set()
-
-    def _block(self, layer: int) -> BlockSpec | None:
-        return None if self.source.model is None else self.source.model.blocks[layer]
 
     def _written_otherwise(
         self, part: str, twin: str, theirs: BlockSpec | None, shape: torch.Size

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
 import importlib
 import json
@@ -22,7 +24,7 @@ from ablate.nn.model.decoder import States
 from ablate.nn.pack.initial import stream
 from ablate.spec.lookup import find_model
 from ablate.trained.hugging_face.architecture import architectures
-from ablate.trained.hugging_face.check import in_double
+from ablate.trained.hugging_face.check import compare, in_double
 from ablate.trained.hugging_face.checkpoint import (
     Imported,
     load_tensors,
@@ -196,6 +198,29 @@ def test_cached_decoding_gives_the_same_logits(both: Both) -> None:
     torch.testing.assert_close(torch.cat(logits, 1), theirs, rtol=both.case.tolerance, atol=both.case.tolerance)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_dropout_is_at_the_places_of_theirs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told by one that multiplies by 1 + p; where it is elsewhere, the architecture says so."""
+    case, shares = CASES[name], dict[str, float]()
+    for field in dataclasses.fields(transformers.CONFIG_MAPPING[case.kind]):
+        if "drop" in field.name and not field.name.startswith(("classifier", "summary")):
+            more = {**shares, field.name: 0.1 + 0.07 * len(shares)}
+            with contextlib.suppress(DataError):  # in some places it is refused
+                understand({"model_type": case.kind, **case.settings, **more}, "config.json")
+                shares = more
+    if not shares:
+        pytest.skip("it has no dropout that can be read")
+    both = made(dataclasses.replace(case, settings={**case.settings, **shares}), tmp_path)
+    scaled = lambda x, p=0.5, training=True, inplace=False: x * (1 + p) if training else x  # noqa: E731
+    monkeypatch.setattr(torch.nn.functional, "dropout", scaled)
+    both.theirs.train()
+    both.ours.train()
+    with torch.no_grad():
+        theirs, ours = logits_of_theirs(both, REAL["whole"]), logits_of_ours(both, None)
+    # Parts of theirs stay in float32.
+    assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-4) == (not both.imported.architecture.dropout)
+
+
 def test_weights_go_back_as_they_came(both: Both, tmp_path: Path) -> None:
     """Ours under their names are the tensors of their files, and nothing else."""
     from safetensors.torch import load_file
@@ -239,7 +264,7 @@ HEADS = {
     "big_bird": "cls.predictions.decoder",
     "fnet": "cls.predictions.decoder",
     "longformer": "lm_head.decoder",
-    "kimi_linear": "lm_head",
+    "deepseek_v3": "lm_head",
     "gpt2": "lm_head",
 }
 
@@ -297,13 +322,29 @@ def test_t5_reads_whether_outputs_are_scaled(tmp_path: Path) -> None:
     assert_the_same_logits("t5", folder)
 
 
-def test_t5_1_1_as_published_has_an_output_matrix_of_its_own(tmp_path: Path) -> None:
-    """Its `config.json` has no `scale_decoder_outputs`, and its `lm_head.weight` is not a copy of the embeddings."""
-    folder = saved("t5_gated", tmp_path)
-    changed(folder, tie_word_embeddings=False, scale_decoder_outputs=None)
-    head = torch.randn(tensors_of(folder)["shared.weight"].shape, generator=stream(2, "head"))
-    added(folder, **{"lm_head.weight": head})
-    assert_the_same_logits("t5_gated", folder)
+@pytest.mark.parametrize("tie", [True, False, None])
+@pytest.mark.parametrize(("head", "tied"), [("none", True), ("a copy", True), ("its own", False)])
+@pytest.mark.parametrize("name", ["t5", "t5_gated", "kimi_linear"])
+def test_the_weights_say_whether_the_head_is_tied(
+    name: str, head: str, tied: bool, tie: bool | None, tmp_path: Path
+) -> None:
+    """T5's class takes the setting for one of scales; Kimi Linear's ties nothing, and that of the authors does."""
+    if name == "kimi_linear" and not tie:
+        pytest.skip("then it has an output matrix of its own, in the files too")
+    folder = saved(name, tmp_path)
+    changed(folder, tie_word_embeddings=tie, scale_decoder_outputs=None)
+    tensors = tensors_of(folder)
+    tensors.pop("lm_head.weight", None)
+    table = tensors["shared.weight" if name.startswith("t5") else "model.embed_tokens.weight"]
+    if head != "none":
+        tensors["lm_head.weight"] = table.clone() if head == "a copy" else torch.randn_like(table)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    imported = read_config(folder)
+    assert imported.spec.tied_head == tied
+    assert compare(folder, imported).same
+    if name.startswith("t5"):
+        theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)
+        assert (theirs.lm_head.weight is theirs.shared.weight) == tied
 
 
 @pytest.mark.parametrize("name", ["bert", "longformer"])

@@ -213,13 +213,34 @@ def test_shaped_heads_keep_their_own_gains() -> None:
     )
 
 
-def test_other_kinds_are_not_copied_by_chance() -> None:
+def writer(depth: int = 4, **fields: Any) -> ModelSpec:
+    return spec_of(family="encoder_decoder", decoder={"depth": depth, "mixer": "attention"}, **{"depth": 2, **fields})
+
+
+@pytest.mark.parametrize(
+    ("make", "stacks"), [(spec_of, {"blocks"}), (writer, {"blocks", "decoder_blocks"})], ids=["decoder", "writer"]
+)
+def test_other_kinds_are_not_copied_by_chance(make: Any, stacks: set[str]) -> None:
     """A gated MLP and a plain one, both with `up` of one shape, and mixers whose further tensors mean other things."""
-    gated = spec_of({"mixer": "attention", "mlp": {"kind": "gated", "ratio": 2}})
-    plain = spec_of({"mixer": "linear", "mlp": {"kind": "plain", "ratio": 2}})
+    gated = make(block={"mixer": "attention", "mlp": {"kind": "gated", "ratio": 2}})
+    plain = make(block={"mixer": "linear", "mlp": {"kind": "plain", "ratio": 2}})
     made = taken(plain, source_of(gated, built(gated, 1)))
-    assert {name.split(".", 2)[2] for name in made.new} == {"mlp.up.weight", "mlp.down.weight"}
-    assert {name.split(".", 2)[2] for name in made.unused} == {f"mlp.{part}.weight" for part in ("up", "gate", "down")}
+    for names, parts in ((made.new, ("up", "down")), (made.unused, ("up", "gate", "down"))):
+        assert {name.split(".")[0] for name in names} == stacks
+        assert {name.split(".", 2)[2] for name in names} == {f"mlp.{part}.weight" for part in parts}
+
+
+@pytest.mark.parametrize(("theirs", "ours", "layers"), [(2, 4, [0, 0, 1, 1]), (4, 2, [0, 2]), (3, 4, [0, 0, 1, 2])])
+def test_layers_of_a_decoder_that_reads_an_encoder_are_matched_in_proportion(
+    theirs: int, ours: int, layers: list[int]
+) -> None:
+    model = built(writer(theirs), 1)
+    made = taken(writer(ours), source_of(writer(theirs), model))
+    assert made.new == ()
+    for part in ("mixer.query", "cross.value", "mlp.up"):
+        for layer, before in enumerate(layers):
+            expected = model.get_submodule(f"decoder_blocks.{before}.{part}").weight
+            assert torch.equal(made.tensors[f"decoder_blocks.{layer}.{part}.weight"], expected)
 
 
 def test_fixed_gains_are_settings_of_the_target() -> None:
@@ -230,8 +251,9 @@ def test_fixed_gains_are_settings_of_the_target() -> None:
 
 
 def test_exact_refuses_another_model() -> None:
-    with pytest.raises(SpaceError, match="another model"):
-        taken(spec_of(depth=2), source_of(spec_of(), built(spec_of(), 1)), map="exact")
+    for theirs, ours in ((spec_of(), spec_of(depth=2)), (spec_of(), spec_of(depth=5)), (writer(2), writer(4))):
+        with pytest.raises(SpaceError, match="another model"):
+            taken(ours, source_of(theirs, built(theirs, 1)), map="exact")
     with pytest.raises(SpaceError, match="`layers`"):
         taken(spec_of(depth=2), source_of(spec_of(), built(spec_of(), 1)), layers=[0, 3])
 
@@ -343,7 +365,7 @@ def test_a_model_of_text_takes_the_embedding_of_a_masked_one() -> None:
 @pytest.mark.parametrize("mapping", ["exact", "auto"])
 @pytest.mark.parametrize("known", [False, True], ids=["tensors alone", "with its spec"])
 def test_a_decoder_may_be_deeper_than_its_encoder(mapping: str, known: bool) -> None:
-    spec = spec_of(family="encoder_decoder", depth=2, decoder={"depth": 4, "mixer": "attention"})
+    spec = writer()
     model = built(spec, 1)
     made = taken(spec, SourceWeights("test", model.state_dict(), spec if known else None), map=mapping)
     assert made.new == made.unused == ()

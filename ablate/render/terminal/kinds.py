@@ -201,7 +201,14 @@ def summary(imported: Imported) -> str:
 
 
 def compared_line(imported: Imported, compared: Compared | None, *, weights: bool) -> str:
-    """What is known of whether the model is the one that `transformers` reads."""
+    """What is known of whether the model is the one that `transformers` reads, and trains with dropout."""
+    spec, clause = imported.spec, imported.architecture.dropout
+    drops = spec.dropout or any(block.dropout for block in spec.blocks)
+    of_training = f" In training its dropout is not quite that of transformers: {clause}." if clause and drops else ""
+    return _compared(imported, compared, weights=weights) + of_training
+
+
+def _compared(imported: Imported, compared: Compared | None, *, weights: bool) -> str:
     if not weights:
         return "The weights were not read: the model starts from random ones."
     if imported.architecture.own:

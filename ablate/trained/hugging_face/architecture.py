@@ -11,7 +11,7 @@ import importlib
 import itertools
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -144,6 +144,8 @@ class Architecture(ABC):
     """Whether padding is to the model a token like others, so that it takes no mask."""
     own: ClassVar[bool] = False
     """Whether its code is ours, so that there is nothing to compare."""
+    dropout: ClassVar[str] = ""
+    """How its dropout, which is in training alone, is placed otherwise than theirs; a clause, empty if it is not."""
     prefix: ClassVar[str] = "model."
     """What the names of tensors of the body begin with; files of the body alone leave it out."""
 
@@ -184,9 +186,9 @@ class Architecture(ABC):
         """Names of tensors that their files may leave out or repeat, to those that they are equal to."""
         return {"lm_head.weight": "model.embed_tokens.weight"} if config["tie_word_embeddings"] else {}
 
-    def substitutes(self, config: Config) -> dict[str, str]:
-        """Names of tensors that files may leave out though nothing says that they are tied, to those in their place."""
-        return {}
+    def settled(self, plain: Mapping[str, Any], theirs: Mapping[str, Tensor]) -> Mapping[str, Any]:
+        """The content of a `config.json`, with what the tensors beside it say where they count more than it does."""
+        return plain
 
 
 @functools.cache

@@ -181,8 +181,9 @@ def _theirs(folder: Path, imported: Imported, dtype: torch.dtype) -> Any:
     logging.disable_progress_bar()
     auto = getattr(transformers, imported.architecture.auto_class)
     try:
-        model = auto.from_pretrained(
+        model, loaded = auto.from_pretrained(
             folder,
+            output_loading_info=True,
             dtype=dtype,
             attn_implementation="eager",
             experts_implementation="eager",
@@ -194,6 +195,10 @@ def _theirs(folder: Path, imported: Imported, dtype: torch.dtype) -> Any:
         )
     except Exception as error:  # as above
         raise _refused("read", folder, error) from None
+    for name, twin in imported.architecture.tied_names(imported.config).items():
+        if name in loaded["missing_keys"]:  # then their class makes it anew: Kimi Linear's ties nothing
+            parent, _, last = name.rpartition(".")
+            setattr(model.get_submodule(parent), last, model.get_parameter(twin))
     model.config.use_cache = False
     return model.eval()
 

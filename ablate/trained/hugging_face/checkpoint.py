@@ -7,6 +7,7 @@ import functools
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -53,12 +54,17 @@ class Imported:
 
 
 def read_config(folder: Path) -> Imported:
-    """What the `config.json` of a folder says.
+    """What the `config.json` of a folder says, and, where they count more than it does, the weights beside it.
 
     Raises:
         DataError: There is none, it is broken, or it describes a model that cannot be read.
     """
-    return understand(_json(folder / CONFIG, "the folder of a model of `transformers`"), str(folder / CONFIG))
+    plain: Mapping[str, Any] = _json(folder / CONFIG, "the folder of a model of `transformers`")
+    architecture = architectures().get(str(plain.get("model_type")))
+    if architecture is not None:
+        with suppress(DataError), _Shards(folder) as shards:  # who needs the weights is told that they are missing
+            plain = architecture.settled(plain, shards)
+    return understand(plain, str(folder / CONFIG))
 
 
 def understand(plain: Mapping[str, Any], where: str) -> Imported:
@@ -220,13 +226,12 @@ def to_ours(theirs: Mapping[str, Tensor], imported: Imported, dtype: torch.dtype
             remedy="Remove one of the two.",
         )
     tied = architecture.tied_names(config)
-    instead = {**tied, **architecture.substitutes(config)}
     ours: dict[str, Tensor] = {}
     used: set[str] = set()
     for link in architecture.links(config):
         values = []
         for name in link.theirs:
-            source = name if name in named else instead.get(name, name)
+            source = name if name in named else tied.get(name, name)
             if source not in named:
                 raise DataError(
                     f"the weights have no tensor `{name}`",

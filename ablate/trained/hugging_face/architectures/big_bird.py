@@ -15,6 +15,7 @@ class BigBirdModel(BertLike):
     """
 
     model_type = "big_bird"
+    dropout = "that of embeddings comes after their norm instead of before it"
     inert = ("block_size", "num_random_blocks")
 
     def model(self, config: Config) -> dict[str, Any]:

@@ -14,6 +14,7 @@ class FNetModel(BertLike):
     """`transformers`, `models/fnet`: `FNetForMaskedLM`, which reads padding as it reads any token."""
 
     model_type = "fnet"
+    dropout = "that of hidden values also falls on the output of Fourier layers"
     prefix = "fnet."
     sees_padding = True
     inert = ("tpu_short_seq_length",)

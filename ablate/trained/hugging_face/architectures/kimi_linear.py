@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from ablate.trained.hugging_face.architecture import (
     STACKED,
@@ -26,7 +29,10 @@ _BY_HEAD = convert_each(lambda one: one.flatten(), lambda one: one.view(1, 1, -1
 
 
 class KimiLinear(DeepseekV3):
-    """`transformers`, `models/kimi_linear`. Its files name parts in their own way."""
+    """`transformers`, `models/kimi_linear`. Its files name parts in their own way.
+
+    With `tie_word_embeddings` the authors' code ties the output matrix, and `transformers` does not.
+    """
 
     model_type = "kimi_linear"
     inert = ("head_dim", "qk_head_dim")
@@ -34,6 +40,12 @@ class KimiLinear(DeepseekV3):
     def tensor_name(self, name: str) -> str:
         """`transformers` writes MLPs without experts under the name of those with experts; the authors do not."""
         return _DENSE.sub(r".mlp.\1", name)
+
+    def settled(self, plain: Mapping[str, Any], theirs: Mapping[str, Tensor]) -> Mapping[str, Any]:
+        """An output matrix of other values than the embeddings was written by `transformers`."""
+        table = theirs.get("model.embed_tokens.weight")
+        own = table is not None and "lm_head.weight" in theirs and not torch.equal(theirs["lm_head.weight"], table)
+        return {**plain, "tie_word_embeddings": False} if own else plain
 
     def mlp(self, config: Config) -> dict[str, Any]:
         return self.experts(config, config["num_local_experts"])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from ablate.trained.hugging_face.architecture import Architecture, Link, linear, norm, same
 from ablate.trained.hugging_face.settings import Config
@@ -18,11 +21,12 @@ class T5(Architecture):
 
     T5 1.0 divides the decoder's output by √d before a tied output matrix. T5 1.1 and FLAN-T5 do neither: the
     `config.json` that was published says so by `tie_word_embeddings: false` alone, later ones by
-    `scale_decoder_outputs: false`. Dropout after the last norms, which is in training alone, is left out.
+    `scale_decoder_outputs: false`.
     """
 
     model_type = "t5"
     auto_class = "AutoModelForSeq2SeqLM"
+    dropout = "that after the last norms is left out"
     prefix = ""
     unused = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",)  # of the files of T5 1.0
     inert = ("feed_forward_proj", "initializer_factor")  # the class works the nonlinearity out from the first
@@ -65,7 +69,7 @@ class T5(Architecture):
 
     @staticmethod
     def _tied(config: Config) -> bool:
-        """The class forgets the setting, but a file that says false brings an output matrix of its own."""
+        """The class forgets the setting; without weights, a file that says false means an output matrix of its own."""
         config.get("tie_word_embeddings")
         return config.given.get("tie_word_embeddings") is not False
 
@@ -76,9 +80,11 @@ class T5(Architecture):
         head = (_HEAD,) if self._tied(config) else ()
         return dict.fromkeys((*head, "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"), _TABLE)
 
-    def substitutes(self, config: Config) -> dict[str, str]:
-        """`transformers` ties the output matrix wherever the files have none."""
-        return {_HEAD: _TABLE}
+    def settled(self, plain: Mapping[str, Any], theirs: Mapping[str, Tensor]) -> Mapping[str, Any]:
+        """`transformers` ties the output matrix unless the files have another one, whatever `config.json` says."""
+        own = _HEAD in theirs and _TABLE in theirs and not torch.equal(theirs[_HEAD], theirs[_TABLE])
+        scaled = {"scale_decoder_outputs": plain.get("tie_word_embeddings") is not False}
+        return {**scaled, **plain, "tie_word_embeddings": not own}
 
     def links(self, config: Config) -> Iterator[Link]:
         yield same(_TABLE, "embedding.weight")
