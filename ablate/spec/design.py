@@ -184,10 +184,10 @@ class DesignSpec(Kinded):
     """Whether `seeds` may be a schedule, so that undecided comparisons get further seeds."""
     equalises: ClassVar[bool] = False
     """Whether it gives the variants that it compares equal compute itself, so that a space matches nothing besides."""
-    seeds: Annotated[Annotated[int, Field(ge=1, le=MOST_SEEDS)] | SeedsSpec, ByForm] = 3
+    seeds: Annotated[Annotated[int, Field(ge=1)] | SeedsSpec, ByForm] = 3
     """Trials of each variant, with the seeds 0, 1, 2 ...; or `{start: 3, max: 20}`, which gives further seeds to the
     comparisons that are still undecided."""
-    first_seed: int = Field(default=0, ge=0, lt=MOST_SEEDS)
+    first_seed: int = Field(default=0, ge=0)
     """The first of these seeds. A study that was planned after seeds 0 to 3 had been seen starts with 4, so that it
     compares others."""
 
@@ -196,6 +196,8 @@ class DesignSpec(Kinded):
         most = self.seeds.max if isinstance(self.seeds, SeedsSpec) else self.seeds
         if self.first_seed + most > MOST_SEEDS:
             rule = f"seeds from {MOST_SEEDS} on tune and time, and this design would reach {self.first_seed + most - 1}"
+            if most > MOST_SEEDS:
+                raise refusal(("seeds",), self.seeds, rule, f"Set at most {MOST_SEEDS}.")
             raise refusal(("first_seed",), self.first_seed, rule, f"Set at most {MOST_SEEDS - most}.")
         return self
 

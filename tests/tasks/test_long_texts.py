@@ -69,6 +69,7 @@ ADDED: list[list[dict[str, Any]]] = [
     ),
     [{"content": "b\nb", "lstrip": False, "rstrip": False, "normalized": False, "single_word": False}],
     [{"content": "ab", "lstrip": False, "rstrip": False, "normalized": True, "single_word": True}],
+    [{"content": "a b", "lstrip": False, "rstrip": False, "normalized": True, "single_word": False}],
 ]
 DIVIDED_TEXTS = st.lists(st.sampled_from([*"ab.1 \n\nÉé¨\u0301'▁漢Σ\r\t", "<m>", "a\nb"]), min_size=8, max_size=40).map(
     "".join

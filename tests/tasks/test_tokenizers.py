@@ -180,15 +180,16 @@ def in_one(monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
     return BpeSpec(vocab_size=400).train([CODE]).encode(CODE)
 
 
-def test_a_token_of_a_saved_tokenizer_ends_a_document(tmp_path: Path) -> None:
-    """No id is added; in a text the token is ordinary text."""
+@pytest.mark.parametrize("special", [True, False])
+def test_a_token_of_a_saved_tokenizer_ends_a_document(special: bool, tmp_path: Path) -> None:
+    """No id is added; in a text the token is ordinary text, whether or not the file calls it special."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     characters = pre_tokenizers.ByteLevel.alphabet()
     model = Tokenizer(models.BPE(vocab={one: place for place, one in enumerate(sorted(characters))}, merges=[]))
     model.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     model.decoder = decoders.ByteLevel()
-    model.add_special_tokens([AddedToken("<end>"), AddedToken("<mask>")])
+    (model.add_special_tokens if special else model.add_tokens)([AddedToken("<end>"), AddedToken("<mask>")])
     model.save(str(tmp_path / "tokenizer.json"))
     plain = {"kind": "saved", "file": str(tmp_path / "tokenizer.json")}
     own, added = (TokenizerSpec.parse({**plain, **more}) for more in ({"end": "<end>"}, {}))
@@ -202,3 +203,5 @@ def test_a_token_of_a_saved_tokenizer_ends_a_document(tmp_path: Path) -> None:
     assert own.identity() != added.identity()
     with pytest.raises(DataError, match=r"tokenizer.end: the tokenizer has no such token; got '\[SEP\]'"):
         TokenizerSpec.parse({**plain, "end": "[SEP]"}).train(iter([]))
+    with pytest.raises(DataError, match=r"tokenizer.end: a text may hold this token.*Name a special token"):
+        TokenizerSpec.parse({**plain, "end": "!"}).train(iter([]))

@@ -51,7 +51,7 @@ class SubwordTokenizer(Tokenizer):
             token of the model has.
 
     Raises:
-        DataError: The model has no such token.
+        DataError: The model has no such token, or a text that holds it would have its id.
     """
 
     def __init__(self, model: tokenizers.Tokenizer, end: str = "") -> None:
@@ -68,7 +68,15 @@ class SubwordTokenizer(Tokenizer):
             self.token_bytes[index] = size(token)
         if end:
             self.token_bytes[self._end] = 0
+            model.add_special_tokens([end])  # it has its id; now it is one of those that texts do not have
             model.encode_special_tokens = True
+            if self._end in model.encode(end, add_special_tokens=False).ids:
+                raise DataError(
+                    "a text may hold this token, so that it does not tell where a document ends",
+                    where="tokenizer.end",
+                    got=repr(end),
+                    remedy="Name a special token, or leave `end` out: then an id is added.",
+                )
 
         self._divides = _divides_at_lines(plain)
 
@@ -217,11 +225,13 @@ def _divides_at_lines(model: dict[str, Any]) -> bool:
     Args:
         model: The `tokenizer.json`.
     """
-    if any(token["lstrip"] or token["rstrip"] or "\n" in token["content"] for token in model["added_tokens"]):
-        return False
+    normalizers = {part["type"] for part in _parts(model["normalizer"], "normalizers")}
+    line_end = r"\n" if normalizers <= _LOCAL_NORMALIZERS else r"\s"  # or what it is turned into
+    for token in model["added_tokens"]:
+        if token["lstrip"] or token["rstrip"] or re.search(line_end, token["content"]):
+            return False
     if model["model"].get("dropout"):
         return False
-    normalizers = {part["type"] for part in _parts(model["normalizer"], "normalizers")}
     first, *others = _parts(model["pre_tokenizer"], "pretokenizers") or [{"type": "none"}]
     kept = all(part["type"] in _WITHIN_WORDS or _is_plain_bytes(part) for part in others)
     if first["type"] in _BY_WHITE_SPACE:
