@@ -91,13 +91,6 @@ def test_a_run_stops_at_its_limit_and_the_same_command_continues(place: Workplac
     assert place.call("study", "tiny.yaml", "--max-seconds", "0", "--store", "other.db").code == 130
 
 
-@pytest.mark.parametrize("format_name", ["terminal", "md", "html", "latex", "csv", "json"])
-def test_each_format_is_printed(done: tuple[Workplace, Finished], format_name: str) -> None:
-    called = done[0].call("report", "tiny", "--format", format_name)
-    assert (called.code, called.err) == (0, "")
-    assert "values=identity" in called.out.replace(r"\allowbreak{}", "")
-
-
 def test_numbers_agree_with_show(done: tuple[Workplace, Finished]) -> None:
     shown = json.loads(done[0].call("show", "tiny", "--json").out)
     reported = json.loads(done[0].call("report", "tiny", "--format", "json").out)

@@ -108,14 +108,6 @@ def test_a_model_of_all_of_them_trains_in_a_pack_and_costs_its_parameters() -> N
 
 
 @pytest.mark.usefixtures("loaded")
-def test_a_model_of_the_mixer_trains() -> None:
-    plain = {**MODEL, "positions": "none", "block": {**MODEL["block"], "mixer": "running_mean", "residual": "plain"}}
-    one = build_model(ModelSpec.model_validate(plain), vocabulary=11, context=T, seeds=[4])
-    one(torch.randint(11, (1, 3, T), generator=stream(0, "ids"))).logsumexp(-1).sum().backward()
-    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in one.parameters())
-
-
-@pytest.mark.usefixtures("loaded")
 def test_it_decodes_token_by_token() -> None:
     one, states = model([4]), ()
     ids = torch.randint(11, (1, 2, T), generator=stream(0, "ids"))

@@ -241,16 +241,6 @@ def test_equal_environments_are_one_row(store: Store, location: str) -> None:
     assert store.trial(outcome("baseline", 1).key).environment == other
 
 
-def test_a_study_counts_the_trials_that_another_study_ran(store: Store) -> None:
-    begin(store, study="first")
-    begin(store, ["baseline", "new"], study="second")
-    store.record_outcome(outcome("baseline", 0), HERE)
-    assert {summary.name: (summary.planned, summary.finished) for summary in store.studies()} == {
-        "first": (4, 1),
-        "second": (4, 1),
-    }
-
-
 def test_summaries_agree_with_counting_by_hand(store: Store) -> None:
     chance = random.Random(7)
     states: dict[tuple[str, int], TrialState] = {}

@@ -355,19 +355,6 @@ def test_every_scored_place_is_answered_by_the_rule(plain: dict[str, Any]) -> No
         assert [solved(plain, inputs, place) for place in places] == [targets[place] for place in places]
 
 
-@pytest.mark.parametrize("plain", PROBES, ids=lambda plain: plain["kind"])
-def test_batches_are_a_function_of_seed_and_step(plain: dict[str, Any]) -> None:
-    first, again = opened(plain), opened(plain)
-    assert torch.equal(first.train_batch(1, 2, 5)["inputs"], again.train_batch(1, 2, 5)["inputs"])
-    for seed, step in ((2, 2), (1, 3)):
-        assert not torch.equal(first.train_batch(1, 2, 5)["inputs"], first.train_batch(seed, step, 5)["inputs"])
-    one, other = ([b["inputs"] for b in task.validation_batches(100)] for task in (first, again))
-    assert [len(inputs) for inputs in one] == [100] * 5 + [12]
-    assert all(map(torch.equal, one, other))
-    assert max(int(inputs.max()) for inputs in one) < first.shape.vocabulary
-    assert one[0].shape[1] == first.shape.context
-
-
 def test_answers_are_as_likely_as_guessing_says() -> None:
     for plain in PROBES[1:]:
         targets = opened(plain).train_batch(0, 0, 4000)["targets"].numpy()

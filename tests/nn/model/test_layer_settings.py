@@ -60,10 +60,6 @@ def test_rotary_in_every_layer_is_rotary_in_the_model() -> None:
         assert (logits(mixed) - logits(other)).abs().max() > 1e-6
 
 
-def test_a_window_as_long_as_the_text_hides_nothing() -> None:
-    torch.testing.assert_close(logits(spec(block={"mixer": "attention", "window": T})), logits(spec()))
-
-
 def test_windows_reach_as_far_as_their_layers_together() -> None:
     """Three layers of windows of 2 tokens: the output at t reads tokens t - 3 to t."""
     model = build_model(spec(block={"mixer": "attention", "window": 2}), vocabulary=11, context=T, seeds=[3]).eval()
