@@ -70,9 +70,10 @@ class OptimizerSpec(PublishedKind):
     hyperball: bool = False
     """Whether matrices of hidden layers and heads keep their Frobenius norms (MuonH, AdamH): with the step u of the
     optimizer V = W - η·u·‖W‖/‖u‖ and W ← V·‖W‖/‖V‖, so η is the length of a step as a share of the matrix. Each matrix
-    of a stack, such as the experts of a mixture, has its own norm. A matrix that starts at 0 moves as without it; in
-    `muonh.py` and `adamh.py` of `marin-community/marin`, from which this is, it stays 0 or fails. As the head keeps its
-    norm too, logits grow by gains alone: small models need higher rates of gains or a larger `init_std`."""
+    of a stack, such as the experts of a mixture, has its own norm; in `muonh.py` and `adamh.py` of
+    `marin-community/marin`, from which this is, stacked layers have one norm for all experts of a layer. A matrix that
+    starts at 0 moves as without it; there it stays 0 or fails. As the head keeps its norm too, logits grow by gains
+    alone: small models need higher rates of gains or a larger `init_std`."""
 
     @model_validator(mode="after")
     def _cannot_shrink_on_a_sphere(self) -> Self:

@@ -5,7 +5,7 @@ precision at least; each query reads its own block up to itself, and the k - 1 o
 
 - MoBA (arXiv:2502.13189), eqs 5 to 8; https://arxiv.org/abs/2502.13189
 - https://github.com/MoonshotAI/MoBA (`moba_naive.py`), which was run beside it in double precision: outputs differ by
-  9e-16
+  2e-14, gradients by 6e-15 of their size
 
 All logits are computed and masked: choosing saves no time here. Its cost counts what is read.
 

@@ -7,7 +7,7 @@ before it, and those to which the heads of a group give the largest mean weight 
 - Native Sparse Attention (arXiv:2502.11089), eqs 5 to 12; https://arxiv.org/abs/2502.11089
 - https://github.com/fla-org/flash-linear-attention (`layers/nsa.py`, `ops/nsa/naive.py`), from which this is: there and
   here a block is compressed to its mean, blocks do not overlap, and all three branches have the same keys and values.
-  Its references of the first two branches were run beside it in double precision: outputs differ by 2e-15
+  Its reference was run beside it in double precision: outputs differ by 4e-14, gradients by 1e-14 of their size
 
 The paper compresses overlapping blocks by a trained map. Not verified against it: keys and values of each branch. All
 logits are computed and masked: choosing saves no time here. The cost counts what is read.

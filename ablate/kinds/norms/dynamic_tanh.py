@@ -4,6 +4,9 @@
 
 - Transformers without Normalization (arXiv:2503.10622), eq. 1; https://arxiv.org/abs/2503.10622
 - Stronger Normalization-Free Transformers (arXiv:2512.10938), eq. 1; https://arxiv.org/abs/2512.10938
+- https://github.com/jiachenzhu/DyT and https://github.com/zlab-princeton/Derf, whose modules were run beside this one
+  in double precision: outputs and gradients are the same numbers. Their language models multiply embeddings by a
+  trained scalar, √D at the start
 
 Shapes: K pack, D width.
 """

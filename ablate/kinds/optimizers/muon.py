@@ -4,7 +4,13 @@
 - Muon is Scalable for LLM Training (arXiv:2502.16982), eqs 1 to 4; https://arxiv.org/abs/2502.16982
 - NorMuon (arXiv:2510.05491), Algorithm 1; https://arxiv.org/abs/2510.05491. v and the norm are as in `microsoft/dion`,
   whose s is √(outputs/inputs)
+- The Polar Express (arXiv:2505.16932): coefficients for each iteration; https://arxiv.org/abs/2505.16932
 - Cautious Weight Decay (arXiv:2510.12402), Algorithm 1; https://arxiv.org/abs/2510.12402
+
+In double precision, after 20 steps of a small decoder with all options off their defaults, weights differ by 4e-15 from
+those of torch.optim.Muon, of https://github.com/KellerJordan/Muon and https://github.com/zichongli5/NorMuon without the
+ε of their norms (with it, where gradients are small, by 3e-4), and by 9e-9, the precision of its rates, from those of
+`microsoft/dion` with and without cautious decay.
 
 Shapes: k members of a pack, [k, ..., in, out] a stack of their matrices.
 """
@@ -13,10 +19,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from ablate.kinds.optimizers import without_compile_guard
@@ -32,7 +38,6 @@ Coefficients = tuple[float, float, float]
 Adjust = Literal["original", "match_rms_adamw", "none"]
 
 _EVEN_EPS = 1e-8
-_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 class MuonRestSpec(Spec):
@@ -77,12 +82,30 @@ class MuonSpec(OptimizerSpec):
     arXiv:2510.12402)."""
     ns_steps: int = Field(default=5, ge=1, lt=100)
     """Newton-Schulz iterations."""
-    ns_coefficients: Coefficients = (3.4445, -4.775, 2.0315)
-    """a, b and c."""
+    ns_coefficients: Coefficients | tuple[Coefficients, ...] = (3.4445, -4.775, 2.0315)
+    """a, b and c; or a list of them, for each iteration its own (Polar Express, arXiv:2505.16932)."""
     ns_precision: Literal["fp32", "bf16"] = "fp32"
     """Precision of the iterations. torch.optim.Muon uses `bf16`; with `fp32` packs and single runs agree."""
     adamw: MuonRestSpec = MuonRestSpec()
     """AdamW for all parameters that are not hidden matrices."""
+
+    @model_validator(mode="after")
+    def _has_coefficients_for_each_iteration(self) -> Self:
+        if len(self.iterations) != self.ns_steps:
+            raise refusal(
+                ("ns_coefficients",),
+                self.ns_coefficients,
+                f"each of the {self.ns_steps} iterations has its own a, b and c, and these are {len(self.iterations)}",
+                f"Set `ns_steps: {len(self.iterations)}`." if self.iterations else "Leave `ns_coefficients` out.",
+            )
+        return self
+
+    @property
+    def iterations(self) -> tuple[Coefficients, ...]:
+        """a, b and c of each iteration."""
+        given = self.ns_coefficients
+        several = all(isinstance(one, tuple) for one in given)
+        return cast("tuple[Coefficients, ...]", given if several else (given,) * self.ns_steps)
 
     def check_model(self, model: ModelSpec) -> None:
         """Refuse a model without hidden matrices."""
@@ -175,7 +198,8 @@ class Muon(torch.optim.Optimizer):
         updates = torch._foreach_lerp(gradients, momenta, share) if self._spec.nesterov else momenta
         stacked = torch.cat([update.reshape(-1, *shape[-2:]) for update in updates])
         spec = self._spec
-        made = orthogonalise(stacked.to(_TYPES[spec.ns_precision]), spec.ns_coefficients, spec.ns_steps)
+        lower = torch.bfloat16 if spec.ns_precision == "bf16" else torch.promote_types(stacked.dtype, torch.float32)
+        made = orthogonalise(stacked.to(lower), spec.iterations)
         moves = torch.split(made.to(stacked.dtype), [matrix[..., 0, 0].numel() for matrix in matrices])
         if not spec.cautious:
             torch._foreach_mul_(matrices, 1 - rate * group["weight_decay"])
@@ -220,18 +244,17 @@ def adjustment(rule: Adjust, inputs: int, outputs: int) -> float:
     return 0.2 * math.sqrt(max(inputs, outputs)) if rule == "match_rms_adamw" else 1.0
 
 
-def orthogonalise(matrices: Tensor, coefficients: Coefficients, steps: int, eps: float = 1e-7) -> Tensor:
+def orthogonalise(matrices: Tensor, iterations: Sequence[Coefficients], eps: float = 1e-7) -> Tensor:
     """Newton-Schulz iterations: matrices [n, in, out] with the same singular vectors, and singular values near 1.
 
     Args:
         matrices: The matrices to orthogonalise; they are not changed.
-        coefficients: a, b and c of the quintic.
+        iterations: a, b and c of the quintic of each iteration.
         eps: Lower bound of the norm by which a matrix is divided.
     """
-    a, b, c = coefficients
     wide: Tensor = matrices.mT if matrices.shape[-2] > matrices.shape[-1] else matrices
     x: Tensor = wide / torch.linalg.matrix_norm(wide, keepdim=True).clamp(min=eps)
-    for _ in range(steps):
+    for a, b, c in iterations:
         gram = torch.bmm(x, x.mT)
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return x.mT if wide is not matrices else x

@@ -8,8 +8,8 @@ token are α + W_2·gelu(W_1·N(X_i)), N the RMSNorm without gain, as many hidde
 start (MUDD with one way; its four ways give queries, keys, values and residual each an average of their own).
 
 - DenseFormer (arXiv:2402.02622), eqs 1 and 2; https://arxiv.org/abs/2402.02622
-- https://github.com/epfml/DenseFormer at c99a623 (`denseformer.py`), run beside a model in double precision: logits and
-  gradients differ by 3e-14. With a dilation it has a trained factor of outputs that are read alone, which is 1 here
+- https://github.com/epfml/DenseFormer at c99a623 (`denseformer.py`), run beside a model with dilations and periods in
+  double precision: logits and gradients differ by 4e-15. Its outputs that are read alone have a weight (`alone`)
 - MUDDFormer (arXiv:2502.12170), section 2 and Table 5, row "+dynamic"; https://github.com/Caiyun-AI/MUDDFormer, whose
   `MultiwayDynamicDenseBlock` was run beside it with one way in double precision: outputs and gradients differ by 2e-14
 
@@ -46,12 +46,16 @@ class DepthAverageSpec(ResidualSpec):
     """p, number of layers for each average."""
     of_input: bool = False
     """Whether the weights of a token depend on it, too (MUDD)."""
+    alone: bool = False
+    """Whether an output that is read alone, as the first k - 1 are, has a trained weight, too (the authors' code)."""
 
     def before(self, layers: int) -> range:
         """The outputs that are read after this many layers, besides the last one."""
-        return (
-            range(layers % self.dilation, layers, self.dilation) if layers and layers % self.period == 0 else range(0)
-        )
+        return range(layers % self.dilation, layers, self.dilation) if self.averages(layers) else range(0)
+
+    def averages(self, layers: int) -> bool:
+        """Whether there is an average after this many layers."""
+        return layers > 0 and layers % self.period == 0 and (self.alone or layers >= self.dilation)
 
     def ends(self, context: LayerContext) -> tuple[int, ...]:
         """The numbers of layers after which this layer makes an average: before it, and in the last layer after it."""
@@ -70,15 +74,15 @@ class DepthAverageSpec(ResidualSpec):
     def cost(self, context: LayerContext, length: int, joins: int) -> Cost:
         """The output of a layer is kept once for all averages."""
         elements = length * context.width
-        counts = [len(self.before(layers)) for layers in self.ends(context)]
-        read = sum(1 + count for count in counts if count)
+        counts = [len(self.before(layers)) for layers in self.ends(context) if self.averages(layers)]
+        read = sum(1 + count for count in counts)
         total = Cost(
             parameters=read,
             multiplications=read * elements,
             additions=(sum(counts) + joins) * elements,
-            activations=elements * sum(count > 0 for count in counts),
+            activations=elements * len(counts),
         )
-        for weights in (count + 1 for count in counts if count and self.of_input):
+        for weights in (count + 1 for count in counts if self.of_input):
             maps = linear_cost(length, context.width, weights) + linear_cost(length, weights, weights)
             normed = Cost(multiplications=elements, additions=elements, divisions=elements, activations=length)
             total += (
@@ -112,9 +116,7 @@ class DepthAverage(Residual):
 
 def _average(spec: DepthAverageSpec, context: LayerContext, layers: int) -> WeightedSum | None:
     """The average after this many layers, if there is one."""
-    if not spec.before(layers):
-        return None
-    return WeightedSum(context, spec.before(layers), of_input=spec.of_input)
+    return WeightedSum(context, spec.before(layers), of_input=spec.of_input) if spec.averages(layers) else None
 
 
 class WeightedSum(Packed):

@@ -464,8 +464,13 @@ def test_weights_of_the_input_are_those_of_mudd_with_one_way() -> None:
 
 
 @pytest.mark.independent_check("residuals", "depth_average", against="arXiv:2402.02622 eqs 1 and 2, source by source")
-@pytest.mark.parametrize("settings", [{}, {"dilation": 2}, {"period": 2, "dilation": 2}, {"period": 5}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"dilation": 2}, {"dilation": 3, "alone": True}, {"period": 2, "dilation": 3, "alone": True}, {"period": 5}],
+    ids=str,
+)
 def test_depth_averages_are_equations_1_and_2(settings: dict[str, Any]) -> None:
+    """With `alone` they are those of `denseformer.py` of epfml/DenseFormer, which weighs outputs read alone, too."""
     raw: list[Tensor] = []
     ends: list[Any] = []
 
@@ -473,7 +478,7 @@ def test_depth_averages_are_equations_1_and_2(settings: dict[str, Any]) -> None:
         if layers == 0 or layers % settings.get("period", 1):
             return raw[layers]
         chosen = [j for j in range(layers + 1) if (layers - j) % settings.get("dilation", 1) == 0]
-        if len(chosen) == 1:
+        if len(chosen) == 1 and "alone" not in settings:
             return raw[layers]
         return cast(Tensor, sum(read.weight[0, index] * raw[j] for index, j in enumerate(chosen)))
 
