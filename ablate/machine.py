@@ -150,10 +150,11 @@ def _quota_1(folder: Path) -> float | None:
 
 
 def _memory(folder: Path, version: int) -> float | None:
-    names = ("memory.max", "memory.current") if version == 2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
-    limit, used = (_number(folder / name) for name in names)
+    names = ("memory.max", "memory.high") if version == 2 else ("memory.limit_in_bytes",)  # above `high` it is slowed
+    limit = min((one for name in names if (one := _number(folder / name)) is not None), default=None)
     if limit is None:
         return None
+    used = _number(folder / ("memory.current" if version == 2 else "memory.usage_in_bytes"))
     cached = "inactive_file" if version == 2 else "total_inactive_file"
     reclaimable = math.fsum(
         int(value) for name, value in (line.split() for line in _lines(folder / "memory.stat")) if name == cached

@@ -103,6 +103,8 @@ def test_memory_is_what_the_tightest_group_has_left(tmp_path: Path) -> None:
         "sys/fs/cgroup/job/memory.max": "max\n",
     }
     assert memory_left(system(tmp_path / "two", V2, "0::/job\n", files)) == 5 * GIB
+    (tmp_path / "two/sys/fs/cgroup/job/memory.high").write_text(f"{GIB}\n")
+    assert memory_left(tmp_path / "two") == GIB, "above this the kernel slows the group down until it crawls"
     group = "sys/fs/cgroup/memory"
     files = {
         f"{group}/memory.limit_in_bytes": "9223372036854771712\n",

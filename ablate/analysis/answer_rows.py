@@ -21,7 +21,7 @@ from ablate.stats import Direction
 from ablate.stats.further import MOST_FURTHER_SEEDS
 
 GroupKey = Literal[
-    "better", "can go", "as good", "must stay", "worse", "not known", "unproven", "running", "lost", "no answer"
+    "better", "can go", "as good", "must stay", "worse", "not known", "unproven", "waiting", "lost", "no answer"
 ]
 
 TITLES: dict[GroupKey, str] = {
@@ -32,7 +32,7 @@ TITLES: dict[GroupKey, str] = {
     "worse": "Worse, by more than the margin",
     "not known": "Not known: more seeds are needed",
     "unproven": "Selected by results, not confirmed on fresh seeds",
-    "running": "Still running: no verdict before all seeds have ended",
+    "waiting": "Waiting for trials: no verdict before all seeds have ended",
     "lost": "Not compared",
     "no answer": "No answer yet: the models have learnt too little",
 }
@@ -256,7 +256,7 @@ def _group_of(row: VariantRow) -> GroupKey:
         return "can go" if row.change.only_removes else "as good"
     if row.verdict.is_worse:
         return "must stay" if row.change.only_removes and not row.change.combines else "worse"
-    return "running" if row.running else "not known"
+    return "waiting" if row.running else "not known"
 
 
 def _badness(worse: int) -> Callable[[AnswerRow], float]:

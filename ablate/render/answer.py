@@ -48,7 +48,7 @@ COLOURS: dict[GroupKey, str] = {
     "not known": "yellow",
     "unproven": "dim",
     "lost": "magenta",
-    "running": "dim",
+    "waiting": "dim",
     "no answer": "dim",
 }
 MARKS: dict[GroupKey, str] = {"better": "▲", "must stay": "■", "worse": "■", "not known": "◆"}

@@ -202,7 +202,7 @@ LOOKS: dict[GroupKey, str] = {
     "not known": "undecided",
     "unproven": "undecided",
     "lost": "diverged",
-    "running": SELECTED,
+    "waiting": SELECTED,
     "no answer": "undecided",
 }
 """Groups to the verdict in whose colour and mark they are drawn."""
@@ -298,7 +298,7 @@ def plain_table(grid: Grid, told: str) -> str:
 def _cells(answer: Answer, axis: Axis, key: GroupKey, row: AnswerRow) -> tuple[str, ...]:
     look = Palette(dark()).verdict(LOOKS[key])
     mark, alone = MARKS.get(look.mark, "●"), "°" if _holds_alone(row) else ""
-    word = "running" if key == "running" else row.verdict
+    word = "waiting" if key == "waiting" else row.verdict
     name = "" if row.variant == row.words else f" <code>{html.escape(row.variant)}</code>"
     warning = f" <em>{html.escape(row.warning)}</em>" if row.warning else ""
     href = html.escape(address(**{WHY: row.variant}))

@@ -205,7 +205,7 @@ def test_a_variant_that_was_dropped_has_the_verdict_of_its_last_rung() -> None:
     assert gate(report, "a=off@rung=5", "not worse").passed == "fails"
     (said,) = [sentence for sentence in report.answer.sentences if sentence.startswith("The verdicts hold")]
     assert said == "The verdicts hold from 1 TFLOP to 10 TFLOP: a=off (needed)."
-    assert "Still running" not in answer_text(answer_of(report))
+    assert "Waiting for trials" not in answer_text(answer_of(report))
     began = [one for one in kept if one.variant.endswith(("=1", "=2"))]
     waiting = read_study(replace(made, record=replace(made.record, planned=tuple(began))), "a_study")
     assert waiting.variants[1].awaits == "not planned yet", "the next rung has not begun"

@@ -475,9 +475,9 @@ def test_a_study_that_is_half_done_has_no_verdict_on_what_still_runs(kind: str) 
             for row in group.rows:
                 ended, planned = ended_and_planned(made, row.variant)
                 if ended == planned or group.key == "unproven":
-                    assert group.key != "running"
+                    assert group.key != "waiting"
                     continue
-                assert group.key == "running"
+                assert group.key == "waiting"
                 assert row.bound is None
                 assert row.bound_text == f"{ended}/{planned} seeds"
                 assert row.bound_text in cells[row.variant]
@@ -498,7 +498,7 @@ def test_a_comparison_whose_trials_are_missing_has_no_verdict_yet() -> None:
     for seed in (2, 3):
         del made.trial_records[f"norm=off/{seed}"]
     answer = answered(made)
-    (running,) = [group for group in answer.groups if group.key == "running"]
+    (running,) = [group for group in answer.groups if group.key == "waiting"]
     assert [(row.variant, row.bound_text) for row in running.rows] == [("norm=off", "2/4 seeds")]
     assert [step.arguments for step in answer.next] == [("resume", "a_study")]
     assert "norm" not in answer.headline[0]
