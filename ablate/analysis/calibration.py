@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
@@ -54,6 +54,8 @@ def read_calibration(store: StudyReader, name: str, seeds: Sequence[int] = SEEDS
     noise = pooled_noise(row.difference for row in paired if row.difference is not None and not row.diverged)
     if noise is None:
         raise _no_noise(report, paired)
+    if report.direction == "maximize":  # what is simulated is how much worse a variant is
+        noise = replace(noise, residuals=tuple(-residual for residual in noise.residuals))
     schedule = seed_schedule(report.record)
     powers = calibrate(noise, report.margin, seeds, schedule)
     rows, adaptive = (powers[:-1], powers[-1]) if schedule else (powers, None)

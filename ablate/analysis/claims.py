@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -25,6 +25,7 @@ from ablate.analysis.fairness import Tuning
 from ablate.analysis.judging import Allowances, read_allowances
 from ablate.analysis.results import Results
 from ablate.analysis.runs import VariantRuns, baselines_of, seed_schedule
+from ablate.analysis.scaling import NO_PLACES, Places
 from ablate.analysis.text import plural
 from ablate.metrics import COSTS, COUNTED
 from ablate.spec.claims import ClaimSpec, ComparisonClaim, NumberClaim, OrderClaim, TrendClaim, position
@@ -111,6 +112,8 @@ def judge_claims(
     allowances: Allowances | None = None,
     unlearnt: str = "",
     tuning: Tuning | None = None,
+    places: Places = NO_PLACES,
+    behind: Set[str] = frozenset(),
 ) -> tuple[ClaimVerdict, ...]:
     """The verdicts on the claims of a study's space, in their order.
 
@@ -120,21 +123,34 @@ def judge_claims(
         allowances: By how much bounds are widened; as the trials say, unless given.
         unlearnt: Why the study has no answer, if no model has learnt: then no comparison of quality has a verdict.
         tuning: What was tuned for each variant; each metric has an allowance of its own for it.
+        places: Those of the study's axis; at each no comparison of quality has a verdict if no model has learnt there.
+        behind: Names of the variants that are not shown to have learnt enough; two of them are not compared.
     """
-    results = Results(record, runs, seed_schedule(record), allowances or read_allowances(record, runs), tuning)
+    allowances, schedule = allowances or read_allowances(record, runs), seed_schedule(record)
+    results = Results(record, runs, schedule, allowances, tuning, places, unlearnt, behind)
     verdicts = []
     for plain in record.space.get("claims", ()):
         claim = ClaimSpec.parse(plain)
-        finding = _settle(claim, results)
-        compared = isinstance(claim, ComparisonClaim | OrderClaim | TrendClaim) and results.metric(claim.metric)
-        if unlearnt and compared and compared not in COSTS:
-            finding = _Finding(
-                "undecided", f"{unlearnt}: models that have learnt so little decide no claim", finding.evidence
-            )
+        finding = _settle(claim, replace(results, schedule=results.schedule_on(claim.names().values())))
+        if why := _too_little(claim, results):
+            reason = f"{why}: models that have learnt so little decide no claim"
+            finding = _Finding("undecided", reason, finding.evidence)
         evidence = {"task": claim.task, **finding.evidence} if claim.task else finding.evidence
         sentence = f"{finding.verdict}: {f'on {claim.task} ' if claim.task else ''}{finding.reason}"
         verdicts.append(ClaimVerdict(claim.id, claim.says, claim.source, finding.verdict, sentence, evidence))
     return tuple(verdicts)
+
+
+def _too_little(claim: ClaimSpec, results: Results) -> str:
+    """Why a claim that compares the quality of variants compares some that have learnt too little; else empty."""
+    if not isinstance(claim, ComparisonClaim | OrderClaim | TrendClaim) or results.metric(claim.metric) in COSTS:
+        return ""
+    pairs: Iterable[tuple[str, str]] = [(claim.left, claim.right)] if isinstance(claim, ComparisonClaim) else ()
+    if isinstance(claim, OrderClaim):
+        pairs = pairwise(claim.order)
+    elif isinstance(claim, TrendClaim):
+        pairs = claim.sides({variant.name: variant.settings for variant in results.record.variants}).values()
+    return next((why for pair in pairs if (why := results.too_little(*pair))), "")
 
 
 @functools.singledispatch
@@ -195,8 +211,11 @@ def _trend(claim: TrendClaim, results: Results) -> _Finding:
         limit = f"at least {at_least(at, margin)}" if lower else f"at most {at_most(at, margin)}"
         return f"the gap {claim.expect} by {limit} in {metric} for each doubling ({_one_sided(error)})"
 
-    sense = sign if direction == "maximize" else -sign
-    evidence["difference_of"] = f"{metric} of {claim.left} minus {claim.right}, its change for each doubling"
+    of, minus, sense = claim.left, claim.right, sign if direction == "maximize" else -sign
+    baselines = baselines_of(results.record)
+    if all(baselines[right] == left for left, right in sides.values()):
+        of, minus, sense = minus, of, -sense
+    evidence["difference_of"] = f"{metric} of {of} minus {minus}, its change for each doubling"
     better = _EXPECTATIONS["better"]
 
     def found(rates: Mapping[int, float], weights: Mapping[float, float]) -> _Finding:

@@ -349,7 +349,8 @@ def _tuned_cell(path: str, report: StudyReport, row: VariantRow) -> Cell:
     if tuned.values is None:
         return Cell(MISSING)
     value = tuned.values[path]
-    shown = ", ".join(map(str, dict.fromkeys(value.values()))) if isinstance(value, Mapping) else value
+    by_task = isinstance(value, Mapping) and {*value} == {*report.record.space.get("tasks", ())}
+    shown = ", ".join(dict.fromkeys(map(str, value.values()))) if by_task else value
     return Cell(f"{shown}{'*' if path in tuned.edges else ''}")
 
 

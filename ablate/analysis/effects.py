@@ -12,11 +12,13 @@ that a trial of the study finished with, as it does in a search.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
+from ablate.analysis.fairness import Tuning, read_tuning
+from ablate.analysis.judging import awaited_seeds, nothing_learnt_by, read_regrets
+from ablate.analysis.runs import StudyReader, VariantRuns, read_runs, seed_schedule
 from ablate.analysis.scaling import main_part
 from ablate.analysis.slices import Factors, crosses, factors_of, is_logarithmic, place
 from ablate.analysis.times import Target
@@ -28,6 +30,7 @@ from ablate.stats import (
     Factor,
     Importance,
     Observation,
+    SeedPlan,
     estimate_effects,
     importances,
 )
@@ -51,6 +54,8 @@ class EffectRow:
         high: Upper bound of the same.
         aliases: Names of further effects that these trials cannot tell from it: the estimate is of all of them.
         hidden: How the estimate moves for each unit by which the diverged trials are worse than what they count as.
+        fall: By how much it may be lower, as variants may be better at another value than at that tuned for them.
+        rise: By how much it may be higher, likewise.
     """
 
     settings: tuple[tuple[str, str], ...]
@@ -59,6 +64,8 @@ class EffectRow:
     high: float | None
     aliases: tuple[str, ...]
     hidden: float = 0.0
+    fall: float = 0.0
+    rise: float = 0.0
 
     @property
     def name(self) -> str:
@@ -87,6 +94,7 @@ class StudyEffects:
         pruned: How many trials were stopped early; they have no final value and are left out.
         axes: Numeric axes along which the variants differ too; they are part of the noise.
         chosen: Whether the design chose variants by results, so that settings that did well occur in more of them.
+        withheld: Why no effect is on any side yet, as a clause: trials are missing, or no model has learnt enough.
     """
 
     metric: str
@@ -104,6 +112,7 @@ class StudyEffects:
     pruned: int
     axes: tuple[str, ...]
     chosen: bool
+    withheld: str = ""
 
     def is_worse(self, change: float) -> bool:
         """Whether a change of the metric is for the worse."""
@@ -117,8 +126,9 @@ class StudyEffects:
         nobody knows how much: on the side to which they would move an effect, nothing bounds it.
         """
         margin, low, high = self.margin, row.low, row.high
-        if low is None or high is None:
+        if low is None or high is None or self.withheld:
             return "unclear"
+        low, high = low - row.fall, high + row.rise
         if abs(row.hidden) > _ROUNDING:
             low, high = (low, math.inf) if row.hidden > 0 else (-math.inf, high)
         if low <= margin and high >= -margin:
@@ -135,14 +145,17 @@ def read_effects(store: StudyReader, name: str) -> StudyEffects | None:
         NotFoundError: The store holds no such study.
     """
     record = store.study(name)
-    return effects_of(record, read_runs(store, record, record.objective["metric"]))
+    return effects_of(record, read_runs(store, record, record.objective["metric"]), read_tuning(store, record))
 
 
-def effects_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> StudyEffects | None:
+def effects_of(
+    record: StudyRecord, runs: Mapping[str, VariantRuns], tuning: Tuning | None = None
+) -> StudyEffects | None:
     """The same, of what was read already.
 
     Args:
         runs: Variant name to its trials.
+        tuning: What was tuned for each variant.
     """
     record = main_part(record)
     factors = factors_of(record)
@@ -152,16 +165,20 @@ def effects_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> StudyEff
     ended = [one for one in record.variants if runs[one.name].finished or runs[one.name].diverged]
     if worst is None or len(factors.switches) < 2 or not crosses(ended, factors.switches, ()):
         return None
-    observations, worse, diverged = list[Observation](), list[Observation](), 0
+    observations, worse, diverged, slack = list[Observation](), list[Observation](), 0, list[float]()
     unit = 1.0 if record.objective["direction"] == "minimize" else -1.0
+    regrets = {} if tuning is None else read_regrets(tuning, record.objective["direction"])
+    schedule = seed_schedule(record)
     for variant in ended:
         run = runs[variant.name]
         for seed, value in counted_values(run, record.objective["metric"], worst).items():
             observations.append(Observation(variant.settings, seed, value))
             worse.append(Observation(variant.settings, seed, value + unit * (seed in run.diverged)))
+            slack.append(regrets.get(variant.name, 0.0))
         diverged += len(run.diverged)
-    effects, left_out = _estimate(observations, factors.switches)
-    moved = _estimate(worse, factors.switches)[0] if diverged else effects
+    effects, left_out = _estimate(observations, factors.switches, schedule, slack)
+    moved = _estimate(worse, factors.switches, schedule, slack)[0] if diverged else effects
+    awaited = (awaited_seeds(schedule, runs[one.name]) for one in record.variants)
     estimates = {effect.term.name: effect.estimate for effect in moved.effects}
     carried: dict[str, list[str]] = {}
     for alias, others in effects.aliased.items():
@@ -175,6 +192,7 @@ def effects_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> StudyEff
             effect.high,
             tuple(carried.get(effect.term.name, ())),
             estimates[effect.term.name] - effect.estimate,
+            *((effect.fall, effect.rise) if unit > 0 else (effect.rise, effect.fall)),
         )
         for effect in effects.effects
     ]
@@ -194,6 +212,7 @@ def effects_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> StudyEff
         pruned=sum(len(run.pruned) for run in runs.values()),
         axes=tuple(factors.axes),
         chosen=record.traits.chooses,
+        withheld=next(filter(None, awaited), "") or nothing_learnt_by(record, runs),
     )
 
 
@@ -210,7 +229,12 @@ def counted_values(runs: VariantRuns, metric: str, worst: float) -> dict[int, fl
     return runs.values(metric) | dict.fromkeys(runs.diverged, worst)
 
 
-def _estimate(observations: list[Observation], switches: Mapping[str, tuple[str, ...]]) -> tuple[Effects, bool]:
+def _estimate(
+    observations: list[Observation],
+    switches: Mapping[str, tuple[str, ...]],
+    schedule: SeedPlan | None,
+    slack: Sequence[float],
+) -> tuple[Effects, bool]:
     """Effects with interactions, if each confounded effect is an alias of one other; else main effects alone.
 
     In a regular fraction an interaction is the alias of one other effect, which the table names. In other designs it is
@@ -218,10 +242,11 @@ def _estimate(observations: list[Observation], switches: Mapping[str, tuple[str,
     """
     steps = [len(settings) - 1 for settings in switches.values()]
     if (sum(steps) ** 2 - sum(step**2 for step in steps)) // 2 <= MOST_TERMS:
-        effects = estimate_effects(observations, switches)
+        effects = estimate_effects(observations, switches, schedule=schedule, slack=slack)
         if all(len(others) <= 1 for others in effects.aliased.values()):
             return effects, False
-    return estimate_effects(observations, switches, interactions=False), True
+    effects = estimate_effects(observations, switches, interactions=False, schedule=schedule, slack=slack)
+    return effects, True
 
 
 LEAST = 4

@@ -152,7 +152,7 @@ def read_tuning(store: StudyReader, record: StudyRecord) -> Tuning | None:
     tried = [variant for variant in record.scout_variants if runs[variant.name].states]
     ready = {one.variant for one in record.planned}
     tried_values = {path: list(values) for path, values in tune["grid"].items()} if tune else {}
-    given = {path: list(dict.fromkeys(values.values())) for path, values in before.items()}
+    given = {path: list({repr(value): value for value in values.values()}.values()) for path, values in before.items()}
     grid = {**given, **tried_values}
     of = {}
     for row in record.variants:

@@ -84,7 +84,7 @@ def _void(answer: Answer, compared: set[str]) -> str:
 
 def _passed(row: VariantRow, asked: Asked, margin: float) -> Passed:
     verdict = row.verdict
-    if row.diverged and (verdict is None or not verdict.is_decided):
+    if row.lost == "diverged" and (verdict is None or not verdict.is_decided):
         return "fails"
     if verdict is None or row.awaits:
         return "undecided"

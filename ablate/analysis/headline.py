@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, takewhile
 
 from ablate.analysis.answer_rows import Along, AnswerGroup, AnswerRow, GroupKey, compared_rows
 from ablate.analysis.changes import ALONG, setting_changes
 from ablate.analysis.effects import EffectRow
 from ablate.analysis.numbers import decimals_for, fixed, percent
+from ablate.analysis.path import takes_path
 from ablate.analysis.report import StudyReport
 from ablate.analysis.text import few, listed, plural
 from ablate.analysis.warnings import StudyWarning
@@ -299,13 +300,29 @@ def _with_cost(row: AnswerRow, report: StudyReport) -> str:
 
 def _smallest(rows: Rows, report: StudyReport) -> str:
     """The smallest variant that is at least not worse, as a sentence; empty if none is smaller than the baseline."""
-    fine = [row for key in ("better", "can go", "as good") for row in rows.get(key, ())]
+    past = _past_the_confirmed(report)
+    fine = [row for key in ("better", "can go", "as good") for row in rows.get(key, ()) if row.variant not in past]
     smallest = _smallest_of(fine, parts=report.record.traits.chooses)
     if smallest is None:
         return ""
     fresh = next(len(row.confirmed) for row in report.variants if row.name == smallest.variant)
     proven = f", confirmed on {fresh} fresh seeds" if fresh else ""
     return f"Smallest: {named(smallest)}{_fewer(smallest)}, {cost_of(smallest, report)}{proven}."
+
+
+def _past_the_confirmed(report: StudyReport) -> frozenset[str]:
+    """The steps of a path beyond the first that fresh seeds do not confirm: so many tests have one error rate only if
+    the path holds up to there (`ablate.analysis.path.RemovalPath.confirmed`).
+    """
+    if not takes_path(report.record):
+        return frozenset()
+    kept = report.baseline.settings
+    steps = sorted(
+        (row for row in report.variants if row.confirmed),
+        key=lambda row: sum(setting != kept.get(switch) for switch, setting in row.settings.items()),
+    )
+    holding = takewhile(lambda row: row.verdict is not None and row.verdict.is_acceptable, steps)
+    return frozenset(row.name for row in steps) - {row.name for row in holding}
 
 
 def _smallest_of(rows: Sequence[AnswerRow], *, parts: bool = True) -> AnswerRow | None:

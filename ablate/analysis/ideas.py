@@ -55,7 +55,7 @@ def read_ideas(store: StoreReader, text: str = "") -> list[Idea]:
             outcome: Outcome = "undecided"
             if verdict is not None and verdict.is_decided:
                 outcome = "refuted" if verdict.is_worse else "held"
-            elif row.diverged:
+            elif row.lost == "diverged":
                 outcome = "refuted"
             difference = None if row.shown_difference is None else row.shown_difference.difference
             words = in_words.get(row.name, row.name)

@@ -18,7 +18,7 @@ from ablate.analysis.rows import JudgingRule
 from ablate.analysis.runs import VariantRuns, baselines_of, pairs_windows, seed_schedule
 from ablate.analysis.text import plural
 from ablate.analysis.times import Target
-from ablate.analysis.trivial import trivial_baselines
+from ablate.analysis.trivial import nothing_learnt, standings_of, trivial_baselines
 from ablate.spec.fairness import BUDGET
 from ablate.stats import (
     Allowance,
@@ -111,6 +111,8 @@ def read_allowances(record: StudyRecord, runs: Mapping[str, VariantRuns], tuning
     Args:
         runs: Variant name to its trials, as they are compared.
     """
+    names = {variant.name for variant in record.variants}
+    runs = {name: run for name, run in runs.items() if name in names}  # not those at other budgets
     metric, sign = record.objective["metric"], 1.0 if record.objective["direction"] == "minimize" else -1.0
     tails, tails_at, schedule = None, {}, seed_schedule(record)
     if not pairs_windows(record):
@@ -147,6 +149,14 @@ def rule_of(record: StudyRecord, axis: str = "steps") -> JudgingRule:
         record.traits.adds_seeds,
         relative=Target.of(record) is not None,
     )
+
+
+def nothing_learnt_by(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> str:
+    """Why a study has no answer at all, as a clause: no model has learnt enough. Empty if one has."""
+    rule = rule_of(record)
+    trivial = trivial_baselines(record.trivial, rule.metric, rule.direction)
+    own = {variant.name: runs[variant.name] for variant in record.variants}
+    return nothing_learnt(standings_of(own, record.trivial, rule), trivial)
 
 
 def worst_results(
@@ -322,7 +332,8 @@ def compare_trials(
     )
     if not paired:
         return unpaired_difference([*values.values()], [*baseline_values.values()]), verdict
-    if runs.unreached or baseline.unreached:  # a bound on one side is no interval
+    # The seeds that did not diverge are a biased selection; of a bound on one side there is no interval.
+    if verdict.word == "diverged" or runs.unreached or baseline.unreached:
         return PairedDifference(None, None, None, len(values.keys() & baseline_values.keys()), None, None), verdict
     difference = paired_difference(values, baseline_values)
     difference = over_looks(difference, rule.schedule, allowance=allowance.of_change(rule.direction))

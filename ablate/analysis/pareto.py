@@ -5,7 +5,8 @@ dominance of one variant over another is significant only if it is as good in ev
 that follow from the spec, by one-sided t-tests of the differences paired by seed for measured ones. The dominating
 variants are selected with the same noise, so these tests form one family: all ordered pairs in which the first costs
 at most as much as the second. Holm's procedure bounds the family-wise error rate by 5 % per study. As verdicts do, the
-tests wait for all trials of a pair, and allow for trials that failed, tuned values and long tails of the noise.
+tests wait for all trials of a pair and for a model that has learnt, and allow for trials that failed, tuned values and
+long tails of the noise.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ablate.analysis.fairness import Tuning, read_tuning
-from ablate.analysis.judging import awaited_seeds, read_allowances
+from ablate.analysis.judging import awaited_seeds, nothing_learnt_by, read_allowances
 from ablate.analysis.runs import StudyReader, VariantRuns, direction_of, read_runs, seed_schedule, values_of
 from ablate.analysis.scaling import main_part
 from ablate.errors import AblateError
@@ -122,10 +123,11 @@ def front_of(
     better = dominators(rows, directions)
     dominating = [[at for at in above if not better[at]] for above in better]
     schedule, allowances = seed_schedule(record), read_allowances(record, runs, tuning)
+    unlearnt = nothing_learnt_by(record, runs)
 
     def p_as_good(at: int, index: int) -> float:
         left, right = names[at], names[index]
-        if awaited_seeds(schedule, runs[left], runs[right]):
+        if unlearnt or awaited_seeds(schedule, runs[left], runs[right]):
             return 1.0
         return _p_as_good(measured[left], measured[right], asked, schedule, allowances.versus(left, right))
 

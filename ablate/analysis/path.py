@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from ablate.analysis.changes import Change, changes_of
 from ablate.analysis.fairness import Tuning, read_tuning
-from ablate.analysis.judging import read_allowances
+from ablate.analysis.judging import nothing_learnt_by, read_allowances, withheld
 from ablate.analysis.runs import (
     StudyReader,
     VariantRuns,
@@ -205,13 +205,14 @@ def path_of(
         rounds=tuple(rounds),
         steps=path,
         trying=trying,
-        confirmations=tuple(_confirmations(record, path, fresh, tuning, changes)),
+        confirmations=tuple(_confirmations(record, path, runs, fresh, tuning, changes)),
     )
 
 
 def _confirmations(
     record: StudyRecord,
     path: Sequence[Removal],
+    runs: Mapping[str, VariantRuns],
     fresh: Mapping[str, VariantRuns],
     tuning: Tuning | None,
     changes: Mapping[str, Change],
@@ -219,6 +220,7 @@ def _confirmations(
     """The steps that have ended on fresh seeds, up to the first that has not."""
     metric = record.objective["metric"]
     allowances = read_allowances(confirming(record), fresh, tuning) if fresh else None
+    unlearnt = nothing_learnt_by(record, runs)
     for step in path:
         own, baseline = fresh.get(step.standing.variant), fresh.get(record.baseline)
         if own is None or baseline is None or allowances is None or not own.has_ended or not baseline.has_ended:
@@ -234,7 +236,8 @@ def _confirmations(
             allowance=allowances.versus(step.standing.variant, record.baseline),
         )
         difference = paired_difference(own.values(metric), baseline.values(metric))
-        yield Confirmation(step.standing.variant, difference, _in_words(verdict, changes[step.standing.variant]))
+        verdict = withheld(verdict, unlearnt) if unlearnt else _in_words(verdict, changes[step.standing.variant])
+        yield Confirmation(step.standing.variant, difference, verdict)
 
 
 def _in_words(verdict: Verdict, change: Change) -> Verdict:

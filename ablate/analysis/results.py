@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from ablate.analysis.fairness import Tuning
 from ablate.analysis.judging import Allowances, awaited_seeds, read_regrets
-from ablate.analysis.runs import UNTIMED, VariantRuns, pairs_windows, values_of
+from ablate.analysis.runs import UNTIMED, VariantRuns, baselines_of, pairs_windows, values_of
+from ablate.analysis.scaling import NO_PLACES, Places
 from ablate.metrics import COSTS, INFERENCE, TIMED, why_absent
 from ablate.stats import Allowance, Direction, SeedPlan
 from ablate.store.records import StudyRecord, VariantRecord
@@ -25,6 +26,9 @@ class Results:
         schedule: How seeds were added; None if their number was fixed.
         allowances: By how much bounds are widened.
         tuning: What was tuned for each variant; None if nothing was.
+        places: Those of the study's axis, which have tails of their own, and models of their own that have learnt.
+        unlearnt: Why variants at no place mean nothing, as a clause: no model has learnt enough. Empty if one has.
+        behind: Names of the variants at no place that are not shown to have learnt enough.
     """
 
     record: StudyRecord
@@ -32,6 +36,9 @@ class Results:
     schedule: SeedPlan | None
     allowances: Allowances
     tuning: Tuning | None = None
+    places: Places = NO_PLACES
+    unlearnt: str = ""
+    behind: Set[str] = frozenset()
 
     @property
     def unit(self) -> str:
@@ -129,11 +136,33 @@ class Results:
         overflowed = {s for s, value in self.runs[name].values(metric).items() if not math.isfinite(value)}
         return overflowed | set(self.runs[name].diverged)
 
+    def too_little(self, left: str, right: str) -> str:
+        """Why the difference of two variants means nothing, as a clause: neither has learnt enough. Else empty."""
+        whys, lacking = list[str](), list[bool]()
+        for name in (left, right):
+            place = self.places.of(name)
+            whys.append(self.unlearnt if place is None else place.unlearnt)
+            behind = name in self.behind if place is None else name.removesuffix(place.end) in place.behind
+            lacking.append(bool(whys[-1]) or behind)
+        if not all(lacking):
+            return ""
+        return whys[0] if all(whys) else f"neither {left} nor {right} is shown to beat a trivial baseline"
+
+    def schedule_on(self, names: Iterable[str]) -> SeedPlan | None:
+        """How seeds were added to these variants: as at their place, which may have seeds of its own."""
+        here = [place.rule.schedule for name in names if (place := self.places.of(name)) is not None]
+        return next((schedule for schedule in here if schedule is not None), None if here else self.schedule)
+
     def advantage_allowance(self, left: str, right: str, metric: str, direction: Direction) -> Allowance:
         """The allowance on how much better one variant is than another; figures of cost need none."""
         if metric in COSTS:
             return Allowance()
-        allowance = self._of_metric(metric, direction).versus(left, right).turned()
+        allowances, place = self._of_metric(metric, direction), self.places.of(left)
+        if place is not None and place is self.places.of(right):
+            allowances = replace(allowances, tails=place.allowances.tails, tails_at=place.allowances.tails_at)
+        if baselines_of(self.record).get(left) == right:
+            allowances = replace(allowances, baseline=right)
+        allowance = allowances.versus(left, right).turned()
         return allowance if metric == self.record.objective["metric"] else replace(allowance, tails=None, tails_at={})
 
     def trend_allowance(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ablate.analysis.changes import Change
@@ -121,6 +121,7 @@ class MeasuredCourse:
         rule: By what it is judged.
         allowance: By how much bounds are widened.
         replaces: Whether the variant replaces a part or adds one, rather than removing it.
+        withheld: Whether the comparison has no verdict yet, or none at all, so that no point has one either.
     """
 
     steps: Sequence[int]
@@ -129,13 +130,14 @@ class MeasuredCourse:
     rule: JudgingRule
     allowance: Allowance
     replaces: bool
+    withheld: bool = False
 
     def points(self) -> tuple[CoursePoint, ...]:
         """The comparison at each step."""
         return tuple(self._point(step, values) for step, values in zip(self.steps, self.differences, strict=True))
 
     def _point(self, step: int, values: Sequence[float]) -> CoursePoint:
-        word = self._word(values)
+        word: Word = "undecided" if self.withheld else self._word(values)
         allowance = self.allowance.of_change(self.rule.direction)
         summary = over_looks(summarise(values), self.rule.schedule, allowance=allowance)
         return CoursePoint(
@@ -177,6 +179,10 @@ class Course:
     comparable: bool | None
     own_schedule: bool = False
 
+    def without_verdicts(self) -> Course:
+        """The same with no verdict at any of its points."""
+        return replace(self, measured=replace(self.measured, withheld=True))
+
     @cached_property
     def points(self) -> tuple[CoursePoint, ...]:
         """The comparison at the evaluations that all seeds share, ascending."""
@@ -197,7 +203,7 @@ class VariantRow:
         planned: Seeds that the study planned.
         finished: Seeds whose trial finished with a finite objective.
         states: Planned seed to the state of its trial.
-        metrics: Final metric to its mean over the finished seeds, with a 95 % interval.
+        metrics: Final metric to its mean over the seeds, with a 95 % interval; costs alone where a seed diverged.
         diverged: The trials that diverged.
         failed: The trials that failed.
         difference: Objective of the variant minus that of the baseline, paired by seed; None for the baseline, or if a
@@ -282,7 +288,8 @@ class VariantRow:
         """
         if self.unreached and not self.diverged:
             return f"{len(self.finished) - self.unreached} of {len(self.finished)} reached it"
-        return "diverged" if self.diverged else "pruned" if self.pruned else ""
+        gone = self.diverged or (self.verdict is not None and self.verdict.word == "diverged")  # on fresh seeds too
+        return "diverged" if gone else "pruned" if self.pruned else ""
 
     def mean(self, metric: str) -> Interval | None:
         """The mean of a final metric that the table shows; None if there is none, or if seeds were lost."""

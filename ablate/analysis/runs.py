@@ -17,9 +17,11 @@ from typing import Any, Protocol
 
 from ablate.analysis.text import listed, plural
 from ablate.analysis.times import Target, costs_by_round, rates_by_seed
+from ablate.designs.ladder import RUNG
 from ablate.metrics import CACHE, COSTS, DECODE, INFERENCE, PREFILL, TIMED
 from ablate.spec.code import stage_identity, timed_identity
 from ablate.spec.design import BASELINE
+from ablate.spec.fairness import BUDGET
 from ablate.stats import Direction, SeedPlan, seeds_declared
 from ablate.store.records import (
     WINDOWS,
@@ -286,15 +288,17 @@ def _why_untimed(name: str, run: VariantRuns, record: StudyRecord, devices: set[
 
 
 def baselines_of(record: StudyRecord) -> dict[str, str]:
-    """Variant name to that of the baseline that it is compared with: in a sweep, the baseline at the same value.
+    """Variant name to that of the baseline that it is compared with: that at the same value, budget or rung.
 
     A sweep of the baseline alone compares its values with the first.
     """
     names, path = [variant.name for variant in record.variants], record.space.get("design", {}).get("path")
-    ends = {name: "".join(name.partition(f"@{path}=")[1:]) for name in names}
-    if not path or all(name == BASELINE + end for name, end in ends.items()):
+    axes = [f"@{axis}=" for axis in (path, BUDGET, RUNG) if axis]
+    ends = {name: "".join(next((name.partition(axis)[1:] for axis in axes if axis in name), ())) for name in names}
+    if path and all(name == BASELINE + end for name, end in ends.items()):
         return dict.fromkeys(names, record.baseline)
-    return {name: BASELINE + end if BASELINE + end in ends else record.baseline for name, end in ends.items()}
+    first = BASELINE if path else record.baseline.partition("@")[0]
+    return {name: first + end if first + end in ends else record.baseline for name, end in ends.items()}
 
 
 def pairs_windows(record: StudyRecord) -> bool:

@@ -17,7 +17,7 @@ from ablate.analysis.numbers import scaled
 from ablate.analysis.rows import JudgingRule
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
 from ablate.analysis.text import listed, shortened
-from ablate.analysis.trivial import nothing_learnt, standings_of, trivial_baselines
+from ablate.analysis.trivial import behind, nothing_learnt, standings_of, trivial_baselines
 from ablate.designs.ladder import at_rung
 from ablate.spec.design import BASELINE
 from ablate.spec.fairness import BUDGET, at_budget
@@ -119,14 +119,66 @@ def main_part(record: StudyRecord) -> StudyRecord:
     return _at(record, lambda name: None if f"@{BUDGET}=" in name else name, record.baseline)
 
 
-def read_scalings(store: StudyReader, record: StudyRecord) -> Scalings | None:
-    """The variants of a study along its axis; None if it has none, or has results at a single place."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place of an axis.
+
+    Attributes:
+        end: How the names of its variants end in the whole study.
+        study: Its variants as a study, under their names without that end.
+        runs: The trials of each.
+        rule: By what they are judged.
+        allowances: By how much bounds are widened.
+        unlearnt: Why differences there mean nothing, as a clause: no model has learnt enough. Empty if one has.
+        behind: Names of the variants that are not shown to have learnt enough.
+    """
+
+    end: str
+    study: StudyRecord
+    runs: Mapping[str, VariantRuns]
+    rule: JudgingRule
+    allowances: Allowances
+    unlearnt: str
+    behind: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The places of a study's axis.
+
+    Attributes:
+        axis: As that of `Scalings`; empty if the study has none.
+        at: Budget, value or compute to the place, ascending.
+    """
+
+    axis: str
+    at: Mapping[float, Place]
+
+    def of(self, variant: str) -> Place | None:
+        """The place of a variant, by its whole name; None if it is at none."""
+        for place in self.at.values():
+            if variant.endswith(place.end) and (place.end or f"@{BUDGET}=" not in variant):
+                return place
+        return None
+
+
+NO_PLACES = Places("", {})
+
+
+def read_places(store: StudyReader, record: StudyRecord) -> Places:
+    """The places of a study's axis that have results."""
     axis, studies = _places(store, record)
-    places = {at: _place_of(store, record, study) for at, study in studies.items()}
+    places = {at: _place_of(store, record, study, end) for at, (study, end) in studies.items()}
     if axis == BUDGET:  # values are tuned at the study's own length, and used at all others
         tuned = places[1.0].allowances.regret
         places = {at: replace(one, allowances=replace(one.allowances, regret=tuned)) for at, one in places.items()}
-    names = list(dict.fromkeys(variant.name for study in studies.values() for variant in study.variants))
+    return Places(axis, places)
+
+
+def scalings_of(along: Places) -> Scalings | None:
+    """The variants of a study along its axis; None if it has none, or has results at a single place."""
+    axis, places = along.axis, along.at
+    names = list(dict.fromkeys(variant.name for place in places.values() for variant in place.study.variants))
     scalings = []
     for name in names:
         here = {at: one for at, one in places.items() if name != one.study.baseline and _is_there(name, one)}
@@ -134,21 +186,10 @@ def read_scalings(store: StudyReader, record: StudyRecord) -> Scalings | None:
             replaces = bool(changes_of(next(iter(here.values())).study)[name].otherwise)
             scalings.append(_scaling(name, here, replaces))
     tails = next((tails for one in places.values() if (tails := one.allowances.tails) is not None), None)
-    return Scalings(axis, tuple(studies), tuple(scalings), tails) if scalings and len(studies) > 1 else None
+    return Scalings(axis, tuple(places), tuple(scalings), tails) if scalings and len(places) > 1 else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A place of the axis: its study, the trials by variant, by what they are judged, and why that means nothing."""
-
-    study: StudyRecord
-    runs: Mapping[str, VariantRuns]
-    rule: JudgingRule
-    allowances: Allowances
-    unlearnt: str
-
-
-def _place_of(store: StudyReader, record: StudyRecord, study: StudyRecord) -> _Place:
+def _place_of(store: StudyReader, record: StudyRecord, study: StudyRecord, end: str) -> Place:
     """A place; of other data than the baseline's nothing is known, unless the store has trivial baselines of it."""
     rule = rule_of(study)
     runs = read_runs(store, study, rule.metric)
@@ -156,37 +197,39 @@ def _place_of(store: StudyReader, record: StudyRecord, study: StudyRecord) -> _P
     first = store.trials([one.key for one in record.planned if one.variant == record.baseline]).values()
     others = data - {one.data_fingerprint for one in first}
     if any(not any(name.endswith(at_data("", one)) for name in record.trivial) for one in others):
-        return _Place(study, runs, rule, allowances, "")
+        return Place(end, study, runs, rule, allowances, "", frozenset())
     trivial = trivial_baselines(record.trivial, rule.metric, rule.direction, data)
-    unlearnt = nothing_learnt(standings_of(runs, record.trivial, rule), trivial)
-    return _Place(study, runs, rule, allowances, unlearnt)
+    standings = standings_of(runs, record.trivial, rule)
+    without = frozenset(one.name for one in behind(standings, trivial))
+    return Place(end, study, runs, rule, allowances, nothing_learnt(standings, trivial), without)
 
 
-def _is_there(name: str, place: _Place) -> bool:
+def _is_there(name: str, place: Place) -> bool:
     """Whether a variant is compared at a place: not where a ladder trains the baseline alone, as it has dropped it."""
     runs = place.runs
     return name in runs and bool(runs[name].states or not runs[place.study.baseline].states)
 
 
-def _places(store: StudyReader, record: StudyRecord) -> tuple[str, dict[float, StudyRecord]]:
-    """The axis of a study, and for each place of it the study of that place alone."""
+def _places(store: StudyReader, record: StudyRecord) -> tuple[str, dict[float, tuple[StudyRecord, str]]]:
+    """The axis of a study, and for each place of it the study of that place alone, with the end of its names."""
     if rungs := rungs_of(record):
         metric = record.objective["metric"]
         trained = {rung: read_runs(store, study, metric)[study.baseline] for rung, study in rungs.items()}
         compute = {rung: [sum(one.flops for one in run.whole(seed)) for seed in run.finished]
                    for rung, run in trained.items()}  # fmt: skip
-        return COMPUTE, {sum(of) / len(of): rungs[rung] for rung, of in compute.items() if of}
+        return COMPUTE, {sum(of) / len(of): (rungs[rung], at_rung("", rung)) for rung, of in compute.items() if of}
     design, budgets = record.space.get("design", {}), record.space.get("budgets") or ()
     if budgets:
         ends = {float(at): at_budget("", at) for at in budgets}
-        places = {at: _at(record, _ending(end), record.baseline) if end else main_part(record)
+        places = {at: (_at(record, _ending(end), record.baseline) if end else main_part(record), end)
                  for at, end in ends.items()}  # fmt: skip
         return BUDGET, dict(sorted(places.items()))
     path, values = design.get("path"), design.get("values") or ()
     if not path:
         return "", {}
-    swept = {float(value): _at(record, _ending(f"@{path}={value}"), BASELINE) for value in values}
-    here = {at: study for at, study in swept.items() if any(variant.name == BASELINE for variant in study.variants)}
+    ends = {float(value): f"@{path}={value}" for value in values}
+    swept = {at: (_at(record, _ending(end), BASELINE), end) for at, end in ends.items()}
+    here = {at: of for at, of in swept.items() if any(variant.name == BASELINE for variant in of[0].variants)}
     return str(path), dict(sorted(here.items()))
 
 
@@ -208,7 +251,7 @@ def _at(record: StudyRecord, name_of: Callable[[str], str | None], baseline: str
     )
 
 
-def _scaling(name: str, at: Mapping[float, _Place], replaces: bool) -> Scaling:
+def _scaling(name: str, at: Mapping[float, Place], replaces: bool) -> Scaling:
     points, gaps, lost, waits = [], {}, [], []
     for place, here in at.items():
         rule, own, base = here.rule, here.runs[name], here.runs[here.study.baseline]
@@ -216,8 +259,6 @@ def _scaling(name: str, at: Mapping[float, _Place], replaces: bool) -> Scaling:
             name, own, base, rule=rule, allowances=here.allowances, trivial=here.study.trivial
         )
         verdict = verdict.of_replacement() if replaces else verdict
-        if verdict.word == "diverged":  # the seeds that finished are a biased selection
-            shown = PairedDifference(None, None, None, shown.n, None, None)
         points.append(ScalePoint(place, shown, withheld(verdict, here.unlearnt) if here.unlearnt else verdict))
         values, theirs = own.values(rule.metric), base.values(rule.metric)
         gaps[place] = {seed: values[seed] - theirs[seed] for seed in values.keys() & theirs.keys()}
@@ -234,10 +275,11 @@ def _scaling(name: str, at: Mapping[float, _Place], replaces: bool) -> Scaling:
     if min(gaps) <= 0:
         return Scaling(name, tuple(points), None, outcome, changes, f"{min(gaps):g} cannot be doubled")
     by_seed = slopes(gaps)
-    if waits or not by_seed:
-        return Scaling(name, tuple(points), None, outcome, changes, "seeds are missing")
-    if bends(gaps):
-        return Scaling(name, tuple(points), None, outcome, changes, "it bends")
+    why = "seeds are missing" if waits or not by_seed else "it bends" if bends(gaps) else ""
+    if void := [f"{place:g}" for place, here in at.items() if here.unlearnt]:
+        why = f"no model has learnt enough at {listed(void)}"
+    if why:
+        return Scaling(name, tuple(points), None, outcome, changes, why)
     return Scaling(name, tuple(points), over_looks(summarise(list(by_seed.values())), schedule), outcome, changes)
 
 

@@ -251,7 +251,7 @@ def lengths_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> Iterator
             if (own := trained[variant.name]) is not None:
                 named[own] = metric
             values = {at: runs[variant.name].values(name) for at, name in sorted(named.items())}
-            values = {at: by_seed for at, by_seed in values.items() if by_seed}
+            values = {at: by_seed for at, by_seed in values.items() if _has_mean(by_seed)}
             diverged = len(runs[variant.name].diverged)
             points = tuple(
                 SlicePoint(
@@ -274,6 +274,11 @@ def lengths_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> Iterator
             scattered=False,
             trained=next(iter(trained.values())) if len({*trained.values()}) == 1 else None,
         )
+
+
+def _has_mean(by_seed: Mapping[int, float]) -> bool:
+    """Whether there are values and all are finite: those that are would be a biased selection."""
+    return bool(by_seed) and all(map(math.isfinite, by_seed.values()))
 
 
 def depths_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> tuple[Slice, ...]:
@@ -300,7 +305,7 @@ def depths_of(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> tuple[Sli
             points = tuple(
                 SlicePoint(float(block), variant.name, mean_interval(by_seed.values()), None, len(run.diverged))
                 for block, by_seed in values.items()
-                if by_seed
+                if _has_mean(by_seed)
             )
             lines += [SliceLine(variant.name, points)] if points else []
         if len(blocks) > 1:

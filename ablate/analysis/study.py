@@ -55,7 +55,15 @@ from ablate.analysis.runs import (
     seed_schedule,
     values_of,
 )
-from ablate.analysis.scaling import Scalings, main_part, read_scalings, rungs_of, scaling_sentences
+from ablate.analysis.scaling import (
+    Places,
+    Scalings,
+    main_part,
+    read_places,
+    rungs_of,
+    scaling_sentences,
+    scalings_of,
+)
 from ablate.analysis.sentences import answer_sentences, best_sentence, confirmed_sentences, window_sentences
 from ablate.analysis.suite import SuiteReader, scales_of, suite_sentences, suite_warnings, tasks_of
 from ablate.analysis.times import relative_speed
@@ -193,13 +201,15 @@ def _read_record(store: StudyReader, whole: StudyRecord, progress: Progress | No
         for variant in stored.record.variants
     )
     progress = progress or _progress(stored)
-    scaling = read_scalings(store, stored.whole)
+    places = read_places(store, stored.whole)
+    scaling = scalings_of(places)
     tails = question.allowances.tails
     if scaling is not None and scaling.is_swept:
         rows, tails = tuple(_at_its_place(row, scaling) for row in rows), scaling.tails
     evidence = _evidence(stored, question, tails)
     if why := evidence.nothing_learnt:
         rows = tuple(row if row.verdict is None else replace(row, verdict=withheld(row.verdict, why)) for row in rows)
+    rows = tuple(_without_verdicts(row, evidence, places) for row in rows)
     rows = tuple(_dropped(row, stored.whole, scaling) for row in rows)
     climbs = read_climbs(store, stored.whole, scaling)
     return StudyReport(
@@ -207,7 +217,7 @@ def _read_record(store: StudyReader, whole: StudyRecord, progress: Progress | No
         rule=question.rule,
         variants=rows,
         evidence=evidence,
-        answer=_answer(store, stored, question, rows, evidence, progress, scaling, climbs),
+        answer=_answer(store, stored, question, rows, evidence, progress, scaling, climbs, places),
         progress=progress,
         scaling=scaling,
         climbs=climbs,
@@ -216,8 +226,17 @@ def _read_record(store: StudyReader, whole: StudyRecord, progress: Progress | No
             for variant in stored.whole.variants
             if variant.name not in stored.runs
         ),
-        effects=effects_of(stored.record, stored.runs),
+        effects=effects_of(stored.record, stored.runs, question.tuning),
     )
+
+
+def _without_verdicts(row: VariantRow, evidence: Evidence, places: Places) -> VariantRow:
+    """The row with a course that has verdicts only where the comparison may have one."""
+    place = places.of(row.name)
+    unlearnt = evidence.nothing_learnt or (place is not None and place.unlearnt)
+    if row.course is None or not (row.awaits or unlearnt):
+        return row
+    return replace(row, course=row.course.without_verdicts())
 
 
 def _dropped(row: VariantRow, whole: StudyRecord, scaling: Scalings | None) -> VariantRow:
@@ -290,6 +309,7 @@ def _answer(
     progress: Progress,
     scaling: Scalings | None,
     climbs: Climbs | None,
+    places: Places,
 ) -> StudyAnswer:
     """The warnings, the sentences and the claims, once the rows are judged."""
     record, rule, trivials = stored.record, question.rule, question.trivials
@@ -338,7 +358,7 @@ def _answer(
             *(of_verdicts if learnt else ()),
         ),
         together=together,
-        claims=_claims(store, stored, question.allowances, evidence.nothing_learnt),
+        claims=_claims(store, stored, question.allowances, evidence, places),
     )
 
 
@@ -418,7 +438,7 @@ def _row(
         planned=tuple(runs.states),
         finished=tuple(sorted(runs.finished)),
         states=runs.states,
-        metrics={} if runs.pruned else _metrics(runs) | _costs(variant, runs, question.record),
+        metrics=_metrics(runs) | ({} if runs.pruned else _costs(variant, runs, question.record)),
         diverged=tuple(
             Divergence(seed, runs.diverged[seed].stopped_at, runs.diverged[seed].reason)
             for seed in sorted(runs.diverged)
@@ -439,15 +459,21 @@ def _row(
     )
 
 
-def _claims(store: StudyReader, stored: _Stored, allowances: Allowances, unlearnt: str) -> tuple[ClaimVerdict, ...]:
+def _claims(
+    store: StudyReader, stored: _Stored, allowances: Allowances, evidence: Evidence, places: Places
+) -> tuple[ClaimVerdict, ...]:
     if not stored.whole.space.get("claims"):
         return ()
     failed = {name: len(run.failed) for name, run in stored.all_runs.items() if run.failed}
     tuning = read_tuning(store, stored.whole)
-    return judge_claims(stored.whole, stored.all_runs, replace(allowances, failed=failed), unlearnt, tuning)
+    allowances, unlearnt = replace(allowances, failed=failed), evidence.nothing_learnt
+    return judge_claims(stored.whole, stored.all_runs, allowances, unlearnt, tuning, places, evidence.unlearnt)
 
 
 def _metrics(runs: VariantRuns) -> dict[str, Interval]:
+    """The means of final metrics; none where seeds were lost by what they did, as the others are a biased selection."""
+    if runs.pruned or runs.diverged:
+        return {}
     names = sorted({name for trial in runs.finished.values() for name in trial.metrics})
     if runs.unreached:  # the mean of times of which some are only known to be longer is none
         names.remove(runs.target)

@@ -211,7 +211,7 @@ class Power:
 
 def pooled_noise(differences: Iterable[PairedDifference]) -> Noise | None:
     """The noise of a study's comparisons; None unless one of them has two paired seeds and some spread."""
-    usable = [paired for paired in differences if paired.n >= 2]
+    usable = [paired for paired in differences if paired.n >= 2 and paired.sd is not None]
     if not any(paired.sd for paired in usable):
         return None
     freedom = sum(paired.n - 1 for paired in usable)

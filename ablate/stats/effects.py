@@ -17,12 +17,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ablate.stats import special
+from ablate.stats.schedule import SeedPlan
 
 Matrix = NDArray[np.float64]
 Switches = Mapping[str, Sequence[str]]
@@ -62,6 +63,8 @@ class Effect:
         high: Upper bound of the same.
         standard_error: Of the mean over seeds; None likewise.
         by_seed: Seed to the effect at it, of the seeds that show all effects.
+        fall: By how much the estimate may be lower, as values may be lower than they were observed.
+        rise: By how much it may be higher, for the same reason.
     """
 
     term: Term
@@ -70,6 +73,8 @@ class Effect:
     high: float | None
     standard_error: float | None
     by_seed: Mapping[int, float] = field(default_factory=dict)
+    fall: float = 0.0
+    rise: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +119,13 @@ def model_matrix(switches: Switches, terms: Iterable[Term], settings: Sequence[M
 
 
 def estimate_effects(
-    observations: Sequence[Observation], switches: Switches, *, interactions: bool = True, confidence: float = 0.95
+    observations: Sequence[Observation],
+    switches: Switches,
+    *,
+    interactions: bool = True,
+    confidence: float = 0.95,
+    schedule: SeedPlan | None = None,
+    slack: Sequence[float] = (),
 ) -> Effects:
     """Estimate effects from trials that finished; runs and seeds may be missing.
 
@@ -123,6 +134,9 @@ def estimate_effects(
         switches: Switch to settings, the baseline's first.
         interactions: Whether two-factor interactions are in the model.
         confidence: Of the two-sided intervals.
+        schedule: How seeds were added, over all looks of which intervals hold; None if their number was fixed
+            beforehand.
+        slack: By how much each value may be lower than observed; empty if by nothing.
 
     Raises:
         ValueError: There is no observation, or a value is not finite.
@@ -145,12 +159,20 @@ def estimate_effects(
     rest = values - design @ coefficients
     sd = math.sqrt(float(rest @ rest) / degrees) if degrees else None
     shown = [index for index in kept if index in named]
-    at_seed = _by_seed(observations, seeds, columns[:, shown], values)
+    lower = np.array(slack) if slack else np.zeros(len(values))
+    at_seed = _by_seed(observations, seeds, columns[:, shown], values, lower)
+    level = (1 - confidence) / 2
+    if schedule is not None:
+        level = schedule.level(len(at_seed), level) or level  # before the first look nothing is spent
     effects = []
     for place, index in enumerate(shown):
         estimate = float(coefficients[kept.index(index)])
-        over_seeds = {seed: float(estimates[place]) for seed, estimates in at_seed.items()}
-        effects.append(_effect(terms[index - len(seeds)], estimate, over_seeds, confidence))
+        over_seeds = {seed: float(found[0][place]) for seed, found in at_seed.items()}
+        effect = _effect(terms[index - len(seeds)], estimate, over_seeds, level)
+        if at_seed:
+            fall, rise = (float(np.mean([found[side][place] for found in at_seed.values()])) for side in (1, 2))
+            effect = replace(effect, fall=fall, rise=rise)
+        effects.append(effect)
     aliased = {
         named[index]: tuple(named[other] for other in others if other in named)
         for index, others in explained.items()
@@ -179,23 +201,29 @@ def independent_columns(columns: Matrix) -> tuple[list[int], dict[int, tuple[int
 
 
 def _by_seed(
-    observations: Sequence[Observation], seeds: Sequence[int], columns: Matrix, values: Matrix
-) -> dict[int, Matrix]:
-    """Seed to the effects estimated from its trials alone, of the seeds that show all of them."""
+    observations: Sequence[Observation], seeds: Sequence[int], columns: Matrix, values: Matrix, slack: Matrix
+) -> dict[int, tuple[Matrix, Matrix, Matrix]]:
+    """Seed to the effects estimated from its trials alone, of the seeds that show all of them, and by how much each may
+    be lower and higher where values may be lower by `slack`.
+    """
     estimates = {}
     owner = np.array([observation.seed for observation in observations])
     for seed in seeds:
-        own = np.hstack([np.ones((int((owner == seed).sum()), 1)), columns[owner == seed]])
+        here = owner == seed
+        own = np.hstack([np.ones((int(here.sum()), 1)), columns[here]])
         if np.linalg.matrix_rank(own) == own.shape[1]:
-            estimates[seed] = np.linalg.lstsq(own, values[owner == seed])[0][1:]
+            weights = np.linalg.pinv(own)[1:]
+            with np.errstate(invalid="ignore"):  # a slack may be infinite
+                moves = np.where(np.abs(weights) > _ZERO, weights * slack[here], 0.0)
+            estimates[seed] = weights @ values[here], moves.clip(min=0).sum(axis=1), (-moves).clip(min=0).sum(axis=1)
     return estimates
 
 
-def _effect(term: Term, estimate: float, by_seed: Mapping[int, float], confidence: float) -> Effect:
+def _effect(term: Term, estimate: float, by_seed: Mapping[int, float], level: float) -> Effect:
     if len(by_seed) < 2:
         return Effect(term, estimate, None, None, None, by_seed)
     error = float(np.std(list(by_seed.values()), ddof=1)) / math.sqrt(len(by_seed))
-    half = float(special.stdtrit(len(by_seed) - 1, (1 + confidence) / 2)) * error
+    half = -float(special.stdtrit(len(by_seed) - 1, level)) * error
     # Where trials are missing elsewhere, the mean over whole seeds is not quite the estimate from all trials.
     centre = math.fsum(by_seed.values()) / len(by_seed)
     return Effect(term, centre, centre - half, centre + half, error, by_seed)

@@ -127,7 +127,7 @@ def _crosses(study: str) -> bool:
 
 @st.cache_resource(show_spinner=False, max_entries=8)
 def _effects(location: str, study: str, at: tuple[Any, ...]) -> StudyEffects | None:
-    return effects_of(*compared(study))
+    return effects_of(*compared(study), report(study).evidence.tuning)
 
 
 def effects(study: str) -> StudyEffects | None:
@@ -147,7 +147,7 @@ def importances(study: str) -> StudyImportances | None:
 
 @st.cache_resource(show_spinner=False, max_entries=8)
 def _path(location: str, study: str, at: tuple[Any, ...]) -> RemovalPath | None:
-    return path_of(*compared(study), read_confirming(store(), record(study)))
+    return path_of(*compared(study), read_confirming(store(), record(study)), report(study).evidence.tuning)
 
 
 def path(study: str) -> RemovalPath | None:
@@ -157,7 +157,7 @@ def path(study: str) -> RemovalPath | None:
 
 @st.cache_resource(show_spinner=False, max_entries=32)
 def _front(location: str, study: str, quantities: tuple[str, ...], at: tuple[Any, ...]) -> Front | None:
-    return front_of(*compared(study), quantities)
+    return front_of(*compared(study), quantities, report(study).evidence.tuning)
 
 
 def front(study: str, quantities: tuple[str, ...] = ()) -> Front | None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from designed_study import on_off, run, runs_of
+from fake_store import NOON, fake_store
 
 from ablate.analysis.effects import StudyEffects, effects_of, read_effects, read_importances
-from ablate.store.records import TrialState
+from ablate.analysis.fairness import Tried, Tuned, Tuning
+from ablate.store.records import Declaration, TrialState
 
 ABC = on_off("a", "b", "c")
 
@@ -173,3 +176,71 @@ def test_what_diverged_is_on_no_good_side_of_what_it_counts_as(direction: str, s
     assert found is not None
     sides = {row.name: found.side(row) for row in (*found.main, *found.interactions)}
     assert sides == {"a=off": "worse", "b=off": "worse", "a=off:b=off": "unclear"}
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+@pytest.mark.parametrize(
+    "open_to", ["trials that wait", "no learning", "tuning", "seeds added after results", "nothing"]
+)
+def test_effects_are_on_a_side_only_where_verdicts_would_be(
+    open_to: str, direction: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sign = 1.0 if direction == "minimize" else -1.0
+
+    def sided(settings: Mapping[str, str], values: Mapping[str, Any]) -> float:
+        return 3.0 + sign * (landscape({**settings, "c": "on"}, values) - 3.0)
+
+    made = run({"kind": "grid", "seeds": 4}, on_off("a", "b"), sided, noise=0.01, direction=direction)
+    if open_to == "trials that wait":
+        made.trial_records = {key: one for key, one in made.trial_records.items() if one.seed < 3}
+    elif open_to == "no learning":
+        made.record = replace(made.record, trivial={"bigram": {"val_loss": 3.0 - sign * 99}})
+    elif open_to == "tuning":
+        tried = tuple(Tried({"lr": at}, 0.1 * at, 1, 0, 1, {1000: 0.1 * at}) for at in range(2))  # bounds nothing
+        tuning = Tuning(
+            {"lr": [0, 1]}, (1000,), {one.name: Tuned({"lr": 0}, (), tried) for one in made.record.variants}
+        )
+        monkeypatch.setattr("ablate.analysis.effects.read_tuning", lambda store, record: tuning)
+    elif open_to == "seeds added after results":
+        before = Declaration(made.record.objective, [], NOON, 8, 3, pairs=3)
+        made.record = replace(made.record, declared_before=(before,))
+    found = read_effects(made, "a_study")
+    assert found is not None
+    sides = {row.name: found.side(row) for row in (*found.main, *found.interactions)}
+    if open_to in ("nothing", "seeds added after results"):
+        assert sides == {"a=off": "worse", "b=off": "within", "a=off:b=off": "worse than the sum"}
+    else:
+        assert set(sides.values()) == {"unclear"}
+    plain = replace(made.record, declared_before=())
+    widths = [effects_of(record, runs_of(made)).main[0] for record in (plain, made.record)]  # type: ignore[union-attr]
+    fixed, shown = ((row.high or 0.0) - (row.low or 0.0) for row in widths)
+    assert (shown > 1.5 * fixed) == (open_to == "seeds added after results")
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_the_tuning_of_a_variant_moves_effects_by_its_weight_in_them(direction: str) -> None:
+    """Against the extremes of the effect when each value may be better by its regret."""
+    settings = [dict(zip("ab", pair, strict=True)) for pair in itertools.product(("on", "off"), repeat=2)]
+    values, regrets, sign = [3.0, 3.5, 2.9, 3.9], [0.1, 0.2, 0.0, 0.4], 1.0 if direction == "minimize" else -1.0
+    names = ["baseline", "b=off", "a=off", "a=off,b=off"]
+    made = fake_store({name: (of, 10) for name, of in zip(names, settings, strict=True)}, seeds=2, direction=direction)
+    made.record = replace(made.record, space={"switches": {name: {"on": {}, "off": {}} for name in "ab"}})
+    for name, value in zip(names, values, strict=True):
+        for seed in range(2):
+            made.add(name, seed, {"val_loss": value})
+    # Two seeds without spread: the regret is how much better the rival was.
+    tuned = {}
+    for name, regret in zip(names, regrets, strict=True):
+        ends = (0.0, -sign * regret)
+        tried = [Tried({"lr": at}, end, 2, 0, 2, dict.fromkeys((1000, 1001), end)) for at, end in enumerate(ends)]
+        tuned[name] = Tuned({"lr": 0}, (), tuple(tried))
+    found = effects_of(made.record, runs_of(made), Tuning({"lr": [0, 1]}, (1000, 1001), tuned))
+    assert found is not None
+    weights = {"a=off": [-0.5, -0.5, 0.5, 0.5], "b=off": [-0.5, 0.5, -0.5, 0.5], "a=off:b=off": [1, -1, -1, 1]}
+    for row in (*found.main, *found.interactions):
+        moved = [
+            sum(w * (value - sign * taken) for w, value, taken in zip(weights[row.name], values, some, strict=True))
+            for some in itertools.product(*((0.0, regret) for regret in regrets))
+        ]
+        ends = (row.estimate - row.fall, row.estimate + row.rise)
+        assert ends == pytest.approx((min(moved), max(moved)))

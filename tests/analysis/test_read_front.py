@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -157,7 +158,7 @@ def test_refuses(quantities: tuple[str, ...], message: str) -> None:
         read_front(made, "a_study", quantities)
 
 
-@pytest.mark.parametrize("open_to", ["a failed trial", "a trial that waits", "its tuning", "nothing"])
+@pytest.mark.parametrize("open_to", ["a failed trial", "a trial that waits", "its tuning", "no learning", "nothing"])
 def test_dominance_is_not_significant_where_no_verdict_would_be(open_to: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = fake_store({"baseline": ({}, 100), "worse": ({}, 120), "other": ({}, 90)}, seeds=4)
     for seed, (name, effect) in itertools.product(range(4), {"baseline": 0.0, "worse": 1.0, "other": 2.0}.items()):
@@ -170,7 +171,22 @@ def test_dominance_is_not_significant_where_no_verdict_would_be(open_to: str, mo
         tried = tuple(Tried({"lr": at}, 0.1 * at, 1, 0, 1, {1000: 0.1 * at}) for at in range(2))
         tuning = Tuning({"lr": [0, 1]}, (1000,), {"worse": Tuned({"lr": 0}, (), tried)})
         monkeypatch.setattr("ablate.analysis.pareto.read_tuning", lambda store, record: tuning)
+    elif open_to == "no learning":
+        made.record = replace(made.record, trivial={"bigram": {"val_loss": 2.0}})
     front = read_front(made, "a_study", ("objective", "parameters"))
     assert front is not None
     (point,) = (point for point in front.points if point.variant == "worse")
     assert (point.dominated_by, point.significant) == ("baseline", open_to == "nothing")
+
+
+def test_a_study_at_several_lengths_has_the_front_of_its_own_length() -> None:
+    names = {
+        f"{name}{end}": 100 + 10 * at for end in ("", "@budget=2") for at, name in enumerate(("baseline", "a", "b"))
+    }
+    made = fake_store({name: ({}, parameters) for name, parameters in names.items()}, seeds=2)
+    made.record = replace(made.record, space={"budgets": [1, 2]})
+    for seed, (at, name) in itertools.product(range(2), enumerate(names)):
+        made.add(name, seed, {"val_loss": 3.0 + 0.1 * at + 0.01 * seed})
+    front = read_front(made, "a_study")
+    assert front is not None
+    assert [point.variant for point in front.points] == ["baseline", "a", "b"]

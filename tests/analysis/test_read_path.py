@@ -12,12 +12,14 @@ import pytest
 from designed_study import kept_parameters, on_off
 from designed_study import run as run_exactly
 
+from ablate.analysis.answer import answer_of
 from ablate.analysis.fairness import Tried, Tuned, Tuning
+from ablate.analysis.gate import gate
 from ablate.analysis.path import read_path
 from ablate.analysis.status import read_overview
 from ablate.analysis.study import read_study
 from ablate.render.figures.path import outcome
-from ablate.store.records import StudyRecord
+from ablate.store.records import StudyRecord, TrialState
 
 ABCD = on_off(*"abcd")
 run = partial(run_exactly, noise=1e-8)  # without any spread nothing is decided
@@ -148,3 +150,31 @@ def test_fresh_seeds_confirm_nothing_that_tuning_leaves_open(monkeypatch: pytest
     assert verdict is not None
     assert "do not bound how much better" in verdict.withheld
     assert set(read_overview(made, "a_study").verdicts) == {"undecided"}
+
+
+def test_a_step_beyond_one_that_fresh_seeds_do_not_confirm_is_not_the_smallest() -> None:
+    """Each step alone holds with 95 %; the best of several does not, so the path ends at the first that fails."""
+    design = {"kind": "simplify", "seeds": 3, "confirm": 3}
+    made = run_exactly(design, on_off("a", "b"), prices(a=0.0, b=0.0), noise=0.01)
+    confirmed = [row.name for row in read_study(made, "a_study").variants if row.confirmed]
+    assert confirmed == ["b=off", "a=off,b=off"]
+    assert any("Smallest: a=off,b=off" in said for said in answer_of(read_study(made, "a_study")).headline)
+    made.add("b=off", 3000, {}, state=TrialState.DIVERGED, stopped_at=1)
+    report = read_study(made, "a_study")
+    (lost,) = (row for row in report.variants if row.name == "b=off")
+    assert (lost.lost, lost.shown_difference) == ("diverged", None), "its other fresh seeds are a biased selection"
+    assert gate(report, "b=off", "not worse").passed == "fails"
+    assert not any("a=off,b=off" in said and "Smallest" in said for said in answer_of(report).headline)
+    path = read_path(made, "a_study")
+    assert path is not None
+    assert path.confirmed == ()
+
+
+def test_fresh_seeds_confirm_nothing_where_no_model_has_learnt() -> None:
+    made = run_exactly(
+        {"kind": "simplify", "seeds": 3, "confirm": 3}, on_off("a", "b"), prices(a=0.0, b=0.9), noise=0.01
+    )
+    made.record = replace(made.record, trivial={"bigram": {"val_loss": -9.0}})
+    path = read_path(made, "a_study")
+    assert path is not None
+    assert [one.verdict.word for one in path.confirmations] == ["undecided"]

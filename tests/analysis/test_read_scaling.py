@@ -519,3 +519,51 @@ def test_each_place_of_a_sweep_is_held_against_the_trivial_baselines_of_its_own_
     assert report.evidence.unlearnt == {"baseline@task.symbols=32", "sas@task.symbols=32"}
     assert report.scaling is not None
     assert [point.verdict.word for point in report.scaling.of[0].points] == ["needed", "undecided"]
+
+
+@pytest.mark.parametrize("left", ["baseline", "a=off"])
+@pytest.mark.parametrize("unlearnt", [1, 2, 4])
+def test_claims_are_decided_at_the_places_where_a_model_has_learnt(unlearnt: int, left: str) -> None:
+    """In the sign of the table at each of them, whichever variant is on the left."""
+    made, right = studied(lambda at: 0.1 * at), {"baseline": "a=off", "a=off": "baseline"}[left]
+    for key, trial in made.trial_records.items():
+        if (f"@budget={unlearnt}/" in key) if unlearnt > 1 else "@" not in key:
+            worse = {name: value + 7.0 for name, value in trial.metrics.items()}
+            made.trial_records[key] = replace(trial, metrics=worse)
+    expect = "better" if left == "baseline" else "worse"
+    claims = [
+        {"id": f"at{at}", "expect": expect, "left": left + end, "right": right + end, "margin": 0.02}
+        for at, end in ((1, ""), (2, "@budget=2"), (4, "@budget=4"))
+    ]
+    trend = {"id": "trend", "expect": "grows", "along": "budget", "left": left, "right": right, "margin": 0.01}
+    across = {"id": "across", "expect": "worse", "left": f"{left}@budget=2", "right": f"{left}@budget=4", "margin": 0.1}
+    made.record = replace(
+        made.record,
+        space={**made.record.space, "claims": [*claims, trend, across]},
+        trivial={"bigram": {"val_loss": 5.0}},
+    )
+    report = read_study(made, "a_study")
+    found = {claim.id: claim for claim in report.answer.claims}
+    for at in BUDGETS:
+        assert found[f"at{at}"].verdict == ("undecided" if at == unlearnt else "supported")
+        assert found[f"at{at}"].evidence["difference"] == pytest.approx(0.1 * at, abs=0.01)
+    assert found["trend"].verdict == "undecided"
+    assert found["trend"].evidence["difference"] == pytest.approx(0.15, abs=0.01)
+    if unlearnt == 2:
+        assert found["across"].verdict == "supported", "one side has learnt"
+    assert report.scaling is not None
+    assert report.scaling.of[0].no_slope == f"no model has learnt enough at {unlearnt}"
+
+
+def test_two_variants_that_have_not_learnt_are_not_compared_by_a_claim() -> None:
+    made = fake_store({name: ({}, 10) for name in ("baseline", "a", "b")}, seeds=3)
+    values = {"baseline": 1.0, "a": 3.0, "b": 3.5}
+    for seed in range(3):
+        for name, value in values.items():
+            made.add(name, seed, {"val_loss": value + 0.01 * seed * value})
+    claims = [{"id": "ab", "expect": "better", "left": "a", "right": "b", "margin": 0.1},
+              {"id": "base", "expect": "better", "left": "baseline", "right": "b", "margin": 0.1}]  # fmt: skip
+    made.record = replace(made.record, space={"claims": claims}, trivial={"bigram": {"val_loss": 2.0}})
+    both, one = read_study(made, "a_study").answer.claims
+    assert both.sentence.startswith("undecided: neither a nor b is shown to beat a trivial baseline")
+    assert one.verdict == "supported"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -136,3 +138,18 @@ def test_insides_are_lines_over_the_blocks() -> None:
     assert (kurtosis.axis, kurtosis.metric, stream.metric) == ("block", "inside_kurtosis", "inside_initial_stream_rms")
     assert [line.name for line in kurtosis.lines] == ["baseline", "a=off"], "b=off has no result"
     assert [(point.at, point.objective.mean) for point in stream.lines[1].points] == [(0, 13.5), (1, 14.5), (2, 15.5)]
+
+
+def test_a_length_at_which_a_seed_overflows_has_no_point() -> None:
+    made = fake_store({"baseline": ({}, 10), "a=off": ({}, 10)}, seeds=2)
+    spec = {"training": {"evaluate_at": {"context": [64, 128]}}, "task": {"kind": "copy"}}
+    made.record = replace(made.record, variants=tuple(replace(one, spec=spec) for one in made.record.variants))
+    for seed, name in itertools.product(range(2), ("baseline", "a=off")):
+        far = math.inf if (name, seed) == ("a=off", 1) else 5.0
+        blocks = {"inside_rms_0": 1.0, "inside_rms_1": far}
+        made.add(name, seed, {"val_loss": 3.0, "val_loss_at_64": 4.0, "val_loss_at_128": far, **blocks})
+    (found,) = (one for one in read_slices(made, "a_study") if one.axis == "context")
+    assert {line.name: [point.at for point in line.points] for line in found.lines} == {
+        "baseline": [64.0, 128.0],
+        "a=off": [64.0],
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -10,8 +11,10 @@ import pytest
 from fake_store import FakeStore, fake_store
 
 from ablate.analysis import StudyReport, VariantRow, read_study
+from ablate.analysis.columns import columns
 from ablate.analysis.times import first_at
 from ablate.errors import NotFoundError
+from ablate.render.as_json import study_json
 from ablate.spec.code import timed_identity
 from ablate.stats.further import in_percent
 from ablate.store.records import CurvePoint, TrialState
@@ -144,7 +147,11 @@ def test_a_diverged_trial_is_never_averaged_away() -> None:
     assert [(trial.seed, trial.step, trial.reason) for trial in variant.diverged] == [
         (1, 57, "the loss was not finite")
     ]
-    assert variant.metrics["val_loss"].n == 1
+    assert variant.metrics == {}
+    assert variant.difference is not None
+    assert (variant.difference.difference, variant.difference.low, variant.difference.n) == (None, None, 1)
+    (plain,) = (one for one in study_json(report)["variants"] if one["name"] == "norm=none")
+    assert [plain["table"][name] for name in ("mean", "low", "difference", "effect_size")] == [None] * 4
     assert (variant.steps_to_baseline.reached, variant.steps_to_baseline.of) == (1, 2)
     assert report.answer.sentences == (
         "Training diverged: norm=none at 1 of 2 seeds. These variants have no mean, because the seeds that "
@@ -286,3 +293,37 @@ def test_a_timing_beside_a_baseline_of_other_code_is_not_shown() -> None:
     beside = timed_identity("hash of baseline", "e")
     store.timed["x/0"] = tuple(replace(one, baseline=beside) for one in store.timed["x/0"])
     assert read_study(store, "a_study").timed
+
+
+@pytest.mark.parametrize(
+    "trivial", [{}, {"bigram": {"val_loss": 2.0}}], ids=["trials are missing", "nothing is learnt"]
+)
+def test_the_points_of_a_course_have_no_verdict_where_its_end_has_none(trivial: dict[str, dict[str, float]]) -> None:
+    made = fake_store({"baseline": ({}, 10), "norm=none": ({}, 10)}, seeds=3 if trivial else 4)
+    made.record = replace(made.record, trivial=trivial)
+    for seed, (name, worse) in itertools.product(range(3), {"baseline": 0.0, "norm=none": 1.0}.items()):
+        curve = [(step, 3.0 + worse + 0.01 * seed * worse) for step in range(1, 10)]
+        made.add(name, seed, {"val_loss": curve[-1][1]}, curve=curve)
+    for withheld in (True, False):
+        course = read_study(made, "a_study").variants[1].course
+        assert course is not None
+        assert {point.word for point in course.points} == {"undecided" if withheld else "needed"}
+        made.record = replace(made.record, trivial={}, planned=tuple(p for p in made.record.planned if p.seed < 3))
+
+
+@pytest.mark.parametrize("key", ["tuned", "tune"])
+def test_values_that_are_lists_or_mappings_are_tuned_values(key: str) -> None:
+    made = fake_store({"baseline": ({}, 10), "norm=none": ({}, 10)}, seeds=2)
+    optimizer = {"kind": "adamw", "betas": [0.9, 0.95]}
+    spec = {"training": {"optimizer": optimizer}}
+    grid = {"training.optimizer": [optimizer, {"kind": "lion"}], "training.optimizer.betas": [[0.9, 0.95], [0.9, 0.9]]}
+    tuned = {path: dict(zip(("baseline", "norm=none"), values, strict=True)) for path, values in grid.items()}
+    space = {"tuned": tuned} if key == "tuned" else {"tune": {"grid": grid, "seeds": 2}}
+    made.record = replace(
+        made.record, space=space, variants=tuple(replace(one, spec=spec) for one in made.record.variants)
+    )
+    for seed, name in itertools.product(range(2), ("baseline", "norm=none")):
+        made.add(name, seed, {"val_loss": 3.0 + 0.1 * seed})
+    report = read_study(made, "a_study")
+    cells = [column.text(report.baseline).text for column in columns(report) if column.key.startswith("tuned")]
+    assert cells == [str(optimizer), "[0.9, 0.95]"]
