@@ -120,7 +120,7 @@ def main_part(record: StudyRecord) -> StudyRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AxisPlace:
     """A place of an axis.
 
     Attributes:
@@ -152,9 +152,9 @@ class Places:
     """
 
     axis: str
-    at: Mapping[float, Place]
+    at: Mapping[float, AxisPlace]
 
-    def of(self, variant: str) -> Place | None:
+    def of(self, variant: str) -> AxisPlace | None:
         """The place of a variant, by its whole name; None if it is at none."""
         for place in self.at.values():
             if variant.endswith(place.end) and (place.end or f"@{BUDGET}=" not in variant):
@@ -189,7 +189,7 @@ def scalings_of(along: Places) -> Scalings | None:
     return Scalings(axis, tuple(places), tuple(scalings), tails) if scalings and len(places) > 1 else None
 
 
-def _place_of(store: StudyReader, record: StudyRecord, study: StudyRecord, end: str) -> Place:
+def _place_of(store: StudyReader, record: StudyRecord, study: StudyRecord, end: str) -> AxisPlace:
     """A place; of other data than the baseline's nothing is known, unless the store has trivial baselines of it."""
     rule = rule_of(study)
     runs = read_runs(store, study, rule.metric)
@@ -197,14 +197,14 @@ def _place_of(store: StudyReader, record: StudyRecord, study: StudyRecord, end: 
     first = store.trials([one.key for one in record.planned if one.variant == record.baseline]).values()
     others = data - {one.data_fingerprint for one in first}
     if any(not any(name.endswith(at_data("", one)) for name in record.trivial) for one in others):
-        return Place(end, study, runs, rule, allowances, "", frozenset())
+        return AxisPlace(end, study, runs, rule, allowances, "", frozenset())
     trivial = trivial_baselines(record.trivial, rule.metric, rule.direction, data)
     standings = standings_of(runs, record.trivial, rule)
     without = frozenset(one.name for one in behind(standings, trivial))
-    return Place(end, study, runs, rule, allowances, nothing_learnt(standings, trivial), without)
+    return AxisPlace(end, study, runs, rule, allowances, nothing_learnt(standings, trivial), without)
 
 
-def _is_there(name: str, place: Place) -> bool:
+def _is_there(name: str, place: AxisPlace) -> bool:
     """Whether a variant is compared at a place: not where a ladder trains the baseline alone, as it has dropped it."""
     runs = place.runs
     return name in runs and bool(runs[name].states or not runs[place.study.baseline].states)
@@ -251,7 +251,7 @@ def _at(record: StudyRecord, name_of: Callable[[str], str | None], baseline: str
     )
 
 
-def _scaling(name: str, at: Mapping[float, Place], replaces: bool) -> Scaling:
+def _scaling(name: str, at: Mapping[float, AxisPlace], replaces: bool) -> Scaling:
     points, gaps, lost, waits = [], {}, [], []
     for place, here in at.items():
         rule, own, base = here.rule, here.runs[name], here.runs[here.study.baseline]
