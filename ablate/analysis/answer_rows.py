@@ -18,6 +18,7 @@ from ablate.analysis.text import listed, plural
 from ablate.errors import NotFoundError
 from ablate.spec.design import BASELINE
 from ablate.stats import Direction
+from ablate.stats.bounds import LEAST_PAIRS
 from ablate.stats.further import MOST_FURTHER_SEEDS
 
 GroupKey = Literal[
@@ -308,6 +309,10 @@ def _missing_seeds(row: VariantRow, report: StudyReport) -> str:
     """What an undecided comparison lacks, in two words."""
     verdict, unit, schedule = row.verdict, report.unit, None if row.confirmed else report.rule.schedule
     assert verdict is not None
+    if (row.failed or report.baseline_of(row.name).failed) and (
+        row.difference is None or row.difference.n < LEAST_PAIRS
+    ):
+        return "failures"
     if verdict.withheld:
         found = (word for cause, word in _WITHHELD.items() if cause in verdict.withheld)
         return next(found, "see --why")

@@ -39,8 +39,22 @@ def next_steps(report: StudyReport) -> tuple[NextStep, ...]:
     tuning = report.evidence.tuning
     if tuning is not None and any(tuned.values is None for tuned in tuning.of.values()):
         return (NextStep(("resume", report.record.name), "tunes to the end, then trains the comparisons"),)
-    steps = (*_more_seeds(report), *_further_looks(report), *_together(report), *_further_rung(report))
+    steps = (
+        *_failed_trials(report),
+        *_more_seeds(report),
+        *_further_looks(report),
+        *_together(report),
+        *_further_rung(report),
+    )
     return steps or (NextStep((), _why_none(report)),)
+
+
+def _failed_trials(report: StudyReport) -> Iterator[NextStep]:
+    """Another attempt at what failed, where a comparison is undecided."""
+    failed = len(report.progress.failures)
+    undecided = any(row.verdict is not None and row.verdict.word == "undecided" for row in report.variants)
+    if failed and undecided and report.record.judged is None:
+        yield NextStep(("resume", report.record.name), f"tries again what failed: {plural(failed, 'trial')}")
 
 
 def _more_seeds(report: StudyReport) -> Iterator[NextStep]:

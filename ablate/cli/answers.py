@@ -130,8 +130,8 @@ def report(
     from ablate.store import open_store
 
     load_plugins(plugin)
-    format_ = "json" if json_ and out is None else format_
     find_format(format_)  # report a mistake in the command line before the store is read
+    format_ = "json" if json_ and out is None else format_
     with open_store(store, create=False) as opened:
         findings = read_findings(opened, study)
     if out is None:

@@ -9,7 +9,9 @@ import pytest
 from fake_store import FakeStore, fake_store
 from rich.console import Console
 
+from ablate.analysis.answer import answer_of
 from ablate.analysis.findings import read_findings
+from ablate.analysis.gate import gate
 from ablate.analysis.study import read_study
 from ablate.render.formats import render_report
 from ablate.render.table import print_study
@@ -59,6 +61,13 @@ def test_the_answer_says_what_was_lost_and_asks_for_no_seeds(baseline: TrialStat
     assert ("failed" if TrialState.FAILED in (baseline, other) else "diverged at 2 of 2 seeds") in caveat
     assert answer[0] == f"Too few results to judge a=x: {why}."
     assert not any("required" in sentence for sentence in answer)
+    (row,) = answer_of(report).rows
+    step = answer_of(report).next[0]
+    if TrialState.FAILED in (baseline, other):
+        assert row.bound_text == "failures"
+        assert (step.arguments, step.purpose) == (("resume", "a_study"), "tries again what failed: 2 trials")
+    asked = gate(report, "a=x", "not worse")
+    assert (asked.passed, asked.next) == ("undecided", (step,) if step.arguments else ())
 
 
 def test_before_its_first_look_a_schedule_is_named_and_no_estimate_is_made() -> None:
