@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -298,7 +298,7 @@ def make_plan(planner: Planner) -> Plan:
         warnings=(*design.warnings(), *planner.budget.warnings(), *_too_few_tokens(planner)),
         scouts=(
             *(variant for digest, variant in planner.scouts.items() if digest in trained),
-            *_variants_of(trial for trial in trials.values() if trial.role is TrialRole.STAGE),
+            *{t.variant.hash: t.variant for t in trials.values() if t.role is TrialRole.STAGE}.values(),
         ),
         declared=declared,
         later=tuple({trial.key: trial for trial in later if trial is not None}.values()),
@@ -380,10 +380,6 @@ def _too_few_tokens(planner: Planner) -> Iterator[str]:
             f"A trial sees at most {seen:,} tokens. No model is likely to beat a trivial baseline with fewer than "
             f"{least:,} ({why}), and if none does, the study has no answer. Raise `training.steps`."
         )
-
-
-def _variants_of(trials: Iterable[Trial]) -> list[Variant]:
-    return list({trial.variant.hash: trial.variant for trial in trials}.values())
 
 
 def _refuse_unmatched(planner: Planner) -> None:

@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 SAMPLE_TOKENS = 512
 """About how many tokens of the validation data are used: its first windows, one at least."""
 
-ByBlock = dict[str, dict[str, Tensor]]
-"""Measure to block to a value of each member, [K]."""
-
 
 @dataclass(frozen=True, slots=True)
 class Insides:

@@ -16,7 +16,6 @@ from ablate.nn.kernels.random_features import (
     hadamard,
     log_positive,
     orthogonal_directions,
-    scale_vectors,
     usual_samples,
 )
 from ablate.nn.pack.initial import stream
@@ -68,11 +67,6 @@ def test_positive_features_of_gaussian_directions_are_the_exponential_of_the_pro
     omega = torch.randn(3, 200_000, generator=stream(0, "omega"), dtype=torch.float64)
     features = [log_positive(z @ omega, z, weight=0.5).exp() for z in (x, y)]
     assert (features[0] @ features[1]).item() == pytest.approx(math.exp((x @ y).item()), rel=0.02)
-
-
-def test_scaled_queries_and_keys_have_products_over_the_root_of_the_width() -> None:
-    x, y = (torch.randn(7, generator=stream(0, name), dtype=torch.float64) for name in "xy")
-    assert (scale_vectors(x) @ scale_vectors(y)).item() == pytest.approx((x @ y).item() / math.sqrt(7))
 
 
 @pytest.mark.parametrize(
