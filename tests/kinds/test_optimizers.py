@@ -403,6 +403,20 @@ def test_settings_of_muon_are_torchs(settings_of_muon: dict[str, Any], shape: tu
             torch.testing.assert_close(other, weight, rtol=0, atol=5e-3 * steps)
 
 
+@pytest.mark.parametrize(
+    ("given", "where", "message"),
+    [
+        ([[1, 2, 3]], ("ns_coefficients",), "each of the 5 iterations"),
+        ([[1, 2, 3], [4, 5]], ("ns_coefficients", 1, 2), "required"),
+        ([1, 2, "a"], ("ns_coefficients", 2), "valid number"),
+    ],
+)
+def test_coefficients_that_are_neither_three_nor_three_of_each_iteration(given: Any, where: Any, message: str) -> None:
+    with pytest.raises(ValidationError, match=message) as caught:
+        OptimizerSpec.parse({"kind": "muon", "lr": 0.1, "ns_coefficients": given})
+    assert [error["loc"] for error in caught.value.errors()] == [where]
+
+
 def test_every_matrix_of_a_stack_is_orthogonalised_alone() -> None:
     stack = torch.randn(2, 4, 5, 3, generator=stream(0, "stack"))
     parameter, alone_ones = (

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 from torch import Tensor
 
 from ablate.kinds.optimizers import without_compile_guard
@@ -38,6 +38,13 @@ Coefficients = tuple[float, float, float]
 Adjust = Literal["original", "match_rms_adamw", "none"]
 
 _EVEN_EPS = 1e-8
+
+
+def _has_form(value: Any) -> Any:
+    """The value, if it is three numbers or a list of such, so that an error mentions only one of both."""
+    several = isinstance(value, (list, tuple)) and any(isinstance(one, (list, tuple)) for one in value)
+    TypeAdapter(tuple[Coefficients, ...] if several else Coefficients).validate_python(value)
+    return value
 
 
 class MuonRestSpec(Spec):
@@ -82,7 +89,11 @@ class MuonSpec(OptimizerSpec):
     arXiv:2510.12402)."""
     ns_steps: int = Field(default=5, ge=1, lt=100)
     """Newton-Schulz iterations."""
-    ns_coefficients: Coefficients | tuple[Coefficients, ...] = (3.4445, -4.775, 2.0315)
+    ns_coefficients: Annotated[Coefficients | tuple[Coefficients, ...], BeforeValidator(_has_form)] = (
+        3.4445,
+        -4.775,
+        2.0315,
+    )
     """a, b and c; or a list of them, for each iteration its own (Polar Express, arXiv:2505.16932)."""
     ns_precision: Literal["fp32", "bf16"] = "fp32"
     """Precision of the iterations. torch.optim.Muon uses `bf16`; with `fp32` packs and single runs agree."""
