@@ -151,7 +151,8 @@ def _of(connection: Connection, table: Table, column: Column[Any], values: Itera
 
 
 def _encoded(table: Table, rows: Iterable[Mapping[str, Any]]) -> bytes:
-    lines = (json.dumps({column.name: _plain(row[column.name]) for column in table.c}, sort_keys=True) for row in rows)
+    # Keys are not sorted: of a switch, the first setting is the baseline's.
+    lines = (json.dumps({column.name: _plain(row[column.name]) for column in table.c}) for row in rows)
     return "".join(f"{line}\n" for line in lines).encode("ascii")
 
 
@@ -198,6 +199,7 @@ def _import(database: Database, name: str, rows: Rows) -> tuple[str, int, int]:
         for row in rows["trials"]:
             row["environment_id"] = places.get(row["environment_id"])
         study = {key: value for key, value in rows["studies"][0].items() if key != "id"}
+        study["space"] = _baseline_first(study["space"], rows["study_variants"])
         number = connection.execute(insert(studies).values(study)).inserted_primary_key
         assert number is not None, "a row that was inserted has a key"
         for row in (*rows["study_variants"], *rows["study_trials"]):
@@ -220,6 +222,16 @@ def _import(database: Database, name: str, rows: Rows) -> tuple[str, int, int]:
             _put(connection, table, [row for row in rows[table.name] if row["trial_key"] in new])
         _put(connection, marks, _unmarked(connection, rows["marks"]))
     return name, len(new), len(rows["trials"]) - len(new)
+
+
+def _baseline_first(space: Any, variants_of_study: Iterable[Mapping[str, Any]]) -> Any:
+    """A space whose switches begin with the baseline's settings: older versions sorted the keys of exported spaces."""
+    switches = space.get("switches") if isinstance(space, dict) else None
+    own = next((row["settings"] for row in variants_of_study if row["name"].partition("@")[0] == "baseline"), None)
+    if not isinstance(switches, dict) or not isinstance(own, dict):
+        return space
+    first = {name: {own[name]: of[own[name]]} | of for name, of in switches.items() if own.get(name) in of}
+    return space | {"switches": switches | first}
 
 
 def put_judged(database: Database, judged: Mapping[str, tuple[StudyRecord, Mapping[str, TrialRecord]]]) -> None:

@@ -63,6 +63,35 @@ def test_a_study_is_the_same_in_the_other_store(store: Store, exported: Path, tm
     assert first == second
 
 
+@pytest.mark.parametrize("old", [False, True])
+def test_the_first_setting_of_a_switch_is_the_baselines_in_the_other_store(tmp_path: Path, old: bool) -> None:
+    space = {"switches": {"norm": {"rms": {}, "none": {}}, "arrangement": {"sequential": {}, "parallel": {}}}}
+    made = (
+        variant("baseline", norm="rms", arrangement="sequential"),
+        variant("norm=none", norm="none", arrangement="sequential"),
+    )
+    file = tmp_path / "moved.zip"
+    with open_store(tmp_path / "one.db") as one:
+        one.begin_study(replace(draft("x"), space=space), made, ())
+        one.export_study("x", file)
+        assert list(one.study("x").space["switches"]) == ["norm", "arrangement"]
+    if old:  # older versions sorted all keys
+        with zipfile.ZipFile(file) as archive:
+            members = {name: archive.read(name) for name in archive.namelist()}
+        members["studies.jsonl"] = json.dumps(json.loads(members["studies.jsonl"]), sort_keys=True).encode() + b"\n"
+        manifest = json.loads(members["manifest.json"])
+        manifest["sha256"]["studies.jsonl"] = hashlib.sha256(members["studies.jsonl"]).hexdigest()
+        members["manifest.json"] = json.dumps(manifest).encode()
+        with zipfile.ZipFile(file, "w") as archive:
+            for name, text in members.items():
+                archive.writestr(name, text)
+    with open_store(tmp_path / "other.db") as other:
+        other.import_study(file)
+        switches = other.study("x").space["switches"]
+    assert {name: next(iter(settings)) for name, settings in switches.items()} == made[0].settings
+    assert old or list(switches) == ["norm", "arrangement"]
+
+
 def test_trials_that_both_stores_have_are_not_doubled(store: Store, exported: Path, tmp_path: Path) -> None:
     with open_store(tmp_path / "other.db") as other:
         begin(other, NAMES, 3, "mine")
