@@ -7,18 +7,19 @@ the metric: variant minus baseline.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ablate.analysis.answer_rows import Along, AnswerGroup, AnswerRow, along, answer_groups
 from ablate.analysis.columns import shared_decimals
 from ablate.analysis.continuing import NextStep, next_steps
-from ablate.analysis.headline import headline, reference_of
+from ablate.analysis.headline import headline, named, reference_of
 from ablate.analysis.ladder import ScaleRow, scale_rows
 from ablate.analysis.numbers import decimals_for
 from ablate.analysis.report import StudyReport
 from ablate.analysis.suite import Suite, suite_of
-from ablate.analysis.warnings import StudyWarning, trust_lines
+from ablate.analysis.text import few
+from ablate.analysis.warnings import WHICH, StudyWarning, trust_lines
 from ablate.spec.design import BASELINE
 
 
@@ -46,6 +47,7 @@ class Answer:
         unit: What is paired: `seed`, or `window` where nothing was trained.
         pairing: Whether and by what the variants are paired with the baseline: `paired by seed`.
         suite: Of a study with several tasks, the variants on each of them; its groups are by mean score. Else None.
+        parts: Letters of labels to the parts that they stand for, in words; empty where all combinations are short.
         relative: Whether differences and the margin are shares of the baseline's value: 0.05 is 5 % more.
     """
 
@@ -67,7 +69,13 @@ class Answer:
     unit: str
     pairing: str
     suite: Suite | None
+    parts: dict[str, str]
     relative: bool
+
+    @property
+    def parts_note(self) -> str:
+        """The letters of labels with what they stand for: `A: the normalisation; B: the value projection`."""
+        return "; ".join(f"{letter}: {part}" for letter, part in self.parts.items())
 
     @property
     def telling(self) -> AnswerRow | None:
@@ -86,7 +94,8 @@ def _telling(row: AnswerRow) -> tuple[bool, bool, bool]:
 
 def answer_of(report: StudyReport) -> Answer:
     """Group the variants of a study by verdict and say what follows from them."""
-    groups, trust = answer_groups(report), trust_lines(report.answer.warnings)
+    groups, parts = answer_groups(report)
+    trust = tuple(_in_words(line, groups, report) for line in trust_lines(report.answer.warnings))
     places = along(report, groups)
     swept = report.scaling is not None and report.scaling.is_swept
     baseline = None if swept else report.baseline.mean(report.metric)
@@ -98,7 +107,7 @@ def answer_of(report: StudyReport) -> Answer:
         along=places,
         scale=_scale(groups, report),
         trust=trust,
-        next=next_steps(report) if report.answer.learnt else (),
+        next=next_steps(report),
         claims={
             word: count
             for word in ("supported", "refuted", "undecided")
@@ -113,8 +122,16 @@ def answer_of(report: StudyReport) -> Answer:
         unit=report.unit,
         pairing=report.pairing,
         suite=suite_of(report, {row.variant: row.words for group in groups for row in group.rows}),
+        parts=parts,
         relative=report.rule.relative,
     )
+
+
+def _in_words(line: StudyWarning, groups: Sequence[AnswerGroup], report: StudyReport) -> StudyWarning:
+    """A line of TRUST that calls variants by what they change, as the rows do."""
+    words = {row.variant: row.label if row.label != row.words else named(row) for of in groups for row in of.rows}
+    words[report.record.baseline] = "the baseline"
+    return replace(line, text=line.text.replace(WHICH, few([words.get(name, name) for name in line.variants])))
 
 
 def verdicts_on_parts(report: StudyReport) -> list[tuple[Mapping[str, Any], str]]:
@@ -139,4 +156,5 @@ def _scale(groups: Sequence[AnswerGroup], report: StudyReport) -> tuple[ScaleRow
         return ()
     largest = report.record.baseline.removeprefix(BASELINE)
     words = {row.variant.removesuffix(largest): row.words for group in groups for row in group.rows}
-    return tuple(scale_rows(report.climbs, max(1, decimals_for(report.margin, ()) - 1), words))
+    rows = {row.words: row for row in scale_rows(report.climbs, max(1, decimals_for(report.margin, ()) - 1), words)}
+    return tuple(rows[of] for of in dict.fromkeys((*filter(rows.__contains__, words.values()), *rows)))

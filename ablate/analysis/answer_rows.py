@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from string import ascii_uppercase
 from typing import Literal
 
 from ablate.analysis.changes import ALONG
@@ -38,6 +39,8 @@ TITLES: dict[GroupKey, str] = {
     "no answer": "No answer yet: the models have learnt too little",
 }
 """Groups of an answer in the order in which they are shown, with their headings."""
+MOST_WORDS = 32
+"""Characters of a combination that are read at a glance; the parts of a longer one are called by letters."""
 SUSPICIOUS = 10
 """Margins by which a better variant suggests that something is wrong with the baseline."""
 _WITHHELD = {
@@ -60,6 +63,7 @@ class AnswerRow:
     Attributes:
         variant: Its name.
         words: What it changes, in words: `the normalisation`, or `softmax attention → SimpleTRON`.
+        label: The same for a table: where parts have letters, `A: the normalisation`, or `A + B`.
         verdict: `better`, `not needed`, `not worse`, `needed`, `worse`, `undecided`, `diverged`, or why there is none.
         difference: Metric of the variant minus that of the baseline, paired by seed; None if they are not compared.
         low: Lower end of the two-sided 90 % interval of the difference, whose ends are the one-sided 95 % bounds that
@@ -79,6 +83,7 @@ class AnswerRow:
 
     variant: str
     words: str
+    label: str
     verdict: str
     difference: float | None
     low: float | None
@@ -110,8 +115,8 @@ class AnswerGroup:
     rows: tuple[AnswerRow, ...]
 
 
-def answer_groups(report: StudyReport) -> tuple[AnswerGroup, ...]:
-    """The compared variants of a study, grouped by verdict."""
+def answer_groups(report: StudyReport) -> tuple[tuple[AnswerGroup, ...], dict[str, str]]:
+    """The compared variants of a study, grouped by verdict, and the parts that letters stand for in their labels."""
     worse = 1 if report.direction == "minimize" else -1
     compared = compared_rows(report)
     counts = Counter(row.change for row in compared)
@@ -123,19 +128,56 @@ def answer_groups(report: StudyReport) -> tuple[AnswerGroup, ...]:
         if counts[row.change] > 1 and row.change.words:
             words += f" ({row.name})"
         by_group[group].append(_row(row, words, report))
-    return tuple(
+    groups = tuple(
         AnswerGroup(key, TITLES[key], tuple(sorted(rows, key=_badness(worse))))
         for key, rows in by_group.items()
         if rows
     )
+    return _lettered(groups, {row.name: row.change.parts for row in compared if row.name != BASELINE}, report)
+
+
+def _lettered(
+    groups: tuple[AnswerGroup, ...], parts_of: Mapping[str, tuple[str, ...]], report: StudyReport
+) -> tuple[tuple[AnswerGroup, ...], dict[str, str]]:
+    """The groups with letters for what variants combine, unless all combinations are short, and these parts by letter.
+
+    Letters follow the order of the rows, those of parts that have a row of their own first.
+    """
+    rows = [row for group in groups for row in group.rows if row.variant in parts_of]
+    rows.sort(key=lambda row: len(parts_of[row.variant]) > 1)
+    combined = {part for parts in parts_of.values() if len(parts) > 1 for part in parts}
+    short = all(len(row.words) <= MOST_WORDS for row in rows if len(parts_of[row.variant]) > 1)
+    if short or len(combined) > len(ascii_uppercase) or report.record.traits.finds_best:
+        return groups, {}
+    ordered = dict.fromkeys(part for row in rows for part in parts_of[row.variant] if part in combined)
+    letters = dict(zip(ordered, ascii_uppercase, strict=False))
+
+    def label(row: AnswerRow) -> str:
+        known = sorted(letters[part] for part in parts_of.get(row.variant, ()) if part in letters)
+        named = f" ({row.variant})" if row.words.endswith(f" ({row.variant})") else ""
+        return row.words if not known else " + ".join(known) + named if len(known) > 1 else f"{known[0]}: {row.words}"
+
+    made = (replace(group, rows=tuple(replace(row, label=label(row)) for row in group.rows)) for group in groups)
+    return tuple(made), {letter: part for part, letter in letters.items()}
 
 
 def _words(row: VariantRow, group: GroupKey, report: StudyReport) -> str:
     """What a variant changes; where its group does not say that parts are missing, this does."""
     if row.name == BASELINE and row.change.combines:
         return "all of these (baseline)"
+    if report.record.traits.finds_best and row.change.parts:
+        return " + ".join(_new(part, row.change.removed) for part in row.change.parts)
     without = "without " if row.change.only_removes and group in ("better", "worse", "unproven") else ""
     return f"{without}{row.change.words}" if row.change.words else row.name
+
+
+def _new(part: str, removed: Iterable[str]) -> str:
+    """What a point of a search has that the baseline has not; numbers with what they are of: `lr 0.003`."""
+    if part in removed:
+        return f"no {part.removeprefix('the ')}"
+    old, _, new = part.partition(" → ")
+    named = old.rpartition(" ")[0]
+    return part if not new else f"{named} {new}" if named and new[0].isdigit() else new
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +189,14 @@ class AlongCell:
         low: Lower end of its 90 % interval, as that of an `AnswerRow`.
         high: Upper end of the same.
         verdict: As that of an `AnswerRow`; empty where the variant was not planned.
+        alike: Whether it equals the baseline there at every seed.
     """
 
     difference: float | None
     low: float | None
     high: float | None
     verdict: str
+    alike: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,13 +233,14 @@ def along(report: StudyReport, groups: Iterable[AnswerGroup]) -> Along | None:
 def _cell(one: Scaling, place: float, direction: Direction) -> AlongCell:
     point = next((point for point in one.points if point.at == place), None)
     if point is None:
-        return AlongCell(None, None, None, "")
+        return AlongCell(None, None, None, "", alike=False)
     ends, lost = deciding_bounds(point.verdict, direction), point.verdict.word == "diverged"
     return AlongCell(
         None if lost else point.difference.difference,
         None if ends is None else ends.low,
         None if ends is None else ends.high,
         point.verdict.word,
+        point.difference.is_zero,
     )
 
 
@@ -288,6 +333,7 @@ def _row(row: VariantRow, words: str, report: StudyReport) -> AnswerRow:
     return AnswerRow(
         variant=row.name,
         words=words,
+        label=words,
         verdict=row.verdict_word or row.verdict_cell,
         difference=paired.difference if paired else None,
         low=None if ends is None else ends.low,
@@ -317,7 +363,7 @@ def _missing_seeds(row: VariantRow, report: StudyReport) -> str:
         found = (word for cause, word in _WITHHELD.items() if cause in verdict.withheld)
         return next(found, "see --why")
     if row.difference is not None and row.difference.is_flat:
-        return "no spread"
+        return "all equal" if row.difference.is_zero else "no spread"
     if verdict.further_seeds is None:
         left = MOST_FURTHER_SEEDS if schedule is None else schedule.max - (row.difference.n if row.difference else 0)
         return f">{left} {unit}s" if left > 0 else f"no {unit}s left"

@@ -60,13 +60,17 @@ class Change:
         return bool(self.removed) and not self.otherwise
 
     @property
+    def parts(self) -> tuple[str, ...]:
+        """Each thing that it does, in a few words: `the norm`, `softmax attention → SimpleTRON`."""
+        return (*self.removed, *map(_brief_words, self.otherwise))
+
+    @property
     def words(self) -> str:
-        """The change in a few words: `the norm`, `softmax attention → SimpleTRON`; empty where it is not known."""
-        removed, otherwise = self.removed, [*map(_brief_words, self.otherwise)]
-        if len(removed) + len(otherwise) == 1 or not otherwise:
-            return " + ".join((*removed, *otherwise))
-        parts = [f"no {part.removeprefix('the ')}" for part in removed]
-        return " + ".join((*parts, *(part.removeprefix("the ") for part in otherwise)))
+        """All of it in a few words, also what it takes away if it does more; empty where it is not known."""
+        if len(self.parts) == 1 or not self.otherwise:
+            return " + ".join(self.parts)
+        removed = [f"no {part.removeprefix('the ')}" for part in self.removed]
+        return " + ".join((*removed, *(part.removeprefix("the ") for part in self.parts[len(removed) :])))
 
 
 def setting_changes(record: StudyRecord) -> Callable[[str, str], Change]:
@@ -189,6 +193,7 @@ def _derived(changed: Mapping[str, tuple[Any, Any]], mixer: str) -> Change:
 
 
 _GERUNDS = (
+    (re.compile(r"replacing no .+? by (.+)"), r"\1"),
     (re.compile(r"replacing (.+) by (.+)"), r"\1 → \2"),
     (re.compile(r"changing the (.+) from (\S+) to (\S+)"), r"\1 \2 → \3"),
     (re.compile(r"setting the (.+) to (\S+)"), r"\1 \2"),

@@ -11,9 +11,13 @@ from ablate.analysis.ladder import next_rung
 from ablate.analysis.report import StudyReport
 from ablate.analysis.sentences import advised_seeds
 from ablate.analysis.text import few, plural
+from ablate.spec.paths import longer
 from ablate.stats.further import MOST_FURTHER_SEEDS, in_percent
 from ablate.stats.schedule import LAST
 from ablate.store.records import TrialState
+
+LONGER = 4
+"""How many times as long models that have learnt too little are to be trained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +43,10 @@ def next_steps(report: StudyReport) -> tuple[NextStep, ...]:
     tuning = report.evidence.tuning
     if tuning is not None and any(tuned.values is None for tuned in tuning.of.values()):
         return (NextStep(("resume", report.record.name), "tunes to the end, then trains the comparisons"),)
-    steps = (
-        *_failed_trials(report),
-        *_more_seeds(report),
-        *_further_looks(report),
-        *_together(report),
-        *_further_rung(report),
-    )
+    if not report.answer.learnt:
+        return (_longer(report, LONGER, f"trains {LONGER} times as long"),)
+    found = (_failed_trials, _more_seeds, _further_looks, _together, _further_rung, _to_the_end)
+    steps = tuple(step for steps_of in found for step in steps_of(report))
     return steps or (NextStep((), _why_none(report)),)
 
 
@@ -55,6 +56,22 @@ def _failed_trials(report: StudyReport) -> Iterator[NextStep]:
     undecided = any(row.verdict is not None and row.verdict.word == "undecided" for row in report.variants)
     if failed and undecided and report.record.judged is None:
         yield NextStep(("resume", report.record.name), f"tries again what failed: {plural(failed, 'trial')}")
+
+
+def _longer(report: StudyReport, times: int, purpose: str) -> NextStep:
+    """The study with longer training runs, or what to do where it does not say how long these are."""
+    if longer(report.record.space, times) == report.record.space:
+        return NextStep((), "only models that have learnt more than this can be compared: train them longer")
+    seconds = times * math.fsum(row.seconds for row in report.variants)
+    return NextStep(("resume", report.record.name, "--longer", str(times)), purpose, seconds or None)
+
+
+def _to_the_end(report: StudyReport) -> Iterator[NextStep]:
+    """Longer training runs where decided differences still move by more than the margin."""
+    moving = [row for row in report.variants if row.provisional(report.margin)]
+    if moving and report.scaling is None:
+        hold = "verdict that is still changing holds" if len(moving) == 1 else "verdicts that are still changing hold"
+        yield _longer(report, 2, f"trains twice as long, to see whether {len(moving)} {hold}")
 
 
 def _more_seeds(report: StudyReport) -> Iterator[NextStep]:
@@ -106,7 +123,8 @@ def _why_none(report: StudyReport) -> str:
     if enough and unit == "seed" and report.record.judged is None and not report.record.traits.adds_seeds:
         seeds, by_rung = planned + max(enough), report.record.space.get("design", {}).get("seeds_per_rung")
         field = f"seeds_per_rung: {[*by_rung[:-1], seeds]}" if by_rung else f"seeds: {seeds}"
-        return f"`{field}` in the design may settle {len(enough)} of {len(undecided)} undecided"
+        which = "the undecided" if len(enough) == len(undecided) else f"{len(enough)} of {len(undecided)} undecided"
+        return f"`{field}` in the design may settle {which}"
     least = f"at least {min(needed)} more {unit}s" if needed else f"more than {MOST_FURTHER_SEEDS} more {unit}s"
     if not needed and report.rule.schedule is not None:
         least = f"more {unit}s than the schedule has"
@@ -116,7 +134,7 @@ def _why_none(report: StudyReport) -> str:
 def _nothing_open(report: StudyReport) -> str:
     """That every comparison is decided, or which of them no seeds decide."""
     rows = [row for row in compared_rows(report) if not row.chosen]
-    lost = [row.name for row in rows if row.verdict is None or not row.verdict.is_decided]
+    lost = [row.change.words or row.name for row in rows if row.verdict is None or not row.verdict.is_decided]
     if lost:
         return f"no seeds decide on {few(lost)}: `--why` says what happened"
     return "nothing is open: every comparison is decided"

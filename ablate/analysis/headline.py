@@ -12,7 +12,7 @@ from ablate.analysis.effects import EffectRow
 from ablate.analysis.numbers import decimals_for, fixed, percent
 from ablate.analysis.path import takes_path
 from ablate.analysis.report import StudyReport
-from ablate.analysis.text import few, listed, plural
+from ablate.analysis.text import few, listed, plural, replaced
 from ablate.analysis.warnings import StudyWarning
 from ablate.spec.design import BASELINE
 
@@ -117,12 +117,15 @@ def _effects(report: StudyReport) -> Iterator[str]:
     settings_of = {row.name: row.settings for row in (*effects.main, *effects.interactions)}
 
     def words(name: str) -> str:
-        settings = settings_of.get(name)
-        said = [change(*one).words or "=".join(one) for one in settings or ()]
-        return " with ".join(one.removeprefix("the ") for one in said) if settings else name
+        settings = settings_of.get(name) or tuple(_pair(one) for one in name.split(":"))
+        said = [change(*one).words or "=".join(one) for one in settings]
+        return " with ".join(one.rpartition("→ ")[2].removeprefix("the ") for one in said)
 
     def text(row: EffectRow) -> str:
         aliased = f" (or {' or '.join(map(words, row.aliases))}: aliased)" if row.aliases else ""
+        if len(row.settings) > 1:
+            side = "worse" if effects.is_worse(row.estimate) else "better"
+            return f"{words(row.name)}, {fixed(abs(row.estimate), digits)} {side} than the sum of both{aliased}"
         return f"{words(row.name)} {fixed(row.estimate, digits, sign=True)}{aliased}"
 
     def largest(rows: Sequence[EffectRow], most: int) -> str:
@@ -144,10 +147,18 @@ def _effects(report: StudyReport) -> Iterator[str]:
         yield f"Whether any of {plural(sides['unclear'], 'pair')} interacts is not known."
         return
     if found:
-        interact += f": {largest(found, MOST_NAMED)}, beyond the sum of both"
+        interact += f": {largest(found, MOST_NAMED)}"
+    else:
+        interact = f"No pair of {len(effects.interactions)} is known to interact"
     others = [f"{sides['within']} do not, within {report.margin:g}"] if sides["within"] else []
     others += [f"{sides['unclear']} unclear"] if sides["unclear"] else []
     yield "; ".join([interact, *([", ".join(others)] if others else [])]) + "."
+
+
+def _pair(text: str) -> tuple[str, str]:
+    """`norm=none` as a switch and its setting."""
+    switch, _, setting = text.partition("=")
+    return switch, setting
 
 
 def _climbs(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:
@@ -250,7 +261,9 @@ def _capital(text: str, row: AnswerRow) -> str:
 def named(row: AnswerRow) -> str:
     """What a variant changes, or what it is without."""
     new = row.words.rpartition("→ ")[2] if row.words.startswith("the ") and " + " not in row.words else row.words
-    return f"without {row.words}" if row.removed and not row.words.startswith("without ") else new
+    if row.removed and not row.words.startswith("without "):
+        return f"without {row.words.replace(' + ', ' and ')}"
+    return new
 
 
 def cost_of(row: AnswerRow, report: StudyReport) -> str:
@@ -275,12 +288,13 @@ def _changes(rows: Rows, report: StudyReport, *, counts: bool) -> Iterator[str]:
         counts: Whether to say how many are as good or worse where they are too many to name.
     """
     reference = reference_of(report)
-    than = "" if reference == BASELINE else f" than {reference}"
+    old = replaced({row.words for of in rows.values() for row in of})
+    than = f" than {old}" if old else "" if reference == BASELINE else f" than {reference}"
     good = rows.get("as good", ())
     a_little = sum(report.rule.sign * (row.bound or 0.0) < 0 for row in good)
     beside = f", {f'{a_little} of them ' if len(good) > 1 else ''}a little better" if a_little else ""
     if better := rows.get("better"):
-        names = [_with_cost(row, report) for row in sorted(better, key=lambda row: row.combines)[:MOST_NAMED]]
+        names = [_with_cost(row, report, old) for row in sorted(better, key=lambda row: row.combines)[:MOST_NAMED]]
         rest = len(better) - MOST_NAMED
         yield f"Better{than}: {', '.join(names)} and {rest} more." if rest > 0 else f"Better{than}: {listed(names)}."
     noun = "change" if report.record.judged is None else "variant"
@@ -289,13 +303,18 @@ def _changes(rows: Rows, report: StudyReport, *, counts: bool) -> Iterator[str]:
         yield f"As good within {report.margin:g}: {said}{beside}."
     worse = rows.get("worse", ())
     if len(worse) == 1 or (worse and counts):
-        named = listed([_with_cost(row, report) for row in worse]) if len(worse) <= MOST_NAMED else ""
+        named = listed([_with_cost(row, report, old) for row in worse]) if len(worse) <= MOST_NAMED else ""
         yield f"Worse{than}: {named or plural(len(worse), noun)}."
 
 
-def _with_cost(row: AnswerRow, report: StudyReport) -> str:
-    """What a variant changes, with how much better or worse it is at least."""
-    return row.words + ("" if row.bound is None else f" ({cost_of(row, report).rpartition(' ')[0]})")
+def _with_cost(row: AnswerRow, report: StudyReport, old: str) -> str:
+    """What a variant changes, with how much better or worse it is at least.
+
+    Args:
+        old: What all variants replace, which is said once; empty if they do not replace the same.
+    """
+    words = row.words.removeprefix(f"{old} → ") if old else row.words
+    return words if row.bound is None else f"{words} ({cost_of(row, report).rpartition(' ')[0]})"
 
 
 def _smallest(rows: Rows, report: StudyReport) -> str:
@@ -307,7 +326,21 @@ def _smallest(rows: Rows, report: StudyReport) -> str:
         return ""
     fresh = next(len(row.confirmed) for row in report.variants if row.name == smallest.variant)
     proven = f", confirmed on {fresh} fresh seeds" if fresh else ""
-    return f"Smallest: {named(smallest)}{_fewer(smallest)}, {cost_of(smallest, report)}{proven}."
+    keeps = _kept(smallest, report) if report.record.traits.chooses else ()
+    rest = f" It keeps {listed(keeps)}." if keeps else ""
+    return f"Smallest: {named(smallest)}{_fewer(smallest)}, {cost_of(smallest, report)}{proven}.{rest}"
+
+
+def _kept(smallest: AnswerRow, report: StudyReport) -> list[str]:
+    """The parts that a design tried to remove and the smallest block still has."""
+    own, whole = (
+        next(row.settings for row in report.variants if row.name == name)
+        for name in (smallest.variant, report.record.baseline)
+    )
+    tried = {pair: None for row in report.variants for pair in row.settings.items() - whole.items()}
+    change = setting_changes(report.record)
+    kept = (change(*pair) for pair in sorted(tried) if own.get(pair[0]) == whole.get(pair[0]))
+    return [*dict.fromkeys(part for one in kept for part in one.removed)]
 
 
 def _past_the_confirmed(report: StudyReport) -> frozenset[str]:
@@ -329,11 +362,10 @@ def _smallest_of(rows: Sequence[AnswerRow], *, parts: bool = True) -> AnswerRow 
     """The row with the fewest parameters, of several alike the first; None if none has fewer by `SMALLER`.
 
     Args:
-        parts: Whether to take the one with the fewest parts where parameters are not known.
+        parts: Whether to take the one with the fewest parts where none has fewer parameters.
     """
-    known = [row for row in rows if row.parameter_change is not None]
-    if known or not parts:
-        smaller = [row for row in known if (row.parameter_change or 0.0) <= -SMALLER]
+    smaller = [row for row in rows if (row.parameter_change or 0.0) <= -SMALLER]
+    if smaller or not parts:
         return min(smaller, key=lambda row: round(row.parameter_change or 0.0, 2), default=None)
     return max((row for row in rows if row.removed), key=lambda row: row.removed, default=None)
 

@@ -43,6 +43,7 @@ class Climbs:
     """All variants of a ladder.
 
     Attributes:
+        verdicts: The verdict at each of them; empty where it has none.
         times: The target, as a multiple of the compute of the largest rung.
         of: The variants, in the order of the design.
     """
@@ -242,6 +243,7 @@ class ScaleRow:
 
     words: str
     by_rung: tuple[str, ...]
+    verdicts: tuple[str, ...]
     times: float
     there: str
     speedup: str
@@ -268,6 +270,7 @@ def scale_rows(climbs: Climbs, decimals: int, words: Mapping[str, str]) -> Itera
     """
     rungs = sorted({point.at for one in climbs.of for point in one.scaling.points})
     for one in climbs.of:
+        words_at = {point.at: point.verdict.word for point in one.scaling.points}
         there = speedup = ""
         if one.ladder is not None:
             speedup = speedup_text(one.ladder.speedups[-1])
@@ -278,6 +281,7 @@ def scale_rows(climbs: Climbs, decimals: int, words: Mapping[str, str]) -> Itera
         yield ScaleRow(
             words.get(one.scaling.variant, one.scaling.variant),
             tuple(_at_rung(one.scaling, rung, decimals) for rung in rungs),
+            tuple(words_at.get(rung, "") for rung in rungs),
             climbs.times,
             there,
             speedup,

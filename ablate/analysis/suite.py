@@ -16,7 +16,7 @@ from typing import Any
 from ablate.analysis.numbers import decimals_for
 from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import FinalResults, StudyReader
-from ablate.analysis.text import few, listed
+from ablate.analysis.text import few, listed, replaced
 from ablate.analysis.trivial import Scale, trivial_baselines
 from ablate.analysis.warnings import StudyWarning
 from ablate.errors import NotFoundError
@@ -259,6 +259,7 @@ class SuiteCell:
         verdict: On that difference, or why there is none; empty of the baseline.
         sentence: The verdict with its reason.
         jointly: Whether it holds together with those of all variants on all tasks (Holm's procedure).
+        alike: Whether it equals the baseline at every seed, so that nothing bounds the difference.
         learnt: Whether the variant beats the trivial baseline that counts, with 95 % confidence.
         finished: How many seeds have finished.
         planned: How many are planned.
@@ -276,6 +277,7 @@ class SuiteCell:
     verdict: str
     sentence: str
     jointly: bool
+    alike: bool
     learnt: bool
     finished: int
     planned: int
@@ -362,14 +364,15 @@ def suite_of(report: StudyReport, words: Mapping[str, str]) -> Suite | None:
         rule = best.name if best is not None and best.value == scale.trivial else ""
         kind = str(of.record.space[TASK].get("kind", ""))
         tasks[task] = SuiteTask(kind, rule, scale.trivial, scale.perfect, of.answer.learnt)
-    rows = []
+    rows, old = [], replaced(words.values())
+    said = dict(words) | ({report.record.baseline: f"{old} (baseline)"} if old else {})
     for row in report.variants:
         mean = row.mean(SCORE) or Interval(None, None, None, 0)
         cells = {
             task: _cell(of, row.name, report.scales[task], f"{row.name} {task}" in together)
             for task, of in report.tasks.items()
         }
-        rows.append(SuiteRow(row.name, words.get(row.name, row.name), mean.mean, mean.low, mean.high, cells))
+        rows.append(SuiteRow(row.name, said.get(row.name, row.name), mean.mean, mean.low, mean.high, cells))
     rows.sort(key=lambda row: (row.variant != report.record.baseline, -(row.score if row.score is not None else -9e9)))
     return Suite(first.metric, first.margin, decimals_for(first.margin, ()), tasks, tuple(rows))
 
@@ -432,6 +435,7 @@ def _cell(report: StudyReport, name: str, scale: Scale, jointly: bool) -> SuiteC
         verdict="" if name == report.record.baseline else row.verdict_word or row.verdict_cell,
         sentence="" if name == report.record.baseline else row.verdict_sentence or "",
         jointly=jointly,
+        alike=paired is not None and paired.is_zero,
         learnt=bool(row.finished) and name not in report.evidence.unlearnt,
         finished=len(row.finished),
         planned=len(row.planned),

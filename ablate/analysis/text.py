@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 MOST_NAMES = 8
 """A sentence that lists more names than this counts the rest."""
@@ -30,6 +30,12 @@ def shortened(names: Iterable[str]) -> list[str]:
     if len(shown) > MOST_NAMES + 1:  # naming one more is as short as counting it
         return [*shown[:MOST_NAMES], f"{len(shown) - MOST_NAMES} others"]
     return shown
+
+
+def replaced(changes: Collection[str]) -> str:
+    """What several changes replace alike: `attention` of `attention → Hyena` and others; empty if they do not."""
+    olds = {change.partition(" → ")[0] if " → " in change else "" for change in changes}
+    return olds.pop() if len(changes) > 1 and len(olds) == 1 else ""
 
 
 def few(names: Sequence[str]) -> str:

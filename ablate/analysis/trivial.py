@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from ablate.analysis.rows import JudgingRule
 from ablate.analysis.runs import VariantRuns
-from ablate.analysis.text import few, listed, plural
-from ablate.analysis.warnings import StudyWarning
+from ablate.analysis.text import listed, plural
+from ablate.analysis.warnings import WHICH, StudyWarning
 from ablate.spec.suite import at_data
 from ablate.stats import Direction, SeedPlan, bounds, summarise
 from ablate.stats.bounds import LEAST_PAIRS, at_least
@@ -179,9 +179,7 @@ def learning_warnings(standings: Sequence[Standing], trivial: Sequence[TrivialBa
             "so little are not informative."
         )
         less = not any(bar.name in one.better for one in without)
-        text = (
-            f"{few(names)}: {'' if less else 'not shown to have '}learnt {'no ' if less else ''}more than a {bar.name}"
-        )
+        text = f"{WHICH}: {'no' if less else 'not shown to be'} better than a {bar.name}"
         text = f"{text} ({bar.value:.4g})" if all(one.bar in (None, bar.value) for one in without) else text
         yield StudyWarning("unlearnt", "void", text, full, names)
     if between := [one for one in standings if bar.name in one.ahead and best.name not in one.ahead]:

@@ -44,6 +44,8 @@ Key = Literal[
     "elsewhere",
 ]
 """What a warning is about; of two of one level, a reader should know the earlier one first."""
+WHICH = "{variants}"
+"""Stands for the variants of a warning in its clause, which the answer calls by what they change."""
 DRAW_SHARE = 0.1
 """Of the margin, beyond which there is a warning on the draw of validation data."""
 WINDOWS = "task.validation_windows"
@@ -56,7 +58,7 @@ class StudyWarning:
     Attributes:
         key: What it is about.
         level: `ok`; `weak`: the answer holds with this limit; `void`: it does not hold for the variants concerned.
-        text: A clause of one line, for TRUST; empty where only the checks say it.
+        text: A clause of one line, for TRUST, with `WHICH` for its variants; empty where only the checks say it.
         full: Whole sentences, for the checks; empty where the clause says it all.
         variants: Names of the variants that it concerns; empty if it concerns all.
         replaces_headline: Whether it leaves no answer at all.
@@ -87,7 +89,7 @@ def target_limits(record: StudyRecord, rows: Sequence[VariantRow]) -> Iterator[S
         yield StudyWarning("target", "weak", text, f"{text[0].upper()}{text[1:]}, so reaching it shows little.")
     if late := [row for row in rows if row.unreached]:
         named = few([f"{row.unreached} of {plural(len(row.finished), 'run')} of {row.name}" for row in late])
-        text = f"runs ended above the target {target.reach:g}: {named}"
+        text = f"runs ended above the target {target.reach:g}: {WHICH}"
         full = (
             f"Censored: {named} ended above the target {target.reach:g}. They count with the time at which they ended, "
             "and the true one is longer: such a variant can be shown to be worse, and nothing else. A longer training, "
@@ -183,7 +185,7 @@ def lost_trials(
         names = tuple(dict.fromkeys(failure.variant for failure in failures))
         failed = f"{plural(len(failures), 'trial')} failed"
         full = f"{failed} ({listed(names)}): the comparisons with these variants lack seeds."
-        yield StudyWarning("failed", "weak", f"{failed} ({few(names)})", full, names)
+        yield StudyWarning("failed", "weak", f"{failed} ({WHICH})", full, names)
     if others := [row for row in rows if row.diverged and row.name != baseline.name]:
         counts = [f"{row.name} at {len(row.diverged)} of {plural(len(row.planned), 'seed')}" for row in others]
         full = (
@@ -230,7 +232,7 @@ def tuning_edges(tuning: Tuning | None, rows: Sequence[VariantRow], baseline: Va
             f"The best {listed(paths)} lies at an edge of the tuning grid for {listed(named)}: a better value may lie "
             f"outside and turn {'verdicts' if named[0] == baseline.name else turned}. Widen the grid."
         )
-        yield StudyWarning("edge", "weak", f"best value at the edge of the tuning grid: {few(named)}", full, (*named,))
+        yield StudyWarning("edge", "weak", f"best value at the edge of the tuning grid: {WHICH}", full, (*named,))
 
 
 def timed_apart(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> Iterator[StudyWarning]:

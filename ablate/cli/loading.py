@@ -44,15 +44,18 @@ def load_stored(study: str, store: str, plugins: list[str] | None) -> SpaceSpec:
         return stored_space(opened.study(study).space, study)
 
 
-def changed_by(space: SpaceSpec, seeds: str | None, design: str | None, rung: float | None) -> SpaceSpec:
-    """The space with what `--seeds`, `--design` and `--rung` ask for.
+def changed_by(
+    space: SpaceSpec, seeds: str | None, design: str | None, rung: float | None, longer: int | None
+) -> SpaceSpec:
+    """The space with what `--seeds`, `--design`, `--rung` and `--longer` ask for.
 
     Raises:
         SpaceError: It does not take them.
     """
-    from ablate.spec.reading import with_design, with_rung, with_seeds
+    from ablate.spec.reading import with_design, with_longer, with_rung, with_seeds
 
     space = space if design is None else with_design(space, design)
+    space = space if longer is None else with_longer(space, longer)
     space = space if rung is None else with_rung(space, rung)
     return space if seeds is None else with_seeds(space, seeds)
 

@@ -119,6 +119,10 @@ RungOption = Annotated[
     float | None,
     typer.Option("--rung", metavar="VALUE", help="One more rung of a ladder, above those that it has."),
 ]
+LongerOption = Annotated[
+    int | None,
+    typer.Option("--longer", metavar="TIMES", min=2, help="Train TIMES as long, as a study NAME_xTIMES of its own."),
+]
 AcceptCodeOption = Annotated[bool, _option_of_a_run("accept_changed_code")]
 
 

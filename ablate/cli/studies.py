@@ -20,6 +20,7 @@ from ablate.cli.options import (
     DesignOption,
     DeviceOption,
     JsonOption,
+    LongerOption,
     MovedDataOption,
     PluginOption,
     RungOption,
@@ -131,6 +132,7 @@ def plan(
     seeds: SeedsOption = None,
     design: DesignOption = None,
     rung: RungOption = None,
+    longer: LongerOption = None,
     stored: StoredOption = False,
     store: StoreOption = DEFAULT_STORE,
     cache: CacheOption = None,
@@ -162,7 +164,7 @@ def plan(
 
     space = load_stored(file, store, plugin) if stored else load_space(file, plugin, data)
     moved = data_of_study(file, space, data if stored else None, store, cache)
-    space = changed_by(space, seeds, design, rung)
+    space = changed_by(space, seeds, design, rung, longer)
     gpus = space.resources.gpus
     machine = find_machine(on, flops, efficiency, doctor, workers, space.resources)
     chosen = choose_device("cpu" if machine is not None or (device == "auto" and gpus == 0) else device)
@@ -194,6 +196,7 @@ def study(
     seeds: SeedsOption = None,
     design: DesignOption = None,
     rung: RungOption = None,
+    longer: LongerOption = None,
     store: StoreOption = DEFAULT_STORE,
     json_: JsonOption = False,
     **options: Any,
@@ -205,7 +208,7 @@ def study(
     options, 3 some trials failed, 130 interrupted.
     """
     _check_store(store)
-    space = changed_by(load_space(file, options["plugins"], data), seeds, design, rung)
+    space = changed_by(load_space(file, options["plugins"], data), seeds, design, rung, longer)
     return _train(space, store, options, json_=json_)
 
 
@@ -216,6 +219,7 @@ def resume(
     seeds: SeedsOption = None,
     design: DesignOption = None,
     rung: RungOption = None,
+    longer: LongerOption = None,
     store: StoreOption = DEFAULT_STORE,
     json_: JsonOption = False,
     **options: Any,
@@ -228,7 +232,7 @@ def resume(
     _check_store(store)
     space = load_stored(study, store, options["plugins"])
     with data_of_study(study, space, data, store, options["cache"]):
-        return _train(changed_by(space, seeds, design, rung), store, options, json_=json_)
+        return _train(changed_by(space, seeds, design, rung, longer), store, options, json_=json_)
 
 
 def _check_store(store: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from io import StringIO
 from string import ascii_lowercase
@@ -21,7 +21,6 @@ from rich.text import Text
 
 from ablate.analysis.answer import Answer
 from ablate.analysis.answer_rows import Along, AlongCell, AnswerGroup, AnswerRow, GroupKey
-from ablate.analysis.ladder import ScaleRow
 from ablate.analysis.numbers import decimals_for, duration, fixed, percent
 from ablate.analysis.suite import Suite, SuiteCell
 from ablate.analysis.why import Why
@@ -138,7 +137,7 @@ def _in_ascii(answer: Answer) -> Answer:
     """An answer whose texts have the widths with which a terminal without Unicode shows them."""
 
     def row(one: AnswerRow) -> AnswerRow:
-        return replace(one, words=one.words.translate(_ASCII), bound_text=one.bound_text.translate(_ASCII))
+        return replace(one, label=one.label.translate(_ASCII), bound_text=one.bound_text.translate(_ASCII))
 
     return replace(
         answer,
@@ -162,15 +161,14 @@ def answer_lines(
         yield Text(sentence, "bold cyan")
     if answer.groups:
         yield Text()
-        if answer.suite is not None:
+        if answer.scale:
+            yield from _ladder(answer, width)
+        elif answer.suite is not None:
             yield from _matrix(answer.suite, answer, width, everything=everything)
         elif answer.along is not None:
             yield from _along(answer, answer.along, width, everything=everything)
         else:
             yield from _table(answer, width, everything=everything)
-        yield Text()
-    if answer.scale:
-        yield from _ladder(answer.scale, width)
         yield Text()
     for number, line in enumerate(answer.trust[:3]):
         hidden = f"; {len(answer.trust) - 3} more" if number == 2 and len(answer.trust) > 3 else ""
@@ -195,7 +193,10 @@ def _more(answer: Answer, shown_by: Sequence[str], width: int) -> Iterator[Text]
     rest = "or --table, --checks" if telling else "--table, --checks or --json"
     if answer.suite is not None:
         telling, rest = ("--task", next(iter(answer.suite.tasks))), "or --why VARIANT, --table, --json"
-    yield from _command("MORE", command(*shown_by, *telling), rest, width, "dim")
+    typed = command(*shown_by, *telling)
+    if LABEL + len(typed) > width:  # the name of a point of a search may be longer than a line
+        typed, rest = command(*shown_by, telling[0] if telling else "--table"), "VARIANT; --table names them"
+    yield from _command("MORE", typed, rest, width, "dim")
 
 
 def _headline(answer: Answer, width: int) -> list[str]:
@@ -227,7 +228,8 @@ def _command(label: str, typed: str, rest: str, width: int, style: str = "") -> 
         return
     yield _labelled(label, typed, style)
     if rest:
-        yield Text(" " * (LABEL + 2) + printable(rest.strip()), style)
+        for more in wrap(printable(rest.strip()), width - LABEL - 2):
+            yield Text(" " * (LABEL + 2) + more, style)
 
 
 def _table(answer: Answer, width: int, *, everything: bool) -> Iterator[Text]:
@@ -246,6 +248,7 @@ def _table(answer: Answer, width: int, *, everything: bool) -> Iterator[Text]:
     short = title if len(title) <= room else title.rpartition(" (")[0] or title
     head = Text(short[:room].ljust(room + 2), "dim")
     head.append(heading_text(axis, cells) + "  " + "bound".ljust(bounds) + ("  " + "params".rjust(7) if costs else ""))
+    yield from (Text(" " * LABEL + line) for line in wrap(_parts(answer), width - LABEL))
     yield head
     for group in answer.groups:
         many = not everything and len(rows) > (FEW if group.key == "unproven" else MANY)
@@ -285,9 +288,14 @@ MOST_COMBINED = 2
 """Combinations in a group that are shown where a study has more than `FEW` variants."""
 
 
+def marks_help(cells: Iterable[SuiteCell | AlongCell]) -> str:
+    """What the marks of these cells mean."""
+    return MARKS_HELP + (", no mark: equal to the baseline at every seed" if any(cell.alike for cell in cells) else "")
+
+
 def suite_mark(cell: SuiteCell) -> str:
     """What is written beside the value of a variant on a task: its verdict, `*` and `°`."""
-    mark = VERDICT_MARKS.get(cell.verdict, "")
+    mark = "" if cell.alike else VERDICT_MARKS.get(cell.verdict, "")
     alone = "*" if mark in ("▲", "▼", "=") and not cell.jointly else ""
     return f"{mark}{alone}{'' if cell.learnt or not cell.finished else '°'}"
 
@@ -316,7 +324,8 @@ def _matrix(suite: Suite, answer: Answer, width: int, *, everything: bool) -> It
         yield Text(f"and {len(suite.rows) - len(rows)} more: --all", "dim")
     marks = "".join(text for row in rows for text, _ in row.cells.values())
     changes = "".join(row.before[1] for row in rows)
-    notes = ["score: mean over tasks, 0 trivial, 1 perfect", f"margin {suite.margin:g}", MARKS_HELP]
+    notes = ["score: mean over tasks, 0 trivial, 1 perfect", f"margin {suite.margin:g}"]
+    notes.append(marks_help(cell for row in suite.rows for cell in row.cells.values()))
     notes += ["± 90 % interval"] if "±" in changes else []
     notes += ["* alone, not jointly (Holm)"] if "*" in marks + changes else []
     notes += ["° not above the trivial baseline"] if "°" in marks else []
@@ -338,17 +347,20 @@ def _along(answer: Answer, along: Along, width: int, *, everything: bool) -> Ite
     yield from _columns((f"{answer.metric} − {answer.reference}",), [*titles.values()], rows, width)
     if len(shown) < len(along.rows):
         yield Text(f"and {len(along.rows) - len(shown)} more: --all", "dim")
-    help_text = f"each beside the baseline of its column; margin {answer.margin:g}: {MARKS_HELP}"
+    help_text = f"each beside the baseline of its column; margin {answer.margin:g}: "
+    help_text += marks_help(cell for of in along.rows.values() for cell in of)
     yield from (Text(note, "dim") for note in wrap(help_text, width))
 
 
 def _along_cell(cell: AlongCell, decimals: int) -> str:
-    mark = VERDICT_MARKS.get(cell.verdict, "")
+    mark = "" if cell.alike else VERDICT_MARKS.get(cell.verdict, "")
     return f"{'' if cell.difference is None else fixed(cell.difference, decimals, sign=True)} {mark}".replace("-", "−")
 
 
 def _columns(titles: Sequence[str], columns: Sequence[str], rows: Sequence[_MatrixRow], width: int) -> Iterator[Text]:
     """A matrix, in blocks of as many columns as fit; what precedes them stands in the first block.
+
+    Columns are two spaces apart, or one where all fit so.
 
     Args:
         titles: Of the labels, and of what precedes the columns.
@@ -359,54 +371,58 @@ def _columns(titles: Sequence[str], columns: Sequence[str], rows: Sequence[_Matr
     )
     fixed_parts = [max([len(title), *(len(row.before[n]) for row in rows)]) for n, title in enumerate(titles[1:])]
     widths = {of: max([4, *(len(row.cells[of][0]) for row in rows), min(len(of), 14)]) for of in columns}
-    fixed_part = words + sum(2 + part for part in fixed_parts)
+    whole = words + sum(fixed_parts) + sum(widths.values())
+    gap = (
+        " " if whole + len(fixed_parts) + len(widths) <= width < whole + 2 * (len(fixed_parts) + len(widths)) else "  "
+    )
+    fixed_part = words + sum(len(gap) + part for part in fixed_parts)
     blocks: list[list[str]] = [[]]
     for of in columns:
-        if blocks[-1] and fixed_part + sum(widths[one] + 2 for one in (*blocks[-1], of)) > width:
+        if blocks[-1] and fixed_part + sum(widths[one] + len(gap) for one in (*blocks[-1], of)) > width:
             blocks.append([])
         blocks[-1].append(of)
     for number, block in enumerate(blocks):
-        heads = [f"  {'' if number else title:<{part}}" for title, part in zip(titles[1:], fixed_parts, strict=True)]
-        heads += [f"  {of[: widths[of]]:<{widths[of]}}" for of in block]
+        heads = [f"{gap}{'' if number else title:<{part}}" for title, part in zip(titles[1:], fixed_parts, strict=True)]
+        heads += [f"{gap}{of[: widths[of]]:<{widths[of]}}" for of in block]
         yield Text(f"{titles[0][:words]:<{words}}" + "".join(heads), "dim")
         for row in rows:
             line = Text(f"{_cut(labels[row.label], words):<{words}}", "" if row.before else row.colour)
             for text, part in zip(row.before, fixed_parts, strict=True):
-                line.append(f"  {'' if number else text:<{part}}", row.colour)
+                line.append(f"{gap}{'' if number else text:<{part}}", row.colour)
             for of in block:
                 text, style = row.cells[of]
-                line.append(f"  {text:<{widths[of]}}", style or "not bold default")
+                line.append(f"{gap}{text:<{widths[of]}}", style or "not bold default")
             yield line
 
 
-def _ladder(rows: Sequence[ScaleRow], width: int) -> Iterator[Text]:
-    """The variants of a ladder by rung, with what is extrapolated: a line for each, and one for each reason why not."""
+def _ladder(answer: Answer, width: int) -> Iterator[Text]:
+    """The variants of a ladder by rung, with what is extrapolated, and each reason why nothing is."""
+    rows, times = answer.scale, f"at {answer.scale[0].times:g}x"
     refusals = [*dict.fromkeys(row.refusal for row in rows if not row.there)]
-    titles = ("by rung", f"at {rows[0].times:g}x", "speedup there")
-    cells = []
+    judged = {row.words: (group.key, row.warning) for group in answer.groups for row in group.rows}
+    warnings = [*dict.fromkeys(warning for _, warning in judged.values() if warning)]
+    rungs = [f"rung {number}" if number == 1 else str(number) for number in range(1, len(rows[0].by_rung) + 1)]
+    lines = []
     for row in rows:
-        there = row.there.replace(" … ", "…") or f"none [{_letter(refusals, row.refusal)}]"
-        steps, beyond = (re.sub(r"(?<=[-+])0(?=\.)", "", text) for text in (" ".join(row.by_rung), there))
-        speedup = row.speedup.replace(" … ", "…") if row.there else ""
-        cells.append((steps, beyond, speedup, row.outcome if row.there else ""))
-    widths = [max(map(len, column)) for column in zip((*titles, ""), *cells, strict=True)]
-    words = max(LABEL, width - sum(widths) - 2 * len(widths))
-    labels = [printable(row.words.rpartition("→ ")[2]).removeprefix("the ") for row in rows]
-    words = min(words, max(map(len, labels)))
+        key, warning = judged.get(row.words, ("not known", ""))
+        marks = [VERDICT_MARKS.get(verdict, "") for verdict in row.verdicts]
+        cells = {of: f"{_short(text)}{mark}" for of, text, mark in zip(rungs, row.by_rung, marks, strict=True)}
+        cells[times] = _short(row.there) or f"none [{_letter(refusals, row.refusal)}]"
+        cells["speedup"] = row.speedup.partition("(")[2].strip(")").replace(" … ", "…") if row.there else ""
+        cells[""] = row.outcome if row.there else ""
+        label = row.words.rpartition("→ ")[2] + (f" [{warnings.index(warning) + 1}]" if warning else "")
+        lines.append(_MatrixRow(label, (), COLOURS[key], {of: (text, "") for of, text in cells.items()}))
+    yield from _columns((f"{answer.metric} − baseline",), [*rungs, times, "speedup", ""], lines, width)
+    notes = [f"each beside the baseline of its rung; margin {answer.margin:g}: {MARKS_HELP}"]
+    notes.append(f"{times}, with the speedup in compute there: 95 % intervals")
+    notes += [f"[{number}] {warning}" for number, warning in enumerate(warnings, 1)]
+    notes += [f"[{_letter(refusals, refusal)}] {printable(refusal)}" for refusal in refusals]
+    yield from (Text(part, "dim") for part in wrap("; ".join(notes), width))
 
-    def row_of(label: str, texts: Sequence[str], look: str, style: str) -> Text:
-        line = Text(f"{_cut(label, words):<{words}}", look)
-        for text, part in zip(texts, widths, strict=True):
-            line.append(f"  {text.replace('-', '−'):<{part}}", style)
-        line.rstrip()
-        return line
 
-    yield row_of("SCALE", (*titles, ""), "bold", "not bold dim")
-    for label, texts in zip(labels, cells, strict=True):
-        yield row_of(label, texts, "", "")
-    for refusal in refusals:
-        note = f"[{_letter(refusals, refusal)}] {printable(refusal)}"
-        yield from (Text(part, "dim") for part in wrap(note, width))
+def _short(text: str) -> str:
+    """Numbers without the zero before their point, in an interval without spaces."""
+    return re.sub(r"(?<=[-+])0(?=\.)", "", text.replace(" … ", "…")).replace("-", "−")
 
 
 def _letter(notes: Sequence[str], note: str) -> str:
@@ -448,7 +464,14 @@ def _bound(row: AnswerRow, notes: Sequence[str]) -> str:
 
 def _words(row: AnswerRow) -> str:
     """The change without its article, which a table does not need."""
-    return printable(row.words).removeprefix("the ")
+    return re.sub(r"^([A-Z]: )?the ", r"\1", printable(row.label))
+
+
+def _parts(answer: Answer) -> str:
+    """The parts that only letters stand for, because no row has one of them alone."""
+    alone = {row.label[0] for row in answer.rows if row.label[1:2] == ":"}
+    others = {letter: part.removeprefix("the ") for letter, part in answer.parts.items() if letter not in alone}
+    return printable(replace(answer, parts=others).parts_note)
 
 
 def _cost(row: AnswerRow) -> str:

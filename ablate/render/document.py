@@ -114,7 +114,7 @@ def answer_table(answer: Answer) -> Grid:
         tuple(
             (
                 row.verdict,
-                row.words,
+                row.label,
                 write(row.difference),
                 interval_words(row.low, row.high, write),
                 f"{row.bound_text or MISSING}{'*' if row.bound is not None and not row.jointly else ''}",
@@ -168,7 +168,8 @@ def answer_note(answer: Answer) -> str:
         f"{answer.margin:g}. The 90 % interval ends at the one-sided 95 % bounds that verdicts rest on."
     )
     alone = any(row.bound is not None and not row.jointly for row in answer.rows)
-    return f"{note} *: true alone, not jointly with the other verdicts (Holm's procedure)." if alone else note
+    note += " *: true alone, not jointly with the other verdicts (Holm's procedure)." * alone
+    return f"{note} {answer.parts_note}." if answer.parts else note
 
 
 def _checks(report: StudyReport) -> Iterator[Block]:

@@ -23,6 +23,17 @@ def full_path(path: str) -> str:
     return f"model.{path}" if path == "block" or path.startswith("block.") else path
 
 
+def longer(plain: Any, times: float, path: str = "") -> Any:
+    """The plain data of a space in which all training runs, those of stages too, are so many times as long."""
+    if isinstance(plain, Mapping):
+        return {name: longer(value, times, f"{path}.{name}") for name, value in plain.items()}
+    if isinstance(plain, int | float) and path.endswith(".training.steps"):
+        return round(times * plain)
+    if isinstance(plain, int | float) and path.endswith(".design.tokens_per_parameter"):
+        return times * plain
+    return plain
+
+
 def assign(plain: dict[str, Any], path: str, value: Any) -> None:
     """Set `path` in nested mappings to `value`, in place. Missing mappings are created; nothing is merged.
 

@@ -14,7 +14,7 @@ from ablate.errors import SpaceError, check_argument
 from ablate.locations import typed_path
 from ablate.spec.document import Document, read_document, read_text
 from ablate.spec.named import block_document, block_names, is_model_file, shipped_spaces
-from ablate.spec.paths import lay_over
+from ablate.spec.paths import lay_over, longer
 from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec
 
@@ -275,6 +275,29 @@ def with_design(space: SpaceSpec, kind: str) -> SpaceSpec:
     changed = {"name": f"{space.name}_{kind}", "design": {"kind": kind} | given, "claims": []}
     changed["plugins"] = space.plugins
     made = _validate(plain | changed, f"--design {kind}", "")
+    made._text = space.text
+    return made
+
+
+def with_longer(space: SpaceSpec, times: int) -> SpaceSpec:
+    """The space with training runs that are longer, as a study of its own.
+
+    Args:
+        times: How many times as long.
+
+    Raises:
+        SpaceError: The space does not say how long it trains, or does not take such lengths.
+    """
+    plain, where = space.model_dump(mode="json"), f"--longer {times}"
+    changed = longer(plain, times)
+    if changed == plain:
+        raise SpaceError(
+            "nothing in this space says how long it trains",
+            where=where,
+            expected="`training.steps` above 0",
+            remedy="Change what your trainer takes, or start from a model that was trained longer.",
+        )
+    made = _validate(changed | {"name": f"{space.name}_x{times}", "plugins": space.plugins}, where, "")
     made._text = space.text
     return made
 

@@ -139,6 +139,11 @@ class PairedDifference:
         """
         return self.sd is not None and self.sd <= _ROUNDING * max([1.0, *map(abs, self.values)])
 
+    @property
+    def is_zero(self) -> bool:
+        """Whether both sides are equal at every seed, but for rounding."""
+        return self.is_flat and abs(self.difference or 0.0) <= _ROUNDING
+
     def as_shares(self) -> PairedDifference:
         """The same of differences of logarithms as shares: 0.05 is 5 % more. The spread stays theirs."""
         known = (self.difference, self.low, self.high)

@@ -223,6 +223,8 @@ def show_answer(answer: Answer) -> None:
         if answer.along is not None:
             st.html(plain_table(along_table(answer, answer.along), f"Verdicts along {answer.along.axis}"))
         st.html(table(answer, _page(rows)))
+        if answer.parts:
+            st.caption(prose(answer.parts_note))
         if any(_holds_alone(row) for _, row in rows):
             st.caption("° holds alone, not jointly with the other verdicts (Holm's procedure)")
     if answer.scale:
@@ -299,12 +301,12 @@ def _cells(answer: Answer, axis: Axis, key: GroupKey, row: AnswerRow) -> tuple[s
     look = Palette(dark()).verdict(LOOKS[key])
     mark, alone = MARKS.get(look.mark, "●"), "°" if _holds_alone(row) else ""
     word = "waiting" if key == "waiting" else row.verdict
-    name = "" if row.variant == row.words else f" <code>{html.escape(row.variant)}</code>"
+    name = "" if row.variant == row.label else f" <code>{html.escape(row.variant)}</code>"
     warning = f" <em>{html.escape(row.warning)}</em>" if row.warning else ""
     href = html.escape(address(**{WHY: row.variant}))
     return (
         f'<b style="color: {look.colour}">{mark} <span>{html.escape(word)}{alone}</span></b>',
-        f'<a href="{href}">{html.escape(row.words)}</a>{name}{warning}',
+        f'<a href="{href}">{html.escape(row.label)}</a>{name}{warning}',
         f"<b>{fixed(row.difference, answer.decimals, sign=True)}</b>",
         f'<img alt="" src="{_picture(axis, key, row)}">',
         html.escape(row.bound_text),

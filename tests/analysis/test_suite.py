@@ -112,6 +112,22 @@ def test_a_task_alone_is_the_study_of_that_task(values: Values, report: StudyRep
         on_task(report, "party")
 
 
+def test_equal_values_at_every_seed_have_no_mark_and_the_baseline_is_called_by_what_all_replace(
+    values: Values,
+) -> None:
+    alike = {name: {**of, "copy": [1.0, 1.0, 1.0]} for name, of in values.items()}
+    answer = answer_of(read_study(suite(alike), "a_study"))
+    assert answer.suite is not None
+    assert [row.variant for row in answer.suite.rows if row.cells["copy"].alike] == ["delta", "linear"]
+    assert not any(row.cells["recall"].alike for row in answer.suite.rows)
+    lines = answer_text(answer).splitlines()
+    assert sum("1.000 " in line or line.endswith("1.000") for line in lines) == 3
+    assert not any("1.000?" in line for line in lines)
+    assert "no mark: equal to the baseline" in " ".join(lines)
+    assert any(line.startswith("attention (baseline)") for line in lines)
+    assert "Better than attention: delta" in answer.headline[0]
+
+
 def test_holm_over_variants_and_tasks() -> None:
     """Verdicts of each task hold alone with p about 0.03; together with six others they do not."""
     shift = np.array([-0.9, 0.0, 0.9]) * 0.012

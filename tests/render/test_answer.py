@@ -292,6 +292,51 @@ def test_models_below_a_bigram_leave_no_answer() -> None:
     assert not any("can go" in sentence for sentence in answer.headline)
 
 
+def test_where_nothing_was_learnt_the_next_command_trains_longer() -> None:
+    made = study({"norm": 0.0, "skip": 0.9})
+    made.record = dataclasses.replace(
+        made.record, trivial={"guess": {"val_loss": 0.1}}, space={**made.record.space, "training": {"steps": 100}}
+    )
+    (step,) = answered(made).next
+    assert step.arguments == ("resume", "a_study", "--longer", "4")
+    assert step.seconds == 4 * 3 * 4 * 60
+    assert "ablate resume a_study --longer 4" in printed(answered(made))
+    made.record = dataclasses.replace(made.record, space={**made.record.space, "training": {"steps": 0}})
+    (step,) = answered(made).next
+    assert not step.arguments, "a model that was not trained here cannot be trained longer"
+    assert "train them longer" in step.purpose
+
+
+def test_long_combinations_are_called_by_the_letters_of_their_parts() -> None:
+    switches = on_off("normalisation", "values", "projection")
+    made = run({"kind": "grid", "seeds": 3}, switches, lambda settings, _: 3.0, noise=0.01)
+    texts = {name: {"on": {}, "off": {"removes": f"the {name} of every block"}} for name in switches}
+    made.record = dataclasses.replace(made.record, space={**made.record.space, "switches": texts})
+    settings = {variant.name: variant.settings for variant in made.record.variants}
+    answer = answered(made)
+    assert [*answer.parts] == ["A", "B", "C"]
+    for row in answer.rows:
+        off = {name for name, setting in settings[row.variant].items() if setting == "off"}
+        letters = sorted(letter for letter, part in answer.parts.items() if part.split()[1] in off)
+        assert row.label == (" + ".join(letters) if len(letters) > 1 else f"{letters[0]}: {row.words}")
+    lines = printed(answer).splitlines()
+    assert sum("A + B + C" in line for line in lines) == 1
+    assert sum(line[10:].startswith("A: ") for line in lines) == 1
+    short = run({"kind": "grid", "seeds": 3}, on_off("a", "b"), lambda settings, _: 3.0, noise=0.01)
+    assert answered(short).parts == {}
+
+
+def test_trust_calls_variants_by_what_they_change() -> None:
+    made = study({"norm": 0.0, "skip": 0.9})
+    made.record = dataclasses.replace(made.record, trivial={"guess": {"val_loss": 9.0}})
+    for seed in range(4):
+        made.add("skip=off", seed, {"val_loss": 9.5 + seed / 100})
+    made.add("norm=off", 0, state=TrialState.FAILED, reason="out of memory")
+    said = [line.text for line in answered(made).trust]
+    assert "without the skip: no better than a guess (9)" in said
+    assert "1 trial failed (without the norm)" in said
+
+
 def test_the_trust_lines_begin_with_the_evidence_and_count_what_they_hide() -> None:
     made = study(REMOVED)
     del made.trial_records["norm=off/3"]
@@ -300,7 +345,7 @@ def test_the_trust_lines_begin_with_the_evidence_and_count_what_they_hide() -> N
     assert answer.trust[0].text.startswith("18/20 trials, ")
     assert "1 still missing" in answer.trust[0].text
     assert answer.trust[0].level == "weak"
-    assert any("1 trial failed (skip=off)" in line.text for line in answer.trust)
+    assert any("1 trial failed (without the skip)" in line.text for line in answer.trust)
 
 
 def test_the_next_command_continues_the_study_with_more_seeds_and_says_what_they_cost() -> None:

@@ -11,7 +11,8 @@ from ablate.errors import SpaceError
 from ablate.planning.planner import Planner
 from ablate.planning.points import check_points
 from ablate.spec.design import SeedsSpec
-from ablate.spec.reading import load_space, plugins_of, stored_space, with_design, with_seeds
+from ablate.spec.named import shipped_spaces
+from ablate.spec.reading import load_space, plugins_of, stored_space, with_design, with_longer, with_seeds
 from ablate.spec.space import SpaceSpec
 
 SPACE = """\
@@ -101,6 +102,19 @@ def test_only_the_seeds_change(text: str, seeds: object) -> None:
     after["design"].pop("seeds")
     assert after == before
     assert changed.text == space.text
+
+
+def test_all_training_runs_are_longer() -> None:
+    space = load_space("knockout_small")
+    longer = with_longer(space, 4)
+    assert (longer.name, longer.text) == ("knockout_small_x4", space.text)
+    before, after = space.model_dump(mode="json"), longer.model_dump(mode="json")
+    before["training"]["init_from"]["stage"]["training.steps"] *= 4
+    before["switches"]["healing"]["brief"]["training.steps"] *= 4
+    assert after == before | {"name": "knockout_small_x4"}
+    assert with_longer(load_space("ladder_small"), 2).design.tokens_per_parameter == 12
+    with pytest.raises(SpaceError, match="nothing in this space says how long it trains"):
+        with_longer(load_space(shipped_spaces() / "trainers" / "digits.yaml"), 2)
 
 
 @pytest.mark.parametrize("text", ["", "3:", "few", "-1", "3:2", "1:9", "0", "99999999"])

@@ -10,7 +10,7 @@ from ablate.analysis.numbers import MISSING
 from ablate.analysis.report import StudyReport
 from ablate.analysis.suite import SuiteCell
 from ablate.analysis.text import plural
-from ablate.render.answer import MARKS_HELP, suite_mark
+from ablate.render.answer import marks_help, suite_mark
 from ablate.render.blocks import Grid, Paragraph, Picture, Section
 from ablate.render.figures.style import Palette, Spec, by_look, layers, mark, names, number, wrapped
 
@@ -104,9 +104,10 @@ def matrix_note(answer: Answer) -> str:
     """How to read the matrix, in a few sentences."""
     suite = answer.suite
     assert suite is not None, "only suites have a matrix"
+    marks = marks_help(cell for row in suite.rows for cell in row.cells.values())
     return (
         f"{suite.metric} with half of its 95 % interval over seeds. Beside it the verdict against the baseline on this "
-        f"task, margin {suite.margin:g}: {MARKS_HELP}; * not jointly over all variants and tasks (Holm); ° not above "
+        f"task, margin {suite.margin:g}: {marks}; * not jointly over all variants and tasks (Holm); ° not above "
         "the trivial baseline. The score of a task is (metric - trivial) / (perfect - trivial)."
     )
 

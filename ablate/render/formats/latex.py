@@ -157,7 +157,7 @@ def paper_table(report: StudyReport) -> str:
         rows = []
         for row in group.rows:
             alone = "*" * (row.bound is not None and not row.jointly)
-            rows.append(cells(row.variant, row.words, _interval(row, answer.decimals), row.verdict + alone))
+            rows.append(cells(row.variant, row.label, _interval(row, answer.decimals), row.verdict + alone))
         groups.append("\n".join(rows))
     pairs = sorted(row.difference.n for row in compared if row.difference is not None and not row.lost)
     over = f"over {f'{pairs[0]} to ' * (pairs[0] < pairs[-1])}{plural(pairs[-1], answer.unit)}" if pairs else ""
@@ -166,6 +166,8 @@ def paper_table(report: StudyReport) -> str:
              f"whose ends are the one-sided 95 % bounds that verdicts rest on. Margin {answer.margin:g}."]  # fmt: skip
     if any(row.bound is not None and not row.jointly for row in answer.rows):
         notes.append("*: holds alone, not jointly with the other verdicts (Holm, 5 %).")
+    if answer.parts:
+        notes.append(f"{answer.parts_note}.")
     label = portable_name(report.record.name, FILE).replace(" ", "-")
     return (
         "% Needs \\usepackage{booktabs}.\n\\begin{table}\n\\centering\n"
