@@ -165,7 +165,7 @@ def _words(row: VariantRow, group: GroupKey, report: StudyReport) -> str:
     """What a variant changes; where its group does not say that parts are missing, this does."""
     if row.name == BASELINE and row.change.combines:
         return "all of these (baseline)"
-    if report.record.traits.finds_best and row.change.parts:
+    if report.record.traits.finds_best and row.change.otherwise:
         return " + ".join(_new(part, row.change.removed) for part in row.change.parts)
     without = "without " if row.change.only_removes and group in ("better", "worse", "unproven") else ""
     return f"{without}{row.change.words}" if row.change.words else row.name

@@ -44,8 +44,8 @@ def headline(
         return (*first, *([] if decided - {"", "undecided", "diverged"} else [_nothing_decided(groups, report)]))
     told = along is not None and len(along.rows) <= MOST_ALONG
     kept = {key: [row for row in of if _is_news(row, report)] for key, of in rows.items() if not told}
-    if smallest in first and len(kept.get("can go", ())) == 1:
-        del kept["can go"]
+    if smallest in first:  # it says what can go
+        kept.pop("can go", None)
     parts = [*_parts(kept.get("can go", ()), "can go"), *_parts(kept.get("must stay", ()), "must stay")]
     sentences = [*first, *parts, *_changes(kept, report, counts=not parts)]
     if smallest and smallest not in first:
@@ -371,6 +371,6 @@ def _smallest_of(rows: Sequence[AnswerRow], *, parts: bool = True) -> AnswerRow 
 
 
 def _fewer(row: AnswerRow) -> str:
-    if row.parameter_change is None:
+    if row.parameter_change is None or row.parameter_change > -SMALLER:
         return ""
     return f", {percent(abs(row.parameter_change)).lstrip('+').replace('%', ' %')} fewer parameters"

@@ -89,7 +89,8 @@ def target_limits(record: StudyRecord, rows: Sequence[VariantRow]) -> Iterator[S
         yield StudyWarning("target", "weak", text, f"{text[0].upper()}{text[1:]}, so reaching it shows little.")
     if late := [row for row in rows if row.unreached]:
         named = few([f"{row.unreached} of {plural(len(row.finished), 'run')} of {row.name}" for row in late])
-        text = f"runs ended above the target {target.reach:g}: {WHICH}"
+        unreached, runs = sum(row.unreached for row in late), sum(len(row.finished) for row in late)
+        text = f"{unreached} of {plural(runs, 'run')} ended above the target {target.reach:g}: {WHICH}"
         full = (
             f"Censored: {named} ended above the target {target.reach:g}. They count with the time at which they ended, "
             "and the true one is longer: such a variant can be shown to be worse, and nothing else. A longer training, "

@@ -311,6 +311,10 @@ def _label(step: NextStep) -> str:
     options_of = dict(zip(step.arguments, step.arguments[1:], strict=False))
     if seeds := options_of.get("--seeds"):
         return f"Add seeds {seeds}"
+    if rung := options_of.get("--rung"):
+        return f"Add rung {rung}"
+    if times := options_of.get("--longer"):
+        return f"Train {times} times as long"
     return f"Run the design {options_of['--design']}" if "--design" in options_of else "Resume"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -80,9 +81,14 @@ def test_a_gain_that_survives_holds_with_its_speedup_and_stands_in_the_answer() 
     assert "| 10x: -0.0" in row.line
     assert study_json(report)["answer"]["scale"][0]["there"] == row.there
     shown = answer_text(answer).splitlines()
-    head = next(number for number, line in enumerate(shown) if line.startswith("SCALE"))
-    assert shown[head + 1].split()[-1] == "holds"
+    (head,) = [number for number, line in enumerate(shown) if line.startswith("val_loss − baseline")]
+    assert "at 10x" in shown[head]
+    cells = shown[head + 1].split()
+    assert cells[-1] == "holds"
+    marks = {"better": "▲", "not worse": "=", "undecided": "?"}
+    assert [cell[-1] for cell in cells if cell[-1] in marks.values()] == [marks[word] for word in row.verdicts]
     assert max(map(len, shown)) <= 80
+    assert len(shown) <= 24
     shown = why(report, "a=off@rung=5")
     assert shown.row.variant == "a=off@rung=5"
     assert shown.row.bound is not None
@@ -279,7 +285,7 @@ def test_a_ladder_with_more_reasons_than_letters_has_a_mark_for_each() -> None:
     answer = answer_of(read_study(studied(loss, rungs=3), "a_study"))
     (row,) = answer.scale
     rows = tuple(replace(row, words=f"part {number}", refusal=f"reason {number}") for number in range(30))
-    shown = answer_text(replace(answer, scale=rows)).splitlines()
-    marked = dict(line.split(" ", 1)[::-1] for line in shown if line.startswith("[") and "reason" in line)
+    shown = answer_text(replace(answer, scale=rows))
+    marked = {reason: mark for mark, reason in re.findall(r"\[(\w+)\] (reason \d+)", " ".join(shown.split()))}
     assert len(set(marked.values())) == len(marked) == 30
-    assert (marked["reason 0"], marked["reason 26"]) == ("[a]", "[a1]")
+    assert (marked["reason 0"], marked["reason 26"]) == ("a", "a1")
