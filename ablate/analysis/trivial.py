@@ -168,7 +168,7 @@ def learning_warnings(standings: Sequence[Standing], trivial: Sequence[TrivialBa
             f"{listed(_shown(one, bar) for one in standings)}. Differences between models that have learnt so little "
             "say nothing about models that learn. Train for more steps, or at a better learning rate."
         )
-        text = f"no model beats a {bar.name} ({bar.value:.4g})"
+        text = f"no model beats {_named(bar)} ({bar.value:.4g})"
         yield StudyWarning("unlearnt", "void", text, full, names, replaces_headline=True)
         return
     if without:
@@ -179,7 +179,7 @@ def learning_warnings(standings: Sequence[Standing], trivial: Sequence[TrivialBa
             "so little are not informative."
         )
         less = not any(bar.name in one.better for one in without)
-        text = f"{WHICH}: {'no' if less else 'not shown to be'} better than a {bar.name}"
+        text = f"{WHICH}: {'no' if less else 'not shown to be'} better than {_named(bar)}"
         text = f"{text} ({bar.value:.4g})" if all(one.bar in (None, bar.value) for one in without) else text
         yield StudyWarning("unlearnt", "void", text, full, names)
     if between := [one for one in standings if bar.name in one.ahead and best.name not in one.ahead]:
@@ -190,8 +190,13 @@ def learning_warnings(standings: Sequence[Standing], trivial: Sequence[TrivialBa
         )
         short = len(between) + len(without)
         who = "no model beats" if short == len(standings) else f"{short} of {len(standings)} do not beat"
-        text = f"small models: {who} a {best.name} ({best.value:.4g})"
+        text = f"small models: {who} {_named(best)} ({best.value:.4g})"
         yield StudyWarning("beaten", "weak", text, full, tuple(one.name for one in between))
+
+
+def _named(baseline: TrivialBaseline) -> str:
+    """`a bigram`, `the most frequent answer`."""
+    return f"{'the' if ' ' in baseline.name else 'a'} {baseline.name}"
 
 
 def nothing_learnt(standings: Sequence[Standing], trivial: Sequence[TrivialBaseline]) -> str:

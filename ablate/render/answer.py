@@ -399,24 +399,28 @@ def _ladder(answer: Answer, width: int) -> Iterator[Text]:
     """The variants of a ladder by rung, with what is extrapolated, and each reason why nothing is."""
     rows, times = answer.scale, f"at {answer.scale[0].times:g}x"
     refusals = [*dict.fromkeys(row.refusal for row in rows if not row.there)]
-    judged = {row.words: (group.key, row.warning) for group in answer.groups for row in group.rows}
+    judged = {row.words: (COLOURS[group.key], row.warning) for group in answer.groups for row in group.rows}
     warnings = [*dict.fromkeys(warning for _, warning in judged.values() if warning)]
     rungs = [f"rung {number}" if number == 1 else str(number) for number in range(1, len(rows[0].by_rung) + 1)]
     lines = []
     for row in rows:
-        key, warning = judged.get(row.words, ("not known", ""))
+        colour, warning = judged.get(row.words, ("", ""))
         marks = [VERDICT_MARKS.get(verdict, "") for verdict in row.verdicts]
         cells = {of: f"{_short(text)}{mark}" for of, text, mark in zip(rungs, row.by_rung, marks, strict=True)}
         cells[times] = _short(row.there) or f"none [{_letter(refusals, row.refusal)}]"
-        cells["speedup"] = row.speedup.partition("(")[2].strip(")").replace(" … ", "…") if row.there else ""
+        speedup = row.speedup.partition("(")[2].strip(")") or row.speedup
+        cells["speedup"] = speedup.replace(" … ", "…") if row.there else ""
         cells[""] = row.outcome if row.there else ""
         label = row.words.rpartition("→ ")[2] + (f" [{warnings.index(warning) + 1}]" if warning else "")
-        lines.append(_MatrixRow(label, (), COLOURS[key], {of: (text, "") for of, text in cells.items()}))
-    yield from _columns((f"{answer.metric} − baseline",), [*rungs, times, "speedup", ""], lines, width)
+        lines.append(_MatrixRow(label, (), colour, {of: (text, "") for of, text in cells.items()}))
+    alike = len(refusals) == 1 and not any(row.there for row in rows)
+    beyond = [] if alike else [times, "speedup", ""]
+    yield from _columns((f"{answer.metric} − baseline",), [*rungs, *beyond], lines, width)
     notes = [f"each beside the baseline of its rung; margin {answer.margin:g}: {MARKS_HELP}"]
-    notes.append(f"{times}, with the speedup in compute there: 95 % intervals")
+    notes += [] if alike else [f"{times}, with the speedup in compute there: 95 % intervals"]
     notes += [f"[{number}] {warning}" for number, warning in enumerate(warnings, 1)]
-    notes += [f"[{_letter(refusals, refusal)}] {printable(refusal)}" for refusal in refusals]
+    marked = ("not extrapolated:" if alike else f"[{_letter(refusals, refusal)}]" for refusal in refusals)
+    notes += [f"{mark} {printable(refusal)}" for mark, refusal in zip(marked, refusals, strict=True)]
     yield from (Text(part, "dim") for part in wrap("; ".join(notes), width))
 
 

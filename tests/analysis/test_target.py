@@ -164,7 +164,7 @@ def test_every_output_says_that_differences_are_shares() -> None:
     report = read_study(made, "a_study")
     shown = answer_text(answer_of(report), 100)
     assert "steps_to_1.9 / 594.3 − 1" in shown
-    assert "5 of 5 runs ended above the target 1.9: slower" in shown
+    assert "5 of 5 runs ended above the target 1.9: a → slower" in shown
     console = Console(file=io.StringIO(), width=100)
     print_why(why(report, "slow"), console)
     assert "of the baseline's steps_to_1.9" in console.file.getvalue()  # type: ignore[attr-defined]
