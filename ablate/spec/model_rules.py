@@ -28,6 +28,7 @@ def check_model(model: ModelFields) -> None:
             checked.add(like)
             _check_forms(model, place)
             _check_settings(model, place)
+        _check_convolutions(model, place)
     if model.decoder is not None:
         _check_decoder_block(model.block)
         _check_alone_in_layer(("decoder", "mixer"), model.decoder.mixer)
@@ -124,12 +125,14 @@ def _check_settings(model: ModelFields, place: LayerPlace) -> None:
             f"the mixer {kind} has no window",
             "Leave `window` out, or choose the mixer `attention`.",
         )
-    _check_convolutions(model, place)
     _check_heads(model, place)
 
 
 def _check_convolutions(model: ModelFields, place: LayerPlace) -> None:
-    """Refuse short convolutions where a layer sees both sides, and where a part has no such place."""
+    """Refuse short convolutions where a layer sees both sides, and where a part has no such place.
+
+    Layers that attend to the keys of another one have none on them, though they may share its block.
+    """
     convolutions = place.block.convolutions
     if place.cross or convolutions == NO_CONVOLUTIONS:
         return

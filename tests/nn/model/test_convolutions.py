@@ -220,6 +220,14 @@ def test_a_mixer_without_its_convolution_is_one_whose_convolution_does_nothing(s
         ("encoder", {"convolutions": {"before_mixer": 4}}, "block.convolutions"),
         ("decoder", {"mixer": "rwkv7", "convolutions": {"on_qkv": 4}}, "block.convolutions.on_qkv"),
         ("decoder", {"mixer": "rwkv7", "convolutions": {"on_key": 4}}, "block.convolutions.on_key"),
+        *(
+            (
+                "decoder",
+                {"mixer": {"kind": "attention", "shared_kv": 0}, "convolutions": {name: 4}},
+                f"block.convolutions.{name}",
+            )
+            for name in ("on_qkv", "on_key")  # later layers, which share the block, have no keys of their own
+        ),
         ("decoder", {"mlp": "mixture", "convolutions": {"in_mlp": 4}}, "block.convolutions.in_mlp"),
         (
             "decoder",
