@@ -14,7 +14,6 @@ from torch import Tensor
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.kinds.positions.alibi import AlibiSpec
 from ablate.kinds.positions.rotary import RotarySpec
-from ablate.kinds.positions.t5_buckets import T5BucketsSpec
 from ablate.nn.kernels.relative_positions import alibi_slopes, distance_buckets
 from ablate.nn.model import build_model
 from ablate.nn.pack import initialise
@@ -159,40 +158,6 @@ def test_buckets_are_those_of_t5(buckets: int, longest: int, causal: bool) -> No
         length, length, torch.device("cpu"), first=0, buckets=buckets, longest=longest, causal=causal
     )
     assert torch.equal(ours, theirs)
-
-
-@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
-def test_attention_with_buckets_is_that_of_t5(causal: bool, padded: bool) -> None:
-    from transformers.models.t5.modeling_t5 import T5Attention
-
-    D, d_h = 10, 4
-    config = transformers.T5Config(
-        d_model=D, d_kv=d_h, num_heads=H, dropout_rate=0.0, is_decoder=causal, relative_attention_num_buckets=9,
-        relative_attention_max_distance=20,
-    )  # fmt: skip
-    theirs = T5Attention(config, has_relative_attention_bias=True, layer_idx=0).double()
-    positions = T5BucketsSpec(buckets=9, longest_distance=20)
-    told = LayerContext(1, D, H, 3, T, causal, d_h, 0.5, positions)
-    positions.check(told)
-    mixer = AttentionSpec(scale="none").build(told).double()
-    initialise(mixer, [0])
-    with torch.no_grad():
-        for our, their in (("query", "q"), ("key", "k"), ("value", "v"), ("output", "o")):
-            getattr(theirs, their).weight.copy_(getattr(mixer, our).weight[0].mT)
-        theirs.relative_attention_bias.weight.copy_(mixer.bias.weight[0])
-    x = noise(2, T, D).requires_grad_()
-    real = torch.arange(T) < torch.tensor([[T - 7], [T]]) if padded else torch.ones(2, T, dtype=torch.bool)
-    seen = real[:, None, None, :] & (torch.ones(T, T, dtype=torch.bool).tril() if causal else True)
-    mask = torch.where(seen.expand(2, 1, T, T), 0.0, -1e30).double()
-    ours = mixer(x[None], real[None] if padded else None)[0][real]
-    reference = theirs(x, mask=mask)[0][real]
-    torch.testing.assert_close(ours, reference, rtol=1e-9, atol=1e-9)
-    direction = noise(*ours.shape)
-    for tensors in ([x], [mixer.bias.weight, theirs.relative_attention_bias.weight]):
-        made = [torch.autograd.grad((y * direction).sum(), z, retain_graph=True)[0].squeeze(0) for y, z in
-                zip((ours, reference), (tensors[0], tensors[-1]), strict=True)]  # fmt: skip
-        torch.testing.assert_close(*made, rtol=1e-8, atol=1e-8)
 
 
 def test_positions_by_layer() -> None:

@@ -27,17 +27,17 @@ ACTS: dict[str, Callable[[Tensor], Tensor]] = {
     "double_sigmoid": lambda z: 2 / (1 + (-z).exp()),
 }
 GATES = [
-    {"kind": kind, "place": place, "combine": combine, "activation": activation, "shared": shared}
-    for kind, place, combine, activation, shared in itertools.product(
+    {"kind": kind, "place": place, "combine": combine, "shared": shared}
+    for kind, place, combine, shared in itertools.product(
         ("headwise", "elementwise"),
         ("query", "key", "value", "heads", "output"),
         ("multiply", "add"),
-        ("sigmoid", "silu"),
         (False, True),
     )
     if place != "output" or (kind == "elementwise" and not shared)
 ] + [
     {"kind": "elementwise", "activation": "half_sigmoid"},
+    {"kind": "headwise", "place": "query", "activation": "silu"},
     {"kind": "headwise", "activation": "double_sigmoid", "start": "zero"},
     {"kind": "elementwise", "combine": "add", "activation": "identity"},
     {"kind": "headwise", "input_dependent": False},
