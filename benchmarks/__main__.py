@@ -7,9 +7,7 @@ an exit code. Campaigns run only if named.
 
 from __future__ import annotations
 
-import pkgutil
 import sys
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
@@ -18,14 +16,15 @@ from ablate.nn.kernels.processor import keep_freed_memory
 from benchmarks.machine import machine
 
 
-def discovered() -> dict[str, Callable[[bool], None]]:
-    """All benchmarks by name."""
-    modules = {
-        entry.name: import_module(f"benchmarks.{entry.name}")
-        for entry in pkgutil.iter_modules(benchmarks.__path__)
-        if entry.name != "__main__"
-    }
-    return {name: module.main for name, module in modules.items() if hasattr(module, "main")}
+def files_with(function: str) -> list[str]:
+    """The names of the files that define this function. None is imported: some need packages that others do not."""
+    files = sorted(Path(benchmarks.__path__[0]).glob("*.py"))
+    return [file.stem for file in files if f"\ndef {function}(" in file.read_text(encoding="utf-8")]
+
+
+def discovered() -> list[str]:
+    """The names of all benchmarks."""
+    return [name for name in files_with("main") if name != "__main__"]
 
 
 def run(names: list[str]) -> int:
@@ -39,20 +38,14 @@ def run(names: list[str]) -> int:
     keep_freed_memory()  # as the workers of a study do
     for name in names or known:
         print(f"\n== {name}\n")
-        known[name](smoke)
+        import_module(f"benchmarks.{name}").main(smoke)
     print(f"\n{machine()}")
     return 0
 
 
-def campaigns() -> list[str]:
-    """The names of the campaigns."""
-    files = sorted(Path(benchmarks.__path__[0]).glob("*.py"))
-    return [file.stem for file in files if "\ndef campaign(" in file.read_text(encoding="utf-8")]
-
-
 def main(arguments: list[str]) -> int:
     """Run a campaign with its options, or benchmarks."""
-    if arguments and arguments[0] in campaigns():
+    if arguments and arguments[0] in files_with("campaign"):
         code: int = import_module(f"benchmarks.{arguments[0]}").campaign(arguments[1:])
         return code
     return run(arguments)

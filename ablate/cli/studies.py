@@ -105,7 +105,7 @@ EfficiencyOption = Annotated[
         min=0.001,
         max=1.0,
         help="Share of the peak that a training step reaches.",
-        show_default="0.5 in fp32, 0.25 in bf16",
+        show_default="0.5 in fp32, 0.2 in tf32 and bf16",
         rich_help_panel=_PANEL,
     ),
 ]

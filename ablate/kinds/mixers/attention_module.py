@@ -106,7 +106,7 @@ class Attention(nn.Module):
         q, k, v, published = self._heads(x, x if memory is None else memory, shared, padding=padding)
         k, v = self._for_each_query(k), self._for_each_query(v)
         fade = self._fade(x, padding)
-        if self._needs_matrix:
+        if self._needs_matrix(x.device):
             # Dropout applies to the shaped matrix, which must be materialised.
             y = dropout(self._matrix(q, k, seen, fade), self.spec.dropout, self.training).to(v.dtype) @ v
         else:
@@ -114,11 +114,15 @@ class Attention(nn.Module):
         mixed = self._project_output(y, v, x)
         return (mixed, published) if self.publishes else mixed
 
-    @property
-    def _needs_matrix(self) -> bool:
+    def _needs_matrix(self, device: torch.device) -> bool:
         if self.spec.matmul_order == "kv_first":
             return False
-        return not self.spec.logits.plain or (self.spec.dropout > 0 and self.training)
+        drops = self.spec.dropout > 0 and self.training
+        return not self.spec.logits.plain or (drops and not self._drops_within_the_kernel(device))
+
+    def _drops_within_the_kernel(self, device: torch.device) -> bool:
+        """Whether the fused kernel applies dropout: on a GPU, where it keeps no matrix, to weights without shaping."""
+        return device.type == "cuda" and self.spec.softmax and self.spec.shaping.kind == "none"
 
     def _project_output(self, y: Tensor, v: Tensor, x: Tensor) -> Tensor:
         """`exclusive`, the norm of the output, the gate and the output projection: [K, B, H, T, d_h] to [K, B, T, D].
@@ -287,6 +291,7 @@ class Attention(nn.Module):
             None if mask is None else mask.flatten(0, 1),
             is_causal=self.causal and mask is None,
             scale=scale,
+            dropout=self.spec.dropout if self.training else 0.0,
         )
         return y.view(*q.shape[:-1], v.shape[-1])
 

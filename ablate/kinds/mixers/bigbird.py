@@ -113,7 +113,7 @@ class BigBird(AttentionProjections):
     @staticmethod
     def _ends(kb: Tensor, vb: Tensor, rb: Tensor) -> Keys:
         """The first and the last block."""
-        k, v, seen = (part[:, :, [0, -1]].flatten(2, 3) for part in (kb, vb, rb))
+        k, v, seen = (torch.cat([part[:, :, 0], part[:, :, -1]], 2) for part in (kb, vb, rb))
         return Keys(k, v, seen.mT[:, :, None])
 
     def _random(self, kb: Tensor, vb: Tensor, rb: Tensor, packed: torch.Size) -> Keys:

@@ -79,7 +79,8 @@ class Alibi(nn.Module):
         if self.bounded is not None:
             position = torch.arange(length, device=q.device)
             distance = (position[first : first + q.shape[-2], None] - position).abs()
-            bounds = [min(head + 1, length) if head < self.bounded else length for head in range(self.heads)]
-            hidden = distance >= torch.tensor(bounds, device=q.device)[:, None, None]
+            head = torch.arange(self.heads, device=q.device)
+            bounds = torch.where(head < self.bounded, (head + 1).clamp(max=length), length)
+            hidden = distance >= bounds[:, None, None]
             return torch.zeros_like(hidden, dtype=q.dtype).masked_fill(hidden, -torch.inf)
         return alibi_bias(self.heads, length, q.device, q.dtype, first, bloom=self.bloom)[:, : q.shape[-2]]

@@ -102,30 +102,25 @@ class _Rotation(torch.autograd.Function):
         return torch.addcmul(g * cos, g.roll(g.shape[-1] // 2, -1), sin, value=-1), None, None
 
 
-def alibi_slopes(heads: int, *, bloom: bool = False) -> list[float]:
-    """ALiBi's slopes (arXiv:2108.12409): m_h = 2^(-8h/H), h = 1 ... H.
-
-    With `bloom`, as in the released code of ALiBi and in Bloom, the first n = 2^⌊log2 H⌋ heads have the slopes of n
-    heads, and the others every second slope of 2n heads. For a power of two both are the same.
-    """
-    if not bloom:
-        return [2.0 ** (-8.0 * head / heads) for head in range(1, heads + 1)]
-    power = 1 << (heads.bit_length() - 1)
-    return alibi_slopes(power) + alibi_slopes(2 * power)[0 : 2 * (heads - power) : 2]
-
-
 def alibi_bias(
     heads: int, length: int, device: torch.device, dtype: torch.dtype, first: int = 0, *, bloom: bool = False
 ) -> Tensor:
-    """ALiBi (arXiv:2108.12409): -m_h·|i - j| with the slopes of `alibi_slopes`.
+    """ALiBi (arXiv:2108.12409): -m_h·|i - j| with the slopes m_h = 2^(-8h/H), h = 1 ... H.
 
-    [H, T, T] for a `length` of T, or the rows from i = `first` on.
+    [H, T, T] for a `length` of T, or the rows from i = `first` on. Tensors are made on the device: none can be moved to
+    it within a CUDA graph.
+
+    Args:
+        bloom: As in the released code of ALiBi and in Bloom, the first n = 2^⌊log2 H⌋ heads have the slopes of n heads,
+            and the others every second slope of 2n heads. For a power of two both are the same.
     """
     exact = torch.promote_types(dtype, torch.float32)
+    head = torch.arange(1, heads + 1, device=device, dtype=torch.float64 if bloom else exact)
     if bloom:
-        slope = torch.tensor(alibi_slopes(heads, bloom=True), device=device, dtype=exact)
+        power = 1 << (heads.bit_length() - 1)
+        slope = (2.0 ** -torch.where(head <= power, 8 * head, 4 * (2 * (head - power) - 1)).div(power)).to(exact)
     else:
-        slope = 2.0 ** (-8.0 * torch.arange(1, heads + 1, device=device, dtype=exact) / heads)
+        slope = 2.0 ** (-8.0 * head / heads)
     position = torch.arange(length, device=device, dtype=exact)
     return (-slope[:, None, None] * (position[first:, None] - position[None, :]).abs()).to(dtype)
 

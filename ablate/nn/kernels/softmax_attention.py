@@ -54,25 +54,38 @@ def _observe_heads(q: Tensor, k: Tensor, mask: Tensor | None, is_causal: bool, s
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, is_causal: bool = False, scale: float | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    *,
+    is_causal: bool = False,
+    scale: float | None = None,
+    dropout: float = 0.0,
 ) -> Tensor:
     """`F.scaled_dot_product_attention`: q [B, H, T, d], k [B, H, S, d] and v [B, H, S, e] to [B, H, T, e].
 
     The fused kernels need d = e: where they differ, the narrower tensors are zero-padded.
+
+    Args:
+        dropout: The probability with which a weight is 0, with noise of torch's default generator.
     """
     if _observe.get() is not None:
         _observe_heads(q, k, mask, is_causal, scale)
-    return _attend(q, k, v, mask, is_causal, scale)
+    return _attend(q, k, v, mask, is_causal, scale, dropout)
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float | None) -> Tensor:
+def _attend(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float | None, dropout: float
+) -> Tensor:
     if q.shape[3] != v.shape[3]:
         width, scale = v.shape[3], q.shape[3] ** -0.5 if scale is None else scale
         widest = max(q.shape[3], width)
         q, k, v = (F.pad(x, (0, widest - x.shape[3])) if x.shape[3] < widest else x for x in (q, k, v))
-        return _attend(q, k, v, mask, is_causal, scale)[..., :width]
+        return _attend(q, k, v, mask, is_causal, scale, dropout)[..., :width]
     long = (
         mask is None
+        and not dropout
         and min(q.shape[2], k.shape[2]) >= _LEAST
         and q.device.type == "cpu"
         and q.dtype == k.dtype == v.dtype == torch.float32
@@ -83,7 +96,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: boo
         and onednn_is_faster()
     )
     if not long:
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=is_causal, scale=scale)
+        return F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal, scale=scale)
     y: Tensor = _Long.apply(q, k, v, is_causal, scale)  # type: ignore[no-untyped-call]
     return y
 

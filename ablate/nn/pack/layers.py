@@ -48,7 +48,7 @@ class Linear(Packed):
         """[K, ..., in] to [K, ..., out]."""
         y = product(x.flatten(1, -2), self.weight)
         if self.bias is not None:
-            y = y + self.bias.unsqueeze(1)
+            y = y + self.bias.to(y.dtype).unsqueeze(1)  # autocast rounds a bias too: the sum stays as narrow
         return y.view(*x.shape[:-1], y.shape[-1])
 
 

@@ -249,6 +249,32 @@ def test_dropout_applies_to_the_product_of_keys_and_values() -> None:
     torch.testing.assert_close(mixer(x), attention({**settings, "dropout": 0}, causal=False)(x))
 
 
+@pytest.mark.parametrize("positions", [None, ALIBI], ids=["no positions", "alibi"])
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("padded", [True, False])
+def test_a_fused_kernel_drops_the_same_weights(
+    positions: PositionSpec | None, causal: bool, padded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU torch's kernel applies dropout; torch's plain form of it draws the noise that we draw for the matrix."""
+    mixer, x = attention({"dropout": 0.5}, causal=causal, positions=positions).train(), noise("x", K, B, T, D)
+    padding = torch.arange(T).expand(K, B, T) < T - 2 if padded else None
+    made = []
+    for fused in (False, True):
+        monkeypatch.setattr(Attention, "_drops_within_the_kernel", lambda self, device, fused=fused: fused)
+        torch.manual_seed(3)
+        made.append(mixer(x, padding))
+    torch.testing.assert_close(made[1], made[0])
+    assert not torch.allclose(made[0], mixer.eval()(x, padding))
+
+
+def test_dropout_within_a_kernel_is_for_plain_softmax_on_a_gpu() -> None:
+    cuda, cpu = torch.device("cuda"), torch.device("cpu")
+    assert attention({"dropout": 0.5})._drops_within_the_kernel(cuda)
+    assert not attention({"dropout": 0.5})._drops_within_the_kernel(cpu)
+    for settings in ({"shaping": "shaped"}, {"softmax": False}):
+        assert not attention({"dropout": 0.5, **settings})._drops_within_the_kernel(cuda)
+
+
 SMALL: dict[str, Any] = {"family": "decoder", "depth": 4, "width": D, "heads": H, "init_std": 0.4, "final_norm": "none"}
 BARE: dict[str, Any] = {"norm": "none", "mlp": "none", "skips": {"mlp": 0}}
 V = 11

@@ -1,0 +1,143 @@
+"""Predicted against measured time and memory of trials on a GPU, and the kernels of flash-linear-attention.
+
+`python -m benchmarks gpu_forecast [--small]`. The predictions are those of `ablate plan --on`. Memory is the most that
+torch's allocator has given out (*in use*) and taken from the device (*reserved*, with the pool of the CUDA graph); an
+evaluation is part of it. Each row prints the ratio of prediction to measurement.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import statistics
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ablate.devices import known_device
+from ablate.nn.kernels import flash_linear
+from ablate.nn.model import model_cost
+from ablate.planning.memory import trial_bytes
+from ablate.planning.other_machine import Machine
+from ablate.planning.plan import Variant
+from ablate.spec.variant import VariantSpec
+from ablate.training.members import Member
+from ablate.training.pack import Pack
+from benchmarks.predicted_memory import SPACES, space
+
+_WARM_UP, _TIMED = 8, 10
+_GPT2: dict[str, Any] = {
+    "task": {"kind": "recall", "context": 1024, "pairs": 8, "symbols": 32768, "validation_rows": 32},
+    "model": "gpt2",
+}
+_LARGE: dict[str, dict[str, Any]] = {
+    "GPT-2 small, bf16": {"precision": "bf16"},
+    "GPT-2 small, bf16, compiled": {"precision": "bf16", "compile": "blocks"},
+    "GPT-2 small, bf16, recomputed": {"precision": "bf16", "recompute": "blocks"},
+    "GPT-2 small, tf32": {"precision": "tf32"},
+    "GPT-2 small, fp32": {"precision": "fp32"},
+}
+"""Settings of training in batches of 32 x 1,024 tokens, in micro-batches of 16."""
+
+
+def measure(name: str, spec: VariantSpec) -> None:
+    """Print the row of a trial."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    device = torch.device("cuda")
+    with tempfile.TemporaryDirectory() as folder:
+        task = spec.task.open(Path(folder), spec.task.prepare(Path(folder), lambda line: None))
+        with Pack([Member(spec, 0)], task, device) as pack:
+            seconds = []
+            for step in range(1, _WARM_UP + _TIMED + 1):
+                begin = time.perf_counter()
+                pack.step(step)
+                torch.cuda.synchronize()
+                seconds.append(time.perf_counter() - begin)
+            pack.point()
+            flops, warning = pack.totals.whole[1], pack.eager_warning
+    took = statistics.median(seconds[_WARM_UP:])
+    in_use = torch.cuda.max_memory_allocated() - before
+    reserved = torch.cuda.max_memory_reserved() - before
+    shape = task.shape
+    cost = model_cost(spec.model, vocabulary=shape.vocabulary, context=shape.context)
+    variant = Variant("", {}, spec, "", cost, flops, "", vocabulary=shape.vocabulary, context=shape.context)
+    here = known_device(torch.cuda.get_device_name())
+    predicted = Machine(here, 1).seconds(variant) / spec.training.steps if here else float("nan")
+    memory = trial_bytes(variant)
+    share = flops / spec.training.steps / took / here.peak(spec.training.precision) if here else float("nan")
+    print(
+        f"{name:40}{1000 * took:9.2f} ms{predicted / took:7.2f}{share:8.1%}"
+        f"{in_use / 2**20:10.0f} MiB{memory / in_use:7.2f}{memory / reserved:7.2f}  {warning}",
+        flush=True,
+    )
+
+
+def _spec(training: Mapping[str, Any]) -> VariantSpec:
+    usual = {"steps": _WARM_UP + _TIMED, "batch_size": 32, "micro_batch": 16, "optimizer": {"lr": 6e-4}}
+    return VariantSpec.model_validate({**_GPT2, "training": {**usual, "evaluations": 1, **training}})
+
+
+def kernels() -> None:
+    """Print for each recurrence whether the library's kernel is used, and both times of a step forth and back."""
+    if not flash_linear.installed():
+        print("flash-linear-attention is not installed")
+        return
+    device = torch.device("cuda")
+    for name, (plain, fast) in flash_linear._FORMS.items():
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            trusted = flash_linear._is_trusted(name, device)
+        inputs = [x.repeat(4, 4, 4, 10, 1).requires_grad_() for x in flash_linear._drawn(name, device)]
+        half = flash_linear._half(tuple(inputs), torch.bfloat16)
+        took = [_seconds(plain, inputs), _seconds(fast, half) if trusted else float("nan")]
+        words = "; ".join(str(warning.message) for warning in said)
+        print(
+            f"{name:14} used: {trusted}; torch {1000 * took[0]:.2f} ms, fla {1000 * took[1]:.2f} ms {words}", flush=True
+        )
+
+
+def _seconds(compute: Callable[..., Tensor], inputs: list[Tensor]) -> float:
+    """The median time of a step forth and back over [4, 4, 8, 1000, d]."""
+    taken = []
+    for _ in range(8):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        compute(*inputs).float().sum().backward(retain_graph=True)  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize()
+        taken.append(time.perf_counter() - begin)
+    return statistics.median(taken[3:])
+
+
+def campaign(arguments: list[str]) -> int:
+    """Print the rows of all trials."""
+    parser = argparse.ArgumentParser(prog="gpu_forecast")
+    parser.add_argument("--small", action="store_true", help="without GPT-2 small")
+    options = parser.parse_args(arguments)
+    if not torch.cuda.is_available():
+        print("torch finds no CUDA device; run this on a machine with a GPU.")
+        return 0
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
+    print(f"{'':40}{'step':>12}{'pred.':>7}{'of peak':>8}{'in use':>14}{'pred.':>7}{'reserved':>9}")
+    rows = {} if options.small else {name: _spec(training) for name, training in _LARGE.items()}
+    small = {name: space(name) for name in SPACES}
+    longer = {"steps": _WARM_UP + _TIMED}
+    rows |= {
+        name: spec.model_copy(update={"training": spec.training.model_copy(update=longer)})
+        for name, spec in small.items()
+    }
+    for name, spec in rows.items():
+        try:
+            measure(name, spec)
+        except RuntimeError as error:  # continue with the other rows
+            print(f"{name:40} fails: {type(error).__name__}: {str(error).splitlines()[0]}", flush=True)
+    kernels()
+    return 0
