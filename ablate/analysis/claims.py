@@ -40,7 +40,7 @@ from ablate.stats import (
     sign_flip,
     summarise,
 )
-from ablate.stats.bounds import NO_ALLOWANCE, at_least, at_most
+from ablate.stats.bounds import LEAST_PAIRS, NO_ALLOWANCE, at_least, at_most
 from ablate.stats.further import further_pairs
 from ablate.stats.schedule import ERROR
 from ablate.stats.trend import bends, slope_weights, slopes, steps
@@ -414,6 +414,11 @@ def _paired_finding(
     edges = [edge * margin for edge in expectation.edges]
     edges = [-math.log1p(-min(edge, _NEARLY_ALL)) for edge in edges] if relative else edges
     edge = min(edges, key=lambda at: abs((summary.difference or 0.0) - at))
+    if summary.difference is not None and summary.n >= LEAST_PAIRS and not summary.is_flat:
+        tested = allowance.shifted(edge, summary.difference)
+        if tested is None:
+            return _Finding("undecided", "; ".join(dict.fromkeys((*allowance.why_low, *allowance.why_high))), evidence)
+        edge = tested
     further = further_pairs(summary, edge, schedule, results.unit_of(metric), sense)
     more = {"further_seeds": further.seeds, "chance_of_decision": further.chance}
     return _Finding("undecided", further.reason, evidence | more)

@@ -261,7 +261,7 @@ def _undecided(
         yield f"Undecided: {_named(rows, naming)}. {_settle(further, schedule is not None, unit)}.{advice}"
     for why in dict.fromkeys(held.values()):
         rows = [row for row in judged if held.get(row.name) == why]
-        yield f"Undecided: {_named(rows, naming)}. The spread between {unit}s would allow a verdict, but {why}."
+        yield f"Undecided: {_named(rows, naming)}. More {unit}s would not decide: {why}."
     if rows := [row for row in judged if _is_flat(row)]:
         yield f"Undecided: {_named(rows, naming)}. All {unit}s give the same difference, so no test is possible."
     few: dict[str, list[str]] = {}

@@ -125,6 +125,15 @@ class Allowance:
         """The same of variant minus baseline, for an allowance on how much worse a variant is."""
         return self if direction == "minimize" else self.turned()
 
+    def shifted(self, edge: float, difference: float) -> float | None:
+        """What `difference` is tested against, to tell on which side of `edge` it lies.
+
+        None if no number of seeds would tell, because bounds are never narrower than the allowance.
+        """
+        is_below = difference < edge
+        tested = edge - self.high if is_below else edge + self.low
+        return tested if is_below == (difference < tested) else None
+
     def tails_of(self, n: int) -> Tails | None:
         """The tail that bounds of `n` paired seeds allow for."""
         return self.tails_at.get(n, self.tails)

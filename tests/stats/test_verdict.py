@@ -181,6 +181,23 @@ def test_sentences() -> None:
     )
 
 
+@pytest.mark.parametrize("mean", [-0.06, -0.01, 0.02, 0.04, 0.06, 0.08, 0.1])
+def test_seeds_are_asked_for_only_where_they_can_decide(mean: float) -> None:
+    """The allowance, as for tuning, stays with any number of seeds; these decide what is left of the margin."""
+
+    def judged(n: int, spread: float) -> Verdict:
+        values = np.tile([-1.0, 1.0], n // 2)
+        values = mean + spread * values / values.std(ddof=1)
+        allowance = Allowance(low=0.02, high=0.02, why_low=("tuning",), why_high=("tuning",))
+        return judge(by_seed(values), by_seed([0.0] * n), margin=0.05, direction="minimize", allowance=allowance)
+
+    few, many = judged(4, 0.3), judged(100, 0.03)
+    assert few.word == "undecided"
+    assert (many.word == "undecided") == (0.03 < mean < 0.07)
+    assert few.withheld == ("tuning" if many.word == "undecided" else "")
+    assert many.word != "undecided" or few.further_seeds is None
+
+
 @pytest.mark.parametrize(("value", "said"), [(0.0, "0"), (0.125, "0.125"), (-0.25, "-0.25")])
 @pytest.mark.parametrize("n", [2, 3, 40])
 def test_without_any_spread_nothing_is_decided(value: float, said: str, n: int) -> None:
