@@ -250,6 +250,9 @@ def test_what_needs_a_model_is_refused_or_absent(own: Workplace) -> None:
         refused = own.call(*command)
         assert refused.code == 2
         assert "this needs a model and data that ablate knows, and this study runs a trainer of your own" in refused.err
+    planned = json.loads(own.call("plan", "own.yaml", "--json").out)
+    assert {(one["flops"], one["parameters"]) for one in planned["variants"]} == {(None, None)}
+    assert {trial["flops"] for trial in planned["trials"]} == {None}
     for name in ("parameters", "FLOP"):
         assert name not in own.call("plan", "own.yaml").out
         assert name not in own.call("show", "own", "--table").out

@@ -16,7 +16,7 @@ from ablate.analysis.text import listed, plural
 from ablate.planning.earlier import ChangedKind
 from ablate.planning.forecast import Estimate
 from ablate.planning.other_machine import MachineForecast
-from ablate.planning.plan import Plan, Trial
+from ablate.planning.plan import Plan, Trial, Variant
 from ablate.planning.points import CheckedPoints, without_effect
 from ablate.render.cells import in_lines
 from ablate.roles import TrialRole
@@ -94,6 +94,11 @@ _MOST_ROWS = 200
 """Largest number of variants that are listed one by one."""
 
 
+def _flops(variant: Variant) -> float | None:
+    """The arithmetic of one of its trials; None of the user's trainer, whose model ablate does not know."""
+    return variant.flops if variant.spec.builds_model else None
+
+
 def plan_json(
     plan: Plan,
     forecast: Estimate,
@@ -109,7 +114,7 @@ def plan_json(
                 "hash": variant.hash,
                 "settings": dict(variant.settings),
                 "parameters": variant.cost.parameters if variant.spec.builds_model else None,
-                "flops": variant.flops,
+                "flops": _flops(variant),
                 "steps": variant.spec.training.steps,
                 "width": variant.spec.model.width if variant.spec.builds_model else None,
                 "frozen": variant.frozen,
@@ -122,21 +127,21 @@ def plan_json(
                 "key": trial.key,
                 "variant": trial.variant.name,
                 "seed": trial.seed,
-                "flops": trial.variant.flops,
+                "flops": _flops(trial.variant),
                 "seconds": _rounded(forecast.seconds(trial)),
                 "done": trial.key in forecast.done,
             }
             for trial in plan.trials
         ],
         "scouts": [
-            {"name": variant.name, "hash": variant.hash, "flops": variant.flops, "steps": variant.spec.training.steps}
+            {"name": variant.name, "hash": variant.hash, "flops": _flops(variant), "steps": variant.spec.training.steps}
             for variant in plan.scouts
         ],
         "later": [
             {
                 "variant": trial.variant.name,
                 "seed": trial.seed,
-                "flops": trial.variant.flops,
+                "flops": _flops(trial.variant),
                 "seconds": _rounded(forecast.seconds(trial)),
             }
             for trial in plan.later
