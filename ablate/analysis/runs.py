@@ -26,6 +26,7 @@ from ablate.stats import Direction, SeedPlan, seeds_declared
 from ablate.store.records import (
     WINDOWS,
     CurvePoint,
+    Declaration,
     Recording,
     SpeedTiming,
     StudyRecord,
@@ -324,8 +325,33 @@ def _windows(store: StudyReader, key: str) -> dict[str, dict[int, float]]:
 
 def seed_schedule(record: StudyRecord) -> SeedPlan | None:
     """How a study adds seeds; None if their number is fixed and was so from its first results on."""
+    if rung := record.baseline.partition(f"@{RUNG}=")[2]:
+        record = on_rung(record, int(rung))
     now = record.space.get("design", {}).get("seeds")
     return seeds_declared([*(before.seeds_seen for before in record.declared_before), now])
+
+
+def on_rung(record: StudyRecord, rung: int) -> StudyRecord:
+    """A ladder with the seeds that one rung has and had before, and the pairs that had been seen there."""
+    end = f"@{RUNG}={rung}"
+
+    def here(space: Mapping[str, Any], name: str) -> Any:
+        values = space.get("design", {}).get(name) or ()
+        return values[rung - 1] if len(values) >= rung else None
+
+    def seeds(space: Mapping[str, Any]) -> Any:
+        return here(space, "seeds_per_rung") or space.get("design", {}).get("seeds")
+
+    def declared(before: Declaration) -> Declaration:
+        if not before.space:
+            return before
+        others = [n for name, n in before.variants.items() if name.endswith(end) and name != BASELINE + end]
+        pairs = min(before.variants.get(BASELINE + end, 0), max(others, default=0))
+        same = here(before.space, "rungs") == here(record.space, "rungs")
+        return replace(before, seeds=seeds(before.space), pairs=pairs if same else 0)
+
+    space = {**record.space, "design": {**record.space.get("design", {}), "seeds": seeds(record.space)}}
+    return replace(record, space=space, declared_before=tuple(map(declared, record.declared_before)))
 
 
 def confirming(record: StudyRecord) -> StudyRecord:

@@ -15,7 +15,7 @@ from ablate.analysis.fairness import read_tuning
 from ablate.analysis.judging import Allowances, compare_trials, missing_seeds, read_allowances, rule_of, withheld
 from ablate.analysis.numbers import scaled
 from ablate.analysis.rows import JudgingRule
-from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
+from ablate.analysis.runs import StudyReader, VariantRuns, on_rung, read_runs
 from ablate.analysis.text import listed, shortened
 from ablate.analysis.trivial import behind, nothing_learnt, standings_of, trivial_baselines
 from ablate.designs.ladder import at_rung
@@ -103,7 +103,9 @@ class Scalings:
 def rungs_of(record: StudyRecord) -> dict[int, StudyRecord]:
     """The rungs of a ladder in ascending order, each as a study of its own; empty if the study is no ladder."""
     values = record.space.get("design", {}).get("rungs") or ()
-    rungs = {place: _at(record, _ending(at_rung("", place)), BASELINE) for place in range(1, len(values) + 1)}
+    rungs = {
+        place: _at(on_rung(record, place), _ending(at_rung("", place)), BASELINE) for place in range(1, len(values) + 1)
+    }
     return {
         place: study for place, study in rungs.items() if any(variant.name == BASELINE for variant in study.variants)
     }

@@ -187,13 +187,18 @@ class Probe(Task):
         answers, its answer has the share of right answers as probability, and all others share the rest equally.
         """
         guesses, nats_of_a_guess = self.spec.guesses, math.log(self.spec.guesses)
-        results = {"guess": {"val_loss": nats_of_a_guess, "val_accuracy": 1 / guesses}}
         inputs, targets = self._validation
+        solved = self._solved(np.full(targets.shape, 1 / guesses))
+        results = {"guess": {"val_loss": nats_of_a_guess, "val_accuracy": 1 / guesses, "val_sequence_accuracy": solved}}
         scored = targets != UNSCORED
         for name, answers in self.spec.shortcuts(inputs, targets).items():
             right, guessed = (answers == targets)[scored], (answers == -1)[scored]
             loss = guessed.mean() * nats_of_a_guess + (~guessed).mean() * _nats_of_a_rule(right[~guessed], guesses)
-            results[name] = {"val_loss": float(loss), "val_accuracy": float((right + guessed / guesses).mean())}
+            results[name] = {
+                "val_loss": float(loss),
+                "val_accuracy": float((right + guessed / guesses).mean()),
+                "val_sequence_accuracy": self._solved(np.where(answers == -1, 1 / guesses, answers == targets)),
+            }
         if (shown := self.spec.shown(inputs)) is not None:
             results["most frequent answer"] = self._most_frequent(shown)
         return results
@@ -202,17 +207,25 @@ class Probe(Task):
         """The metrics of the frequencies of answers in each sequence so far."""
         inputs, targets = self._validation
         row, counts = np.arange(len(inputs)), np.zeros((len(inputs), self.spec.vocabulary))
-        right, shares = list[NDArray[np.bool_]](), list[NDArray[np.float64]]()
+        right, shares = np.zeros(targets.shape), list[NDArray[np.float64]]()
         for place in range(inputs.shape[1]):
             counts[row, inputs[:, place]] += shown[:, place]
             if (asked := targets[:, place] != UNSCORED).any():
                 target, known = targets[asked, place], counts[asked]
-                right.append(known.argmax(1) == target)
+                right[asked, place] = known.argmax(1) == target
                 shares.append(known[np.arange(len(target)), target] / known.sum(1).clip(min=1))
         with np.errstate(divide="ignore"):
             loss = -np.log(np.concatenate(shares)).mean()
-        accuracy = float(np.concatenate(right).mean())
-        return {"val_loss": float(loss), "val_accuracy": accuracy} if np.isfinite(loss) else {"val_accuracy": accuracy}
+        found = {
+            "val_accuracy": float(right[targets != UNSCORED].mean()),
+            "val_sequence_accuracy": self._solved(right),
+        }
+        return {"val_loss": float(loss), **found} if np.isfinite(loss) else found
+
+    def _solved(self, right: NDArray[np.float64]) -> float:
+        """The share of validation sequences that a rule solves, from the chance [rows, T] that each answer is right."""
+        scored = self._validation[1] != UNSCORED
+        return float(np.where(scored, right, 1.0).prod(axis=1)[scored.any(axis=1)].mean())
 
     def describe(self) -> DataSummary:
         """The validation sequences, with three samples that show scored targets in parentheses."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_store import FakeStore, fake_store
+from fake_store import NOON, FakeStore, fake_store
 
 from ablate.analysis import read_study
 from ablate.analysis.answer import answer_of
@@ -23,7 +23,7 @@ from ablate.render.as_json import study_json
 from ablate.render.figures import draw, pictures
 from ablate.roles import TrialRole
 from ablate.spec.code import stage_identity
-from ablate.store.records import PlannedTrial, SpeedTiming, TrialState
+from ablate.store.records import Declaration, PlannedTrial, SpeedTiming, TrialState
 
 RUNGS = 5
 
@@ -289,3 +289,29 @@ def test_a_ladder_with_more_reasons_than_letters_has_a_mark_for_each() -> None:
     marked = {reason: mark for mark, reason in re.findall(r"\[(\w+)\] (reason \d+)", " ".join(shown.split()))}
     assert len(set(marked.values())) == len(marked) == 30
     assert (marked["reason 0"], marked["reason 26"]) == ("a", "a1")
+
+
+@pytest.mark.parametrize("key", ["seeds_per_rung", "seeds"])
+def test_seeds_of_a_rung_that_were_added_after_its_results_spend_error_there_alone(key: str) -> None:
+    """On rung 1 all was seen at 2 seeds, on rung 2 nothing; each rung has 4 now."""
+    made = studied(lambda compute: loss(compute) + 0.008, rungs=2, design={key: [4, 4] if "rung" in key else 4})
+    before = {**made.record.space, "design": {**made.record.space["design"], key: [2, 2] if "rung" in key else 2}}
+    seen = {"baseline@rung=1": 2, "a=off@rung=1": 2, "baseline@rung=2": 0, "a=off@rung=2": 0}
+    old = Declaration(made.record.objective, [], NOON, 4, 2, space=before, variants=seen, pairs=2)
+    fixed = read_study(made, "a_study").scaling
+    claim = {"expect": "not_worse", "margin": 0.01}
+    names = [(f"a=off@rung={rung}", f"baseline@rung={rung}") for rung in (1, 2)]
+    claims = [{"id": f"r{at}", "left": left, "right": right, **claim} for at, (left, right) in enumerate(names, 1)]
+    made.record = replace(made.record, declared_before=(old,), space={**made.record.space, "claims": claims})
+    report = read_study(made, "a_study")
+    assert fixed is not None
+    assert report.scaling is not None
+    (one,), (was,) = report.scaling.of, fixed.of
+    widths = [
+        [(point.difference.high or 0.0) - (point.difference.low or 0.0) for point in of.points] for of in (one, was)
+    ]
+    assert widths[0][0] > 1.5 * widths[1][0]
+    assert widths[0][1] == widths[1][1]
+    assert report.rule.schedule is None, "the rows are those of the largest rung"
+    shown = [(found.evidence["high"] - found.evidence["low"]) for found in report.answer.claims]
+    assert shown == pytest.approx(widths[0])

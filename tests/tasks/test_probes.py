@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from graphlib import TopologicalSorter
 from itertools import groupby, permutations, product
 from pathlib import Path
@@ -250,6 +250,14 @@ def test_trivial_baselines_are_what_their_rules_reach(plain: dict[str, Any]) -> 
     baselines = task.baselines()
     guess = baselines.pop("guess")
     chance, guesses = guess["val_accuracy"], round(math.exp(guess["val_loss"]))
+
+    def solved(right: Sequence[float]) -> float:
+        chances: dict[int, float] = {}
+        for (line, _, _), one in zip(asked, right, strict=True):
+            chances[id(line)] = chances.get(id(line), 1.0) * one
+        return float(np.mean([*chances.values()]))
+
+    assert guess["val_sequence_accuracy"] == pytest.approx(solved([chance] * len(asked)))
     for name, found in baselines.items():
         right, nats = [], []
         if name == "most frequent answer":
@@ -264,7 +272,11 @@ def test_trivial_baselines_are_what_their_rules_reach(plain: dict[str, Any]) -> 
             for answer, target in answers:
                 p = share if answer == target else (1 - share) / (guesses - 1)
                 nats.append(-math.log(1 / guesses if answer is None else p))
-        assert found == {"val_loss": pytest.approx(np.mean(nats)), "val_accuracy": pytest.approx(np.mean(right))}
+        assert found == {
+            "val_loss": pytest.approx(np.mean(nats)),
+            "val_accuracy": pytest.approx(np.mean(right)),
+            "val_sequence_accuracy": pytest.approx(solved(right)),
+        }
         assert found["val_loss"] < guess["val_loss"] + 1e-3
         assert chance < found["val_accuracy"] < 1
     shows_answers = {"copy", "palindrome", "induction", "in_context_recall", "fuzzy_recall", "selective_copy", "depo"}
@@ -400,7 +412,8 @@ def test_guessing_is_what_the_baseline_says(plain: dict[str, Any]) -> None:
     task = opened(plain)
     guess = task.baselines()["guess"]
     guesses = {"recall": 7, "copy": 11, "induction": 7}[plain["kind"]]
-    assert guess == {"val_loss": pytest.approx(math.log(guesses)), "val_accuracy": pytest.approx(1 / guesses)}
+    assert guess["val_loss"] == pytest.approx(math.log(guesses))
+    assert guess["val_accuracy"] == pytest.approx(1 / guesses)
 
 
 def test_sizes_that_do_not_fit_are_refused() -> None:
@@ -604,6 +617,7 @@ def test_the_trivial_baseline_of_lano_counts_what_follows_three_tokens() -> None
     assert found["last 3 tokens"] == {
         "val_loss": pytest.approx(np.mean(nats)),
         "val_accuracy": pytest.approx(np.mean(right)),
+        "val_sequence_accuracy": pytest.approx(np.reshape(right, batch["inputs"].shape).all(axis=1).mean()),
     }
     assert found["last 3 tokens"]["val_loss"] < found["guess"]["val_loss"] - 0.2
 
@@ -635,5 +649,6 @@ def test_facts_of_capo_are_the_same_everywhere_and_their_bits_are_counted() -> N
         pytest.approx(guess["val_bits"], abs=1e-9)
     ]
     assert guess["val_accuracy"] == pytest.approx(np.mean([1 / size for size in sizes]))
+    assert guess["val_sequence_accuracy"] == pytest.approx(math.prod(sizes) ** -float(scored[0].sum() / len(sizes)))
     with pytest.raises(ValidationError, match="27"):
         TaskSpec.parse({**plain, "people": 28})
