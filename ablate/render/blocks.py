@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from ablate.analysis.answer import Answer
 from ablate.analysis.findings import Findings
 from ablate.analysis.report_format import Picture
 
 __all__ = [
+    "AnswerGrid",
     "Block",
     "Grid",
     "Items",
@@ -52,6 +54,17 @@ class Grid:
     groups: tuple[tuple[tuple[str, ...], ...], ...]
     texts: frozenset[int]
     links: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerGrid(Grid):
+    """The rows of an answer, which HTML draws as a forest plot.
+
+    Attributes:
+        answer: What they are rows of.
+    """
+
+    answer: Answer = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from ablate.analysis.report import StudyReport
 from ablate.analysis.runs import MOST_SHOWN
 from ablate.analysis.text import plural
 from ablate.command_line import command
-from ablate.render.blocks import Block, Grid, Items, Listing, Paragraph, Picture, ReportDocument, Section
+from ablate.render.blocks import AnswerGrid, Block, Grid, Items, Listing, Paragraph, Picture, ReportDocument, Section
 from ablate.render.figures import SECTIONS
 from ablate.render.table import CAUTION
 from ablate.store.records import Environment, StudyRecord
@@ -97,7 +97,7 @@ def _answer(answer: Answer) -> Iterator[Block]:
         )
 
 
-def answer_table(answer: Answer) -> Grid:
+def answer_table(answer: Answer) -> AnswerGrid:
     """The rows of an answer, grouped by verdict; without the parameters where none are known."""
     known = any(row.parameter_change is not None for row in answer.rows)
     titles = (
@@ -125,7 +125,7 @@ def answer_table(answer: Answer) -> Grid:
         )
         for group in answer.groups
     )
-    return Grid(titles, groups, frozenset({0, 1, len(titles) - 1}))
+    return AnswerGrid(titles, groups, frozenset({0, 1, len(titles) - 1}), answer=answer)
 
 
 def along_table(answer: Answer, along: Along) -> Grid:

@@ -97,11 +97,14 @@ def heading_text(axis: Axis, width: int) -> str:
 def axis_svg(axis: Axis, ink: str, width: int = 244) -> str:
     """Zero and the margin as numbers where `interval_svg` draws their lines."""
     zero, margin = (round(axis.place(value) * (width - 12) + 6, 1) for value in (0.0, axis.margin))
+    anchor = "start" if margin + 75 < width else "end"
     words = (
-        f'<text x="{zero}" y="12" text-anchor="middle">0</text><text x="{margin}" y="12">margin {axis.margin:g}</text>'
+        f'<text x="{zero}" y="12" text-anchor="middle">0</text>'
+        f'<text x="{margin}" y="12" text-anchor="{anchor}">margin {axis.margin:g}</text>'
     )
     style = f'font-family="sans-serif" font-size="11" fill="{ink}"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="16" {style}>{words}</svg>'
+    box = f'width="{width}" height="16" viewBox="0 0 {width} 16"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {box} {style}>{words}</svg>'
 
 
 def interval_svg(

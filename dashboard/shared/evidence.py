@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import html
 import json
 from collections.abc import Iterator, Mapping
@@ -18,9 +17,8 @@ from ablate.analysis.claims import ClaimVerdict
 from ablate.analysis.columns import shared_decimals
 from ablate.analysis.curves import band, line
 from ablate.analysis.diff import differences
-from ablate.analysis.numbers import MISSING, fixed, percent
+from ablate.analysis.numbers import MISSING, fixed
 from ablate.analysis.report import StudyReport
-from ablate.analysis.rows import SELECTED
 from ablate.analysis.runs import VariantRuns
 from ablate.analysis.text import plural
 from ablate.analysis.warnings import StudyWarning
@@ -30,7 +28,7 @@ from ablate.render.blocks import Grid
 from ablate.render.document import along_table, scale_table
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Palette
-from ablate.render.interval import Axis, axis_svg, interval_svg
+from ablate.render.formats.html import data_url, holds_alone, verdict_table
 from ablate.spec.suite import at_task, split_task
 from ablate.store import StudyRecord, TrialState, VariantRecord
 from dashboard.shared.exports import chart, dark
@@ -191,27 +189,10 @@ def variants_of(evidence: Any) -> Iterator[str]:
             yield from variants_of(value)
 
 
-WIDTH, HEIGHT = 244, 26
-"""Pixels of the picture of an interval."""
-LOOKS: dict[GroupKey, str] = {
-    "better": "better",
-    "can go": "not needed",
-    "as good": "not needed",
-    "must stay": "needed",
-    "worse": "needed",
-    "not known": "undecided",
-    "unproven": "undecided",
-    "lost": "diverged",
-    "waiting": SELECTED,
-    "no answer": "undecided",
-}
-"""Groups to the verdict in whose colour and mark they are drawn."""
 MOST = 60
 """Rows at a time."""
 MOST_LIMITS = 2
 """What limits an answer that is shown before a click."""
-MARKS = {"square": "■", "diamond": "◆", "triangle-up": "▲", "triangle-down": "▼"}
-"""Vega's names of marks to characters; others are circles."""
 
 
 def show_answer(answer: Answer) -> None:
@@ -225,8 +206,8 @@ def show_answer(answer: Answer) -> None:
         st.html(table(answer, _page(rows)))
         if answer.parts:
             st.caption(prose(answer.parts_note))
-        if any(_holds_alone(row) for _, row in rows):
-            st.caption("° holds alone, not jointly with the other verdicts (Holm's procedure)")
+        if any(holds_alone(row) for _, row in rows):
+            st.caption(r"\* holds alone, not jointly with the other verdicts (Holm's procedure)")
     if answer.scale:
         st.markdown("**Does it survive scale?**")
         st.html(plain_table(scale_table(answer.scale), "Differences by rung of the ladder"))
@@ -264,17 +245,12 @@ def _chosen_groups(answer: Answer) -> set[GroupKey]:
 
 
 def table(answer: Answer, rows: list[tuple[GroupKey, AnswerRow]]) -> str:
-    """The rows as an HTML table in which each change is a link to its evidence; narrow screens show fewer columns."""
-    axis = Axis.of(answer)
-    titles = ["verdict", "change", f"Δ {answer.metric}", _scale(axis), f"95 % bound, by {answer.unit}", "parameters"]
-    kinds = ["verdict", "change", "number", "interval", "number wide", "number wide"]
-    head = "".join(f'<th class="{kind}">{title}</th>' for kind, title in zip(kinds, titles, strict=True))
-    body = "".join(
-        "<tr>" + "".join(f'<td class="{kind}">{cell}</td>' for kind, cell in zip(kinds, cells, strict=True)) + "</tr>"
-        for cells in (_cells(answer, axis, key, row) for key, row in rows)
-    )
-    told = f"The answer: {len(rows)} variants with verdicts, 90 % intervals and their bounds"
-    return f'<table class="answer" aria-label="{told}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    """The rows as an HTML table in which each change is a link to its evidence."""
+    palette = Palette(dark())
+    return verdict_table(
+        answer, rows, palette.verdict, palette.ink, link=lambda row: address(**{WHY: row.variant}),
+        embed=lambda svg: f'<img alt="" src="{data_url(svg)}">',
+    )  # fmt: skip
 
 
 def plain_table(grid: Grid, told: str) -> str:
@@ -295,41 +271,3 @@ def plain_table(grid: Grid, told: str) -> str:
     )
     label = f'aria-label="{html.escape(told)}"'
     return f'<table class="answer" {label}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-
-
-def _cells(answer: Answer, axis: Axis, key: GroupKey, row: AnswerRow) -> tuple[str, ...]:
-    look = Palette(dark()).verdict(LOOKS[key])
-    mark, alone = MARKS.get(look.mark, "●"), "°" if _holds_alone(row) else ""
-    word = "waiting" if key == "waiting" else row.verdict
-    name = "" if row.variant == row.label else f" <code>{html.escape(row.variant)}</code>"
-    warning = f" <em>{html.escape(row.warning)}</em>" if row.warning else ""
-    href = html.escape(address(**{WHY: row.variant}))
-    return (
-        f'<b style="color: {look.colour}">{mark} <span>{html.escape(word)}{alone}</span></b>',
-        f'<a href="{href}">{html.escape(row.label)}</a>{name}{warning}',
-        f"<b>{fixed(row.difference, answer.decimals, sign=True)}</b>",
-        f'<img alt="" src="{_picture(axis, key, row)}">',
-        html.escape(row.bound_text),
-        percent(row.parameter_change),
-    )
-
-
-def _holds_alone(row: AnswerRow) -> bool:
-    """Whether a verdict does not hold jointly with the others."""
-    return row.bound is not None and not row.jointly
-
-
-def _scale(axis: Axis) -> str:
-    """Zero and the margin above their lines, as a picture."""
-    return f'<img alt="0 and the margin {axis.margin:g}" src="{_encoded(axis_svg(axis, Palette(dark()).ink, WIDTH))}">'
-
-
-def _picture(axis: Axis, key: GroupKey, row: AnswerRow) -> str:
-    palette = Palette(dark())
-    look, size = palette.verdict(LOOKS[key]), (WIDTH, HEIGHT)
-    svg = interval_svg(axis, row, colour=look.colour, ink=palette.grey, mark=look.mark, size=size)
-    return _encoded(svg)
-
-
-def _encoded(svg: str) -> str:
-    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()

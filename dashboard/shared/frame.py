@@ -20,6 +20,7 @@ from pydantic_core import from_json
 from streamlit.navigation.page import Page
 
 from ablate.errors import NotFoundError
+from ablate.render.formats.html import ANSWER_STYLE
 from dashboard.shared.exports import dark
 from dashboard.shared.store import (
     STORE,
@@ -59,27 +60,6 @@ _LAYOUT = """
 [data-testid="stMain"] h1 { padding: 0 0 0.6rem; }
 [data-testid="stSidebarHeader"] { height: 2.5rem; }
 [data-testid="stSidebar"] :is(a, button):focus-visible { outline: 2px solid currentColor; outline-offset: -2px; }
-table.answer { width: 100%; border-collapse: collapse; font-size: 0.9rem; }
-table.answer :is(th, td) { padding: 0.1rem 0.5rem; text-align: left; border: 0; font-variant-numeric: tabular-nums;
-    border-bottom: 1px solid rgba(128, 140, 155, 0.3); }
-table.answer th { font-weight: 400; font-size: 0.8rem; opacity: 0.8; }
-table.answer td { height: 31px; }
-table.answer .number { text-align: right; white-space: nowrap; }
-table.answer .verdict, table.answer .interval { white-space: nowrap; }
-table.answer img { display: block; width: 244px; max-width: none; }
-table.answer a { color: inherit; text-decoration-color: rgba(128, 140, 155, 0.8); }
-table.answer code { font-size: 0.75rem; opacity: 0.8; }
-table.answer tbody tr { position: relative; }
-table.answer tbody tr:hover { background: rgba(128, 140, 155, 0.12); }
-table.answer td a::after { content: ""; position: absolute; inset: 0; }
-@media (max-width: 900px) { table.answer code, table.answer .wide { display: none; } }
-@media (max-width: 640px) {
-    table.answer td { height: 36px; }
-    table.answer :is(th, td) { padding: 0.1rem 0.2rem; }
-    table.answer :is(.verdict span, em, th img) { display: none; }
-    table.answer th.verdict { font-size: 0; }
-    table.answer td.interval img { width: 110px; }
-}
 [data-testid="stIFrame"] { border: 1px solid rgba(128, 140, 155, 0.35); border-radius: 0.5rem; }
 @media (min-width: 1020px) {
     [data-testid="stElementContainer"]:has(> [data-testid="stIFrame"]) { height: auto; }
@@ -110,7 +90,7 @@ _WORDS = {
 
 def style() -> str:
     """CSS: narrower margins beside a page, and text colours with a contrast of at least 4.5:1."""
-    return f"<style>{_LAYOUT}{_WORDS[dark()]}</style>"
+    return f"<style>{_LAYOUT}{ANSWER_STYLE}{_WORDS[dark()]}</style>"
 
 
 def navigation() -> Page:

@@ -55,7 +55,7 @@ def _live(study: str, view: str) -> None:
     {
         "Effects": _effects,
         "Interactions": _interactions,
-        "Importances": _importances,
+        "Importances": show_importances,
         "Slices": _slices,
         "Parallel": _parallel,
     }[view](study)
@@ -137,7 +137,8 @@ def _interactions(study: str) -> None:
     export(table_files(f"{study}_interactions", table) | figure_files(f"{study}_interactions", draw), "interactions")
 
 
-def _importances(study: str) -> None:
+def show_importances(study: str) -> None:
+    """The share of the variance that each switch or axis explains; takes seconds."""
     with st.spinner("Growing a random forest"):
         importances = results.importances(study)
     if importances is None:
@@ -151,7 +152,7 @@ def _importances(study: str) -> None:
     table = pd.DataFrame(
         [{"factor": one.factor, "share": one.share, "low": one.low, "high": one.high} for one in importances.factors]
         + [{"factor": "interactions and noise", "share": importances.rest}]
-    )
+    ).dropna(axis=1, how="all")  # without intervals, if seeds are too few for them
     caption = ", ".join(f"{factor.factor} {100 * factor.share:.0f} %" for factor in importances.factors[:20])
     draw = partial(draw_importances, importances, record(study).objective["metric"])
     chart(draw, "importances", f"Shares of the variance explained: {caption}")

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import streamlit as st
 
+from ablate.analysis.answer import answer_of
+from ablate.analysis.changes import changes_of
 from ablate.analysis.slices import is_logarithmic, switch_settings, varied_values
-from ablate.analysis.text import plural
+from ablate.errors import MissingPackageError
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Look, Palette, Spec, by_look, layers, mark, number
 from ablate.store import StudyRecord, TrialRecord, TrialState
 from dashboard.shared.evidence import evidence_link
 from dashboard.shared.exports import chart, export, figure_files
 from dashboard.shared.frame import begin_page, link
-from dashboard.shared.results import any_ended, missing, plans_ahead
+from dashboard.shared.results import any_ended, importances, missing, plans_ahead
 from dashboard.shared.store import location, report, settled_curves, stamp, store
 from dashboard.shared.store import record as read_record
-from dashboard.shared.text import escape, prose
+from dashboard.shared.text import prose
+from dashboard.views.effects import show_importances
 
 MOST, MOST_CURVES = 2000, 200
 """Trials that are drawn at most, the latest ones; and curves of trials."""
@@ -32,12 +36,13 @@ class SearchTrial:
 
     Attributes:
         place: In the order of the design, from 0.
+        words: What its variant changes.
         value: Its objective; None if it has not finished.
         parameters: Settings of switches, and values of what was varied besides.
     """
 
     place: int
-    variant: str
+    words: str
     record: TrialRecord
     value: float | None
     parameters: dict[str, Any]
@@ -57,39 +62,26 @@ def show() -> None:
     counts = {state: sum(trial.record.state is state for trial in trials) for state in ENDED}
     _best(study)
     st.caption(", ".join(f"{count:,} {state}" for state, count in counts.items() if count))
-    picked = [*_history(record, trials), *_curves(study, trials)]
+    picked = _history(record, trials)
+    st.fragment(_importances, parallel=True)(study)
+    picked = [*picked, *_curves(study, trials)]
     found = next((trial for trial in trials if any(point.get("key") == trial.record.key for point in picked)), None)
     if found is None:
         st.caption("A click on a point gives a link to its trial.")
     else:
-        label = f"Trial {found.place}: {found.variant}, seed {found.record.seed}"
+        label = f"Trial {found.place}: {found.words}, seed {found.record.seed}"
         link("trial", label, trial=found.record.key)
     _pair(study, record, trials)
 
 
 def _best(study: str) -> None:
-    """The best setting, its gain over the baseline, and whether that was measured with fresh seeds."""
+    """The answer in words, with the evidence of what was measured with fresh seeds."""
     study_report = report(study)
-    metric, lower = study_report.metric, study_report.direction == "minimize"
-    known = {row.name: mean.mean for row in study_report.variants if (mean := row.mean(metric)) and not row.diverged}
-    means = {name: mean for name, mean in known.items() if mean is not None}
-    if not means:
-        return
-    name = (min if lower else max)(means, key=means.__getitem__)
-    row = next(row for row in study_report.variants if row.name == name)
-    st.markdown(f"**Best: {escape(name)}**, {escape(metric)} {means[name]:.4g}")
-    if name == study_report.record.baseline:
-        st.markdown("No setting that was tried has a better mean than the baseline.")
-        return
-    fresh = (
-        f"measured with {plural(len(row.confirmed), 'fresh seed')}"
-        if row.confirmed
-        else "not measured with fresh seeds"
-    )
-    apart = row.shown_difference
-    gain = "" if apart is None or apart.difference is None else f"{apart.difference:+.3g} against the baseline; "
-    verdict = f"; {prose(row.verdict_sentence)}" if row.verdict_sentence else ""
-    st.markdown(f"{gain}{fresh}{verdict} ({evidence_link('evidence', name)})")
+    answer = answer_of(study_report)
+    st.markdown(f"**{prose(' '.join(answer.headline))}**")
+    fresh = {row.name for row in study_report.variants if row.confirmed}
+    if confirmed := [evidence_link(row.words, row.variant) for row in answer.rows if row.variant in fresh]:
+        st.markdown(f"Evidence from fresh seeds: {', '.join(confirmed)}")
 
 
 @st.cache_resource(show_spinner="Reading the trials", max_entries=4)
@@ -98,11 +90,11 @@ def _trials(location: str, study: str, at: tuple[Any, ...]) -> tuple[SearchTrial
     known = store().trials([planned.key for planned in record.planned])
     variants = {variant.name: variant for variant in record.variants}
     parameters = {name: switch_settings(record, one) | varied_values(record, one) for name, one in variants.items()}
-    metric = record.objective["metric"]
+    metric, changes = record.objective["metric"], changes_of(record)
     ended = [
         SearchTrial(
-            place, planned.variant, trial, trial.metrics.get(metric) if trial.state is TrialState.FINISHED else None,
-            parameters[planned.variant],
+            place, changes[planned.variant].words or planned.variant, trial,
+            trial.metrics.get(metric) if trial.state is TrialState.FINISHED else None, parameters[planned.variant],
         )
         for place, planned in enumerate(record.planned)
         if (trial := known.get(planned.key)) is not None and trial.state in ENDED
@@ -129,7 +121,7 @@ def draw_history(record: StudyRecord, trials: tuple[SearchTrial, ...], palette: 
     for trial in trials:
         if trial.value is not None:
             best = better(trial.value, rows[-1]["best"]) if rows else trial.value
-            rows.append({"place": trial.place, "value": trial.value, "best": best, "variant": trial.variant,
+            rows.append({"place": trial.place, "value": trial.value, "best": best, "variant": trial.words,
                          "seed": trial.record.seed, "key": trial.record.key, "name": "value of a trial"})  # fmt: skip
     looks = {"value of a trial": palette.look(0), "best so far": Look(palette.look(1).colour, (1, 0), "stroke")}
     x, y = number("place", "trial, in the order of the search"), number("value", metric)
@@ -144,12 +136,20 @@ def draw_history(record: StudyRecord, trials: tuple[SearchTrial, ...], palette: 
     )
 
 
+def _importances(study: str) -> None:
+    """Which switches and axes matter, where that can be told."""
+    with suppress(MissingPackageError):  # the page Effects names it
+        if importances(study) is not None:
+            st.header("Importances", anchor=False)
+            show_importances(study)
+
+
 def _curves(study: str, trials: tuple[SearchTrial, ...]) -> list[dict[str, Any]]:
     """Draw the curves of the trials, pruned ones in another colour; what was picked."""
     shown = [trial for trial in trials if trial.record.state in (TrialState.FINISHED, TrialState.PRUNED)][-MOST_CURVES:]
     curves = settled_curves(tuple(trial.record.key for trial in shown))
     points = [
-        {"name": trial.record.state.value, "trial": f"{trial.variant}, seed {trial.record.seed}, {trial.record.state}",
+        {"name": trial.record.state.value, "trial": f"{trial.words}, seed {trial.record.seed}, {trial.record.state}",
          "x": point.step, "mean": point.val_loss, "key": trial.record.key}
         for trial in shown for point in curves.get(trial.record.key, ()) if point.val_loss is not None
     ]  # fmt: skip
@@ -206,7 +206,7 @@ def draw_pair(trials: list[SearchTrial], names: tuple[str, str], metric: str, pa
     """Finished trials by the values of two parameters, coloured by their objective."""
     rows = [
         {"x": trial.parameters.get(names[0]), "y": trial.parameters.get(names[1]), "value": trial.value,
-         "variant": trial.variant}
+         "variant": trial.words}
         for trial in trials
     ]  # fmt: skip
     scheme = {"scheme": {"name": "cividis", "extent": [0.35, 1] if palette.dark else [0, 0.85]}}

@@ -52,7 +52,7 @@ def figures(page: AppTest) -> list[dict[str, Any]]:
 
 
 def test_the_search_is_drawn_with_its_best_and_its_pruned_trials(searched: Path, shown: Shown) -> None:
-    history, curves, pair = figures(shown("search", searched, study="searched"))
+    history, importances, curves, pair = figures(shown("search", searched, study="searched"))
     (best,) = marks(history, "line")
     values = [row["value"] for row in rows(best)]
     assert [row["best"] for row in rows(best)] == list(itertools.accumulate(values, min))
@@ -60,6 +60,7 @@ def test_the_search_is_drawn_with_its_best_and_its_pruned_trials(searched: Path,
     assert len(lines) == 12
     assert sum({row["name"] for row in points} == {"pruned"} for points in lines.values()) == 4
     assert len(rows(marks(pair, "point")[0])) == len(values)
+    assert {row["name"] for row in rows(marks(importances, "bar")[0])} == {"norm", LR}
 
 
 def test_the_table_is_filtered_from_the_address(searched: Path, shown: Shown) -> None:

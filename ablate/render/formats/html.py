@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import singledispatch
 from html import escape
 from itertools import chain, repeat
@@ -14,13 +15,58 @@ from urllib.parse import quote
 from pydantic import ValidationError
 
 from ablate.analysis.answer import Answer, verdicts_on_parts
+from ablate.analysis.answer_rows import AnswerRow, GroupKey
 from ablate.analysis.findings import Findings
+from ablate.analysis.numbers import fixed, percent
 from ablate.analysis.report import StudyReport
-from ablate.render.blocks import Grid, Items, Listing, Paragraph, Picture, ReportDocument, with_code
+from ablate.analysis.rows import SELECTED
+from ablate.analysis.text import plural
+from ablate.render.blocks import AnswerGrid, Grid, Items, Listing, Paragraph, Picture, ReportDocument, with_code
 from ablate.render.document import document, document_of_questions
 from ablate.render.figures import draw, save
+from ablate.render.figures.style import Look, Palette
 from ablate.render.formats import Format, Place
+from ablate.render.interval import Axis, axis_svg, interval_svg
 
+_LOOKS: dict[GroupKey, str] = {
+    "better": "better",
+    "can go": "not needed",
+    "as good": "not needed",
+    "must stay": "needed",
+    "worse": "needed",
+    "not known": "undecided",
+    "unproven": "undecided",
+    "lost": "diverged",
+    "waiting": SELECTED,
+    "no answer": "undecided",
+}
+"""Groups to the verdict in whose colour and mark they are drawn."""
+_MARKS = {"square": "■", "diamond": "◆", "triangle-up": "▲", "triangle-down": "▼"}
+"""Vega's names of marks to characters; others are circles."""
+ANSWER_STYLE = """
+table.answer { width: 100%; border-collapse: collapse; font-size: 0.9rem; }
+table.answer :is(th, td) { padding: 0.1rem 0.5rem; text-align: left; border: 0; font-variant-numeric: tabular-nums;
+    border-bottom: 1px solid rgba(128, 140, 155, 0.3); }
+table.answer th { font-weight: 400; font-size: 0.8rem; opacity: 0.8; }
+table.answer td { height: 31px; white-space: normal; vertical-align: middle; }
+table.answer .number { text-align: right; white-space: nowrap; }
+table.answer .verdict, table.answer .interval { white-space: nowrap; }
+table.answer :is(img, svg) { display: block; width: 244px; max-width: none; }
+table.answer a { color: inherit; text-decoration-color: rgba(128, 140, 155, 0.8); }
+table.answer code { font-size: 0.75rem; opacity: 0.8; overflow-wrap: anywhere; background: none; }
+table.answer tbody tr { position: relative; }
+table.answer tbody tr:hover { background: rgba(128, 140, 155, 0.12); }
+table.answer td a::after { content: ""; position: absolute; inset: 0; }
+@media (max-width: 900px) { table.answer code, table.answer .wide { display: none; } }
+@media (max-width: 640px) {
+    table.answer td { height: 36px; }
+    table.answer :is(th, td) { padding: 0.1rem 0.2rem; }
+    table.answer :is(.verdict span, em, th img, th svg) { display: none; }
+    table.answer th.verdict { font-size: 0; }
+    table.answer td.interval :is(img, svg) { width: 110px; }
+}
+"""
+"""The style of `verdict_table`; narrow screens show fewer columns."""
 MOST_LINES = 20
 """Lines of a listing that are shown before a click."""
 BLOCK = "The block of the baseline, with the verdicts on its parts."
@@ -36,7 +82,7 @@ HEAD = """<!DOCTYPE html>
 _PAGE = (
     HEAD
     + """<style>
-:root {{ color-scheme: light dark; --ink: #1a1a1a; --paper: #ffffff; --rule: #cccccc; --tint: #f2f4f6; }}
+:root {{ color-scheme: light dark; --ink: #1a1a1a; --paper: #ffffff; --rule: #cccccc; --tint: #f2f4f6; {light} }}
 body {{ font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 75rem;
   margin: 1.5rem auto; padding: 0 1rem; }}
 h1 {{ font-size: 1.25rem; font-weight: 400; line-height: 1.3; margin: 0; }}
@@ -44,9 +90,10 @@ h2 {{ font-size: 1.3rem; margin: 2.5rem 0 0.75rem; border-bottom: 1px solid var(
 .answer > :is(h2, h3) {{ display: none; }}
 h3 {{ font-size: 1.05rem; margin: 1.75rem 0 0.5rem; }}
 section > p {{ max-width: 50rem; }}
-.answer > p:first-of-type {{ font-size: 1.5rem; font-weight: 600; line-height: 1.3; margin: 0.4rem 0 1rem; }}
+.answer > p:first-of-type {{ font-size: 1.5rem; font-weight: 600; line-height: 1.3; margin: 0.4rem 0 1rem;
+  max-width: none; }}
 .wide {{ overflow-x: auto; }}
-table {{ border-collapse: collapse; font-size: 0.875rem; font-variant-numeric: tabular-nums; }}
+{answer_style}table {{ border-collapse: collapse; font-size: 0.875rem; font-variant-numeric: tabular-nums; }}
 thead th {{ border-top: 2px solid; border-bottom: 1px solid; vertical-align: bottom; }}
 tbody {{ border-bottom: 1px solid var(--rule); }}
 tbody:last-child {{ border-bottom: 2px solid; }}
@@ -61,11 +108,13 @@ figure {{ margin: 1.5rem 0; }}
 figure :is(svg, img) {{ max-width: 100%; height: auto; }}
 figcaption {{ max-width: 50rem; font-size: 0.9rem; }}
 @media (max-width: 640px) {{
+  body {{ margin-top: 0.75rem; }}
+  h1 {{ font-size: 1rem; }}
+  .answer > p:first-of-type {{ font-size: 1.15rem; margin-bottom: 0.6rem; }}
   th, td {{ padding: 0.2rem 0.35rem; }}
-  .answer table:not(:has(th.text:nth-child(3))) :is(th, td):is(:nth-child(4), :nth-child(n + 6)) {{ display: none; }}
 }}
 @media screen and (prefers-color-scheme: dark) {{
-  :root {{ --ink: #e4e8ee; --paper: #11161d; --rule: #3a4554; --tint: #1d2630; }}
+  :root {{ --ink: #e4e8ee; --paper: #11161d; --rule: #3a4554; --tint: #1d2630; {dark} }}
   .drawn svg {{ filter: invert(0.92) hue-rotate(180deg); }}
 }}
 @media print {{ body {{ font-size: 10pt; margin: 0; }} figure, tr {{ break-inside: avoid; }} }}
@@ -79,16 +128,34 @@ figcaption {{ max-width: 50rem; font-size: 0.9rem; }}
 )
 
 
+def _variable(word: str) -> str:
+    """The CSS variable of the colour of a verdict."""
+    return f"--{word.replace(' ', '-')}"
+
+
+def colours(palette: Palette) -> str:
+    """The colours of verdicts as CSS variables."""
+    return " ".join(f"{_variable(word)}: {palette.verdict(word).colour};" for word in dict.fromkeys(_LOOKS.values()))
+
+
 def prose(text: str) -> str:
     """A sentence in HTML that shows it as it is, with the code in its backticks as code."""
     return with_code(text, escape, lambda code: f"<code>{escape(code)}</code>")
 
 
+_NOTEBOOK = f"""<style>{ANSWER_STYLE}
+:root {{ {colours(Palette())} }}
+:is([data-jp-theme-light=false], .vscode-dark) {{ {colours(Palette(dark=True))} }}
+</style>"""
+
+
 def answer_and_table(findings: Findings) -> str:
     """The answer and the ablation table alone, as a piece of a page."""
     sections = {section.title: section.blocks for section in document(findings).sections}
-    shown = (*sections["Answer"], *sections["Ablation table"])
-    return "\n".join(_write(block, findings) for block in shown)
+    headline, *shown = (*sections["Answer"], *sections["Ablation table"])
+    first = f'<div style="font-size: 1.3em; font-weight: 600">{_write(headline, findings)}</div>'
+    parts = [_NOTEBOOK, first, *(_write(block, findings) for block in shown)]
+    return "\n".join(parts)
 
 
 @singledispatch
@@ -122,6 +189,78 @@ def _grid(block: Grid, findings: Findings | None) -> str:
     bodies = [f"<tbody>{rows}</tbody>" for rows in groups]
     head = f"<thead>{row(block.titles, 'th')}</thead>"
     return f'<div class="wide"><table>\n{head}\n{"".join(bodies)}\n</table></div>'
+
+
+@_write.register
+def _answer_grid(block: AnswerGrid, findings: Findings | None) -> str:
+    return page_table(block.answer, rows_of(block.answer))
+
+
+def rows_of(answer: Answer) -> list[tuple[GroupKey, AnswerRow]]:
+    """All rows of an answer, each with the group that it is of."""
+    return [(group.key, row) for group in answer.groups for row in group.rows]
+
+
+def page_table(answer: Answer, rows: Sequence[tuple[GroupKey, AnswerRow]]) -> str:
+    """The same as `verdict_table`, on a page that has the CSS variables `colours`."""
+
+    def look(word: str) -> Look:
+        return replace(Palette().verdict(word), colour=f"var({_variable(word)})")
+
+    return verdict_table(answer, rows, look, "currentColor")
+
+
+def verdict_table(
+    answer: Answer,
+    rows: Sequence[tuple[GroupKey, AnswerRow]],
+    look: Callable[[str], Look],
+    ink: str,
+    *,
+    link: Callable[[AnswerRow], str] | None = None,
+    embed: Callable[[str], str] = str,
+) -> str:
+    """Rows of an answer as a table that is a forest plot; `ANSWER_STYLE` is its style.
+
+    Args:
+        rows: With the groups that they are of.
+        look: The look of a verdict.
+        ink: The colour of lines.
+        link: Where a row leads; None: nowhere.
+        embed: What makes HTML of an SVG element; the default leaves it as it is.
+    """
+    axis = Axis.of(answer)
+    scale = f'<span aria-label="0 and the margin {axis.margin:g}">{embed(axis_svg(axis, ink))}</span>'
+    titles = ["verdict", "change", f"Δ {escape(answer.metric)}", scale, f"95 % bound, by {answer.unit}", "parameters"]
+    kinds = ["verdict", "change", "number", "interval", "number wide", "number wide"]
+
+    def cells(key: GroupKey, row: AnswerRow) -> tuple[str, ...]:
+        drawn = look(_LOOKS[key])
+        word = "waiting" if key == "waiting" else row.verdict
+        name = "" if row.variant == row.label else f" <code>{escape(row.variant)}</code>"
+        warning = f" <em>{escape(row.warning)}</em>" if row.warning else ""
+        words = escape(row.label) if link is None else f'<a href="{escape(link(row))}">{escape(row.label)}</a>'
+        return (
+            f'<b style="color: {drawn.colour}">{_MARKS.get(drawn.mark, "●")} '
+            f"<span>{escape(word)}{'*' if holds_alone(row) else ''}</span></b>",
+            f"{words}{name}{warning}",
+            f"<b>{fixed(row.difference, answer.decimals, sign=True)}</b>",
+            embed(interval_svg(axis, row, colour=drawn.colour, ink=ink, mark=drawn.mark)),
+            escape(row.bound_text),
+            percent(row.parameter_change),
+        )
+
+    def line(texts: Iterable[str], tag: str) -> str:
+        return "".join(f'<{tag} class="{kind}">{text}</{tag}>' for kind, text in zip(kinds, texts, strict=True))
+
+    body = "".join(f"<tr>{line(cells(key, row), 'td')}</tr>" for key, row in rows)
+    told = f"The answer: {plural(len(rows), 'variant')} with verdicts, 90 % intervals and their bounds"
+    head = f"<thead><tr>{line(titles, 'th')}</tr></thead>"
+    return f'<table class="answer" aria-label="{told}">{head}<tbody>{body}</tbody></table>'
+
+
+def holds_alone(row: AnswerRow) -> bool:
+    """Whether a verdict does not hold jointly with the others."""
+    return row.bound is not None and not row.jointly
 
 
 @_write.register
@@ -179,7 +318,8 @@ def html_page(made: ReportDocument) -> str:
         if svg:
             parts.append(f'<figure><img alt="{BLOCK}" src="{data_url(svg)}"><figcaption>{BLOCK}</figcaption></figure>')
         parts.append("</section>")
-    return _PAGE.format(title=escape(made.title), body="\n".join(parts))
+    tones = {"light": colours(Palette()), "dark": colours(Palette(dark=True))}
+    return _PAGE.format(title=escape(made.title), body="\n".join(parts), answer_style=ANSWER_STYLE, **tones)
 
 
 class HtmlFormat(Format):

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from html import escape
 from typing import Any, Literal
 
 from pydantic import ValidationError
 
 from ablate.analysis.answer import answer_of
-from ablate.analysis.columns import groups
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import count, percent
 from ablate.analysis.report import StudyReport
-from ablate.analysis.rows import VariantRow
-from ablate.render.blocks import Items, Paragraph, Picture
-from ablate.render.document import document
-from ablate.render.figures import draw, pictures, save
+from ablate.render.blocks import Items, Paragraph
+from ablate.render.document import answer_note, document
 from ablate.render.figures.style import Palette
 from ablate.render.formats import Format, Place
-from ablate.render.formats.html import HEAD, block_with_verdicts, data_url
+from ablate.render.formats.html import (
+    ANSWER_STYLE,
+    HEAD,
+    block_with_verdicts,
+    colours,
+    data_url,
+    page_table,
+    rows_of,
+)
 from ablate.render.formats.html import prose as html_prose
 from ablate.stats.verdict import ACCEPTABLE, WORSE
 from ablate.store.records import VariantRecord
@@ -40,7 +44,7 @@ _PAGE = (
     + """<style>
 @page {{ size: 1280px 720px; margin: 0; }}
 :root {{ color-scheme: light dark; --ink: #1b2430; --soft: #4b5563; --paper: #ffffff; --rule: #cbd5e1;
-  --good: #006b4e; --bad: #a83c00; --open: #7a5200; --other: #8a3f70; }}
+  --good: #006b4e; --bad: #a83c00; --open: #7a5200; --other: #8a3f70; {light} }}
 html {{ font: 16px/1.4 system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif; scroll-snap-type: y proximity; }}
 * {{ box-sizing: border-box; }}
 body {{ margin: 0; color: var(--ink); background: var(--paper); }}
@@ -53,17 +57,21 @@ p, ul {{ margin: 0 0 0.6rem; overflow-wrap: anywhere; }}
 .sides {{ display: flex; gap: 2rem; flex: 1; min-height: 0; }}
 .text {{ flex: 1 1 0; min-width: 0; font-size: 1.2rem; }}
 .answer {{ font-size: {answer}rem; }}
+.headline {{ font-size: 1.3em; font-weight: 600; line-height: 1.3; }}
 .caution {{ border-left: 0.3rem solid var(--open); padding-left: 0.8rem; }}
 .blocks {{ display: flex; gap: 1.25rem; align-items: flex-end; justify-content: flex-end;
   align-self: flex-start; flex: none; }}
-.blocks figure, .plot {{ margin: 0; }}
+.blocks figure {{ margin: 0; }}
 .blocks img {{ width: 100%; }}
 figcaption {{ font-size: 1rem; text-align: center; overflow-wrap: anywhere; }}
-.plot {{ flex: 0 1 auto; max-width: 64%; display: flex; flex-direction: column; }}
-.plot img {{ max-width: 100%; max-height: 33rem; object-fit: contain; object-position: top left; }}
-dl {{ margin: 0; font-size: {listed}rem; columns: 1; }}
+{answer_style}table.answer {{ font-size: {listed}rem; }}
+table.answer th {{ font-size: 0.9rem; }}
+table.answer td {{ height: {room}rem; }}
+table.answer td.change {{ max-width: 22rem; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }}
+table.answer svg {{ width: {interval:.1f}rem; height: auto; }}
+table.answer code {{ display: none; }}
+dl {{ margin: 0; columns: 1; }}
 dt {{ font-weight: 600; overflow-wrap: anywhere; }}
-.sides > .text dt {{ white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }}
 dd {{ margin: 0 0 0.4em; }}
 .claims {{ flex: 1.6 1 0; min-width: 0; font-size: {claimed}rem; }}
 dd + dd {{ margin-top: -0.4em; }}
@@ -81,13 +89,14 @@ footer p {{ margin: 0 0 0.15rem; }}
   h1 {{ font-size: 1.5rem; }} h2 {{ font-size: 1.3rem; }}
   .text, .claims, dl {{ font-size: 1rem; flex: none; }}
   .sides {{ flex-direction: column; }}
-  .plot {{ max-width: 100%; }}
   .blocks {{ zoom: 0.52; justify-content: flex-start; }}
+  table.answer {{ font-size: 0.9rem; }}
+  table.answer td.change {{ white-space: normal; }}
+  table.answer svg {{ width: 7rem; }}
 }}
 @media screen and (prefers-color-scheme: dark) {{
   :root {{ --ink: #e8edf3; --soft: #b4bfcc; --paper: #10151d; --rule: #3a4554; --good: #2fc79b; --bad: #f5945a;
-    --open: #f0b429; --other: #dd9abf; }}
-  .drawn {{ filter: invert(0.92) hue-rotate(180deg); }}
+    --open: #f0b429; --other: #dd9abf; {dark} }}
 }}
 @media print {{
   html {{ font-size: 16px; }}
@@ -125,16 +134,22 @@ def slides(findings: Findings, after: str | None = None) -> str:
     """
     report = findings.report
     title = report.record.question or report.record.name
-    body = "\n".join((_question(report, title, after), _comparisons(findings), _conclusion(findings)))
+    body = "\n".join((_question(report, title, after), _comparisons(report), _conclusion(findings)))
     characters = sum(map(len, _answer(report)))
-    rows, claims = min(len(_compared(report)), MOST_ROWS), min(len(report.answer.claims), MOST_CLAIMS)
+    rows, claims = min(len(rows_of(answer_of(report))), MOST_ROWS), min(len(report.answer.claims), MOST_CLAIMS)
+    room = 3.2 if rows < 8 else 2.0 if rows < 13 else 1.5
     return _PAGE.format(
         title=escape(title),
         body=body,
         heading=2.5 if len(title) < 90 else 1.9,
         answer=1.25 if characters < 500 else 1.1 if characters < 850 else 0.95 if characters < 1250 else 0.75,
-        listed=1.05 if rows < 8 else 0.85 if rows < 13 else 0.62,
+        listed=1.25 if rows < 8 else 1.0 if rows < 13 else 0.85,
+        room=room,
+        interval=min(17.0, 8.4 * room),
         claimed=1.15 if claims < 4 else 0.95,
+        answer_style=ANSWER_STYLE,
+        light=colours(Palette()),
+        dark=colours(Palette(dark=True)),
     )
 
 
@@ -168,7 +183,7 @@ def _question(report: StudyReport, title: str, after: str | None) -> str:
 def _answer(report: StudyReport) -> Iterator[str]:
     """The headline, what limits it, and the command that would settle the rest, each as a paragraph."""
     answer = answer_of(report)
-    yield f"<p>{prose(' '.join(answer.headline))}</p>"
+    yield f'<p class="headline">{prose(" ".join(answer.headline))}</p>'
     yield from (f'<p class="caution">{prose(line.text)}</p>' for line in answer.trust if line.level != "ok")
     yield from (f'<p class="note">{prose(line.text)}</p>' for line in answer.trust if line.level == "ok")
 
@@ -185,6 +200,7 @@ def _blocks(report: StudyReport, before: VariantRecord, after: VariantRecord) ->
         drawn = (first, _block(after.name, models[1], (before.name, models[0])))
     except (ValidationError, KeyError):
         return ""
+    words = {row.variant: row.words for row in answer_of(report).rows}
     sizes = [_size(svg) for svg in drawn]
     scale = min(ROOM[0] / sum(width for width, _ in sizes), ROOM[1] / max(height for _, height in sizes))
     figures = []
@@ -192,7 +208,7 @@ def _blocks(report: StudyReport, before: VariantRecord, after: VariantRecord) ->
         change = "" if variant is before else _change(before, variant)
         figures.append(
             f'<figure style="width: {width * scale / 16:.4f}rem"><img alt="Block of {escape(variant.name)}" '
-            f'src="{data_url(svg)}"><figcaption>{prose(variant.name)}, '
+            f'src="{data_url(svg)}"><figcaption>{prose(words.get(variant.name, variant.name))}, '
             f"{count(variant.parameters)} parameters{change}</figcaption></figure>"
         )
     return f'<div class="blocks">{"".join(figures)}</div>\n'
@@ -221,42 +237,21 @@ def _size(svg: str) -> tuple[float, float]:
     return float(found[1]), float(found[2])
 
 
-def _compared(report: StudyReport) -> list[VariantRow]:
-    return [row for group in groups(report) for row in group if row.verdict_sentence is not None]
-
-
-def _comparisons(findings: Findings) -> str:
-    report = findings.report
-    rows = _compared(report)
-    kept = {row.name for row in rows[:MOST_ROWS]}
-    shown = replace(
-        findings,
-        report=replace(
-            report, variants=tuple(row for row in report.variants if row.name in kept or row == report.baseline)
-        ),
-    )
-    plot = "".join(_figure(picture, shown) for picture in pictures(shown) if picture.name == "forest")
-    said = [_verdict(row.name, row.verdict_sentence or "", row.verdict.word if row.verdict else "") for row in rows]
-    more = (
-        f'<p class="note">{len(rows) - MOST_ROWS} more variants are in the report.</p>' if len(rows) > MOST_ROWS else ""
-    )
-    listed = f"<dl>{''.join(said[:MOST_ROWS])}</dl>" if said else "<p>Nothing can be compared yet.</p>"
+def _comparisons(report: StudyReport) -> str:
+    """The rows of the answer."""
+    answer = answer_of(report)
+    rows = rows_of(answer)
+    more = len(rows) - MOST_ROWS
+    rest = f'<p class="note">{more} more variants are in the report.</p>' if more > 0 else ""
+    shown = page_table(answer, rows[:MOST_ROWS]) if rows else "<p>Nothing can be compared yet.</p>"
     return (
         f"<section>\n<h2>Difference of {escape(report.metric)} from the baseline</h2>\n"
-        f'<div class="sides">{plot}<div class="text">{listed}{more}</div></div>\n</section>'
+        f'{shown}{rest}<p class="note">{html_prose(answer_note(answer)) if rows else ""}</p>\n</section>'
     )
 
 
 def _verdict(name: str, sentence: str, word: str) -> str:
     return f'<dt>{escape(name)}</dt><dd class="{_SIGNS.get(word, "open")}">{prose(sentence)}</dd>'
-
-
-def _figure(picture: Picture, findings: Findings) -> str:
-    svg = save(draw(picture.name, findings, Palette()), "svg").decode()  # the page shows through, also a dark one
-    return (
-        f'<figure class="plot"><img class="drawn" alt="{escape(picture.caption)}" src="{data_url(svg)}">'
-        f'<figcaption class="note">{prose(picture.caption)}</figcaption></figure>'
-    )
 
 
 def _conclusion(findings: Findings) -> str:
