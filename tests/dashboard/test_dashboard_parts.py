@@ -271,7 +271,7 @@ def test_the_axis_of_a_number_is_ordered_though_the_baseline_has_none() -> None:
 
 
 def test_an_interaction_is_better_or_worse_than_the_sum_only() -> None:
-    effects = SimpleNamespace(is_worse=lambda change: change > 0, margin=0.4)
+    effects = SimpleNamespace(is_worse=lambda change: change > 0, margin=0.4, withheld="")
     side = partial(StudyEffects.side, effects)  # type: ignore[arg-type]
     main, pair = (("a", "off"),), (("a", "off"), ("b", "off"))
     said = [side(EffectRow(of, -1.0, -2.0, -0.5, ())) for of in (main, pair)]
