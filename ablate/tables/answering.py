@@ -101,7 +101,8 @@ def answer_of_table(table: JudgedTable, reports: Mapping[str, StudyReport]) -> A
 
 
 def _row(row: AnswerRow, question: str, answer: Answer, *, alike: bool) -> AnswerRow:
-    named = replace(row, variant=f"{question}: {row.variant}", words=f"{question}: {row.words}")
+    variant, words, label = (f"{question}: {name}" for name in (row.variant, row.words, row.label))
+    named = replace(row, variant=variant, words=words, label=label)
     if alike:
         return named
     scale = answer.worse / answer.margin

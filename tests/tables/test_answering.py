@@ -207,6 +207,7 @@ def test_several_descriptions_make_one_report(tmp_path: Path) -> None:
     verdicts = {f"{n}: {v.name}": v.verdict for n, one in reports.items() for v in one.variants if v.verdict}
     answer = answer_of_table(study._table, reports)
     assert {one.variant for one in answer.rows if one.jointly} == hold_together(verdicts)
+    assert all(one.variant == one.words == one.label for one in answer.rows), "each names its question"
     decided = sum(verdict.is_decided for verdict in verdicts.values())
     held = (
         f"all {decided}" if len(hold_together(verdicts)) == decided else f"{len(hold_together(verdicts))} of {decided}"
