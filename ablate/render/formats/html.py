@@ -232,6 +232,8 @@ def verdict_table(
     scale = f'<span aria-label="0 and the margin {axis.margin:g}">{embed(axis_svg(axis, ink))}</span>'
     titles = ["verdict", "change", f"Δ {escape(answer.metric)}", scale, f"95 % bound, by {answer.unit}", "parameters"]
     kinds = ["verdict", "change", "number", "interval", "number wide", "number wide"]
+    if all(row.parameter_change is None for _, row in rows):
+        kinds = kinds[:-1]
 
     def cells(key: GroupKey, row: AnswerRow) -> tuple[str, ...]:
         drawn = look(_LOOKS[key])
@@ -250,7 +252,7 @@ def verdict_table(
         )
 
     def line(texts: Iterable[str], tag: str) -> str:
-        return "".join(f'<{tag} class="{kind}">{text}</{tag}>' for kind, text in zip(kinds, texts, strict=True))
+        return "".join(f'<{tag} class="{kind}">{text}</{tag}>' for kind, text in zip(kinds, texts, strict=False))
 
     body = "".join(f"<tr>{line(cells(key, row), 'td')}</tr>" for key, row in rows)
     told = f"The answer: {plural(len(rows), 'variant')} with verdicts, 90 % intervals and their bounds"
