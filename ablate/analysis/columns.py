@@ -441,7 +441,7 @@ def _speed() -> Column:
 
     line = (
         "speed: training tokens per second, relative to the baseline, from steps of both in turns in one process; "
-        "geometric mean of the rounds with its 95 % interval."
+        "geometric mean of the rounds with its 95 % interval, unless this is wider than a factor of 2."
     )
     return Column("relative_speed", "speed", text, value=values, help=(line,), dispensable=1)
 

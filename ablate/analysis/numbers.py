@@ -96,8 +96,8 @@ def times(ratio: float | None) -> str:
 
 
 def times_within(ratio: Interval | None) -> str:
-    """A measured ratio with its interval as `1.08x [1.02, 1.15]`; without an interval it is not a measurement."""
-    if ratio is None or ratio.mean is None or ratio.low is None or ratio.high is None:
+    """A measured ratio with its interval as `1.08x [1.02, 1.15]`; a hyphen if it is wider than a factor of 2."""
+    if ratio is None or ratio.mean is None or ratio.low is None or ratio.high is None or ratio.high > 2 * ratio.low:
         return MISSING
     if ratio.low == ratio.high:  # the baseline compared with itself
         return times(ratio.mean)

@@ -300,12 +300,21 @@ def _put(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> No
         connection.execute(insert(table), list(chunk))
 
 
+def _agree(left: Any, right: Any) -> bool:
+    """Whether two contents of one hash are equal in all that both state: later versions have more fields."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        return all(_agree(left[name], right[name]) for name in left.keys() & right.keys())
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_agree, left, right))
+    return bool(left == right)
+
+
 def _insert_content(connection: Connection, table: Table, rows: list[dict[str, Any]], where: str) -> None:
     """Insert rows that are named by a hash of their content; those that are known must have the same."""
     there = {row["hash"]: row for row in _of(connection, table, table.c.hash, (row["hash"] for row in rows))}
     content = "spec" if table is variants else "content"
     for row in rows:
-        if row["hash"] in there and there[row["hash"]][content] != row[content]:
+        if row["hash"] in there and not _agree(there[row["hash"]][content], row[content]):
             raise _conflict(f"another of the {table.name}", row["hash"], where)
     _put(connection, table, [row for row in rows if row["hash"] not in there])
 

@@ -11,10 +11,11 @@ from fake_store import fake_store
 from rich.console import Console
 
 from ablate.analysis.findings import read_findings
-from ablate.analysis.numbers import count, decimals_for, fixed, percent, times, with_interval
+from ablate.analysis.numbers import count, decimals_for, fixed, percent, times, times_within, with_interval
 from ablate.analysis.study import read_study
 from ablate.render.formats import render_report
 from ablate.render.table import print_study
+from ablate.stats import Interval
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,14 @@ def test_fixed() -> None:
 
 def test_times() -> None:
     assert [times(value) for value in (None, 1.0, 0.954, 12.4)] == ["-", "1.00x", "0.95x", "12x"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "shown"),
+    [(1.02, 1.15, "1.08x [1.02, 1.15]"), (0.8, 1.6, "1.08x [0.80, 1.60]"), (0.8, 1.61, "-"), (0.01, 167.0, "-")],
+)
+def test_a_speed_within_more_than_a_factor_of_two_is_no_measurement(low: float, high: float, shown: str) -> None:
+    assert times_within(Interval(1.08, low, high, 4)) == shown
 
 
 def test_decimals_show_the_margin_and_the_interval() -> None:

@@ -157,6 +157,25 @@ def tamper(
     return file
 
 
+def test_a_variant_of_an_earlier_version_lacks_fields_that_came_later(exported: Path, tmp_path: Path) -> None:
+    """Its hash leaves out defaults, so it is the same variant; another value of a field that both have is refused."""
+
+    def forget(rows: list[Any]) -> None:
+        for row in rows:
+            assert row["spec"].pop("training") == {}
+
+    def contradict(rows: list[Any]) -> None:
+        rows[0]["spec"]["model"]["depth"] += 1
+
+    with open_store(tmp_path / "other.db") as other:
+        begin(other, NAMES, 3, "mine")
+        with pytest.raises(StoreError, match="another of the variants"):
+            other.import_study(tamper(exported, tmp_path / "contradicting.zip", "variants.jsonl", contradict))
+        known = [other.variant(of.hash) for of in other.study("mine").variants]
+        assert other.import_study(tamper(exported, tmp_path / "earlier.zip", "variants.jsonl", forget))[0]
+        assert [other.variant(of.hash) for of in other.study("mine").variants] == known
+
+
 @pytest.mark.parametrize(
     ("member", "column", "value"),
     [

@@ -165,8 +165,8 @@ def outcome(path: RemovalPath) -> str:
     last, first = ends[-1].standing, path.baseline
     costs = {"parameters": (first.parameters, last.parameters), "FLOP": (first.flops, last.flops)}
     saved = [f"{percent(after / before - 1)} {cost}" for cost, (before, after) in costs.items() if before and after]
-    if last.relative_speed is not None:
-        saved.append(f"{times_within(last.relative_speed)} the tokens a second")
+    if (speed := times_within(last.relative_speed)) != MISSING:
+        saved.append(f"{speed} the tokens a second")
     which = "Together" if len(ends) == len(path.steps) else f"The first {len(ends)} together"
     together = f" {which}: {', '.join(saved)}." if saved else ""  # the costs of the user's own trainer are unknown
     return f"Removable{open_}, in this order: {removed}.{together} {confirmation(path)}"
