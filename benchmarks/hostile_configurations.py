@@ -226,6 +226,7 @@ def tried(plain: Mapping[str, Any], folder: Path) -> tuple[str, str]:
     except Exception as error:  # their code, with settings that it does not allow
         return "unbuilt", f"{type(error).__name__}: {error}"
     try:
+        imported = read_config(folder)  # of T5, weights decide too
         read_tensors(folder, imported)
         compared = compare(folder, imported)
     except AblateError as error:
