@@ -261,13 +261,14 @@ def _compare(
         if without != "undecided":
             why = "; ".join(allowance.why_low if without == "needed" else allowance.why_high)
             return _Compared("undecided", why, bound, why)
-    tested: float | None = math.log1p(margin) if relative else margin
+    edge = math.log1p(margin) if relative else margin
     if worse.difference is not None and worse.n >= (schedule.start if schedule else LEAST_PAIRS) and not worse.is_flat:
-        is_below, tested = worse.difference < tested, allowance.shifted(tested, worse.difference)
+        tested = allowance.shifted(edge, worse.difference)
         if tested is None:
-            why = "; ".join(allowance.why_high if is_below else allowance.why_low)
+            why = "; ".join(allowance.why_high if worse.difference < edge else allowance.why_low)
             return _Compared("undecided", why, bound, why)
-    further = further_pairs(worse, tested, schedule, unit, sense)
+        edge = tested
+    further = further_pairs(worse, edge, schedule, unit, sense)
     return _Compared("undecided", further.reason, bound, further=further)
 
 
