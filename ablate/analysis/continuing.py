@@ -137,6 +137,9 @@ def _nothing_open(report: StudyReport) -> str:
     lost = [row.change.words or row.name for row in rows if row.verdict is None or not row.verdict.is_decided]
     if lost:
         return f"no seeds decide on {few(lost)}: `--why` says what happened"
+    if open_claims := sum(claim.verdict == "undecided" for claim in report.answer.claims):
+        are = "claim is" if open_claims == 1 else "claims are"
+        return f"every comparison is decided; {open_claims} {are} open: `claims` says why"
     return "nothing is open: every comparison is decided"
 
 

@@ -291,8 +291,10 @@ def _changes(rows: Rows, report: StudyReport, *, counts: bool) -> Iterator[str]:
     old = replaced({row.words for of in rows.values() for row in of})
     than = f" than {old}" if old else "" if reference == BASELINE else f" than {reference}"
     good = rows.get("as good", ())
-    a_little = sum(report.rule.sign * (row.bound or 0.0) < 0 for row in good)
-    beside = f", {f'{a_little} of them ' if len(good) > 1 else ''}a little better" if a_little else ""
+    a_little = [row.words.removeprefix(f"{old} → ") for row in good if report.rule.sign * (row.bound or 0.0) < 0]
+    beside = ", a little better" if a_little else ""
+    if a_little and len(good) > 1:
+        beside = f", {len(a_little)} of them a little better: {few(a_little)}"
     if better := rows.get("better"):
         names = [_with_cost(row, report, old) for row in sorted(better, key=lambda row: row.combines)[:MOST_NAMED]]
         rest = len(better) - MOST_NAMED

@@ -12,6 +12,7 @@ from fake_store import NOON, FakeStore, fake_store
 
 from ablate.analysis import read_study
 from ablate.analysis.answer import answer_of
+from ablate.analysis.claims import ClaimVerdict, ClaimWord
 from ablate.analysis.continuing import deciding_seeds, study_arguments
 from ablate.analysis.diff import differences
 from ablate.analysis.gate import gate, only_variant
@@ -165,6 +166,11 @@ def test_what_diverged_is_open_and_counts_as_a_refuted_idea() -> None:
             made.add(name, seed, {"val_loss": 3.0 + 0.001 * seed * (name != "baseline")})
     settled = answer_of(read_study(made, "a_study")).next
     assert [step.purpose for step in settled] == ["nothing is open: every comparison is decided"]
+    report = read_study(made, "a_study")
+    words: tuple[ClaimWord, ...] = ("undecided", "supported")
+    claims = tuple(ClaimVerdict(word, "", "", word, word, {}) for word in words)
+    (step,) = answer_of(replace(report, answer=replace(report.answer, claims=claims))).next
+    assert step.purpose == "every comparison is decided; 1 claim is open: `claims` says why"
     made.add("b=y", 1, state=TrialState.DIVERGED, stopped_at=7)
     (step,) = answer_of(read_study(made, "a_study")).next
     assert step.purpose == "no seeds decide on b=y: `--why` says what happened"
