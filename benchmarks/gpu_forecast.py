@@ -1,4 +1,4 @@
-"""Predicted against measured time and memory of trials on a GPU, and the kernels of flash-linear-attention.
+"""Predicted against measured time and memory of trials on a GPU.
 
 `python -m benchmarks gpu_forecast [--small]`. The predictions are those of `ablate plan --on`. Memory is the most that
 torch's allocator has given out (*in use*) and taken from the device (*reserved*, with the pool of the CUDA graph); an
@@ -12,16 +12,13 @@ import gc
 import statistics
 import tempfile
 import time
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ablate.devices import known_device
-from ablate.nn.kernels import flash_linear
 from ablate.nn.model import model_cost
 from ablate.planning.memory import trial_bytes
 from ablate.planning.other_machine import Machine
@@ -86,37 +83,6 @@ def _spec(training: Mapping[str, Any]) -> VariantSpec:
     return VariantSpec.model_validate({**_GPT2, "training": {**usual, "evaluations": 1, **training}})
 
 
-def kernels() -> None:
-    """Print for each recurrence whether the library's kernel is used, and both times of a step forth and back."""
-    if not flash_linear.installed():
-        print("flash-linear-attention is not installed")
-        return
-    device = torch.device("cuda")
-    for name, (plain, fast) in flash_linear._FORMS.items():
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            trusted = flash_linear._is_trusted(name, device)
-        inputs = [x.repeat(4, 4, 4, 10, 1).requires_grad_() for x in flash_linear._drawn(name, device)]
-        half = flash_linear._half(tuple(inputs), torch.bfloat16)
-        took = [_seconds(plain, inputs), _seconds(fast, half) if trusted else float("nan")]
-        words = "; ".join(str(warning.message) for warning in said)
-        print(
-            f"{name:14} used: {trusted}; torch {1000 * took[0]:.2f} ms, fla {1000 * took[1]:.2f} ms {words}", flush=True
-        )
-
-
-def _seconds(compute: Callable[..., Tensor], inputs: list[Tensor]) -> float:
-    """The median time of a step forth and back over [4, 4, 8, 1000, d]."""
-    taken = []
-    for _ in range(8):
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        compute(*inputs).float().sum().backward(retain_graph=True)  # type: ignore[no-untyped-call]
-        torch.cuda.synchronize()
-        taken.append(time.perf_counter() - begin)
-    return statistics.median(taken[3:])
-
-
 def campaign(arguments: list[str]) -> int:
     """Print the rows of all trials."""
     parser = argparse.ArgumentParser(prog="gpu_forecast")
@@ -139,5 +105,4 @@ def campaign(arguments: list[str]) -> int:
             measure(name, spec)
         except RuntimeError as error:  # continue with the other rows
             print(f"{name:40} fails: {type(error).__name__}: {str(error).splitlines()[0]}", flush=True)
-    kernels()
     return 0

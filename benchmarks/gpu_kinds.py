@@ -48,8 +48,11 @@ _MODEL: dict[str, Any] = {"family": "decoder", "depth": 2, "width": 64, "heads":
 _BLOCK: dict[str, Any] = {"mixer": "attention", "mlp": "plain", "norm": "rms"}
 _RECALL: dict[str, Any] = {"kind": "recall", "context": 64, "pairs": 8, "symbols": 64, "validation_rows": 64}
 _LISTOPS: dict[str, Any] = {"kind": "listops", "shortest": 16, "longest": 64, "train_rows": 100, "validation_rows": 64}
-_BESIDE: dict[str, dict[str, Any]] = {"normalised": {"norm": "none"}}
-"""What else the block of a kind needs."""
+_BESIDE: dict[tuple[str, str], dict[str, Any]] = {
+    ("residuals", "normalised"): {"norm": "none"},
+    ("mlps", "none"): {"skips": {"mlp": 0}},
+}
+"""What else the block of a kind needs, by its family and name."""
 _WAYS: dict[str, dict[str, Any]] = {
     "tf32": {"precision": "tf32"},
     "bf16": {"precision": "bf16"},
@@ -115,9 +118,7 @@ def _trial(family: str, spec: Kinded) -> VariantSpec:
         return _variant({**_MODEL, "block": _BLOCK}, **{family.removesuffix("s"): plain})
     if family in ("positions", "initialisers"):
         return _variant({**_MODEL, "block": _BLOCK, family.removesuffix("s").replace("position", "positions"): plain})
-    block = {**_BLOCK, family.removesuffix("s"): plain, **_BESIDE.get(plain["kind"], {})}
-    if family == "mlps" and plain["kind"] == "none":
-        block["skips"] = {"mlp": 0}
+    block = {**_BLOCK, family.removesuffix("s"): plain, **_BESIDE.get((family, plain["kind"]), {})}
     if isinstance(spec, MixerSpec) and not spec.causal_form:
         model = {**_MODEL, "family": "encoder", "block": block, "head": {"pooling": "mean"}}
         return _variant(model, _LISTOPS)

@@ -15,11 +15,13 @@ import torch
 from cli_runs import Workplace, quick_workers, wait_for
 from forked_command import ForkedCommand
 
+from ablate.plugins import FAMILIES
 from ablate.spec.reading import load_space
 from ablate.spec.space import SpaceSpec
 from ablate.training.events import Measurement
 from ablate.training.loop import train
 from ablate.training.members import Member
+from benchmarks import gpu_kinds
 from benchmarks.__main__ import discovered, main
 from benchmarks.browser import find_browser
 from benchmarks.train_truth_table import FOLDER, SEEDS, write_table
@@ -122,3 +124,13 @@ def test_the_stored_truth_tables_are_of_the_seeds_and_switches_that_are_trained(
     with space.with_suffix(".csv").open() as file:
         names = csv.DictReader(file).fieldnames
     assert names == ["variant", *load_space(space).switches, "parameters", "flops", *(f"seed_{seed}" for seed in SEEDS)]
+
+
+def test_a_gpu_is_tried_with_every_kind_and_setting() -> None:
+    """A setting that cannot be tried is a text; none of ours is."""
+    tried = gpu_kinds.cases()
+    assert [name for name, case in tried.items() if isinstance(case, str)] == []
+    kinds = {
+        f"{family.removesuffix('s')} {kind}" for family in ("mixers", "tasks") for kind in FAMILIES[family].members()
+    }
+    assert kinds <= tried.keys()
