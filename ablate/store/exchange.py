@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import operator
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -301,7 +302,7 @@ def _put(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> No
 
 
 def _agree(left: Any, right: Any) -> bool:
-    """Whether two contents of one hash are equal in all that both state: later versions have more fields."""
+    """Whether two specs of one hash are equal in all fields that both have: later versions have more of them."""
     if isinstance(left, dict) and isinstance(right, dict):
         return all(_agree(left[name], right[name]) for name in left.keys() & right.keys())
     if isinstance(left, list) and isinstance(right, list):
@@ -312,9 +313,9 @@ def _agree(left: Any, right: Any) -> bool:
 def _insert_content(connection: Connection, table: Table, rows: list[dict[str, Any]], where: str) -> None:
     """Insert rows that are named by a hash of their content; those that are known must have the same."""
     there = {row["hash"]: row for row in _of(connection, table, table.c.hash, (row["hash"] for row in rows))}
-    content = "spec" if table is variants else "content"
+    content, same = ("spec", _agree) if table is variants else ("content", operator.eq)
     for row in rows:
-        if row["hash"] in there and not _agree(there[row["hash"]][content], row[content]):
+        if row["hash"] in there and not same(there[row["hash"]][content], row[content]):
             raise _conflict(f"another of the {table.name}", row["hash"], where)
     _put(connection, table, [row for row in rows if row["hash"] not in there])
 
