@@ -183,7 +183,7 @@ def test_sentences() -> None:
 
 @pytest.mark.parametrize("mean", [-0.06, -0.01, 0.02, 0.04, 0.06, 0.08, 0.1])
 def test_seeds_are_asked_for_only_where_they_can_decide(mean: float) -> None:
-    """The allowance, as for tuning, stays with any number of seeds; these decide what is left of the margin."""
+    """No number of seeds narrows the allowance for tuning, so they decide only outside of it."""
 
     def judged(n: int, spread: float) -> Verdict:
         values = np.tile([-1.0, 1.0], n // 2)
