@@ -62,7 +62,7 @@ def read_config(folder: Path) -> Imported:
     plain: Mapping[str, Any] = _json(folder / CONFIG, "the folder of a model of `transformers`")
     architecture = architectures().get(str(plain.get("model_type")))
     if architecture is not None:
-        with suppress(DataError), _Shards(folder) as shards:  # who needs the weights is told that they are missing
+        with suppress(DataError), _Shards(folder) as shards:  # a reader of weights reports missing ones
             plain = architecture.settled(plain, shards)
     return understand(plain, str(folder / CONFIG))
 
