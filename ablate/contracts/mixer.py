@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +16,7 @@ from ablate.analysis.text import plural
 from ablate.contracts.contract import Contract, Finding, by_name, round_trips_through_json
 from ablate.contracts.modules import TOLERANCE, VOCABULARY, ModuleRules, gap, given_shared, is_taken, noise
 from ablate.nn.model.block import build_part
-from ablate.nn.pack import State, step
+from ablate.nn.pack import State, Stepping, step
 from ablate.spec.layer import POSITIONS, LayerContext, PositionSpec
 from ablate.spec.sublayers import MIXERS, MixerSpec
 
@@ -64,7 +65,10 @@ def _rows(spec: MixerSpec) -> list[list[LayerContext]]:
             # What a mixer reads may depend on its layer.
             layers = (0, 4) if spec.shares else (0,)
             rows += [[replace(context, layer=layer) for context in accepted] for layer in layers if accepted]
-    return rows
+    if spec.takes_separate_inputs:
+        apart = [replace(context, separate_inputs=True) for context in rows[0]]
+        rows.append([context for context in apart if is_taken(spec, context)])
+    return [row for row in rows if row]
 
 
 def _fallbacks(spec: MixerSpec, context: LayerContext) -> list[LayerContext]:
@@ -217,7 +221,7 @@ def ignores_padding(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
 
 def reads_another_sequence(spec: MixerSpec, context: LayerContext) -> Iterator[str]:
     """Cross form: every real token of the other sequence is read, its padding is not, and no row sees another row."""
-    crossing = replace(context, cross=True, positions=None)
+    crossing = replace(context, cross=True, positions=None, separate_inputs=False)
     if not spec.cross_form or context.causal or not is_taken(spec, crossing):
         return
     mixer = _RULES.module(spec, crossing)
@@ -256,14 +260,38 @@ def _not_finite(mixer: nn.Module, *inputs: Tensor | None) -> Iterator[str]:
     mixer.eval()
 
 
+class _InputsApart(nn.Module):
+    """A mixer with separate inputs that is given one: queries, keys and values read its channels in another order."""
+
+    def __init__(self, mixer: nn.Module) -> None:
+        super().__init__()
+        self.mixer = mixer
+
+    def forward(self, x: Tensor, *more: Any, **shared: Any) -> Any:
+        """As the mixer."""
+        return self.mixer(torch.stack([x, x.flip(-1), x.roll(1, -1)], -2), *more, **shared)
+
+    def step(self, x: Tensor, position: int, state: State, **shared: Any) -> Any:
+        """As the mixer."""
+        return cast(Stepping, self.mixer).step(
+            torch.stack([x, x.flip(-1), x.roll(1, -1)], -2), position, state, **shared
+        )
+
+
+def _build(spec: MixerSpec, context: LayerContext) -> nn.Module:
+    mixer = build_part(spec, context)
+    return given_shared(_InputsApart(mixer) if context.separate_inputs else mixer, spec, context)
+
+
 def _describe(context: LayerContext) -> str:
     form = "causal" if context.causal else "bidirectional"
     sizes = f"{plural(context.heads, 'head')}, {plural(context.context, 'token')}"
-    return f"width {context.width}, {sizes}, {form}"
+    apart = ", inputs apart" if context.separate_inputs else ""
+    return f"width {context.width}, {sizes}, {form}{apart}"
 
 
 _RULES: ModuleRules[MixerSpec] = ModuleRules(
-    build=lambda spec, context: given_shared(build_part(spec, context), spec, context),
+    build=_build,
     parameters=lambda spec, context: spec.cost(context, context.context).parameters,
     packs=lambda spec: spec.pack_aware,
     rounds=lambda spec, context: (

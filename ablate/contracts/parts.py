@@ -224,7 +224,8 @@ class _Layer(nn.Module):
         """The output of the layer."""
         carried = self.begin(x)
         for part in _SUBLAYERS:
-            branch = self.residual.enter(carried, part).tanh()
+            entered = self.residual.enter(carried, part)
+            branch = (entered if entered.dim() == x.dim() else entered.sum(-2)).tanh()
             carried = self.residual.join(carried, branch, lambda skipped: skipped, part)
         return self.residual.finish(carried, shared_noise(self.spec, self.context, x))
 
@@ -236,11 +237,14 @@ def stream_keeps_shape(spec: ResidualSpec, context: LayerContext) -> Iterator[st
     steps = [("open", residual.open(x)), ("start", layer.begin(x))]
     for part in _SUBLAYERS:
         entered = residual.enter(steps[-1][1], part)
-        if entered.shape != x.shape:
-            yield f"the {part} is given {tuple(entered.shape)}, and should be given {tuple(x.shape)}"
+        apart = part == "mixer" and spec.separates_inputs(context)
+        given = (*x.shape[:3], 3, context.width) if apart else tuple(x.shape)
+        if tuple(entered.shape) != given:
+            yield f"the {part} is given {tuple(entered.shape)}, and should be given {given}"
             return
-        steps.append(("join", residual.join(steps[-1][1], entered, lambda skipped: skipped, part)))
-    for name, after in steps[-1:] if spec.grows else steps:
+        steps.append(("join", residual.join(steps[-1][1], x, lambda skipped: skipped, part)))
+    inside = spec.grows or spec.separates_inputs(context)
+    for name, after in steps[-1:] if inside else steps:
         if tuple(after.shape) != wanted:
             yield f"after `{name}` the stream is {tuple(after.shape)}, and its sizes should be {wanted}"
     closed = residual.close(steps[-1][1])

@@ -49,6 +49,10 @@ class ResidualSpec(PartSpec):
             ValidationError: From `refusal`, with the path inside the block.
         """
 
+    def separates_inputs(self, context: LayerContext) -> bool:
+        """Whether `enter` gives the mixer inputs for queries, keys and values apart, [K, B, T, 3, D]."""
+        return False
+
     def cache(self, context: LayerContext) -> int:
         """Number of scalars that it keeps of earlier tokens in cached decoding."""
         return 0

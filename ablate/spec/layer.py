@@ -310,6 +310,7 @@ class LayerContext:
         initialiser: How the weights of maps start.
         vocabulary: Number of token ids V; 0 where it is not known, as when layers are priced by themselves.
         convolutions: The short convolutions of the block.
+        separate_inputs: Whether the mixer gets one input each for queries, keys and values, [K, B, T, 3, D].
     """
 
     pack: int
@@ -328,6 +329,7 @@ class LayerContext:
     initialiser: InitialiserSpec = field(default_factory=InitialiserSpec.default)
     vocabulary: int = 0
     convolutions: ConvolutionsSpec = NO_CONVOLUTIONS
+    separate_inputs: bool = False
 
     def __post_init__(self) -> None:
         if not self.head_width:

@@ -7,7 +7,7 @@ import functools
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
@@ -266,7 +266,7 @@ class ModelFields(Spec):
         positions = block.positions or self.positions
         # A CLS token precedes the text.
         extra = 1 if self.head is not None and self.head.pooling == "cls" else 0
-        return LayerContext(
+        made = LayerContext(
             pack=pack,
             width=self.width,
             heads=self.heads,
@@ -284,6 +284,7 @@ class ModelFields(Spec):
             vocabulary=vocabulary,
             convolutions=NO_CONVOLUTIONS if cross else block.convolutions,
         )
+        return replace(made, separate_inputs=True) if not cross and block.residual.separates_inputs(made) else made
 
     def places(self) -> Iterator[LayerPlace]:
         """Every mixer with its place."""

@@ -28,7 +28,7 @@ def check_model(model: ModelFields) -> None:
             checked.add(like)
             _check_forms(model, place)
             _check_settings(model, place)
-        _check_convolutions(model, place)
+        _check_places(model, place)
     if model.decoder is not None:
         _check_decoder_block(model.block)
         _check_alone_in_layer(("decoder", "mixer"), model.decoder.mixer)
@@ -128,11 +128,19 @@ def _check_settings(model: ModelFields, place: LayerPlace) -> None:
     _check_heads(model, place)
 
 
-def _check_convolutions(model: ModelFields, place: LayerPlace) -> None:
-    """Refuse short convolutions where a layer sees both sides, and where a part has no such place.
+def _check_places(model: ModelFields, place: LayerPlace) -> None:
+    """Refuse inputs apart and short convolutions for which a part has no place, and convolutions that see both sides.
 
     Layers that attend to the keys of another one have none on them, though they may share its block.
     """
+    context = model.layer_context(1, layer=place.layer, cross=place.cross)
+    if context.separate_inputs and not place.mixer.takes_separate_inputs:
+        raise refusal(
+            (*place.home, "residual"),
+            place.block.residual.kind_name(),
+            f"it gives queries, keys and values inputs of their own, and {place.mixer.kind_name()} has one input",
+            "Choose the mixer `attention`, or another setting of `residual`.",
+        )
     convolutions = place.block.convolutions
     if place.cross or convolutions == NO_CONVOLUTIONS:
         return
@@ -143,7 +151,6 @@ def _check_convolutions(model: ModelFields, place: LayerPlace) -> None:
             f"a short convolution looks back from each token, and {_a_family(model)} sees both sides",
             "Leave `convolutions` out, or set `family: decoder`.",
         )
-    context = model.layer_context(1, layer=place.layer)
     places = (
         ("on_key", place.mixer, place.mixer.convolved_keys(context), "attention"),
         ("on_qkv", place.mixer, place.mixer.convolved_width(context), "attention"),

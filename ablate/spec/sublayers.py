@@ -127,6 +127,8 @@ class MixerSpec(PartSpec):
     """Whether it multiplies its logits by the factor of its positions (`PositionSpec.factor_of_logits`)."""
     takes_window: ClassVar[bool] = False
     """Whether it supports `context.window`."""
+    takes_separate_inputs: ClassVar[bool] = False
+    """Whether it supports `context.separate_inputs`: then x is [K, B, T, 3, D], for queries, keys and values."""
     cross_form: ClassVar[bool] = False
     """Whether it can read keys and values from another sequence: `forward(x, padding, memory, memory_padding)`."""
 

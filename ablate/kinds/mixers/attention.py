@@ -45,7 +45,8 @@ def attention_cost(spec: AttentionSettings, context: LayerContext, length: int) 
     maps = linear_cost(length, wide, d, bias=bias) + spec.output.cost(length, d, wide)
     if not reads_kv:
         maps += linear_cost(length, wide, d_kv, bias=bias) + spec.value.cost(length, wide, d_kv)
-    maps = replace(maps, activations=_kept_activations(spec, context, length))
+    apart = 2 * length * wide if context.separate_inputs else 0
+    maps = replace(maps, activations=_kept_activations(spec, context, length) + apart)
     maps += spec.query_key_norm.cost(length, h, 0 if reads_kv else kv_heads, d_h) + _paths(spec, context, length)
     pairs = visible_pairs(context, length) if spec.blocks is None else spec.blocks.pairs(length)
     if spec.matmul_order == "kv_first":

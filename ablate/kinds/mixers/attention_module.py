@@ -51,6 +51,7 @@ class Attention(nn.Module):
         self.causal = context.causal
         self.window = context.window
         self.cross = context.cross
+        self.separate_inputs = context.separate_inputs
         self.positions = build_positions(context, "query_key")
         self.bias = build_positions(context, "logits")
         self.factor = 1.0 if context.positions is None else context.positions.factor_of_logits
@@ -97,13 +98,15 @@ class Attention(nn.Module):
         *,
         shared: tuple[Tensor, ...] = (),
     ) -> Tensor | tuple[Tensor, tuple[Tensor, ...]]:
-        """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real, or numbers documents.
+        """[K, B, T, D], or with separate inputs [K, B, T, 3, D], to [K, B, T, D].
+        `padding` [K, B, T] is True where a token is real, or numbers documents.
 
         With `memory` [K, B, S, D] keys and values are read from it (cross-attention), and `memory_padding` [K, B, S]
         says which of its tokens are real. `shared` are the tensors that `AttentionSpec.reads` lists.
         """
         seen = padding if memory is None else memory_padding
-        q, k, v, published = self._heads(x, x if memory is None else memory, shared, padding=padding)
+        inputs = x, *_ = self._inputs(x, memory)
+        q, k, v, published = self._heads(inputs, shared, padding=padding)
         k, v = self._for_each_query(k), self._for_each_query(v)
         fade = self._fade(x, padding)
         if self._needs_matrix(x.device):
@@ -152,7 +155,9 @@ class Attention(nn.Module):
         """
         shifted = len(self.shifts)
         before, state = state[len(state) - shifted :], state[: len(state) - shifted]
-        q, k, v, published = self._heads(x, x, shared, position, before=before)
+        inputs = x, by_key, by_value = self._inputs(x)
+        q, k, v, published = self._heads(inputs, shared, position, before=before)
+        shifts = {"key": by_key, "value": by_value}
         scale = self._scale_at(q, position)
         if self.spec.matmul_order == "kv_first":
             values = v = self._for_each_query(v)
@@ -169,7 +174,7 @@ class Attention(nn.Module):
         if self.spec.shaping.kind == "shaped":
             y = y - self.gains["gamma"](values.mean(-2, keepdim=True))
         mixed = self._project_output(y, v, x)
-        state = (*state, *(getattr(self, name)(x) for name in self.shifts))
+        state = (*state, *(getattr(self, name)(shifts[name]) for name in self.shifts))
         return (mixed, state, published) if self.publishes else (mixed, state)
 
     def _read(self, q: Tensor, keys: Tensor, values: Tensor, scale: float, position: int, fades: State) -> Tensor:
@@ -195,9 +200,18 @@ class Attention(nn.Module):
         return y.view(q.shape)
 
     def matrix(self, x: Tensor, padding: Tensor | None = None, shared: tuple[Tensor, ...] = ()) -> Tensor:
-        """The attention matrix after shaping, [K, B, H, T, T], from x [K, B, T, D]."""
-        q, k, *_ = self._heads(x, x, shared, padding=padding)
+        """The attention matrix after shaping, [K, B, H, T, T], from the input of `forward`."""
+        inputs = x, *_ = self._inputs(x)
+        q, k, *_ = self._heads(inputs, shared, padding=padding)
         return self._matrix(q, self._for_each_query(k), padding, self._fade(x, padding))
+
+    def _inputs(self, x: Tensor, memory: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """The inputs of queries [K, B, T, D], of keys and of values [K, B, S, D]."""
+        if self.separate_inputs:
+            query, key, value = x.unbind(-2)
+            return query, key, value
+        source = x if memory is None else memory
+        return x, source, source
 
     def _fade(self, x: Tensor, padding: Tensor | None) -> Tensor | None:
         """c of the tokens x [K, B, T, D], [K, B, H, T]; None if nothing is forgotten."""
@@ -205,8 +219,7 @@ class Attention(nn.Module):
 
     def _heads(
         self,
-        x: Tensor,
-        source: Tensor,
+        inputs: tuple[Tensor, Tensor, Tensor],
         shared: tuple[Tensor, ...],
         first: int = 0,
         *,
@@ -216,40 +229,40 @@ class Attention(nn.Module):
         """Queries, keys, values, and the tensors that are published.
 
         Args:
-            x: Input of the queries, [K, B, T, D].
-            source: Input of keys and values, [K, B, S, D].
+            inputs: As `_inputs` gives them.
             shared: The tensors that this layer reads.
             first: Position of the first token.
-            padding: Which tokens of x are real.
+            padding: Which tokens of the input of queries are real.
             before: Keys and values of the token before that are mixed with those of the first, in the order of `shift`.
 
         Returns:
             Queries [K, B, H, T, d_h], keys and values [K, B, kv_heads, S, d_h], and tensors [K, B, S, kv_heads·d_h].
         """
+        x, by_key, by_value = inputs
         q = self.query_norm(self.query(x))
         if self.reads_kv:
             k, v = (split_heads(tensor, self.kv_heads) for tensor in shared)
             return self._finish_queries(q, x, first), k, v, ()
-        keys, values = self.key(source), self.value(source)
+        keys, values = self.key(by_key), self.value(by_value)
         for name, last in itertools.zip_longest(self.shifts, before):
             if name == "key":
-                keys = self.shifts[name](keys, x, padding, last)
+                keys = self.shifts[name](keys, by_key, padding, last)
             else:
-                values = self.shifts[name](values, x, padding, last)
+                values = self.shifts[name](values, by_value, padding, last)
         if self.key_convolution is not None:
             keys = self.key_convolution(keys)
         k = self.key_norm(keys)
         if self.convolution is not None:
             made_q, made_k, values = self.convolution.together(join_heads(q), join_heads(k), values)
             q, k = split_heads(made_q, self.heads), split_heads(made_k, self.kv_heads)
-        q, k = self._finish_queries(q, x, first), self._add_positions(self._gated("key", k, source), first)
+        q, k = self._finish_queries(q, x, first), self._add_positions(self._gated("key", k, by_key), first)
         published: tuple[Tensor, ...] = (values,)
         left = list(shared)
         if self.value_residual is not None:
             values = self.value_residual(values, left.pop(0))
         if self.value_embedding is not None:
             values = self.value_embedding(values, left.pop(0))
-        v = self._gated("value", split_heads(values, self.kv_heads), source)
+        v = self._gated("value", split_heads(values, self.kv_heads), by_value)
         if self.spec.shared_kv is not None:
             published = (join_heads(k), join_heads(v))
         return q, k, v, published

@@ -33,6 +33,7 @@ class AttentionSettings(MixerSpec):
     scales_logits = True
     takes_window = True
     cross_form = True
+    takes_separate_inputs = True
     must_be_read = True
 
     softmax: bool = True
@@ -340,6 +341,13 @@ class AttentionSettings(MixerSpec):
                 self.gate.place,
                 f"this layer attends to the keys and values of layer {self.shared_kv}, which has gated them itself",
                 "Set another place, or leave `shared_kv` out.",
+            )
+        if context.separate_inputs and self.reads_kv(context):
+            raise refusal(
+                ("shared_kv",),
+                self.shared_kv,
+                "the residual gives keys and values inputs of their own, and this layer attends to those of another",
+                "Leave `shared_kv` out, or set another `residual`.",
             )
         if self.shares and context.cross:
             raise refusal(

@@ -4,20 +4,24 @@ y_i = Σ_j α_ij·X_j, j = 0 ... i, where X_0 is the input of the first layer, X
 of layer i + 1, or what the model gives after the last one. α is trained, and starts as 1 for j = i and 0 for the
 others, so that the model starts as one without the average. With a `dilation` k only j that differ from i by a multiple
 of k are read; with a `period` p only every p-th layer is followed by an average. With `of_input` the weights of each
-token are α + W_2·gelu(W_1·N(X_i)), N the RMSNorm without gain, as many hidden channels as weights, and W_2 = 0 at the
-start (MUDD with one way; its four ways give queries, keys, values and residual each an average of their own).
+token are α + W_2·gelu(W_1·N(X_i)), N the RMSNorm without gain and W_2 = 0 at the start (MUDD). With four `ways`
+queries, keys, values and the skip each have an average of their own, and the first three a norm of their own; after the
+last layer there is one. W_1 has as many columns as all ways have weights.
 
 - DenseFormer (arXiv:2402.02622), eqs 1 and 2; https://arxiv.org/abs/2402.02622
 - https://github.com/epfml/DenseFormer at c99a623 (`denseformer.py`), run beside a model with dilations and periods in
   double precision: logits and gradients differ by 4e-15. Its outputs that are read alone have a weight (`alone`)
 - MUDDFormer (arXiv:2502.12170), section 2 and Table 5, row "+dynamic"; https://github.com/Caiyun-AI/MUDDFormer, whose
-  `MultiwayDynamicDenseBlock` was run beside it with one way in double precision: outputs and gradients differ by 2e-14
+  `MUDDFormer` was run beside a model with four ways in double precision: logits differ by
+  4e-15, gradients by 1e-14 of their size. It rounds hidden channels to 64 and expands them fourfold in the last layer;
+  here all layers have as many columns for each source
 
-Shapes: K pack, B batch, T tokens, D width, n sources.
+Shapes: K pack, B batch, T tokens, D width, n sources, w ways.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -25,12 +29,16 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Generator, Tensor
 
-from ablate.nn.pack import Linear, Packed, Residual, linear, zeros
-from ablate.spec.block import ResidualSpec
+from ablate.kinds.residuals import check_every_join
+from ablate.nn.pack import Linear, Packed, Residual, Sublayer, linear, zeros
+from ablate.spec.base import Spec, refusal
+from ablate.spec.block import BlockSpec, ResidualSpec
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import EMBEDDING, LayerContext, SharedTensor
 
 _EPS = 1e-6
+_ONE_STREAM = 4
+"""Number of axes of a stream [K, B, T, D]."""
 
 
 class DepthAverageSpec(ResidualSpec):
@@ -46,6 +54,8 @@ class DepthAverageSpec(ResidualSpec):
     """p, number of layers for each average."""
     of_input: bool = False
     """Whether the weights of a token depend on it, too (MUDD)."""
+    ways: Literal[1, 4] = 1
+    """Averages at the start of a layer: one, or one each for queries, keys, values and the skip (MUDD)."""
     alone: bool = False
     """Whether an output that is read alone, as the first k - 1 are, has a trained weight, too (the authors' code)."""
 
@@ -61,6 +71,22 @@ class DepthAverageSpec(ResidualSpec):
         """The numbers of layers after which this layer makes an average: before it, and in the last layer after it."""
         return (context.layer, context.depth) if context.layer == context.depth - 1 else (context.layer,)
 
+    def separates_inputs(self, context: LayerContext) -> bool:
+        return self.ways > 1 and self.averages(context.layer)
+
+    def check_block(self, block: BlockSpec) -> None:
+        """With four ways, refuse a convolution of the one input of the mixer, and a mixer that is not the first."""
+        if self.ways == 1:
+            return
+        check_every_join(self, block)
+        for path, value, plain, rule in (
+            (("arrangement",), block.arrangement, "sequential", "the mixer is the first of the two sub-layers"),
+            (("convolutions", "before_mixer"), block.convolutions.before_mixer, None, "the mixer has three inputs"),
+        ):
+            if value != plain:
+                given = value.canonical() if isinstance(value, Spec) else value
+                raise refusal(path, given, f"with four ways of {self.kind_name()} {rule}", "Set `residual.ways: 1`.")
+
     def reads(self, context: LayerContext) -> tuple[SharedTensor, ...]:
         return tuple(context.stream(EMBEDDING + j) for j in self.sources(context))
 
@@ -74,26 +100,34 @@ class DepthAverageSpec(ResidualSpec):
     def cost(self, context: LayerContext, length: int, joins: int) -> Cost:
         """The output of a layer is kept once for all averages."""
         elements = length * context.width
-        counts = [len(self.before(layers)) for layers in self.ends(context) if self.averages(layers)]
-        read = sum(1 + count for count in counts)
-        total = Cost(
-            parameters=read,
-            multiplications=read * elements,
-            additions=(sum(counts) + joins) * elements,
-            activations=elements * len(counts),
-        )
-        for weights in (count + 1 for count in counts if self.of_input):
-            maps = linear_cost(length, context.width, weights) + linear_cost(length, weights, weights)
-            normed = Cost(multiplications=elements, additions=elements, divisions=elements, activations=length)
-            total += (
-                maps
-                + normed
-                + Cost(multiplications=length * weights, additions=length * weights, activations=2 * length * weights)
+        total = Cost(additions=joins * elements)
+        for layers in self.ends(context):
+            if not self.averages(layers):
+                continue
+            ways, count = self.ways_after(layers, context), len(self.before(layers)) + 1
+            weights = ways * count
+            total += Cost(
+                parameters=weights,
+                multiplications=weights * elements,
+                additions=(weights - ways) * elements,
+                activations=elements * (1 + (ways > 1)),  # the norms keep the inputs of queries, keys and values
             )
+            if self.of_input:
+                hidden = self.ways * count
+                maps = linear_cost(length, context.width, hidden) + linear_cost(length, hidden, weights)
+                normed = Cost(multiplications=elements, additions=elements, divisions=elements, activations=length)
+                made = Cost(
+                    multiplications=length * hidden, additions=length * weights, activations=length * (hidden + weights)
+                )
+                total += maps + normed + made
         return total
 
+    def ways_after(self, layers: int, context: LayerContext) -> int:
+        """Number of averages after this many layers."""
+        return 1 if layers == context.depth else self.ways
+
     def label(self) -> str:
-        return f"Σ α_j{'(x)' * self.of_input} X_j"
+        return f"Σ α_j{'(x)' * self.of_input} X_j{', for Q, K, V and skip' * (self.ways > 1)}"
 
 
 class DepthAverage(Residual):
@@ -106,8 +140,16 @@ class DepthAverage(Residual):
         self.last = _average(spec, context, context.depth) if context.layer == context.depth - 1 else None
 
     def start(self, stream: Tensor, shared: tuple[Tensor, ...] = ()) -> Tensor:
-        """[K, B, T, D] to the same."""
+        """[K, B, T, D] to the same, or to [K, B, T, 4, D]."""
         return stream if self.first is None else self.first(stream, dict(zip(self.read, shared, strict=True)))
+
+    def enter(self, stream: Tensor, part: Sublayer) -> Tensor:
+        """[K, B, T, D], or [K, B, T, 4, D] to [K, B, T, 3, D]."""
+        return stream[..., :3, :] if stream.dim() > _ONE_STREAM else stream
+
+    def join(self, stream: Tensor, branch: Tensor, skip: Callable[[Tensor], Tensor], part: Sublayer) -> Tensor:
+        """[K, B, T, D], or [K, B, T, 4, D], and the output of the sub-layer to [K, B, T, D]."""
+        return branch + skip(stream[..., 3, :] if stream.dim() > _ONE_STREAM else stream)
 
     def finish(self, stream: Tensor, shared: tuple[Tensor, ...] = ()) -> Tensor:
         """[K, B, T, D] to the same."""
@@ -116,41 +158,46 @@ class DepthAverage(Residual):
 
 def _average(spec: DepthAverageSpec, context: LayerContext, layers: int) -> WeightedSum | None:
     """The average after this many layers, if there is one."""
-    return WeightedSum(context, spec.before(layers), of_input=spec.of_input) if spec.averages(layers) else None
+    return WeightedSum(spec, context, layers) if spec.averages(layers) else None
 
 
 class WeightedSum(Packed):
-    """Σ_j α_j·X_j + α·X; the last α starts as 1, the others as 0.
+    """Σ_j α_j·X_j + α·X for each way; the last α starts as 1, the others as 0.
 
     Args:
         context: Context of its layer.
-        sources: The j of the earlier outputs.
-        of_input: Whether α depends on X.
+        layers: Number of layers before it.
     """
 
     weight: Tensor
 
-    def __init__(self, context: LayerContext, sources: range, *, of_input: bool = False) -> None:
+    def __init__(self, spec: DepthAverageSpec, context: LayerContext, layers: int) -> None:
         super().__init__(context.pack)
-        self.sources, count = sources, len(sources) + 1
-        self.declare("weight", (count,), _last)
-        self.inner = linear(context, context.width, count) if of_input else None
-        self.outer = Linear(context.pack, count, count, initial=zeros) if of_input else None
+        self.sources, self.ways = spec.before(layers), spec.ways_after(layers, context)
+        count = len(self.sources) + 1
+        hidden, weights = spec.ways * count, self.ways * count
+        self.declare("weight", (self.ways, count) if self.ways > 1 else (count,), _last)
+        self.inner = linear(context, context.width, hidden) if spec.of_input else None
+        self.outer = Linear(context.pack, hidden, weights, initial=zeros) if spec.of_input else None
 
     def forward(self, own: Tensor, before: dict[int, Tensor]) -> Tensor:
-        """The last output [K, B, T, D] and the earlier ones to the sum."""
+        """The last output [K, B, T, D] and the earlier ones to the sum, or to the sums of all ways [K, B, T, w, D]."""
         read = [*(before[j] for j in self.sources), own]
-        if self.inner is None or self.outer is None:
-            weights = self.weight.view(self.pack, -1, 1, 1, 1).unbind(1)
-        else:
-            made = self.outer(F.gelu(self.inner(F.rms_norm(own, own.shape[-1:], eps=_EPS))))
-            weights = (made + self.weight[:, None, None]).unsqueeze(-2).unbind(-1)
-        total = weights[-1] * own
-        for weight, x in zip(weights[:-1], read[:-1], strict=True):
-            total = total + weight * x
-        return total
+        weights = self.weight.view(self.pack, 1, 1, -1)
+        if self.inner is not None and self.outer is not None:
+            weights = self.outer(F.gelu(self.inner(F.rms_norm(own, own.shape[-1:], eps=_EPS)))) + weights
+        sums = [_summed(one.unsqueeze(-2).unbind(-1), read) for one in weights.chunk(self.ways, -1)]
+        return sums[0] if self.ways == 1 else torch.stack(sums, -2)
+
+
+def _summed(weights: Sequence[Tensor], read: Sequence[Tensor]) -> Tensor:
+    """The weighted sum; the last one is its first term."""
+    total = weights[-1] * read[-1]
+    for weight, x in zip(weights[:-1], read[:-1], strict=True):
+        total = total + weight * x
+    return total
 
 
 def _last(values: Tensor, generator: Generator) -> Tensor:
     """1 for the last, 0 for the others."""
-    return values.copy_(torch.arange(len(values)) == len(values) - 1)
+    return values.copy_(torch.arange(values.shape[-1]) == values.shape[-1] - 1)

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import cast
 
+import torch
 from torch import Tensor, nn
 
 from ablate.nn.pack import (
@@ -54,6 +55,9 @@ class Block(nn.Module, ABC):
         self.mlp = build_part(spec.mlp, with_initialiser(context, spec.initialiser_mlp)) if spec.mlp.present else None
         self.norm_mixer = spec.norms[0].build(context.pack, context.width)
         self.norm_mixer_output = _second_norm(spec.norms[0], context)
+        self.norms_apart = nn.ModuleDict(
+            {name: spec.norms[0].build(context.pack, context.width) for name in _further_inputs(spec, context)}
+        )
         self.mixer_branch = Gain.of(spec.gains.mixer_branch, context)
         self.mixer_skip = Gain.of(spec.gains.mixer_skip, context)
         self.mlp_branch = Gain.of(spec.gains.mlp_branch, context)
@@ -185,7 +189,8 @@ class SequentialBlock(Block):
         """The input of a sub-layer, normalised if its norm has that place."""
         if not spec.before:
             return x
-        normed: Tensor = norm(x)
+        apart = self.norms_apart.values() if norm is self.norm_mixer else ()
+        normed: Tensor = norm(x) if not apart else _each_normed((norm, *apart), x)
         return normed * self.norm_scale if spec.place == "pre_scaled" else normed
 
     @staticmethod
@@ -206,6 +211,16 @@ class ParallelBlock(Block):
         y: Tensor = self.mixer_branch(self.drop(mix(normed)))
         y = self.scale_branch(y + self.mlp_branch(self.mlp_output(normed, shared)))
         return self.residual.join(x, y, self.mixer_skip, "mixer") if self.spec.skips.mixer > 0 else y
+
+
+def _further_inputs(spec: BlockSpec, context: LayerContext) -> tuple[str, ...]:
+    """The inputs of the mixer that have norms of their own; that of queries has the norm of the mixer."""
+    return ("key", "value") if context.separate_inputs and spec.norms[0].before else ()
+
+
+def _each_normed(norms: Iterable[nn.Module], x: Tensor) -> Tensor:
+    """The inputs of queries, keys and values [K, B, T, 3, D], each by its norm."""
+    return torch.stack([norm(one) for norm, one in zip(norms, x.unbind(-2), strict=True)], -2)
 
 
 def build_part(spec: MixerSpec | MLPSpec, context: LayerContext) -> nn.Module:
@@ -229,6 +244,7 @@ def block_cost(spec: BlockSpec, context: LayerContext, length: int) -> dict[str,
     kept = gains.mixer_branch.trainable + (branches == 2 and gains.mlp_branch.trainable) + branches * (spec.dropout > 0)
     norms = spec.norms[:1] if one_norm else spec.norms
     normed = (norm.cost(context.width, length) * (1 + (norm.place == "sandwich")) for norm in norms)
+    apart = total_cost(spec.norms[0].cost(context.width, length) for _ in _further_inputs(spec, context))
     scaled_norms = sum(norm.place == "pre_scaled" for norm in norms)
     gained = Cost(
         parameters=sum(gain.trainable for gain in used),
@@ -237,7 +253,7 @@ def block_cost(spec: BlockSpec, context: LayerContext, length: int) -> dict[str,
         activations=kept * elements,
     )
     convolved = (convolution.cost(length, channels) for convolution, channels in spec.channels_of_convolutions(context))
-    rest = total_cost([*normed, spec.residual.cost(context, length, joins), gained, *convolved])
+    rest = total_cost([*normed, apart, spec.residual.cost(context, length, joins), gained, *convolved])
     mlp = spec.mlp.cost(context, length)
     if spec.arrangement == "parallel":
         mlp += Cost(activations=-elements)  # the mixer keeps the input

@@ -37,7 +37,10 @@ class Residual(nn.Module):
         return stream
 
     def enter(self, stream: Tensor, part: Sublayer) -> Tensor:
-        """The stream to the input of a sub-layer, [K, B, T, D]; a parallel block calls it for `mixer` only."""
+        """The stream to the input of a sub-layer, [K, B, T, D]; a parallel block calls it for `mixer` only.
+
+        Where the spec `separates_inputs`, the mixer gets those of queries, keys and values, [K, B, T, 3, D].
+        """
         return stream
 
     def join(self, stream: Tensor, branch: Tensor, skip: Callable[[Tensor], Tensor], part: Sublayer) -> Tensor:

@@ -254,15 +254,18 @@ def test_hyper_connections_start_as_one_stream() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind",
+    "residual",
     [
-        *("hyper_connections", "manifold_hyper_connections", "normalised", "unet_skip"),
-        *("attention_residuals", "depth_average", "layer_embeddings", "ngram_memory"),
+        *({"kind": kind} for kind in ("hyper_connections", "manifold_hyper_connections", "normalised", "unet_skip")),
+        *({"kind": kind} for kind in ("attention_residuals", "depth_average", "layer_embeddings")),
+        {"kind": "ngram_memory", "heads": 2},
+        {"kind": "depth_average", "of_input": True, "ways": 4},
     ],
+    ids=str,
 )
-def test_decoding_token_by_token_gives_what_the_whole_text_gives(kind: str) -> None:
-    residual = {"kind": kind, **({"heads": 2} if kind == "ngram_memory" else {})}
-    model = scattered(spec_of({"residual": residual, **({"norm": "none"} if kind == "normalised" else {})})).eval()
+def test_decoding_token_by_token_gives_what_the_whole_text_gives(residual: dict[str, Any]) -> None:
+    norm = {"norm": "none"} if residual["kind"] == "normalised" else {}
+    model = scattered(spec_of({"residual": residual, **norm})).eval()
     states: Any = ()
     for place in range(T):
         logits, states = model.step(IDS[:, :, place : place + 1], place, states)
@@ -439,15 +442,26 @@ def test_layer_embeddings_are_those_of_gemma_4(projected: bool) -> None:
     check(block, layer, lambda x: added(end[0], x, end[1]))
 
 
-def test_weights_of_the_input_are_those_of_mudd_with_one_way() -> None:
-    """arXiv:2502.12170, eqs 3 to 6 with one way, token by token, after every layer."""
+@pytest.mark.parametrize("ways", [1, 4])
+def test_weights_of_the_input_are_those_of_mudd(ways: int) -> None:
+    """arXiv:2502.12170, eqs 3 to 8, way by way; each of queries, keys and values has a norm, and heads by hand."""
 
-    def averaged(total: Any, given: list[Tensor]) -> Tensor:
-        own = given[-1]
+    def averaged(total: Any, given: list[Tensor], ways: int) -> list[Tensor]:
+        own, count = given[-1], len(given)
         normed = own / (own.square().mean(-1, keepdim=True) + 1e-6).sqrt()
         hidden = normed @ total.inner.weight[0]
-        weights = (hidden * (1 + torch.erf(hidden / math.sqrt(2))) / 2) @ total.outer.weight[0] + total.weight[0]
-        return cast(Tensor, sum(weights[..., j : j + 1] * x for j, x in enumerate(given)))
+        weights = (hidden * (1 + torch.erf(hidden / math.sqrt(2))) / 2) @ total.outer.weight[0] + total.weight.flatten()
+        return [
+            cast(Tensor, sum(weights[..., way * count + j, None] * x for j, x in enumerate(given)))
+            for way in range(ways)
+        ]
+
+    def attended(mixer: Any, by_query: Tensor, by_key: Tensor, by_value: Tensor) -> Tensor:
+        inputs = {"query": by_query, "key": by_key, "value": by_value}
+        q, k, v = ((x @ getattr(mixer, name).weight[0]).unflatten(-1, (3, -1)) for name, x in inputs.items())
+        logits = torch.einsum("kbthd,kbshd->kbhts", q, k) / math.sqrt(D / 3)
+        weights = logits.masked_fill(torch.ones(T, T).triu(1) > 0, -torch.inf).softmax(-1)
+        return torch.einsum("kbhts,kbshd->kbthd", weights, v).flatten(-2) @ cast(Tensor, mixer.output.weight[0])
 
     ends: list[Any] = []
     outputs: list[Tensor] = []
@@ -455,12 +469,27 @@ def test_weights_of_the_input_are_those_of_mudd_with_one_way() -> None:
     def layer(one: Any, x: Tensor, index: int, given: list[Tensor]) -> Tensor:
         if index == 0:
             outputs[:] = [x]
-        y = averaged(one.residual.first, outputs) if index else x
-        outputs.append(plain_layer(one, y))
+        *read, skipped = averaged(one.residual.first, outputs, ways) if index else [x]
+        norms = [one.norm_mixer, *one.norms_apart.values()]
+        inputs = [norm(y) for norm, y in zip(norms, read or [skipped], strict=True)]
+        x = skipped + attended(one.mixer, *(inputs if len(inputs) > 1 else inputs * 3))
+        outputs.append(x + one.mlp(one.norm_mlp(x)))
         ends[:] = [one.residual.last]
         return outputs[-1]
 
-    check({"residual": {"kind": "depth_average", "of_input": True}}, layer, lambda x: averaged(ends[0], outputs))
+    residual = {"kind": "depth_average", "of_input": True, "ways": ways}
+    check({"residual": residual}, layer, lambda x: averaged(ends[0], outputs, 1)[0])
+
+
+def test_four_ways_need_a_mixer_that_has_three_inputs() -> None:
+    residual = {"kind": "depth_average", "ways": 4}
+    for block, refused in (
+        ({"mixer": "mamba2"}, "mamba2 has one input"),
+        ({"arrangement": "mlp_first"}, "the mixer is the first"),
+        ({"convolutions": {"before_mixer": {}}}, "the mixer has three inputs"),
+    ):
+        with pytest.raises(ValueError, match=refused):
+            spec_of({"residual": residual, **block})
 
 
 @pytest.mark.independent_check("residuals", "depth_average", against="arXiv:2402.02622 eqs 1 and 2, source by source")
