@@ -153,10 +153,8 @@ def rule_of(record: StudyRecord, axis: str = "steps") -> JudgingRule:
 
 def nothing_learnt_by(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> str:
     """Why a study has no answer at all, as a clause: no model has learnt enough. Empty if one has."""
-    rule = rule_of(record)
-    trivial = trivial_baselines(record.trivial, rule.metric, rule.direction)
     own = {variant.name: runs[variant.name] for variant in record.variants}
-    return nothing_learnt(standings_of(own, record.trivial, rule), trivial)
+    return nothing_learnt(standings_of(own, rule_of(record)))
 
 
 def worst_results(
@@ -298,7 +296,6 @@ def compare_trials(
     *,
     rule: JudgingRule,
     allowances: Allowances,
-    trivial: Mapping[str, Mapping[str, float]],
     paired: bool = True,
 ) -> tuple[PairedDifference, Verdict]:
     """The difference of a variant from its baseline, and the verdict, in the words for a removal.
@@ -309,11 +306,10 @@ def compare_trials(
         baseline: Those of its baseline.
         rule: By what it is judged.
         allowances: By how much bounds are widened.
-        trivial: The metrics of trivial baselines by name, as the store has them.
         paired: Whether equal seeds share something (`ablate.stats.judge`).
     """
     values, baseline_values = runs.compared(rule.metric), baseline.compared(rule.metric)
-    trivials = trivial_baselines(trivial, rule.metric, rule.direction, runs.data)
+    trivials = trivial_baselines(runs.rules, rule.metric, rule.direction)
     worst = worst_results(runs, values, baseline_values, trivials[-1].value if trivials else None, rule.sign)
     allowance = allowances.versus(name, allowances.baseline, failed=not worst)
     if not paired:

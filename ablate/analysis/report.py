@@ -43,8 +43,8 @@ class Evidence:
     Attributes:
         matching: The budgets of the variants, and the quantity that is equal.
         tuning: What was tuned for each variant; None if nothing was.
-        trivials: The trivial baselines of its task, the best first.
-        standings: How each variant compares with them.
+        trivials: The trivial baselines of its baseline's task by the objective, the best first.
+        standings: How each variant compares with those of its own task.
         windows: Validation windows that are paired where nothing was trained; 0 if seeds are.
         redeclared: What was declared otherwise after results, oldest first.
         draw_sd: Standard deviation of a difference over other draws of the validation data; None if it was not measured
@@ -70,17 +70,17 @@ class Evidence:
     @property
     def unlearnt(self) -> frozenset[str]:
         """Names of the variants that learnt so little that differences between them are not informative."""
-        return frozenset(standing.name for standing in behind(self.standings, self.trivials))
+        return frozenset(standing.name for standing in behind(self.standings))
 
     @property
     def learning(self) -> tuple[StudyWarning, ...]:
         """What limits the answer because models have learnt too little."""
-        return tuple(learning_warnings(self.standings, self.trivials))
+        return tuple(learning_warnings(self.standings))
 
     @property
     def nothing_learnt(self) -> str:
         """Why there is no answer at all, as a clause: no model has learnt enough. Empty if one has."""
-        return nothing_learnt(self.standings, self.trivials)
+        return nothing_learnt(self.standings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ trials say nothing about that: each trial ran beside other work, at another time
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,8 @@ from ablate.metrics import CACHE, COSTS, DECODE, INFERENCE, PREFILL, TIMED
 from ablate.spec.code import stage_identity, timed_identity
 from ablate.spec.design import BASELINE
 from ablate.spec.fairness import BUDGET
+from ablate.spec.suite import on_data
+from ablate.spec.task import task_hash
 from ablate.stats import Direction, SeedPlan, seeds_declared
 from ablate.store.records import (
     WINDOWS,
@@ -118,6 +121,7 @@ class VariantRuns:
         target: The metric that is the time to a target, which is compared as a ratio; empty if the objective is none.
         unreached: Seeds that ended above the target; their time is that at which they ended, and the true one longer.
         unknown: Why the time to the target is not known, as a clause; empty if it is.
+        rules: The metrics of the trivial baselines of its task, by name.
     """
 
     states: dict[int, TrialState]
@@ -131,6 +135,7 @@ class VariantRuns:
     target: str = ""
     unreached: frozenset[int] = frozenset()
     unknown: str = ""
+    rules: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def whole(self, seed: int) -> tuple[TrialRecord, ...]:
         """The finished trial of a seed with the stages before it."""
@@ -167,7 +172,7 @@ def read_runs(store: StudyReader, record: StudyRecord, metric: str) -> dict[str,
     """Variant name to its trials in the order of seeds; `metric` is the objective's. Curves are left where they are."""
     keys = [planned.key for planned in record.planned]
     trials = store.trials(keys)
-    runs = {variant.name: VariantRuns({}, {}, {}, {}) for variant in record.variants}
+    runs = {variant.name: VariantRuns({}, {}, {}, {}, rules=_rules(record, variant)) for variant in record.variants}
     for planned in sorted(record.planned, key=lambda planned: planned.seed):  # looks take them in this order
         run, trial = runs[planned.variant], trials.get(planned.key)
         state = TrialState.WAITING if trial is None else trial.state
@@ -196,6 +201,14 @@ def read_runs(store: StudyReader, record: StudyRecord, metric: str) -> dict[str,
             for trial in run.finished.values():
                 run.windows.update(_windows(store, trial.key))
     return runs
+
+
+def _rules(record: StudyRecord, variant: VariantRecord) -> Mapping[str, Mapping[str, float]]:
+    """The metrics of the trivial baselines of a variant's task, by name; of the study's unless its variants differ."""
+    if not any(on_data("", "") in name for name in record.trivial):
+        return record.trivial
+    end = on_data("", task_hash(json.dumps(variant.spec.get("task", {}), sort_keys=True)))
+    return {name.removesuffix(end): of for name, of in record.trivial.items() if name.endswith(end)}
 
 
 def _stages(store: StudyReader, record: StudyRecord) -> dict[str, dict[int, tuple[TrialRecord, ...]]]:

@@ -17,11 +17,11 @@ from ablate.analysis.numbers import scaled
 from ablate.analysis.rows import JudgingRule
 from ablate.analysis.runs import StudyReader, VariantRuns, on_rung, read_runs
 from ablate.analysis.text import listed, shortened
-from ablate.analysis.trivial import behind, nothing_learnt, standings_of, trivial_baselines
+from ablate.analysis.trivial import behind, nothing_learnt, standings_of
 from ablate.designs.ladder import at_rung
 from ablate.spec.design import BASELINE
 from ablate.spec.fairness import BUDGET, at_budget
-from ablate.spec.suite import at_data
+from ablate.spec.suite import on_data
 from ablate.stats import PairedDifference, Tails, Verdict, over_looks, summarise
 from ablate.stats.schedule import ERROR
 from ablate.stats.trend import bends, slopes, steps
@@ -192,18 +192,17 @@ def scalings_of(along: Places) -> Scalings | None:
 
 
 def _place_of(store: StudyReader, record: StudyRecord, study: StudyRecord, end: str) -> AxisPlace:
-    """A place; of other data than the baseline's nothing is known, unless the store has trivial baselines of it."""
+    """A place. Where an older ablate kept trivial baselines of the first place alone, others have none."""
     rule = rule_of(study)
     runs = read_runs(store, study, rule.metric)
     allowances, data = read_allowances(study, runs, read_tuning(store, study)), runs[study.baseline].data
     first = store.trials([one.key for one in record.planned if one.variant == record.baseline]).values()
     others = data - {one.data_fingerprint for one in first}
-    if any(not any(name.endswith(at_data("", one)) for name in record.trivial) for one in others):
+    if others and not any(on_data("", "") in name for name in record.trivial):
         return AxisPlace(end, study, runs, rule, allowances, "", frozenset())
-    trivial = trivial_baselines(record.trivial, rule.metric, rule.direction, data)
-    standings = standings_of(runs, record.trivial, rule)
-    without = frozenset(one.name for one in behind(standings, trivial))
-    return AxisPlace(end, study, runs, rule, allowances, nothing_learnt(standings, trivial), without)
+    standings = standings_of(runs, rule)
+    without = frozenset(one.name for one in behind(standings))
+    return AxisPlace(end, study, runs, rule, allowances, nothing_learnt(standings), without)
 
 
 def _is_there(name: str, place: AxisPlace) -> bool:
@@ -257,9 +256,7 @@ def _scaling(name: str, at: Mapping[float, AxisPlace], replaces: bool) -> Scalin
     points, gaps, lost, waits = [], {}, [], []
     for place, here in at.items():
         rule, own, base = here.rule, here.runs[name], here.runs[here.study.baseline]
-        shown, verdict = compare_trials(
-            name, own, base, rule=rule, allowances=here.allowances, trivial=here.study.trivial
-        )
+        shown, verdict = compare_trials(name, own, base, rule=rule, allowances=here.allowances)
         verdict = verdict.of_replacement() if replaces else verdict
         points.append(ScalePoint(place, shown, withheld(verdict, here.unlearnt) if here.unlearnt else verdict))
         values, theirs = own.values(rule.metric), base.values(rule.metric)

@@ -67,7 +67,7 @@ from ablate.analysis.scaling import (
 from ablate.analysis.sentences import answer_sentences, best_sentence, confirmed_sentences, window_sentences
 from ablate.analysis.suite import SuiteReader, scales_of, suite_sentences, suite_warnings, tasks_of
 from ablate.analysis.times import relative_speed
-from ablate.analysis.trivial import TrivialBaseline, standings_of, trivial_baselines, trivial_sentences
+from ablate.analysis.trivial import TrivialBaseline, standings_of, trivial_baselines, trivial_sentences, unchecked
 from ablate.analysis.warnings import (
     StudyWarning,
     assumption,
@@ -271,7 +271,7 @@ def _question(store: StudyReader, stored: _Stored) -> _Question:
         rule,
         matching,
         tuning,
-        trivial_baselines(record.trivial, rule.metric, rule.direction),
+        trivial_baselines(runs[record.baseline].rules, rule.metric, rule.direction),
         {name: read_goals(runs[name], stored.evaluated) for name in {*baselines_of(record).values()}},
         {key: line(curve, cast(Axis, matching.axis)) for key, curve in stored.evaluated.items()},
         read_allowances(record, runs, tuning),
@@ -285,7 +285,7 @@ def _evidence(stored: _Stored, question: _Question, tails: Tails | None) -> Evid
         matching=question.matching,
         tuning=question.tuning,
         trivials=question.trivials,
-        standings=tuple(standings_of(stored.runs, stored.record.trivial, question.rule)),
+        standings=tuple(standings_of(stored.runs, question.rule)),
         windows=len(stored.runs[stored.record.baseline].windows.get(question.rule.metric, ())),
         redeclared=redeclarations(stored.whole),
         draw_sd=draw_noise(stored.record, stored.runs),
@@ -312,7 +312,7 @@ def _answer(
     places: Places,
 ) -> StudyAnswer:
     """The warnings, the sentences and the claims, once the rows are judged."""
-    record, rule, trivials = stored.record, question.rule, question.trivials
+    record, rule = stored.record, question.rule
     baseline = next(row for row in rows if row.name == record.baseline)
     verdicts = {row.name: row.verdict for row in rows if row.verdict is not None}
     dropped = {name: Verdict("undecided", "undecided: left out", None) for name in dropped_variants(stored.whole)}
@@ -325,6 +325,7 @@ def _answer(
         *ended_early(question.early),
         *target_limits(record, rows),
         *(learning if learnt else ()),
+        *(unchecked(stored.runs, evidence.standings, rule.metric) if record.judged is None else ()),
         *tuning_edges(evidence.tuning, rows, baseline),
         *timed_apart(stored.whole, stored.scouting),
         *changes_after_results(_changes_after_results(store, stored, question, evidence)),
@@ -342,7 +343,7 @@ def _answer(
         *course_sentences(rows, rule, advise=_may_have_budgets(record)),
         *scaling_sentences(scaling, rule.metric),
         *climb_sentences(climbs, rule.metric, decimals_for(rule.margin, ())),
-        *(trivial_sentences(evidence.standings, trivials) if trivials else ()),
+        *trivial_sentences(evidence.standings),
         *confirmed_sentences(rows),
         *(warning.full for warning in among if warning.full and warning.key != "elsewhere"),
         *(best_sentence(rows, rule.metric, rule.direction, rule.margin) if record.traits.finds_best else ()),
@@ -408,7 +409,6 @@ def _row(
             theirs,
             rule=asked.rule,
             allowances=asked.allowances,
-            trivial=question.record.trivial,
             paired=question.record.pairs(variant.name),
         )
         verdict = verdict.of_replacement() if change.otherwise or question.record.judged else verdict

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ablate.analysis.rows import JudgingRule
 from ablate.analysis.runs import VariantRuns
 from ablate.analysis.text import listed, plural
 from ablate.analysis.warnings import WHICH, StudyWarning
-from ablate.spec.suite import at_data
+from ablate.metrics import CURVE_METRIC
 from ablate.stats import Direction, SeedPlan, bounds, summarise
 from ablate.stats.bounds import LEAST_PAIRS, at_least
 
@@ -21,7 +21,7 @@ class TrivialBaseline:
 
     Attributes:
         name: What the task calls it.
-        metric: The objective's.
+        metric: The objective's, or the validation loss.
         value: Of the metric.
     """
 
@@ -31,17 +31,10 @@ class TrivialBaseline:
 
 
 def trivial_baselines(
-    trivial: Mapping[str, Mapping[str, float]], metric: str, direction: Direction, data: Set[str] = frozenset()
+    rules: Mapping[str, Mapping[str, float]], metric: str, direction: Direction
 ) -> tuple[TrivialBaseline, ...]:
-    """The trivial baselines that have the metric, the best first; none if an older ablate stored none.
-
-    Args:
-        data: Fingerprints of data: those on it, if the study's baseline saw other data; else on the baseline's.
-    """
-    of_data = {name.removesuffix(end): of for end in (at_data("", one) for one in data)
-               for name, of in trivial.items() if name.endswith(end)}  # fmt: skip
-    known = of_data or {name: of for name, of in trivial.items() if at_data("", "") not in name}
-    baselines = [TrivialBaseline(name, metric, metrics[metric]) for name, metrics in known.items() if metric in metrics]
+    """The trivial baselines of a task that have the metric, the best first; none if an older ablate stored none."""
+    baselines = [TrivialBaseline(name, metric, metrics[metric]) for name, metrics in rules.items() if metric in metrics]
     return tuple(sorted(baselines, key=lambda baseline: baseline.value, reverse=direction == "maximize"))
 
 
@@ -64,15 +57,15 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How one variant compares with the trivial baselines.
+    """How one variant compares with the trivial baselines of its task.
 
     Attributes:
         name: Of the variant.
-        mean: Of the objective's metric over its seeds.
+        mean: Of its metric over its seeds.
         ahead: Lower 95 % bound of its advantage over each trivial baseline that it beats with this confidence.
         better: The trivial baselines that its mean is better than.
         seeds: Over how many seeds.
-        bar: What it must beat on its data (`bar_of`); None without trivial baselines.
+        trivial: The trivial baselines of its task, the best first.
     """
 
     name: str
@@ -80,7 +73,23 @@ class Standing:
     ahead: Mapping[str, float]
     better: frozenset[str]
     seeds: int
-    bar: float | None = None
+    trivial: tuple[TrivialBaseline, ...]
+
+    @property
+    def bar(self) -> TrivialBaseline:
+        """What it must beat for its verdicts to count: the second best of three or more trivial baselines (a bigram of
+        a bigram and a trigram), else the best."""
+        return self.trivial[1] if len(self.trivial) > 2 else self.trivial[0]
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it is not shown to beat that, by its bound or, of one seed, by its value."""
+        return self.bar.name not in (self.ahead if self.seeds >= LEAST_PAIRS else self.better)
+
+    @property
+    def is_between(self) -> bool:
+        """Whether it beats that, but not the best trivial baseline."""
+        return self.bar.name in self.ahead and self.trivial[0].name not in self.ahead
 
 
 def standing_of(
@@ -90,12 +99,12 @@ def standing_of(
     direction: Direction,
     schedule: SeedPlan | None,
 ) -> Standing | None:
-    """How a variant with these values, one for each seed, compares with trivial baselines; None without values.
+    """How a variant with these values, one for each seed, compares with trivial baselines; None without either.
 
     It is compared by the one-sided 95 % bound of its mean. Values that are all the same have no bound; there the value
     itself counts, as an accuracy of 1 at every seed is not an accident.
     """
-    if not values:
+    if not values or not trivial:
         return None
     ahead, better = {}, set()
     for baseline in trivial:
@@ -107,86 +116,69 @@ def standing_of(
             lows = [min(gains)]
         if (low := max(lows, default=0.0)) > 0:
             ahead[baseline.name] = low
-    bar = bar_of(trivial).value if trivial else None
-    return Standing(name, math.fsum(values) / len(values), ahead, frozenset(better), len(values), bar)
+    return Standing(name, math.fsum(values) / len(values), ahead, frozenset(better), len(values), tuple(trivial))
 
 
-def standings_of(
-    runs: Mapping[str, VariantRuns], trivial: Mapping[str, Mapping[str, float]], rule: JudgingRule
-) -> list[Standing]:
-    """How variants compare with the trivial baselines of their data; those that diverged or were pruned have no mean.
+def standings_of(runs: Mapping[str, VariantRuns], rule: JudgingRule) -> list[Standing]:
+    """How variants compare with the trivial baselines of their tasks.
 
-    Args:
-        trivial: The metrics of trivial baselines by name, as the store has them.
+    By the objective; where no rule has that, as of a measure of the model's insides, by the validation loss. Variants
+    without trivial baselines have no standing, nor those that diverged or were pruned, which have no mean.
     """
-    standings = [
-        standing_of(
-            name,
-            list(run.values(rule.metric).values()),
-            trivial_baselines(trivial, rule.metric, rule.direction, run.data),
-            rule.direction,
-            rule.schedule,
-        )
-        for name, run in runs.items()
-        if not run.diverged and not run.pruned
-    ]
+    standings = []
+    for name, run in runs.items():
+        trivial, direction = trivial_baselines(run.rules, rule.metric, rule.direction), rule.direction
+        if not trivial:
+            trivial, direction = trivial_baselines(run.rules, CURVE_METRIC, "minimize"), "minimize"
+        if trivial and not run.diverged and not run.pruned:
+            values = [*run.values(trivial[0].metric).values()]
+            standings.append(standing_of(name, values, trivial, direction, rule.schedule))
     return [standing for standing in standings if standing is not None]
 
 
-def bar_of(trivial: Sequence[TrivialBaseline]) -> TrivialBaseline:
-    """What a model must beat for its verdicts to count: the second best of three or more trivial baselines (a bigram
-    of a bigram and a trigram), else the best."""
-    return trivial[1] if len(trivial) > 2 else trivial[0]
+def behind(standings: Sequence[Standing]) -> list[Standing]:
+    """The variants that are not shown to beat what a model must beat."""
+    return [one for one in standings if one.is_behind]
 
 
-def behind(standings: Sequence[Standing], trivial: Sequence[TrivialBaseline]) -> list[Standing]:
-    """The variants that are not shown to beat what a model must beat, by their bound or, of one seed, by its value."""
-    return [one for one in standings if trivial and bar_of(trivial).name not in _beaten(one)]
-
-
-def _beaten(one: Standing) -> Collection[str]:
-    return one.ahead if one.seeds >= LEAST_PAIRS else one.better
-
-
-def learning_warnings(standings: Sequence[Standing], trivial: Sequence[TrivialBaseline]) -> Iterator[StudyWarning]:
+def learning_warnings(standings: Sequence[Standing]) -> Iterator[StudyWarning]:
     """Warnings on variants that do not beat the trivial baselines with 95 % confidence.
 
-    Differences between models that do not beat what a model must beat (`bar_of`) are not informative. If none has
+    Differences between models that do not beat what a model must beat (`Standing.bar`) are not informative. If none has
     learnt that much, there is no answer; a model of a single seed, which has no bound, has if its value is better.
     Models that beat that, but not the best trivial baseline, have learnt something: their verdicts apply to models like
     them.
     """
-    if not standings or not trivial:
-        return
-    best, bar = trivial[0], bar_of(trivial)
-    without, shown = behind(standings, trivial), f"{bar.name} ({bar.metric} {bar.value:.4g})"
-    names = tuple(sorted(standing.name for standing in without))
-    if len(without) == len(standings):
-        which = "the only model does not beat" if len(standings) == 1 else f"none of the {len(standings)} models beats"
-        full = (
-            f"No answer yet: {which} the trivial baseline {shown} with 95 % confidence: "
-            f"{listed(_shown(one, bar) for one in standings)}. Differences between models that have learnt so little "
-            "say nothing about models that learn. Train for more steps, or at a better learning rate."
-        )
-        text = f"no model beats {_named(bar)} ({bar.value:.4g})"
-        yield StudyWarning("unlearnt", "void", text, full, names, replaces_headline=True)
-        return
-    if without:
-        what = "the best trivial baseline, " if bar is best else "the trivial baseline "
+    if without := behind(standings):
+        first = without[0].bar
+        shown = f"{first.name} ({first.metric} {first.value:.4g})"
+        said = listed(_shown(one, first) for one in without)
+        names = tuple(sorted(standing.name for standing in without))
+        value = f" ({first.value:.4g})" if all(one.bar == first for one in without) else ""
+        if len(without) == len(standings):
+            which = f"none of the {len(standings)} models beats" if without[1:] else "the only model does not beat"
+            full = (
+                f"No answer yet: {which} the trivial baseline {shown} with 95 % confidence: {said}. Differences "
+                "between models that have learnt so little say nothing about models that learn. Train for more steps, "
+                "or at a better learning rate."
+            )
+            text = f"no model beats {_named(first)}{value}"
+            yield StudyWarning("unlearnt", "void", text, full, names, replaces_headline=True)
+            return
+        what = "the best trivial baseline, " if first is without[0].trivial[0] else "the trivial baseline "
         full = (
             f"{_share(without, standings)} {'does' if len(without) == 1 else 'do'} not beat {what}{shown} with 95 % "
-            f"confidence: {listed(_shown(one, bar) for one in without)}. Differences between models that have learnt "
-            "so little are not informative."
+            f"confidence: {said}. Differences between models that have learnt so little are not informative."
         )
-        less = not any(bar.name in one.better for one in without)
-        text = f"{WHICH}: {'no' if less else 'not shown to be'} better than {_named(bar)}"
-        text = f"{text} ({bar.value:.4g})" if all(one.bar in (None, bar.value) for one in without) else text
+        less = not any(one.bar.name in one.better for one in without)
+        text = f"{WHICH}: {'no' if less else 'not shown to be'} better than {_named(first)}{value}"
         yield StudyWarning("unlearnt", "void", text, full, names)
-    if between := [one for one in standings if bar.name in one.ahead and best.name not in one.ahead]:
+    if between := [one for one in standings if one.is_between]:
+        best, bar = between[0].trivial[0], between[0].bar
         full = (
-            f"{_share(between, standings)} {'beats' if len(between) == 1 else 'beat'} the trivial baseline {shown} "
-            f"with 95 % confidence, but not the best one, {best.name} ({best.value:.4g}). Verdicts apply to models of "
-            "this size and length of training."
+            f"{_share(between, standings)} {'beats' if len(between) == 1 else 'beat'} the trivial baseline {bar.name} "
+            f"({bar.metric} {bar.value:.4g}) with 95 % confidence, but not the best one, {best.name} "
+            f"({best.value:.4g}). Verdicts apply to models of this size and length of training."
         )
         short = len(between) + len(without)
         who = "no model beats" if short == len(standings) else f"{short} of {len(standings)} do not beat"
@@ -199,13 +191,24 @@ def _named(baseline: TrivialBaseline) -> str:
     return f"{'the' if ' ' in baseline.name else 'a'} {baseline.name}"
 
 
-def nothing_learnt(standings: Sequence[Standing], trivial: Sequence[TrivialBaseline]) -> str:
+def nothing_learnt(standings: Sequence[Standing]) -> str:
     """Why differences between these models mean nothing, as a clause: none has learnt enough. Empty if one has."""
-    return next((line.text for line in learning_warnings(standings, trivial) if line.replaces_headline), "")
+    return next((line.text for line in learning_warnings(standings) if line.replaces_headline), "")
+
+
+def unchecked(runs: Mapping[str, VariantRuns], standings: Sequence[Standing], metric: str) -> Iterator[StudyWarning]:
+    """A warning on variants of whose task no rule without learning is known, so that nothing shows that they learn."""
+    known = {one.name for one in standings}
+    ended, known = {name for name, run in runs.items() if run.finished}, {one.name for one in standings}
+    lacking = tuple(name for name in runs if name in ended - known and not runs[name].diverged)
+    if lacking:
+        which = f"{WHICH}: " if len(lacking) < len(ended) else ""
+        text = f"{which}whether models have learnt is not checked: no trivial baseline of {metric}"
+        yield StudyWarning("unlearnt", "weak", text, variants=lacking if which else ())
 
 
 def _shown(one: Standing, bar: TrivialBaseline) -> str:
-    own = "" if one.bar in (None, bar.value) else f", and {bar.name} {one.bar:.4g} on its data"
+    own = "" if one.bar == bar else f", and {one.bar.name} {one.bar.value:.4g} on its task"
     return f"{one.name} ({one.mean:.4g}{', one seed' if one.seeds == 1 else ''}{own})"
 
 
@@ -215,20 +218,25 @@ def _share(some: Sequence[Standing], standings: Sequence[Standing]) -> str:
     return f"{len(some)} of {len(standings)} models"
 
 
-def trivial_sentences(standings: Sequence[Standing], trivial: Sequence[TrivialBaseline]) -> Iterator[str]:
+def trivial_sentences(standings: Sequence[Standing]) -> Iterator[str]:
     """How far the variants are ahead of a trivial baseline: the best one that at least one of them beats with 95 %
     confidence."""
-    for baseline in trivial:
-        ahead = [standing.ahead[baseline.name] for standing in standings if baseline.name in standing.ahead]
+    names = dict.fromkeys(baseline.name for one in standings for baseline in one.trivial)
+    for name in names:
+        ahead = [one for one in standings if name in one.ahead]
         if ahead:
             break
     else:
         return
-    what = "the best trivial baseline, " if baseline is trivial[0] else "the trivial baseline "
+    values = {baseline for one in ahead for baseline in one.trivial if baseline.name == name}
+    baseline = next(iter(values))
+    best = all(one.trivial[0].name == name for one in ahead)
+    what = "the best trivial baseline, " if best else "the trivial baseline "
     if len(ahead) < len(standings):
-        who = f"The other {plural(len(ahead), 'model')} {'beats' if len(ahead) == 1 else 'beat'} {baseline.name}"
+        who = f"The other {plural(len(ahead), 'model')} {'beats' if len(ahead) == 1 else 'beat'} {name}"
     else:
         models = "The model beats" if len(ahead) == 1 else f"All {len(ahead)} models beat"
-        who = f"{models} {what}{baseline.name} ({baseline.metric} {baseline.value:.4g}),"
+        of = f"({baseline.metric} {baseline.value:.4g})" if len(values) == 1 else "of its task"
+        who = f"{models} {what}{name} {of},"
     each = "" if len(ahead) == 1 else " for each"
-    yield f"{who} by at least {at_least(min(ahead), 0.0)} (one-sided 95 % bound{each})."
+    yield f"{who} by at least {at_least(min(one.ahead[name] for one in ahead), 0.0)} (one-sided 95 % bound{each})."

@@ -17,7 +17,7 @@ from ablate.analysis.times import Target
 from ablate.metrics import CURVE_METRIC
 from ablate.roles import TrialRole
 from ablate.spec.paths import value_at
-from ablate.spec.suite import at_data
+from ablate.spec.suite import on_data
 from ablate.stats import Tails
 from ablate.stats.hidden_noise import draw_variance
 from ablate.store.records import StudyRecord, TrialRecord, TrialState
@@ -82,7 +82,7 @@ def target_limits(record: StudyRecord, rows: Sequence[VariantRow]) -> Iterator[S
     target = Target.of(record)
     if target is None:
         return
-    here = {name: values for name, values in record.trivial.items() if at_data("", "") not in name}
+    here = {name: values for name, values in record.trivial.items() if on_data("", "") not in name}
     known = [values[CURVE_METRIC] for values in here.values() if CURVE_METRIC in values]
     if known and target.reach >= min(known):
         text = f"the target {target.reach:g} is not below the best trivial baseline ({min(known):.4g})"

@@ -112,7 +112,7 @@ def run_study(
     planner.seeds_before = store.seeds_before(study, planner.space.design.model_dump(mode="json")["seeds"])
     plan = make_plan(planner)
     engine.admit(plan)
-    trivial = planner.trivial(plan)
+    trivial = planner.trivial(plan.variants)
     with store.lease(study) as lease, stop_on_signal() as stop:
         observer = ObserverGroup(observer, _Limiter(limits, begin, stop))
         driver = StudyRun(planner, Ledger(store, lease, environment), engine, observer, lease, packing)

@@ -106,6 +106,10 @@ class Ledger:
             self._store.plan_trials(self._study, [_planned(trial) for trial in added])
             self._store.forget_unfinished([trial.key for trial in added], self._driver)
 
+    def set_trivial(self, trivial: Mapping[str, Mapping[str, float]]) -> None:
+        """Write the metrics of trivial baselines, by name, of all tasks of the study so far."""
+        self._store.set_trivial(self._study, trivial)
+
     def promote(self, trials: Sequence[Trial]) -> None:
         """Write the role of trials that were planned as stages of others, and are asked for by the design now."""
         self._store.add_variants(self._study, [self._variant(trial.variant) for trial in trials])

@@ -70,6 +70,7 @@ class StudyRun:
         self.metric = planner.space.objective.metric
         self.dialogue = Dialogue(self.design, self.metric, ledger.curves)
         self.trials: dict[str, Trial] = {}
+        self.tasks: set[str] = set()
         self.declared: frozenset[str] = frozenset()
         self.waiting = Queue(packing, lambda: engine.size)
         self.attempts: dict[int, list[Attempt]] = {}
@@ -99,6 +100,7 @@ class StudyRun:
                 " replaces it. They stay in the store: with another `name` here both studies could be shown"
             )
         self.trials = {trial.key: trial for trial in plan.trials}
+        self.tasks = {variant.spec.task.content_hash() for variant in plan.variants}
         self.declared = plan.declared
         self.sources = {before.key for trial in plan.trials for before in stages_of(trial)}
         self.renew()
@@ -198,6 +200,10 @@ class StudyRun:
         self.trials |= new
         self.engine.expect(new.values())
         self.ledger.extend(new.values())
+        tasks = {trial.variant.spec.task.content_hash() for trial in new.values()}
+        if not tasks <= self.tasks:  # results on a new task are judged by its own trivial baselines
+            self.tasks |= tasks
+            self.ledger.set_trivial(self.planner.trivial([*self.planner.variants.values()]))
         settled = self.ledger.settled(new.values(), pruned=self.design.prunes)
         self.tell_changed(new.values())
         if new:

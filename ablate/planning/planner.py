@@ -27,7 +27,7 @@ from ablate.roles import TrialRole
 from ablate.spec.code import CodeReader
 from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec
-from ablate.spec.suite import at_data, at_task, split_task
+from ablate.spec.suite import at_task, on_data, split_task
 from ablate.spec.variant import VariantSpec, trial_key
 from ablate.trained.weights import weights_folder
 
@@ -63,6 +63,8 @@ class Planner:
     """Reads the source of users' kinds."""
     budget: Budget = field(init=False)
     """The quantity that every variant matches with the baseline."""
+    _rules: dict[tuple[str, bool, frozenset[int]], dict[str, dict[str, float]]] = field(default_factory=dict)
+    """Metrics of trivial baselines by task, whether at the objective's length too, and bits of rounded weights."""
 
     def __post_init__(self) -> None:
         starting = Starting(self.weights or weights_folder(DEFAULT_STORE))
@@ -199,60 +201,68 @@ class Planner:
         key = trial_key(variant.hash, variant.fingerprint, seed, code)
         return self.earlier.accepted(Trial(key, variant, seed, role, stage, code))
 
-    def trivial(self, plan: Plan) -> dict[str, dict[str, float]]:
-        """The metrics of trivial baselines on the data of the baseline, by name, without numbers that are not finite.
+    def trivial(self, variants: Sequence[Variant]) -> dict[str, dict[str, float]]:
+        """The metrics of trivial baselines on the task of the first variant, by name; those that are finite.
 
-        Of a suite on the data of each of its tasks, with names that end with the task; of other spaces also on the data
-        of variants that see others, with names that end with its fingerprint.
+        Of a suite on each of its tasks, with names that end with the task. Of another space whose variants differ in
+        their task also on each of these, with names that end with its hash.
 
         Raises:
             DataError: Its data cannot be prepared.
             PluginError: Its task cannot say.
             SpaceError: A task of a suite has no trivial baseline for its objective, or one that is perfect.
         """
+        of_task: dict[str, list[VariantSpec]] = {}
+        for variant in variants:
+            of_task.setdefault(variant.spec.task.content_hash(), []).append(variant.spec)
+        known = {task: self._trivial_on(specs) for task, specs in of_task.items()}
+        first = variants[0].spec.task.content_hash()
         if not self.space.tasks:
-            known = {plan.variants[0].fingerprint: self._trivial_on(plan.variants[0])}
-            for variant in plan.variants:
-                if variant.fingerprint not in known:
-                    of_data = self._trivial_on(variant).items()
-                    known[variant.fingerprint] = {at_data(rule, variant.fingerprint): of for rule, of in of_data}
-            return {rule: of for by_rule in known.values() for rule, of in by_rule.items()}
+            several = known if len(known) > 1 else {}
+            named = {on_data(rule, task): of for task, rules in several.items() for rule, of in rules.items()}
+            return {**known[first], **named}
         found: dict[str, dict[str, float]] = {}
-        for variant in plan.variants:
+        for variant in variants:
             name, task = split_task(variant.name)
             if name == BASELINE:
-                on_task = self._trivial_on(variant)
+                on_task = known[variant.spec.task.content_hash()]
                 _check_scale(self.space, task, on_task)
                 found |= {at_task(rule, task): metrics for rule, metrics in on_task.items()}
         return found
 
-    def _trivial_on(self, variant: Variant) -> dict[str, dict[str, float]]:
-        """The metrics of trivial baselines on a variant's data, by name.
+    def _trivial_on(self, specs: Sequence[VariantSpec]) -> dict[str, dict[str, float]]:
+        """The metrics of trivial baselines on the task of some variants, by name, as far as one of these measures them.
 
         Raises:
             DataError: Its data cannot be prepared.
             PluginError: Its task cannot say.
         """
-        task, (_, length) = self.costs.prepare(variant.spec), split_length(self.space.objective.metric)
+        task, (_, length) = self.costs.prepare(specs[0]), split_length(self.space.objective.metric)
+        at_another = any(length in spec.training.lengths for spec in specs)
+        rounded = frozenset(bits for spec in specs for bits in spec.training.rounded_bits)
+        key = specs[0].task.content_hash(), at_another, rounded
+        if key in self._rules:
+            return self._rules[key]
         try:
             baselines = task.baselines()
-            if length is not None and length in variant.spec.training.lengths:
+            if length is not None and at_another:
                 for name, metrics in task.at_length(length).baselines().items():
                     longer = {at_length(metric, length): value for metric, value in metrics.items()}
                     baselines[name] = {**baselines.get(name, {}), **longer}
-            for metrics, bits in product(baselines.values(), variant.spec.training.rounded_bits):
+            for metrics, bits in product(baselines.values(), sorted(rounded)):
                 if "val_loss" in metrics:  # a rule has no weights to round
                     metrics[rounded_loss(bits)] = metrics["val_loss"]
         except Exception as error:  # a user's task may raise anything
             raise PluginError(
                 f"working out its trivial baselines raised {type(error).__name__}: {error}",
-                where=f"task {variant.spec.task.kind_name()}",
+                where=f"task {specs[0].task.kind_name()}",
                 remedy="If the task is your own, correct its `baselines`; `--debug` shows where it was raised.",
             ) from error
-        return {
+        self._rules[key] = {
             name: {metric: float(value) for metric, value in metrics.items() if math.isfinite(value)}
             for name, metrics in baselines.items()
         }
+        return self._rules[key]
 
 
 @paused_collector()

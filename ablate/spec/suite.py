@@ -28,9 +28,13 @@ def at_task(name: str, task: str) -> str:
     return f"{name}@{TASK}={task}" if task else name
 
 
-def at_data(rule: str, fingerprint: str) -> str:
-    """The name of a trivial baseline on data other than that of a study's baseline."""
-    return f"{rule}@data={fingerprint}"
+def on_data(rule: str, task: str) -> str:
+    """The name of a trivial baseline on one of the tasks that the variants of a study differ in.
+
+    Args:
+        task: Its content hash (`task_hash`); empty for the part of the name that all of them have.
+    """
+    return f"{rule}@data={task}"
 
 
 def split_task(name: str) -> tuple[str, str]:

@@ -5,16 +5,18 @@ The kinds are in `ablate/tasks/`, one file each. Shapes: K pack, B batch, T toke
 
 from __future__ import annotations
 
+import functools
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from ablate.spec.annotations import OneOf
-from ablate.spec.base import Family, Kinded, Spec
+from ablate.spec.base import Family, Kinded, Spec, content_hash
 
 if TYPE_CHECKING:
     import torch
@@ -287,6 +289,15 @@ class TaskSpec(Kinded):
 
 
 TaskField = Annotated[TaskSpec, OneOf]
+
+
+@functools.cache
+def task_hash(written: str) -> str:
+    """The content hash of a task from its JSON; that of the JSON itself where its kind is not known."""
+    try:
+        return TaskSpec.parse(json.loads(written)).content_hash()
+    except ValidationError:
+        return content_hash(json.loads(written))
 
 
 Metrics = Annotated[tuple[str, ...], Field(min_length=1)]

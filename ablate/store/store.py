@@ -255,6 +255,16 @@ class Store(StoreReader):
         with self._database.writing() as connection:
             self._writer.put_variants(connection, self._touch(connection, study), variants)
 
+    def set_trivial(self, study: str, trivial: Mapping[str, Mapping[str, float]]) -> None:
+        """Replace the metrics of trivial baselines of a study.
+
+        Raises:
+            NotFoundError: There is no such study.
+        """
+        with self._database.writing() as connection:
+            of_study = studies.c.id == self._touch(connection, study)
+            connection.execute(studies.update().where(of_study).values(trivial=trivial))
+
     def plan_trials(self, study: str, planned: Sequence[PlannedTrial]) -> None:
         """Append trials to the plan of a study. Of trials that are already planned only stages change: to the new role.
 

@@ -4,7 +4,6 @@ sorting what a vertex of a graph depends on.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
@@ -315,18 +314,19 @@ class Brevo(Probe):
         """`guess`: any vertex, or the end; `not said yet`: any that is none of the answers before."""
         inputs, targets = self._validation
         first, last = self._spans(inputs, targets)
-        counts: dict[str, list[tuple[int, int]]] = {"guess": [], "not said yet": []}
-        for begun, ended, asked in zip(first, last, targets, strict=True):
-            for answer in range(int((asked != UNSCORED).sum())):
-                right = int(((begun <= answer) & (answer <= ended)).sum())
-                counts["guess"].append((right, self.spec.guesses))
-                counts["not said yet"].append((right, self.spec.guesses - answer))
+        choices, chances = np.full(targets.shape, self.spec.guesses), np.zeros(targets.shape)
+        scored = targets != UNSCORED
+        said = scored.cumsum(axis=1) - 1
+        for answer in range(int(said.max()) + 1):
+            right = ((first <= answer) & (answer <= last)).sum(axis=1, keepdims=True)
+            chances = np.where(scored & (said == answer), right, chances)
         return {
             name: {
-                "val_loss": float(np.mean([math.log(choices) for _, choices in found])),
-                "val_accuracy": float(np.mean([right / choices for right, choices in found])),
+                "val_loss": float(np.log(of[scored]).mean()),
+                "val_accuracy": float((chances / of)[scored].mean()),
+                "val_sequence_accuracy": self._solved(chances / of),
             }
-            for name, found in counts.items()
+            for name, of in (("guess", choices), ("not said yet", np.where(scored, choices - said, choices)))
         }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,6 +24,8 @@ from ablate.analysis.why import why
 from ablate.render.as_json import study_json
 from ablate.render.formats import render_report
 from ablate.render.formats.latex import paper_table
+from ablate.spec.suite import on_data
+from ablate.spec.task import task_hash
 from ablate.store.records import StudyRecord, TrialState
 
 BUDGETS = (1, 2, 4)
@@ -496,25 +499,27 @@ def test_each_place_of_a_sweep_is_held_against_the_trivial_baselines_of_its_own_
     names = [f"{name}@task.symbols={count}" for count in (4, 32) for name in ("baseline", "sas")]
     made = fake_store({name: ({"a": "on"}, 100) for name in names}, seeds=3)
     design = {"kind": "sweep", "path": "task.symbols", "values": [4, 32], "seeds": 3}
+    tasks = {count: {"kind": "of_a_plugin", "symbols": count} for count in (4, 32)}
+    few, many = (on_data("guess", task_hash(json.dumps(task, sort_keys=True))) for task in tasks.values())
     made.record = replace(
         made.record,
         space={"design": design},
-        trivial={"guess": {"val_loss": 1.386}, "guess@data=many": {"val_loss": 3.466}},
+        variants=tuple(
+            replace(one, spec={"task": tasks[int(one.name.rpartition("=")[2])]}) for one in made.record.variants
+        ),
+        trivial={"guess": {"val_loss": 1.386}, few: {"val_loss": 1.386}, many: {"val_loss": 3.466}},
     )
     for count, loss in ((4, 1.0), (32, 2.0)):
         for seed in range(3):
             for name in ("baseline", "sas"):
                 value = loss + 0.01 * seed + (0.1 + 0.001 * seed) * (name == "sas")
                 made.add(f"{name}@task.symbols={count}", seed, {"val_loss": value})
-                if count == 32:
-                    key = f"{name}@task.symbols=32/{seed}"
-                    made.trial_records[key] = replace(made.trial_records[key], data_fingerprint="many")
     report = read_study(made, "a_study")
     assert report.evidence.unlearnt == frozenset()
     assert [trivial.name for trivial in report.evidence.trivials] == ["guess"]
     assert report.scaling is not None
     assert [point.verdict.word for point in report.scaling.of[0].points] == ["needed", "needed"]
-    made.record = replace(made.record, trivial={**made.record.trivial, "guess@data=many": {"val_loss": 1.9}})
+    made.record = replace(made.record, trivial={**made.record.trivial, many: {"val_loss": 1.9}})
     report = read_study(made, "a_study")
     assert report.evidence.unlearnt == {"baseline@task.symbols=32", "sas@task.symbols=32"}
     assert report.scaling is not None

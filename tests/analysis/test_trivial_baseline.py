@@ -152,6 +152,33 @@ def test_without_one_nothing_is_reported(trivial: dict[str, dict[str, float]]) -
     assert not any("trivial" in sentence for sentence in report.answer.sentences)
 
 
+def test_learning_is_checked_by_the_loss_where_no_rule_has_the_objective() -> None:
+    store = study("inside_kurtosis", "minimize", 3.0)
+    for seed in range(3):
+        store.add("baseline", seed, {"inside_kurtosis": 3.0 + 0.01 * seed, "val_loss": 2.6})
+        store.add("skip=none", seed, {"inside_kurtosis": 9.0 + 0.02 * seed, "val_loss": 2.7})
+    report = read_study(store, "a_study")
+    assert [row.verdict_word for row in report.variants[1:]] == ["undecided"]
+    assert report.answer.sentences[0].startswith(
+        "No answer yet: none of the 2 models beats the trivial baseline majority"
+    )
+    assert report.evidence.trivial is None, "the table has a column for the objective alone"
+    for seed in range(3):
+        store.add("baseline", seed, {"inside_kurtosis": 3.0 + 0.01 * seed, "val_loss": 2.0})
+    report = read_study(store, "a_study")
+    assert report.evidence.unlearnt == {"skip=none"}
+    assert [row.verdict_word for row in report.variants[1:]] == ["needed"]
+
+
+@pytest.mark.parametrize("trivial", [{}, {"source": {"val_bleu": 0.3}}])
+def test_the_answer_says_that_learning_was_not_checked(trivial: dict[str, dict[str, float]]) -> None:
+    report = read_study(study("val_loss", "minimize", 9.0, trivial), "a_study")
+    said = [line.text for line in report.answer.warnings if line.key == "unlearnt"]
+    assert said == ["whether models have learnt is not checked: no trivial baseline of val_loss"]
+    checked = read_study(study("val_loss", "minimize", 2.0), "a_study")
+    assert not [line for line in checked.answer.warnings if line.key == "unlearnt"]
+
+
 def test_test_metrics_are_shown_beside_validation_metrics() -> None:
     store = study("val_accuracy", "maximize", 0.8)
     assert read_study(store, "a_study").test_metric is None

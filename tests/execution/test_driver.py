@@ -28,6 +28,7 @@ from engine_samples import (
     raise_,
 )
 
+from ablate.analysis.runs import read_runs
 from ablate.designs.base import BASELINE, Point, Proposal
 from ablate.errors import EngineError, PluginError, SpaceError, StoreError, StudyBusyError
 from ablate.execution.attempt import Attempt
@@ -451,6 +452,26 @@ def test_the_trivial_baselines_of_the_data_are_stored(run: Run, store: Store, fo
     task = made.costs.prepare(made.space.resolve({}))
     assert store.study("sample").trivial == task.baselines()
     assert store.study("sample").trivial["bigram"]["val_loss"] < store.study("sample").trivial["unigram"]["val_loss"]
+
+
+LABELS = {"usual": {}, "short": {"task.context": 4}, "smooth": {"task.validation_windows": 3}}
+
+
+@pytest.mark.parametrize("begins", [True, False], ids=["from the start", "after results"])
+def test_each_variant_has_the_trivial_baselines_of_its_own_task(
+    begins: bool, run: Run, store: Store, folder: Path, rounds: UseRounds
+) -> None:
+    """Also where the data is the same, and where a design proposes the task after its first results."""
+    made = planner(folder, switches={"labels": LABELS})
+    named = {f"labels={setting}" if setting != "usual" else BASELINE: {"labels": setting} for setting in LABELS}
+    proposals = [Proposal(Point(name, settings), 0) for name, settings in named.items()]
+    rounds([proposals] if begins else [[one] for one in proposals])
+    run(made=made)
+    runs = read_runs(store, store.study("sample"), "val_loss")
+    tasks = {name: made.costs.prepare(made.space.resolve(settings)) for name, settings in named.items()}
+    assert len({task.fingerprint for task in tasks.values()}) == 1
+    assert {name: of.rules for name, of in runs.items()} == {name: task.baselines() for name, task in tasks.items()}
+    assert len({repr(of.rules) for of in runs.values()}) == 3
 
 
 def test_a_task_that_cannot_compute_its_trivial_baselines(

@@ -122,7 +122,7 @@ def test_scores_need_a_trivial_baseline_below_the_perfect_value(tmp_path: Path) 
     space = SpaceSpec.model_validate({**PLAIN, "aggregate": {"margin": 0.05, "trivial": {"copy": 1.0}}})
     planner = Planner(space, tmp_path, lambda line: None)
     with pytest.raises(SpaceError, match="perfect already"):
-        planner.trivial(make_plan(planner))
+        planner.trivial(make_plan(planner).variants)
 
 
 def test_a_variant_that_one_task_makes_another_is_refused_as_its_mean_would_lack_that_task(tmp_path: Path) -> None:

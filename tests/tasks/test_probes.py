@@ -500,7 +500,7 @@ def test_every_order_of_brevo_that_is_right_counts_and_no_other() -> None:
     outputs = Sorting(nodes)(batch["inputs"].expand(2, -1, -1))
     degrees = set[int]()
     several = asked = 0
-    chance, nats = list[float](), list[float]()
+    chance, nats, solved = list[float](), list[float](), list[float]()
     for row, (line, targets) in enumerate(zip(batch["inputs"].tolist(), batch["targets"].tolist(), strict=True)):
         order = [target for target in targets if target != UNSCORED]
         graph, query = graph_of(line, nodes)
@@ -513,12 +513,14 @@ def test_every_order_of_brevo_that_is_right_counts_and_no_other() -> None:
             several, asked = several + (len(ready) > 1), asked + 1
             chance.append(len(ready) / (nodes + 1 - answer))
             nats.append(math.log(nodes + 1 - answer))
+        solved.append(math.prod(chance[-len(order) :]))
         edges = batched(line[1 : line.index(nodes + 1)], 2)
         assert max(Counter(parent for parent, _ in edges).values()) <= 4
     assert max(degrees) <= 4 < several
     assert task.baselines()["not said yet"] == {
         "val_loss": pytest.approx(np.mean(nats)),
         "val_accuracy": pytest.approx(np.mean(chance)),
+        "val_sequence_accuracy": pytest.approx(np.mean(solved)),
     }
     assert task.baselines()["guess"]["val_loss"] == pytest.approx(math.log(nodes + 1))
     packed = {name: values.expand(2, *values.shape) for name, values in batch.items()}

@@ -223,14 +223,14 @@ def test_metrics_at_lengths_are_objectives_and_have_their_own_trivial_baselines(
     planner = Planner(space, tmp_path, lambda line: None)
     variant = planner.resolve(next(iter(space.points().values())))
     assert variant is not None
-    trivial = planner._trivial_on(variant)
+    trivial = planner._trivial_on([variant.spec])
     longer = opened(TaskSpec.parse({**SPACE["task"], "context": 32}), tmp_path)  # type: ignore[dict-item]
     assert trivial["last 8 tokens"]["val_accuracy_at_32"] == longer.baselines()["last 8 tokens"]["val_accuracy"]
     rounded = SpaceSpec.model_validate({**SPACE, "training": {**SPACE["training"], "rounded_bits": [4]}})  # type: ignore[dict-item]
     other = Planner(rounded, tmp_path, lambda line: None)
     variant = other.resolve(next(iter(rounded.points().values())))
     assert variant is not None
-    assert other._trivial_on(variant)["guess"]["val_loss_int4"] == trivial["guess"]["val_loss"]
+    assert other._trivial_on([variant.spec])["guess"]["val_loss_int4"] == trivial["guess"]["val_loss"]
     with pytest.raises(ValidationError, match="no metric of this name"):
         SpaceSpec.model_validate({**SPACE, "columns": ["val_loss_at_64"]})
 
