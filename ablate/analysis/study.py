@@ -325,7 +325,6 @@ def _answer(
         *ended_early(question.early),
         *target_limits(record, rows),
         *(learning if learnt else ()),
-        *(unchecked(stored.runs, evidence.standings, rule.metric) if record.judged is None else ()),
         *tuning_edges(evidence.tuning, rows, baseline),
         *timed_apart(stored.whole, stored.scouting),
         *changes_after_results(_changes_after_results(store, stored, question, evidence)),
@@ -333,6 +332,7 @@ def _answer(
     )
     assumed = assumption(rows, evidence.tails, evidence.windows, rule.unit)
     among = (
+        *(unchecked(stored.runs, evidence.standings, rule.metric) if record.judged is None else ()),
         *selected_variants(rows),
         *validation_draw(evidence.draw_sd, rule.margin, record),
         *([StudyWarning("assumption", "weak", assumed)] if assumed else ()),
