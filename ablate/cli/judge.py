@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,96 +11,62 @@ import typer
 
 from ablate.cli.options import JsonOption
 from ablate.errors import ArgumentError
+from ablate.execution.options import show_parameters
 from ablate.locations import typed_path
 
 
+def _key(kind: Any, metavar: str | None, meaning: str, *names: str, **shown: Any) -> Any:
+    return Annotated[kind | None, typer.Option(*names, metavar=metavar, help=meaning, **shown)]
+
+
+_KEYS = {
+    "variant": _key(list[str], "COLUMN", "What is compared; `*`: all but the rest; repeatable."),
+    "seed": _key(str, "COLUMN", "The seed of a run."),
+    "unit": _key(str, "COLUMN", "What is repeated instead of seeds, such as tasks."),
+    "over": _key(list[str], "COLUMN", "Average over it: folds, episodes; repeatable."),
+    "step": _key(list[str], "COLUMN", "The step, if runs have a row for each; repeatable."),
+    "metric": _key(list[str], "COLUMN", "What is compared; each is a question; repeatable."),
+    "baseline": _key(str, "VARIANT", "Compare with it."),
+    "margin": _key(float, "NUMBER", "How much worse matters, in the metric's unit."),
+    "direction": _key(str, "lower|higher", "Which is better."),
+    "at": _key(str, "last|shared|best|first|STEP", "Which evaluation counts."),
+    "reach": _key(str, "'METRIC >= X'", "Compare at the first that reaches it."),
+    "each": _key(str, "COLUMN", "A question for each value."),
+    "aggregate": _key(bool, None, "Also the mean over those, each as a unit.", "--aggregate"),
+    "where": _key(list[str], "COLUMN=TEXT", "Only rows with this text; repeatable."),
+    "failed": _key(list[str], "COLUMN=TEXT", "Rows with this text are failed runs; repeatable."),
+    "input": _key(str, "FORMAT", "Of the files, where the ending does not say it."),
+    "header": _key(int, "ROWS", "Header rows of a CSV file, joined with a dot."),
+    "path": _key(str, "REGEX", "Columns from the path of a file: `(?P<variant>...)`."),
+    "line": _key(str, "REGEX", "Columns from a line of a text log."),
+    "columns": _key(str, "REGEX", "A column for each seed: rows from names such as `seed_(?P<seed>...)`."),
+    "paired": _key(
+        bool, None, "Whether equal seeds share something.", "--paired/--unpaired", show_default="by what is shared"
+    ),
+    "repeated": _key(str, "first|last", "Which row counts if a step is there twice."),
+    "chosen": _key(list[str], "VARIANT", "It was selected by these very results: no verdict; repeatable."),
+    "holm": _key(str, "question|all", "Over what verdicts hold jointly."),
+    "allow": _key(list[str], "TRAP", "Turn a refusal into a warning; repeatable."),
+}
+"""Options that give a key of a description."""
+_OTHER_NAMES = {"input": "format", "paired": "pair"}
+"""Option to its key, where the names differ."""
+
+
+def _with_keys(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `_KEYS`, which it takes as `**keys`; they stand before its own."""
+    table, *others, _ = signature(command, eval_str=True).parameters.values()
+    keys = [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind) for name, kind in _KEYS.items()]
+    return show_parameters(command, [table, *keys, *others])
+
+
+@_with_keys
 def judge(
     table: Annotated[
         list[str],
-        typer.Argument(
-            metavar="TABLE...", help="Files or patterns, addresses as wandb:ENTITY/PROJECT, or descriptions."
-        ),
+        typer.Argument(metavar="TABLE", help="Files or patterns, addresses as wandb:ENTITY/PROJECT, or descriptions."),
     ],
-    variant: Annotated[
-        list[str] | None,
-        typer.Option("--variant", metavar="COLUMN", help="What is compared; `*`: all but the rest; repeatable."),
-    ] = None,
-    seed: Annotated[str | None, typer.Option("--seed", metavar="COLUMN", help="The seed of a run.")] = None,
-    unit: Annotated[
-        str | None, typer.Option("--unit", metavar="COLUMN", help="What is repeated instead of seeds, such as tasks.")
-    ] = None,
-    over: Annotated[
-        list[str] | None, typer.Option("--over", metavar="COLUMN", help="Average over it: folds, episodes; repeatable.")
-    ] = None,
-    step: Annotated[
-        list[str] | None,
-        typer.Option("--step", metavar="COLUMN", help="The step, if runs have a row for each; repeatable."),
-    ] = None,
-    metric: Annotated[
-        list[str] | None,
-        typer.Option("--metric", metavar="COLUMN", help="What is compared; each is a question; repeatable."),
-    ] = None,
-    baseline: Annotated[str | None, typer.Option("--baseline", metavar="VARIANT", help="Compare with it.")] = None,
-    margin: Annotated[
-        float | None, typer.Option("--margin", metavar="NUMBER", help="How much worse matters, in the metric's unit.")
-    ] = None,
-    direction: Annotated[
-        str | None, typer.Option("--direction", metavar="lower|higher", help="Which is better.")
-    ] = None,
-    at: Annotated[
-        str | None, typer.Option("--at", metavar="last|shared|best|first|STEP", help="Which evaluation counts.")
-    ] = None,
-    reach: Annotated[
-        str | None, typer.Option("--reach", metavar="'METRIC >= X'", help="Compare at the first that reaches it.")
-    ] = None,
-    each: Annotated[str | None, typer.Option("--each", metavar="COLUMN", help="A question for each value.")] = None,
-    aggregate: Annotated[bool, typer.Option("--aggregate", help="Also the mean over those, each as a unit.")] = False,
-    where: Annotated[
-        list[str] | None, typer.Option("--where", metavar="COLUMN=TEXT", help="Only rows with this text; repeatable.")
-    ] = None,
-    failed: Annotated[
-        list[str] | None,
-        typer.Option("--failed", metavar="COLUMN=TEXT", help="Rows with this text are failed runs; repeatable."),
-    ] = None,
-    input_: Annotated[
-        str | None, typer.Option("--input", metavar="FORMAT", help="Of the files, where the ending does not say it.")
-    ] = None,
-    header: Annotated[
-        int | None, typer.Option("--header", metavar="ROWS", help="Header rows of a CSV file, joined with a dot.")
-    ] = None,
-    path: Annotated[
-        str | None, typer.Option("--path", metavar="REGEX", help="Columns from the path of a file: `(?P<variant>...)`.")
-    ] = None,
-    line: Annotated[
-        str | None, typer.Option("--line", metavar="REGEX", help="Columns from a line of a text log.")
-    ] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            "--columns", metavar="REGEX", help="A column for each seed: rows from names such as `seed_(?P<seed>...)`."
-        ),
-    ] = None,
-    paired: Annotated[
-        bool | None,
-        typer.Option(
-            "--paired/--unpaired", help="Whether equal seeds share something.", show_default="by what is shared"
-        ),
-    ] = None,
-    repeated: Annotated[
-        str | None, typer.Option("--repeated", metavar="first|last", help="Which row counts if a step is there twice.")
-    ] = None,
-    chosen: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--chosen", metavar="VARIANT", help="It was selected by these very results: no verdict; repeatable."
-        ),
-    ] = None,
-    holm: Annotated[
-        str | None, typer.Option("--holm", metavar="question|all", help="Over what verdicts hold jointly.")
-    ] = None,
-    allow: Annotated[
-        list[str] | None, typer.Option("--allow", metavar="TRAP", help="Turn a refusal into a warning; repeatable.")
-    ] = None,
+    *,
     data: Annotated[
         Path | None,
         typer.Option("--data", metavar="DIR", help="The folder of the files.", show_default="that of the description"),
@@ -136,6 +104,7 @@ def judge(
         ),
     ] = None,
     json_: JsonOption = False,
+    **keys: Any,
 ) -> None:
     """Judge runs that exist: the same verdicts as of a study, for any trainer.
 
@@ -143,79 +112,58 @@ def judge(
     file, or runs of W&B, MLflow, trackio or Aim. What options cannot say stands in a description. Several files make
     one table; several descriptions make one answer, and one report.
     """
-    given: dict[str, Any] = {
-        "variant": variant,
-        "seed": seed,
-        "unit": unit,
-        "over": over,
-        "step": step,
-        "failed": _cells("--failed", failed),
-        "format": input_,
-        "header": header,
-        "path": path,
-        "line": line,
-        "columns": columns,
-        "pair": paired,
-        "repeated": repeated,
-    }
-    asked: dict[str, Any] = {
-        "baseline": baseline,
-        "margin": margin,
-        "direction": direction,
-        "at": int(at) if at is not None and at.isdigit() else at,
-        "reach": reach,
-        "each": each,
-        "aggregate": aggregate or None,
-        "where": _cells("--where", where),
-        "chosen": chosen,
-        "holm": holm,
-        "allow": allow,
-    }
-    if metric:
-        asked["metric"] = metric[0] if len(metric) == 1 else None
-        asked["questions"] = {name: {} for name in metric} if len(metric) > 1 else None
     from ablate.tables.judging import judge_named
 
-    judged = judge_named(table, _given(asked) | {"table": _given(given)}, data, "ablate judge")
+    keys = {option: value for option, value in keys.items() if value is not None}
+    judged = judge_named(table, _description(**keys), data, "ablate judge")
     stem = "_".join(typed_path(file).stem for file in table)
     if store is not None:
         _keep(judged, store, name or stem)
     elif name is not None:
         raise ArgumentError("only a study that is kept has a name", where="--name", remedy="Add `--store STORE`.")
-    again = [*table, *(["--data", str(data)] if data else []), *_typed(given | asked, where, failed, metric)]
+    again = [*table, *(["--data", str(data)] if data else []), *_typed(keys)]
     if format_ is not None:
         _report(judged, format_, out, stem)
         return
     _show(judged, again, why=why, table=table_, checks=checks, all_=all_, json_=json_)
 
 
-def _typed(
-    options: dict[str, Any], where: list[str] | None, failed: list[str] | None, metric: list[str] | None
-) -> list[str]:
+def _description(metric: list[str] | None = None, at: str | None = None, **keys: Any) -> dict[str, Any]:
+    """The keys of a description that options give."""
+    from ablate.tables.description import RunTableSpec
+
+    for name in ("where", "failed"):
+        if name in keys:
+            keys[name] = _cells(f"--{name}", keys[name])
+    keys = {_OTHER_NAMES.get(name, name): value for name, value in keys.items()}
+    if at is not None:
+        keys["at"] = int(at) if at.isdigit() else at
+    if metric:
+        keys |= {"metric": metric[0]} if len(metric) == 1 else {"questions": {name: {} for name in metric}}
+    table = {name: keys.pop(name) for name in keys.keys() & RunTableSpec.model_fields}
+    return keys | {"table": table}
+
+
+def _typed(keys: dict[str, Any]) -> list[str]:
     """The options as they were typed, for a command that shows more."""
-    plain = {f"--{name}": value for name, value in options.items() if name not in ("where", "failed", "format", "pair")}
-    plain |= {"--input": options["format"], "--where": where, "--failed": failed, "--metric": metric}
-    plain |= {"--paired" if options["pair"] else "--unpaired": None if options["pair"] is None else True}
     words = []
-    for option, value in plain.items():
-        if option != "--questions" and value is not None:
+    for option, value in keys.items():
+        if isinstance(value, bool):
+            words.append(f"--{option}" if value else "--unpaired")
+        else:
             for text in value if isinstance(value, list) else [value]:
-                words += [option] if text is True else [option, str(text)]
+                words += [f"--{option}", str(text)]
     return words
 
 
-def _given(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _cells(option: str, texts: list[str] | None) -> dict[str, list[str]] | None:
+def _cells(option: str, texts: list[str]) -> dict[str, list[str]]:
     cells: dict[str, list[str]] = {}
-    for text in texts or ():
+    for text in texts:
         column, equals, value = text.partition("=")
         if not equals:
             raise ArgumentError("this names no text", where=option, expected="COLUMN=TEXT", got=repr(text))
         cells.setdefault(column, []).append(value)
-    return cells or None
+    return cells
 
 
 def _show(

@@ -252,8 +252,13 @@ def show_in_signature(function: Callable[P, R], annotations: Mapping[str, Any] |
             default = None if option.default is MISSING else option.default
             annotation = annotations[option.name]
             parameters.append(Parameter(option.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation))
+    return show_parameters(function, parameters)
+
+
+def show_parameters(function: Callable[P, R], parameters: Sequence[Parameter]) -> Callable[P, R]:
+    """Show these parameters in the signature of a function, which takes some of them as `**options`."""
     changed: Any = function
-    changed.__signature__ = own.replace(parameters=parameters)
+    changed.__signature__ = signature(function).replace(parameters=parameters)
     changed.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return function
 
