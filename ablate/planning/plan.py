@@ -1,17 +1,122 @@
-"""What a study would train: variants, trials, invalid points, and the `Plan` that holds them."""
+"""What a study would train: the points of its design, those that are invalid or the same one twice, and its trials."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pydantic import ValidationError
+from ablate.designs.base import Design, Point
+from ablate.planning.starting import Starting
+from ablate.spec.space import SpaceSpec
+from ablate.spec.variant import VariantSpec
+from ablate.trained.transfer import Transfer
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-
 from ablate.designs.base import Point
 from ablate.roles import TrialRole
 from ablate.spec.code import Code
 from ablate.spec.cost import Cost
-from ablate.spec.space import SpaceSpec
-from ablate.spec.variant import VariantSpec
-from ablate.trained.transfer import Transfer
+
+MOST_LOOKED_AT = 2_000
+"""Points that are made into variants; to look at all of a large grid takes as long as its plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedPoints:
+    """The points of a design, checked one by one.
+
+    Attributes:
+        points: How many are known before results.
+        further: Those that follow, in words; empty if none do.
+        reasons: Name of an invalid point to the reason.
+        same_as: Name of a point to that of the point before it whose variant it is too.
+        because: Name of such a point to the reason.
+        variants: How many different variants the points that were looked at make.
+        missing: What its data lacks; None if nothing is known to be missing.
+        doubts: Warnings about settings that are probably unintended.
+        starts: Name of a point that starts from a source of weights to what it takes from it.
+    """
+
+    points: int
+    further: str
+    missing: str | None
+    doubts: tuple[str, ...]
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    same_as: Mapping[str, str] = field(default_factory=dict)
+    variants: int = 0
+    starts: Mapping[str, Transfer] = field(default_factory=dict)
+    because: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def without_effect(self) -> tuple[str, ...]:
+        """The sentences of `without_effect` about these points; only a limited number of points is checked."""
+        variants = self.variants if self.points <= MOST_LOOKED_AT else None
+        return tuple(without_effect(self.same_as, variants, self.because))
+
+
+def check_points(space: SpaceSpec, design: Design, starting: Starting | None = None) -> CheckedPoints:
+    """Check the points of a space's design, the first `MOST_LOOKED_AT` of them one by one.
+
+    Args:
+        starting: Reads the weights that variants start from; None: they are not looked at.
+
+    Raises:
+        AblateError: Weights from which a variant starts are missing or cannot be read.
+    """
+    points = design.points()
+    reasons, names, same_as = dict[str, str](), dict[str, str](), dict[str, str]()
+    begun: dict[str, Transfer] = {}
+    for point in points[:MOST_LOOKED_AT]:
+        spec = _spec_or_reason(space, point, reasons)
+        if spec is None:
+            continue
+        if starting is not None and (made := starting.transfer_without_data(spec)) is not None:
+            begun[point.name] = made
+        digest = spec.content_hash()
+        if names.setdefault(digest, point.name) != point.name:
+            same_as[point.name] = names[digest]
+    because = reasons_for(space, points, same_as)
+    missing = next((lacks for task in space.task_specs.values() if (lacks := task.missing())), None)
+    doubted = tuple(space.warnings())
+    return CheckedPoints(len(points), design.further(), missing, doubted, reasons, same_as, len(names), begun, because)
+
+
+def reasons_for(space: SpaceSpec, points: Iterable[Point], same_as: Mapping[str, str]) -> dict[str, str]:
+    """Why points are the same variant as others, by name, where both are points of the design."""
+    settings = {point.name: point.settings for point in points}
+    return {
+        name: space.composer.why_same(settings[name], settings[same])
+        for name, same in same_as.items()
+        if name in settings and same in settings
+    }
+
+
+def without_effect(same_as: Mapping[str, str], variants: int | None, because: Mapping[str, str] = {}) -> Iterable[str]:
+    """The points that change nothing, because they are the same variant as another. All commands and pages say it so.
+
+    Args:
+        same_as: Name of a point to that of the point before it whose variant it is too.
+        variants: How many different variants all points make; None if that is not known.
+        because: Name of such a point to the reason, as `reasons_for` gives it.
+    """
+    if same_as and variants == 1:
+        yield (
+            "Warning: there is nothing to compare. Every point that makes a model is the same variant as "
+            f"{next(iter(same_as.values()))}: no switch changes anything. Let the settings after the first set "
+            "other values than `model`, `task` and `training` do."
+        )
+    for name, same in same_as.items():
+        reason = f": {because[name]}" if name in because else ""
+        yield f"{name} is the same variant as {same} and is trained once{reason}."
+
+
+def _spec_or_reason(space: SpaceSpec, point: Point, reasons: dict[str, str]) -> VariantSpec | None:
+    """The spec of a point's variant; None, and a line in `reasons`, if it is invalid."""
+    try:
+        return space.composer.compose(point.settings, {**point.values, **point.tuned})
+    except ValidationError as error:
+        reasons[point.name] = space.composer.reason(point.settings, error)
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,24 @@
-"""BERT (arXiv:1810.04805) with its head of masked tokens, and what the models that are written as it is share."""
+"""BERT (arXiv:1810.04805) with its head of masked tokens, and models written as it is: BigBird, FNet, Longformer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from ablate.trained.hugging_face.architecture import SAME, TURNED, Architecture, Conversion, Link, linear, norm, same
+import torch
+
+from ablate.trained.hugging_face.architecture import (
+    SAME,
+    TURNED,
+    Architecture,
+    Conversion,
+    Link,
+    by_layer,
+    convert_each,
+    linear,
+    norm,
+    same,
+)
 from ablate.trained.hugging_face.settings import Config
 
 _BIASED = {"kind": "dense", "bias": True}
@@ -137,3 +150,91 @@ class Bert(BertLike):
     """`transformers`, `models/bert`: `BertForMaskedLM`."""
 
     model_type = "bert"
+
+
+class BigBirdModel(BertLike):
+    """`transformers`, `models/big_bird`, with `attention_type: original_full`.
+
+    Its blocks are another matter: they have biases, and the first block in the place of random ones in evaluation.
+    """
+
+    model_type = "big_bird"
+    dropout = "that of embeddings comes after their norm instead of before it"
+    inert = ("block_size", "num_random_blocks")
+
+    def model(self, config: Config) -> dict[str, Any]:
+        config.need("attention_type", "original_full")
+        config.need("use_bias", True)
+        scale = "sqrt_width" if config["rescale_embeddings"] else "none"
+        return {**super().model(config), "embedding_scale": scale}
+
+
+class FNetModel(BertLike):
+    """`transformers`, `models/fnet`: `FNetForMaskedLM`, which reads padding as it reads any token."""
+
+    model_type = "fnet"
+    dropout = "that of hidden values also falls on the output of Fourier layers"
+    prefix = "fnet."
+    sees_padding = True
+    inert = ("tpu_short_seq_length",)
+
+    def model(self, config: Config) -> dict[str, Any]:
+        return {**super().model(config), "embedding_map": True}
+
+    def heads(self, config: Config) -> int:
+        return 1
+
+    def mixer(self, config: Config) -> dict[str, Any]:
+        return {"kind": "fnet"}
+
+    def links(self, config: Config) -> Iterator[Link]:
+        yield from super().links(config)
+        yield from linear(f"{self.prefix}embeddings.projection", "embedding_map", bias=True)
+
+    def mixer_links(self, theirs: str, ours: str) -> Iterator[Link]:
+        return norm(f"{theirs}.fourier.output.LayerNorm", f"{ours}.norm_mixer", bias=True)
+
+
+class LongformerModel(BertLike):
+    """`transformers`, `models/longformer`: `LongformerForMaskedLM`, which has no global tokens unless it is given some.
+
+    The maps of global tokens are left out. Positions are counted from the one after the padding token's.
+    """
+
+    model_type = "longformer"
+    prefix = "longformer."
+    head: ClassVar[Mapping[str, str]] = {
+        "dense": "lm_head.dense",
+        "norm": "lm_head.layer_norm",
+        "bias": "lm_head.bias",
+        "output": "lm_head.decoder",
+    }
+    unused: ClassVar[tuple[str, ...]] = (*BertLike.unused, "*.attention.self.*_global.*")
+
+    def model(self, config: Config) -> dict[str, Any]:
+        depth, windows = config["num_hidden_layers"], config["attention_window"]
+        sizes = [windows] * depth if isinstance(windows, int) else windows
+        if len(sizes) != depth or not all(size > 0 and size % 2 == 0 for size in sizes):
+            raise config.refuse("attention_window", "an even number for each layer can be read")
+        return {**super().model(config), **by_layer([{"window": size // 2 + 1} for size in sizes])}
+
+    def head_activation(self, config: Config) -> str:
+        return "gelu"
+
+    def context(self, config: Config) -> int:
+        return super().context(config) - self._before(config)
+
+    def positions(self, config: Config) -> Conversion:
+        before = self._before(config)
+        return convert_each(
+            lambda theirs: theirs[before:],
+            lambda ours: torch.cat([ours.new_zeros(before, ours.shape[1]), ours]),
+        )
+
+    @staticmethod
+    def _before(config: Config) -> int:
+        """Rows of the table that no real token has."""
+        padding = config["pad_token_id"]
+        if not isinstance(padding, int) or not 0 <= padding < config["vocab_size"]:
+            raise config.refuse("pad_token_id", "a token of the vocabulary can be read; positions are counted from it")
+        return padding + 1

@@ -1,4 +1,4 @@
-"""Llama (arXiv:2302.13971, arXiv:2407.21783), and what the models that are written as it is have in common."""
+"""Llama (arXiv:2302.13971), and models that are written as it is: Qwen3, OLMo 2, SmolLM3, Gemma 3, gpt-oss."""
 
 from __future__ import annotations
 
@@ -6,8 +6,21 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+import torch
+
 from ablate.spec.model import ModelSpec
-from ablate.trained.hugging_face.architecture import SAME, TURNED, Architecture, Conversion, Link, linear, norm, same
+from ablate.trained.hugging_face.architecture import (
+    PLUS_ONE,
+    SAME,
+    TURNED,
+    Architecture,
+    Conversion,
+    Link,
+    by_layer,
+    linear,
+    norm,
+    same,
+)
 from ablate.trained.hugging_face.settings import THEIR_ACTIVATIONS, Config
 
 
@@ -28,6 +41,8 @@ class LlamaLike(Architecture):
     """How the gains of norms are stored."""
     norms: ClassVar[Mapping[str, str]] = {"input_layernorm": "norm_mixer", "post_attention_layernorm": "norm_mlp"}
     """Their norms of a block to ours."""
+    query_key_norm: ClassVar[Mapping[str, Any] | None] = None
+    """Settings of the norm of queries and keys; None: it has none."""
 
     def model(self, config: Config) -> dict[str, Any]:
         return {
@@ -56,6 +71,8 @@ class LlamaLike(Architecture):
         if config["attention_bias"]:
             biased = {"kind": "dense", "bias": True}
             mixer |= {"query_key_bias": True, "value": biased, "output": biased}
+        if self.query_key_norm is not None:
+            mixer["query_key_norm"] = {"kind": "rms", "eps": config["rms_norm_eps"], **self.query_key_norm}
         return {**mixer, "dropout": config["attention_dropout"]} if config["attention_dropout"] else mixer
 
     def mlp(self, config: Config) -> dict[str, Any]:
@@ -118,7 +135,9 @@ class LlamaLike(Architecture):
 
     def mixer_links(self, config: Config, layer: int, theirs: str, ours: str) -> Iterator[Link]:
         """The mixer of a layer; the names are those of the layer."""
-        return attention_links(f"{theirs}.self_attn", f"{ours}.mixer", bias=config["attention_bias"])
+        yield from attention_links(f"{theirs}.self_attn", f"{ours}.mixer", bias=config["attention_bias"])
+        if self.query_key_norm is not None:
+            yield from query_key_norm_links(f"{theirs}.self_attn", f"{ours}.mixer", self.gain)
 
     def mlp_links(self, config: Config, layer: int, theirs: str, ours: str) -> Iterator[Link]:
         """The MLP of a layer; the names are those of the MLP."""
@@ -162,3 +181,136 @@ def query_key_norm_links(theirs: str, ours: str, conversion: Conversion = SAME) 
     """Norms of queries and keys."""
     yield from norm(f"{theirs}.q_norm", f"{ours}.query_norm", conversion=conversion)
     yield from norm(f"{theirs}.k_norm", f"{ours}.key_norm", conversion=conversion)
+
+
+class Qwen3(LlamaLike):
+    """`transformers`, `models/qwen3`."""
+
+    model_type = "qwen3"
+    written_as = "Qwen3ForCausalLM"
+    inert = ("max_window_layers", "use_sliding_window")  # the class works `layer_types` out from them
+    query_key_norm: ClassVar[Mapping[str, Any]] = {}
+
+    def places(self, config: Config) -> dict[str, Any]:
+        layers = windows(config)
+        if any(layers) and not config["use_sliding_window"]:
+            raise config.refuse("use_sliding_window", "layers with `sliding_attention` need it")
+        return super().places(config) | by_layer(layers)
+
+
+class Olmo2(LlamaLike):
+    """`transformers`, `models/olmo2`."""
+
+    model_type = "olmo2"
+    norms: ClassVar[Mapping[str, str]] = {
+        "post_attention_layernorm": "norm_mixer",
+        "post_feedforward_layernorm": "norm_mlp",
+    }
+    query_key_norm: ClassVar[Mapping[str, Any]] = {"over": "width"}
+
+    def block_norm(self, config: Config) -> dict[str, Any]:
+        return {**super().block_norm(config), "place": "output"}
+
+
+class SmolLM3(LlamaLike):
+    """`transformers`, `models/smollm3`."""
+
+    model_type = "smollm3"
+
+    inert = ("no_rope_layer_interval", "use_sliding_window")  # the class works lists over layers out from them
+    mlp_biases = True
+
+    def places(self, config: Config) -> dict[str, Any]:
+        turned = config["no_rope_layers"]
+        if not isinstance(turned, list) or len(turned) < config["num_hidden_layers"]:
+            raise config.refuse("no_rope_layers", "a list with a value for each layer can be read")
+        layers = [here if turned[i] else {**here, "positions": "none"} for i, here in enumerate(windows(config))]
+        return super().places(config) | by_layer(layers)
+
+
+class Gemma3(LlamaLike):
+    """`transformers`, `models/gemma3`, `Gemma3ForCausalLM`. Gains of norms are stored as their difference from 1."""
+
+    model_type = "gemma3_text"
+    gain = PLUS_ONE
+    activation = "hidden_activation"
+    inert = ("_sliding_window_pattern",)
+    norms: ClassVar[Mapping[str, str]] = {
+        "input_layernorm": "norm_mixer",
+        "post_attention_layernorm": "norm_mixer_output",
+        "pre_feedforward_layernorm": "norm_mlp",
+        "post_feedforward_layernorm": "norm_mlp_output",
+    }
+    query_key_norm: ClassVar[Mapping[str, Any]] = {}
+
+    def model(self, config: Config) -> dict[str, Any]:
+        config.need("use_bidirectional_attention", False)
+        config.need("attn_logit_softcapping", None)
+        cap = config["final_logit_softcapping"]
+        return {
+            **super().model(config),
+            "embedding_scale": "sqrt_width",
+            **({"logit_cap": cap} if cap is not None else {}),
+        }
+
+    def block_norm(self, config: Config) -> dict[str, Any]:
+        return {**super().block_norm(config), "place": "sandwich"}
+
+    def mixer(self, config: Config) -> dict[str, Any]:
+        mixer = super().mixer(config)
+        if config["query_pre_attn_scalar"] != config.head_width:
+            mixer["scale"] = config["query_pre_attn_scalar"] ** -0.5
+        return mixer
+
+    def places(self, config: Config) -> dict[str, Any]:
+        kinds = config["layer_types"]
+        rope = {kind: config.rotary(kind) for kind in ("full_attention", "sliding_attention") if kind in kinds}
+        layers = windows(config, {"positions": rope.get("sliding_attention")})
+        return {"positions": rope.get("full_attention", "none"), **by_layer(layers)}
+
+
+_ALTERNATING = Conversion(
+    lambda theirs: (theirs[0][..., 0::2], theirs[0][..., 1::2]),
+    lambda ours: (torch.stack(list(ours), -1).flatten(-2),),
+)
+"""Columns of gate and of up in turn."""
+_ALPHA = 1.702
+
+
+class GptOss(LlamaLike):
+    """`transformers`, `models/gpt_oss`, weights in a float type. The experts' matrices are [in, out] as ours are."""
+
+    model_type = "gpt_oss"
+
+    inert = ("hidden_act",)
+
+    def mixer(self, config: Config) -> dict[str, Any]:
+        return {**super().mixer(config), "logits": {"sinks": True}}
+
+    def mlp(self, config: Config) -> dict[str, Any]:
+        config.need("swiglu_alpha", _ALPHA)
+        return {
+            "kind": "mixture",
+            "experts": config["num_local_experts"],
+            "active": config["num_experts_per_tok"],
+            "ratio": config["intermediate_size"] / config["hidden_size"],
+            "activation": "quick_gelu",
+            "bias": True,
+            "limit": config["swiglu_limit"],
+            "shift": 1.0,
+            "router_bias": True,
+        }
+
+    def places(self, config: Config) -> dict[str, Any]:
+        return super().places(config) | by_layer(windows(config))
+
+    def mixer_links(self, config: Config, layer: int, theirs: str, ours: str) -> Iterator[Link]:
+        yield from attention_links(f"{theirs}.self_attn", f"{ours}.mixer", bias=config["attention_bias"])
+        yield same(f"{theirs}.self_attn.sinks", f"{ours}.mixer.sinks.logit")
+
+    def mlp_links(self, config: Config, layer: int, theirs: str, ours: str) -> Iterator[Link]:
+        yield from linear(f"{theirs}.router", f"{ours}.router", bias=True)
+        for suffix in ("", "_bias"):
+            both = (f"{ours}.experts.gate{suffix}", f"{ours}.experts.up{suffix}")
+            yield Link((f"{theirs}.experts.gate_up_proj{suffix}",), both, _ALTERNATING)
+            yield same(f"{theirs}.experts.down_proj{suffix}", f"{ours}.experts.down{suffix}")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
 import torch
 
@@ -29,13 +29,13 @@ class Qwen3Next(LlamaLike):
     model_type = "qwen3_next"
     gain = PLUS_ONE
     unused = (*LlamaLike.unused, "mtp.*")
+    query_key_norm: ClassVar[Mapping[str, Any]] = {}
 
     def mixer(self, config: Config) -> dict[str, Any]:
         config.need("attention_bias", False)
         if "linear_attention" in self._kinds(config) and config.activation("hidden_act") != "silu":
             raise config.refuse("hidden_act", "linear layers have it too, where 'silu' alone can be read")
-        norm = {"kind": "rms", "eps": config["rms_norm_eps"]}
-        return {**super().mixer(config), "query_key_norm": norm, "gate": "elementwise"}
+        return {**super().mixer(config), "gate": "elementwise"}
 
     def mlp(self, config: Config) -> dict[str, Any]:
         shared, odd = divmod(config["shared_expert_intermediate_size"], config["moe_intermediate_size"])

@@ -1,11 +1,27 @@
-"""Add one in: the plainest variant, with which all others are compared, and those that differ from it in one switch."""
+"""Designs of one changed switch: leave one out of the baseline, or add one in to the plainest variant."""
 
 from __future__ import annotations
 
 from typing import Literal
-
+from ablate.designs.base import Design, DesignContext, DesignSpec, Point, named_points, over_seeds, setting_name
 from ablate.designs.base import Design, DesignContext, DesignSpec, Point, named_points, over_seeds, settings_key
 from ablate.errors import SpaceError
+
+class LeaveOneOutSpec(DesignSpec):
+    """The baseline, every variant that differs from it in one setting, and the named variants."""
+
+    adds_seeds = True
+    kind: Literal["leave_one_out"] = "leave_one_out"
+
+    def build(self, context: DesignContext) -> Design:
+        baseline, *variants = named_points(context)
+        points = [baseline]
+        for switch, settings in context.switches.items():
+            for setting in settings[1:]:
+                changed = {**baseline.settings, switch: setting}
+                points.append(Point(setting_name(changed, baseline.settings), changed))
+        return over_seeds([*points, *variants], self, context)
+
 
 PLAINEST = "plainest"
 

@@ -1,21 +1,43 @@
-"""The ablation table as CSV: a line for each variant at each budget, every number with full precision."""
+"""Reports as data: JSON with everything, and the ablation table as CSV and as Parquet."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Literal
+from ablate.analysis.answer import Answer
+from ablate.analysis.findings import Findings
+from ablate.render.as_json import report_json, to_text
+from ablate.render.formats import Format, Place
+from ablate.render.outputs import as_data
 import csv
 import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
-
-from ablate.analysis.answer import Answer
 from ablate.analysis.columns import Value, columns, machine_row, varied_cells
 from ablate.analysis.findings import Findings, TrainingCost
 from ablate.analysis.report import StudyReport
-from ablate.render.formats import Format, Place
 from ablate.roles import TrialRole
 from ablate.spec.fairness import at_budget
 from ablate.store.records import ENDED
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+from ablate.analysis.columns import Value
+from ablate.extras import require
+
+class JsonFormat(Format):
+    """The report as JSON: what `ablate show --json` prints, effects, path, front, environment, cost and the space."""
+
+    kind: Literal["json"] = "json"
+    suffix = "json"
+
+    def render(self, findings: Findings, place: Place) -> str:
+        """Strict JSON with stable keys."""
+        return to_text(report_json(findings)) + "\n"
+
+    def render_questions(self, answer: Answer, findings: Sequence[Findings], places: Sequence[Place]) -> str:
+        """Question to its report, and their one answer."""
+        reports = {found.report.record.name: report_json(found) for found in findings}
+        return to_text({"questions": reports, "answer": as_data(answer)}) + "\n"
 
 
 def harmless(cell: object) -> object:
@@ -110,3 +132,41 @@ class CsvFormat(Format):
     def render_questions(self, answer: Answer, findings: Sequence[Findings], places: Sequence[Place]) -> str:
         """The lines of all; the column `study` names the question."""
         return _csv(findings)
+
+
+def _parquet(findings: Iterable[Findings]) -> bytes:
+    require("data", "the format parquet", where="--format", packages=("pyarrow",))
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    def column(values: list[Value]) -> Any:
+        try:
+            return pa.array(values)
+        except (pa.ArrowInvalid, OverflowError):  # a path may be a number in one variant and a word in another
+            return pa.array([None if value is None else str(value) for value in values])
+
+    rows = [row for found in findings for row in table_rows(found)]
+    titles = dict.fromkeys(title for row in rows for title in row)
+    table = pa.table({title: column([row.get(title) for row in rows]) for title in titles})
+    written = io.BytesIO()
+    pyarrow.parquet.write_table(table, written)
+    return written.getvalue()
+
+
+class ParquetFormat(Format):
+    """The ablation table as Parquet: the columns of the CSV, with their types."""
+
+    kind: Literal["parquet"] = "parquet"
+    suffix = "parquet"
+
+    def render(self, findings: Findings, place: Place) -> bytes:
+        """The table; null where there is no number.
+
+        Raises:
+            MissingPackageError: pyarrow is not installed.
+        """
+        return _parquet([findings])
+
+    def render_questions(self, answer: Answer, findings: Sequence[Findings], places: Sequence[Place]) -> bytes:
+        """The lines of all; the column `study` names the question."""
+        return _parquet(findings)

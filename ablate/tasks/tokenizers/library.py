@@ -1,0 +1,146 @@
+"""Tokenizers of the `tokenizers` library: `bpe`, `wordpiece` and `saved`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+from pydantic import Field
+from ablate.tasks.tokenizers import FILE, Tokenizer, TokenizerSpec
+from ablate.tasks.tokenizers.subwords import filled, read_saved, trained
+from typing import TYPE_CHECKING, Literal
+from ablate.tasks.tokenizers.subwords import UNKNOWN, filled, read_saved, trained
+import hashlib
+from typing import Any, Literal
+from ablate.errors import DataError
+from ablate.locations import check_regular, typed_path
+from ablate.tasks.tokenizers.subwords import read_saved
+
+if TYPE_CHECKING:
+    import tokenizers
+
+class BpeSpec(TokenizerSpec):
+    """Byte-level byte pair encoding, trained on all training documents with the `tokenizers` library."""
+
+    kind: Literal["bpe"] = "bpe"
+    """Byte-level byte pair encoding, trained on the training documents."""
+    source = "arXiv:1508.07909, on bytes as in GPT-2; the tokenizers library"
+    divides = "between visible characters"
+    vocab_size: int = Field(ge=257, le=1_000_000)
+    """Number of ids: 256 bytes, merged pairs, and the end of a document."""
+
+    def train(self, texts: Iterable[str]) -> Tokenizer:
+        """Merge the most frequent pair until the vocabulary is full; a pair must occur at least twice."""
+        from tokenizers import Tokenizer as Model
+        from tokenizers import decoders, models, pre_tokenizers, trainers
+
+        model = Model(models.BPE())
+        model.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        model.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(
+            vocab_size=self.vocab_size - 1,
+            min_frequency=2,
+            show_progress=False,
+            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        )
+        return filled(trained(model, texts, trainer), self.vocab_size)
+
+    def load(self, folder: Path) -> Tokenizer:
+        """Read the merges."""
+        return read_saved(folder / FILE)
+
+
+class WordPieceSpec(TokenizerSpec):
+    """WordPiece as in BERT, trained on all training documents with the `tokenizers` library. White space is lost."""
+
+    kind: Literal["wordpiece"] = "wordpiece"
+    """WordPiece as in BERT, trained on the training documents."""
+    source = "Schuster & Nakajima 2012, as in BERT (arXiv:1810.04805); the tokenizers library"
+    divides = "after any line"
+    vocab_size: int = Field(ge=3, le=1_000_000)
+    """Number of ids: word pieces, the unknown token and the end of a document."""
+    lowercase: bool = True
+    """Whether to lowercase the text and strip accents."""
+
+    def train(self, texts: Iterable[str]) -> Tokenizer:
+        """Join the most frequent pair until the vocabulary is full; a pair must occur at least twice."""
+        from tokenizers import Tokenizer as Model
+        from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+        if iter(texts) is texts:
+            texts = list(texts)
+        normalizer = normalizers.BertNormalizer(lowercase=self.lowercase, strip_accents=self.lowercase)
+        known: set[str] = set()
+        for text in texts:
+            known.update(normalizer.normalize_str(text))
+        characters = sorted(character for character in known if not character.isspace())
+        # Otherwise the library numbers the pieces within words in the order of a randomly seeded hash table.
+        within = [f"##{character}" for character in characters]
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=self.vocab_size - 1,
+            min_frequency=2,
+            show_progress=False,
+            special_tokens=[UNKNOWN, *within],
+            initial_alphabet=characters,
+            limit_alphabet=len(characters),
+        )
+
+        def model(pieces: dict[str, int] | None = None) -> tokenizers.Tokenizer:
+            tokenizer = Model(models.WordPiece(pieces, unk_token=UNKNOWN))
+            tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, pre_tokenizers.BertPreTokenizer()
+            tokenizer.decoder = decoders.WordPiece()
+            return tokenizer
+
+        # A new model, because the trained one treats the pieces within words as special tokens.
+        return filled(model(trained(model(), texts, trainer).get_vocab()), self.vocab_size)
+
+    def load(self, folder: Path) -> Tokenizer:
+        """Read the pieces."""
+        return read_saved(folder / FILE)
+
+
+class SavedSpec(TokenizerSpec):
+    """A tokenizer saved by the `tokenizers` library. One id is added for the end of a document, unless `end` names it.
+
+    A model of `transformers` has a row of its embedding for each id of its own tokenizer, so a space that starts from
+    its weights names `end`.
+    """
+
+    kind: Literal["saved"] = "saved"
+    """A saved `tokenizer.json`."""
+    source = "the tokenizers library"
+    file: str
+    """Path of the `tokenizer.json`, relative to the working folder."""
+    end: str = ""
+    """A token of the file that ends a document, such as `<|endoftext|>` or `[SEP]`; in a text it is read as text.
+    Unless set, an id is added."""
+
+    def train(self, texts: Iterable[str]) -> Tokenizer:
+        """Read the file; `texts` is ignored."""
+        return read_saved(typed_path(self.file, DataError), self.end)
+
+    def load(self, folder: Path) -> Tokenizer:
+        """Read the copy that was stored with the data."""
+        return read_saved(folder / FILE, self.end)
+
+    def identity(self) -> Any:
+        """The content of the file."""
+        path = typed_path(self.file, DataError)
+        try:
+            if path.exists():
+                check_regular(path, DataError)
+            content = path.read_bytes()
+            # Data of other vocabularies was once prepared with other numbers of bytes of their tokens.
+            known = b'"ByteLevel"' in content or b'"WordPiece"' in content
+            return {
+                "kind": "saved",
+                "content": hashlib.sha256(content).hexdigest(),
+                **({"end": self.end} if self.end else {}),
+                **({} if known else {"bytes": "as decoded"}),
+            }
+        except OSError as error:
+            raise DataError(
+                f"the tokenizer cannot be read ({error.strerror})",
+                where=str(path),
+                remedy="Check the path in `tokenizer.file`.",
+            ) from None
