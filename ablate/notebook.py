@@ -19,7 +19,7 @@ from ablate.locations import DEFAULT_STORE, typed_path
 from ablate.render.answer import answer_text
 from ablate.render.figures import draw, pictures, save
 from ablate.render.figures.style import Spec
-from ablate.render.formats.csv import table_rows
+from ablate.render.formats.data import table_rows
 from ablate.render.formats.html import answer_and_table
 from ablate.store import open_store
 from ablate.tables.answering import answer_of_table, read_reports, why_of_table

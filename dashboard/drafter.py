@@ -24,8 +24,8 @@ from ablate.errors import AblateError
 from ablate.locations import cache_folder, temporary_folder
 from ablate.nn.model.pricing import price
 from ablate.planning.forecast import forecast
+from ablate.planning.plan import check_points
 from ablate.planning.planner import Planner, make_plan
-from ablate.planning.points import check_points
 from ablate.plugins import load_plugin
 from ablate.processes import adopt_modules, keep_printing
 from ablate.render.drawing.picture import parts_of

@@ -96,7 +96,7 @@ def show(
 def show_trials(store: str, study: str, *, json_: bool) -> None:
     """Print the trials of a study instead of its table."""
     from ablate.analysis.trials import list_trials
-    from ablate.render.terminal.listing import trials_json, trials_table
+    from ablate.render.terminal.studies import trials_json, trials_table
     from ablate.store import open_store
 
     with open_store(store, create=False) as opened:
@@ -260,7 +260,7 @@ def ideas(
     An idea is a change that a study compared, or a claim that it tested. Refuted ones come first.
     """
     from ablate.analysis.ideas import caution, read_ideas
-    from ablate.render.terminal.listing import ideas_table
+    from ablate.render.terminal.studies import ideas_table
 
     with existing_store(store) as opened:
         found = [] if opened is None else read_ideas(opened, text)

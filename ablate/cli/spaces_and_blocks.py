@@ -50,8 +50,8 @@ def validate(
         else:
             say(make_console(), model_line(model))
         return
+    from ablate.planning.plan import check_points
     from ablate.planning.planner import Planner
-    from ablate.planning.points import check_points
     from ablate.render.terminal.plan import lines, validate_json
 
     space = load_space(file, None, data)
@@ -253,7 +253,7 @@ def bench(
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     keep_freed_memory()  # as workers do, so that what is timed is what training takes
     load_plugins(plugin)
-    from ablate.render.terminal.bench import FIGURES, bench_json, draw_bench, parse_lengths, print_bench
+    from ablate.render.terminal.measures import FIGURES, bench_json, draw_bench, parse_lengths, print_bench
     from ablate.timing import Setting, device_of, measure
 
     tokens = parse_lengths(context)
@@ -298,7 +298,7 @@ def inspect(
     """
     load_plugins(plugin)
     from ablate.execution.inspecting import inspect_model, inspect_space
-    from ablate.render.terminal.inspect import inspect_json, print_inspected
+    from ablate.render.terminal.measures import inspect_json, print_inspected
     from ablate.spec.lookup import is_model
     from ablate.spec.named import is_model_file
 
@@ -341,7 +341,7 @@ def doctor(
         raise EngineError("this is a folder", where=f"--out {out}", expected="a file", remedy="Name a file in it.")
     from ablate.execution.doctor import examine
     from ablate.execution.environment import choose_device
-    from ablate.render.terminal.status import print_findings
+    from ablate.render.terminal.studies import print_findings
 
     chosen, progress = choose_device(device), make_console(stderr=True)
     findings = []

@@ -288,7 +288,7 @@ def status(store: StoreOption = DEFAULT_STORE, json_: JsonOption = False) -> Non
     reaches the store.
     """
     from ablate.analysis.status import status_of
-    from ablate.render.terminal.status import print_status, status_json
+    from ablate.render.terminal.studies import print_status, status_json
     from ablate.store.activity import Activity
 
     with existing_store(store) as opened:
@@ -302,7 +302,7 @@ def status(store: StoreOption = DEFAULT_STORE, json_: JsonOption = False) -> Non
 
 def list_(store: StoreOption = DEFAULT_STORE, json_: JsonOption = False) -> None:
     """List the studies of the store."""
-    from ablate.render.terminal.listing import studies_json, studies_table
+    from ablate.render.terminal.studies import studies_json, studies_table
 
     with existing_store(store) as opened:
         studies = [] if opened is None else opened.studies()

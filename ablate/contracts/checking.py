@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import ValidationError
 
-from ablate.contracts import design, format, mixer, parts, source, task, tokenizer, tracker, training
+from ablate.contracts import data, design, mixer, outputs, parts, task, training
 from ablate.contracts.contract import Contract, Finding
 from ablate.errors import AblateError, PluginError
 from ablate.spec.base import Kinded, Spec
@@ -165,11 +165,11 @@ CONTRACTS: dict[str, Contract[Any, Any]] = {
     "optimizers": training.OPTIMIZER,
     "schedules": training.SCHEDULE,
     "tasks": task.CONTRACT,
-    "tokenizers": tokenizer.CONTRACT,
-    "sources": source.CONTRACT,
+    "tokenizers": data.TOKENIZER,
+    "sources": data.SOURCE,
     "designs": design.CONTRACT,
-    "formats": format.CONTRACT,
-    "trackers": tracker.CONTRACT,
+    "formats": outputs.FORMAT,
+    "trackers": outputs.TRACKER,
 }
 """By the name of the family, as in `ablate.plugins.FAMILIES`."""
 

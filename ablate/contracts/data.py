@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass
-from ablate.contracts.contract import Contract, by_name, round_trips_through_json
-from ablate.errors import DataError
-from ablate.tasks.sources import SOURCES, BadRows, Row, Source, parse
 import functools
 import inspect
+import itertools
 import tempfile
 import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+
 import numpy as np
+
+from ablate.contracts.contract import Contract, by_name, round_trips_through_json
+from ablate.errors import DataError
 from ablate.locations import temporary_folder
+from ablate.tasks.sources import SOURCES, BadRows, Row, Source, parse
 from ablate.tasks.tokenizers import LINE_END, TOKENIZERS, Tokenizer, TokenizerSpec
 
 _ROWS = 50
@@ -91,7 +93,7 @@ def reports_missing_data(spec: Source, context: SourceContext) -> Iterator[str]:
         yield f"it says that something is missing: {said}"
 
 
-CONTRACT: Contract[Source, SourceContext] = Contract(
+SOURCE: Contract[Source, SourceContext] = Contract(
     family=SOURCES,
     rules=by_name(
         round_trips_through_address,
@@ -213,7 +215,7 @@ def counts_bytes(spec: TokenizerSpec, context: TokenizerContext) -> Iterator[str
         yield "`token_bytes` is below 0 somewhere, or not 0 at the end of a document"
 
 
-CONTRACT: Contract[TokenizerSpec, TokenizerContext] = Contract(
+TOKENIZER: Contract[TokenizerSpec, TokenizerContext] = Contract(
     family=TOKENIZERS,
     rules=by_name(
         keeps_ids_within_the_vocabulary,

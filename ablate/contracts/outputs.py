@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from ablate.contracts.contract import Contract, by_name, round_trips_through_json
-from ablate.locations import temporary_folder
-from ablate.trackers import TRACKERS, TrackedRun, Tracker, TrackerSession, find_tracker
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
+
 from ablate.analysis.findings import Findings, read_findings
 from ablate.analysis.report_format import FORMATS, Format, Place
+from ablate.contracts.contract import Contract, by_name, round_trips_through_json
 from ablate.errors import NotFoundError
-from ablate.store.records import CurvePoint, PlannedTrial, Recording, SpeedTiming, StudyRecord, TrialRecord, TrialState, VariantRecord
+from ablate.locations import temporary_folder
+from ablate.store.records import (
+    CurvePoint,
+    PlannedTrial,
+    Recording,
+    SpeedTiming,
+    StudyRecord,
+    TrialRecord,
+    TrialState,
+    VariantRecord,
+)
+from ablate.trackers import TRACKERS, TrackedRun, Tracker, TrackerSession, find_tracker
+
 
 @dataclass(frozen=True, slots=True)
 class TrackerContext:
@@ -79,7 +89,7 @@ def accepts_a_run_again(spec: Tracker, context: TrackerContext) -> Iterator[str]
         session.close()
 
 
-CONTRACT: Contract[Tracker, TrackerContext] = Contract(
+TRACKER: Contract[Tracker, TrackerContext] = Contract(
     family=TRACKERS,
     rules=by_name(round_trips_through_address, keeps_completed_runs, accepts_a_run_again, round_trips_through_json),
     contexts=lambda spec: [
@@ -215,7 +225,7 @@ def writes_a_study(spec: Format, context: FormatContext) -> Iterator[str]:
         yield "written twice, the same study differs"
 
 
-CONTRACT: Contract[Format, FormatContext] = Contract(
+FORMAT: Contract[Format, FormatContext] = Contract(
     family=FORMATS,
     rules=by_name(declares_suffix_and_figures, writes_a_study, round_trips_through_json),
     contexts=lambda spec: [

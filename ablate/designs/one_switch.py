@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from typing import Literal
-from ablate.designs.base import Design, DesignContext, DesignSpec, Point, named_points, over_seeds, setting_name
-from ablate.designs.base import Design, DesignContext, DesignSpec, Point, named_points, over_seeds, settings_key
+
+from ablate.designs.base import (
+    Design,
+    DesignContext,
+    DesignSpec,
+    Point,
+    named_points,
+    over_seeds,
+    setting_name,
+    settings_key,
+)
 from ablate.errors import SpaceError
+
 
 class LeaveOneOutSpec(DesignSpec):
     """The baseline, every variant that differs from it in one setting, and the named variants."""

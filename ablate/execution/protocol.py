@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
 from ablate.execution.own_trainer import TrainerPlaces
 from ablate.spec.training import PopulationSpec
 from ablate.store.records import WorkerRecord
 from ablate.training.events import Event
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from types import TracebackType
-from typing import Self
-from ablate.planning.packing import JobPlace, ResumablePack
-from ablate.planning.plan import Plan, Trial
+
+if TYPE_CHECKING:
+    from ablate.planning.packing import JobPlace, ResumablePack
+    from ablate.planning.plan import Plan, Trial
+
 
 @dataclass(frozen=True, slots=True)
 class JobMember:

@@ -13,7 +13,6 @@ from pathlib import Path
 from ablate.designs.base import BASELINE
 from ablate.errors import SpaceError, StoreError, StudyBusyError
 from ablate.execution.attempt import Attempt
-from ablate.execution.base import Engine
 from ablate.execution.checkpoint import trainer_places
 from ablate.execution.dialogue import Dialogue
 from ablate.execution.ledger import Ledger
@@ -22,6 +21,7 @@ from ablate.execution.protocol import (
     Began,
     Broken,
     Done,
+    Engine,
     Happened,
     Job,
     JobMember,

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+
 from pydantic import ValidationError
+
 from ablate.designs.base import Design, Point
 from ablate.planning.starting import Starting
-from ablate.spec.space import SpaceSpec
-from ablate.spec.variant import VariantSpec
-from ablate.trained.transfer import Transfer
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from ablate.designs.base import Point
 from ablate.roles import TrialRole
 from ablate.spec.code import Code
 from ablate.spec.cost import Cost
+from ablate.spec.space import SpaceSpec
+from ablate.spec.variant import VariantSpec
+from ablate.trained.transfer import Transfer
 
 MOST_LOOKED_AT = 2_000
 """Points that are made into variants; to look at all of a large grid takes as long as its plan."""

@@ -20,8 +20,7 @@ from ablate.metrics import at_length, rounded_loss, split_length
 from ablate.planning.budget import Budget, UnmatchedError
 from ablate.planning.costs import PointCosts
 from ablate.planning.earlier import EarlierTrials
-from ablate.planning.plan import InvalidPoint, Plan, Trial, Variant, stages_of
-from ablate.planning.points import reasons_for
+from ablate.planning.plan import InvalidPoint, Plan, Trial, Variant, reasons_for, stages_of
 from ablate.planning.starting import Starting
 from ablate.roles import TrialRole
 from ablate.spec.code import CodeReader

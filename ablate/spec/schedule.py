@@ -8,18 +8,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Self
-from pydantic import Field, model_validator
-from ablate.spec.base import Family, PublishedKind, refusal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
 from ablate.spec.annotations import OneOf
 from ablate.spec.base import Family, PublishedKind, largest_divisor, refusal
-from typing import Annotated, Literal
-from pydantic import Field
-from ablate.spec.base import Family, PublishedKind
 
 SCHEDULES = Family("schedule", package="ablate.kinds.schedules", entry_points="ablate.schedules")
 

@@ -7,12 +7,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from ablate.spec.annotations import OneOf, ShortFor, default_kind
-from ablate.spec.average import Average
 from ablate.spec.base import Spec, below, largest_divisor, refusal
-from ablate.spec.growth import Growth, Phase, runs
 from ablate.spec.named import expand_setting
 from ablate.spec.optimizer import OptimizerSpec
-from ablate.spec.schedule import ScheduleSpec
+from ablate.spec.schedule import Average, Growth, Phase, ScheduleSpec, runs
 
 _MUTABLE_PATHS = ("training.optimizer.", "training.schedule.")
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ablate.nn.pack.initial import stream
-from ablate.spec.growth import Phase
+from ablate.spec.schedule import Phase
 from ablate.spec.task import Task
 from ablate.spec.training import TrainingSpec
 from ablate.spec.variant import VariantSpec

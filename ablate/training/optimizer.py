@@ -19,10 +19,9 @@ from torch import Tensor, nn
 
 from ablate.extras import require
 from ablate.nn.pack import Packed
-from ablate.spec.average import AverageSpec
 from ablate.spec.layer import ParameterInfo, ParameterRole, RateScaling, StepGrowth, zeros
 from ablate.spec.optimizer import OptimizerSpec
-from ablate.spec.schedule import ScheduleSpec
+from ablate.spec.schedule import AverageSpec, ScheduleSpec
 from ablate.spec.training import TrainingSpec
 from ablate.training.events import State
 from ablate.training.sharding import join_parts, local, part_of

@@ -16,7 +16,7 @@ from ablate.analysis.curves import Axis, Loss
 from ablate.portable_names import FILE, portable_name
 from ablate.render.figures import draw, save
 from ablate.render.figures.style import PAPER, Palette, Spec, themed
-from ablate.render.formats.csv import harmless
+from ablate.render.formats.data import harmless
 from ablate.render.formats.latex import escape
 from dashboard.shared.store import findings
 

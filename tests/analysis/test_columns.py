@@ -46,7 +46,7 @@ def one_more(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (
         columns_module,
         *(__import__(f"ablate.render.{name}", fromlist=["columns"]) for name in ("table", "document", "as_json")),
-        __import__("ablate.render.formats.csv", fromlist=["columns"]),
+        __import__("ablate.render.formats.data", fromlist=["columns"]),
         __import__("dashboard.views.answer", fromlist=["columns"]),
     ):
         monkeypatch.setattr(module, "columns", more)

@@ -16,7 +16,7 @@ from ablate.analysis.findings import read_findings
 from ablate.render.as_json import study_json
 from ablate.render.document import ablation_table
 from ablate.render.formats import render_report
-from ablate.render.formats.csv import table_rows
+from ablate.render.formats.data import table_rows
 from ablate.stats.bounds import bounds
 from ablate.stats.verdict import word_of
 

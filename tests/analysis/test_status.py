@@ -23,7 +23,7 @@ from ablate.render.figures import curves
 from ablate.render.figures.style import PAPER
 from ablate.render.formats import Place, find_format
 from ablate.render.table import print_study
-from ablate.render.terminal.status import print_status, status_json
+from ablate.render.terminal.studies import print_status, status_json
 from ablate.store.activity import Activity, DriverRecord, FailedTrial, RunningTrial
 from ablate.store.records import TrialState, WorkerRecord
 

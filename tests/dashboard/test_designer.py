@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
 
 from ablate.planning.forecast import Forecast
+from ablate.planning.plan import check_points
 from ablate.planning.planner import Planner, make_plan
-from ablate.planning.points import check_points
 from ablate.render.drawing.picture import parts_of
 from ablate.render.terminal.plan import plan_json, validate_json
 from ablate.spec.block import BlockSpec

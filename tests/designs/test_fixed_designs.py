@@ -8,9 +8,8 @@ import pytest
 from design_contexts import a_context, on_off
 from pydantic import ValidationError
 
-from ablate.designs.add_one_in import AddOneInSpec
 from ablate.designs.grid import GridSpec
-from ablate.designs.leave_one_out import LeaveOneOutSpec
+from ablate.designs.one_switch import AddOneInSpec, LeaveOneOutSpec
 from ablate.designs.sweep import SweepSpec
 from ablate.errors import SpaceError
 

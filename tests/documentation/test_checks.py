@@ -12,11 +12,10 @@ from ablate.analysis.answer import answer_of
 from ablate.analysis.findings import Findings
 from ablate.nn.model.pricing import price
 from ablate.plugins import FAMILIES
-from ablate.spec.average import AverageSpec
-from ablate.spec.growth import GrowthSpec
 from ablate.spec.model import ModelSpec
 from ablate.spec.named import model_names
 from ablate.spec.reading import load_space
+from ablate.spec.schedule import AverageSpec, GrowthSpec
 from ablate.spec.space import SpaceSpec
 from ablate.store.records import TrialState
 from docs.reference import checks_page, coverage, coverage_page, independent_checks

@@ -11,24 +11,24 @@ import pytest
 import torch
 
 from ablate.cli.spaces_and_blocks import parsed_values
-from ablate.contracts import checking, design, format, source, task, tokenizer, tracker, training
+from ablate.contracts import checking, data, design, outputs, task, training
 from ablate.contracts.checking import CONTRACTS, CheckedKind, UntriedKind, check_all, check_kind, settings
 from ablate.contracts.contract import Contract
 from ablate.designs.base import FixedDesign
-from ablate.designs.leave_one_out import LeaveOneOutSpec
+from ablate.designs.one_switch import LeaveOneOutSpec
 from ablate.errors import AblateError
 from ablate.kinds.optimizers.lion import Lion, LionSpec
 from ablate.kinds.schedules.constant import ConstantScheduleSpec
 from ablate.plugins import FAMILIES
-from ablate.render.formats.csv import CsvFormat
+from ablate.render.formats.data import CsvFormat
 from ablate.spec.base import Kinded
 from ablate.spec.design import Point, Proposal
 from ablate.spec.optimizer import OPTIMIZERS
 from ablate.spec.schedule import SCHEDULES
 from ablate.tasks.copy import CopySpec
 from ablate.tasks.probe import Probe
-from ablate.tasks.sources.number_words import NumberWords
-from ablate.tasks.tokenizers.bytes import BytesSpec, ByteTokenizer
+from ablate.tasks.sources.builtin import NumberWords
+from ablate.tasks.tokenizers.plain import BytesSpec, ByteTokenizer
 from ablate.trackers.tensorboard import TensorBoard, TensorBoardSession
 
 Patch = tuple[type, str, Any]
@@ -127,7 +127,7 @@ GROUPS: list[tuple[Contract[Any, Any], Kinded, dict[str, tuple[str, Patch]]]] = 
     (training.SCHEDULE, ConstantScheduleSpec(warmup=0), {
         "always 0": ("has_a_nonzero_rate", (ConstantScheduleSpec, "after", lambda self, *_: 0.0)),
     }),
-    (tokenizer.CONTRACT, BytesSpec(), {
+    (data.TOKENIZER, BytesSpec(), {
         "ids of the end": ("keeps_ids_within_the_vocabulary", (ByteTokenizer, "end_of_document", 97)),
         "one text too few": ("batch_encoding_equals_single",
             (ByteTokenizer, "encode_all", lambda self, texts: iter([np.zeros(1, dtype=np.int64)]))),
@@ -142,7 +142,7 @@ GROUPS: list[tuple[Contract[Any, Any], Kinded, dict[str, tuple[str, Patch]]]] = 
             (ByteTokenizer, "save", lambda self, folder: (folder / "missing" / "file").write_text(""))),
         "an end that counts": ("counts_bytes", (BytesSpec, "train", lambda self, texts: all_bytes())),
     }),
-    (source.CONTRACT, NumberWords(), {
+    (data.SOURCE, NumberWords(), {
         "an address of its own": ("round_trips_through_address", (NumberWords, "address", "builtin:listops")),
         "a number": ("has_its_columns", rows(lambda reading, row: row._replace(values=(1, 2)))),
         "other rows": ("rows_are_deterministic",
@@ -186,11 +186,11 @@ GROUPS: list[tuple[Contract[Any, Any], Kinded, dict[str, tuple[str, Patch]]]] = 
         "endless": ("handles_all_trials_diverging",
             (LeaveOneOutSpec, "build", lambda self, context: Endless([base(context)], range(999), lambda point: None))),
     }),
-    (format.CONTRACT, CsvFormat(), {
+    (outputs.FORMAT, CsvFormat(), {
         "a dot": ("declares_suffix_and_figures", (CsvFormat, "suffix", ".csv")),
         "nothing": ("writes_a_study", (CsvFormat, "render", lambda self, *arguments: "")),
     }),
-    (tracker.CONTRACT, TensorBoard(argument="x"), {
+    (outputs.TRACKER, TensorBoard(argument="x"), {
         "another address": ("round_trips_through_address",
             (TensorBoard, "address", property(lambda self: "tensorboard:y"))),
         "what was never sent": ("keeps_completed_runs", (TensorBoardSession, "holds", lambda self, run: True)),

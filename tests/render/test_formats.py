@@ -23,7 +23,7 @@ from ablate.analysis.findings import read_findings
 from ablate.errors import AblateError, NotFoundError
 from ablate.render.document import space_yaml
 from ablate.render.formats import find_format, format_names, render_report, write_report
-from ablate.render.formats.csv import harmless
+from ablate.render.formats.data import harmless
 from ablate.render.formats.latex import escape as latex_escape
 from ablate.render.formats.md import escape as markdown_escape
 from ablate.store.records import Environment, TrialState

@@ -15,8 +15,8 @@ from fake_store import NOON, FakeStore, fake_store
 from ablate.analysis import read_study
 from ablate.render.as_json import study_json, to_text
 from ablate.render.outputs import as_data
-from ablate.render.terminal.listing import studies_json
 from ablate.render.terminal.output_schema import output_schema
+from ablate.render.terminal.studies import studies_json
 from ablate.stats import Allowance, judge
 from ablate.store.records import StudySummary, TrialState
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from ablate.analysis import read_study
 from ablate.render.table import print_study, study_table
-from ablate.render.terminal.listing import studies_table
+from ablate.render.terminal.studies import studies_table
 from ablate.store.records import StudySummary, TrialState
 
 EFFECTS = {

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from ablate.errors import SpaceError
 from ablate.planning.planner import Planner, make_plan
 from ablate.spec.design import PointCost
-from ablate.spec.growth import LinearGrowthSpec, StagesGrowthSpec
 from ablate.spec.reading import load_space
+from ablate.spec.schedule import LinearGrowthSpec, StagesGrowthSpec
 from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec
 from ablate.spec.training import TrainingSpec

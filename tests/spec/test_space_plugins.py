@@ -8,8 +8,8 @@ import pytest
 
 import ablate
 from ablate.errors import SpaceError
+from ablate.planning.plan import check_points
 from ablate.planning.planner import Planner
-from ablate.planning.points import check_points
 from ablate.spec.design import SeedsSpec
 from ablate.spec.named import shipped_spaces
 from ablate.spec.reading import load_space, plugins_of, stored_space, with_design, with_longer, with_seeds

@@ -15,7 +15,7 @@ from jsonschema import Draft7Validator
 from plain_specs import SPACE, Plain, models
 from ruamel.yaml import YAML
 
-from ablate.designs.leave_one_out import LeaveOneOutSpec
+from ablate.designs.one_switch import LeaveOneOutSpec
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.nn.pack import DenseSpec, ReparametrisedSpec
 from ablate.spec.base import Kinded
@@ -25,7 +25,7 @@ from ablate.spec.paths import assign
 from ablate.spec.schema import space_schema
 from ablate.spec.space import SpaceSpec
 from ablate.tasks.language_model import LanguageModelSpec
-from ablate.tasks.tokenizers.bpe import BpeSpec
+from ablate.tasks.tokenizers.library import BpeSpec
 
 # Printed by a fresh process: this one may know kinds that other tests have defined.
 SHIPPED = json.loads(subprocess.run([sys.executable, "-m", "ablate", "schema"], capture_output=True, check=True).stdout)

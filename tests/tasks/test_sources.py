@@ -15,9 +15,8 @@ import pytest
 from ablate.errors import DataError
 from ablate.spec.task import TaskSpec
 from ablate.tasks.sources import BadRows, SourceDocument, parse
+from ablate.tasks.sources.builtin import PythonStdlib, english, german
 from ablate.tasks.sources.files import Files
-from ablate.tasks.sources.number_words import english, german
-from ablate.tasks.sources.python_stdlib import PythonStdlib
 
 
 def read(address: object) -> list[SourceDocument]:

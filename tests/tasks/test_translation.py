@@ -84,7 +84,7 @@ def test_the_target_goes_in_shifted_right(task: Translation) -> None:
 
 
 def test_batches_hold_pairs_of_the_source(task: Translation) -> None:
-    from ablate.tasks.sources.number_words import english, german
+    from ablate.tasks.sources.builtin import english, german
 
     pairs = {english(number): german(number) for number in range(1, 740_000, 37)}
     held_out = {source for source, _ in task.texts("validation")}

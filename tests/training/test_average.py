@@ -10,7 +10,7 @@ from random_tokens import CPU, RandomTokens, variant
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from ablate.spec.average import AverageSpec, LastSpec
+from ablate.spec.schedule import AverageSpec, LastSpec
 from ablate.training.loop import restore, state_of
 from ablate.training.members import Member
 from ablate.training.optimizer import WeightAverage

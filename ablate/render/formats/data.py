@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
-from ablate.analysis.answer import Answer
-from ablate.analysis.findings import Findings
-from ablate.render.as_json import report_json, to_text
-from ablate.render.formats import Format, Place
-from ablate.render.outputs import as_data
 import csv
 import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal
+
+from ablate.analysis.answer import Answer
 from ablate.analysis.columns import Value, columns, machine_row, varied_cells
 from ablate.analysis.findings import Findings, TrainingCost
 from ablate.analysis.report import StudyReport
+from ablate.extras import require
+from ablate.render.as_json import report_json, to_text
+from ablate.render.formats import Format, Place
+from ablate.render.outputs import as_data
 from ablate.roles import TrialRole
 from ablate.spec.fairness import at_budget
 from ablate.store.records import ENDED
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal
-from ablate.analysis.columns import Value
-from ablate.extras import require
+
 
 class JsonFormat(Format):
     """The report as JSON: what `ablate show --json` prints, effects, path, front, environment, cost and the space."""

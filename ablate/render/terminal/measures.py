@@ -6,22 +6,23 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
 from rich.console import Console
 from rich.text import Text
+
 from ablate.analysis.numbers import scaled
 from ablate.analysis.text import plural
 from ablate.errors import AblateError
+from ablate.execution.inspecting import Inspected
+from ablate.metrics import GROWTHS, inside_name
 from ablate.render.cells import bare_table
 from ablate.render.figures import save_to
 from ablate.render.figures.style import PAPER, by_look, layers, mark, number, themed
 from ablate.render.outputs import as_data
 from ablate.timing import Setting, Timing, growth, threads_used
-from ablate.execution.inspecting import Inspected
-from ablate.metrics import GROWTHS, inside_name
 
 if TYPE_CHECKING:
-    from ablate.render.terminal.outputs import BenchOutput
-    from ablate.render.terminal.outputs import InspectOutput
+    from ablate.render.terminal.outputs import BenchOutput, InspectOutput
 
 FIGURES = (".svg", ".png", ".pdf")
 """Endings of pictures that can be drawn."""
@@ -174,8 +175,8 @@ def print_inspected(found: Inspected, console: Console) -> None:
     console.print(table)
     if len(chosen) < len(blocks):
         console.print(Text(f"{len(chosen)} of {len(blocks)}; --json has all", style="dim"))
-    for growth, meaning in GROWTHS.items():
-        console.print(Text(f"{growth} {_cell(metrics[inside_name(growth, initial=True)])}: {meaning}"))
+    for measure, meaning in GROWTHS.items():
+        console.print(Text(f"{measure} {_cell(metrics[inside_name(measure, initial=True)])}: {meaning}"))
     for why in dict.fromkeys(insides.absent.values()):
         absent = [measure for measure, reason in insides.absent.items() if reason == why]
         console.print(Text(f"no {', no '.join(absent)}: {why}", style="dim"))

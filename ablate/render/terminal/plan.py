@@ -16,8 +16,7 @@ from ablate.analysis.text import listed, plural
 from ablate.planning.earlier import ChangedKind
 from ablate.planning.forecast import Estimate
 from ablate.planning.other_machine import MachineForecast
-from ablate.planning.plan import Plan, Trial, Variant
-from ablate.planning.points import CheckedPoints, without_effect
+from ablate.planning.plan import CheckedPoints, Plan, Trial, Variant, without_effect
 from ablate.render.cells import in_lines
 from ablate.roles import TrialRole
 from ablate.spec.design import SeedsSpec

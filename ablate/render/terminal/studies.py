@@ -1,30 +1,28 @@
-"""What a store holds and what runs, as text and as JSON: lists of studies and trials, `ablate status`, `ablate doctor`."""
+"""What a store holds and what runs, as text and as JSON: studies, trials, `ablate status`, `ablate doctor`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from textwrap import shorten
 from typing import TYPE_CHECKING
+
 from rich.console import Console
 from rich.table import Table
-from ablate.analysis.text import counted
-from ablate.render.cells import NARROW, joined, named, plain, plain_table
-from collections.abc import Sequence
+
 from ablate.analysis.numbers import duration, scaled
 from ablate.analysis.runs import first_line
 from ablate.analysis.status import Status, StudyStatus, utilisation_of
 from ablate.analysis.text import counted, plural
-from ablate.render.cells import plain, plain_table
+from ablate.render.cells import NARROW, joined, named, plain, plain_table
 from ablate.render.outputs import DrivenStudy, TrialInFlight, as_data, extended
 from ablate.store.activity import RunningTrial
 
 if TYPE_CHECKING:
     from ablate.analysis.ideas import Idea
     from ablate.analysis.trials import TrialLine
-    from ablate.render.terminal.outputs import ListedStudyOutput, ListedTrialOutput
-    from ablate.store.records import StudySummary
     from ablate.execution.doctor import DoctorFinding
-    from ablate.render.terminal.outputs import ActivityOutput
+    from ablate.render.terminal.outputs import ActivityOutput, ListedStudyOutput, ListedTrialOutput
+    from ablate.store.records import StudySummary
 
 SHORT = 12
 _QUESTION = 90

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Literal
-from ablate.spec.task import Say
-from ablate.tasks.sources import BadRows, Row, Source, pick_columns
 import os
 import sysconfig
 import tokenize
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Literal
+
+from ablate.spec.task import Say
 from ablate.tasks.sources import BadRows, Row, Source, SourceDocument, pick_columns
 
 COUNT, STEP = 20_000, 37

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
+
 from pydantic import Field
-from ablate.tasks.tokenizers import FILE, Tokenizer, TokenizerSpec
-from ablate.tasks.tokenizers.subwords import filled, read_saved, trained
-from typing import TYPE_CHECKING, Literal
-from ablate.tasks.tokenizers.subwords import UNKNOWN, filled, read_saved, trained
-import hashlib
-from typing import Any, Literal
+
 from ablate.errors import DataError
 from ablate.locations import check_regular, typed_path
-from ablate.tasks.tokenizers.subwords import read_saved
+from ablate.tasks.tokenizers import FILE, Tokenizer, TokenizerSpec
+from ablate.tasks.tokenizers.subwords import UNKNOWN, filled, read_saved, trained
 
 if TYPE_CHECKING:
     import tokenizers
+
 
 class BpeSpec(TokenizerSpec):
     """Byte-level byte pair encoding, trained on all training documents with the `tokenizers` library."""

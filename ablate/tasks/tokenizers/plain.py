@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
+
 import numpy as np
 from numpy.typing import NDArray
-from ablate.tasks.tokenizers import FILE, Tokenizer, TokenizerSpec
-from collections.abc import Iterable, Sequence
-from ablate.tasks.tokenizers import LookupTokenizer, Tokenizer, TokenizerSpec, units
-from collections import Counter
 from pydantic import Field
+
+from ablate.tasks.tokenizers import FILE, LookupTokenizer, Tokenizer, TokenizerSpec, units
+
 
 class BytesSpec(TokenizerSpec):
     """UTF-8 bytes: ids 0 to 255, and 256 for the end of a document. Needs no training."""

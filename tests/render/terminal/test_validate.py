@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ablate.planning.plan import check_points
 from ablate.planning.planner import Planner
-from ablate.planning.points import check_points
 from ablate.render.terminal.plan import lines, validate_json
 from ablate.spec.reading import load_space
 
