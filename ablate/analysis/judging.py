@@ -185,14 +185,11 @@ def worst_results(
 def tail_words(tails: Tails) -> str:
     """How a heavy tail affects the bounds, as a clause."""
     how = "worse" if tails.skewness > 0 else "better"
-    tail = f"a few seeds end far {how} than the others (skewness {tails.skewness:.1f} over {_over(tails)})"
+    over = plural(tails.comparisons, "comparison")
+    tail = f"a few seeds end far {how} than the others (skewness {tails.skewness:.1f} over {over})"
     if tails.pooled:
         return f"{tail}, and bounds that account for this tail do not decide"
     return f"{tail}, and so few comparisons give no valid bound; at least four with many seeds are required"
-
-
-def _over(tails: Tails) -> str:
-    return plural(tails.comparisons, "comparison")
 
 
 def _choice(name: str, regret: float) -> str:

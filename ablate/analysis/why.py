@@ -83,7 +83,7 @@ def _facts(row: VariantRow, shown: AnswerRow, report: StudyReport, answer: Answe
         what = f"of the baseline's {report.metric}" if report.rule.relative else report.metric
         yield (
             "difference",
-            f"{_signed(paired.difference, decimals)} {what}{interval}; margin {report.margin:g}",
+            f"{fixed(paired.difference, decimals, sign=True)} {what}{interval}; margin {report.margin:g}",
         )
     if shown.bound is not None:
         others = sum(other.bound is not None for other in answer.rows) - 1
@@ -123,10 +123,6 @@ def _lengths(row: VariantRow, report: StudyReport) -> Iterator[tuple[str, str]]:
             write = partial(fixed, decimals=decimals_for(report.margin, [] if half is None else [half]))
             cells.append(" ".join(with_interval(shown.mean, shown.low, shown.high, write)))
         yield f"at {length}", f"{cells[0]} (baseline {cells[1]})"
-
-
-def _signed(value: float, decimals: int) -> str:
-    return fixed(value, decimals, sign=True)
 
 
 def _turns(row: VariantRow, shown: AnswerRow, report: StudyReport) -> str:

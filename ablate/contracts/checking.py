@@ -87,7 +87,12 @@ def check_kind(kind: str, family: str | None = None, values: Mapping[str, Any] |
         raise PluginError(
             "this kind refuses everything that the contract tries", where=kind, remedy="Refuse less, so that it fits."
         )
-    return CheckedKind(kind, family, contract, [_checked(contract, spec) for spec in specs])
+    return CheckedKind(
+        kind,
+        family,
+        contract,
+        [CheckedSpec(spec, contract.check(spec), tuple(contract.warnings(spec))) for spec in specs],
+    )
 
 
 def check_all(
@@ -115,10 +120,6 @@ def _known(family: str) -> str:
             "there is no such family", where="--family", expected=f"one of {', '.join(CONTRACTS)}", got=repr(family)
         )
     return family
-
-
-def _checked(contract: Contract[Any, Any], spec: Kinded) -> CheckedSpec:
-    return CheckedSpec(spec, contract.check(spec), tuple(contract.warnings(spec)))
 
 
 def _is_required(member: type[Kinded], name: str) -> bool:

@@ -279,10 +279,6 @@ def problem_of(table: str, row: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _read_study(row: Mapping[str, Any]) -> None:
-    read(StudyRecord, study_values(row) | {"variants": (), "planned": ()})
-
-
 def study_values(row: Mapping[Any, Any]) -> dict[str, Any]:
     """The values of a row of `studies` as fields of a `StudyRecord`; older versions stored no traits, for instance."""
     declared = row["declared_before"]
@@ -310,7 +306,7 @@ def _read_recording(row: Mapping[str, Any]) -> None:
 
 
 _READERS: dict[str, Callable[[Mapping[str, Any]], object]] = {
-    "studies": _read_study,
+    "studies": lambda row: read(StudyRecord, study_values(row) | {"variants": (), "planned": ()}),
     "variants": lambda row: read(VariantRecord, {**row, "name": "", "settings": {}}),
     "study_variants": lambda row: variant_record(
         {**row, "hash": row["variant_hash"], "spec": {}, "parameters": 0, "activation_bytes": None}

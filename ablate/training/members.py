@@ -97,14 +97,10 @@ def frozen_counts(model: nn.Module, parts: Sequence[str]) -> tuple[int, int]:
     packs = {name: module.pack for name, module in model.named_modules() if isinstance(module, Packed)}
     whole = maps = 0
     for name, parameter in frozen_parameters(model, parts):
-        count = _count(parameter, packs.get(name.rpartition(".")[0], 1))
+        count = parameter.numel() // packs.get(name.rpartition(".")[0], 1)
         whole += count
         maps += count if name in matrices else 0
     return whole, maps
-
-
-def _count(parameter: Tensor, pack: int) -> int:
-    return parameter.numel() // pack
 
 
 @torch.no_grad()

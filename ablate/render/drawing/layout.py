@@ -69,7 +69,7 @@ class _Builder:
     def __init__(self, picture: Drawing, slots: Slots) -> None:
         self.picture = picture
         self.slots = slots
-        self.parts = {box: _part_rows(slots.rows(box)) for box in ("mixer", "mlp")}
+        self.parts = {box: [row for row in slots.rows(box) if row] for box in ("mixer", "mlp")}
 
     def sequential(self) -> None:
         self.note("x", 0, 0)
@@ -246,10 +246,6 @@ class _Builder:
 
 def _state(part: SlotPart | None) -> Presence:
     return "kept" if part is None else part.state
-
-
-def _part_rows(rows: list[list[SlotPart]]) -> list[list[SlotPart]]:
-    return [row for row in rows if row]
 
 
 def _row_width(row: list[SlotPart]) -> int:

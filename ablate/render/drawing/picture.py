@@ -225,7 +225,7 @@ _PLACES = {"sandwich": ("pre", "output"), "pre_scaled": ("pre",)}
 
 def _labels(block: BlockSpec) -> dict[str, str]:
     gains, skips, parallel = block.gains, block.skips, block.arrangement == "parallel"
-    labels = {"mixer": _title(block)}
+    labels = {"mixer": block.mixer.kind_name().replace("_", " ")}
     if label := block.residual.label():
         labels["gain_residual"] = label
     subs = ("mixer",) if parallel or not block.mlp.present else ("mixer", "mlp")
@@ -264,10 +264,6 @@ def _gain(gain: GainSpec, symbol: str) -> str:
     depth = "/√depth" if gain.depth_scaling != "none" else ""
     value = f"{gain.init:g}{depth}"
     return f"× {symbol} from {value}, trained" if gain.trainable else f"× {symbol} = {value}"
-
-
-def _title(block: BlockSpec) -> str:
-    return block.mixer.kind_name().replace("_", " ")
 
 
 def _rows(block: BlockSpec) -> dict[str, Rows]:
