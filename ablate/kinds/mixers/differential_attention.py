@@ -23,10 +23,12 @@ from torch import Tensor, nn
 
 from ablate.nn.kernels.softmax_attention import attend
 from ablate.nn.pack import (
+    ConvolutionSlot,
     Packed,
     RMSNorm,
     State,
     build_positions,
+    convolved_together,
     extend_cache,
     join_heads,
     linear,
@@ -100,6 +102,9 @@ class DifferentialAttentionSpec(MixerSpec):
             (("output", "W_O"),),
         )
 
+    def convolved_width(self, context: LayerContext) -> int:
+        return context.head_width * (context.heads + 2 * (self.kv_heads or context.heads))
+
     def cache(self, context: LayerContext, length: int) -> int:
         """Keys and values."""
         return 2 * min(length, context.window or length) * context.head_width * (self.kv_heads or context.heads)
@@ -146,6 +151,7 @@ class DifferentialAttention(nn.Module):
         self.key = linear(context, d, self.kv_heads * context.head_width)
         self.value = linear(context, d, self.kv_heads * context.head_width)
         self.output = linear(context, inner, d, role="output")
+        self.convolution = ConvolutionSlot.of(context, "on_qkv", spec.convolved_width(context))
         self.norm = RMSNorm(context.pack, context.head_width, spec.eps)
         self.start = 0.8 - 0.6 * math.exp(-0.3 * context.layer)
         self.share = Share(context.pack, context.head_width // 2, self.start)
@@ -168,10 +174,11 @@ class DifferentialAttention(nn.Module):
 
     def _heads(self, x: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
         """Queries [K, B, 2H, T, d], keys [K, B, 2G, T, d] and values [K, B, G, T, 2d], from position `first` on."""
-        q, k = split_heads(self.query(x), 2 * self.heads), split_heads(self.key(x), 2 * self.kv_heads)
+        queries, keys, values = convolved_together(self.convolution, self.query(x), self.key(x), self.value(x))
+        q, k = split_heads(queries, 2 * self.heads), split_heads(keys, 2 * self.kv_heads)
         if self.positions is not None:
             q, k = self.positions(q, first), self.positions(k, first)
-        return q, k, split_heads(self.value(x), self.kv_heads)
+        return q, k, split_heads(values, self.kv_heads)
 
     def _pairs(self, q: Tensor, k: Tensor, v: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
         """The queries, keys and values of both maps, [K·B, H, T, ...]."""

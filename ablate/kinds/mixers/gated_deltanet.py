@@ -40,6 +40,7 @@ from ablate.nn.pack import (
     RMSNorm,
     ShortConvolution,
     State,
+    convolved_together,
     join_heads,
     linear,
     log_uniform,
@@ -215,7 +216,7 @@ class DeltaNet(nn.Module, ABC):
     def project(self, x: Tensor) -> tuple[Tensor, ...]:
         """Queries, keys and values of all heads, [K, B, T, ...] each, before their own convolutions."""
         made = tuple(project(x) for project in (self.query, self.key, self.value))
-        return made if self.convolution is None else self.convolution.together(*made)
+        return convolved_together(self.convolution, *made)
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""

@@ -24,7 +24,15 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ablate.nn.kernels import linear_attention
-from ablate.nn.pack import LayerNorm, State, join_heads, linear, split_heads
+from ablate.nn.pack import (
+    ConvolutionSlot,
+    LayerNorm,
+    State,
+    convolved_together,
+    join_heads,
+    linear,
+    split_heads,
+)
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.sublayers import MixerSpec
@@ -48,6 +56,9 @@ class GatedLinearAttentionSpec(MixerSpec):
 
     def build(self, context: LayerContext) -> GatedLinearAttention:
         return GatedLinearAttention(self, context)
+
+    def convolved_width(self, context: LayerContext) -> int:
+        return context.width + 2 * context.heads * _key_width(context.width // context.heads)
 
     def cache(self, context: LayerContext, length: int) -> int:
         """The state."""
@@ -115,6 +126,7 @@ class GatedLinearAttention(nn.Module):
         self.gate = linear(context, d, d, bias=True)
         self.norm = LayerNorm(context.pack, d_v, _EPSILON)
         self.output = linear(context, d, d, role="output")
+        self.convolution = ConvolutionSlot.of(context, "on_qkv", spec.convolved_width(context))
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
@@ -133,8 +145,8 @@ class GatedLinearAttention(nn.Module):
     def _heads(self, x: Tensor) -> tuple[Tensor, ...]:
         """Queries, keys, values and log α, [K, B, H, T, ...]."""
         fade = F.logsigmoid(self.fade_up(self.fade_down(x))) / self.spec.temperature
-        made = (self.query(x), self.key(x), self.value(x), fade)
-        return tuple(split_heads(y, self.heads) for y in made)
+        made = convolved_together(self.convolution, self.query(x), self.key(x), self.value(x))
+        return tuple(split_heads(y, self.heads) for y in (*made, fade))
 
     def _project_output(self, x: Tensor, o: Tensor) -> Tensor:
         """Norm, gate and output projection: [K, B, H, T, d_v] to [K, B, T, D]."""

@@ -27,7 +27,18 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ablate.nn.kernels import flash_linear, linear_attention
-from ablate.nn.pack import Linear, Packed, State, constant, join_heads, linear, split_heads, zeros
+from ablate.nn.pack import (
+    ConvolutionSlot,
+    Linear,
+    Packed,
+    State,
+    constant,
+    convolved_together,
+    join_heads,
+    linear,
+    split_heads,
+    zeros,
+)
 from ablate.spec.base import largest_divisor, refusal
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
@@ -85,6 +96,9 @@ class MLSTMSpec(MixerSpec):
             (("output", "W_O"),),
         )
 
+    def convolved_width(self, context: LayerContext) -> int:
+        return 2 * self.key_width(context) + context.width
+
     def cache(self, context: LayerContext, length: int) -> int:
         """C, n and m."""
         d_k, d_v = self.key_width(context) // context.heads, context.width // context.heads
@@ -140,6 +154,7 @@ class MLSTM(nn.Module):
         self.forget = Linear(pack, d, self.heads, bias=True, initial=zeros, initial_bias=_from_3_to_6)
         self.norm = HeadLayerNorm(pack, d, spec.eps)
         self.output = linear(context, d, d, role="output")
+        self.convolution = ConvolutionSlot.of(context, "on_qkv", spec.convolved_width(context))
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
@@ -166,7 +181,8 @@ class MLSTM(nn.Module):
 
     def _heads(self, x: Tensor) -> tuple[Tensor, ...]:
         """q̃, k and v [K, B, H, T, ...], i and log σ(f) [K, B, H, T, 1], the last two in double precision."""
-        q, k, v = (split_heads(project(x), self.heads) for project in (self.query, self.key, self.value))
+        made = convolved_together(self.convolution, self.query(x), self.key(x), self.value(x))
+        q, k, v = (split_heads(y, self.heads) for y in made)
         write, keep = (
             self.spec.gate_cap * torch.tanh(gate(x).double() / self.spec.gate_cap).transpose(2, 3).unsqueeze(-1)
             for gate in (self.input, self.forget)

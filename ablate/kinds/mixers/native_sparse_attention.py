@@ -27,7 +27,15 @@ from torch import Tensor, nn
 
 from ablate.kinds.mixers.blocks import block_means
 from ablate.nn.kernels.softmax_attention import attend, observed_attention
-from ablate.nn.pack import State, build_positions, join_heads, linear, split_heads
+from ablate.nn.pack import (
+    ConvolutionSlot,
+    State,
+    build_positions,
+    convolved_together,
+    join_heads,
+    linear,
+    split_heads,
+)
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.sublayers import MixerSpec, check_groups
@@ -72,6 +80,9 @@ class NativeSparseAttentionSpec(MixerSpec):
             (("gate", "σ(W_g x) of each"),),
             (("output", "W_O"),),
         )
+
+    def convolved_width(self, context: LayerContext) -> int:
+        return context.head_width * (context.heads + 2 * (self.kv_heads or context.heads))
 
     def cache(self, context: LayerContext, length: int) -> int:
         """Keys and values."""
@@ -119,6 +130,7 @@ class NativeSparseAttention(nn.Module):
         self.gate = linear(context, wide, 3 * self.heads)
         self.positions = build_positions(context, "query_key")
         self.output = linear(context, inner, wide, role="output")
+        self.convolution = ConvolutionSlot.of(context, "on_qkv", spec.convolved_width(context))
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """[K, B, T, D] to the same; `padding` [K, B, T] is True where a token is real."""
@@ -133,10 +145,11 @@ class NativeSparseAttention(nn.Module):
 
     def _heads(self, x: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
         """Queries [K, B, H, T, d], keys and values [K, B, G, T, d], from position `first` on."""
-        q, k = split_heads(self.query(x), self.heads), split_heads(self.key(x), self.groups)
+        queries, keys, values = convolved_together(self.convolution, self.query(x), self.key(x), self.value(x))
+        q, k = split_heads(queries, self.heads), split_heads(keys, self.groups)
         if self.positions is not None:
             q, k = self.positions(q, first), self.positions(k, first)
-        return q, k, split_heads(self.value(x), self.groups)
+        return q, k, split_heads(values, self.groups)
 
     def _mix(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, first: int, padding: Tensor | None = None) -> Tensor:
         """The queries from position `first` on, of the inputs x [K, B, T, D], to [K, B, T, D]."""

@@ -30,7 +30,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ablate.nn.kernels import linear_attention
-from ablate.nn.pack import State, join_heads, linear, split_heads
+from ablate.nn.pack import ConvolutionSlot, State, convolved_together, join_heads, linear, split_heads
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
 from ablate.spec.sublayers import MixerSpec
@@ -59,6 +59,9 @@ class RetentionSpec(MixerSpec):
 
     def build(self, context: LayerContext) -> Retention:
         return Retention(self, context)
+
+    def convolved_width(self, context: LayerContext) -> int:
+        return (2 + self.value_ratio) * context.width
 
     def cache(self, context: LayerContext, length: int) -> int:
         """The state and the sum of keys."""
@@ -116,6 +119,7 @@ class Retention(nn.Module):
         self.value = linear(context, d, wide)
         self.gate = linear(context, d, wide) if spec.gate else None
         self.output = linear(context, wide, d, role="output")
+        self.convolution = ConvolutionSlot.of(context, "on_qkv", spec.convolved_width(context))
         rates = {
             "multi_scale": torch.log1p(-(2.0 ** (-5 - torch.arange(self.heads, dtype=torch.float64)))),
             "single": torch.full((self.heads,), _SINGLE_DECAY, dtype=torch.float64),
@@ -140,7 +144,8 @@ class Retention(nn.Module):
 
     def _heads(self, x: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values [K, B, H, T, ...] of tokens from position `first` on."""
-        q, k, v = (split_heads(project(x), self.heads) for project in (self.query, self.key, self.value))
+        made = convolved_together(self.convolution, self.query(x), self.key(x), self.value(x))
+        q, k, v = (split_heads(y, self.heads) for y in made)
         position = torch.arange(first, first + x.shape[-2], dtype=self.theta.dtype, device=x.device)
         angle = position[:, None] * self.theta  # [T, d_h // 2]
         sine, cosine = angle.sin().to(q.dtype), angle.cos().to(q.dtype)

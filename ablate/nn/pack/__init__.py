@@ -18,6 +18,7 @@ from ablate.nn.pack.convolution import (
     ConvolutionSlot,
     ShortConvolution,
     along_tokens,
+    convolved_together,
     earlier,
     short_convolution_cost,
 )
@@ -111,6 +112,7 @@ __all__ = [
     "build_positions",
     "collects_losses",
     "constant",
+    "convolved_together",
     "counting",
     "dropout",
     "earlier",

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.nn.kernels import linear_attention
-from ablate.nn.pack.convolution import ConvolutionSlot
+from ablate.nn.pack.convolution import ConvolutionSlot, convolved_together
 from ablate.nn.pack.initial import Packed
 from ablate.nn.pack.layer_parts import State
 from ablate.nn.pack.layers import linear
@@ -44,9 +44,7 @@ class AttentionProjections(nn.Module):
 
     def project(self, x: Tensor, first: int = 0) -> tuple[Tensor, Tensor, Tensor]:
         """x [K, B, T, D], from position `first` on, to queries, keys and values [K, B, H, T, d_h]."""
-        made: tuple[Tensor, ...] = tuple(project(x) for project in (self.query, self.key, self.value))
-        if self.convolution is not None:
-            made = self.convolution.together(*made)
+        made = convolved_together(self.convolution, self.query(x), self.key(x), self.value(x))
         q, k, v = (split_heads(part, self.heads) for part in made)
         return self.add_positions(q, first), self.add_positions(k, first), v
 

@@ -218,6 +218,11 @@ class ConvolutionSlot(ShortConvolution):
         return torch.split(y, [part.shape[-1] for part in parts], -1)
 
 
+def convolved_together(slot: ConvolutionSlot | None, *parts: Tensor) -> tuple[Tensor, ...]:
+    """Tensors [K, B, T, C_i] through the convolution over all their channels, if there is one."""
+    return parts if slot is None else slot.together(*parts)
+
+
 def _taps(start: tuple[float, ...]) -> Initial:
     """Initial values w_0, w_1 ... of all channels; `weight` has that of the current token, w_0, last."""
     return lambda values, generator: values.copy_(torch.tensor(start[::-1]).expand_as(values))
