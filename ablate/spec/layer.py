@@ -34,6 +34,7 @@ class ParameterInfo:
         decays: Whether weight decay applies: to matrices, embeddings and filters, but not to gains, norms and biases.
         layer: Index of its block, from 0; None outside the blocks.
         starts_at_zero: Whether its initial values are 0.
+        outputs_first: Whether it is [..., out, in], not [..., in, out].
     """
 
     name: str
@@ -42,6 +43,7 @@ class ParameterInfo:
     decays: bool
     layer: int | None = None
     starts_at_zero: bool = False
+    outputs_first: bool = False
 
 
 Sublayer = Literal["mixer", "mlp"]

@@ -342,7 +342,8 @@ def _info(qualified: str, name: str, parameter: nn.Parameter, module: nn.Module)
     block = _BLOCK.match(qualified)
     role = _role(qualified, name, shape, module, decays)
     at_zero = isinstance(module, Packed) and module.initial.get(name) is zeros
-    return ParameterInfo(qualified, shape, role, decays, block and int(block[1]), at_zero)
+    outputs_first = isinstance(module, Packed) and name in module.outputs_first
+    return ParameterInfo(qualified, shape, role, decays, block and int(block[1]), at_zero, outputs_first)
 
 
 def _role(qualified: str, name: str, shape: tuple[int, ...], module: nn.Module, decays: bool) -> ParameterRole:

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from ablate import extras
 from ablate.errors import MissingPackageError
+from ablate.kinds.mixers.linformer import Reduction
 from ablate.nn.model import build_model
-from ablate.nn.pack import Linear, initialise, normal
+from ablate.nn.pack import Linear, Packed, initialise, normal
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import ParameterInfo
 from ablate.spec.model import ModelSpec
@@ -435,6 +436,33 @@ def test_every_matrix_of_a_stack_is_orthogonalised_alone() -> None:
     values = torch.linalg.svdvals(parameter.detach()) / 0.1
     assert values.min() > 0.5
     assert values.max() < 1.3  # the quintic leaves singular values between 0.7 and 1.2
+
+
+class Turned(Packed):
+    """One map, stored as [out, in] or as [in, out]."""
+
+    def __init__(self, outputs_first: bool) -> None:
+        super().__init__(1)
+        self.declare(
+            "weight", (7, 3) if outputs_first else (3, 7), normal(1.0), decay=True, outputs_first=outputs_first
+        )
+
+
+@pytest.mark.parametrize("adjust", ["original", "match_rms_adamw"])
+def test_a_map_with_its_outputs_first_moves_as_its_transpose(adjust: str) -> None:
+    """Linformer's E is [rank, length]: its outputs are rows, by which NorMuon norms and Muon scales."""
+    both = [Turned(True), Turned(False)]
+    optimizers = [
+        PackOptimizer(one, settings("muon", [{"lr": 0.1, "output_beta": 0.5, "adjust": adjust}])) for one in both
+    ]
+    for step in range(1, STEPS + 1):
+        gradient = torch.randn(1, 7, 3, generator=stream(step, "turned"))
+        for one, optimizer, given in zip(both, optimizers, (gradient, gradient.mT), strict=True):
+            one.weight.grad = given
+            optimizer.set_rates(step)
+            optimizer.step()
+    torch.testing.assert_close(both[0].weight, both[1].weight.mT)
+    assert parameter_infos(Reduction(1, 1, rank=4, length=9))[0].outputs_first
 
 
 NOTHING = {"mixer": "fnet", "mlp": "none", "skips": {"mlp": 0}}

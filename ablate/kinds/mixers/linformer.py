@@ -95,7 +95,7 @@ class Reduction(Packed):
 
     def __init__(self, pack: int, sets: int, rank: int, length: int) -> None:
         super().__init__(pack)
-        self.declare("weight", (sets, rank, length), normal(rank**-0.5), decay=True)
+        self.declare("weight", (sets, rank, length), normal(rank**-0.5), decay=True, outputs_first=True)
 
     def forward(self, x: Tensor) -> Tensor:
         """[K·B, H, T, d_h] to [K·B, H, k, d_h]."""

@@ -175,7 +175,8 @@ class RandomLogits(Packed):
 
     def __init__(self, pack: int, heads: int, length: int, std: float, *, trainable: bool) -> None:
         super().__init__(pack)
-        self.declare("weight", (heads, length, length), normal(std), decay=trainable, trainable=trainable)
+        shape = (heads, length, length)
+        self.declare("weight", shape, normal(std), decay=trainable, trainable=trainable, outputs_first=True)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits [K, 1, H, T, T]; of x [K, B, T, D] only the length T matters."""
@@ -190,7 +191,7 @@ class FactorisedLogits(Packed):
 
     def __init__(self, pack: int, heads: int, length: int, rank: int, std: float) -> None:
         super().__init__(pack)
-        self.declare("rows", (heads, length, rank), normal(std), decay=True)
+        self.declare("rows", (heads, length, rank), normal(std), decay=True, outputs_first=True)
         self.declare("columns", (heads, length, rank), normal(std), decay=True)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -131,7 +131,9 @@ class MuonSpec(OptimizerSpec):
     def options(self, parameter: ParameterInfo) -> Mapping[str, Any]:
         """Rate, decay and momentum of a hidden matrix; the options of AdamW for other parameters."""
         if parameter.role == "matrix":
-            return {"lr": self.lr, "weight_decay": self.weight_decay * parameter.decays, "momentum": self.momentum}
+            decay = self.weight_decay * parameter.decays
+            axes = {"axes": (-1, -2)} if parameter.outputs_first else {}
+            return {"lr": self.lr, "weight_decay": decay, "momentum": self.momentum, **axes}
         rest = self.adamw
         decay = rest.weight_decay if parameter.decays else 0.0
         return {"lr": rest.lr, "weight_decay": decay, "betas": rest.betas, "eps": rest.eps}
@@ -148,7 +150,10 @@ class MuonSpec(OptimizerSpec):
         if parameter.role != "matrix":
             return moments(tensor)
         state = {"momentum_buffer": torch.zeros_like(tensor)}
-        return state if self.output_beta is None else state | {"output_moment": torch.zeros_like(tensor[..., :1, :])}
+        if self.output_beta is None:
+            return state
+        first = tensor.narrow(-1 if parameter.outputs_first else -2, 0, 1)
+        return state | {"output_moment": torch.zeros_like(first)}
 
     def build(self, groups: list[dict[str, Any]], *, capturable: bool) -> torch.optim.Optimizer:
         """`Muon`, with torch's fused AdamW for the other groups."""
@@ -177,13 +182,14 @@ class Muon(torch.optim.Optimizer):
     """The optimizer of `MuonSpec`. Torch's takes single matrices, and synchronises to read a rate on the device.
 
     Args:
-        groups: Those with a `momentum` are matrices [k, ..., in, out]; AdamW updates the others.
+        groups: Those with a `momentum` are matrices, [k, ..., in, out] unless `axes` names other axes of inputs and
+            outputs; AdamW updates the others.
         spec: The settings that all groups share.
         capturable: Whether steps are captured in a CUDA graph.
     """
 
     def __init__(self, groups: list[dict[str, Any]], spec: MuonSpec, *, capturable: bool) -> None:
-        super().__init__(groups, {})
+        super().__init__(groups, {"axes": (-2, -1)})
         self._spec = spec
         rest = [group for group in self.param_groups if "momentum" not in group]
         self._rest = without_compile_guard(torch.optim.AdamW)(rest, fused=True, capturable=capturable) if rest else None
@@ -214,26 +220,28 @@ class Muon(torch.optim.Optimizer):
         moves = torch.split(made.to(stacked.dtype), [matrix[..., 0, 0].numel() for matrix in matrices])
         if not spec.cautious:
             torch._foreach_mul_(matrices, 1 - rate * group["weight_decay"])
-        scale = rate * adjustment(spec.adjust, shape[-2], shape[-1])
+        inputs, outputs = group["axes"]
+        scale = rate * adjustment(spec.adjust, shape[inputs], shape[outputs])
         for matrix, move in zip(matrices, moves, strict=True):
             update = move.view_as(matrix)
             if spec.output_beta is not None:
-                update = _even_outputs(update, self.state[matrix]["output_moment"], spec.output_beta)
+                update = _even_outputs(update, self.state[matrix]["output_moment"], spec.output_beta, inputs)
             if spec.cautious:
                 matrix.sub_(matrix * (matrix * update >= 0) * (rate * group["weight_decay"]))
             matrix.sub_(update * scale)
 
 
-def _even_outputs(update: Tensor, moment: Tensor, beta: float) -> Tensor:
-    """Updates [k, ..., in, out] whose outputs are divided by the roots of their mean squares, with the norm of before.
+def _even_outputs(update: Tensor, moment: Tensor, beta: float, inputs: int = -2) -> Tensor:
+    """Updates of matrices whose outputs are divided by the roots of their mean squares, with the norm of before.
 
     Args:
         update: O.
-        moment: v, [k, ..., 1, out]; it is updated.
+        moment: v, as O with one input; it is updated.
         beta: β₂.
+        inputs: The axis of the inputs.
     """
     norm: Tensor = torch.linalg.matrix_norm(update, keepdim=True)
-    moment.lerp_(update.square().mean(-2, keepdim=True), 1 - beta)
+    moment.lerp_(update.square().mean(inputs, keepdim=True), 1 - beta)
     even: Tensor = update / (moment.sqrt() + _EVEN_EPS)
     made: Tensor = even * (norm / torch.linalg.matrix_norm(even, keepdim=True).clamp(min=_EVEN_EPS))
     return made

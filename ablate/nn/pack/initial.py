@@ -27,6 +27,7 @@ class Packed(nn.Module):
         decayed: Names of the parameters with weight decay (matrices; not gains, norms, biases).
         depthwise: Names of the parameters with two axes that are not matrices: depthwise filters, whose fan-in is their
             number of taps.
+        outputs_first: Names of the matrices [..., out, in]; all others are [..., in, out].
     """
 
     is_table: ClassVar[bool] = False
@@ -40,6 +41,7 @@ class Packed(nn.Module):
         self.initial: dict[str, Initial] = {}
         self.decayed: set[str] = set()
         self.depthwise: set[str] = set()
+        self.outputs_first: set[str] = set()
 
     def declare(
         self,
@@ -50,6 +52,7 @@ class Packed(nn.Module):
         decay: bool = False,
         trainable: bool = True,
         depthwise: bool = False,
+        outputs_first: bool = False,
     ) -> None:
         """Register a parameter (or, not trainable, a buffer) of shape [K, *shape]."""
         values = torch.zeros((self.pack, *shape))
@@ -62,6 +65,8 @@ class Packed(nn.Module):
             self.decayed.add(name)
         if depthwise:
             self.depthwise.add(name)
+        if outputs_first:
+            self.outputs_first.add(name)
 
 
 class Unpacked(nn.Module):
