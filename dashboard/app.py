@@ -8,7 +8,7 @@ import streamlit as st
 
 from ablate.errors import AblateError
 from dashboard.shared.evidence import show_evidence
-from dashboard.shared.exports import dark
+from dashboard.shared.exports import NARROW, dark
 from dashboard.shared.frame import SIDEBAR, admit, navigation, open_what_runs, side_bar, style
 from dashboard.shared.running import awaits_start
 from dashboard.shared.text import prose
@@ -36,9 +36,12 @@ addEventListener('popstate', event => {
 })
 export default function({ data, setTriggerValue }) {
     const app = document.querySelector('[data-testid=stApp]')
+    const small = matchMedia('(max-width: 640px)')
     const compare = () => {
         if ((getComputedStyle(app).colorScheme === 'dark') !== data.dark) setTriggerValue('turned', true)
+        if (small.matches !== data.narrow) setTriggerValue('resized', small.matches ? 'narrow' : 'wide')
     }
+    small.addEventListener('change', compare)
     const observer = new MutationObserver(compare)
     observer.observe(app, { attributes: true, attributeFilter: ['class'] })
     compare()
@@ -53,19 +56,28 @@ export default function({ data, setTriggerValue }) {
         dispatchEvent(new PopStateEvent('popstate', { state: 'followed' }))
     }
     document.addEventListener('click', follow, true)
-    return () => { observer.disconnect(); document.removeEventListener('click', follow, true) }
+    return () => {
+        observer.disconnect()
+        small.removeEventListener('change', compare)
+        document.removeEventListener('click', follow, true)
+    }
 }
 """
 
 
 def watch_browser() -> None:
-    """Follow links in texts, scroll to where one was on the way back, and rerun the page when light and dark change.
+    """Follow links in texts, scroll to where one was on the way back, and rerun the page when colours or width change.
 
     Streamlit would open links in texts in another tab, and restyles its own elements without a rerun, while figures get
-    their colours when the page runs.
+    their colours, and panels their width, when the page runs.
     """
     watch = st.components.v2.component("watch", js=_WATCH)
-    watch(key="watch", data={"dark": dark()}, on_turned_change=lambda: None, height=1)
+    data = {"dark": dark(), "narrow": bool(st.session_state.get(NARROW))}
+    watch(key="watch", data=data, on_turned_change=lambda: None, on_resized_change=_resize, height=1)
+
+
+def _resize() -> None:
+    st.session_state[NARROW] = st.session_state["watch"].resized == "narrow"
 
 
 st.set_page_config(page_title="ablate", page_icon=str(Path(__file__).with_name("icon.svg")), layout="wide",

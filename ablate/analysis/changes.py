@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ablate.spec.design import BASELINE
 from ablate.spec.texts import without_texts
 from ablate.store.records import StudyRecord, VariantRecord
 
@@ -67,8 +69,11 @@ class Change:
     @property
     def words(self) -> str:
         """All of it in a few words, also what it takes away if it does more; empty where it is not known."""
-        if len(self.parts) == 1 or not self.otherwise:
-            return " + ".join(self.parts)
+        return " + ".join(self.parts) if len(self.parts) == 1 or not self.otherwise else self.title
+
+    @property
+    def title(self) -> str:
+        """What the variant is: `no output projection`, `softmax attention → SimpleTRON`; empty where not known."""
         removed = [f"no {part.removeprefix('the ')}" for part in self.removed]
         return " + ".join((*removed, *(part.removeprefix("the ") for part in self.parts[len(removed) :])))
 
@@ -124,6 +129,41 @@ def changes_of(record: StudyRecord) -> dict[str, Change]:
         return Change(tuple(removed), tuple(otherwise), combines=len(removed) + len(otherwise) > 1)
 
     return {variant.name: change(variant) for variant in record.variants}
+
+
+def titles_of(changes: Mapping[str, Change]) -> dict[str, str]:
+    """The title of each variant by its name; the name itself where its change is not known, or others change the same.
+
+    Variants that are compared at several places (`ALONG`) have a title under their name without the place, too.
+    """
+    known = Counter(change.title for change in changes.values())
+    titles = {
+        name: change.title if known[change.title] == 1 and change.title and name != BASELINE else name
+        for name, change in changes.items()
+    }
+    return {name.partition(ALONG)[0]: title.partition(ALONG)[0] for name, title in titles.items()} | titles
+
+
+def in_words(text: str, titles: Mapping[str, str]) -> str:
+    """A sentence in which the names of variants that are settings are replaced by their titles."""
+    names = sorted((name for name in titles if "=" in name and titles[name] != name), key=len, reverse=True)
+    if not names:
+        return text
+    pattern = rf"(?<![\w=,.])(?:{'|'.join(map(re.escape, names))})(?![\w=@])(?!,\w)"
+    return re.sub(pattern, lambda found: titles[found[0]], text)
+
+
+def effect_titles(record: StudyRecord, names: Iterable[str]) -> dict[str, str]:
+    """The titles of effects by their names, `switch=setting` joined by colons: `no norm × no output projection`."""
+    change = setting_changes(record)
+
+    def title(name: str) -> str:
+        said = [change(*one.split("=", 1)).title or one for one in name.split(":")]
+        return said[0] if len(said) == 1 else " × ".join(one.rpartition("→ ")[2] for one in said)
+
+    titles = {name: title(name) for name in names}
+    known = Counter(titles.values())
+    return {name: said if known[said] == 1 else name for name, said in titles.items()}
 
 
 def change_of(setting: Mapping[str, Any], spec: Mapping[str, Any]) -> Change:

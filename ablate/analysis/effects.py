@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from ablate.analysis.changes import effect_titles
 from ablate.analysis.fairness import Tuning, read_tuning
 from ablate.analysis.judging import awaited_seeds, nothing_learnt_by, read_regrets
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs, seed_schedule
@@ -95,6 +96,7 @@ class StudyEffects:
         axes: Numeric axes along which the variants differ too; they are part of the noise.
         chosen: Whether the design chose variants by results, so that settings that did well occur in more of them.
         withheld: Why no effect is on any side yet, as a clause: trials are missing, or no model has learnt enough.
+        titles: Names of effects, aliases and unseen ones to what they are in words.
     """
 
     metric: str
@@ -113,6 +115,7 @@ class StudyEffects:
     axes: tuple[str, ...]
     chosen: bool
     withheld: str = ""
+    titles: Mapping[str, str] = field(default_factory=dict)
 
     def is_worse(self, change: float) -> bool:
         """Whether a change of the metric is for the worse."""
@@ -213,6 +216,7 @@ def effects_of(
         axes=tuple(factors.axes),
         chosen=record.traits.chooses,
         withheld=next(filter(None, awaited), "") or nothing_learnt_by(record, runs),
+        titles=effect_titles(record, [*(row.name for row in rows), *effects.aliased]),
     )
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ablate.analysis.changes import changes_of, titles_of
 from ablate.analysis.fairness import Tuning, read_tuning
 from ablate.analysis.judging import awaited_seeds, nothing_learnt_by, read_allowances
 from ablate.analysis.runs import StudyReader, VariantRuns, direction_of, read_runs, seed_schedule, values_of
@@ -62,12 +63,14 @@ class Front:
             best first.
         left_out: Names of the variants that diverged, were stopped early at a seed, lack a quantity, or ended above the
             target of the study at one.
+        titles: Names of variants to what they are in words.
     """
 
     quantities: tuple[str, ...]
     directions: tuple[Direction, ...]
     points: tuple[FrontPoint, ...]
     left_out: tuple[str, ...]
+    titles: Mapping[str, str]
 
 
 def read_front(store: StudyReader, name: str, quantities: Sequence[str] = ()) -> Front | None:
@@ -146,7 +149,7 @@ def front_of(
             )
         )
     left_out = tuple(variant.name for variant in record.variants if variant.name not in measured)
-    return Front(tuple(asked), directions, tuple(points), left_out)
+    return Front(tuple(asked), directions, tuple(points), left_out, titles_of(changes_of(record)))
 
 
 Seeds = Mapping[int, float]

@@ -9,10 +9,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from ablate.analysis.changes import Change, changes_of
+from ablate.analysis.changes import Change, changes_of, setting_changes, titles_of
 from ablate.analysis.fairness import Tuning, read_tuning
 from ablate.analysis.judging import nothing_learnt_by, read_allowances, withheld
 from ablate.analysis.runs import (
@@ -68,6 +68,7 @@ class Removal:
         kept: Whether it went into the next round.
         on_path: Whether it is a step of the path.
         reason: Why it was kept or refused, for a person.
+        words: The component, in words: `the output projection`.
     """
 
     parent: str
@@ -78,6 +79,7 @@ class Removal:
     kept: bool
     on_path: bool
     reason: str
+    words: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,7 @@ class RemovalPath:
         trying: Names of the variants of an incomplete round; empty once the study is complete.
         confirmations: Of the steps, in order, those whose fresh seeds have ended: nothing of the path was chosen by
             these. Empty if none are planned, or none has ended.
+        titles: Names of variants to what they are in words.
     """
 
     metric: str
@@ -123,6 +126,7 @@ class RemovalPath:
     steps: tuple[Removal, ...]
     trying: tuple[str, ...]
     confirmations: tuple[Confirmation, ...] = ()
+    titles: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def confirmed(self) -> tuple[Removal, ...]:
@@ -173,20 +177,21 @@ def path_of(
     design = replay.design
     standings = {variant.name: _standing(variant, record, runs) for variant in record.variants}
     steps = {step.point.name for step in design.path}
-    changes = changes_of(record)
+    changes, turned = changes_of(record), setting_changes(record)
 
     def removal(one: Candidate, kept: tuple[str, ...]) -> Removal:
-        name, variant = one.point.name, replay.names[_key(one.point)]
+        name, variant, setting = one.point.name, replay.names[_key(one.point)], one.point.settings[one.switch]
         verdict = _in_words(one.verdict, changes[variant])
         return Removal(
             parent=one.parent,
             switch=one.switch,
-            setting=one.point.settings[one.switch],
+            setting=setting,
             standing=standings[variant],
             verdict=verdict,
             kept=name in kept,
             on_path=name in steps,
             reason=_reason(one, verdict, kept, spec.cost, spec.beam),
+            words=turned(one.switch, setting).words or f"{one.switch}={setting}",
         )
 
     rounds = []
@@ -206,6 +211,7 @@ def path_of(
         steps=path,
         trying=trying,
         confirmations=tuple(_confirmations(record, path, runs, fresh, tuning, changes)),
+        titles=titles_of(changes),
     )
 
 
@@ -324,4 +330,4 @@ def _reason(one: Candidate, verdict: Verdict, kept: tuple[str, ...], cost: str, 
     if one.acceptable:
         cheaper = "a cheaper removal was" if beam == 1 else f"{len(kept)} cheaper removals were"
         return f"not kept: acceptable, but {cheaper} kept ({cost})"
-    return f"rejected: {verdict.sentence}"
+    return verdict.sentence

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ablate.analysis.changes import titles_of
 from ablate.analysis.claims import ClaimVerdict
 from ablate.analysis.declarations import Redeclaration
 from ablate.analysis.effects import StudyEffects
@@ -193,6 +194,11 @@ class StudyReport:
         metric = Metric.of(self.metric)
         name = str(metric.on("test"))
         return name if metric.split == "val" and any(name in row.metrics for row in self.variants) else None
+
+    @property
+    def titles(self) -> dict[str, str]:
+        """Name of a variant to what it is in words (`ablate.analysis.changes.titles_of`)."""
+        return titles_of({row.name: row.change for row in self.variants})
 
     @property
     def timed(self) -> bool:

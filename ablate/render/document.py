@@ -22,6 +22,7 @@ from ablate.analysis.text import plural
 from ablate.command_line import command
 from ablate.render.blocks import AnswerGrid, Block, Grid, Items, Listing, Paragraph, Picture, ReportDocument, Section
 from ablate.render.figures import SECTIONS
+from ablate.render.interval import Axis
 from ablate.render.table import CAUTION
 from ablate.store.records import Environment, StudyRecord
 
@@ -169,6 +170,9 @@ def answer_note(answer: Answer) -> str:
     )
     alone = any(row.bound is not None and not row.jointly for row in answer.rows)
     note += " *: true alone, not jointly with the other verdicts (Holm's procedure)." * alone
+    axis = Axis.of(answer)
+    spans = filter(None, map(axis.span, answer.rows))
+    note += " An arrow: further than the axis reaches." * any(first < 0 or last > 1 for first, _, last in spans)
     return f"{note} {answer.parts_note}." if answer.parts else note
 
 

@@ -13,6 +13,7 @@ import streamlit as st
 
 from ablate.analysis.answer import Answer
 from ablate.analysis.answer_rows import AnswerRow, GroupKey
+from ablate.analysis.changes import in_words
 from ablate.analysis.claims import ClaimVerdict
 from ablate.analysis.columns import shared_decimals
 from ablate.analysis.curves import band, line
@@ -25,10 +26,10 @@ from ablate.analysis.warnings import StudyWarning
 from ablate.analysis.why import why
 from ablate.errors import NotFoundError
 from ablate.render.blocks import Grid
-from ablate.render.document import along_table, scale_table
+from ablate.render.document import along_table, answer_note, scale_table
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Palette
-from ablate.render.formats.html import data_url, holds_alone, verdict_table
+from ablate.render.formats.html import data_url, verdict_table
 from ablate.spec.suite import at_task, split_task
 from ablate.store import StudyRecord, TrialState, VariantRecord
 from dashboard.shared.exports import chart, dark
@@ -81,7 +82,7 @@ def _draw(study_report: StudyReport, variant: str, task: str) -> None:
     _curves(record, variant)
     for claim in study_report.answer.claims:
         if variant in variants_of(claim.evidence):
-            st.markdown(claim_text(claim))
+            st.markdown(claim_text(claim, study_report.titles))
     first, model = variants[record.baseline].spec.get("model", {}), variants[variant].spec.get("model", {})
     if first != model:
         block_pictures(
@@ -169,10 +170,14 @@ def _said(value: object) -> str | None:
     return None if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def claim_text(claim: ClaimVerdict) -> str:
-    """A claim with its verdict, for Markdown."""
+def claim_text(claim: ClaimVerdict, titles: Mapping[str, str]) -> str:
+    """A claim with its verdict, for Markdown.
+
+    Args:
+        titles: Names of variants to what they are in words.
+    """
     sign, source = SIGNS.get(claim.verdict, ":orange-badge[undecided]"), f" ({claim.source})" if claim.source else ""
-    reason = claim.sentence.removeprefix(f"{claim.verdict}: ")
+    reason = in_words(claim.sentence.removeprefix(f"{claim.verdict}: "), titles)
     return f"{sign} **{escape(claim.id)}** {prose(claim.says + source)}  \n{prose(reason)}"
 
 
@@ -204,10 +209,7 @@ def show_answer(answer: Answer) -> None:
         if answer.along is not None:
             st.html(plain_table(along_table(answer, answer.along), f"Verdicts along {answer.along.axis}"))
         st.html(table(answer, _page(rows)))
-        if answer.parts:
-            st.caption(prose(answer.parts_note))
-        if any(holds_alone(row) for _, row in rows):
-            st.caption(r"\* holds alone, not jointly with the other verdicts (Holm's procedure)")
+        st.caption(prose(answer_note(answer)))
     if answer.scale:
         st.markdown("**Does it survive scale?**")
         st.html(plain_table(scale_table(answer.scale), "Differences by rung of the ladder"))

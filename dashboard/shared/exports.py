@@ -24,12 +24,19 @@ Draw = Callable[[Palette], Spec]
 """Draws a figure in the colours of a page or of paper."""
 AXES: dict[Axis, str] = {"steps": "steps", "tokens": "tokens", "flops": "FLOP"}
 LOSSES: dict[Loss, str] = {"val_loss": "validation", "train_loss": "training"}
+NARROW = "the window is narrow"
+"""Key of the session: whether the window is as narrow as that of a phone, as `watch_browser` has said."""
 _SIZE = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)" width="[\d.]+"')
 
 
 def dark() -> bool:
     """Whether the page is dark."""
     return bool(st.context.theme.type == "dark")
+
+
+def page_width() -> int:
+    """The width of panels on this page in pixels."""
+    return 340 if st.session_state.get(NARROW) else 1060
 
 
 def chart(draw: Draw, key: str, alt: str, *, picks: bool = False) -> list[dict[str, Any]]:

@@ -56,6 +56,12 @@ _LINE, _AROUND, _LEAST = 18, 11, 65
 text only in rows higher than 64."""
 
 
+def aligned(numbers: pd.Series) -> str:
+    """A format that gives all numbers of a column the same decimals, and the greatest four digits."""
+    greatest = max((abs(one) for one in numbers.dropna() if math.isfinite(one)), default=0.0)
+    return f"%.{min(8, max(0, 3 - math.floor(math.log10(greatest))))}f" if greatest else "%.4g"
+
+
 def fitting(table: pd.DataFrame, name: str, most: int = 10_000) -> int:
     """The width in pixels at which a column truncates no text, `most` at most."""
     return min(most, math.ceil(PADDING + LETTER * max(map(len, [name, *table[name].dropna()]))))

@@ -8,15 +8,27 @@ from dataclasses import dataclass
 import pandas as pd
 import streamlit as st
 
+from ablate.analysis.changes import changes_of, titles_of
 from ablate.analysis.curves import Axis, Band, Loss, band, line
 from ablate.errors import NotFoundError
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Palette, Spec
 from ablate.spec.suite import split_task
 from ablate.store import TrialState
+from dashboard.shared.evidence import WHY
 from dashboard.shared.exports import AXES, LOSSES, chart, choose_axis_and_loss, export, figure_files, table_files
-from dashboard.shared.frame import STUDY, no_study_yet
-from dashboard.shared.store import location, looking_at, record, settled_curves, store, stores, studies
+from dashboard.shared.frame import STUDY, address, no_study_yet
+from dashboard.shared.store import (
+    STORE,
+    location,
+    looking_at,
+    record,
+    report,
+    settled_curves,
+    store,
+    stores,
+    studies,
+)
 from dashboard.shared.text import escape, prose
 
 BETWEEN = " / "
@@ -50,6 +62,7 @@ def show() -> None:
     if not known:
         no_study_yet()
         return
+    plot = st.container()  # above its controls, so that a narrow screen shows it first
     current = (location(), st.session_state.get(STUDY))
     first = next((label for label, (at, study) in known.items() if (stores()[at], study) == current), next(iter(known)))
     chosen = st.multiselect("Studies", list(known), [first], key="studies", bind="query-params")
@@ -66,13 +79,27 @@ def show() -> None:
     row = st.container(horizontal=True, vertical_alignment="bottom")
     axis, loss = choose_axis_and_loss(row)
     log_x = row.toggle("Log x", key="logx", bind="query-params")
-    drawn = []
+    drawn, told = [], []
     for side in sides:
         label, _, variant = side.partition(BETWEEN)
         at, study = places[label]
         with looking_at(at):
             drawn.append(read_side(study, variant, axis, loss, label))
-    _draw(drawn, axis, loss, log_x=log_x)
+            told.append(_verdict(study, variant, at))
+    with plot:
+        _draw(drawn, axis, loss, log_x=log_x)
+        st.markdown("\n".join(f"- {one}" for one in told if one))
+
+
+def _verdict(study: str, variant: str, at: str) -> str:
+    """The verdict on a variant in its own study, with a link to the evidence, for Markdown; empty without one."""
+    study_report = report(study)
+    row = next((row for row in study_report.variants if row.name == variant), None)
+    if row is None or not row.verdict_sentence:
+        return ""
+    parameters = {STUDY: study, WHY: variant} | ({STORE: at} if len(stores()) > 1 else {})
+    where = address("answer", **parameters)
+    return f"**{escape(study)}**, [{escape(study_report.titles[variant])}]({where}): {prose(row.verdict_sentence)}"
 
 
 def _everywhere() -> dict[str, tuple[str, str]]:
@@ -106,8 +133,9 @@ def read_side(study: str, variant: str, axis: Axis, loss: Loss, label: str = "")
     length = task.get("context", task.get("length"))
     said = str(task.get("kind", "unknown")) + (f" of {length} tokens" if length is not None else "")
     lines = [line(curve, axis, loss) for curve in curves.values()]
+    title = titles_of(changes_of(study_record))[variant]
     return DrawnVariant(
-        f"{label or study}{BETWEEN}{variant}", band([one for one in lines if one.x], "range"),
+        f"{label or study}{BETWEEN}{title}", band([one for one in lines if one.x], "range"),
         frozenset(trial.data_fingerprint for trial in done.values()), said,
     )  # fmt: skip
 

@@ -22,7 +22,7 @@ from ablate.render.figures.axes import draw_slice, scaling_table, scaling_title,
 from ablate.render.figures.curves import MOST_PANELS, course_panels, coursed
 from ablate.render.figures.laws import draw_laws, has_laws
 from ablate.render.figures.profile import matrix, matrix_note, profile
-from ablate.render.figures.style import PAGE_WIDTH, Palette
+from ablate.render.figures.style import Palette
 from ablate.render.formats import find_format, format_names, render_report
 from ablate.render.formats.latex import paper_table
 from ablate.render.formats.slides import SlidesFormat
@@ -30,7 +30,7 @@ from ablate.spec.suite import at_task
 from ablate.store import TrialState
 from dashboard.shared import results
 from dashboard.shared.evidence import claim_text, evidence_link, show_answer, variants_of
-from dashboard.shared.exports import Maker, chart, export, picture, report_figure, table_files
+from dashboard.shared.exports import Maker, chart, export, page_width, picture, report_figure, table_files
 from dashboard.shared.frame import begin_page
 from dashboard.shared.pictures import ask, judged_svg
 from dashboard.shared.running import refresh, show_next_steps, show_progress
@@ -89,13 +89,14 @@ def _suite(study: str, study_report: StudyReport) -> None:
 def _claims(study: str) -> None:
     """The claims with their verdicts, and what would settle the rest."""
     study_report = report(study)
+    titles = study_report.titles
     if study_report.answer.claims:
         st.header("Claims", anchor=False)
     for claim in study_report.answer.claims:
         known = [name for name in dict.fromkeys(variants_of(claim.evidence)) if name != study_report.record.baseline]
         task = str(claim.evidence.get("task", ""))
-        links = ", ".join(evidence_link(name, at_task(name, task)) for name in known)
-        st.markdown(claim_text(claim) + (f"  \nEvidence: {links}" if links else ""))
+        links = ", ".join(evidence_link(titles.get(name, name), at_task(name, task)) for name in known)
+        st.markdown(claim_text(claim, titles) + (f"  \nEvidence: {links}" if links else ""))
     show_next_steps(answer_of(study_report))
 
 
@@ -245,7 +246,7 @@ def _course(study_report: StudyReport) -> None:
     ends = "; ".join(f"{row.name} {course_cell(row.course)}" for row in rows[:20])
     alt = f"Differences from the baseline along training with the margin {study_report.margin:g}: {ends}"
     with st.container(key="panels"):
-        chart(partial(course_panels, study_report, width=PAGE_WIDTH), "course", alt)
+        chart(partial(course_panels, study_report, width=page_width()), "course", alt)
     if len(rows) > MOST_PANELS:
         st.caption(f"The first {MOST_PANELS} of {len(rows):,} variants.")
 
@@ -290,7 +291,7 @@ def _scaling(study_report: StudyReport) -> None:
     if has_laws(study_report):
         with st.container(key="panels-laws"):
             said = f"Scaling laws of {study_report.metric} for the baseline and each variant"
-            chart(partial(draw_laws, study_report, width=PAGE_WIDTH), "laws", said)
+            chart(partial(draw_laws, study_report, width=page_width()), "laws", said)
 
 
 def _files(study: str, study_report: StudyReport, table: pd.DataFrame) -> dict[str, Maker]:

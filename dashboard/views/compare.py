@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from ablate.analysis.changes import changes_of, titles_of
 from ablate.analysis.curves import band, line
 from ablate.analysis.diff import Comparison, Difference, read_comparison
 from ablate.analysis.numbers import count
@@ -22,7 +23,7 @@ from dashboard.shared.frame import STUDY, begin_page, link
 from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
 from dashboard.shared.results import can_write, choose_task, compared, on_task, report_on, sample_box
 from dashboard.shared.store import every, location, settled_curves, stamp, store
-from dashboard.shared.text import LETTER, escape, fitting, one_line, prose, wrapping
+from dashboard.shared.text import LETTER, aligned, escape, fitting, one_line, prose, wrapping
 
 LEAST, MOST = 2, 6
 HIDDEN = ("parameters",)
@@ -55,9 +56,9 @@ def _live(study: str, sides: list[str], task: str) -> None:
     except NotFoundError as error:
         st.error(prose(str(error)))
         return
-    labels = _labels(comparison, study, task)
+    labels, metrics = _labels(comparison, study, task), _metrics(comparison, study)
     _lead(comparison, labels, study, task)
-    results = _results(comparison, labels)
+    results = _results(comparison, labels, metrics)
     st.header("Results", anchor=False)
     number = st.column_config.NumberColumn
     width = fitting(results, "side", 165)
@@ -65,9 +66,9 @@ def _live(study: str, sides: list[str], task: str) -> None:
         "side": st.column_config.TextColumn(width=width),
         "trials": st.column_config.TextColumn(width=fitting(results, "trials", 110)),
     }
-    for name in comparison.metrics:
+    for name in metrics:
         formats |= {
-            name: number(format="%.4g", width=round(14 + LETTER * max(7, len(name)))),
+            name: number(format=aligned(results[name]), width=round(14 + LETTER * max(7, len(name)))),
             f"{name} ±": number("±", format="%.2g", width=56, help="Half of the 95 % interval over seeds"),
             f"Δ {name}": number("Δ", format="%+.3g", width=78, help=f"{escape(name)}: difference from the first side"),
         }
@@ -131,11 +132,12 @@ def _comparison(location: str, sides: tuple[str, ...], at: tuple[Any, ...]) -> C
 
 
 def _labels(comparison: Comparison, study: str, task: str) -> list[str]:
-    """Unique labels of the sides; within one study the names of their variants, of a suite without the chosen task."""
+    """Unique labels of the sides; within one study what their variants are in words."""
     labels: list[str] = []
+    titles = titles_of(changes_of(on_task(study, task)))
     for number, side in enumerate(comparison.sides, 1):
         own = side.name.removeprefix(f"{study}/").removesuffix(at_task("", task))
-        label = one_line(own if side.kind == "variant" else f"trial {side.name[:8]}", 60)
+        label = one_line(titles.get(own, own) if side.kind == "variant" else f"trial {side.name[:8]}", 60)
         labels.append(f"{label} ({number})" if label in labels else label)
     return labels
 
@@ -169,12 +171,17 @@ def _show_fields(table: pd.DataFrame, key: str, nothing: str) -> None:
         st.dataframe(table, key=key, hide_index=True, placeholder="-", alt=f"Differing fields of the {key}")
 
 
-def _results(comparison: Comparison, labels: list[str]) -> pd.DataFrame:
+def _metrics(comparison: Comparison, study: str) -> list[str]:
+    """The metrics, the objective of the study first."""
+    return sorted(comparison.metrics, key=lambda name: name != compared(study)[0].objective["metric"])
+
+
+def _results(comparison: Comparison, labels: list[str], metrics: list[str]) -> pd.DataFrame:
     rows = []
     for side, label in zip(comparison.sides, labels, strict=True):
         row: dict[str, object] = {"side": label, "parameters": side.parameters}
         row["trials"] = ", ".join(f"{n} {state}" for state, n in side.states.items())
-        for metric in comparison.metrics:
+        for metric in metrics:
             interval = comparison.interval(side, metric)
             row[metric] = interval.mean
             row[f"{metric} ±"] = _half(interval.low, interval.high)

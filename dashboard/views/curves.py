@@ -10,13 +10,24 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from ablate.analysis.changes import changes_of, titles_of
 from ablate.analysis.curves import Axis, Band, Line, Loss, Spread, band, line, share, versus
 from ablate.render.figures.curves import band_panels, draw_bands, outliers
-from ablate.render.figures.style import PAGE_WIDTH, Look, Palette, Spec
+from ablate.render.figures.style import Look, Palette, Spec
 from ablate.spec.suite import at_task
 from ablate.store import CurvePoint, PlannedTrial, StudyRecord, TrialRecord, TrialState
 from dashboard.shared.evidence import evidence_link
-from dashboard.shared.exports import AXES, LOSSES, Maker, chart, choose_axis_and_loss, export, figure_files, table_files
+from dashboard.shared.exports import (
+    AXES,
+    LOSSES,
+    Maker,
+    chart,
+    choose_axis_and_loss,
+    export,
+    figure_files,
+    page_width,
+    table_files,
+)
 from dashboard.shared.frame import begin_page, link, warn_of_unknown
 from dashboard.shared.results import choose_task, on_task, plans_ahead, runs
 from dashboard.shared.store import every, moves, settled_curves, store
@@ -113,29 +124,28 @@ def _live(study: str, wish: Wish) -> None:
     wanted = {*wish.variants, record.baseline} if wish.align == "baseline" else {*wish.variants}
     planned = [trial for trial in record.planned if trial.variant in wanted]
     trials = store().trials([trial.key for trial in planned])
-    groups = _groups(record, planned, trials, wish)
+    titles = titles_of(changes_of(record))
+    groups = _groups(record, planned, trials, wish, titles)
     if not any(group.lines for group in groups.values()):
         st.info("No trial of these has a curve yet.")
         return
     bands = {name: group.band for name, group in groups.items() if group.band.mean}
     if wish.apart and bands:
-        draw = partial(band_panels, bands, record.baseline, titles=_titles(wish), width=PAGE_WIDTH)
+        draw = partial(band_panels, bands, titles[record.baseline], titles=_titles(wish), width=page_width())
         with st.container(key="panels"):
             chart(draw, "apart", _alt(groups, wish))
         if cut := outliers(bands):
             st.caption(escape(f"Beyond the axis, so that the others can be told apart: {', '.join(cut)}."))
-        links = ", ".join(evidence_link(name, at_task(name, wish.task)) for name in bands if name in _compared(record))
+        names = [variant.name for variant in record.variants if variant.name != record.baseline]
+        shown = [name for name in names if titles[name] in bands and wish.by == ALL_BUT_SEED]
+        links = ", ".join(evidence_link(titles[name], at_task(name, wish.task)) for name in shown)
         if links:
             st.markdown(f"Evidence: {links}")
     else:
-        draw = partial(_figure, record, groups, wish)
+        draw = partial(_figure, record, groups, wish, titles)
         _picked(chart(draw, "curves", _alt(groups, wish), picks=True), wish.task)
     _told(groups)
     export(_files(study, groups, wish) | figure_files(f"{study}_curves", draw), "curves")
-
-
-def _compared(record: StudyRecord) -> set[str]:
-    return {variant.name for variant in record.variants} - {record.baseline}
 
 
 def _titles(wish: Wish) -> tuple[str, str]:
@@ -152,7 +162,11 @@ def _points(planned: list[PlannedTrial], trials: dict[str, TrialRecord]) -> dict
 
 
 def _groups(
-    record: StudyRecord, planned: list[PlannedTrial], trials: dict[str, TrialRecord], wish: Wish
+    record: StudyRecord,
+    planned: list[PlannedTrial],
+    trials: dict[str, TrialRecord],
+    wish: Wish,
+    titles: Mapping[str, str],
 ) -> dict[str, Group]:
     points = _points(planned, trials)
     lines = {
@@ -166,7 +180,9 @@ def _groups(
     members: dict[str, dict[tuple[str, int], Line]] = {}
     for (variant, seed), one in lines.items():
         if variant in wish.variants and one.steps:
-            name = {ALL_BUT_SEED: variant, SEED: f"seed {seed}"}.get(wish.by) or settings[variant].get(wish.by, "-")
+            name = {ALL_BUT_SEED: titles[variant], SEED: f"seed {seed}"}.get(wish.by) or settings[variant].get(
+                wish.by, "-"
+            )
             members.setdefault(name, {})[variant, seed] = one
     return {name: _group(seeds, states, wish.spread) for name, seeds in members.items()}
 
@@ -191,20 +207,24 @@ def _group(lines: dict[tuple[str, int], Line], states: dict[tuple[str, int], Tri
     return Group(band(finished or running, spread), lines, lost)
 
 
-def _figure(record: StudyRecord, groups: dict[str, Group], wish: Wish, palette: Palette) -> Spec:
+def _figure(
+    record: StudyRecord, groups: dict[str, Group], wish: Wish, titles: Mapping[str, str], palette: Palette
+) -> Spec:
     return draw_bands(
         {name: group.band for name, group in groups.items() if group.band.mean},
-        _looks(record, groups, wish, palette), palette, _titles(wish), height=420,
+        _looks(record, groups, wish, titles, palette), palette, _titles(wish), height=420,
         logs=(wish.log_x, wish.log_y and wish.align != "baseline"),
         singles=_singles(groups, wish.singles),
         picks={name: _trial_of(*next(iter(group.lines))) for name, group in groups.items()},
     )  # fmt: skip
 
 
-def _looks(record: StudyRecord, groups: dict[str, Group], wish: Wish, palette: Palette) -> dict[str, Look]:
-    if wish.by == ALL_BUT_SEED:
-        return palette.variants(record) | {PRUNED: Look(palette.grey, (1, 0), "circle")}
+def _looks(
+    record: StudyRecord, groups: dict[str, Group], wish: Wish, titles: Mapping[str, str], palette: Palette
+) -> dict[str, Look]:
     looks = {name: palette.look(number) for number, name in enumerate(groups)}
+    if wish.by == ALL_BUT_SEED:
+        looks = {titles[name]: look for name, look in palette.variants(record).items()}
     return looks | {PRUNED: Look(palette.grey, (1, 0), "circle")}
 
 

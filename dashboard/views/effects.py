@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import pandas as pd
 import streamlit as st
 
-from ablate.analysis.effects import StudyEffects
+from ablate.analysis.answer import answer_of
+from ablate.analysis.effects import EffectRow, StudyEffects
 from ablate.analysis.numbers import count
 from ablate.analysis.runs import VariantRuns
 from ablate.analysis.slices import place
 from ablate.render.figures.axes import MOST_LINES, Column, draw_parallel, draw_slice
 from ablate.render.figures.effects import (
     MOST_CELLS,
+    by_size,
     draw_effects,
     draw_importances,
     draw_pairs,
@@ -29,7 +31,7 @@ from dashboard.shared import results
 from dashboard.shared.exports import chart, export, figure_files, table_files
 from dashboard.shared.frame import begin_page
 from dashboard.shared.results import MEMBERSHIP, any_ended, missing
-from dashboard.shared.store import every, record
+from dashboard.shared.store import every, record, report
 from dashboard.shared.text import escape, fitting, prose
 
 VIEWS = ("Effects", "Interactions", "Importances", "Slices", "Parallel")
@@ -71,38 +73,41 @@ def _effects(study: str) -> None:
             crossed=True,
         )
         return
-    table = effects_table(effects)
-    caption = "; ".join(f"{row.name} {row.estimate:+.3g}" for row in effects.main[:20])
+    rows = [*by_size(effects.main), *by_size(effects.interactions)]
+    table = effects_table(rows, effects)
+    caption = "; ".join(f"{effects.titles[row.name]} {row.estimate:+.3g}" for row in effects.main[:20])
     draw = partial(draw_effects, effects)
+    st.markdown(f"**{prose(' '.join(answer_of(report(study)).headline))}**")
     chart(draw, "effects", f"Effects on {effects.metric} with 95 % intervals. Main effects: {caption}")
-    for said in (how_to_read(effects), what_is_left(effects, len(effects.interactions))):
-        st.markdown(prose(said))
     _show_effects(table, effects)
+    for said in (how_to_read(effects), what_is_left(effects, len(effects.interactions))):
+        st.caption(prose(said))
     export(table_files(f"{study}_effects", table) | figure_files(f"{study}_effects", draw), "effects")
 
 
-def effects_table(effects: StudyEffects) -> pd.DataFrame:
-    """Every effect, main ones first."""
-    rows = [
+def effects_table(rows: Sequence[EffectRow], effects: StudyEffects) -> pd.DataFrame:
+    """A row for each of these effects."""
+    cells = [
         {
-            "effect": row.name,
-            "sort": "main" if len(row.settings) == 1 else "interaction",
+            "effect": effects.titles[row.name],
             "change": row.estimate,
             "low": row.low,
             "high": row.high,
             "side": effects.side(row),
-            "aliased with": ", ".join(row.aliases) or None,
+            "aliased with": ", ".join(effects.titles[name] for name in row.aliases) or None,
         }
-        for row in (*effects.main, *effects.interactions)
+        for row in rows
     ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(cells).dropna(axis="columns", how="all")
 
 
 def _show_effects(table: pd.DataFrame, effects: StudyEffects) -> None:
-    number = st.column_config.NumberColumn(format="%+.4f")
+    number, text = st.column_config.NumberColumn(format="%+.4f", width=75), st.column_config.TextColumn
+    shown = [name for name in ("effect", "side", "aliased with") if name in table]
+    words = {name: text(width=fitting(table, name, 340)) for name in shown}
     st.dataframe(
         table, key="effects-table", hide_index=True, placeholder="-",
-        column_config={"change": number, "low": number, "high": number},
+        column_config={"change": number, "low": number, "high": number, **words},
         alt=f"Effects on {effects.metric} with 95 % intervals and aliases; {len(table)} rows",
     )  # fmt: skip
 
@@ -124,15 +129,13 @@ def _interactions(study: str) -> None:
     chart(
         draw, "pairs",
         f"Heat map of main effects (diagonal) and interactions (below it) on {effects.metric}; the largest "
-        f"interaction is {largest.name} with {largest.estimate:+.3g}",
+        f"interaction is {effects.titles[largest.name]} with {largest.estimate:+.3g}",
     )  # fmt: skip
     st.caption(
         "On the diagonal how much each setting changes the objective on average; below it, how much two together "
-        "change it beyond the sum. Hover for intervals, and for aliases. "
-        "Empty: not estimable from these trials."
+        "change it beyond the sum. Hover for intervals, and for aliases. A hyphen: not estimable from these trials."
     )
-    table = effects_table(effects)
-    table = table[table["sort"] == "interaction"].sort_values("change", key=abs, ascending=False)
+    table = effects_table(by_size(effects.interactions), effects)
     _show_effects(table, effects)
     export(table_files(f"{study}_interactions", table) | figure_files(f"{study}_interactions", draw), "interactions")
 

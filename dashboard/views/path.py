@@ -13,7 +13,7 @@ from ablate.render.figures.path import draw_path, outcome
 from ablate.stats import PairedDifference
 from ablate.store import StudyRecord
 from dashboard.shared import results
-from dashboard.shared.exports import Maker, chart, export, figure_files, table_files
+from dashboard.shared.exports import Maker, chart, export, figure_files, page_width, table_files
 from dashboard.shared.frame import begin_page
 from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
 from dashboard.shared.store import every
@@ -60,7 +60,7 @@ def _live(study: str) -> None:
         st.caption("Speed is left out: no variant was timed. `ablate study FILE --time` does, after the trials.")
     draw = partial(draw_path, removal_path)
     if removal_path.rounds:
-        chart(draw, "path", _alt(removal_path))
+        chart(partial(draw, width=page_width()), "path", _alt(removal_path))
     table = removals(removal_path)
     st.header("What was tried", anchor=False)
     number = st.column_config.NumberColumn
@@ -69,7 +69,7 @@ def _live(study: str) -> None:
         height="content" if len(table) <= MOST_WHOLE else "auto",
         column_order=_telling(table),
         column_config={
-            "round": number(width=45), "path": st.column_config.CheckboxColumn(width=40, help="A step of the path"),
+            "round": number(width=45), "step": number(width=40, help="Of the path"),
             **{name: st.column_config.TextColumn(width=width) for name, width in WORDS.items()},
             "parameters": number(format="localized", width=75), "FLOP": number(format="compact", width=50),
             "tokens/s": number(format="compact", width=60), "difference": number(format="%+.4f", width=70),
@@ -93,22 +93,22 @@ def _telling(table: pd.DataFrame) -> list[str]:
 def removals(removal_path: RemovalPath) -> pd.DataFrame:
     """A row for the baseline and each removal that was tried, round by round."""
     begin = {"what became of it": "where it begins"}
-    start = {"round": 0, "path": False, "removal": "baseline", **_costs(removal_path.baseline), **begin}
+    start = {"round": 0, "removal": "baseline", **_costs(removal_path.baseline), **begin}
     rows = [start]
     for number, tried in enumerate(removal_path.rounds, 1):
-        rows += [_row(number, one) for one in tried]
-    columns = ["round", "path", "removal", "from", "parameters", "FLOP", "tokens/s", "difference", "±", "low", "high",
+        rows += [_row(number, one, removal_path) for one in tried]
+    columns = ["round", "step", "removal", "from", "parameters", "FLOP", "tokens/s", "difference", "±", "low", "high",
                "verdict", "what became of it"]  # fmt: skip
     return pd.DataFrame(rows, columns=columns)
 
 
-def _row(number: int, one: Removal) -> dict[str, object]:
+def _row(number: int, one: Removal, removal_path: RemovalPath) -> dict[str, object]:
     paired = None if one.verdict.word == "diverged" else one.standing.difference
     return {
         "round": number,
-        "path": one.on_path,
-        "removal": f"{one.switch}={one.setting}",
-        "from": one.parent,
+        "step": number if one.on_path else None,
+        "removal": one.words,
+        "from": removal_path.titles.get(one.parent, one.parent),
         **_costs(one.standing),
         "difference": paired.difference if paired else None,
         "±": _half(paired),
@@ -139,7 +139,7 @@ def _difference(standing: VariantSummary) -> float | None:
 
 def _alt(removal_path: RemovalPath) -> str:
     steps = [
-        f"{step.switch}={step.setting} to {count(step.standing.parameters)} parameters and a difference of "
+        f"{step.words} to {count(step.standing.parameters)} parameters and a difference of "
         f"{_difference(step.standing) or 0.0:+.3g}"
         for step in removal_path.steps
     ]
@@ -150,7 +150,7 @@ def _pictures(removal_path: RemovalPath, record: StudyRecord) -> None:
     """Show the block at each step, compared with the previous step."""
     st.header("The block at each step", anchor=False)
     models = {variant.name: variant.spec.get("model", {}) for variant in record.variants}
-    said = [record.baseline, *(f"{step.switch}={step.setting}" for step in removal_path.steps)]
+    said = [record.baseline, *(f"without {step.words}" for step in removal_path.steps)]
     models_on_path = [models[standing.variant] for standing in _stations(removal_path)]
     files: dict[str, Maker] = {}
     pictures = []

@@ -13,7 +13,7 @@ from ablate.analysis.numbers import count
 from ablate.analysis.pareto import Front
 from ablate.analysis.runs import words_for
 from ablate.metrics import COSTS
-from ablate.render.figures.front import draw_front, draw_front_panel, half_width, numbered, stand, what_it_says
+from ablate.render.figures.front import draw_front, draw_front_panel, half_width, stand, what_it_says
 from ablate.render.figures.style import Palette, Spec
 from ablate.store import StudyRecord
 from dashboard.shared import results
@@ -24,6 +24,8 @@ from dashboard.shared.store import every
 from dashboard.shared.text import fitting, prose, wrapping
 
 LEAST, MOST = 2, 3
+MOST_WHOLE = 30
+"""Rows up to which the whole table is shown; longer tables scroll."""
 
 
 def show() -> None:
@@ -55,7 +57,7 @@ def _live(study: str, quantities: tuple[str, ...]) -> None:
         )
         return
     table = front_table(front)
-    on_front = [point.variant for point in front.points if point.on_front]
+    on_front = [front.titles[point.variant] for point in front.points if point.on_front]
     seen = ", ".join(words_for(one) for one in front.quantities)
     picked = []
     for number, quantity in enumerate(front.quantities[1:]):
@@ -64,34 +66,29 @@ def _live(study: str, quantities: tuple[str, ...]) -> None:
             return draw_front_panel(front, quantity, palette, palette.variants(record))
 
         picked += chart(draw, f"front-{number}", f"Pareto front by {seen}: {', '.join(on_front)}"[:1000], picks=True)
-    st.markdown(prose(what_it_says(front)))
-    st.caption("Numbers are those of the table; pick a point to see its block.")
     _picked(picked)
     words = {name: fitting(table, name, 220) for name in ("variant", "dominated by")}
     st.dataframe(
         table, key="front-table", hide_index=True, placeholder="-", column_config=_formats(front, words),
-        row_height=wrapping(table, words),
+        row_height=wrapping(table, words), height="content" if len(table) <= MOST_WHOLE else "auto",
         alt=f"Variants by {seen}, with 95 % intervals; {len(table)} rows",
     )  # fmt: skip
+    st.caption(prose(what_it_says(front)))
     export(table_files(f"{study}_front", table) | figure_files(f"{study}_front", partial(draw_front, front)), "front")
     _block(study, record, front)
 
 
 def front_table(front: Front) -> pd.DataFrame:
-    """A row for each variant, the best in the first quantity first."""
-    rows, numbers = [], numbered(front)
-    for point in front.points:
-        row: dict[str, object] = {
-            "number": numbers.get(point.variant),
-            "variant": point.variant,
-            "stands": stand(point),
-        }
+    """A row for each variant, those on the front before the others, the best in the first quantity first."""
+    rows = []
+    for point in sorted(front.points, key=lambda point: not point.on_front):
+        row: dict[str, object] = {"variant": front.titles[point.variant], "stands": stand(point)}
         for quantity in front.quantities:
             interval = point.values[quantity]
             row[quantity] = interval.mean
             if half_width(interval):
                 row[f"{quantity} ±"] = half_width(interval)
-        rows.append(row | {"dominated by": point.dominated_by})
+        rows.append(row | {"dominated by": front.titles.get(point.dominated_by or "")})
     return pd.DataFrame(rows)
 
 
@@ -112,11 +109,17 @@ def _picked(picked: list[dict[str, Any]]) -> None:
     st.session_state["picked in the front"] = found
 
 
+def _first(front: Front, baseline: str) -> int:
+    """The place of the best variant on the front but the baseline."""
+    return next((at for at, point in enumerate(front.points) if point.on_front and point.variant != baseline), 0)
+
+
 def _block(study: str, record: StudyRecord, front: Front) -> None:
     names = [point.variant for point in front.points]
     st.header("The block of a point", anchor=False)
     warn_of_unknown("variant", names)
-    name = st.selectbox("Variant (or pick a point above)", names, key="variant", bind="query-params")
+    name = st.selectbox("Variant (or pick a point above)", names, _first(front, record.baseline), key="variant",
+                        bind="query-params")  # fmt: skip
     variants = {variant.name: variant for variant in record.variants}
     beside = None if name == record.baseline else (record.baseline, variants[record.baseline].spec.get("model", {}))
     with st.container(horizontal=True):
@@ -125,7 +128,7 @@ def _block(study: str, record: StudyRecord, front: Front) -> None:
             link("compare", "Compare with the baseline", sides=sides)
         link("curves", "Curves", variants=sides)
         link("trial", "Trial", variant=name)
-    size = f"{name}, {count(variants[name].parameters)} parameters"
+    size = f"{front.titles[name]}, {count(variants[name].parameters)} parameters"
     pictures = [BlockPicture(name, variants[name].spec.get("model", {}), size, beside)]
     if beside:
         before = f"{record.baseline}, {count(variants[record.baseline].parameters)} parameters"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -9,16 +10,20 @@ import streamlit as st
 
 from ablate.store import TrialState
 from dashboard.shared.exports import export, table_files
-from dashboard.shared.frame import begin_page, link
+from dashboard.shared.frame import begin_page, open_page
 from dashboard.shared.results import KEY, ROLE, SEED, VARIANT, Filter, filtered, numeric, switches, trials
 from dashboard.shared.store import every
 from dashboard.shared.store import record as read_record
+from dashboard.shared.text import aligned
 
 ROWS = 200
 """Rows at a time."""
 DESIGN = "order of the design"
 LESS = ("parameters", "tokens", "FLOP", "attempts", "ended")
-"""The last columns."""
+"""The last columns but those of settings."""
+FILTERS = ("states", "setting", "metric")
+"""Parameters of the address that filter."""
+_OPEN = "trial to open"
 
 
 def show() -> None:
@@ -28,6 +33,8 @@ def show() -> None:
 
 
 def _live(study: str) -> None:
+    if key := st.session_state.pop(_OPEN, None):
+        open_page("trial", trial=str(key))
     table = trials(study)
     if table.empty:
         st.info("This study has planned no trial yet.")
@@ -38,37 +45,42 @@ def _live(study: str) -> None:
     page = 1
     if pages > 1:
         page = int(st.number_input("Page", 1, pages, key="page", bind="query-params", width=140))
-    st.caption(f"{len(rows):,} of {len(table):,} trials" + (f", page {page:,} of {pages:,}" if pages > 1 else ""))
+    which = f", page {page:,} of {pages:,}" if pages > 1 else ""
+    st.caption(f"{len(rows):,} of {len(table):,} trials{which}; a click on one opens it")
     shown = _ordered(rows.iloc[(page - 1) * ROWS : page * ROWS])
     if shown.empty:
         st.info("No trial matches these filters.")
         return
-    picked = st.dataframe(
+    st.dataframe(
         shown,
         key="all-trials",
         hide_index=True,
-        on_select="rerun",
-        selection_mode="single-row",
+        on_select=partial(_choose, list(shown[KEY])),
+        selection_mode="single-cell",
         placeholder="-",
         height=min(36 + 35 * len(shown), 720),
         column_config=_columns(shown),
         alt=f"Trials with state, settings, metrics and cost; {len(shown)} rows",
     )
-    chosen = picked["selection"]["rows"]
-    with st.container(horizontal=True, vertical_alignment="center"):
-        if chosen and chosen[0] < len(shown):
-            row = shown.iloc[chosen[0]]
-            link("trial", f"Trial {row[VARIANT]}, seed {row[SEED]}", trial=str(row[KEY]))
-        else:
-            st.caption("A click on a row gives a link to its trial.", width="content")
-        export(table_files(f"{study}_trials", _ordered(rows)), "trials")
+    export(table_files(f"{study}_trials", _ordered(rows)), "trials")
+
+
+def _choose(keys: list[str]) -> None:
+    """Open the trial of the row that was clicked in the next run."""
+    cells = st.session_state["all-trials"]["selection"]["cells"]
+    if cells and cells[0][0] < len(keys):
+        st.session_state[_OPEN] = keys[cells[0][0]]
 
 
 def _controls(study: str, table: pd.DataFrame) -> Filter:
     named = switches(read_record(study))
     settings = [f"{switch}={setting}" for switch, found in named.items() for setting in found]
     numbers = numeric(table)
-    first = st.container(horizontal=True, vertical_alignment="bottom")
+    row = st.container(horizontal=True, vertical_alignment="bottom")
+    by = row.selectbox("Sort by", [DESIGN, *map(str, table.columns)], key="by", bind="query-params", width=220)
+    descending = row.toggle("Greatest first", key="desc", bind="query-params")
+    filters = st.expander("Filter", icon=":material/filter_alt:", expanded=any(map(st.query_params.get, FILTERS)))
+    first = filters.container(horizontal=True, vertical_alignment="bottom")
     states = first.multiselect(
         "State", [state.value for state in TrialState], key="states", bind="query-params", placeholder="all", width=260
     )
@@ -76,15 +88,13 @@ def _controls(study: str, table: pd.DataFrame) -> Filter:
         "Settings", settings, key="setting", bind="query-params", placeholder="all", width=360,
         help="Of each switch that is named, the settings that are shown",
     )  # fmt: skip
-    second = st.container(horizontal=True, vertical_alignment="bottom")
+    second = filters.container(horizontal=True, vertical_alignment="bottom")
     metric = second.selectbox(
         "Number", numbers, index=None, key="metric", bind="query-params", placeholder="any", width=200,
         help="The column that the two bounds are of",
     )  # fmt: skip
     low = second.number_input("From", value=None, key="low", bind="query-params", format="%g", width=130)
     high = second.number_input("To", value=None, key="high", bind="query-params", format="%g", width=130)
-    by = second.selectbox("Sort by", [DESIGN, *map(str, table.columns)], key="by", bind="query-params", width=220)
-    descending = second.toggle("Greatest first", key="desc", bind="query-params")
     return Filter(
         tuple(states), tuple(chosen), str(metric or ""), low, high, "" if by == DESIGN else str(by), bool(descending)
     )
@@ -95,14 +105,19 @@ def _ordered(rows: pd.DataFrame) -> pd.DataFrame:
     known = [name for name in rows.columns if name in (VARIANT, SEED, KEY) or rows[name].notna().any()]
     if rows[ROLE].nunique() < 2:
         known.remove(ROLE)
-    front = [name for name in known if name not in LESS and name != KEY]
-    return rows[[*front, *(name for name in known if name in LESS), KEY]]
+    settings = [name for name in known if name.endswith("=")]
+    front = [name for name in known if name not in (*LESS, *settings, KEY)]
+    return rows[[*front, *(name for name in known if name in LESS), *settings, KEY]]
 
 
 def _columns(shown: pd.DataFrame) -> dict[str, Any]:
     config = st.column_config
     return {
-        **{name: config.NumberColumn(format="%.4g") for name in shown.columns if shown[name].dtype == float},
+        **{
+            name: config.NumberColumn(format=aligned(shown[name]))
+            for name in shown.columns
+            if shown[name].dtype == float
+        },
         "parameters": config.NumberColumn(format="compact"),
         "tokens": config.NumberColumn(format="compact"),
         "steps": config.NumberColumn(format="localized"),

@@ -11,7 +11,7 @@ import pytest
 from fake_store import FakeStore, fake_store
 from rich.console import Console
 
-from ablate.analysis.changes import Change, changes_of
+from ablate.analysis.changes import Change, changes_of, effect_titles, in_words, titles_of
 from ablate.analysis.findings import read_findings
 from ablate.analysis.report import StudyReport
 from ablate.analysis.study import read_study
@@ -187,6 +187,24 @@ def test_parts_removed_one_by_one_are_not_said_to_be_removable_together() -> Non
     assert "together" not in said
     alone = answer(read_study(study_of(singles("norm=none"), {}), "a_study"))
     assert "You can remove: the normalisation (val_loss at most" in alone
+
+
+def test_titles_say_what_a_variant_is_and_no_two_are_alike() -> None:
+    variants = {**singles("norm=none", "mixer=fnet"), "both": {"norm": "none", "values": "identity"}}
+    record = study_of({**variants, "again": {"norm": "none"}}, {}).record
+    titles = titles_of(changes_of(record))
+    assert titles["mixer=fnet"] == "attention mixer → fnet"
+    assert titles["both"] == "no value projection + no normalisation"
+    assert (titles["norm=none"], titles["again"]) == ("norm=none", "again"), "a title that two share tells neither"
+    assert len(set(titles.values())) == len(titles)
+    assert in_words("mixer=fnet is worse than mixer=fnet2, norm=none", titles) == (
+        "attention mixer → fnet is worse than mixer=fnet2, norm=none"
+    )
+    pair, alone = "norm=none:values=identity", "norm=none"
+    assert effect_titles(record, [alone, pair]) == {
+        alone: "no normalisation",
+        pair: "no normalisation × no value projection",
+    }
 
 
 def test_what_was_removed_together_is_said_to_be_removable_together() -> None:

@@ -135,17 +135,17 @@ def test_navigation_from_studies_to_a_trial_to_a_comparison(
     page.tab.wait_for_url("**/compare?*")
     page.settle()
     differing = {row.pop("path"): row for row in page.table("Differing fields of the spec")}
-    assert differing.pop("model.block.norm.kind") == {"baseline": "rms", "norm=none": "none"}
+    assert differing.pop("model.block.norm.kind") == {"baseline": "rms", "no normalisation": "none"}
     assert differing == {  # the kind `none` has none of these
-        "model.block.norm.gain": {"baseline": "true", "norm=none": ""},
-        "model.block.norm.eps": {"baseline": "1e-08", "norm=none": ""},
-        "model.block.norm.eps_outside": {"baseline": "false", "norm=none": ""},
-        "model.block.norm.gate_std": {"baseline": "0.02", "norm=none": ""},
+        "model.block.norm.gain": {"baseline": "true", "no normalisation": ""},
+        "model.block.norm.eps": {"baseline": "1e-08", "no normalisation": ""},
+        "model.block.norm.eps_outside": {"baseline": "false", "no normalisation": ""},
+        "model.block.norm.gate_std": {"baseline": "0.02", "no normalisation": ""},
     }
     results = {row["side"]: row for row in page.table("Metrics of each side")}
     versus = next(row for row in shown["variants"] if row["name"] == "norm=none")["versus_baseline"]
-    assert float(results["norm=none"]["Δ"]) == pytest.approx(versus["difference"], rel=1e-12)
-    page.main.get_by_alt_text("Block diagram of norm=none, compared with baseline").wait_for()
+    assert float(results["no normalisation"]["Δ"]) == pytest.approx(versus["difference"], rel=1e-12)
+    page.main.get_by_alt_text("Block diagram of no normalisation, compared with baseline").wait_for()
     page.tab.set_viewport_size({"width": 1280, "height": 900})
     page.settle()
     page.check_whole("Metrics of each side")

@@ -84,9 +84,12 @@ def test_effects_are_those_of_the_report(page: Page, said: dict[str, dict[str, A
     found = said["crossed"]["effects"]
     page.open("/effects?study=crossed")
     rows = page.table("Effects on val_loss")
-    told = [*found["main"], *found["interactions"]]
+    told = [
+        row for kind in ("main", "interactions") for row in sorted(found[kind], key=lambda row: -abs(row["estimate"]))
+    ]
     assert numbers(rows, "change") == pytest.approx([row["estimate"] for row in told], rel=1e-9)
-    assert [row["aliased with"] or "" for row in rows] == [", ".join(row["aliases"]) for row in told]
+    aliases = [", ".join(found["titles"][name] for name in row["aliases"]) for row in told]
+    assert [row["aliased with"] or "" for row in rows] == aliases
     assert any(row["aliases"] for row in told), "a fraction of resolution III has aliases"
     page.wait_for_text("diverged count as")
     alias = next(row for row in rows if row["aliased with"])
@@ -139,13 +142,13 @@ def test_the_front_is_that_of_the_report_and_a_point_shows_its_block(
     found = said["path"]["front"]
     page.open("/tradeoffs?study=path")
     rows = page.table("Variants by")
-    assert [row["variant"] for row in rows] == [point["variant"] for point in found["points"]]
+    points = sorted(found["points"], key=lambda point: not point["on_front"])
+    assert [row["variant"] for row in rows] == [found["titles"][point["variant"]] for point in points]
     assert numbers(rows, "val_loss") == pytest.approx(
-        [point["values"]["val_loss"]["mean"] for point in found["points"]], rel=1e-9
+        [point["values"]["val_loss"]["mean"] for point in points], rel=1e-9
     )
-    front = [row for row in rows if row["stands"] == "on the front"]
-    beside = page.main.locator(".mark-text.role-mark text").all_text_contents()
-    assert sorted(filter(None, beside)) == [row["number"] for row in front]
+    told = {row["variant"] for row in rows if row["stands"] == "on the front"} | {"baseline"}
+    assert set(page.main.locator(".mark-text.role-mark text").all_text_contents()) == told
     box = page.tab.get_by_role("combobox", name="Variant")
     mark = page.main.locator(".mark-symbol.role-mark path").last
     mark.click(force=True)
@@ -157,6 +160,18 @@ def test_the_front_is_that_of_the_report_and_a_point_shows_its_block(
     page.open("/tradeoffs?study=path&seen=val_loss&seen=parameters&seen=training+FLOP")
     assert "flops" in page.table("Variants by")[0]
     page.check_exports(tmp_path, "path_front", "path_front")
+
+
+def test_a_click_on_a_trial_in_the_table_opens_it_and_back_returns(page: Page) -> None:
+    page.open("/trials?study=crossed&by=val_loss")
+    rows = page.table("Trials with state")
+    canvas = page.tab.locator('[role="region"][aria-label^="Trials with state"] canvas').first.bounding_box()
+    assert canvas is not None
+    page.tab.mouse.click(canvas["x"] + 60, canvas["y"] + 35 * 3.5)
+    page.tab.wait_for_url(f"**trial={rows[2]['key']}*")
+    page.wait_for_text(f"{rows[2]['variant']}, seed {rows[2]['seed']}")
+    page.tab.go_back()
+    page.tab.wait_for_url("**/trials?*by=val_loss*")
 
 
 def test_the_cluster_page_shows_failed_trials(page: Page, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -38,7 +39,7 @@ from ablate.store import CurvePoint, TrialState
 from dashboard.shared.exports import on_page, widened
 from dashboard.shared.results import split_tags
 from dashboard.shared.schema import to_yaml
-from dashboard.shared.text import escape, fitting, one_line, prose, wrapping
+from dashboard.shared.text import aligned, escape, fitting, one_line, prose, wrapping
 from dashboard.views import PAGES
 from dashboard.views.answer import LEAST, _word_widths, ablation
 from dashboard.views.curves import PRUNED, Group, _first, _singles
@@ -87,6 +88,7 @@ def test_a_name_in_a_figure_is_narrow_and_whole() -> None:
     lines = wrapped(name, 34).split("\n")
     assert "".join(lines) == name
     assert max(map(len, lines)) <= 34
+    assert wrapped("the block → SAS-P without normalisation", 24) == "the block → SAS-P\nwithout normalisation"
     assert wrapped("norm=none", 34) == "norm=none"
 
 
@@ -134,6 +136,29 @@ def test_an_outlier_is_cut_from_the_panels_and_named() -> None:
     assert low <= 1.0
     assert 1.2 <= high < 2
     assert outliers(dict(list(bands.items())[:3])) == [], "too few to tell"
+    falls = {name: Band((0.0, 1.0), (10.0, end), (10.0, end), (10.0, end), 3) for name, end in ends.items()}
+    assert outliers(falls) == [], "what the axis shows is not named as beyond it"
+
+
+def test_labels_at_the_ends_of_lines_do_not_collide() -> None:
+    ends = {"a": 2.0, "b": 2.0, "c": 1.0}
+    made = {name: Band((0.0, 1.0), (3.0, end), (3.0, end), (3.0, end), 3) for name, end in ends.items()}
+    drawn = draw_bands(made, dict.fromkeys(made, PAPER.look(0)), PAPER, ("steps", "loss"), height=200)
+    (labels,) = marks(drawn, "text")
+    low, high = labels["encoding"]["y"]["scale"]["domain"]
+    places = sorted((row["mean"] - low) / (high - low) * 200 for row in rows(labels))
+    assert sorted(row["end"] for row in rows(labels)) == ["1", "2", "2"]
+    assert all(above - below >= 12 for below, above in pairwise(places)), "eleven pixels is the height of a letter"
+    assert list(marks(drawn, "line")[0]["encoding"]["color"]["scale"]["domain"]) == ["a", "b", "c"]
+
+
+def test_numbers_of_a_column_have_the_same_decimals() -> None:
+    assert [aligned(pd.Series(numbers)) for numbers in ([1.734, 6.93], [17.55, 2.6], [0.0012], [float("nan")])] == [
+        "%.3f",
+        "%.2f",
+        "%.6f",
+        "%.4g",
+    ]
 
 
 def test_a_strip_has_a_bar_for_each_verdict_those_alike_together() -> None:

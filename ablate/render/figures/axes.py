@@ -79,13 +79,14 @@ def scaling(findings: Findings, palette: Palette) -> Spec:
     """A panel for each variant, all with the same axes."""
     report, scalings = findings.report, findings.report.scaling
     assert scalings is not None
-    far = _far(scalings, report.margin)
+    far, titles = _far(scalings, report.margin), report.titles
     near = [one for one in scalings.of if one.variant not in far][:MOST_PANELS]
     shown = [(one, point) for one in near for point in one.points]
     first = scalings.places[0] if scalings.axis == COMPUTE else 1.0
     labels = alike(point.verdict.word for _, point in shown)
     rows = [
-        {"panel": wrapped(one.variant, PANEL_NAME), "at": point.at / first, "difference": point.difference.difference,
+        {"panel": wrapped(titles.get(one.variant, one.variant), PANEL_NAME), "at": point.at / first,
+         "difference": point.difference.difference,
          "low": point.difference.low, "high": point.difference.high, "word": labels[point.verdict.word]}
         for one, point in shown if point.difference.difference is not None
     ]  # fmt: skip

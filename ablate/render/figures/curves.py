@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,11 +34,14 @@ from ablate.render.figures.style import (
     number,
     omission,
     panels,
+    spread,
     wrapped,
 )
 
 LEAST_BANDS = 4
 """Bands from which on an outlier can be told."""
+MOST_ENDS = 12
+"""Lines of one panel up to which their ends are labelled."""
 MOST_PANELS = 40
 """Variants beyond this number are not drawn."""
 NAME = 34
@@ -69,7 +73,8 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
 def _curve_pictures(findings: Findings) -> Iterable[Picture]:
     shown, hidden = _panels(findings)
     rest = f" Left out: {plural(hidden, 'further variant')}." if hidden else ""
-    if lost := [row.name for row in findings.report.variants if row.diverged and not row.finished]:
+    titles = findings.report.titles
+    if lost := [titles[row.name] for row in findings.report.variants if row.diverged and not row.finished]:
         rest += f" No seed finished, and so there is no curve, of {', '.join(lost)}."
     drawn = [findings.report.baseline, *shown]
     for name, axis in AXES.items():
@@ -108,10 +113,10 @@ def loss_panels(findings: Findings, palette: Palette, axis: _Axis) -> Spec:
     looks = {"baseline": Look(palette.grey, (5, 3), "circle"), "variant": replace(palette.look(5), dash=(1, 0))}
     x = number("x", axis.label, domain=(0, max((x for one in [baseline, *bands] for x in one.x), default=1.0)))
     y = number("mean", "validation loss", domain=heights([baseline, *bands]) or (0, 1))
-    rows: list[Spec] = []
+    rows, titles = list[Spec](), findings.report.titles
     for row, one in zip(shown, bands, strict=True):
         diverged = f"\n{len(row.diverged)} of {plural(len(row.planned), 'seed')} diverged" if row.diverged else ""
-        panel = wrapped(row.name, PANEL_NAME) + diverged
+        panel = wrapped(titles[row.name], PANEL_NAME) + diverged
         rows += [*_points("baseline", baseline, {"panel": panel}), *_points("variant", one, {"panel": panel})]
     return panels(_band_marks(None, {"x": x, "y": y}, looks, legend=False), rows)
 
@@ -150,13 +155,18 @@ def band_panels(
 
 
 def outliers(bands: Mapping[str, Band]) -> list[str]:
-    """The bands whose end lies more than three interquartile ranges beyond the quartiles of all ends (Tukey 1977)."""
+    """The bands that end far from the others and beyond what these need of the vertical axis.
+
+    Far is more than three interquartile ranges beyond the quartiles of all ends (Tukey 1977).
+    """
     ends = {name: band.mean[-1] for name, band in bands.items() if band.mean}
     if len(ends) < LEAST_BANDS:
         return []
     low, _, high = quantiles(ends.values(), n=4, method="inclusive")
     reach = 3 * (high - low)
-    return [name for name, end in ends.items() if not low - reach <= end <= high + reach]
+    far = [name for name, end in ends.items() if not low - reach <= end <= high + reach]
+    bottom, top = heights(band for name, band in bands.items() if name not in far) or (-math.inf, math.inf)
+    return [name for name in far if not bottom <= ends[name] <= top]
 
 
 def draw_bands(
@@ -192,7 +202,8 @@ def draw_bands(
     elif limits is None and not logs[1]:
         limits = heights(bands.values())
     named = {name: wrapped(name, NAME) for name in (*bands, *(str(row["name"]) for row in singles))}
-    shown = {named[name]: looks[name] for name in named}
+    highest = sorted(named, key=lambda name: -bands[name].mean[-1] if name in bands else math.inf)
+    shown = {named[name]: looks[name] for name in highest}
     x, y = number("x", titles[0], log=logs[0]), number("mean", titles[1], log=logs[1], domain=limits)
     rows = [
         row for name, one in bands.items() for row in _points(named[name], one, (picks or {}).get(name, {}), n=one.n)
@@ -200,6 +211,9 @@ def draw_bands(
     alone = [{**row, "name": named[str(row["name"])]} for row in singles]
     parts = [*under, *_band_marks(rows, {"x": x, "y": y}, shown)]
     target = len(parts) - 1
+    if limits is not None and len(bands) <= MOST_ENDS:
+        parts.insert(len(under) + 1, _ends(bands, x, y, 13 * (limits[1] - limits[0]) / height))
+        target += 1
     if alone:
         tone = by_look("name", shown, "color")
         tip = [{"field": key, "title": key} for key in ("trial", "x", "mean")]
@@ -218,6 +232,14 @@ def draw_bands(
         zoom = {"type": "interval", "zoom": "wheel![event.shiftKey]"}
         parts[len(under)]["params"] = [{"name": "zoom", "select": zoom, "bind": "scales"}]
     return layers(parts, height)
+
+
+def _ends(bands: Mapping[str, Band], x: Spec, y: Spec, gap: float) -> Spec:
+    """The value at the end of each line, beside it."""
+    ends = [(one.x[-1], one.mean[-1]) for one in bands.values() if one.mean]
+    places = spread([height for _, height in ends], gap)
+    rows = [{"x": at, "mean": place, "end": f"{value:.4g}"} for (at, value), place in zip(ends, places, strict=True)]
+    return mark("text", rows, {"x": x, "y": y, "text": {"field": "end"}}, align="left", dx=7)
 
 
 def _points(name: str, one: Band, more: Mapping[str, Any], n: int | None = None) -> list[Spec]:
@@ -284,13 +306,13 @@ def course_panels(report: StudyReport, palette: Palette, width: float = WIDTH) -
     margin = worst_margin(report.margin, report.direction)
     courses = [row.course for row in shown if row.course is not None]
     labels = alike(point.word for course in courses for point in course.points)
-    rows: list[Spec] = []
+    rows, titles = list[Spec](), report.titles
     for row, course in zip(shown, courses, strict=True):
         end = course.points[-1].step
         for point in course.points:
             rows.append(
                 {
-                    "panel": f"{wrapped(row.name, PANEL_NAME)}\n{course_cell(course)}",
+                    "panel": f"{wrapped(titles[row.name], PANEL_NAME)}\n{course_cell(course)}",
                     "step": point.step, "difference": point.difference, "word": labels[point.word],
                     "low": point.difference if point.low is None else point.low,
                     "high": point.difference if point.high is None else point.high,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ablate.analysis.effects import EffectRow, StudyEffects, StudyImportances
@@ -10,14 +10,25 @@ from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import MISSING, decimals_for, fixed
 from ablate.analysis.text import plural
 from ablate.render.blocks import Block, Grid, Paragraph, Picture, Section
-from ablate.render.figures.style import Palette, Spec, by_look, layers, mark, names, number, wrapped
+from ablate.render.figures.style import (
+    PANEL_NAME,
+    Palette,
+    Spec,
+    by_look,
+    layers,
+    margin_marks,
+    mark,
+    names,
+    number,
+    wrapped,
+)
 from ablate.stats import Importance
 
 MOST_ROWS = 40
 """Main effects that are drawn at most, and interactions on a page, the largest first; the table has all."""
 MOST_DRAWN = 12
 """Interactions in a report."""
-NAME = 36
+NAME = 48
 """Characters of a name on one line."""
 MOST_CELLS = 40
 """Settings on each side of the heat map on a page; of more none is drawn."""
@@ -51,14 +62,19 @@ def pictures(findings: Findings) -> Iterator[Picture]:
         )
 
 
-def with_aliases(row: EffectRow) -> str:
-    """The name of an effect with its aliases."""
-    return row.name if not row.aliases else f"{row.name} ≡ {', '.join(row.aliases)}"
+def with_aliases(row: EffectRow, effects: StudyEffects) -> str:
+    """An effect with its aliases, in words."""
+    return " ≡ ".join(effects.titles[name] for name in (row.name, *row.aliases))
+
+
+def by_size(rows: Iterable[EffectRow]) -> list[EffectRow]:
+    """The effects, the largest first."""
+    return sorted(rows, key=lambda row: -abs(row.estimate))
 
 
 def draw_effects(effects: StudyEffects, palette: Palette, most: int = MOST_ROWS) -> Spec:
     """A row for each main effect, then for each of the largest interactions; dashed lines are the margin."""
-    pairs = sorted(effects.interactions, key=lambda row: -abs(row.estimate))[:most]
+    split = min(len(effects.main), MOST_ROWS)
     looks = {
         "worse": palette.verdict("worse"),
         "better": palette.verdict("better"),
@@ -69,26 +85,25 @@ def draw_effects(effects: StudyEffects, palette: Palette, most: int = MOST_ROWS)
     }
     rows = [
         {
-            "name": wrapped(row.name, NAME) + "".join(f"\n{wrapped(f'≡ {alias}', NAME)}" for alias in row.aliases),
-            "effect": with_aliases(row),
+            "name": "\n≡ ".join(wrapped(effects.titles[name], NAME) for name in (row.name, *row.aliases)),
+            "effect": with_aliases(row, effects),
             "estimate": row.estimate,
             "low": row.low,
             "high": row.high,
             "side": effects.side(row),
         }
-        for row in (*effects.main[:MOST_ROWS], *pairs)
+        for row in (*by_size(effects.main)[:split], *by_size(effects.interactions)[:most])
     ]
     found = {word: look for word, look in looks.items() if any(row["side"] == word for row in rows)}
     y, x = names("name", [str(row["name"]) for row in rows]), number("estimate", _title(effects))
     known = [row for row in rows if row["low"] is not None]
     tip = [{"field": key, "title": key} for key in ("effect", "estimate", "low", "high")]
-    split = min(len(effects.main), MOST_ROWS)
     step = max(22, 13 * max((str(row["name"]).count("\n") + 1 for row in rows), default=1) + 4)
     between = mark("rule", [{}], {"y": {"value": step * split}}, color=palette.faint, strokeWidth=2)
     return layers(
         [
-            mark("rule", [{}], {"x": {"datum": 0}}),
-            *(mark("rule", [{}], {"x": {"datum": at}}, strokeDash=[4, 3]) for at in (-effects.margin, effects.margin)),
+            *margin_marks(effects.margin, "x"),
+            mark("rule", [{}], {"x": {"datum": -effects.margin}}, strokeDash=[4, 3]),
             between if 0 < split < len(rows) else None,
             mark("rule", known, {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y,
                                  **by_look("side", found, "color")}, strokeWidth=2),
@@ -106,7 +121,7 @@ def _title(effects: StudyEffects) -> str:
 def draw_pairs(effects: StudyEffects, palette: Palette) -> Spec:
     """The heat map: main effects on the diagonal, interactions below it; blue better, brown worse."""
     settings = [row.settings[0] for row in effects.main]
-    labels = [f"{switch}={setting}" for switch, setting in settings]
+    labels = [wrapped(effects.titles[row.name], PANEL_NAME) for row in effects.main]
     found = {
         tuple(sorted(settings.index(row.settings[at]) for at in (0, -1))): row
         for row in (*effects.main, *effects.interactions)
@@ -124,7 +139,7 @@ def draw_pairs(effects: StudyEffects, palette: Palette) -> Spec:
                     "column": labels[column],
                     "change": None if row is None else row.estimate,
                     "text": text if len(labels) <= MOST_PRINTED else "",
-                    "effect": "not estimable" if row is None else with_aliases(row),
+                    "effect": "not estimable" if row is None else with_aliases(row, effects),
                     "strong": row is not None and abs(row.estimate) > 0.55 * most,
                 }
             )
@@ -133,7 +148,8 @@ def draw_pairs(effects: StudyEffects, palette: Palette) -> Spec:
     if effects.direction == "maximize":
         ends.reverse()
     domain = {"domain": [-most, 0, most], "range": [ends[0], middle, ends[1]], "type": "linear"}
-    x = names("column", labels, axis={"orient": "bottom", "labelAngle": -35, "title": None, "grid": False})
+    angle = 0 if len(labels) < 7 else -35
+    x = names("column", labels, axis={"orient": "bottom", "labelAngle": angle, "title": None, "grid": False})
     y = names("line", labels)
     legend = {"title": _title(effects).split("\n"), "orient": "bottom", "gradientLength": 200, "titleLimit": 400}
     colour = {"field": "change", "type": "quantitative", "scale": domain, "legend": legend}
@@ -212,11 +228,11 @@ def _blocks(effects: StudyEffects, pictures: Mapping[str, Picture]) -> Iterator[
     decimals = decimals_for(
         effects.margin, [(row.high - row.low) / 2 for row in rows if row.low is not None and row.high]
     )
-    largest = sorted(effects.interactions, key=lambda row: -abs(row.estimate))[:MOST_LISTED]
+    main, largest = by_size(effects.main), by_size(effects.interactions)[:MOST_LISTED]
     aliased = any(row.aliases for row in rows)
     titles = ("effect", "change", "95 % interval", *(("aliased with",) if aliased else ()))
     groups = tuple(
-        tuple(_cells(row, decimals)[: len(titles)] for row in group) for group in (effects.main, largest) if group
+        tuple(_cells(row, effects, decimals)[: len(titles)] for row in group) for group in (main, largest) if group
     )
     yield Grid(titles, groups, frozenset({0, 3}) & frozenset(range(len(titles))))
     if rest := what_is_left(effects, len(largest)):
@@ -226,7 +242,8 @@ def _blocks(effects: StudyEffects, pictures: Mapping[str, Picture]) -> Iterator[
 def how_to_read(effects: StudyEffects) -> str:
     """What the numbers are, in sentences."""
     worse = "above" if effects.direction == "minimize" else "below"
-    said = (
+    said = f"No effect is clear yet: {effects.withheld}. " if effects.withheld else ""
+    said += (
         f"A main effect is how much {effects.metric} changes from a switch's first setting to the one named, averaged "
         "over all settings of the other switches; an interaction (a:b) is how much the first of two effects changes "
         f"when the second setting is also active. Changes {worse} 0 are worse; the study's margin is "
@@ -247,11 +264,12 @@ def how_to_read(effects: StudyEffects) -> str:
     return said
 
 
-def _cells(row: EffectRow, decimals: int) -> tuple[str, ...]:
+def _cells(row: EffectRow, effects: StudyEffects, decimals: int) -> tuple[str, ...]:
     interval = MISSING
     if row.low is not None and row.high is not None:
         interval = f"{fixed(row.low, decimals, sign=True)} to {fixed(row.high, decimals, sign=True)}"
-    return row.name, fixed(row.estimate, decimals, sign=True), interval, ", ".join(row.aliases) or MISSING
+    aliases = ", ".join(effects.titles[name] for name in row.aliases)
+    return effects.titles[row.name], fixed(row.estimate, decimals, sign=True), interval, aliases or MISSING
 
 
 def what_is_left(effects: StudyEffects, shown: int) -> str:
@@ -277,7 +295,8 @@ def what_is_left(effects: StudyEffects, shown: int) -> str:
         said.append(f"Left out of the table: {plural(len(effects.interactions) - shown, 'smaller interaction')}.")
     if effects.unseen:
         more = f" and {len(effects.unseen) - MOST_UNSEEN} more" if len(effects.unseen) > MOST_UNSEEN else ""
-        said.append(f"No trained combination identifies {', '.join(effects.unseen[:MOST_UNSEEN])}{more}.")
+        unseen = ", ".join(effects.titles[name] for name in effects.unseen[:MOST_UNSEEN])
+        said.append(f"No trained combination identifies {unseen}{more}.")
     if effects.axes:
         said.append(f"The variants also differ in {', '.join(effects.axes)}; these effects are part of the noise here.")
     if effects.sd is None:

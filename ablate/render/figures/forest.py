@@ -76,7 +76,8 @@ def forest(report: StudyReport, rows: Sequence[VariantRow], palette: Palette) ->
     better = "lower" if report.direction == "minimize" else "higher"
     low, high = _reach(rows, margin)
     edge = high if margin > 0 else low
-    drawn = [_row(row, report, edge) for row in rows]
+    titles = report.titles
+    drawn = [_row(row, titles[row.name], report, edge) for row in rows]
     title = f"difference of {report.metric}{', share' * report.rule.relative}\n({better} is better)"
     x = number("difference", title, domain=(low, high))
     y = names("name", [row["name"] for row in drawn])
@@ -103,7 +104,7 @@ def forest(report: StudyReport, rows: Sequence[VariantRow], palette: Palette) ->
     )  # fmt: skip
 
 
-def _row(row: VariantRow, report: StudyReport, edge: float) -> Spec:
+def _row(row: VariantRow, title: str, report: StudyReport, edge: float) -> Spec:
     paired, bound = row.difference, deciding_bounds(row.verdict, report.direction)
     assert paired is not None
     lost = bool(row.diverged) or paired.difference is None  # the mean of the seeds that finished is biased
@@ -111,7 +112,7 @@ def _row(row: VariantRow, report: StudyReport, edge: float) -> Spec:
     known = not lost and paired.low is not None and paired.high is not None
     return {
         "variant": row.name,
-        "name": wrapped(row.name, NAME),
+        "name": wrapped(title, NAME),
         "verdict": row.verdict.word if row.verdict is not None else SELECTED,
         "sentence": row.verdict_sentence or "",
         "difference": edge if lost else paired.difference,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from ablate.analysis.findings import Findings
@@ -13,12 +13,15 @@ from ablate.analysis.runs import UNITS, words_for
 from ablate.analysis.text import listed, plural
 from ablate.metrics import COSTS, TIMED
 from ablate.render.blocks import Block, Grid, Paragraph, Picture, Section
-from ablate.render.figures.style import WIDTH, Look, Palette, Spec, by_look, layers, mark, number
+from ablate.render.figures.style import WIDTH, Look, Palette, Spec, by_look, layers, mark, number, spread
+from ablate.spec.design import BASELINE
 from ablate.stats import Interval
 
 FRONT, MEANS, CONFIDENT = "on the front", "dominated in the means", "dominated (95 % confidence)"
 FAR = 0.6
 """How far intervals are shown beyond the means, as a share of the range of the means."""
+HEIGHT = 360
+"""Of a panel in pixels."""
 MANY = 60
 """Number of variants from which dominated ones are drawn without their intervals."""
 
@@ -31,8 +34,8 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
     costs = " and ".join(words_for(quantity) for quantity in front.quantities[1:])
     caption = (
         f"{front.quantities[0]} against {costs}, with 95 % "
-        "intervals over seeds. Numbered squares: the Pareto front, by the numbers of the table; circles: dominated "
-        "in the means; crosses: dominated with 95 % confidence."
+        "intervals over seeds. Squares with names: the Pareto front; circles: dominated in the means; crosses: "
+        "dominated with 95 % confidence."
     )
     return (Picture("front", caption),)
 
@@ -40,13 +43,6 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
 def stand(point: FrontPoint) -> str:
     """How a variant stands: on the front, or how surely another one is better in all quantities."""
     return FRONT if point.on_front else CONFIDENT if point.significant else MEANS
-
-
-def numbered(front: Front) -> dict[str, str]:
-    """Variants on the front to their numbers, the best in the first quantity first."""
-    return {
-        name: str(number) for number, name in enumerate([point.variant for point in front.points if point.on_front], 1)
-    }
 
 
 def draw_front(front: Front, palette: Palette) -> Spec:
@@ -66,10 +62,10 @@ def draw_front_panel(front: Front, quantity: str, palette: Palette, looks: Mappi
         quantity: Of the horizontal axis.
         looks: By variant, for its colour; None: by how it stands.
     """
-    first, numbers = front.quantities[0], numbered(front)
+    first = front.quantities[0]
     stands = {FRONT: Look(palette.look(5).colour, (1, 0), "square"), MEANS: Look(palette.grey, (1, 0), "circle"),
               CONFIDENT: palette.verdict("diverged")}  # fmt: skip
-    rows = [_row(point, quantity, first, numbers) for point in front.points]
+    rows = [_row(point, quantity, first, front.titles[point.variant]) for point in front.points]
     found = {word: look for word, look in stands.items() if any(row["stands"] == word for row in rows)}
     unit = f" ({UNITS[quantity]})" if quantity in UNITS else ""
     better = "lower" if front.directions[0] == "minimize" else "higher"
@@ -80,14 +76,13 @@ def draw_front_panel(front: Front, quantity: str, palette: Palette, looks: Mappi
         colour = by_look("variant", {str(row["variant"]): looks[str(row["variant"])] for row in rows}, "color",
                          legend=False)  # fmt: skip
     ends = [row for row in rows if len(rows) <= MANY or row["stands"] == FRONT]
-    titles = {"variant": "variant", "stands": "stands", "said y": words_for(first), "said x": words_for(quantity)}
+    titles = {"title": "variant", "stands": "stands", "said y": words_for(first), "said x": words_for(quantity)}
     tip = [{"field": key, "title": title} for key, title in titles.items()]
     looked = {**by_look("stands", found, "shape"), **colour}
     if looks is not None:
         looked["shape"] |= {"legend": {**looked["shape"]["legend"], "symbolFillColor": palette.ink}}
     marks = mark("point", rows, {"x": x, "y": y, **looked, "tooltip": tip}, size=75, clip=True)
     marks["params"] = [{"name": "picked", "select": {"type": "point", "fields": ["variant"]}}]
-    number_of = [row for row in rows if row["number"]]
     return layers(
         [
             _staircase(front, quantity, x, y) if len(front.quantities) == 2 else None,
@@ -96,14 +91,26 @@ def draw_front_panel(front: Front, quantity: str, palette: Palette, looks: Mappi
             mark("rule", ends, {"y": {**y, "field": "y low"}, "y2": {"field": "y high"}, "x": x, **colour},
                  strokeWidth=0.9, clip=True),
             marks,
-            mark("text", number_of, {"x": x, "y": y, "text": {"field": "number"}}, dx=9, dy=-9, fontWeight="bold"),
+            *_names(rows, x, y),
         ],
-        360,
+        HEIGHT,
     )  # fmt: skip
 
 
-def _row(point: FrontPoint, quantity: str, first: str, numbers: Mapping[str, str]) -> Spec:
-    row: Spec = {"variant": point.variant, "stands": stand(point), "number": numbers.get(point.variant, "")}
+def _names(rows: Sequence[Spec], x: Spec, y: Spec) -> Iterator[Spec]:
+    """The names of the variants on the front and of the baseline beside their points, towards the middle."""
+    (left, right), (bottom, top) = x["scale"]["domain"], y["scale"]["domain"]
+    told = [row for row in rows if row["stands"] == FRONT or row["variant"] == BASELINE]
+    for align, dx in (("left", 9), ("right", -9)):
+        beside = [row for row in told if (align == "left") == (row["x"] < (left + right) / 2)]
+        places = spread([row["y"] for row in beside], 13 * (top - bottom) / HEIGHT)
+        put = [{**row, "y": place} for row, place in zip(beside, places, strict=True)]
+        if put:
+            yield mark("text", put, {"x": x, "y": y, "text": {"field": "title"}}, align=align, dx=dx)
+
+
+def _row(point: FrontPoint, quantity: str, first: str, title: str) -> Spec:
+    row: Spec = {"variant": point.variant, "stands": stand(point), "title": title}
     for axis, of in (("x", quantity), ("y", first)):
         interval = point.values[of]
         row |= {axis: interval.mean, f"{axis} low": interval.low, f"{axis} high": interval.high}
@@ -194,11 +201,10 @@ def _blocks(front: Front, margin: float, pictures: Mapping[str, Picture]) -> Ite
     yield Paragraph(what_it_says(front))
     if "front" in pictures:
         yield pictures["front"]
-    titles = ("number", "variant", *front.quantities, "dominated by")
-    numbered = {point.variant: str(number) for number, point in enumerate(on_front, 1)}
+    titles = ("variant", *front.quantities, "dominated by")
     groups = (on_front, others[:MOST_OTHERS])
-    rows = tuple(tuple(_cells(point, front, numbered, margin) for point in group) for group in groups if group)
-    yield Grid(titles, rows, frozenset({1, len(titles) - 1}))
+    rows = tuple(tuple(_cells(point, front, margin) for point in group) for group in groups if group)
+    yield Grid(titles, rows, frozenset({0, len(titles) - 1}))
     if len(others) > MOST_OTHERS:
         yield Paragraph(
             f"Left out of the table: {plural(len(others) - MOST_OTHERS, 'further variant')}, all dominated."
@@ -218,13 +224,12 @@ def _dominated(others: int, shown: int) -> str:
     return f"Of the {others} others {which} {together}; the rest may belong on the front."
 
 
-def _cells(point: FrontPoint, front: Front, numbered: Mapping[str, str], margin: float) -> tuple[str, ...]:
+def _cells(point: FrontPoint, front: Front, margin: float) -> tuple[str, ...]:
     standing = "on the front"
     if point.dominated_by is not None:
-        by = numbered.get(point.dominated_by, point.dominated_by)
-        standing = f"{by}{'' if point.significant else ' (in the means)'}"
+        standing = f"{front.titles[point.dominated_by]}{'' if point.significant else ' (in the means)'}"
     cells = [_interval(point.values[quantity], quantity, front, margin) for quantity in front.quantities]
-    return numbered.get(point.variant, ""), point.variant, *cells, standing
+    return front.titles[point.variant], *cells, standing
 
 
 def _interval(interval: Interval, quantity: str, front: Front, margin: float) -> str:

@@ -71,9 +71,10 @@ def draw_laws(report: StudyReport, palette: Palette, width: float = WIDTH) -> Sp
     """A panel for each variant, beside the baseline, all with the same axes."""
     means = {other.record.name: other.metrics for other in report.other_lengths}
     means |= {row.name: row.metrics for row in report.variants}
-    rows: list[Spec] = []
+    rows, titles = list[Spec](), report.titles
     for one in _drawn(report)[0]:
-        panel, ladder, places = wrapped(one.scaling.variant, PANEL_NAME), one.ladder, one.scaling.points
+        panel = wrapped(titles.get(one.scaling.variant, one.scaling.variant), PANEL_NAME)
+        ladder, places = one.ladder, one.scaling.points
         assert ladder is not None, "only fitted laws are drawn"
         end = places[-1].at if one.refusal else ladder.target
         for name, law, of in ((BASELINE, ladder.baseline, BASELINE), (VARIANT, ladder.variant, one.scaling.variant)):

@@ -34,12 +34,12 @@ def pictures(findings: Findings) -> tuple[Picture, ...]:
     return (Picture("path", caption),)
 
 
-def draw_path(path: RemovalPath, palette: Palette) -> Spec:
+def draw_path(path: RemovalPath, palette: Palette, width: float = WIDTH) -> Spec:
     """The differences above, the costs below, a column for each round."""
-    labels = ["baseline", *(wrapped(f"− {step.switch}={step.setting}", 16) for step in path.steps)]
+    labels = ["baseline", *(wrapped(f"− {step.words.removeprefix('the ')}", 16) for step in path.steps)]
     more = "nothing cheaper" if path.rounds and any(one.kept for one in path.rounds[-1]) else "nothing more"
     labels += [more] * (len(path.rounds) - len(path.steps))
-    wide = {"width": WIDTH - 70}
+    wide = {"width": width - 70}
     upper = {**wide, "height": 210, "layer": _losses(path, labels, palette)}
     lower = {**wide, "height": 110, "layer": _costs(path, labels, palette)}
     shared = {"scale": {"color": "independent", "shape": "independent"}}
@@ -84,7 +84,7 @@ def _losses(path: RemovalPath, labels: list[str], palette: Palette) -> list[Spec
 def _row(one: Removal, label: str, shift: float, word: str) -> Spec:
     paired = one.standing.difference
     return {
-        "name": f"{one.switch}={one.setting}", "at": label, "shift": shift, "word": word,
+        "name": one.words, "at": label, "shift": shift, "word": word,
         "difference": paired.difference if paired else None, "low": paired.low if paired else None,
         "high": paired.high if paired else None,
     }  # fmt: skip
@@ -146,7 +146,7 @@ def _blocks(path: RemovalPath, pictures: Mapping[str, Picture]) -> Iterator[Bloc
     widths = [_half(one.standing) for tried in path.rounds for one in tried]
     decimals = decimals_for(path.margin, [width for width in widths if width is not None])
     start = ("0", "baseline", MISSING, *_cost_cells(path.baseline), MISSING, "where it begins")
-    groups = [tuple(_cells(number, one, decimals) for one in tried) for number, tried in enumerate(path.rounds, 1)]
+    groups = [tuple(_cells(n, one, path, decimals) for one in tried) for n, tried in enumerate(path.rounds, 1)]
     yield Grid(TITLES, ((start,), *groups), frozenset({1, 2, len(TITLES) - 1}))
     if path.trying:
         yield Paragraph(f"Round {len(path.rounds) + 1} is not over: results of {', '.join(path.trying)} are missing.")
@@ -160,7 +160,7 @@ def outcome(path: RemovalPath) -> str:
             f"Nothing can be removed{open_}: for no removal is {path.metric} at most {path.margin:g} worse with 95 % "
             "confidence."
         )
-    removed = ", then ".join(f"{step.switch}={step.setting}" for step in path.steps)
+    removed = ", then ".join(step.words for step in path.steps)
     ends = path.confirmed or path.steps
     last, first = ends[-1].standing, path.baseline
     costs = {"parameters": (first.parameters, last.parameters), "FLOP": (first.flops, last.flops)}
@@ -184,9 +184,10 @@ def confirmation(path: RemovalPath) -> str:
         last = path.confirmations[-1].verdict.reason
         return f"On {seeds} that took no part in the choice the whole path is confirmed: {last}."
     failed = path.confirmations[len(path.confirmed)] if len(path.confirmed) < len(path.confirmations) else None
-    why = f" ({failed.variant} {failed.verdict.sentence})" if failed else ""
-    held = f"only the first {len(path.confirmed)}" if path.confirmed else "no step"
-    return f"On {seeds} that took no part in the choice {held} of these {len(path.steps)} is confirmed{why}."
+    why = f" ({path.titles.get(failed.variant, failed.variant)}: {failed.verdict.sentence})" if failed else ""
+    held = f"only the first {len(path.confirmed)} of {len(path.steps)}" if path.confirmed else "no"
+    are = "steps are" if path.confirmed else "step is"
+    return f"On {seeds} that took no part in the choice {held} {are} confirmed{why}."
 
 
 def _kept(path: RemovalPath) -> str:
@@ -199,13 +200,14 @@ def _cost(path: RemovalPath) -> str:
     return {"flops": "FLOP"}.get(path.cost, path.cost)
 
 
-def _cells(number: int, one: Removal, decimals: int) -> tuple[str, ...]:
+def _cells(number: int, one: Removal, path: RemovalPath, decimals: int) -> tuple[str, ...]:
     difference, paired = MISSING, one.standing.difference
     if paired and one.verdict.word != "diverged":
         write = partial(fixed, decimals=decimals, sign=True)
         difference = " ".join(with_interval(paired.difference, paired.low, paired.high, write))
-    removal = f"{one.switch}={one.setting}" + (" *" if one.on_path else "")
-    return str(number), removal, one.parent, *_cost_cells(one.standing), difference, one.reason
+    removal = one.words + (" *" if one.on_path else "")
+    parent = path.titles.get(one.parent, one.parent)
+    return str(number), removal, parent, *_cost_cells(one.standing), difference, one.reason
 
 
 def _cost_cells(standing: VariantSummary) -> tuple[str, str, str]:

@@ -41,7 +41,7 @@ def profile(report: StudyReport, palette: Palette) -> Spec:
     suite = answer_of(report).suite
     assert suite is not None, "only suites have a profile"
     shown, looks = suite.rows[:MOST], palette.variants(report.record)
-    labels = {row.variant: wrapped(row.variant, NAME) for row in shown}
+    labels = {row.variant: wrapped(report.titles.get(row.variant, row.variant), NAME) for row in shown}
     rows = [
         {"task": task, "name": labels[row.variant], "score": score, "low": low, "high": high, "metric": value,
          "verdict": verdict}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from ablate.analysis.rows import SELECTED
@@ -21,8 +22,6 @@ Spec = dict[str, Any]
 
 WIDTH = 672
 """Pixels of a written figure: 7 inches, the text width of a page."""
-PAGE_WIDTH = 1060
-"""Pixels of panels on a page of the dashboard."""
 _CROSS = "M-1,-.6L-.6,-1L0,-.4L.6,-1L1,-.6L.4,0L1,.6L.6,1L0,.4L-.6,1L-1,.6L-.4,0Z"
 _LIGHT = ("#3f4ea4", "#94480e", "#257a62", "#9d5aa7", "#af6000", "#0e73e3", "#533d00")
 _DARK = ("#4791cb", "#ea7c33", "#0ebe81", "#f890b8", "#f2c342", "#a7d8ff", "#b8a2fd")
@@ -177,12 +176,10 @@ PANEL_NAME = 24
 """Characters of a name on one line of the title of a panel."""
 
 
-def panels(
-    parts: Iterable[Spec], rows: Sequence[Spec], columns: int = 4, height: float = 110, width: float = WIDTH
-) -> Spec:
+def panels(parts: Iterable[Spec], rows: Sequence[Spec], height: float = 110, width: float = WIDTH) -> Spec:
     """The same layers once for each `panel` of the rows, with the same axes; the title of a panel is its name."""
     order = list(dict.fromkeys(str(row["panel"]) for row in rows))
-    columns = min(columns, len(order)) or 1
+    columns = min(4 if width > WIDTH / 2 else 2, len(order)) or 1
     facet = {"field": "panel", "type": "nominal", "sort": order, "title": None, "header": {"labelPadding": 2}}
     drawn = {"layer": [*parts], "width": (width - 60) / columns - 10, "height": height}
     return {"data": {"values": [*rows]}, "facet": facet, "columns": columns, "spec": drawn}
@@ -242,15 +239,24 @@ def margin_marks(margin: float, axis: str, edge: float | None = None, *, faint: 
     ]
 
 
+def spread(places: Sequence[float], gap: float) -> list[float]:
+    """The places moved upwards where they are nearer than `gap` to one another, so that labels there do not collide."""
+    moved = [*places]
+    order = sorted(range(len(moved)), key=moved.__getitem__)
+    for below, above in pairwise(order):
+        moved[above] = max(moved[above], moved[below] + gap)
+    return moved
+
+
 def wrapped(text: str, width: int) -> str:
     """The text in lines of at most this many characters, broken after a comma, a colon or `@`.
 
-    A part that is longer than a line is broken after its equals signs too.
+    A part that is longer than a line is broken after its spaces and equals signs too.
     """
     lines = [""]
     for part in re.split(r"(?<=[,:@])", " ".join(text.split())):
-        for piece in re.split(r"(?<==)", part) if len(part) > width else [part]:
-            if lines[-1] and len(lines[-1]) + len(piece) > width:
+        for piece in re.split(r"(?<=[= ])", part) if len(part) > width else [part]:
+            if lines[-1] and len(lines[-1]) + len(piece.rstrip()) > width:
                 lines.append("")
             lines[-1] += piece
-    return "\n".join(lines)
+    return "\n".join(map(str.strip, lines))

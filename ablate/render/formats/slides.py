@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from ablate.analysis.answer import answer_of
+from ablate.analysis.changes import in_words
 from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import count, percent
@@ -257,7 +258,7 @@ def _verdict(name: str, sentence: str, word: str) -> str:
 def _conclusion(findings: Findings) -> str:
     report = findings.report
     said = [
-        _verdict(claim.says or claim.id, claim.sentence, claim.verdict)
+        _verdict(claim.says or claim.id, in_words(claim.sentence, report.titles), claim.verdict)
         + (f'<dd class="note">{escape(claim.source)}</dd>' if claim.source else "")
         for claim in report.answer.claims[:MOST_CLAIMS]
     ]
