@@ -112,10 +112,12 @@ def test_effects_are_drawn_with_their_intervals_main_effects_first() -> None:
     drawn = figure("effects", "grid")
     found = findings("grid").report.effects
     assert found is not None
-    expected = [*found.main, *sorted(found.interactions, key=lambda row: -abs(row.estimate))]
+    kinds = (found.main, found.interactions)
+    expected = [row for kind in kinds for row in sorted(kind, key=lambda row: -abs(row.estimate))]
+    names = [row.name.replace(":", " × ") for row in expected]
     (points,) = marks(drawn, "point")
-    assert [row["name"] for row in rows(points)] == [row.name for row in expected]
-    assert points["encoding"]["y"]["scale"]["domain"] == [row.name for row in expected]
+    assert [row["name"] for row in rows(points)] == names
+    assert points["encoding"]["y"]["scale"]["domain"] == names
     intervals = rows(marks(drawn, "rule")[-1])
     assert [(row["low"], row["high"]) for row in intervals] == [(row.low, row.high) for row in expected]
     assert set(at(drawn, "x")) == {0, -found.margin, found.margin}
@@ -157,14 +159,13 @@ def test_the_path_is_a_column_for_each_step() -> None:
     ]
 
 
-def test_the_front_is_numbered_as_its_table() -> None:
-    (numbers,) = marks(figure("front", "grid"), "text")
+def test_the_front_names_its_points_and_the_baseline() -> None:
+    named = [row for labels in marks(figure("front", "grid"), "text") for row in rows(labels)]
     front = findings("grid").front
     assert front is not None
-    on_front = [point for point in front.points if point.on_front]
-    assert {row["number"]: (row["x"], row["y"]) for row in rows(numbers)} == {
-        str(number): (point.values["parameters"].mean, point.values["val_loss"].mean)
-        for number, point in enumerate(on_front, 1)
+    told = [point for point in front.points if point.on_front or point.variant == "baseline"]
+    assert {row["title"]: row["x"] for row in named} == {
+        point.variant: point.values["parameters"].mean for point in told
     }
 
 
