@@ -28,11 +28,11 @@ from ablate.render.figures.effects import (
 from ablate.render.figures.style import Palette, Spec
 from ablate.store import StudyRecord
 from dashboard.shared import results
-from dashboard.shared.exports import chart, export, figure_files, table_files
+from dashboard.shared.exports import chart, export, figure_files, page_width, table_files
 from dashboard.shared.frame import begin_page
 from dashboard.shared.results import MEMBERSHIP, any_ended, missing
 from dashboard.shared.store import every, record, report
-from dashboard.shared.text import escape, fitting, prose
+from dashboard.shared.text import escape, fitting, prose, wrapping
 
 VIEWS = ("Effects", "Interactions", "Importances", "Slices", "Parallel")
 
@@ -76,7 +76,7 @@ def _effects(study: str) -> None:
     rows = [*by_size(effects.main), *by_size(effects.interactions)]
     table = effects_table(rows, effects)
     caption = "; ".join(f"{effects.titles[row.name]} {row.estimate:+.3g}" for row in effects.main[:20])
-    draw = partial(draw_effects, effects)
+    draw = partial(draw_effects, effects, name=page_width() // 18)
     st.markdown(f"**{prose(' '.join(answer_of(report(study)).headline))}**")
     chart(draw, "effects", f"Effects on {effects.metric} with 95 % intervals. Main effects: {caption}")
     _show_effects(table, effects)
@@ -104,10 +104,12 @@ def effects_table(rows: Sequence[EffectRow], effects: StudyEffects) -> pd.DataFr
 def _show_effects(table: pd.DataFrame, effects: StudyEffects) -> None:
     number, text = st.column_config.NumberColumn(format="%+.4f", width=75), st.column_config.TextColumn
     shown = [name for name in ("effect", "side", "aliased with") if name in table]
-    words = {name: text(width=fitting(table, name, 340)) for name in shown}
+    widths = {name: fitting(table, name, page_width() // 2) for name in shown}
     st.dataframe(
         table, key="effects-table", hide_index=True, placeholder="-",
-        column_config={"change": number, "low": number, "high": number, **words},
+        column_config={"change": number, "low": number, "high": number}
+        | {name: text(width=width) for name, width in widths.items()},
+        row_height=wrapping(table, widths),
         alt=f"Effects on {effects.metric} with 95 % intervals and aliases; {len(table)} rows",
     )  # fmt: skip
 

@@ -67,7 +67,7 @@ def _live(study: str, quantities: tuple[str, ...]) -> None:
 
         picked += chart(draw, f"front-{number}", f"Pareto front by {seen}: {', '.join(on_front)}"[:1000], picks=True)
     _picked(picked)
-    words = {name: fitting(table, name, 220) for name in ("variant", "dominated by")}
+    words = {name: fitting(table, name, 300) for name in ("variant", "dominated by")}
     st.dataframe(
         table, key="front-table", hide_index=True, placeholder="-", column_config=_formats(front, words),
         row_height=wrapping(table, words), height="content" if len(table) <= MOST_WHOLE else "auto",

@@ -72,8 +72,13 @@ def by_size(rows: Iterable[EffectRow]) -> list[EffectRow]:
     return sorted(rows, key=lambda row: -abs(row.estimate))
 
 
-def draw_effects(effects: StudyEffects, palette: Palette, most: int = MOST_ROWS) -> Spec:
-    """A row for each main effect, then for each of the largest interactions; dashed lines are the margin."""
+def draw_effects(effects: StudyEffects, palette: Palette, most: int = MOST_ROWS, name: int = NAME) -> Spec:
+    """A row for each main effect, then for each of the largest interactions; dashed lines are the margin.
+
+    Args:
+        most: Interactions that are drawn.
+        name: Characters of a name on one line.
+    """
     split = min(len(effects.main), MOST_ROWS)
     looks = {
         "worse": palette.verdict("worse"),
@@ -85,7 +90,7 @@ def draw_effects(effects: StudyEffects, palette: Palette, most: int = MOST_ROWS)
     }
     rows = [
         {
-            "name": "\n≡ ".join(wrapped(effects.titles[name], NAME) for name in (row.name, *row.aliases)),
+            "name": "\n≡ ".join(wrapped(effects.titles[one], name) for one in (row.name, *row.aliases)),
             "effect": with_aliases(row, effects),
             "estimate": row.estimate,
             "low": row.low,

@@ -22,6 +22,8 @@ FAR = 0.6
 """How far intervals are shown beyond the means, as a share of the range of the means."""
 HEIGHT = 360
 """Of a panel in pixels."""
+LITTLE = 0.05
+"""Share of a value within which no point is too far to be drawn."""
 MANY = 60
 """Number of variants from which dominated ones are drawn without their intervals."""
 
@@ -65,7 +67,8 @@ def draw_front_panel(front: Front, quantity: str, palette: Palette, looks: Mappi
     first = front.quantities[0]
     stands = {FRONT: Look(palette.look(5).colour, (1, 0), "square"), MEANS: Look(palette.grey, (1, 0), "circle"),
               CONFIDENT: palette.verdict("diverged")}  # fmt: skip
-    rows = [_row(point, quantity, first, front.titles[point.variant]) for point in front.points]
+    far = _far(front)
+    rows = [_row(point, quantity, first, front.titles[point.variant]) for point in front.points if point not in far]
     found = {word: look for word, look in stands.items() if any(row["stands"] == word for row in rows)}
     unit = f" ({UNITS[quantity]})" if quantity in UNITS else ""
     better = "lower" if front.directions[0] == "minimize" else "higher"
@@ -135,7 +138,8 @@ def _said(interval: Interval, quantity: str) -> str:
 
 def _reach(front: Front, quantity: str) -> tuple[float, float]:
     """The range of an axis: all means, and the intervals unless they are very long."""
-    intervals = [point.values[quantity] for point in front.points]
+    far = _far(front)
+    intervals = [point.values[quantity] for point in front.points if point not in far]
     means = [interval.mean or 0.0 for interval in intervals]
     low, high = min(means), max(means)
     room = FAR * (high - low) or math.inf
@@ -143,6 +147,18 @@ def _reach(front: Front, quantity: str) -> tuple[float, float]:
     least, most = min([low, *ends]), max([high, *ends])
     edge = 0.1 * (high - low) or 0.1 * abs(high)
     return max(low - room, least) - edge, min(high + room, most) + edge
+
+
+def _far(front: Front) -> list[FrontPoint]:
+    """Dominated points so far from the others that these could not be told apart beside them; dominated for sure."""
+    near = [point for point in front.points if not point.significant]
+    far: list[FrontPoint] = []
+    for quantity in front.quantities:
+        means = [point.values[quantity].mean or 0.0 for point in near]
+        low, high = min(means), max(means)
+        reach = max(high - low, LITTLE * abs(high))
+        far += [one for one in front.points if not low - reach <= (one.values[quantity].mean or 0.0) <= high + reach]
+    return [one for one in front.points if one in far]
 
 
 def _staircase(front: Front, quantity: str, x: Spec, y: Spec) -> Spec:
@@ -190,6 +206,8 @@ def what_it_says(front: Front) -> str:
     )
     if any(quantity in TIMED for quantity in front.quantities):
         said += " Speeds depend on the machine and its other load."
+    if far := _far(front):
+        said += f" Dominated so far that the figure leaves out: {listed([front.titles[one.variant] for one in far])}."
     if front.left_out:
         said += f" Left out, as they diverged, were stopped early or lack a result: {listed(front.left_out)}."
     return said
