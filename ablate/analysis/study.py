@@ -67,7 +67,14 @@ from ablate.analysis.scaling import (
 from ablate.analysis.sentences import answer_sentences, best_sentence, confirmed_sentences, window_sentences
 from ablate.analysis.suite import SuiteReader, scales_of, suite_sentences, suite_warnings, tasks_of
 from ablate.analysis.times import relative_speed
-from ablate.analysis.trivial import TrivialBaseline, standings_of, trivial_baselines, trivial_sentences, unchecked
+from ablate.analysis.trivial import (
+    TrivialBaseline,
+    measured_otherwise,
+    standings_of,
+    trivial_baselines,
+    trivial_sentences,
+    unchecked,
+)
 from ablate.analysis.warnings import (
     StudyWarning,
     assumption,
@@ -333,6 +340,7 @@ def _answer(
     assumed = assumption(rows, evidence.tails, evidence.windows, rule.unit)
     among = (
         *(unchecked(stored.runs, evidence.standings, rule.metric) if record.judged is None else ()),
+        *measured_otherwise(stored.runs, baselines_of(record), rule),
         *selected_variants(rows),
         *validation_draw(evidence.draw_sd, rule.margin, record),
         *([StudyWarning("assumption", "weak", assumed)] if assumed else ()),

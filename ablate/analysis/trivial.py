@@ -127,13 +127,41 @@ def standings_of(runs: Mapping[str, VariantRuns], rule: JudgingRule) -> list[Sta
     """
     standings = []
     for name, run in runs.items():
-        trivial, direction = trivial_baselines(run.rules, rule.metric, rule.direction), rule.direction
-        if not trivial:
-            trivial, direction = trivial_baselines(run.rules, CURVE_METRIC, "minimize"), "minimize"
+        trivial = _of_task(run, rule)
         if trivial and not run.diverged and not run.pruned:
             values = [*run.values(trivial[0].metric).values()]
+            direction = rule.direction if trivial[0].metric == rule.metric else "minimize"
             standings.append(standing_of(name, values, trivial, direction, rule.schedule))
     return [standing for standing in standings if standing is not None]
+
+
+def _of_task(run: VariantRuns, rule: JudgingRule) -> tuple[TrivialBaseline, ...]:
+    """The trivial baselines of a variant's task by the objective, or by the validation loss."""
+    own = trivial_baselines(run.rules, rule.metric, rule.direction)
+    return own or trivial_baselines(run.rules, CURVE_METRIC, "minimize")
+
+
+def measured_otherwise(
+    runs: Mapping[str, VariantRuns], baselines: Mapping[str, str], rule: JudgingRule
+) -> Iterator[StudyWarning]:
+    """A warning on variants whose objective is measured on other tokens than that of what they are compared with.
+
+    Such as those of another tokenizer: a rule that learns nothing then has another value, which is in the difference.
+
+    Args:
+        baselines: Variant to what it is compared with.
+    """
+    pairs = {name: (_of_task(runs[name], rule), _of_task(runs[base], rule)) for name, base in baselines.items()}
+    other = {name: (ours, theirs) for name, (ours, theirs) in pairs.items() if ours and theirs and ours != theirs}
+    if not other:
+        return
+    (first, *_), theirs = next(iter(other.values()))
+    before = next((one.value for one in theirs if one.name == first.name), theirs[0].value)
+    text = (
+        f"{WHICH}: {first.metric} is measured on another task ({_named(first)} has {first.value:.4g} there, "
+        f"{before:.4g} on the baseline's)"
+    )
+    yield StudyWarning("other task", "weak", text, variants=tuple(other))
 
 
 def behind(standings: Sequence[Standing]) -> list[Standing]:

@@ -33,6 +33,7 @@ Key = Literal[
     "ended early",
     "diverged",
     "baseline diverged",
+    "other task",
     "target",
     "edge",
     "timing",

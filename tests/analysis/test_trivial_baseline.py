@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from dataclasses import replace
 from io import StringIO
 
@@ -13,10 +14,13 @@ from rich.console import Console
 
 from ablate.analysis.findings import read_findings
 from ablate.analysis.study import read_study
+from ablate.analysis.warnings import StudyWarning
 from ablate.render.as_json import study_json, to_text
 from ablate.render.document import ablation_table
 from ablate.render.formats import Place, find_format
 from ablate.render.table import print_study
+from ablate.spec.suite import on_data
+from ablate.spec.task import task_hash
 
 TRIVIAL = {"majority": {"val_loss": 2.5, "val_accuracy": 0.1}, "unigram": {"val_loss": 3.5, "val_accuracy": 0.75}}
 
@@ -168,6 +172,27 @@ def test_learning_is_checked_by_the_loss_where_no_rule_has_the_objective() -> No
     report = read_study(store, "a_study")
     assert report.evidence.unlearnt == {"skip=none"}
     assert [row.verdict_word for row in report.variants[1:]] == ["needed"]
+
+
+def test_a_loss_that_is_measured_on_other_tokens_is_named() -> None:
+    store = study("val_loss", "minimize", 2.0)
+    tasks = {"baseline": {"kind": "mine", "tokenizer": "bytes"}, "skip=none": {"kind": "mine", "tokenizer": "words"}}
+    bars = {name: on_data("unigram", task_hash(json.dumps(task, sort_keys=True))) for name, task in tasks.items()}
+    variants = tuple(replace(one, spec={"task": tasks[one.name]}) for one in store.record.variants)
+
+    def named(there: float) -> list[StudyWarning]:
+        trivial = {
+            "unigram": {"val_loss": 3.5},
+            bars["baseline"]: {"val_loss": 3.5},
+            bars["skip=none"]: {"val_loss": there},
+        }
+        store.record = replace(store.record, variants=variants, trivial=trivial)
+        return [line for line in read_study(store, "a_study").answer.warnings if line.key == "other task"]
+
+    assert named(3.5) == []
+    (line,) = named(5.25)
+    assert line.variants == ("skip=none",)
+    assert "a unigram has 5.25 there, 3.5 on the baseline's" in line.text
 
 
 @pytest.mark.parametrize("trivial", [{}, {"source": {"val_bleu": 0.3}}])
