@@ -43,7 +43,7 @@ class StudyCalibration:
     schedule: SeedPlan | None
 
 
-def read_calibration(store: StudyReader, name: str, seeds: Sequence[int] = SEEDS) -> StudyCalibration:
+def read_calibration(store: StudyReader, name: str) -> StudyCalibration:
     """Measure a study's noise, and compute the power of numbers of seeds at that noise.
 
     Raises:
@@ -57,7 +57,7 @@ def read_calibration(store: StudyReader, name: str, seeds: Sequence[int] = SEEDS
     if report.direction == "maximize":  # what is simulated is how much worse a variant is
         noise = replace(noise, residuals=tuple(-residual for residual in noise.residuals))
     schedule = seed_schedule(report.record)
-    powers = calibrate(noise, report.margin, seeds, schedule)
+    powers = calibrate(noise, report.margin, SEEDS, schedule)
     rows, adaptive = (powers[:-1], powers[-1]) if schedule else (powers, None)
     return StudyCalibration(name, report.unit, report.metric, report.margin, noise, rows, adaptive, schedule)
 

@@ -39,7 +39,7 @@ def bound_text(bound: float, *, upper: bool, margin: float) -> str:
 
 
 def with_interval(
-    mean: float | None, low: float | None, high: float | None, write: Callable[[float], str], plus_minus: str = "±"
+    mean: float | None, low: float | None, high: float | None, write: Callable[[float], str]
 ) -> list[str]:
     """A mean and, if there is one, its interval: `± half`, or `[low, high]` if the digits show that it is lopsided.
 
@@ -53,7 +53,7 @@ def with_interval(
         return [write(mean)]
     below, above = mean - low, high - mean
     if write(below) == write(above) or math.isclose(below, above, rel_tol=1e-6):
-        return [write(mean), f"{plus_minus} {write((high - low) / 2).lstrip('+')}"]
+        return [write(mean), f"± {write((high - low) / 2).lstrip('+')}"]
     return [write(mean), f"[{write(low)}, {write(high)}]"]
 
 

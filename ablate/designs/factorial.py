@@ -117,6 +117,7 @@ Matrix = NDArray[np.float64]
 _RIDGE = 1e-6
 _GAIN = 1e-9
 _MOST_PASSES = 100
+_STARTS = 10
 
 
 def log_determinant(rows: Matrix, precision: Matrix) -> float:
@@ -125,18 +126,17 @@ def log_determinant(rows: Matrix, precision: Matrix) -> float:
     return float(value) if sign > 0 else -np.inf
 
 
-def d_optimal(candidates: Matrix, size: int, precision: Matrix, *, starts: int = 10, seed: int = 0) -> list[int]:
-    """Indices of the chosen candidates in ascending order. Candidate 0 is always included.
+def d_optimal(candidates: Matrix, size: int, precision: Matrix) -> list[int]:
+    """Indices of the best choice from several random starts, in ascending order. Candidate 0 is always included.
 
     Args:
         candidates: Model matrix of the candidate runs, [N, P].
         size: Number of runs to choose, at most N.
         precision: Prior precision of each term, [P].
-        starts: Number of random starts; the best result is returned.
     """
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     best, best_value = list(range(size)), -np.inf
-    for _ in range(starts):
+    for _ in range(_STARTS):
         others = generator.choice(np.arange(1, len(candidates)), size - 1, replace=False)
         chosen = _exchange(candidates, [0, *map(int, others)], precision)
         value = log_determinant(candidates[chosen], precision)

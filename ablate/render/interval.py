@@ -8,6 +8,8 @@ from typing import Self
 from ablate.analysis.answer import Answer
 from ablate.analysis.answer_rows import AnswerRow
 
+_WIDTH = 244
+"""Of the pictures in pixels."""
 REACH = 2.5
 """Margins from the baseline up to which the axis may reach; what lies beyond is an arrow at its end."""
 
@@ -94,8 +96,9 @@ def heading_text(axis: Axis, width: int) -> str:
     return "".join(cells)
 
 
-def axis_svg(axis: Axis, ink: str, width: int = 244) -> str:
+def axis_svg(axis: Axis, ink: str) -> str:
     """Zero and the margin as numbers where `interval_svg` draws their lines."""
+    width = _WIDTH
     zero, margin = (round(axis.place(value) * (width - 12) + 6, 1) for value in (0.0, axis.margin))
     anchor = "start" if margin + 75 < width else "end"
     words = (
@@ -107,19 +110,15 @@ def axis_svg(axis: Axis, ink: str, width: int = 244) -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg" {box} {style}>{words}</svg>'
 
 
-def interval_svg(
-    axis: Axis, row: AnswerRow, *, colour: str, ink: str, mark: str, size: tuple[int, int] = (244, 26)
-) -> str:
+def interval_svg(axis: Axis, row: AnswerRow, *, colour: str, ink: str, mark: str) -> str:
     """The same as SVG.
 
     Args:
         colour: Of the interval, as #rrggbb.
         ink: Of the lines at zero and at the margin.
         mark: Vega's name of the mark of the mean, so that verdicts differ by more than their colour.
-        size: Width and height in pixels.
     """
-    width, height = size
-    middle = height / 2
+    width, height, middle = _WIDTH, 26, 13.0
     zero, margin = (round(axis.place(value) * (width - 12) + 6, 1) for value in (0.0, axis.margin))
     parts = [
         f'<rect x="{margin}" y="0" width="{width - margin:.1f}" height="{height}" fill="{ink}" fill-opacity="0.16"/>',

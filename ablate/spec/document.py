@@ -57,13 +57,12 @@ class Document:
                 return self.positions[loc[:end]]
         return Position(self.file, 1, 1)
 
-    def space_error(self, error: ValidationError, below: Loc = ()) -> SpaceError:
-        """Convert a validation error of this data, or of its part at `below`, to one with file, line and column."""
+    def space_error(self, error: ValidationError) -> SpaceError:
+        """Convert a validation error of this data to one with file, line and column."""
         lines: list[tuple[str, str]] = []
         for loc, sentence in describe(error):
-            whole = (*below, *loc)
-            path = ".".join(str(part) for part in whole)
-            lines.append((str(self.position(whole)), f"`{path}`: {sentence}" if path else sentence))
+            path = ".".join(str(part) for part in loc)
+            lines.append((str(self.position(loc)), f"`{path}`: {sentence}" if path else sentence))
         (place, text), *further = lines[:_SHOWN_ERRORS]
         text += "".join(f"\n{other}: {sentence}" for other, sentence in further)
         if len(lines) > _SHOWN_ERRORS:

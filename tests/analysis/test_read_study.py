@@ -263,6 +263,9 @@ def test_the_answer_names_what_is_undecided_and_how_many_seeds_would_settle_it()
     report = read_study(store, "a_study")
     undecided = row(report, "c=x").verdict
     assert undecided is not None
+    (verdicts,) = (column for column in columns(report) if column.key == "verdict")
+    reasons = [verdicts.text(row(report, name)).lines[1] for name in ("c=x", "d=x")]
+    assert reasons == [f"{undecided.further_seeds} more: {in_percent(undecided.chance or 0.0)}", "many more seeds"]
     assert report.answer.sentences == (
         "Not worse than the baseline by 0.02 or more: a=x (val_loss at most 3.7e-09 higher).",
         "Worse than the baseline by more than 0.02: b=x (val_loss at least 0.49 higher).",

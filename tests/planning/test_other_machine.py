@@ -14,7 +14,7 @@ from ablate.cli.studies import plan
 from ablate.devices import DEVICES, find_device, known_device, stated_device, utilisation
 from ablate.errors import EngineError
 from ablate.nn.model import model_cost
-from ablate.planning.memory import trial_bytes
+from ablate.planning.memory import largest_micro_batch, trial_bytes
 from ablate.planning.other_machine import EFFICIENCY, Machine, MachineForecast, read_doctor_report
 from ablate.planning.plan import Variant
 from ablate.planning.planner import make_plan
@@ -65,7 +65,12 @@ def test_memory_says_what_fits_and_which_micro_batch_would() -> None:
     assert found is not None
     assert found.micro_batch is not None
     assert a5000.fits(simplify(batch_size=512, micro_batch=found.micro_batch))
-    assert not a5000.fits(simplify(batch_size=512, micro_batch=2 * found.micro_batch))
+    for size in (90, 45, 30, 15, 9, 2, 1):  # divisors of the batch, in just the memory that each needs
+        training = large.spec.training.model_copy(update={"batch_size": 90, "micro_batch": size})
+        exact = replace(large, spec=large.spec.model_copy(update={"training": training}))
+        largest = largest_micro_batch(exact, trial_bytes(exact))
+        assert largest is not None
+        assert largest.micro_batch == size
     assert trial_bytes(simplify(micro_batch=8)) < 0.95 * 16 * 2**30
     assert t4.fits(simplify(micro_batch=8))
 

@@ -19,6 +19,7 @@ from ablate.planning.forecast import Speed, forecast
 from ablate.planning.memory import largest_micro_batch, trial_bytes
 from ablate.planning.plan import Variant
 from ablate.planning.planner import make_plan
+from ablate.spec.design import Point
 from ablate.spec.task import Task
 from ablate.store import open_store
 from ablate.training.events import Measurement
@@ -92,6 +93,12 @@ def test_two_points_that_give_one_spec_are_one_variant(folder: Path) -> None:
     assert [variant.name for variant in plan.variants] == ["baseline", "values=identity", "norm=none"]
     assert plan.aliases == {"bare": "values=identity", "nothing": "baseline"}
     assert len(plan.trials) == 6
+
+
+def test_a_point_has_a_spec_of_its_own_for_each_tuned_value(folder: Path) -> None:
+    costs, rates = planner(folder).costs, (1e-3, 2e-3, 1e-3)
+    specs = [costs.valid_spec(Point("baseline", {}, tuned={"training.optimizer.lr": rate})) for rate in rates]
+    assert [spec and spec.training.optimizer.lr for spec in specs] == [*rates]
 
 
 def test_points_that_make_no_model_are_left_out_with_the_reason(folder: Path) -> None:

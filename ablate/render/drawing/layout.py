@@ -75,14 +75,14 @@ class _Builder:
         self.note("x", 0, 0)
         y, _ = self.column(0, -1, ["gain_residual"])
         fork = y - 1
-        y = self.line_up(0, y, fork)
+        y = self.line_up(y, fork)
         y, half = self.column(0, y, _column_of("mixer"))
         y = self.join(0, fork, y, half + _ROUND, "skip_mixer")
         y, _ = self.column(0, y, ["norm_mixer_post"])
         second = self.slots.get("mlp")
         if second is not None:
             low = y - 1
-            y = self.line_up(0, y, low)
+            y = self.line_up(y, low)
             y, wide = self.column(0, y, _column_of("mlp"))
             self.feed_from_below(fork, half)
             again = self.slots.get("skip_second")
@@ -97,7 +97,7 @@ class _Builder:
         y, _ = self.column(0, -1, ["gain_residual"])
         for part in ("mlp", "mixer"):
             fork = y - 1
-            y = self.line_up(0, y, fork)
+            y = self.line_up(y, fork)
             y, half = self.column(0, y, _column_of(part))
             y = self.join(0, fork, y, half + _ROUND, f"skip_{part}")
             y, _ = self.column(0, y, [f"norm_{part}_post"])
@@ -107,10 +107,10 @@ class _Builder:
         self.note("x", 0, 0)
         y, _ = self.column(0, -1, ["gain_residual"])
         fork = y - 1
-        y = self.line_up(0, y, fork)
+        y = self.line_up(y, fork)
         y, _ = self.column(0, y, ["norm_mixer_pre"])
         split = y - 1
-        y = self.line_up(0, y, split)
+        y = self.line_up(y, split)
         top, half = self.column(0, y, ["mixer", "dropout_mixer", "gain_mixer", "norm_mixer_post"])
         wide = self.half(["norm_mlp_pre", "mlp", "dropout_mlp", "gain_mlp"])
         right = half + wide + 2 * _ROUND + 6
@@ -232,8 +232,8 @@ class _Builder:
         points = ((0, low), (column, low), (column, mlp.y + mlp.height), (-1, mlp.y + mlp.height))
         self.picture.lines.append(Polyline(points, feed.state, arrow=True))
 
-    def line_up(self, x: int, y: int, to: int) -> int:
-        self.picture.lines.append(Polyline(((x, y), (x, to)), "kept"))
+    def line_up(self, y: int, to: int) -> int:
+        self.picture.lines.append(Polyline(((0, y), (0, to)), "kept"))
         return to
 
     def note(self, text: str, x: int, y: int) -> None:

@@ -177,11 +177,9 @@ def draw_bands(
     *,
     height: float = 380,
     whole: bool = False,
-    limits: tuple[float, float] | None = None,
     logs: tuple[bool, bool] = (False, False),
     singles: Sequence[Mapping[str, Any]] = (),
     picks: Mapping[str, Mapping[str, Any]] | None = None,
-    under: Sequence[Spec] = (),
 ) -> Spec:
     """Chosen bands in one panel, told apart by colour, dash and mark.
 
@@ -190,16 +188,15 @@ def draw_bands(
         titles: What the horizontal and the vertical axis show.
         height: Of the panel in pixels.
         whole: Whether the vertical axis begins at zero and shows all; else the fall from an initial loss is cut off.
-        limits: Of the vertical axis, instead of these.
         logs: Whether the two axes are logarithmic.
         singles: Points of single trials: `name`, `trial` (one line through those of a trial), `x`, `mean`, `state` and
             whatever a click is to give.
         picks: By name of a band, what a click on a point of it is to give; None: a click does nothing.
-        under: Layers below the bands.
     """
+    limits: tuple[float, float] | None = None
     if whole:
-        limits = (0.0, 1.05 * max((high for one in bands.values() for high in one.high), default=1.0) or 1.0)
-    elif limits is None and not logs[1]:
+        limits = (0.0, 1.05 * max((high for band in bands.values() for high in band.high), default=1.0) or 1.0)
+    elif not logs[1]:
         limits = heights(bands.values())
     named = {name: wrapped(name, NAME) for name in (*bands, *(str(row["name"]) for row in singles))}
     highest = sorted(named, key=lambda name: -bands[name].mean[-1] if name in bands else math.inf)
@@ -209,7 +206,7 @@ def draw_bands(
         row for name, one in bands.items() for row in _points(named[name], one, (picks or {}).get(name, {}), n=one.n)
     ]
     alone = [{**row, "name": named[str(row["name"])]} for row in singles]
-    parts = [*under, *_band_marks(rows, {"x": x, "y": y}, shown)]
+    parts = [*_band_marks(rows, {"x": x, "y": y}, shown)]
     target = len(parts) - 1
     if limits is not None and len(bands) <= MOST_ENDS:
         parts.insert(len(under) + 1, _ends(bands, x, y, 13 * (limits[1] - limits[0]) / height))
@@ -230,7 +227,7 @@ def draw_bands(
         fields = sorted({field for pick in (*picks.values(), *singles) for field in pick} & {"variant", "seed", "key"})
         parts[target]["params"] = [{"name": "picked", "select": {"type": "point", "fields": fields}}]
         zoom = {"type": "interval", "zoom": "wheel![event.shiftKey]"}
-        parts[len(under)]["params"] = [{"name": "zoom", "select": zoom, "bind": "scales"}]
+        parts[0]["params"] = [{"name": "zoom", "select": zoom, "bind": "scales"}]
     return layers(parts, height)
 
 

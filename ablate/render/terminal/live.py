@@ -180,7 +180,7 @@ class Display(Observer):
             self._print(self._line(trial).append(problem, style=style))
         elif self._live is None:
             line = self._line(trial).append(f"{self._metric} {outcome.metrics[self._metric]:.4f}")
-            line.append(f"  {duration(outcome.seconds):>11}{self._time_left(', ')}", style="dim")
+            line.append(f"  {duration(outcome.seconds):>11}{self._time_left()}", style="dim")
             self._print(line)
 
     def beat(self) -> None:
@@ -201,7 +201,7 @@ class Display(Observer):
         head.add_row(
             Text(f"{self._done} of {plural(self._total, 'trial')}", style="bold"),
             ProgressBar(total=self._total, completed=self._done, width=20),
-            Text(f"{duration(time.monotonic() - self._begin)} gone{self._time_left(', ')}", style="dim"),
+            Text(f"{duration(time.monotonic() - self._begin)} gone{self._time_left()}", style="dim"),
         )
         rows = Table.grid(padding=(0, 2))
         for _ in range(4):
@@ -243,7 +243,7 @@ class Display(Observer):
             Text(now, style="dim"),
         )
 
-    def _time_left(self, before: str) -> str:
+    def _time_left(self) -> str:
         """From the work done per second since the first worker was ready; empty at first.
 
         Trials that run are counted by their share.
@@ -253,4 +253,4 @@ class Display(Observer):
         done = self._work_done + running
         if done <= 0 or elapsed < _SETTLING_SECONDS:
             return ""
-        return f"{before}{duration(max(0.0, self._work_left - running) * elapsed / done)} left"
+        return f", {duration(max(0.0, self._work_left - running) * elapsed / done)} left"
