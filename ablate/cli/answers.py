@@ -304,7 +304,7 @@ def diff(
 ) -> None:
     """Show what differs between two variants, trials or space files: in spec, environment and result."""
     from ablate.analysis.diff import read_diff
-    from ablate.render.terminal.diff import diff_json, print_diff
+    from ablate.render.terminal.compare import diff_json, print_diff
 
     load_plugins(plugin)
     difference = read_diff(left, right, store)

@@ -48,7 +48,7 @@ def reproduce(
     from ablate.execution.options import RunOptions
     from ablate.execution.reproduce import reproduce as train_again
     from ablate.locations import cache_folder
-    from ablate.render.terminal.reproduce import print_reproduction, reproduction_json
+    from ablate.render.terminal.compare import print_reproduction, reproduction_json
     from ablate.store import open_store
 
     load_plugins(plugin)
@@ -123,7 +123,7 @@ def evaluate(
     from ablate.downstream.harness import Request
     from ablate.execution.environment import choose_device
     from ablate.extras import require
-    from ablate.render.terminal.reproduce import evaluation_json, print_tasks, sentence
+    from ablate.render.terminal.compare import evaluation_json, print_tasks, sentence
     from ablate.store import open_store
     from ablate.trained.decode import evaluate_file, evaluate_tasks
 

@@ -9,7 +9,7 @@ from design_contexts import a_context, on_off
 from pydantic import ValidationError
 
 from ablate.designs.grid import GridSpec
-from ablate.designs.one_switch import AddOneInSpec, LeaveOneOutSpec
+from ablate.designs.leave_one_out import AddOneInSpec, LeaveOneOutSpec
 from ablate.designs.sweep import SweepSpec
 from ablate.errors import SpaceError
 

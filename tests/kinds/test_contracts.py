@@ -15,7 +15,7 @@ from ablate.contracts import checking, data, design, outputs, task, training
 from ablate.contracts.checking import CONTRACTS, CheckedKind, UntriedKind, check_all, check_kind, settings
 from ablate.contracts.contract import Contract
 from ablate.designs.base import FixedDesign
-from ablate.designs.one_switch import LeaveOneOutSpec
+from ablate.designs.leave_one_out import LeaveOneOutSpec
 from ablate.errors import AblateError
 from ablate.kinds.optimizers.lion import Lion, LionSpec
 from ablate.kinds.schedules.constant import ConstantScheduleSpec
