@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -15,13 +17,16 @@ from ablate.execution.driver import run_study
 from ablate.execution.observer import Observer
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.nn.model import build_model, model_cost
+from ablate.planning.earlier import EarlierTrials
 from ablate.planning.forecast import Speed, forecast
 from ablate.planning.memory import largest_micro_batch, trial_bytes
-from ablate.planning.plan import Variant
+from ablate.planning.plan import Trial, Variant
 from ablate.planning.planner import make_plan
+from ablate.spec.code import Code
 from ablate.spec.design import Point
 from ablate.spec.task import Task
 from ablate.store import open_store
+from ablate.store.records import SettledTrial
 from ablate.training.events import Measurement
 from ablate.training.loop import train
 from ablate.training.members import Member
@@ -99,6 +104,27 @@ def test_a_point_has_a_spec_of_its_own_for_each_tuned_value(folder: Path) -> Non
     costs, rates = planner(folder).costs, (1e-3, 2e-3, 1e-3)
     specs = [costs.valid_spec(Point("baseline", {}, tuned={"training.optimizer.lr": rate})) for rate in rates]
     assert [spec and spec.training.optimizer.lr for spec in specs] == [*rates]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "same"),
+    [
+        ("a" * 64, "a" * 64, True),
+        ("a" * 32 + "c" * 32, "b" * 32 + "c" * 32, True),
+        ("a" * 64, "a" * 32 + "b" * 32, False),
+        ("a" * 32, "b" * 32, False),
+    ],
+)
+def test_a_trial_of_other_code_is_accepted_only_with_the_same_data(before: str, now: str, same: bool) -> None:
+    """A fingerprint is how data was prepared, then what it holds; data that needs no preparing has the first alone."""
+    store: Any = SimpleNamespace(
+        settled_trials=lambda: [SettledTrial("other", "h", 3, before, "its code")], codes=lambda identities: {}
+    )
+    variant: Any = SimpleNamespace(hash="h", fingerprint=now)
+    trial = Trial("own", variant, 3, code=Code({"revisions": {"training": 2}}))
+    accepted = EarlierTrials(store, accept=True).accepted(trial)
+    assert (accepted.key, accepted.accepted is not None) == (("other", True) if same else ("own", False))
+    assert EarlierTrials(store).accepted(trial) == trial
 
 
 def test_points_that_make_no_model_are_left_out_with_the_reason(folder: Path) -> None:
