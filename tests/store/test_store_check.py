@@ -9,13 +9,14 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Self
 
 import pytest
 from store_samples import HERE, begin, digest, outcome
 
 from ablate.errors import NotFoundError, StoreError, UnreadableWarning
 from ablate.store import Store, TrialState, open_store
-from ablate.store.check import check_store
+from ablate.store.check import _Rows, check_store
 
 
 @pytest.fixture
@@ -88,6 +89,22 @@ def test_a_page_that_is_lost(store: Path, tmp_path: Path) -> None:
     assert "recordings: some rows cannot be reached" in check.findings
     with open_store(tmp_path / "saved.db", create=False) as saved:
         assert len(saved.trials([planned.key for planned in saved.study("s").planned])) == 4
+
+
+def test_rows_beyond_a_lost_page_are_read_from_the_end_and_each_once() -> None:
+    class Damaged:
+        description = (("id",), ("hash",), ("content",))
+
+        def execute(self, statement: str) -> Self:
+            self.ids = (5, 4, 2) if "DESC" in statement else (1, 2)
+            return self
+
+        def __iter__(self) -> Iterator[tuple[int, str, str]]:
+            yield from ((number, "", "") for number in self.ids)
+            raise sqlite3.DatabaseError("database disk image is malformed")
+
+    rows = _Rows(Damaged(), "environments")  # type: ignore[arg-type]
+    assert [row["id"] for row in rows._reached()] == [1, 2, 5, 4]
 
 
 def test_what_cannot_be_checked(tmp_path: Path, store: Path) -> None:
