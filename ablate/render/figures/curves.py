@@ -209,7 +209,7 @@ def draw_bands(
     parts = [*_band_marks(rows, {"x": x, "y": y}, shown)]
     target = len(parts) - 1
     if limits is not None and len(bands) <= MOST_ENDS:
-        parts.insert(len(under) + 1, _ends(bands, x, y, 13 * (limits[1] - limits[0]) / height))
+        parts.insert(1, _ends(bands, x, y, 13 * (limits[1] - limits[0]) / height))
         target += 1
     if alone:
         tone = by_look("name", shown, "color")
