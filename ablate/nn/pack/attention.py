@@ -199,8 +199,8 @@ class FeatureMixerSpec(MixerSpec):
         return FeatureAttention(context, self.feature_map(context))
 
     def cache(self, context: LayerContext, length: int) -> int:
-        """Σ φ(k)ᵀ·v and Σ φ(k) of all heads."""
-        return self.feature_count(context) * (context.inner_width + context.heads)
+        """Σ φ(k)ᵀ·v and Σ φ(k) of all heads, and the largest logarithm of each."""
+        return self.feature_count(context) * (context.inner_width + context.heads) + context.heads * self.logarithmic
 
     def cost(self, context: LayerContext, length: int) -> Cost:
         """Cost of the four projections, of φ and of the sums."""

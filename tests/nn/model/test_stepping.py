@@ -94,8 +94,10 @@ def test_the_bytes_of_a_cache_are_those_of_its_tensors(kind: str) -> None:
         whole, shorter = model.states_after(ids), model.states_after(ids[..., :-1])
     assert state_bytes(whole) == sum(tensor.numpy().nbytes for state in whole for tensor in state)
     numbers = state_bytes(whole) / 4 / 2 / 2  # float32, two layers, a pack of two
-    if kind not in KEEP:  # the inputs of the mixer
-        assert numbers == LENGTH * 12
+    # The inputs of the mixer, or what its spec says.
+    layer = model.spec.layer_context(LENGTH)
+    scalars = sum(tensor.numel() for state in whole for tensor in state) / 2 / 2
+    assert scalars == (model.spec.block.mixer.cache(layer, LENGTH) if kind in KEEP else LENGTH * 12)
     assert numbers == CACHED.get(kind, numbers)
     of_keys = {"attention", "differential_attention", "latent_attention", "native_sparse_attention", "path_attention"}
     growing = kind not in KEEP - of_keys - {"extractor"}
