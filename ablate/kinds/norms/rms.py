@@ -6,7 +6,8 @@ multiplied by a gate of its own channels, σ(W_u·SiLU(W_d·y)), W_d in R^(r×D)
 - Root Mean Square Layer Normalization (arXiv:1910.07467), eq. 4; https://arxiv.org/abs/1910.07467
 - GatedNorm: the class of that name of `marin-community/marin` (experiments/grug/fast_track/model.py, rank 128, matrices
   from N(0, 1/(4D)) cut at three standard deviations, which is not done here), whose docstring cites arXiv:2601.22966;
-  the paper itself was not read
+  the paper itself was not read. Its `RMSNorm` and `GatedNorm` were run beside it in double precision: outputs differ by
+  1e-15, gradients by 4e-15
 """
 
 from __future__ import annotations
