@@ -249,9 +249,9 @@ def trial_table(
         row: dict[str, object] = {
             VARIANT: one.variant,
             SEED: one.seed,
+            **{metric: trial.metrics.get(metric) if trial else None for metric in metrics},
             STATE: (trial.state if trial else TrialState.WAITING).value,
             ROLE: one.role.value,
-            **{metric: trial.metrics.get(metric) if trial else None for metric in metrics},
             **{f"{switch}=": variant.settings.get(switch) for switch in named_switches},
             "parameters": variant.parameters,
             "steps": trial.steps if trial else None,

@@ -82,13 +82,13 @@ def front_table(front: Front) -> pd.DataFrame:
     """A row for each variant, those on the front before the others, the best in the first quantity first."""
     rows = []
     for point in sorted(front.points, key=lambda point: not point.on_front):
-        row: dict[str, object] = {"variant": front.titles[point.variant], "stands": stand(point)}
+        row: dict[str, object] = {"variant": front.titles[point.variant]}
         for quantity in front.quantities:
             interval = point.values[quantity]
             row[quantity] = interval.mean
             if half_width(interval):
                 row[f"{quantity} ±"] = half_width(interval)
-        rows.append(row | {"dominated by": front.titles.get(point.dominated_by or "")})
+        rows.append(row | {"stands": stand(point), "dominated by": front.titles.get(point.dominated_by or "")})
     return pd.DataFrame(rows)
 
 

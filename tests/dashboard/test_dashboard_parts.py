@@ -28,13 +28,16 @@ from vega import at, marks, rows, series
 from ablate.analysis import read_study
 from ablate.analysis.curves import Band, Line, band
 from ablate.analysis.effects import EffectRow, StudyEffects
+from ablate.analysis.pareto import Front, FrontPoint
 from ablate.analysis.runs import read_runs
 from ablate.render.document import ablation_table
 from ablate.render.figures.curves import band_panels, course_panels, coursed, draw_bands, outliers
 from ablate.render.figures.forest import telling
+from ablate.render.figures.front import draw_front, what_it_says
 from ablate.render.figures.style import PAPER, Palette, wrapped
 from ablate.render.table import print_study
 from ablate.spec.document import read_document
+from ablate.stats import Interval
 from ablate.store import CurvePoint, TrialState
 from dashboard.shared.exports import on_page, widened
 from dashboard.shared.results import split_tags
@@ -136,6 +139,7 @@ def test_an_outlier_is_cut_from_the_panels_and_named() -> None:
     assert low <= 1.0
     assert 1.2 <= high < 2
     assert outliers(dict(list(bands.items())[:3])) == [], "too few to tell"
+    assert (drawn["columns"], band_panels(bands, "baseline", PAPER, ("steps", "loss"), width=340)["columns"]) == (4, 2)
     falls = {name: Band((0.0, 1.0), (10.0, end), (10.0, end), (10.0, end), 3) for name, end in ends.items()}
     assert outliers(falls) == [], "what the axis shows is not named as beyond it"
 
@@ -150,6 +154,24 @@ def test_labels_at_the_ends_of_lines_do_not_collide() -> None:
     assert sorted(row["end"] for row in rows(labels)) == ["1", "2", "2"]
     assert all(above - below >= 12 for below, above in pairwise(places)), "eleven pixels is the height of a letter"
     assert list(marks(drawn, "line")[0]["encoding"]["color"]["scale"]["domain"]) == ["a", "b", "c"]
+
+
+def test_what_is_dominated_far_off_is_not_drawn_but_said() -> None:
+    values = {"baseline": (1.8, 100.0), "small": (1.85, 90.0), "near": (1.9, 100.0), "far": (2.9, 101.0)}
+    points = tuple(
+        FrontPoint(name, dict(zip(("val_loss", "parameters"), map(measured, of), strict=True)), not sure, None, sure)
+        for name, of in values.items()
+        for sure in (name in ("near", "far"),)
+    )
+    front = Front(("val_loss", "parameters"), ("minimize", "minimize"), points, (), {name: name for name in values})
+    drawn = draw_front(front, PAPER)
+    assert [row["variant"] for row in rows(marks(drawn, "point")[0])] == ["baseline", "small", "near"]
+    assert marks(drawn, "point")[0]["encoding"]["y"]["scale"]["domain"][1] < 2.5
+    assert "Dominated so far that the figure leaves out: far." in what_it_says(front)
+
+
+def measured(mean: float) -> Interval:
+    return Interval(mean, mean - 0.01, mean + 0.01, 3)
 
 
 def test_numbers_of_a_column_have_the_same_decimals() -> None:

@@ -104,12 +104,11 @@ def _names(rows: Sequence[Spec], x: Spec, y: Spec) -> Iterator[Spec]:
     """The names of the variants on the front and of the baseline beside their points, towards the middle."""
     (left, right), (bottom, top) = x["scale"]["domain"], y["scale"]["domain"]
     told = [row for row in rows if row["stands"] == FRONT or row["variant"] == BASELINE]
+    places = spread([row["y"] for row in told], 13 * (top - bottom) / HEIGHT)
+    put = [{**row, "y": place} for row, place in zip(told, places, strict=True)]
     for align, dx in (("left", 9), ("right", -9)):
-        beside = [row for row in told if (align == "left") == (row["x"] < (left + right) / 2)]
-        places = spread([row["y"] for row in beside], 13 * (top - bottom) / HEIGHT)
-        put = [{**row, "y": place} for row, place in zip(beside, places, strict=True)]
-        if put:
-            yield mark("text", put, {"x": x, "y": y, "text": {"field": "title"}}, align=align, dx=dx)
+        if beside := [row for row in put if (align == "left") == (row["x"] < (left + right) / 2)]:
+            yield mark("text", beside, {"x": x, "y": y, "text": {"field": "title"}}, align=align, dx=dx)
 
 
 def _row(point: FrontPoint, quantity: str, first: str, title: str) -> Spec:
