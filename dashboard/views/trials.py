@@ -23,7 +23,7 @@ LESS = ("parameters", "tokens", "FLOP", "attempts", "ended")
 """The last columns but those of settings."""
 FILTERS = ("states", "setting", "metric")
 """Parameters of the address that filter."""
-_OPEN = "trial to open"
+_OPEN, _CLICKS = "trial to open", "clicks on the table of trials"
 
 
 def show() -> None:
@@ -51,11 +51,12 @@ def _live(study: str) -> None:
     if shown.empty:
         st.info("No trial matches these filters.")
         return
+    key = f"all-trials-{st.session_state.get(_CLICKS, 0)}"  # a new table after a click, so that the way back opens none
     st.dataframe(
         shown,
-        key="all-trials",
+        key=key,
         hide_index=True,
-        on_select=partial(_choose, list(shown[KEY])),
+        on_select=partial(_choose, key, list(shown[KEY])),
         selection_mode="single-cell",
         placeholder="-",
         height=min(36 + 35 * len(shown), 720),
@@ -65,11 +66,12 @@ def _live(study: str) -> None:
     export(table_files(f"{study}_trials", _ordered(rows)), "trials")
 
 
-def _choose(keys: list[str]) -> None:
+def _choose(key: str, trials: list[str]) -> None:
     """Open the trial of the row that was clicked in the next run."""
-    cells = st.session_state["all-trials"]["selection"]["cells"]
-    if cells and cells[0][0] < len(keys):
-        st.session_state[_OPEN] = keys[cells[0][0]]
+    cells = st.session_state[key]["selection"]["cells"]
+    if cells and cells[0][0] < len(trials):
+        st.session_state[_OPEN] = trials[cells[0][0]]
+        st.session_state[_CLICKS] = st.session_state.get(_CLICKS, 0) + 1
 
 
 def _controls(study: str, table: pd.DataFrame) -> Filter:
