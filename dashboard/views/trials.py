@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -10,7 +9,7 @@ import streamlit as st
 
 from ablate.store import TrialState
 from dashboard.shared.exports import export, table_files
-from dashboard.shared.frame import begin_page, open_page
+from dashboard.shared.frame import begin_page, link
 from dashboard.shared.results import KEY, ROLE, SEED, VARIANT, Filter, filtered, numeric, switches, trials
 from dashboard.shared.store import every
 from dashboard.shared.store import record as read_record
@@ -23,7 +22,6 @@ LESS = ("parameters", "tokens", "FLOP", "attempts", "ended")
 """The last columns but those of settings."""
 FILTERS = ("states", "setting", "metric")
 """Parameters of the address that filter."""
-_OPEN, _CLICKS = "trial to open", "clicks on the table of trials"
 
 
 def show() -> None:
@@ -33,8 +31,6 @@ def show() -> None:
 
 
 def _live(study: str) -> None:
-    if key := st.session_state.pop(_OPEN, None):
-        open_page("trial", trial=str(key))
     table = trials(study)
     if table.empty:
         st.info("This study has planned no trial yet.")
@@ -46,32 +42,29 @@ def _live(study: str) -> None:
     if pages > 1:
         page = int(st.number_input("Page", 1, pages, key="page", bind="query-params", width=140))
     which = f", page {page:,} of {pages:,}" if pages > 1 else ""
-    st.caption(f"{len(rows):,} of {len(table):,} trials{which}; a click on one opens it")
+    head = st.container(horizontal=True, vertical_alignment="center")
+    head.caption(f"{len(rows):,} of {len(table):,} trials{which}; a click on one gives a link to it", width="content")
     shown = _ordered(rows.iloc[(page - 1) * ROWS : page * ROWS])
     if shown.empty:
         st.info("No trial matches these filters.")
         return
-    key = f"all-trials-{st.session_state.get(_CLICKS, 0)}"  # a new table after a click, so that the way back opens none
-    st.dataframe(
+    picked = st.dataframe(
         shown,
-        key=key,
+        key="all-trials",
         hide_index=True,
-        on_select=partial(_choose, key, list(shown[KEY])),
+        on_select="rerun",
         selection_mode="single-cell",
         placeholder="-",
         height=min(36 + 35 * len(shown), 720),
         column_config=_columns(shown),
         alt=f"Trials with state, settings, metrics and cost; {len(shown)} rows",
     )
+    cells = picked["selection"]["cells"]
+    if cells and cells[0][0] < len(shown):
+        row = shown.iloc[cells[0][0]]
+        with head:
+            link("trial", f"{row[VARIANT]}, seed {row[SEED]}", trial=str(row[KEY]))
     export(table_files(f"{study}_trials", _ordered(rows)), "trials")
-
-
-def _choose(key: str, trials: list[str]) -> None:
-    """Open the trial of the row that was clicked in the next run."""
-    cells = st.session_state[key]["selection"]["cells"]
-    if cells and cells[0][0] < len(trials):
-        st.session_state[_OPEN] = trials[cells[0][0]]
-        st.session_state[_CLICKS] = st.session_state.get(_CLICKS, 0) + 1
 
 
 def _controls(study: str, table: pd.DataFrame) -> Filter:

@@ -162,12 +162,13 @@ def test_the_front_is_that_of_the_report_and_a_point_shows_its_block(
     page.check_exports(tmp_path, "path_front", "path_front")
 
 
-def test_a_click_on_a_trial_in_the_table_opens_it_and_back_returns(page: Page) -> None:
+def test_a_click_on_a_trial_in_the_table_gives_its_link_and_back_returns(page: Page) -> None:
     page.open("/trials?study=crossed&by=val_loss")
     rows = page.table("Trials with state")
     canvas = page.tab.locator('[role="region"][aria-label^="Trials with state"] canvas').first.bounding_box()
     assert canvas is not None
     page.tab.mouse.click(canvas["x"] + 60, canvas["y"] + 35 * 3.5)
+    page.main.get_by_role("link", name=f"{rows[2]['variant']}, seed {rows[2]['seed']}").click()
     page.tab.wait_for_url(f"**trial={rows[2]['key']}*")
     page.wait_for_text(f"{rows[2]['variant']}, seed {rows[2]['seed']}")
     page.tab.go_back()
