@@ -68,6 +68,12 @@ class Attempt:
         """Whether the trial was trained to its last step."""
         return bool(self.curve) and self.trial.variant.spec.is_complete(self.curve[-1].step)
 
+    @property
+    def left(self) -> float:
+        """The share of its steps that it has yet to train after the last point of its curve."""
+        steps = self.trial.variant.spec.training.steps
+        return 1 - self.curve[-1].step / steps if self.curve and steps else 1.0
+
     def begin_again(self) -> None:
         """Start the next attempt after the engine restarted the job; the job sends its whole curve again."""
         self.number += 1

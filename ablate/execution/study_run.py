@@ -119,7 +119,8 @@ class StudyRun:
         try:
             while self.busy and not stop.asked:
                 while self.waiting and self.engine.room() > 0:
-                    self.submit_pack(self.waiting.take(sum(map(len, self.attempts.values())), self.engine.next_place()))
+                    running = sum(attempt.left for attempts in self.attempts.values() for attempt in attempts)
+                    self.submit_pack(self.waiting.take(running, self.engine.next_place()))
                 self.listen(_POLL_SECONDS)
                 self.observer.beat()
                 self.renew()

@@ -146,13 +146,14 @@ class Queue:
             self._limits[key] = size // 2
         self._waiting.extendleft(reversed(trials))
 
-    def take(self, running: int = 0, place: JobPlace | None = None) -> NextPack:
+    def take(self, running: float = 0, place: JobPlace | None = None) -> NextPack:
         """The next pack: the trial that has waited longest, and others that can be trained with it.
 
-        A new pack holds at most an equal share, among the workers, of the waiting and running trials.
+        A new pack holds at most an equal share, among the workers, of the trials that are left, so that all workers
+        have something to train until the end.
 
         Args:
-            running: The number of trials that run now.
+            running: What is left of the trials that run now, as a number of whole trials.
             place: The place of the pack; None: this machine, on the device of `packing`.
         """
         first = self._waiting.popleft()
@@ -165,7 +166,7 @@ class Queue:
             return NextPack([first])
         size = min(
             self._size(first.trial.variant, key, place or self._here()),
-            math.ceil((len(self._waiting) + 1 + running) / self.workers()),
+            math.ceil((len(self._waiting) + 1 + int(running)) / self.workers()),
         )
         promised = {member for left, _ in self._left for member in left.alive}
 
