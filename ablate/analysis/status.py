@@ -10,8 +10,7 @@ from datetime import datetime
 from ablate.analysis.runs import StudyReader
 from ablate.analysis.study import read_study
 from ablate.devices import utilisation
-from ablate.store.activity import Activity, DriverRecord, RunningTrial
-from ablate.store.records import ENDED, PlannedTrial, TrialRecord, TrialState
+from ablate.store.records import ENDED, Activity, DriverRecord, PlannedTrial, RunningTrial, TrialRecord, TrialState
 
 
 @dataclass(frozen=True, slots=True)

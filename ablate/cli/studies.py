@@ -289,7 +289,7 @@ def status(store: StoreOption = DEFAULT_STORE, json_: JsonOption = False) -> Non
     """
     from ablate.analysis.status import status_of
     from ablate.render.terminal.studies import print_status, status_json
-    from ablate.store.activity import Activity
+    from ablate.store.records import Activity
 
     with existing_store(store) as opened:
         nothing = Activity(datetime.now(UTC), (), ())

@@ -100,8 +100,8 @@ def measure(scored: Scored, codec: Codec, request: Request, where: str) -> list[
             raise DataError(
                 f"`lm-eval` has no such task: {', '.join(unknown)}",
                 where=where,
-                expected="names of its tasks, groups or tags, or of tasks in a folder of yours",
-                remedy="`lm-eval ls tasks` lists its own; name the folder of yours with `--include FOLDER`, or as "
+                expected="names of its tasks, groups or tags, or of tasks in your own folder",
+                remedy="`lm-eval ls tasks` lists its own; name your folder with `--include FOLDER`, or as "
                 "`downstream.folder` of a space.",
             )
         adapter = Adapter(scored, codec)

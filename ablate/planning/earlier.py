@@ -6,14 +6,16 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ablate.planning.plan import Trial
 from ablate.roles import TrialRole
 from ablate.spec.code import Code, CodeChange, code_changes
-from ablate.store import Store
 from ablate.store.records import SettledTrial
 from ablate.trained.weights import weights_file
+
+if TYPE_CHECKING:
+    from ablate.store import Store
 
 _CONTENT = slice(32, None)
 """The half of a data fingerprint that says what the prepared files hold; the other half says how they were made."""

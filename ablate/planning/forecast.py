@@ -14,6 +14,7 @@ from typing import Protocol
 
 import torch
 
+import ablate.store
 from ablate.devices import devices_at_once
 from ablate.errors import NotFoundError
 from ablate.machine import available_cores
@@ -23,7 +24,6 @@ from ablate.planning.plan import Plan, Trial, Variant
 from ablate.spec.resources import ResourcesSpec
 from ablate.spec.task import Task
 from ablate.spec.variant import VariantSpec
-from ablate.store import open_store
 from ablate.store.records import SETTLED, TrialRecord
 from ablate.training.members import Member, pack_key
 from ablate.training.pack import Pack
@@ -237,7 +237,7 @@ def settled_trials(plan: Plan, store: str) -> list[TrialRecord]:
         StoreError: There is something at `store`, and it is not a store.
     """
     try:
-        with open_store(store, create=False) as opened:
+        with ablate.store.open_store(store, create=False) as opened:
             records = opened.trials([trial.key for trial in (*plan.trials, *plan.later)])
     except NotFoundError:
         return []

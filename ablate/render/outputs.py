@@ -25,8 +25,7 @@ from ablate.analysis.rows import CoursePoint, StepsToBaseline
 from ablate.analysis.runs import Failure
 from ablate.analysis.slices import Slice
 from ablate.stats import Interval
-from ablate.store.activity import DriverRecord, RunningTrial
-from ablate.store.records import Environment
+from ablate.store.records import DriverRecord, Environment, RunningTrial
 
 Record = TypeVar("Record")
 Value = str | int | float | bool | None

@@ -2,113 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement, Connection, case, func, select
 
 from ablate.store.drivers import abandoned, clock
-from ablate.store.records import ENDED, LeaseRecord, TrialState, WorkerRecord
+from ablate.store.records import (
+    ENDED,
+    Activity,
+    DriverRecord,
+    FailedTrial,
+    LeaseRecord,
+    RunningTrial,
+    TrialState,
+    WorkerRecord,
+)
 from ablate.store.rows import readable
 from ablate.store.tables import curves, leases, studies, study_trials, trials, variants
 
 WINDOW = timedelta(minutes=10)
 """Time window in which throughput is measured."""
-
-
 _MOST_FAILURES = 5
-
-
-@dataclass(frozen=True, slots=True)
-class FailedTrial:
-    """A failed trial: its variant, its seed, and the full reason."""
-
-    variant: str
-    seed: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class DriverRecord:
-    """The driver of a study, and the progress of that study.
-
-    Attributes:
-        study: Name of the study.
-        host: Host of the driver.
-        pid: Process id of the driver.
-        since: When it acquired the lease.
-        heartbeat: When it last renewed the lease.
-        alive: Whether the driver is assumed to be alive.
-        planned: Number of trials in the study.
-        settled: Number of these that will not be trained again.
-        failed: Number of these that failed.
-        running: Number of these that are running, under any driver.
-        retries: Number of restarts of trials whose worker died.
-        ended: Number of trials that ended since `begin`.
-        flops: Arithmetic of these trials.
-        begin: Start of the window in which throughput is measured.
-        failures: The latest failed trials, at most five.
-    """
-
-    study: str
-    host: str
-    pid: int
-    since: datetime
-    heartbeat: datetime
-    alive: bool
-    planned: int
-    settled: int
-    failed: int
-    running: int
-    retries: int
-    ended: int
-    flops: float
-    begin: datetime
-    failures: tuple[FailedTrial, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RunningTrial:
-    """A running trial.
-
-    Attributes:
-        key: Key of the trial.
-        study: Study whose driver runs it; empty if that driver is gone.
-        variant: Name of the variant in that study.
-        seed: Seed of the trial.
-        step: Step of the last point of its curve; None without points.
-        steps: Total number of steps.
-        val_loss: Validation loss at the last point.
-        attempts: How often it was started.
-        started_at: When it was started.
-        worker: Where it is trained; None while it waits for a worker.
-        seconds: Of training up to the last point.
-        flops: Arithmetic up to the last point.
-        precision: As `training.precision`.
-    """
-
-    key: str
-    study: str
-    variant: str
-    seed: int
-    step: int | None
-    steps: int
-    val_loss: float | None
-    attempts: int
-    started_at: datetime | None
-    worker: WorkerRecord | None
-    seconds: float = 0.0
-    flops: float = 0.0
-    precision: str = "fp32"
-
-
-@dataclass(frozen=True, slots=True)
-class Activity:
-    """The activity of a store at the time `at` of the database's clock."""
-
-    at: datetime
-    drivers: tuple[DriverRecord, ...]
-    running: tuple[RunningTrial, ...]
 
 
 def activity(connection: Connection) -> Activity:

@@ -11,11 +11,12 @@ from sqlalchemy import select
 
 from ablate.errors import NotFoundError, StoreError, UnreadableWarning, check_argument, check_texts
 from ablate.store import queries
-from ablate.store.activity import Activity, activity
+from ablate.store.activity import activity
 from ablate.store.database import Database
 from ablate.store.failures import REPAIR
 from ablate.store.records import (
     SETTLED,
+    Activity,
     CurvePoint,
     Recording,
     SettledTrial,

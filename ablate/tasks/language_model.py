@@ -58,7 +58,7 @@ class LanguageModelSpec(TextSpec):
     """Tasks of `lm-eval` on which every trial is measured after its last step; none unless set."""
 
     separate_documents: bool = False
-    """Whether no token sees another document of its window, and positions start anew in each document. The
+    """Whether no token sees another document of its window, and positions restart in each document. The
     end-of-document token then begins the next document."""
 
     @property

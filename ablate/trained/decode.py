@@ -91,7 +91,7 @@ def load_trained(
         raise DataError(
             f"the weights do not fit the model ({str(error).splitlines()[-1].strip()})",
             where=f"trial {weights.key}",
-            remedy="If a plugin of yours has changed, load it as it was; else install the version of ablate that "
+            remedy="If one of your plugins has changed, load it as it was; else install the version of ablate that "
             "trained the trial, or train it again, into a new store in another folder.",
         ) from None
     return Trained(weights.key, weights.variant, task, model.eval())

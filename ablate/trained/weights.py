@@ -95,7 +95,7 @@ def _unreadable(error: ValidationError, where: str, homes: Mapping[str, str], tr
     return SpaceError(
         f"this version of ablate cannot read its spec: `{'.'.join(map(str, path))}`: {problem}",
         where=where,
-        remedy=f"If a plugin of yours has changed, load it as it was; else install the version of ablate that trained "
+        remedy=f"If one of your plugins has changed, load it as it was; else install the version of ablate that trained "
         f"the trial ({trained_with}).",
     )
 

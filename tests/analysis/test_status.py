@@ -24,8 +24,7 @@ from ablate.render.figures.style import PAPER
 from ablate.render.formats import Place, find_format
 from ablate.render.table import print_study
 from ablate.render.terminal.studies import print_status, status_json
-from ablate.store.activity import Activity, DriverRecord, FailedTrial, RunningTrial
-from ablate.store.records import TrialState, WorkerRecord
+from ablate.store.records import Activity, DriverRecord, FailedTrial, RunningTrial, TrialState, WorkerRecord
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DRIVER = DriverRecord(

@@ -16,7 +16,8 @@ from ablate.errors import AblateError
 from ablate.planning.planner import Planner, make_plan
 from ablate.plugins import load_plugin
 from ablate.render.formats import find_format
-from ablate.render.terminal.kinds import check_json, kinds_json
+from ablate.render.terminal.checked_kinds import check_json
+from ablate.render.terminal.kinds import kinds_json
 from ablate.spec.schema import space_schema
 from ablate.training.events import Measurement
 from ablate.training.loop import train

@@ -10,8 +10,8 @@ from sqlalchemy import update
 from store_samples import HERE, begin, curve, digest, now, outcome, sql, start
 
 from ablate.store import Lease, Store, TrialState, WorkerRecord, open_store
-from ablate.store.activity import FailedTrial
 from ablate.store.drivers import HEARTBEAT_TIMEOUT
+from ablate.store.records import FailedTrial
 from ablate.store.tables import leases
 
 WORKER = WorkerRecord("node-7", "cuda: 1 x NVIDIA H200", 4711)

@@ -15,7 +15,7 @@ from ablate.analysis.status import Status, StudyStatus, utilisation_of
 from ablate.analysis.text import counted, plural
 from ablate.render.cells import NARROW, joined, named, plain, plain_table
 from ablate.render.outputs import DrivenStudy, TrialInFlight, as_data, extended
-from ablate.store.activity import RunningTrial
+from ablate.store.records import RunningTrial
 
 if TYPE_CHECKING:
     from ablate.analysis.ideas import Idea
