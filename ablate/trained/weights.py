@@ -95,8 +95,8 @@ def _unreadable(error: ValidationError, where: str, homes: Mapping[str, str], tr
     return SpaceError(
         f"this version of ablate cannot read its spec: `{'.'.join(map(str, path))}`: {problem}",
         where=where,
-        remedy=f"If one of your plugins has changed, load it as it was; else install the version of ablate that trained "
-        f"the trial ({trained_with}).",
+        remedy="If one of your plugins has changed, load it as it was; else install the version of ablate that "
+        f"trained the trial ({trained_with}).",
     )
 
 

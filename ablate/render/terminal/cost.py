@@ -160,7 +160,8 @@ def print_cost(priced: Priced, console: Console) -> None:
             console.print(Text(f"layer {run.first}" if run.count == 1 else f"each of layers {run.first} to {last}"))
         columns = {_TITLES[part]: run.parts[part] for part in PARTS} | {"block": run.cost}
         _print_table(columns, {"mixer": run.cache, "block": run.cache}, priced.inference, console)
-        console.print(Text(f"The mixer is {run.block.mixer.complexity}; projections and MLP are Ld² (L tokens, d width)."))
+        mixer = run.block.mixer.complexity
+        console.print(Text(f"The mixer is {mixer}; projections and MLP are Ld² (L tokens, d width)."))
         console.print()
     if priced.price.total != runs[0].cost:
         layers = sum((run.cost * run.count for run in runs), Cost())
