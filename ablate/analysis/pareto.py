@@ -241,7 +241,6 @@ def _checked(record: StudyRecord, quantities: Sequence[str]) -> dict[str, Direct
                 "which way this quantity is better is not known",
                 expected=f"one of {', '.join((metric, *COSTS))}",
                 got=f"`{name}`",
-                remedy="Name one of these.",
             )
         directions[name] = direction
     return directions

@@ -186,13 +186,14 @@ def main() -> None:
     handle_early_interrupts()
     debug = "--debug" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    sys.argv[1:] = arguments = new_spelling(arguments)  # what to run again is said in this spelling
     as_json = "--json" in arguments
     group = typer.main.get_command(app)
     try:
         with (
             _unreadable_rows_on_stderr(),
             stdout_for_json_alone() if as_json else nullcontext(),
-            group.make_context("ablate", new_spelling(arguments)) as context,
+            group.make_context("ablate", arguments) as context,
         ):
             code = group.invoke(context)
         sys.stdout.flush()

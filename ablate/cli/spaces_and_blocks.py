@@ -488,7 +488,7 @@ def import_(
     ] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Read a Hugging Face model: its settings as a model of a space, its weights under our names.
+    """Read a Hugging Face model: its settings as a model of a space, its weights under ablate's names.
 
     The logits are compared with those of transformers; the exit code is 1 if they differ by more than rounding.
     """

@@ -335,9 +335,8 @@ def rename(
 
     if not STUDY_NAME.fits(name):
         raise ArgumentError(f"this is not a name for a study: {STUDY_NAME.rule}", where=name)
-    with existing_store(store) as opened:
-        if opened is not None:
-            opened.study(study)  # says which studies there are
+    with open_store(store, create=False) as opened:
+        opened.study(study)  # says which studies there are
     with open_store(store) as opened, opened.lease(study), opened.lease(name):
         opened.rename_study(study, name)
         checkpoints = checkpoints_folder(opened.where)

@@ -243,7 +243,7 @@ def read_weights(path: Path) -> Weights:
         raise DataError(
             f"the weights cannot be read ({error.strerror or error})",
             where=str(path),
-            remedy="See that you may read the file.",
+            remedy="Check that you may read the file.",
         ) from None
     except (SafetensorError, KeyError, ValueError) as error:
         raise DataError(

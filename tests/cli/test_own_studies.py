@@ -70,10 +70,13 @@ def test_a_renamed_study_continues_under_its_new_name_with_its_data_elsewhere(tw
 
 
 @pytest.mark.parametrize("command", [["resume", "tinny"], ["rename", "tinny", "x"], ["delete", "tinny", "--yes"]])
-def test_a_study_that_is_not_there(command: list[str], done: tuple[Workplace, Finished]) -> None:
+def test_a_study_that_is_not_there(command: list[str], done: tuple[Workplace, Finished], place: Workplace) -> None:
     failed = done[0].call(*command)
     assert failed.code == 2
     assert "there is no study 'tinny'" in failed.err
+    nowhere = place.call(*command)
+    assert (nowhere.code, "there is no store here yet" in nowhere.err) == (2, True)
+    assert not list(place.folder.rglob("*.db"))
 
 
 def test_a_run_stops_at_its_limit_and_the_same_command_continues(place: Workplace) -> None:

@@ -53,7 +53,6 @@ def find_format(name: str) -> Format:
             where="--format",
             expected=f"one of {', '.join(format_names())}",
             got=f"`{name}`",
-            remedy="Give one of these.",
         ) from None
     assert isinstance(format_, Format)
     return format_

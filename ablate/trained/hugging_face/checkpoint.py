@@ -236,7 +236,7 @@ def to_ours(theirs: Mapping[str, Tensor], imported: Imported, dtype: torch.dtype
                 raise DataError(
                     f"the weights have no tensor `{name}`",
                     where=str(Path(config.where).parent),
-                    remedy=f"See that the weights belong to this `{CONFIG}`, and that all files are there.",
+                    remedy=f"Check that the weights belong to this `{CONFIG}`, and that all files are there.",
                 )
             used.add(source)
             values.append(theirs[named[source]].to(dtype))
@@ -253,7 +253,7 @@ def to_ours(theirs: Mapping[str, Tensor], imported: Imported, dtype: torch.dtype
                 f"the tensors {', '.join(link.theirs)} have other shapes than `{CONFIG}` says "
                 f"({str(error).splitlines()[0]})",
                 where=str(Path(config.where).parent),
-                remedy=f"See that the weights belong to this `{CONFIG}`.",
+                remedy=f"Check that the weights belong to this `{CONFIG}`.",
             ) from None
         ours |= {name: one.unsqueeze(0).contiguous() for name, one in zip(link.ours, made, strict=True)}
     left = set()
@@ -266,7 +266,7 @@ def to_ours(theirs: Mapping[str, Tensor], imported: Imported, dtype: torch.dtype
         raise DataError(
             f"{len(left)} of the weights' tensors have no place in the model, such as `{min(left)}`",
             where=str(Path(config.where).parent),
-            remedy=f"See that the weights belong to this `{CONFIG}`.",
+            remedy=f"Check that the weights belong to this `{CONFIG}`.",
         )
     return ours
 
@@ -335,7 +335,7 @@ _MOST_JSON = 64 << 20
 def _json(path: Path, what: str) -> dict[str, Any]:
     if not path.exists():
         raise DataError(
-            f"there is no `{path.name}`", where=str(path.parent), expected=what, remedy="Name such a folder."
+            f"there is no `{path.name}`", where=str(path.parent), expected=what, remedy="Name the folder that has it."
         )
     try:
         plain = _with_numbers(from_json(read_file(path, _MOST_JSON, DataError, noun=what)))
@@ -370,7 +370,9 @@ class _Shards(Mapping[str, Tensor]):
             path = self._folder / file
             if not path.is_file():
                 raise DataError(
-                    f"`{INDEX}` names a file that is not there", where=str(path), remedy="Bring all files of the model."
+                    f"`{INDEX}` names a file that is not there",
+                    where=str(path),
+                    remedy="Download it, or copy the whole folder.",
                 )
             check_regular(path, DataError)
             try:
