@@ -274,7 +274,7 @@ def test_packs_shrink_when_a_cluster_grows(trials: Any) -> None:
 
 
 def test_the_last_trials_are_divided_among_workers_unless_others_run_long(trials: Any) -> None:
-    """Four trials wait for two workers: if one of them is nearly done, each gets two; if it is busy, the other takes all."""
+    """Four trials wait for two: if one worker is nearly done each gets two; if it is busy the other gets all."""
     _, made = trials()
     for running, wanted in ((0.4, 2), (4.0, 4)):
         queue = Queue(Packing(8), lambda: 2)
