@@ -63,7 +63,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "stats",
         "store",
     },
-    "tables": {"errors", "extras", "locations", "portable_names", "spec", "stats", "store", "analysis"},
+    "tables": {"errors", "extras", "locations", "portable_names", "processes", "spec", "stats", "store", "analysis"},
     "render": {
         *(
             "errors",

@@ -37,6 +37,7 @@ _KEYS = {
     "failed": _key(list[str], "COLUMN=TEXT", "Rows with this text are failed runs; repeatable."),
     "input": _key(str, "FORMAT", "Of the files, where the ending does not say it."),
     "header": _key(int, "ROWS", "Header rows of a CSV file, joined with a dot."),
+    "decimal": _key(str, ". or ,", "The decimal sign of a CSV file."),
     "path": _key(str, "REGEX", "Columns from the path of a file: `(?P<variant>...)`."),
     "line": _key(str, "REGEX", "Columns from a line of a text log."),
     "columns": _key(str, "REGEX", "A column for each seed: rows from names such as `seed_(?P<seed>...)`."),

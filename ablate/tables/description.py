@@ -88,7 +88,9 @@ class RunTableSpec(Spec):
         ]
         | None
     ) = None
-    """Of the files; by default that of their ending. `csv2` has semicolons and decimal commas."""
+    """Of the files; by default that of their ending. `csv2` has semicolons."""
+    decimal: Literal[".", ","] | None = None
+    """The decimal sign of a CSV or TSV file; by default a point, and of `csv2` the one that its numbers show."""
     header: Annotated[int, Field(ge=1, le=10)] = 1
     """Header rows of a CSV file; the names of several are joined with a dot, as `acc.test`."""
     path: Pattern | None = None

@@ -1,4 +1,4 @@
-"""Cells to numbers, and rows to runs: the evaluation of each run that counts, and why a run failed."""
+"""Rows to runs: the evaluation of each run that counts, and why a run failed."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ablate.analysis.text import listed, plural
 from ablate.errors import DataError
+from ablate.tables.cells import cell_text, is_missing, number_of
 from ablate.tables.description import REACH, QuestionSpec, RunTableSpec
 from ablate.tables.formats import ORIGIN
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MISSING = frozenset({"", "-", "n/a", "na", "none", "null", "nan", "<na>"})
-"""Texts of a cell without a number, in small letters."""
 OURS = "\N{SECTION SIGN}"
 """The beginning of the names of columns that are none of the table's."""
 VARIANT, UNIT, FILE = f"{OURS}variant", f"{OURS}unit", f"{OURS}file"
@@ -91,45 +90,6 @@ def _remedy_of_column(name: str, key: str, known: Sequence[str]) -> str:
     if key == "variant" and name == "variant":
         return "Name the column of what is compared: `variant`, or a group `variant` of `path`, `line` or `columns`."
     return "Correct the name; columns are those of the file and the named groups of `path`, `line` and `name`."
-
-
-def cell_text(cell: Any) -> str:
-    """A cell as the text of a name."""
-    if cell is None or (not isinstance(cell, str) and str(cell) in ("nan", "<NA>", "NaT")):
-        return ""
-    if isinstance(cell, float) and cell.is_integer():  # a column of whole numbers that another cell made one of floats
-        return str(int(cell))
-    return str(cell).strip()
-
-
-def number_of(cell: Any, where: str) -> float | None:
-    """The number in a cell; None if it holds none.
-
-    Raises:
-        DataError: It holds something else.
-    """
-    if isinstance(cell, bool) or cell is None:
-        return None if cell is None else float(cell)
-    if isinstance(cell, int | float):
-        return float(cell)
-    text = str(cell).strip()
-    if text.lower() in MISSING:
-        return math.nan if text.lower() == "nan" else None
-    try:
-        return float(text.replace("_", "\0"))
-    except ValueError:
-        pass
-    remedy = "Mark failed rows by `failed`, such as `failed: {status: crash}`."
-    if re.fullmatch(r"[-+]?\d{1,3}([.,]\d+)*%?", text):
-        remedy = "Write numbers with a decimal point, without separators of thousands and without a unit."
-    if re.search(r"±|\+/-|\+-|\\pm|\d\s*\(", text):
-        remedy = "Give the runs, a row for each: a mean with its spread does not say which runs, nor how many."
-    raise DataError("this is not a number", where=where, got=repr(text[:60]), remedy=remedy)
-
-
-def is_missing(cell: Any) -> bool:
-    """Whether a cell holds no number."""
-    return cell_text(cell).lower() in MISSING
 
 
 def _numbers(rows: pd.DataFrame, column: str) -> list[float | None]:

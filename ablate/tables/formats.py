@@ -19,12 +19,15 @@ from typing import TYPE_CHECKING, Any
 from ablate.errors import DataError, first_cause
 from ablate.extras import require
 from ablate.locations import read_file
+from ablate.tables.cells import with_decimal_points
 
 if TYPE_CHECKING:
     import pandas as pd
 
 ORIGIN = "\N{SECTION SIGN}origin"
 """The column with the file, and where it has lines the line, of a row."""
+LOGGED = "\N{SECTION SIGN}logged"
+"""The column with the names of what a tracker or its user measured of a run: they are none of its parameters."""
 MOST_LEVELS = 20
 """Nesting of mappings and lists in JSON."""
 _NTH = "\N{SECTION SIGN}nth"
@@ -55,20 +58,20 @@ def file_text(file: Path) -> str:
 
 SEPARATORS = {"csv": ",", "tsv": "\t", "csv2": ";"}
 """What divides cells, by the format."""
-_DECIMAL_COMMA = re.compile(r"\A(\s*[-+]?\d+),(\d+(?:[eE][-+]?\d+)?\s*%?\s*)\Z")
 
 
-def read_separated(file: Path, separator: str, header: int = 1, *, summaries: bool = False) -> pd.DataFrame:
+def read_separated(
+    file: Path, separator: str, header: int = 1, decimal: str | None = None, *, summaries: bool = False
+) -> pd.DataFrame:
     """A table of cells divided by a separator.
-
-    Where a semicolon divides, `3,28` is a number with a decimal comma, as spreadsheets of many countries write it.
 
     Args:
         header: Rows above the values; where pandas names the index below several, that row is one more.
+        decimal: The decimal sign; by default a point or, where a semicolon divides, the one that its numbers show.
         summaries: Whether W&B's columns of minima are expected.
 
     Raises:
-        DataError: A column is there twice, or a row is longer or shorter than the header.
+        DataError: A column is there twice, a row is longer or shorter than the header, or a number has two readings.
     """
     import pandas as pd
 
@@ -96,7 +99,7 @@ def read_separated(file: Path, separator: str, header: int = 1, *, summaries: bo
                 if header == 1:
                     _check_header(file, above[0], separator, summaries=summaries)
                 continue
-            rows.append([_DECIMAL_COMMA.sub(r"\1.\2", cell) for cell in row] if separator == ";" else row)
+            rows.append(row)
             lines.append(f"{file}:{reader.line_num}")
     except csv.Error as error:
         raise DataError(f"this is not a table ({error})", where=f"{file}:{reader.line_num}") from None
@@ -106,6 +109,8 @@ def read_separated(file: Path, separator: str, header: int = 1, *, summaries: bo
     if not rows:
         raise DataError("this file holds no row", where=str(file), remedy="Correct `files`, or the format.")
     columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    if decimal != "." and (decimal or separator == ";"):
+        columns = with_decimal_points(columns, lines, decimal)
     return pd.DataFrame({**columns, ORIGIN: lines}, dtype=object)
 
 
@@ -146,7 +151,7 @@ def _check_header(file: Path, header: Sequence[str], separator: str, *, summarie
     if found is not None or (len(header) == 1 and len(header[0].split()) > 1):
         remedy = "Divide the cells by commas."
         if found is not None:
-            remedy = f"Give `format: {others[found]}`{', with decimal commas' if found == ';' else ''}."
+            remedy = f"Give `format: {others[found]}`."
         raise DataError(
             f"this table has one column only, {header[0]!r}",
             where=f"{file}:1",
@@ -397,20 +402,27 @@ def rows_of_points(points: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[
         yield from ({"step": step} | row for row in steps[step])
 
 
-def _tensorboard(file: Path) -> Iterator[Row]:
-    """The scalars of an event file, a row for each step."""
-    require("tensorboard", "a TensorBoard event file", where=str(file))
+def read_events(files: Sequence[Path]) -> Iterator[Row]:
+    """The scalars of a run of TensorBoard, a row for each step.
+
+    Args:
+        files: Its event files, all in one folder: a run that went on has begun another.
+    """
+    require("tensorboard", "a TensorBoard event file", where=str(files[0]))
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    events = EventAccumulator(str(file), size_guidance={"scalars": 0, "tensors": 0})
-    events.Reload()
-    tags = events.Tags()
-    points = [(event.step, {tag: event.value}) for tag in tags["scalars"] for event in events.Scalars(tag)]
-    for tag in tags["tensors"]:
-        values = ((event.step, _scalar(event.tensor_proto)) for event in events.Tensors(tag))
-        points += [(step, {tag: value}) for step, value in values if value is not None]
+    points = list[tuple[int, dict[str, float]]]()
+    for file in files:
+        guidance = {"scalars": 0, "tensors": 0}
+        events = EventAccumulator(str(file), size_guidance=guidance, purge_orphaned_data=False)
+        events.Reload()
+        tags = events.Tags()
+        points += [(event.step, {tag: event.value}) for tag in tags["scalars"] for event in events.Scalars(tag)]
+        for tag in tags["tensors"]:
+            values = ((event.step, _scalar(event.tensor_proto)) for event in events.Tensors(tag))
+            points += [(step, {tag: value}) for step, value in values if value is not None]
     for row in rows_of_points(points):
-        yield row | {ORIGIN: f"{file} step {row['step']}"}
+        yield row | {ORIGIN: f"{files[0].parent} step {row['step']}"}
 
 
 def _scalar(proto: Any) -> float | None:
@@ -424,7 +436,6 @@ READERS: dict[str, Callable[[Path], Iterable[Row]]] = {
     "json": _json,
     "jsonl": _json_lines,
     "lm-eval": _lm_eval,
-    "tensorboard": _tensorboard,
 }
 """Formats that are read row by row."""
 FRAMES: dict[str, Callable[[Path], pd.DataFrame]] = {

@@ -268,7 +268,7 @@ def _record(
         created_at=_NEVER,
         updated_at=_NEVER,
         variants=tuple(
-            VariantRecord(name, _key(table, name, ""), {}, {}, 0, chosen=name in chosen) for name in table.variants
+            VariantRecord(name, _key(table, name, ""), {}, {}, None, chosen=name in chosen) for name in table.variants
         ),
         planned=tuple(
             PlannedTrial(_key(table, run.variant, run.unit), run.variant, seeds[run.unit]) for run in table.runs

@@ -6,6 +6,7 @@ copy, because the libraries may change what they open.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -13,22 +14,26 @@ import shutil
 import sqlite3
 import stat
 import struct
+import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from ablate.errors import AblateError, DataError, first_cause
 from ablate.extras import require
 from ablate.locations import read_file
-from ablate.tables.formats import MOST_BYTES, ORIGIN, Row, flattened, rows_of_points
+from ablate.processes import child_environment, python_command
+from ablate.tables.formats import LOGGED, MOST_BYTES, ORIGIN, Row, flattened, rows_of_points
 
 ADDRESS = re.compile(r"\A(?P<format>wandb|mlflow|trackio):(?P<argument>.+)\Z", re.DOTALL)
 """A place of runs that is not a file, as `--log-to` writes it: `wandb:ENTITY/PROJECT`, `mlflow:URI`,
 `trackio:PROJECT`."""
+_PARENT = "mlflow.parentRunId"
 _NOT_FINITE = ("nan", "inf", "infinity")
 _Points = Iterable[tuple[int, Mapping[str, Any]]]
 
@@ -38,7 +43,8 @@ class LoggedRun:
     """A run as its tracker holds it.
 
     Attributes:
-        facts: What the tracker itself says of it: `run` (its name), `status`, `experiment`.
+        facts: What the tracker itself says of it: `run` (its name), `id`, `status`, `experiment`, `group`; of nested
+            runs the id of the `parent`, and how many `children` each has.
         parameters: What the user gave: the configuration, tags; nested.
         last: The last value of each metric.
         points: The steps with the metrics of each; read if they are asked for.
@@ -50,15 +56,15 @@ class LoggedRun:
     points: Callable[[], _Points]
 
 
-def read_logged(format_: str, source: str | Path, *, steps: bool) -> Iterator[Row]:
+def read_logged(format_: str, source: str | Sequence[Path], *, steps: bool) -> Iterator[Row]:
     """The rows of all runs of a tracker.
 
     A parameter with the name of a fact or of a metric is the column `param.NAME`.
 
     Args:
         format_: `wandb`, `mlflow`, `trackio` or `aim`.
-        source: A file of the tracker (the database of MLflow or trackio, the file of an offline run of W&B, the folder
-            of Aim), or as text the argument of an address.
+        source: A file of the tracker (the database of MLflow or trackio, the files of an offline run of W&B, which has
+            another each time that it went on, the folder of Aim), or as text the argument of an address.
         steps: Whether to give a row for each step of a run, with a column `step`; else one with its last metrics.
 
     Raises:
@@ -66,27 +72,28 @@ def read_logged(format_: str, source: str | Path, *, steps: bool) -> Iterator[Ro
         MissingPackageError: It is not installed.
     """
     what, reader = _READERS[format_]
-    require(format_, what, where=str(source))
+    where = source if isinstance(source, str) else str(source[0])
+    require(format_, what, where=where)
     try:
         for run in reader(source):
-            yield from _rows(run, source, steps=steps)
+            yield from _rows(run, where, steps=steps)
     except AblateError:
         raise
     except Exception as error:  # the libraries raise their own errors, those of a network and of a database
-        problem = f"{what} cannot be read ({first_cause(error, str(source))})"
-        raise DataError(problem, where=str(source), remedy=_REMEDIES.get(format_)) from None
+        problem = f"{what} cannot be read ({first_cause(error, where)})"
+        raise DataError(problem, where=where, remedy=_REMEDIES.get(format_)) from None
 
 
-def _rows(run: LoggedRun, source: str | Path, *, steps: bool) -> Iterator[Row]:
+def _rows(run: LoggedRun, source: str, *, steps: bool) -> Iterator[Row]:
     origin = {ORIGIN: f"{source} run {run.facts['run']}"}
     by_step = list(rows_of_points((step, _metrics(values)) for step, values in (run.points() if steps else ())))
     metrics = _metrics(run.last)
     taken = {*run.facts, *metrics, *(("step",) if steps else ()), *(name for row in by_step for name in row)}
     parameters = {
         f"param.{name}" if name in taken else name: json.dumps(value) if isinstance(value, list | tuple) else value
-        for name, value in flattened(run.parameters, str(source))
+        for name, value in flattened(run.parameters, source)
     }
-    facts = {**run.facts, **parameters, **origin}
+    facts = {**run.facts, **parameters, **origin, LOGGED: tuple(taken)}
     if not steps:
         yield facts | metrics
     elif not by_step:
@@ -104,15 +111,15 @@ def _metrics(values: Mapping[str, Any]) -> dict[str, float]:
     return found
 
 
-def _wandb(source: str | Path) -> Iterator[LoggedRun]:
-    if isinstance(source, Path):
+def _wandb(source: str | Sequence[Path]) -> Iterator[LoggedRun]:
+    if not isinstance(source, str):
         yield _wandb_offline(source)
         return
     import wandb
 
     for run in wandb.Api().runs(source, lazy=False):
         yield LoggedRun(
-            {"run": run.name, "status": run.state, "group": run.group or ""},
+            {"run": run.name, "id": run.id, "status": run.state, "group": run.group or ""},
             {name: value for name, value in run.config.items() if not name.startswith("_")},
             {name: run.summary[name] for name in run.summary.keys() if not name.startswith("_")},  # noqa: SIM118
             lambda run=run: ((int(row["_step"]), _public(row)) for row in run.scan_history()),  # type: ignore[misc]
@@ -123,15 +130,17 @@ def _public(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if not name.startswith("_")}
 
 
-def _wandb_offline(file: Path) -> LoggedRun:
-    """The run of an offline file: records of W&B's own protocol in LevelDB's log format."""
-    facts, parameters = {"run": file.stem.removeprefix("run-"), "status": "running", "group": ""}, dict[str, Any]()
+def _wandb_offline(files: Sequence[Path]) -> LoggedRun:
+    """The run of offline files: records of W&B's own protocol in LevelDB's log format."""
+    name = files[0].stem.removeprefix("run-")
+    facts, parameters = {"run": name, "id": name, "status": "running", "group": ""}, dict[str, Any]()
     summary, points = dict[str, Any](), list[tuple[int, dict[str, Any]]]()
-    for record in wandb_records(file):
+    for record in itertools.chain.from_iterable(map(wandb_records, files)):
         kind = record.WhichOneof("record_type")
         if kind == "run":
             parameters |= _items(record.run.config.update)
             facts |= {"run": record.run.display_name or record.run.run_id, "group": record.run.run_group}
+            facts["status"] = "running"
         elif kind == "config":
             parameters |= _items(record.config.update)
         elif kind == "history":
@@ -175,28 +184,33 @@ def wandb_records(file: Path) -> Iterator[Any]:
             yield record
 
 
-def _mlflow(source: str | Path) -> Iterator[LoggedRun]:
+def _mlflow(source: str | Sequence[Path]) -> Iterator[LoggedRun]:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     from mlflow import MlflowClient
 
-    if isinstance(source, Path):
-        with _copied_database(source, "MLflow", "runs") as copy:
+    if not isinstance(source, str):
+        with _copied_database(source[0], "MLflow", "runs") as copy:
             yield from _mlflow(f"sqlite:///{copy}")
         return
     client = MlflowClient(tracking_uri=source)
-    for experiment in client.search_experiments():
-        token: str | None = None
-        while token != "":
-            page = client.search_runs([experiment.experiment_id], max_results=1000, page_token=token)
-            token = page.token or ""
-            for run in page:
-                tags = {name: text for name, text in run.data.tags.items() if not name.startswith("mlflow.")}
-                yield LoggedRun(
-                    {"experiment": experiment.name, "run": run.info.run_name, "status": run.info.status},
-                    tags | run.data.params,
-                    run.data.metrics,
-                    lambda run=run: _mlflow_points(client, run),  # type: ignore[misc]
-                )
+    runs = [
+        (experiment.name, run) for experiment in client.search_experiments() for run in _mlflow_runs(client, experiment)
+    ]
+    children = Counter(run.data.tags.get(_PARENT) for _, run in runs)
+    for experiment, run in runs:
+        facts = {"experiment": experiment, "run": run.info.run_name, "id": run.info.run_id, "status": run.info.status}
+        nested = {"parent": run.data.tags.get(_PARENT, ""), "children": children[run.info.run_id]}
+        tags = {name: text for name, text in run.data.tags.items() if not name.startswith("mlflow.")}
+        points = partial(_mlflow_points, client, run)
+        yield LoggedRun(facts | nested, tags | run.data.params, run.data.metrics, points)
+
+
+def _mlflow_runs(client: Any, experiment: Any) -> Iterator[Any]:
+    token: str | None = None
+    while token != "":
+        page = client.search_runs([experiment.experiment_id], max_results=1000, page_token=token)
+        token = page.token or ""
+        yield from page
 
 
 def _mlflow_points(client: Any, run: Any) -> _Points:
@@ -221,31 +235,38 @@ def _copied_database(file: Path, of: str, table: str) -> Iterator[Path]:
         yield copy
 
 
-def _trackio(source: str | Path) -> Iterator[LoggedRun]:
-    from trackio import Api, sqlite_storage
+def _trackio(source: str | Sequence[Path]) -> Iterator[LoggedRun]:
+    if isinstance(source, str):
+        from trackio.sqlite_storage import SQLiteStorage
 
-    storage = sqlite_storage.SQLiteStorage
-    file = source if isinstance(source, Path) else storage.get_project_db_path(source)
-    if not file.is_file():
-        raise DataError("trackio has no such project", where=str(source), expected=f"a database {file}")
-    with _copied_database(file, "trackio", "metrics") as copy, patch.object(sqlite_storage, "TRACKIO_DIR", copy.parent):
-        for run in Api().runs(copy.stem):
-            rows = [(int(row["step"]), row) for row in storage.get_logs(copy.stem, run.name, run_id=run.id)]
-            points = [
-                (step, {name: value for name, value in row.items() if name not in ("step", "timestamp")})
-                for step, row in rows
-            ]
-            last = {name: value for _, values in points for name, value in values.items()}
-            yield LoggedRun({"run": run.name}, _public(run.config or {}), last, lambda points=points: points)  # type: ignore[misc]
+        file = SQLiteStorage.get_project_db_path(source)
+        if not file.is_file():
+            raise DataError("trackio has no such project", where=source, expected=f"a database {file}")
+    else:
+        file = source[0]
+    with _copied_database(file, "trackio", "metrics") as copy:
+        command = python_command("-m", "ablate.tables.trackio_runs", copy.stem)
+        surroundings = child_environment({"TRACKIO_DIR": str(copy.parent)})
+        done = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise DataError(f"trackio cannot read it ({done.stderr.strip().splitlines()[-1][:200]})", where=str(file))
+    for run in map(json.loads, done.stdout.splitlines()):
+        points = [
+            (int(row["step"]), {name: value for name, value in row.items() if name not in ("step", "timestamp")})
+            for row in run["rows"]
+        ]
+        last = {name: value for _, values in points for name, value in values.items()}
+        facts = {"run": run["run"], "id": run["id"], "group": run["config"].get("_Group") or ""}
+        yield LoggedRun(facts, _public(run["config"]), last, partial(list, points))
 
 
-def _aim(source: str | Path) -> Iterator[LoggedRun]:
+def _aim(source: str | Sequence[Path]) -> Iterator[LoggedRun]:
     """The runs of a folder of Aim; without its index, which may lack runs that Aim has not put there yet."""
     from aim.sdk.repo import Repo
     from aim.sdk.run import Run
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        own = Path(source)
+        own = Path(source[0])
         size = sum(file.stat().st_size for file in own.rglob("*") if file.is_file())
         if size > MOST_BYTES:
             raise DataError("this folder of Aim is too large to be judged", where=str(own), got=f"{size:,} bytes")
@@ -279,11 +300,11 @@ def _aim_run(run: Any) -> LoggedRun:
     for _, values in sorted(points, key=lambda point: point[0]):
         last |= values
     status = "running" if run.end_time is None else "finished"
-    facts = {"run": run.name, "experiment": run.experiment or "", "status": status}
+    facts = {"run": run.name, "id": run.hash, "experiment": run.experiment or "", "status": status}
     return LoggedRun(facts, run.get(..., {}), last, lambda: points)
 
 
-_READERS: dict[str, tuple[str, Callable[[str | Path], Iterator[LoggedRun]]]] = {
+_READERS: dict[str, tuple[str, Callable[[str | Sequence[Path]], Iterator[LoggedRun]]]] = {
     "wandb": ("W&B", _wandb),
     "mlflow": ("MLflow", _mlflow),
     "trackio": ("trackio", _trackio),

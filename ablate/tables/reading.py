@@ -14,7 +14,7 @@ from ablate.extras import require
 from ablate.locations import check_regular
 from ablate.spec.log_lines import CutNumberError, groups_of_line
 from ablate.tables.description import RunTableSpec
-from ablate.tables.formats import FRAMES, ORIGIN, READERS, SEPARATORS, Row, file_text, read_separated
+from ablate.tables.formats import FRAMES, ORIGIN, READERS, SEPARATORS, Row, file_text, read_events, read_separated
 from ablate.tables.logged import ADDRESS, read_logged
 
 if TYPE_CHECKING:
@@ -68,17 +68,18 @@ def read_tables(folder: Path, patterns: Sequence[str], spec: RunTableSpec, *, pr
     addresses = [match for pattern in patterns if (match := ADDRESS.match(pattern))]
     frames = [_framed(read_logged(match["format"], match["argument"], steps=steps), match[0]) for match in addresses]
     rest = [pattern for pattern in patterns if not ADDRESS.match(pattern)]
-    for file in find_files(folder, rest, spec.format) if rest or not addresses else ():
-        frame = _read_file(file, spec, program=program)
-        for name, text in _groups_of_path(file, folder, spec.path).items():
+    files = find_files(folder, rest, spec.format) if rest or not addresses else []
+    for groups, parts in _runs_of_files(files, folder, spec):
+        frame = _read_files(parts, spec, program=program)
+        for name, text in groups.items():
             if name in frame.columns:
                 raise DataError(
                     f"the path and the file both have a column {name!r}",
-                    where=str(file),
+                    where=str(parts[0]),
                     remedy="Give the group of `path` another name.",
                 )
             frame[name] = text
-        frames.append(frame if spec.columns is None else _rows_of_columns(frame, spec.columns, file))
+        frames.append(frame if spec.columns is None else _rows_of_columns(frame, spec.columns, parts[0]))
     return pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
 
 
@@ -194,8 +195,30 @@ def _groups_of_path(file: Path, folder: Path, pattern: str | None) -> Mapping[st
     return {name: text for name, text in match.groupdict().items() if text is not None}
 
 
-def _read_file(file: Path, spec: RunTableSpec, *, program: bool) -> pd.DataFrame:
-    named = spec.format or ("tensorboard" if _EVENTS in file.name else _SUFFIXES.get(file.suffix.lower()))
+def _runs_of_files(
+    files: Sequence[Path], folder: Path, spec: RunTableSpec
+) -> Iterator[tuple[Mapping[str, str], list[Path]]]:
+    """The files that are read together, with what their path says: those of one run that went on in another process.
+
+    TensorBoard has a folder for each run, and W&B a file with its id in each folder of a process; other files are read
+    one by one.
+    """
+    found: dict[tuple[Path, tuple[tuple[str, str], ...]], list[Path]] = {}
+    for file in files:
+        named = _format_of(file, spec)
+        run = file.parent if named == "tensorboard" else file
+        if file.suffix == ".wandb":
+            run = file.parents[1] / file.name
+        found.setdefault((run, tuple(_groups_of_path(file, folder, spec.path).items())), []).append(file)
+    yield from ((dict(groups), parts) for (_, groups), parts in found.items())
+
+
+def _format_of(file: Path, spec: RunTableSpec) -> str | None:
+    return spec.format or ("tensorboard" if _EVENTS in file.name else _SUFFIXES.get(file.suffix.lower()))
+
+
+def _read_files(files: Sequence[Path], spec: RunTableSpec, *, program: bool) -> pd.DataFrame:
+    file, named = files[0], _format_of(files[0], spec)
     if named is None:
         raise DataError(
             "the ending of this file says no format",
@@ -205,10 +228,12 @@ def _read_file(file: Path, spec: RunTableSpec, *, program: bool) -> pd.DataFrame
         )
     if named == "log":
         rows: Iterable[Row] = _log(file, spec.line, program=program)
+    elif named == "tensorboard":
+        rows = read_events(files)
     elif named in ("mlflow", "trackio", "aim") or file.suffix == ".wandb":
-        rows = read_logged(named, file.parent if named == "aim" else file, steps=bool(spec.step))
+        rows = read_logged(named, [file.parent] if named == "aim" else files, steps=bool(spec.step))
     elif named in SEPARATORS:
-        return read_separated(file, SEPARATORS[named], spec.header)
+        return read_separated(file, SEPARATORS[named], spec.header, spec.decimal)
     elif named in READERS:
         rows = READERS[named](file)
     else:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.analysis.text import listed
 from ablate.errors import DataError
+from ablate.tables.cells import cell_text, is_missing
 from ablate.tables.description import REACH, DescriptionSpec, QuestionSpec, RunTableSpec
 from ablate.tables.evaluations import (
     FAILED,
@@ -19,14 +20,12 @@ from ablate.tables.evaluations import (
     VARIANT,
     Keyed,
     TableRun,
-    cell_text,
     check_column,
-    is_missing,
     mean_over,
     runs_of_curves,
     runs_of_rows,
 )
-from ablate.tables.formats import ORIGIN
+from ablate.tables.formats import LOGGED, ORIGIN
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,7 +98,9 @@ def asked_tables(
     direction, margin = _required(question.direction, "direction", where), _required(question.margin, "margin", where)
     baseline = _required(question.baseline, "baseline", where)
     notes: list[str] = []
-    rows = _identified(_filtered(frame, question, where), spec, question, notes)
+    rows = _filtered(frame, question, where)
+    _refuse_nested(rows, where)
+    rows = _identified(rows, spec, question, notes)
     rows = _without_members(rows, spec, metric, notes)
     asked = (metric, direction, margin, baseline)
     if question.each is None:
@@ -136,6 +137,20 @@ def _filtered(frame: pd.DataFrame, question: QuestionSpec, where: str) -> pd.Dat
         if frame.empty:
             raise DataError(f"no row has {column} {' or '.join(map(repr, texts))}", where=f"`where` of {where}")
     return frame
+
+
+def _refuse_nested(rows: pd.DataFrame, where: str) -> None:
+    """Refuse a run beside the runs within it: it sums them up, as a search, or they are parts of it, as folds."""
+    if not {"id", "parent", "children"} <= {*rows.columns}:
+        return
+    above = rows[rows["id"].isin({*rows["parent"]} - {""})]
+    if len(above):
+        raise DataError(
+            f"the run {above['run'].iloc[0]!r} is there beside the {above['children'].iloc[0]} runs within it",
+            where=where,
+            expected="either a run, or the runs within it",
+            remedy="Keep the inner runs by `--where children=0`, or the outer ones by `--where parent=`.",
+        )
 
 
 def _identified(frame: pd.DataFrame, spec: RunTableSpec, question: QuestionSpec, notes: list[str]) -> pd.DataFrame:
@@ -183,6 +198,8 @@ def _variant_columns(rows: pd.DataFrame, spec: RunTableSpec, question: QuestionS
     target = REACH.match(question.reach)["metric"] if question.reach else None  # type: ignore[index]
     used = {spec.seed or "seed", spec.unit, *spec.over, *spec.step, *spec.run, *spec.ignore, question.metric, target}
     used |= {question.each, *(question.where or {}), *spec.failed, "run", "index"}
+    logged = rows[LOGGED] if LOGGED in rows.columns else ()
+    used |= {name for names in logged if isinstance(names, tuple) for name in names}
     return tuple(str(name) for name in rows.columns if name not in used and not str(name).startswith(OURS))
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from ablate.analysis.text import listed, plural
 from ablate.errors import DataError
+from ablate.tables.cells import cell_text, is_missing
 from ablate.tables.description import DescriptionSpec, QuestionSpec
 from ablate.tables.evaluations import (
     FAILED,
@@ -23,10 +24,8 @@ from ablate.tables.evaluations import (
     UNIT,
     VARIANT,
     TableRun,
-    cell_text,
     counts_progress,
     file_of,
-    is_missing,
 )
 from ablate.tables.formats import ORIGIN, SUMMARY
 from ablate.tables.runs import SEED, AskedTable
@@ -459,6 +458,19 @@ def _names(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
             yield f"variants are numbers in the column {column!r}: a name such as 007 would have lost its zeros"
 
 
+def _grouped(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
+    """Runs of one group of a tracker, as its users make of the processes of one training, of folds and of seeds."""
+    if table.known or not {"group", "id"} <= {*table.rows.columns}:
+        return
+    runs = table.rows[table.rows["group"].map(cell_text) != ""].groupby([VARIANT, "group"], sort=False)["id"].nunique()
+    if len(runs) and runs.max() > 1:
+        (variant, group), most = runs.idxmax(), runs.max()
+        yield (
+            f"{most} runs of {variant} are of the group {group} and count apart: if they are processes or folds of one "
+            "training, give `seed: group` and `over`"
+        )
+
+
 def _moving(table: AskedTable, question: QuestionSpec) -> Iterator[str]:
     """A loop that keeps what helps: each run builds on those kept before it."""
     for name in table.rows.columns:
@@ -580,6 +592,7 @@ _WARNED: Sequence[Callable[[AskedTable, QuestionSpec], Iterator[str]]] = (
     _alone,
     _averaged,
     _unused,
+    _grouped,
     _moving,
     _margin,
     _names,

@@ -27,6 +27,7 @@ from ablate import judge
 from ablate.errors import AblateError
 from ablate.notebook import JudgedStudy
 from ablate.tables import formats, logged, reading
+from ablate.tables.cells import number_of
 
 RUNS = [
     {"variant": variant, "seed": seed, "loss": loss + seed / 100}
@@ -218,6 +219,36 @@ def test_an_event_file_of_tensorboard(tmp_path: Path) -> None:
     assert values(study)["007"] == pytest.approx([0.02] * 3, abs=1e-6)
 
 
+def write_events(folder: Path, losses: dict[int, float]) -> None:
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    writer = EventFileWriter(str(folder), filename_suffix=f".{len([*folder.glob('*')]) if folder.exists() else 0}")
+    for step, loss in losses.items():
+        summary = Summary(value=[Summary.Value(tag="loss", simple_value=loss)])
+        writer.add_event(Event(step=step, wall_time=0.0, summary=summary))
+    writer.close()
+
+
+def test_the_event_files_of_a_folder_are_one_run(tmp_path: Path) -> None:
+    """As TensorBoard shows them: a run that went on has begun another file, and one that ended at once an empty one."""
+    for variant, shift in (("base", 0.0), ("wide", 1.0)):
+        for run in range(3):
+            folder = tmp_path / variant / str(run)
+            write_events(folder, {1: 9.0, 2: 8.0})
+            write_events(folder, {})
+            write_events(folder, {2: 8.0, 3: 2.0 + shift + run / 8})
+    asked: dict[str, Any] = {**ASKED, "format": "tensorboard", "path": "^(?P<variant>[^/]+)/", "step": "step"}
+    report = judge("*/*/*", data=tmp_path, **asked).report
+    assert report.record.judged is not None
+    assert report.record.judged.evidence == "3 runs each, not paired: no seed is recorded"
+    assert report.baseline.metrics["loss"].mean == 2.125
+    write_events(tmp_path / "base" / "0", {2: 7.0})
+    with pytest.raises(AblateError, match="one run has step 2 2 times"):
+        judge("*/*/*", data=tmp_path, **asked)
+
+
 def test_a_column_for_each_seed_and_metric_with_decimal_commas(tmp_path: Path) -> None:
     """The same runs as spreadsheets of other countries show them."""
     frame = pd.DataFrame(RUNS).assign(wrong=1.5)
@@ -226,6 +257,67 @@ def test_a_column_for_each_seed_and_metric_with_decimal_commas(tmp_path: Path) -
     wide.to_csv(tmp_path / "wide.csv", sep=";", decimal=",")
     described = {"format": "csv2", "columns": r"^(?P<metric>\w+) \((?P<seed>\d+)\)$"}
     assert values(judge(tmp_path / "wide.csv", **ASKED, **described)) == values(judge(pd.DataFrame(RUNS), **ASKED))
+
+
+@pytest.mark.parametrize(
+    ("cells", "decimal", "expected"),
+    [
+        (("0,953", "1,000"), None, (0.953, 1.0)),
+        (("0.953", "1.000"), None, (0.953, 1.0)),
+        (("1,000", "1,250"), None, "can be read in two ways"),
+        (("1.000", "1.250"), None, "can be read in two ways"),
+        (("1,000", "1,250"), ",", (1.0, 1.25)),
+        (("1.000", "1.250"), ".", (1.0, 1.25)),
+        (("1,000", "1,250"), ".", "not a number"),
+        (("1.000", "1.250"), ",", "a point where decimals have a comma"),
+        (("0,953", "1.000"), None, "a point where decimals have a comma"),
+        (("0,953", "0.953"), None, "decimal commas and points"),
+        (("0.953", "1,000"), None, "not a number"),
+        (("1.000,5", "2,5"), None, "not a number"),
+        (("1,000,000", "2,000"), None, "not a number"),
+        (("1,5e-3", "2e5"), None, (0.0015, 2e5)),
+    ],
+)
+def test_a_comma_that_could_divide_thousands_is_never_guessed(
+    cells: tuple[str, str], decimal: str | None, expected: Any, tmp_path: Path
+) -> None:
+    """Of a table of semicolons, which spreadsheets write with decimal commas and programs with points."""
+    rows = "".join(f"base;{seed};{cell}\nnew;{seed};{cell}\n" for seed, cell in enumerate(cells))
+    (tmp_path / "runs.csv").write_text(f"variant;seed;loss\n{rows}")
+    asked = ASKED | {"format": "csv2"} | ({} if decimal is None else {"decimal": decimal})
+    if isinstance(expected, str):
+        with pytest.raises(AblateError, match=expected):
+            judge(tmp_path / "runs.csv", **asked)
+    else:
+        mean = judge(tmp_path / "runs.csv", **asked).report.baseline.metrics["loss"].mean
+        assert mean == pytest.approx(sum(expected) / 2)
+
+
+def test_another_column_shows_the_decimal_sign_of_a_table(tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").write_text("variant;seed;loss;rate\nbase;1;1,000;0,5\nnew;1;2,000;0,5\n")
+    assert judge(tmp_path / "runs.csv", format="csv2", **ASKED).report.baseline.metrics["loss"].mean == 1.0
+    (tmp_path / "runs.csv").write_text("variant;seed;loss;rate\nbase;1;1,000;0.5\nnew;1;2,000;0.5\n")
+    with pytest.raises(AblateError, match="not a number; got '1,000'"):
+        judge(tmp_path / "runs.csv", format="csv2", **ASKED)
+
+
+@pytest.mark.parametrize(
+    ("cell", "expected"),
+    [
+        ("1e5", 1e5), ("\N{MINUS SIGN}0.5", -0.5), ("-.5", -0.5), (True, 1.0), ("false", 0.0), ("n/a", None), ("inf", math.inf),
+        (10**400, math.inf), (-(10**400), -math.inf),
+        ("1_000", "separators of thousands"), ("1,000", "separators of thousands"), ("1 000", "separators of thousands"),
+        ("1\u202f000", "separators of thousands"), ("1'000", "separators of thousands"), ("91 %", "without a unit"),
+        ("12ms", "without a unit"), ("0x1A", "without a unit"), ("2024-01-02", "without a unit"), ("1:30", "without a unit"),
+        ("3.2 (0.1)", "a mean with its spread"), ("crash", "Mark failed rows"), ("1+2j", "without a unit"),
+    ],
+)  # fmt: skip
+def test_a_cell_is_a_number_of_one_reading_or_refused(cell: Any, expected: Any) -> None:
+    if not isinstance(expected, str):
+        assert number_of(cell, "a cell") == expected
+        return
+    with pytest.raises(AblateError, match=expected):
+        number_of(cell, "a cell")
 
 
 def test_pivot_tables_of_pandas(tmp_path: Path) -> None:
@@ -525,6 +617,57 @@ LOGGERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "aim": (log_aim, {"failed": {"done": ["False"]}, "metric": "loss subset=val"}),
 }
 """A tracker to what writes its runs, and what has to be said of them."""
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")  # of the library
+def test_a_run_and_the_runs_within_it_do_not_count_together(tmp_path: Path) -> None:
+    """As a search logs its trials, with the best value in the run around them; `*` is the parameters alone."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
+    experiment = client.create_experiment("mine")
+    outer = client.create_run(experiment, run_name="search").info.run_id
+    client.log_metric(outer, "loss", 0.5)
+    client.log_param(outer, "variant", "base")
+    for variant, shift in (("base", 0.0), ("wide", 1.0)):
+        for seed in range(3):
+            run = client.create_run(experiment, tags={"mlflow.parentRunId": outer}).info.run_id
+            client.log_param(run, "variant", variant)
+            client.log_param(run, "seed", seed)
+            for name in ("loss", "accuracy"):
+                client.log_metric(run, name, 1.0 + shift + seed / 10)
+    asked: dict[str, Any] = {**ASKED, "format": "mlflow"}
+    with pytest.raises(AblateError, match="the run 'search' is there beside the 6 runs within it"):
+        judge(tmp_path / "mlflow.db", **asked)
+    assert rounded(judge(tmp_path / "mlflow.db", where={"children": ["0"]}, **asked)) == {"wide": [1.0] * 3}
+    named = judge(tmp_path / "mlflow.db", where={"children": ["0"]}, **(asked | {"variant": "*"}))
+    assert [row.name for row in named.report.variants] == ["base", "wide"]
+
+
+def test_a_run_of_wandb_that_went_on_in_another_process_is_one(tmp_path: Path) -> None:
+    wandb = pytest.importorskip("wandb")
+    for variant in ("base", "wide"):
+        for seed in range(3):
+            for part, steps in enumerate(((0, 10), (20,))):
+                folder = tmp_path / str(part)
+                folder.mkdir(exist_ok=True)
+                run = wandb.init(
+                    project="mine", mode="offline", dir=folder, id=f"{variant}{seed}", name="same",
+                    config={"variant": variant, "seed": seed}, settings=wandb.Settings(silent=True),
+                )  # fmt: skip
+                for step in steps:
+                    run.log({"loss": 30.0 - step + (variant == "wide") + seed / 8}, step=step)
+                run.finish()
+    wandb.teardown()
+    together = tmp_path / "wandb"
+    together.mkdir()
+    for part in range(2):
+        for folder in (tmp_path / str(part) / "wandb").glob("offline-run-*"):
+            shutil.copytree(folder, together / f"{folder.name[:12]}{part}{folder.name[12:]}")
+    for more in ({}, {"step": "step"}):
+        study = judge(together, format="wandb", **more, **ASKED)
+        assert study.report.baseline.metrics["loss"].mean == 10.125
+        assert rounded(study) == {"wide": [1.0] * 3}
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")  # of the libraries
