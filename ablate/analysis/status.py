@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from ablate.analysis.runs import StudyReader
@@ -19,14 +20,16 @@ class StudyStatus:
 
     Attributes:
         driver: Its driver, with the counts of the study's trials.
+        interrupted: Trials that the driver had begun when it died: nothing trains them until the study is run again.
         trials_per_hour: How many end; None if none has ended lately.
-        flops_per_second: Arithmetic of those that end.
+        flops_per_second: Arithmetic of those that end; None if it is not known.
         seconds_left: None if none has ended lately.
     """
 
     driver: DriverRecord
+    interrupted: int
     trials_per_hour: float | None
-    flops_per_second: float
+    flops_per_second: float | None
     seconds_left: float | None
 
     @property
@@ -43,28 +46,35 @@ class Status:
         at: When it was read, by the store's clock.
         studies: Those that are driven, in the order in which they were begun.
         running: Trials that run, the oldest first.
+        interrupted: Trials whose driver has died.
     """
 
     at: datetime
     studies: tuple[StudyStatus, ...]
     running: tuple[RunningTrial, ...]
+    interrupted: int
 
 
 def status_of(activity: Activity) -> Status:
     """What the activity in a store means: rates, and the time left."""
-    return Status(activity.at, tuple(_study(driver, activity) for driver in activity.drivers), activity.running)
+    alive = {driver.study for driver in activity.drivers if driver.alive}
+    running = tuple(trial for trial in activity.running if trial.study in alive)
+    interrupted = Counter(trial.study for trial in activity.running if trial.study not in alive)
+    studies = tuple(_study(driver, activity.at, running, interrupted[driver.study]) for driver in activity.drivers)
+    return Status(activity.at, studies, running, interrupted.total())
 
 
-def _study(driver: DriverRecord, activity: Activity) -> StudyStatus:
+def _study(driver: DriverRecord, at: datetime, running: Sequence[RunningTrial], interrupted: int) -> StudyStatus:
     """The status of one study. A running trial counts as done by its share of completed steps."""
-    seconds = max(1.0, (activity.at - driver.begin).total_seconds())
-    rate = driver.ended / seconds
-    done = sum((trial.step or 0) / max(1, trial.steps) for trial in activity.running if trial.study == driver.study)
+    seconds = max(1.0, (at - driver.begin).total_seconds())
+    rate = driver.ended / seconds if driver.alive else 0.0
+    done = sum((trial.step or 0) / max(1, trial.steps) for trial in running if trial.study == driver.study)
     left = driver.planned - driver.settled - driver.failed - done
     return StudyStatus(
-        driver=driver,
+        driver=replace(driver, running=driver.running - interrupted),
+        interrupted=interrupted,
         trials_per_hour=3600 * rate if rate else None,
-        flops_per_second=driver.flops / seconds,
+        flops_per_second=driver.flops / seconds or None,
         seconds_left=max(0.0, left) / rate if rate else None,
     )
 
@@ -106,8 +116,8 @@ class WorkerLoad:
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Of one trial, on average; None if nothing was trained there."""
-        return self.tokens / self.seconds if self.seconds > 0 else None
+        """Of one trial, on average; None if nothing was trained there, or nobody has counted them."""
+        return self.tokens / self.seconds if self.seconds > 0 and self.tokens else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +205,9 @@ class Overview:
             None before any has finished.
         best_value: That mean.
         simplest: The variant with fewest parameters among the baseline and those that a verdict accepts.
-        simplest_parameters: How many it has.
+        simplest_parameters: How many it has; None if ablate has not built the models.
         seconds: Of training so far, evaluation left out.
-        flops: Arithmetic of training so far, forward and backward.
+        flops: Arithmetic of training so far, forward and backward; None if it is not known.
         seconds_left: An estimate of the time until the last trial ends, from the pace of those that have; None when
             nothing is left or no trial has ended.
         verdicts: The words of the verdicts, in the order of the variants.
@@ -207,9 +217,9 @@ class Overview:
     best: str | None
     best_value: float | None
     simplest: str
-    simplest_parameters: int
+    simplest_parameters: int | None
     seconds: float
-    flops: float
+    flops: float | None
     seconds_left: float | None
     verdicts: tuple[str, ...]
 
@@ -227,7 +237,7 @@ def read_overview(store: StudyReader, name: str) -> Overview:
     best = (min if report.direction == "minimize" else max)(means, key=means.__getitem__) if means else None
     judged = [(row, row.verdict) for row in report.variants if row.verdict is not None]
     fine = [row for row, verdict in judged if verdict.is_acceptable]
-    simplest = min([report.baseline, *fine], key=lambda row: row.parameters)
+    simplest = min([report.baseline, *fine], key=lambda row: row.parameters or 0)
     return Overview(
         metric=report.metric,
         best=best,
@@ -235,7 +245,7 @@ def read_overview(store: StudyReader, name: str) -> Overview:
         simplest=simplest.name,
         simplest_parameters=simplest.parameters,
         seconds=math.fsum(trial.seconds for trial in trials.values()),
-        flops=math.fsum(trial.flops for trial in trials.values()),
+        flops=math.fsum(trial.flops for trial in trials.values()) if record.knows_models else None,
         seconds_left=_seconds_left(trials.values(), len(record.planned) + len(record.confirm_trials)),
         verdicts=tuple(verdict.word for _, verdict in judged),
     )

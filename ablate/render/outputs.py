@@ -179,7 +179,7 @@ class VariantOutput(TypedDict):
     varied: dict[str, Any]
     role: str
     change: ChangeOutput
-    parameters: int
+    parameters: int | None
     parameter_change: float | None
     seeds: list[int]
     states: dict[str, str]
@@ -347,8 +347,8 @@ class ReportCostOutput(TypedDict):
 
     trials: int
     seconds: float
-    tokens: int
-    flops: float
+    tokens: int | None
+    flops: float | None
     variants: dict[str, TrainingCost]
     scouting: TrainingCost
     full_grid: FullGrid | None
@@ -390,11 +390,12 @@ class JudgedTableOutput(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrivenStudy(DriverRecord):
-    """A study that runs."""
+    """A study that runs, or that was `interrupted` at so many trials, as its driver is not `alive`."""
 
+    interrupted: int
     left: int
     trials_per_hour: float | None
-    flops_per_second: float
+    flops_per_second: float | None
     seconds_left: float | None
 
 

@@ -63,19 +63,24 @@ def _driven(one: StudyStatus, status: Status) -> None:
     with st.container(border=True):
         st.markdown(f"**{escape(driver.study)}**")
         since = duration((status.at - driver.since).total_seconds())
-        st.caption(escape(f"driven by process {driver.pid} on {driver.host} for {since}"))
-        if not driver.alive:
+        if driver.alive:
+            st.caption(escape(f"driven by process {driver.pid} on {driver.host} for {since}"))
+        else:
             silent = duration((status.at - driver.heartbeat).total_seconds())
-            st.warning(f"Silent for {silent}: taken for dead. Run its command again to continue where it stopped.",
-                       icon=":material/heart_broken:")  # fmt: skip
+            who = f"process {driver.pid} on {escape(driver.host)}"
+            st.warning(f"Interrupted: {who} has been silent for {silent}. Run its command again to continue where it "
+                       "stopped.", icon=":material/heart_broken:")  # fmt: skip
         st.progress((driver.settled + driver.failed) / max(1, driver.planned),
                     f"{driver.settled:,} of {driver.planned:,} trials done")  # fmt: skip
         facts = st.container(horizontal=True)
         rate = "-" if one.trials_per_hour is None else f"{one.trials_per_hour:,.0f}"
         facts.metric("Trials an hour", rate, width="content")
-        facts.metric("Arithmetic", f"{scaled(one.flops_per_second)}FLOP/s", width="content")
+        if one.flops_per_second is not None:
+            facts.metric("Arithmetic", f"{scaled(one.flops_per_second)}FLOP/s", width="content")
         facts.metric("Time left", duration(one.seconds_left), width="content")
-        facts.metric("Running", driver.running, width="content")
+        facts.metric(
+            *("Running", driver.running) if driver.alive else ("Interrupted", one.interrupted), width="content"
+        )
         facts.metric("Failed", driver.failed, width="content")
         facts.metric("Retries", driver.retries, width="content",
                      help="Times that a trial was begun again after its worker had died")  # fmt: skip
@@ -86,7 +91,6 @@ def running_table(status: Status) -> pd.DataFrame:
     rows = []
     for trial in status.running:
         where = trial.worker
-        waits = "its driver is gone" if not trial.study else "waits for a worker"
         rows.append(
             {
                 "study": trial.study or None,
@@ -97,7 +101,7 @@ def running_table(status: Status) -> pd.DataFrame:
                 "steps": trial.steps,
                 "val_loss": trial.val_loss,
                 "for": duration((status.at - trial.started_at).total_seconds()) if trial.started_at else None,
-                "host": where.host if where else waits,
+                "host": where.host if where else "waits for a worker",
                 "process": where.pid if where else None,
                 "device": where.device if where else None,
                 "attempt": trial.attempts,
@@ -186,7 +190,7 @@ def load_table(loads: tuple[WorkerLoad, ...]) -> pd.DataFrame:
                 "diverged": load.diverged,
                 "training": duration(load.seconds),
                 "tokens/s": load.tokens_per_second,
-                "arithmetic": f"{scaled(load.flops / load.seconds)}FLOP/s" if load.seconds else None,
+                "arithmetic": f"{scaled(load.flops / load.seconds)}FLOP/s" if load.seconds and load.flops else None,
             }
             for load in loads
         ]

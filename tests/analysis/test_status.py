@@ -84,10 +84,13 @@ def test_the_text_for_people() -> None:
     assert "30 trials an hour, 8.33 TFLOP/s, 1 h 55 min left" in text
     assert "gpu-3, process 77, cuda: H200" in text
     assert "waits for a worker, attempt 2" in text
-    assert "its driver is gone" in text
+    assert text.startswith("1 trial interrupted: their driver is gone")
     failed = replace(DRIVER, failures=(FailedTrial("norm=none", 1, "ValueError: no\nTraceback ..."),))
     assert "failed: norm=none, seed 1: ValueError: no\n" in shown(active(failed))
-    assert "silent for 2 min 00 s" in shown(active(replace(DRIVER, alive=False, heartbeat=AT - timedelta(minutes=2))))
+    dead = shown(active(replace(DRIVER, alive=False, heartbeat=AT - timedelta(minutes=2)), running=(RUNNING, waits)))
+    assert "interrupted: process 1 on head has been silent for 2 min 00 s" in dead
+    assert "40 of 100 trials done, 2 interrupted, 2 failed" in dead
+    assert not any(word in dead for word in ("running", "driven", "left", "gpu-3"))
     assert shown(active()) == "Nothing runs.\n"
 
 

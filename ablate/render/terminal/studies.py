@@ -126,6 +126,7 @@ def status_json(status: Status) -> ActivityOutput:
                 extended(
                     DrivenStudy,
                     study.driver,
+                    interrupted=study.interrupted,
                     left=study.left,
                     trials_per_hour=study.trials_per_hour,
                     flops_per_second=study.flops_per_second,
@@ -144,6 +145,8 @@ def print_status(status: Status, console: Console) -> None:
     """A paragraph for each study that is driven, and a table of what runs."""
     if not status.studies and not status.running:
         console.print(plain("Nothing runs."))
+    if lost := status.interrupted - sum(study.interrupted for study in status.studies):
+        console.print(plain(f"{plural(lost, 'trial')} interrupted: their driver is gone. Run its command again."))
     for study in status.studies:
         console.print(plain(study.driver.study, "bold"))
         for line in _lines(study, status):
@@ -155,23 +158,26 @@ def print_status(status: Status, console: Console) -> None:
 
 def _lines(study: StudyStatus, status: Status) -> list[str]:
     driver = study.driver
-    silent = (status.at - driver.heartbeat).total_seconds()
-    lives = "" if driver.alive else f", silent for {duration(silent)}: taken for dead"
-    besides = counted({"running": driver.running, "failed": driver.failed, "retried": driver.retries}.items())
-    if study.trials_per_hour is None or study.seconds_left is None:
+    states = {"running": driver.running, "interrupted": study.interrupted, "failed": driver.failed}
+    besides = counted((states | {"retried": driver.retries}).items())
+    since = duration((status.at - driver.since).total_seconds())
+    process = f"process {driver.pid} on {driver.host}"
+    driven = f"driven by {process} for {since}"
+    if not driver.alive:
+        silent = duration((status.at - driver.heartbeat).total_seconds())
+        driven = f"interrupted: {process} has been silent for {silent}"
+        speed = "run its command again to continue where it stopped"
+    elif study.trials_per_hour is None or study.seconds_left is None:
         speed = "no trial has ended in the last minutes"
     else:
-        speed = (
-            f"{study.trials_per_hour:,.0f} trials an hour, {scaled(study.flops_per_second)}FLOP/s, "
-            f"{duration(study.seconds_left)} left"
-        )
+        arithmetic = "" if study.flops_per_second is None else f"{scaled(study.flops_per_second)}FLOP/s, "
+        speed = f"{study.trials_per_hour:,.0f} trials an hour, {arithmetic}{duration(study.seconds_left)} left"
     progress = f"{driver.settled:,} of {plural(driver.planned, 'trial')} done"
-    since = duration((status.at - driver.since).total_seconds())
     failures = [
         f"failed: {failure.variant}, seed {failure.seed}: {first_line(failure.reason)}" for failure in driver.failures
     ]
     return [
-        f"driven by process {driver.pid} on {driver.host} for {since}{lives}",
+        driven,
         ", ".join([progress, *besides]),
         speed,
         *failures,
@@ -202,12 +208,10 @@ def _used(trial: RunningTrial) -> str:
     share = utilisation_of(trial)
     if share is not None:
         return f"{share:.1%}"
-    return f"{scaled(trial.flops / trial.seconds)}FLOP/s" if trial.seconds > 0 else "-"
+    return f"{scaled(trial.flops / trial.seconds)}FLOP/s" if trial.seconds > 0 and trial.flops else "-"
 
 
 def _where(trial: RunningTrial) -> str:
-    if not trial.study:
-        return "nowhere: its driver is gone"
     again = f", attempt {trial.attempts}" if trial.attempts > 1 else ""
     if trial.worker is None:
         return f"waits for a worker{again}"
