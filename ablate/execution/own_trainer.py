@@ -47,6 +47,8 @@ _PLAIN_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}((,\d{3}){2,}|(,\d{3})+\.\d*)")
 """Numbers whose commas cannot be those of decimals."""
 _END, _ENDS_OF_LOG = re.compile(rb"\n"), re.compile(rb"[\r\n]")
 """What ends a line; a progress bar writes over itself."""
+_NAMED = frozenset({"step", "tokens", "seconds", "train_loss", "val_loss"})
+"""Names with a meaning of their own."""
 _NOT_NUMBERS = (ValueError, OverflowError, RecursionError)
 """What reading JSON raises: not JSON, a whole number that is too large, too many levels."""
 OUTPUT, CHECKPOINT, LOG, CONFIG = "output", "checkpoint", "log.txt", "config.json"
@@ -412,7 +414,7 @@ class _Curve:
         if not isinstance(row, Mapping):
             raise self._damaged(place, "a JSON object", json.dumps(row))
         written = {name: at for name, at in leaves(row).items() if not isinstance(at, bool)}
-        return _numbers_of({name: at for name, at in written.items() if isinstance(at, (int, float, str))})
+        return self._numbers_of({name: at for name, at in written.items() if isinstance(at, (int, float, str))}, place)
 
     def _groups(self, line: str, place: str) -> Iterator[dict[str, float]]:
         try:
@@ -434,7 +436,23 @@ class _Curve:
             return
         if len(cells) != len(self._header):
             raise self._damaged(place, f"{len(self._header)} cells", line)
-        yield _numbers_of({name: cell for name, cell in zip(self._header, cells, strict=True) if cell})
+        yield self._numbers_of({name: cell for name, cell in zip(self._header, cells, strict=True) if cell}, place)
+
+    def _numbers_of(self, written: Mapping[str, float | str], place: str) -> dict[str, float]:
+        """The numbers among some values, also those that are written as text, as `NaN` is in JSON; a date is none.
+
+        A value that holds digits and is no number, such as `1,000`, damages the row where others of its name are
+        numbers: the metric would keep an earlier value.
+        """
+        numbers: dict[str, float] = {}
+        for name, value in written.items():
+            try:
+                numbers[name] = float(value)
+            except ValueError:
+                known = self.spec.rename.get(name, name)
+                if re.search(r"\d", str(value)) and (known in _NAMED or known in self.latest):
+                    raise self._damaged(place, f"a number for `{name}`", str(value)) from None
+        return numbers
 
     def _number(self, text: str, place: str, name: str) -> float:
         """The number in a text; `3,281` is a thousand of steps or tokens, and of a metric it says too little."""
@@ -448,12 +466,3 @@ class _Curve:
     def _damaged(self, place: str, expected: str, got: str) -> _RunError:
         shown: Any = got.strip()[:80]
         return _RunError(f"its metrics file {self.file.name} is damaged: {place}, expected {expected}, got {shown!r}")
-
-
-def _numbers_of(written: Mapping[str, float | str]) -> dict[str, float]:
-    """The numbers among some values, also those that are written as text, as `NaN` is in JSON; a date is none."""
-    numbers: dict[str, float] = {}
-    for name, value in written.items():
-        with suppress(ValueError):
-            numbers[name] = float(value)
-    return numbers

@@ -282,6 +282,21 @@ def test_a_part_of_a_number_is_no_metric(rows: str, line: str) -> None:
         ended(rows, format="log", line=line)
 
 
+@pytest.mark.parametrize(
+    ("rows", "form"),
+    [
+        ('{"step": "1,000", "val_loss": 3.0}\n', "jsonl"),
+        ('{"reward": 990.5}\n{"reward": "1,010.2"}\n', "jsonl"),
+        ('{"accuracy": 0.5}\n{"accuracy": "91%"}\n', "jsonl"),
+        ('step,reward\n1,990.5\n2,"1,010.2"\n', "csv"),
+        ('step,val_loss\n1,"3,281"\n', "csv"),
+    ],
+)
+def test_a_number_that_cannot_be_read_does_not_leave_the_one_before(rows: str, form: str) -> None:
+    with pytest.raises(TrainerFailedError, match=r"is damaged: line [1-3], expected a number for"):
+        ended(rows, format=form)
+
+
 def test_a_file_that_is_written_again_with_another_column(places: TrainerPlaces) -> None:
     """As Lightning's CSVLogger does at the first validation."""
     first, second = "step,train_loss\n1,5.0\n2,4.0\n", "step,train_loss,val_loss\n1,5.0,\n2,4.0,\n2,,3.5\n4,3.0,\n"
