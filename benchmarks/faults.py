@@ -33,7 +33,19 @@ from sqlalchemy.pool import NullPool
 
 from ablate.store import TrialRecord
 from benchmarks.losing_cluster import RayCluster, SetupError
-from benchmarks.watched_study import HangError, Study, Watch, family, finished_count, is_worker, kill_family, preload
+from benchmarks.watched_study import (
+    OWN_MODEL,
+    OWN_TRAINER,
+    HangError,
+    Study,
+    Watch,
+    family,
+    finished_count,
+    is_trainer,
+    is_worker,
+    kill_family,
+    preload,
+)
 from tests.postgres import Server, installed, running, schema
 
 KILLS = 500
@@ -58,11 +70,13 @@ class Way:
         options: Of `ablate study`.
         victims: What can be killed, or happen; see `Bench.kill`.
         share: Of ten kills, those of studies that run in this way. A kill with Ray takes ten times the time of others.
+        space: What the study is about.
     """
 
     options: tuple[str, ...]
     victims: tuple[str, ...]
     share: int = 3
+    space: str = OWN_MODEL
 
 
 _HERE = ("driver", "worker", "preempted", "paused", "files", "space", "copied", "rival")
@@ -74,6 +88,10 @@ WAYS = {
         ("--pack", "1", "--workers", "1"), ("driver", "worker", "preempted", "rival", "connections", "database")
     ),
     "ray": Way(("--engine", "ray", "--pack", "1", *_OFTEN), ("driver", "worker", "preempted", "node"), share=1),
+    "trainer": Way(("--workers", "2"), (*_HERE, "trainer"), share=2, space=OWN_TRAINER),
+    "trainer on Ray": Way(
+        ("--engine", "ray"), ("driver", "worker", "trainer", "preempted", "node"), share=1, space=OWN_TRAINER
+    ),
 }
 
 
@@ -140,10 +158,10 @@ class Bench:
     def study(self, name: str, folder: Path, stack: ExitStack, own_interpreters: bool = False) -> Study:
         """A new study that runs in this way; its nodes of the cluster are all there."""
         options = WAYS[name].options
-        if name == "ray":
+        if on_ray(name):
             options += ("--address", self.cluster.address, "--checkpoint-dir", str(folder / "checkpoints"))
         store = stack.enter_context(schema(self.server.url)) if name == "postgresql" else str(folder / "store.db")
-        return Study(folder / "study", options, store, own_interpreters)
+        return Study(folder / "study", options, store, own_interpreters, space=WAYS[name].space)
 
     def left_alone(self, name: str) -> tuple[dict[str, TrialRecord], float]:
         """The trials of a study that nothing happens to, and its seconds."""
@@ -157,7 +175,7 @@ class Bench:
         return self._alone[name]
 
     def kill(self, name: str, victim: str, process: BaseProcess, study: Study, numbers: random.Random) -> bool:
-        """Kill the driver, a worker, the connections of the database, its server, or a node, or `disturb` the study.
+        """Kill a victim, which may be the connections of the database, its server, or a node; or `disturb` the study.
 
         Returns:
             Whether there was something to kill.
@@ -176,9 +194,9 @@ class Bench:
                 self._cluster.lose_node(numbers)
             case "driver":
                 process.kill()
-            case "worker":
-                started = self._cluster.workers() if self._cluster and name == "ray" else family(process.pid or 0)[1:]
-                found = [one for one in started if is_worker(one)]
+            case "worker" | "trainer":
+                started = self._cluster.processes() if self._cluster and on_ray(name) else family(process.pid or 0)[1:]
+                found = [one for one in started if (is_trainer if victim == "trainer" else is_worker)(one)]
                 if not found:
                     return False
                 with suppress(psutil.NoSuchProcess):
@@ -220,15 +238,22 @@ def disturb(disturbance: str, process: BaseProcess, study: Study, numbers: rando
         case "space":
             study.halve_space()
         case "copied":
-            copy = Study(study.folder.with_name("copy"), (), str(study.folder.with_name("copy") / "store.db"))
+            at = study.folder.with_name("copy")
+            copy = Study(at, (), str(at / "store.db"), space=study.text)
             files = sorted(Path(study.store).parent.glob("store.db*"))
             for file in files:
                 with suppress(FileNotFoundError):
                     shutil.copyfile(file, copy.folder / file.name)
             study.beside.append((copy, None))
         case "rival":
-            rival = Study(study.folder.with_name("rival"), study.options, study.store, name="rival")
+            at = study.folder.with_name("rival")
+            rival = Study(at, study.options, study.store, name="rival", space=study.text)
             study.beside.append((rival, rival.start()))
+
+
+def on_ray(name: str) -> bool:
+    """Whether a study that runs in this way is on Ray."""
+    return "ray" in WAYS[name].options
 
 
 def compare(before: dict[str, TrialRecord], after: dict[str, TrialRecord], alone: dict[str, TrialRecord]) -> list[str]:
@@ -313,7 +338,7 @@ def campaign(arguments: Sequence[str]) -> int:
     if "postgresql" in ways and not installed():
         print("PostgreSQL is not installed here: its studies are left out", file=sys.stderr)
         ways.remove("postgresql")
-    preload(ways)
+    preload(ray=any(map(on_ray, ways)))
     order, numbers, tally, struck, failed = turns(ways), random.Random(asked.seed), Tally(), 0, 0
     folder = Path(tempfile.mkdtemp(prefix="ablate-faults-"))
     with ExitStack() as stack:

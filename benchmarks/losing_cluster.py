@@ -10,8 +10,6 @@ from typing import Any
 
 import psutil
 
-from benchmarks.watched_study import is_worker
-
 _NODE_SECONDS = 120
 """Seconds in which a Ray node must have started."""
 _NODE = {"object_store_memory": 80_000_000}
@@ -64,13 +62,13 @@ class RayCluster:
         address: str = self._cluster.address
         return address
 
-    def workers(self) -> list[psutil.Process]:
-        """The workers of all nodes."""
+    def processes(self) -> list[psutil.Process]:
+        """What all nodes have started."""
         found = []
         for node in self._nodes:
             with suppress(psutil.NoSuchProcess):
                 raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
-                found += [one for one in raylet.children(recursive=True) if is_worker(one)]
+                found += raylet.children(recursive=True)
         return found
 
     def lose_node(self, numbers: random.Random) -> None:

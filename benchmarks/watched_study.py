@@ -36,12 +36,14 @@ _CPU_SECONDS = 120.0
 """Seconds of processor time after which a run hangs. It takes five, or twenty with Ray."""
 _RUNS = 5
 """Most times that the command is run again."""
+_ROWS = 20
+"""Rows of metrics that the trainer of `OWN_TRAINER` writes."""
 _WORKER = re.compile(r"-m ablate\.[a-z.]*worker |^ray::(JobTrainable|IDLE)")
 """In the command line of a worker of the local engine, or of a process of Ray that trains or is about to."""
 _PRELOADED = ("cli", "execution", "kinds", "nn", "planning", "render", "spec", "tasks", "trained", "training")
 """The packages of ablate that drivers and workers import."""
 
-_SPACE = """\
+OWN_MODEL = """\
 name: tiny
 question: Does a tiny model need its maps?
 task: {kind: recall, context: 16, pairs: 2, symbols: 64, validation_rows: 16}
@@ -53,6 +55,36 @@ switches:
 design: {kind: leave_one_out, seeds: 4}
 objective: {metric: val_loss, direction: minimize, margin: 0.05}
 """
+_COMMAND = '["{python}", train.py, "{rate}", "{values}", "{seed}", "{checkpoint}"]'
+OWN_TRAINER = f"""\
+name: tiny
+question: Does a trainer of its own survive?
+trainer:
+  command: {_COMMAND}
+  parameters: {{rate: usual, values: dense}}
+  metrics: {{file: "{{checkpoint}}/metrics.jsonl"}}
+  steps: {_ROWS}
+switches:
+  rate: {{usual: {{}}, small: {{rate: small}}}}
+  values: {{dense: {{}}, identity: {{values: identity}}}}
+design: {{kind: leave_one_out, seeds: 4}}
+objective: {{metric: val_loss, direction: minimize, margin: 0.05}}
+"""
+_TRAINER = f"""\
+import json, os, random, sys, time
+
+numbers, kept = random.Random(repr(sys.argv[1:4])), sys.argv[4] + "/step"
+begin = int(open(kept).read()) if os.path.exists(kept) else 0
+losses = [numbers.random() for _ in range({_ROWS})]
+for step in range(begin, {_ROWS}):
+    time.sleep(0.02)
+    with open(sys.argv[4] + "/metrics.jsonl", "a") as file:
+        print(json.dumps({{"step": step + 1, "val_loss": losses[step]}}), file=file)
+    with open(kept + ".new", "w") as file:
+        file.write(str(step + 1))
+    os.replace(kept + ".new", kept)
+"""
+"""A script that goes on from where it was killed, and writes a row again if it was killed after the row."""
 
 
 class HangError(Exception):
@@ -62,13 +94,13 @@ class HangError(Exception):
 _FORKS = get_context("forkserver")
 
 
-def preload(ways: Sequence[str]) -> None:
-    """Let the process that drivers are forked from import what drivers and workers of these ways need."""
+def preload(*, ray: bool = False) -> None:
+    """Let the process that drivers are forked from import what drivers and workers need, those on Ray too."""
     modules = [__name__]
     for package in _PRELOADED:
         found = pkgutil.walk_packages([str(Path(ablate.__path__[0]) / package)], f"ablate.{package}.")
         modules += [one.name for one in found if not one.name.startswith("ablate.execution.ray")]
-    if "ray" in ways:
+    if ray:
         modules += ["ray.tune", "ablate.execution.ray.engine"]
     _FORKS.set_forkserver_preload([name for name in modules if not name.endswith("__main__")])
 
@@ -92,6 +124,7 @@ class Study:
     """The study in a folder of its own, with a store.
 
     Attributes:
+        text: Of the space file.
         beside: Others whose trials must be those of this one, and their processes.
 
     Args:
@@ -100,10 +133,17 @@ class Study:
         store: A path or a URL.
         own_interpreters: Whether workers are started with an interpreter of their own.
         name: Studies of different names have the same trials.
+        space: `OWN_MODEL` or `OWN_TRAINER`.
     """
 
     def __init__(
-        self, folder: Path, options: Sequence[str], store: str, own_interpreters: bool = False, name: str = "tiny"
+        self,
+        folder: Path,
+        options: Sequence[str],
+        store: str,
+        own_interpreters: bool = False,
+        name: str = "tiny",
+        space: str = OWN_MODEL,
     ) -> None:
         folder.mkdir(parents=True)
         self.folder = folder
@@ -115,7 +155,9 @@ class Study:
         self._own_interpreters = own_interpreters
         self._space = folder / "space.yaml"
         self._line = ["study", self._space.name, "--store", store, *options, "--cache", str(self.cache)]
-        self.write_space(_SPACE.replace("tiny", name, 1))
+        self.text = space.replace("tiny", name, 1)
+        self.write_space(self.text)
+        (folder / "train.py").write_text(_TRAINER)
 
     def write_space(self, text: str) -> None:
         """Replace the text of the space file."""
@@ -123,7 +165,7 @@ class Study:
 
     def halve_space(self) -> None:
         """Leave half of the space file, as an editor does that is saving it."""
-        self.write_space(_SPACE[: len(_SPACE) // 2])
+        self.write_space(self.text[: len(self.text) // 2])
 
     def start(self) -> BaseProcess:
         """Start the command in a process of its own."""
@@ -147,7 +189,7 @@ class Study:
 
     def finish(self) -> int:
         """Run the command until it has nothing left to do; the last exit code."""
-        self.write_space(_SPACE.replace("tiny", self.name, 1))
+        self.write_space(self.text)
         code = -1
         for _ in range(_RUNS):
             code = self.wait(self.start())
@@ -247,4 +289,11 @@ def is_worker(process: psutil.Process) -> bool:
     """Whether a process trains, or is about to."""
     with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
         return process.name() == FORKED or _WORKER.search(" ".join(process.cmdline())) is not None
+    return False
+
+
+def is_trainer(process: psutil.Process) -> bool:
+    """Whether a process is the script of `OWN_TRAINER`."""
+    with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+        return process.cmdline()[1:2] == ["train.py"]
     return False

@@ -113,14 +113,15 @@ def test_a_server_that_does_not_start_is_no_loss(
 
 def test_ten_studies_have_each_way_in_its_share() -> None:
     order = turns(list(WAYS))
-    assert {name: order.count(name) for name in WAYS} == {"single": 3, "packed": 3, "postgresql": 3, "ray": 1}
+    assert {name: order.count(name) for name in WAYS} == {name: way.share for name, way in WAYS.items()}
+    assert order.count("ray") == 1
     assert set(order[:4]) == set(WAYS)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="drivers are forked")
 def test_planted_faults_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One study in which only a driver is killed, and others in which a trial is lost, retrained or a run hangs."""
-    preload(["single"])
+    preload()
     finish = Study.finish
 
     def finish_and_spoil(study: Study) -> int:
