@@ -98,8 +98,8 @@ def _training_bytes(cost: Cost, spec: VariantSpec, vocabulary: int = 0, context:
     if training.recompute == "blocks":
         freed, largest = recomputed_activations(spec.model, length)
         kept, block = kept - freed, rows * largest * 3 // 2  # with the gradients of its widest activations, as measured
-    averages = 0 if spec.training.average is None else 2 * BYTES  # the average, and the weights while it is evaluated
-    held = (BYTES + spec.training.optimizer.state_bytes() + averages) * cost.parameters
+    averages = 0 if spec.training.average is None else BYTES * cost.parameters
+    held = (BYTES + spec.training.optimizer.state_bytes()) * cost.parameters + averages
     gradients = BYTES * cost.parameters
     if parts > 1:
         held = math.ceil(held / parts) + _gathered_bytes(cost, spec, length)
@@ -109,7 +109,10 @@ def _training_bytes(cost: Cost, spec: VariantSpec, vocabulary: int = 0, context:
     trained = BYTES * rows * kept + max(at_head, BYTES * block + gradients)
     # It ends at the embedding, whose gradient has its own memory and, if it is the head's too, is added in a third.
     at_embedding = gradients + (2 * BYTES * of_matrix if spec.model.tied_head else 0)
-    return held + max(trained, at_embedding, _evaluation_bytes(spec, vocabulary, length))
+    # An evaluation of the average keeps the weights aside, beside the gradients of the last step.
+    return held + max(
+        trained, at_embedding, _evaluation_bytes(spec, vocabulary, length) + averages + gradients * bool(averages)
+    )
 
 
 def _evaluation_bytes(spec: VariantSpec, vocabulary: int, length: int) -> int:
