@@ -145,9 +145,9 @@ def utilisation(flops: float, seconds: float, description: str, precision: str) 
         precision: As `training.precision`.
 
     Returns:
-        A share from 0 to 1; None if the device is not known or nothing was trained.
+        A share from 0 to 1; None if the device or the arithmetic is not known, or nothing was trained.
     """
     device = known_device(description)
-    if device is None or seconds <= 0:
+    if device is None or seconds <= 0 or not flops:
         return None
     return flops / seconds / (device.peak(precision) * devices_of_a_trial(description))

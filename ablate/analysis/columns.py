@@ -137,7 +137,7 @@ def columns(report: StudyReport) -> tuple[Column, ...]:
         Column(
             "parameters",
             "parameters",
-            lambda row: Cell(f"{row.parameters:,}", (count(row.parameters),), number=row.parameters),
+            _parameters,
             short="params",
             number="localized",
             dispensable=4,
@@ -322,6 +322,11 @@ def _lacking(row: VariantRow, unit: str) -> str:
 
 def _interval_cell(parts: list[str], number: float | None, half: float | None = None) -> Cell:
     return Cell(" ".join(parts), tuple(parts), len(parts[0]), number=number, half=half)
+
+
+def _parameters(row: VariantRow) -> Cell:
+    whole = MISSING if row.parameters is None else f"{row.parameters:,}"
+    return Cell(whole, (count(row.parameters),), number=row.parameters)
 
 
 def _parameter_change(row: VariantRow) -> Cell:

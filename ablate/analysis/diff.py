@@ -237,7 +237,7 @@ def _variant(name: str, study: str, variant: str, store: Store) -> Side:
         "variant",
         variant_record.spec,
         variant=variant,
-        parameters=variant_record.parameters if judged is None else None,
+        parameters=variant_record.parameters,
         trials=by_seed,
         is_paired=record.pairs(variant) or (judged is not None and variant == record.baseline and bool(judged.paired)),
     )

@@ -99,7 +99,7 @@ class Spent:
 
     steps: int
     width: int
-    parameters: int
+    parameters: int | None
     tokens: float | None
     seconds: float | None
     flops: float | None

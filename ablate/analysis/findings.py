@@ -30,24 +30,28 @@ class TrainingCost:
     Attributes:
         trials: How many.
         seconds: Of training, evaluation left out.
-        tokens: Seen in training.
-        flops: Arithmetic of training, forward and backward.
+        tokens: Seen in training; None if the user's own trainer has not counted them.
+        flops: Arithmetic of training, forward and backward; None of the user's own trainer.
     """
 
     trials: int
     seconds: float
-    tokens: int
-    flops: float
+    tokens: int | None
+    flops: float | None
 
     @classmethod
-    def of(cls, trials: Iterable[TrialRecord]) -> Self:
-        """The sum over trials."""
+    def of(cls, trials: Iterable[TrialRecord], *, counted: bool = True) -> Self:
+        """The sum over trials.
+
+        Args:
+            counted: Whether ablate has counted what they took, as it does of the models that it builds.
+        """
         ended = list(trials)
         return cls(
             trials=len(ended),
             seconds=math.fsum(trial.seconds for trial in ended),
-            tokens=sum(trial.tokens for trial in ended),
-            flops=math.fsum(trial.flops for trial in ended),
+            tokens=sum(trial.tokens for trial in ended) or (0 if counted else None),
+            flops=math.fsum(trial.flops for trial in ended) if counted else None,
         )
 
 
@@ -59,14 +63,14 @@ class FullGrid:
         combinations: Of settings, those that are invalid among them.
         trials: At as many seeds for each as the study's variants have on average.
         seconds: At the mean cost of a trial that ended.
-        flops: Likewise.
+        flops: Likewise; None of the user's own trainer.
         times: Trials of the grid over trials of the study.
     """
 
     combinations: int
     trials: int
     seconds: float
-    flops: float
+    flops: float | None
     times: float
 
 
@@ -149,7 +153,7 @@ class Findings:
                 flops += trial.flops
                 peak = device.peak(precision.get(trial.variant_hash, "fp32")) * devices_of_a_trial(description)
                 possible += trial.seconds * peak
-        return flops / possible if possible else None
+        return flops / possible if flops and possible else None
 
     @property
     def full_grid(self) -> FullGrid | None:
@@ -163,7 +167,7 @@ class Findings:
             combinations=combinations,
             trials=trials,
             seconds=trials * self.cost.seconds / self.cost.trials,
-            flops=trials * self.cost.flops / self.cost.trials,
+            flops=None if self.cost.flops is None else trials * self.cost.flops / self.cost.trials,
             times=trials / self.report.progress.planned,
         )
 
@@ -181,6 +185,7 @@ def read_findings(store: StudyReader, name: str) -> Findings:
     at_all = runs if len(whole.variants) == len(runs) else read_runs(store, whole, report.metric)
     ended = {variant: _ended({variant: run}) for variant, run in at_all.items()}
     trials = _ended(at_all)
+    counted = report.record.knows_models
     if not trials:
         raise NotFoundError(
             f"study {name!r} has no results to report yet",
@@ -196,9 +201,12 @@ def read_findings(store: StudyReader, name: str) -> Findings:
         report=report,
         runs=runs,
         curves=store.curves([planned.key for planned in report.record.planned]),
-        cost=TrainingCost.of([*trials, *_ended(fresh)]),
-        scouting=TrainingCost.of(_ended(read_runs(store, scouts_of(report.record), report.metric))),
-        cost_of={variant: TrainingCost.of([*runs, *_before(at_all[variant])]) for variant, runs in ended.items()},
+        cost=TrainingCost.of([*trials, *_ended(fresh)], counted=counted),
+        scouting=TrainingCost.of(_ended(read_runs(store, scouts_of(report.record), report.metric)), counted=counted),
+        cost_of={
+            variant: TrainingCost.of([*runs, *_before(at_all[variant])], counted=counted)
+            for variant, runs in ended.items()
+        },
         environments=tuple(environments),
         data=tuple(sorted({trial.data_fingerprint for trial in trials})),
         fresh=fresh,

@@ -66,8 +66,10 @@ def interval_words(low: float | None, high: float | None, write: Callable[[float
     return f"{write(low)} to {write(high)}"
 
 
-def count(value: int) -> str:
-    """A count with three significant digits and a letter: 812, 81.2k, 8.12M, 812M, 8.12B."""
+def count(value: int | None) -> str:
+    """A count with three significant digits and a letter: 812, 81.2k, 8.12M, 812M, 8.12B; a hyphen if there is none."""
+    if value is None:
+        return MISSING
     scaled, letter = float(value), ""
     for larger in ("k", "M", "B", "T"):
         if abs(scaled) < 999.5:

@@ -39,7 +39,7 @@ class VariantSummary:
         variant: Its name.
         objective: Mean of the objective over the seeds that finished, with a 95 % interval.
         difference: Objective minus that of the baseline, paired by seed; None for the baseline.
-        parameters: Trainable parameters.
+        parameters: Trainable parameters; None of the user's own trainer.
         flops: Arithmetic of training one trial; None if no trial has said so.
         tokens_per_second: Mean over the rounds of its timing, with a 95 % interval; empty if it was not timed.
         relative_speed: Over that of the baseline (`ablate.analysis.runs.relative_speed`); None if it was not
@@ -49,7 +49,7 @@ class VariantSummary:
     variant: str
     objective: Interval
     difference: PairedDifference | None
-    parameters: int
+    parameters: int | None
     flops: float | None
     tokens_per_second: Interval
     relative_speed: Interval | None
@@ -299,7 +299,7 @@ class _Replay:
 
     def _cost(self, point: Point) -> PointCost:
         variant = self._variants[_key(point)]
-        return PointCost(variant.parameters, _flops(variant, self._runs[variant.name]) or math.inf)
+        return PointCost(variant.parameters or 0, _flops(variant, self._runs[variant.name]) or math.inf)
 
 
 def _flops(variant: VariantRecord, runs: VariantRuns) -> float | None:

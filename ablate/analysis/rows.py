@@ -44,7 +44,7 @@ class CoursePoint:
 
     Attributes:
         step: Optimizer steps of the variant.
-        tokens: That it had seen, mean over the seeds.
+        tokens: That it had seen, mean over the seeds; None if nobody has counted them.
         flops: Of its training so far, likewise.
         difference: Validation loss of the variant minus that of the baseline, paired by seed.
         low: Lower bound of its 95 % interval; None below two seeds.
@@ -54,8 +54,8 @@ class CoursePoint:
     """
 
     step: int
-    tokens: float
-    flops: float
+    tokens: float | None
+    flops: float | None
     difference: float
     low: float | None
     high: float | None
@@ -136,14 +136,19 @@ class MeasuredCourse:
         """The comparison at each step."""
         return tuple(self._point(step, values) for step, values in zip(self.steps, self.differences, strict=True))
 
+    def _spent(self, step: int, which: int) -> float | None:
+        """The mean over the seeds; the user's own trainer may have counted nothing, and then there is 0."""
+        total = math.fsum(at[step][which] for at in self.spent)
+        return total / len(self.spent) if total or not step else None
+
     def _point(self, step: int, values: Sequence[float]) -> CoursePoint:
         word: Word = "undecided" if self.withheld else self._word(values)
         allowance = self.allowance.of_change(self.rule.direction)
         summary = over_looks(summarise(values), self.rule.schedule, allowance=allowance)
         return CoursePoint(
             step=step,
-            tokens=math.fsum(at[step][0] for at in self.spent) / len(self.spent),
-            flops=math.fsum(at[step][1] for at in self.spent) / len(self.spent),
+            tokens=self._spent(step, 0),
+            flops=self._spent(step, 1),
             difference=math.fsum(values) / len(values),
             low=summary.low,
             high=summary.high,
@@ -198,7 +203,7 @@ class VariantRow:
         hash: Content hash of the full spec (hex).
         settings: Switch name to setting name.
         change: What it changes in the baseline, in words.
-        parameters: Trainable parameters.
+        parameters: Trainable parameters; None if ablate has not built the model.
         parameter_change: (parameters - those of the baseline) / those of the baseline; None if the baseline has none.
         planned: Seeds that the study planned.
         finished: Seeds whose trial finished with a finite objective.
@@ -230,7 +235,7 @@ class VariantRow:
     hash: str
     settings: dict[str, str]
     change: Change
-    parameters: int
+    parameters: int | None
     parameter_change: float | None
     planned: tuple[int, ...]
     finished: tuple[int, ...]

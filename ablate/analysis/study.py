@@ -420,7 +420,7 @@ def _row(
             paired=question.record.pairs(variant.name),
         )
         verdict = verdict.of_replacement() if change.otherwise or question.record.judged else verdict
-    more = variant.parameters - baseline.parameters
+    more = None if variant.parameters is None else variant.parameters - (baseline.parameters or 0)
     goals = question.goals[baseline.name]
     steps = to_baseline(runs, goals, "step", evaluated)
     axis, course = question.rule.axis, None
@@ -442,7 +442,7 @@ def _row(
         settings=variant.settings,
         change=change,
         parameters=variant.parameters,
-        parameter_change=more / baseline.parameters if baseline.parameters else None,
+        parameter_change=more / baseline.parameters if more is not None and baseline.parameters else None,
         planned=tuple(runs.states),
         finished=tuple(sorted(runs.finished)),
         states=runs.states,

@@ -146,7 +146,7 @@ def _whole(record: StudyRecord, tasks: Mapping[str, StudyRecord], planned: tuple
             replace(
                 of[0],
                 hash=hashlib.sha256("".join(one.hash for one in of).encode()).hexdigest(),
-                parameters=round(sum(one.parameters for one in of) / len(of)),
+                parameters=round(sum(one.parameters or 0 for one in of) / len(of)),
             )
             for of in of_variant.values()
             if len(of) == len(tasks)

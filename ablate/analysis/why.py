@@ -96,7 +96,7 @@ def _facts(row: VariantRow, shown: AnswerRow, report: StudyReport, answer: Answe
         yield "course", f"{course_cell(row.course)} over the last third of training"
     if lengths := dict(_lengths(row, report)):
         yield "lengths", "; ".join(f"{length} {values}" for length, values in lengths.items())
-    if report.record.knows_models:
+    if row.parameters is not None:
         change = percent(row.parameter_change)
         yield "cost", f"{row.parameters:,} parameters ({change.replace('%', ' %')})"
     if report.evidence.tuning is not None and (tuned := report.evidence.tuning.of.get(row.name)) and tuned.values:

@@ -216,7 +216,7 @@ class Ledger:
             hash=variant.hash,
             settings=dict(variant.settings),
             spec=variant.spec.model_dump(mode="json"),
-            parameters=variant.cost.parameters,
+            parameters=variant.cost.parameters if variant.spec.builds_model else None,
             activation_bytes=variant.cost.activation_bytes,
             chosen=variant.name in self.chosen,
         )

@@ -13,7 +13,7 @@ from ablate.analysis.answer import Answer, answer_of
 from ablate.analysis.answer_rows import Along, AlongCell
 from ablate.analysis.columns import columns, groups, legend, shared_decimals
 from ablate.analysis.fairness import fairness_lines
-from ablate.analysis.findings import Findings
+from ablate.analysis.findings import Findings, TrainingCost
 from ablate.analysis.ladder import ScaleRow
 from ablate.analysis.numbers import MISSING, count, duration, fixed, interval_words, percent, scaled
 from ablate.analysis.report import StudyReport
@@ -264,10 +264,10 @@ def _cost(findings: Findings) -> Iterator[Block]:
     cost, scouting, report = findings.cost, findings.scouting, findings.report
     yield Paragraph(
         f"{report.progress.sentence}. {plural(cost.trials, 'trial')} that ended took {duration(cost.seconds)} of "
-        f"training, {count(round(cost.tokens))} tokens and {scaled(cost.flops)}FLOP, without evaluation. This includes "
-        "trials that other studies of the store had trained before."
+        f"training{_spent(cost)}, without evaluation. This includes trials that other studies of the store had trained "
+        "before."
     )
-    if cost.seconds > 0:
+    if cost.seconds > 0 and cost.flops is not None:
         share = findings.utilisation
         peak = "" if share is None else f", a model FLOP utilisation of {share:.1%}"
         yield Paragraph(f"That is {scaled(cost.flops / cost.seconds)}FLOP/s a trial{peak}.")
@@ -275,19 +275,28 @@ def _cost(findings: Findings) -> Iterator[Block]:
         yield Paragraph(
             f"The full grid of these switches has {grid.combinations:,} combinations, including invalid ones. With as "
             f"many seeds each it would need {plural(grid.trials, 'trial')}; at the mean cost of a trial of this study, "
-            f"about {duration(grid.seconds)} and {scaled(grid.flops)}FLOP, {grid.times:.1f} times this study."
+            f"about {duration(grid.seconds)}{'' if grid.flops is None else f' and {scaled(grid.flops)}FLOP'}, "
+            f"{grid.times:.1f} times this study."
         )
     if scouting.trials:
         yield Paragraph(
             f"In addition, {plural(scouting.trials, 'trial')} for tuning, timing or stages took "
-            f"{duration(scouting.seconds)} of training, {count(round(scouting.tokens))} tokens and "
-            f"{scaled(scouting.flops)}FLOP."
+            f"{duration(scouting.seconds)} of training{_spent(scouting)}."
         )
-    rows = tuple(
-        (name, str(of.trials), count(round(of.tokens)), scaled(of.flops).strip())
-        for name, of in findings.cost_of.items()
-    )
-    yield Grid(("variant", "trials", "tokens", "FLOP"), (rows,), frozenset({0}))
+    rows = [(name, str(of.trials), *_counted(of).values()) for name, of in findings.cost_of.items()]
+    yield Grid(("variant", "trials", *_counted(cost)), (tuple(rows),), frozenset({0}))
+
+
+def _counted(cost: TrainingCost) -> dict[str, str]:
+    """What is known of tokens and FLOP."""
+    tokens = {} if cost.tokens is None else {"tokens": count(round(cost.tokens))}
+    return tokens if cost.flops is None else {**tokens, "FLOP": scaled(cost.flops).strip()}
+
+
+def _spent(cost: TrainingCost) -> str:
+    known = [] if cost.tokens is None else [f"{count(round(cost.tokens))} tokens"]
+    known += [] if cost.flops is None else [f"{scaled(cost.flops)}FLOP"]
+    return f", {' and '.join(known)}" if known else ""
 
 
 _KEPT = ("--plugin", "--engine")

@@ -97,7 +97,7 @@ class VariantRecord:
         hash: Content hash of the full spec (hex).
         settings: Switch name to setting name.
         spec: The full spec as plain JSON: keys `model`, `task`, `training`.
-        parameters: Trainable parameters of the model.
+        parameters: Trainable parameters of the model; None if ablate has not built it.
         activation_bytes: Bytes that one sequence keeps for the backward pass; None if an older version wrote the
             variant.
         chosen: Whether results led the design to it, or to further trials of it, so that these cannot judge it.
@@ -107,7 +107,7 @@ class VariantRecord:
     hash: Name
     settings: dict[Name, Name]
     spec: Spec
-    parameters: Count
+    parameters: Count | None
     activation_bytes: Count | None = None
     chosen: Flag = False
 

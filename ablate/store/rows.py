@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from functools import cache
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_type_hints
@@ -116,7 +116,7 @@ def variant_row(variant: VariantRecord) -> dict[str, Any]:
     return {
         "hash": variant.hash,
         "spec": variant.spec,
-        "parameters": variant.parameters,
+        "parameters": variant.parameters or 0,
         "activation_bytes": variant.activation_bytes,
     }
 
@@ -141,11 +141,12 @@ def variant_record(row: Mapping[Any, Any]) -> VariantRecord:
         ValueError: It cannot be read.
     """
     settings = row.get("settings")
-    if not isinstance(settings, dict) or not isinstance(settings.get(_COST), list):  # settings are texts
-        return read(VariantRecord, row)
-    cost = read(tuple[int, int | None], settings[_COST])
-    own = {name: setting for name, setting in settings.items() if name != _COST}
-    return read(VariantRecord, {**row, "settings": own, "parameters": cost[0], "activation_bytes": cost[1]})
+    if isinstance(settings, dict) and isinstance(settings.get(_COST), list):  # settings are texts
+        cost = read(tuple[int, int | None], settings[_COST])
+        own = {name: setting for name, setting in settings.items() if name != _COST}
+        row = {**row, "settings": own, "parameters": cost[0], "activation_bytes": cost[1]}
+    found = read(VariantRecord, row)
+    return found if found.parameters or "model" in found.spec else replace(found, parameters=None)
 
 
 def study_variant_row(
@@ -156,7 +157,7 @@ def study_variant_row(
     Args:
         shared: The row in `variants`; that of this variant unless given.
     """
-    own = [variant.parameters, variant.activation_bytes]
+    own = [variant.parameters or 0, variant.activation_bytes]
     return {
         "study_id": study,
         "position": position,

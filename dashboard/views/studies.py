@@ -244,17 +244,19 @@ def _details(study: StudySummary) -> None:
         facts = st.container(horizontal=True)
         facts.metric("State", state_of(study), width="content")
         facts.metric("Trials ended", f"{ended(study)} of {study.planned}", width="content")
-        facts.metric("Training so far", duration(overview.seconds), f"{scaled(overview.flops)}FLOP", delta_color="off",
+        arithmetic = None if overview.flops is None else f"{scaled(overview.flops)}FLOP"
+        facts.metric("Training so far", duration(overview.seconds), arithmetic, delta_color="off",
                      delta_arrow="off", width="content")  # fmt: skip
         if overview.best is not None and overview.best_value is not None:
             facts.metric(
                 f"Best {escape(overview.metric)}", f"{overview.best_value:.4g}", escape(overview.best),
                 delta_color="off", delta_arrow="off", width="content",
             )  # fmt: skip
-        facts.metric(
-            "Simplest that will do", count(overview.simplest_parameters), escape(overview.simplest),
-            delta_color="off", delta_arrow="off", width="content",
-        )  # fmt: skip
+        if overview.simplest_parameters is not None:
+            facts.metric(
+                "Simplest that will do", count(overview.simplest_parameters), escape(overview.simplest),
+                delta_color="off", delta_arrow="off", width="content",
+            )  # fmt: skip
         if study.pruned:
             st.caption(f"{study.pruned} trials were pruned: the design ended them early.")
         if study.diverged or study.failed:

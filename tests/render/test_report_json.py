@@ -13,7 +13,10 @@ import pytest
 from fake_store import NOON, FakeStore, fake_store
 
 from ablate.analysis import read_study
-from ablate.render.as_json import study_json, to_text
+from ablate.analysis.findings import read_findings
+from ablate.analysis.status import read_overview
+from ablate.render.as_json import report_json, study_json, to_text
+from ablate.render.formats import render_report
 from ablate.render.outputs import as_data
 from ablate.render.terminal.output_schema import output_schema
 from ablate.render.terminal.studies import studies_json
@@ -44,6 +47,33 @@ def store() -> FakeStore:
     store.add("norm=none", 0, {"val_loss": 3.5}, curve=[(0, 5.0), (10, math.nan)])
     store.add("norm=none", 1, state=TrialState.DIVERGED, stopped_at=4, curve=[(0, math.inf)])
     return store
+
+
+def test_what_nobody_has_counted_is_absent(store: FakeStore) -> None:
+    """Of the user's own trainer neither parameters nor arithmetic are known, and tokens if it has written them."""
+    variants = tuple(dataclasses.replace(one, parameters=None) for one in store.record.variants)
+    space = {"trainer": {"command": ["train"]}, "switches": {"norm": {"rms": {}, "none": {}}, "b": {"c": {}, "d": {}}}}
+    store.record = dataclasses.replace(store.record, space=space, variants=variants)
+    for tokens in (0, 500):
+        for seed in range(2):
+            store.add("baseline", seed, {"val_loss": 3.0 + seed / 8}, tokens=tokens, curve=[(5, 4.0), (10, 3.0)])
+            store.add("norm=none", seed, {"val_loss": 3.5}, tokens=tokens, curve=[(5, 4.5), (10, 3.5)])
+        findings = read_findings(store, "a_study")
+        plain = json.loads(to_text(report_json(findings)))
+        jsonschema.validate(plain, output_schema("report"))
+        for row in plain["variants"]:
+            assert (row["parameters"], row["parameter_change"]) == (None, None)
+            assert all(
+                (point["tokens"], point["flops"]) == (None, None) for point in (row["course"] or {}).get("points", ())
+            )
+        for cost in (plain["cost"], *plain["cost"]["variants"].values()):
+            assert (bool(cost["tokens"]), cost["flops"]) == (bool(tokens), None)
+        assert plain["cost"]["full_grid"]["flops"] is None
+        written = str(render_report(findings, "md"))
+        assert "FLOP" not in written
+        assert ("tokens" in written) == bool(tokens)
+        overview = read_overview(store, "a_study")
+        assert (overview.simplest_parameters, overview.flops) == (None, None)
 
 
 def test_keys_and_values(store: FakeStore) -> None:

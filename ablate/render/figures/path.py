@@ -213,7 +213,7 @@ def _cells(number: int, one: Removal, path: RemovalPath, decimals: int) -> tuple
 def _cost_cells(standing: VariantSummary) -> tuple[str, str, str]:
     flops, speed = standing.flops, standing.tokens_per_second.mean
     return (
-        f"{standing.parameters:,}",
+        MISSING if standing.parameters is None else f"{standing.parameters:,}",
         MISSING if flops is None else f"{flops:.3g}",
         MISSING if speed is None else count(round(speed)),
     )

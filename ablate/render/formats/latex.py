@@ -143,7 +143,7 @@ def _picture(block: Picture, study: str) -> str:
 def paper_table(report: StudyReport) -> str:
     """The answer of a study as a `table` for `\\input` in a paper, with caption and label; it needs only `booktabs`."""
     answer, means = answer_of(report), {row.name: row.mean(report.metric) for row in report.variants}
-    sizes = {row.name: count(row.parameters) if report.record.knows_models else "" for row in report.variants}
+    sizes = {row.name: "" if row.parameters is None else count(row.parameters) for row in report.variants}
 
     def cells(name: str, words: str, apart: str, verdict: str) -> str:
         mean = means[name]

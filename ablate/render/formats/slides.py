@@ -165,7 +165,7 @@ def shown_variant(report: StudyReport) -> str | None:
     others = [row for row in others if blocks[row.name] != blocks[baseline]] or others
     fine = [row for row in others if row.verdict is not None and row.verdict.is_acceptable]
     if fine:
-        return min(fine, key=lambda row: row.parameters).name
+        return min(fine, key=lambda row: row.parameters or 0).name
     judged = [row for row in others if row.verdict is not None]
     return next((row.name for row in (*judged, *others)), None)
 
@@ -227,7 +227,7 @@ def _on_page(svg: str) -> str:
 
 
 def _change(before: VariantRecord, after: VariantRecord) -> str:
-    if not before.parameters or after.parameters == before.parameters:
+    if not before.parameters or not after.parameters or after.parameters == before.parameters:
         return ""
     return f" ({percent(after.parameters / before.parameters - 1)})"
 
