@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,10 +40,12 @@ def _pattern(text: str) -> str:
 def _target(text: str) -> str:
     match = REACH.match(text)
     try:
-        float(match["target"] if match else "")
+        known = match is not None and math.isfinite(float(match["target"]))
     except ValueError:
+        known = False
+    if not known:
         remedy = "Write `METRIC >= NUMBER` or `METRIC <= NUMBER`."
-        raise PydanticCustomError("target", "this is not a target that a run can reach", {"remedy": remedy}) from None
+        raise PydanticCustomError("target", "this is not a target that a run can reach", {"remedy": remedy})
     return text
 
 

@@ -135,6 +135,7 @@ TASKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 """Tasks whose inputs have one length, lengths by bucket, and numbers of rows by bucket too."""
 ROWS, STEPS, SAMPLE = 6, 2, 1_500
+AVERAGE = {"kind": "last", "count": 2, "share": 0.5}
 
 
 def counted(variant: Variant, task: Task) -> float:
@@ -182,16 +183,19 @@ def test_plans_tell_the_arithmetic_of_real_batches_and_what_frozen_parts_save(
 
 
 @pytest.mark.parametrize(
-    ("task", "training", "measured"),
+    ("task", "training", "measured", "within"),
     [
-        ({"symbols": 20_000, "context": 64}, {"batch_size": 1}, 174),  # gradients of one matrix as embedding and head
-        ({"symbols": 20_000}, {"batch_size": 4}, 328),
-        ({"symbols": 20_000}, {"batch_size": 4, "loss_chunk": 128}, 191),
-        ({}, {"batch_size": 1}, 68),  # an evaluation joins batches
+        # gradients of one matrix as embedding and head
+        ({"symbols": 20_000, "context": 64}, {"batch_size": 1}, 174, 1.1),
+        ({"symbols": 20_000}, {"batch_size": 4}, 328, 1.1),
+        ({"symbols": 20_000}, {"batch_size": 4, "loss_chunk": 128}, 191, 1.1),
+        ({}, {"batch_size": 1}, 68, 1.1),  # an evaluation joins batches
+        # weights are kept aside while their average is evaluated, and not while gradients are
+        ({}, {"batch_size": 2, "optimizer": {"kind": "muon", "lr": 1e-3}, "average": AVERAGE}, 79, 1.15),
     ],
 )
 def test_the_memory_of_small_batches_is_what_was_measured(
-    task: dict[str, Any], training: dict[str, Any], measured: float
+    task: dict[str, Any], training: dict[str, Any], measured: float, within: float
 ) -> None:
     """In MiB, by `python -m benchmarks predicted_memory`."""
     spec = VariantSpec.model_validate(
@@ -204,4 +208,4 @@ def test_the_memory_of_small_batches_is_what_was_measured(
     shape = spec.task.open(Path(), spec.task.prepare(Path(), lambda line: None)).shape
     cost = model_cost(spec.model, vocabulary=shape.vocabulary, context=shape.context)
     variant = Variant("", {}, spec, "", cost, 0.0, "", vocabulary=shape.vocabulary, context=shape.context)
-    assert measured / 1.1 <= trial_bytes(variant) / 2**20 <= 1.1 * measured
+    assert measured / within <= trial_bytes(variant) / 2**20 <= within * measured
