@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:  # `python -m ablate` looks into the working folder first,
-    sys.path.append(sys.path.pop(0))  # where a file `copy.py` of the user's would stand in for Python's
+    del sys.path[0]  # where a file `copy.py` would stand in for Python's, and even in the end a package `ruamel`
 
 from typing import TYPE_CHECKING
 

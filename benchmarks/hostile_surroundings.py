@@ -11,7 +11,8 @@ from benchmarks.hostile_cases import LINES, TINY, Case, Surroundings, around
 
 SHADOWS = (
     "ast", "copy", "csv", "datetime", "inspect", "json/__init__", "logging", "numpy", "pydantic/__init__",
-    "queue", "random", "secrets", "socket", "sqlite3", "string", "tempfile", "torch/__init__", "typer", "typing",
+    "queue", "random", "ruamel/__init__", "secrets", "socket", "sqlite3", "string", "tempfile", "torch/__init__",
+    "typer", "typing",
 )  # fmt: skip
 """Modules that ablate imports and Python does not import before it runs a module."""
 PLACES = ("", "missing", "tiny.yaml", "/proc/none", "~nobody/x", "n" * 300, "long/" * 60, "größe/块")

@@ -44,7 +44,8 @@ def test_a_module_beside_a_script_is_found_by_its_children(tmp_path: Path, monke
 
 def test_the_module_runs_beside_files_that_have_names_of_modules(tmp_path: Path) -> None:
     """All but `types` and the few others that Python itself imports before it runs a module."""
-    for name in ("copy", "queue", "numpy", "random", "typing", "json", "typer", "dashboard", "torch/__init__"):
+    installed = ("numpy", "typer", "dashboard", "torch/__init__", "ruamel/__init__")
+    for name in ("copy", "queue", "random", "typing", "json", *installed):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / f"{name}.py").write_text("raise SystemExit('the file of the user was imported')")
     command = [sys.executable, "-m", "ablate", "cost", "pre_ln", "--width", "64", "--heads", "4", "--depth", "2"]
