@@ -226,7 +226,7 @@ def test_logits_in_single_precision_are_more_exact() -> None:
     with torch.no_grad():
         for mixer in (plain, exact):
             assert mixer(x).dtype == torch.bfloat16
-            q, k, *_ = mixer._heads(x, x, ())
+            q, k, *_ = mixer._heads((x, x, x), ())
             true = (q.double() @ k.double().mT / math.sqrt(D // H)).masked_fill(
                 ~torch.ones(T, T, dtype=torch.bool).tril(), -math.inf
             )
