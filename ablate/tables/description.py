@@ -173,6 +173,10 @@ class DescriptionSpec(QuestionSpec):
     """How its files are read."""
     questions: dict[str, QuestionSpec] = Field(default_factory=dict)
     """By name. Without any, the keys above are the one question."""
+    question: str | None = None
+    """What the runs are to answer, in words; by default the metric and the baseline."""
+    source: str | None = None
+    """Who trained the runs, such as a repository; by default the files."""
     chosen: Columns = ()
     """Variants that were selected by these very results: they get no verdict without fresh runs."""
     holm: Literal["question", "all"] = "question"

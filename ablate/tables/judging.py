@@ -255,8 +255,9 @@ def _record(
     return StudyRecord(
         id=number,
         name=table.name,
-        question=f"{table.metric} ({better} is better) against {table.baseline}: {evidence_of(table)}",
-        source=source,
+        question=description.question
+        or f"{table.metric} ({better} is better) against {table.baseline}: {evidence_of(table)}",
+        source=description.source or source,
         space={},
         text="",
         objective={
