@@ -10,7 +10,7 @@ from ablate.analysis.answer_rows import compared_rows
 from ablate.analysis.ladder import next_rung
 from ablate.analysis.report import StudyReport
 from ablate.analysis.sentences import advised_seeds
-from ablate.analysis.text import few, plural
+from ablate.analysis.text import few, listed, plural
 from ablate.spec.paths import longer
 from ablate.stats.further import MOST_FURTHER_SEEDS, in_percent
 from ablate.stats.schedule import LAST
@@ -45,7 +45,7 @@ def next_steps(report: StudyReport) -> tuple[NextStep, ...]:
         return (NextStep(("resume", report.record.name), "tunes to the end, then trains the comparisons"),)
     if not report.answer.learnt:
         return (_longer(report, LONGER, f"trains {LONGER} times as long"),)
-    found = (_failed_trials, _more_seeds, _further_looks, _together, _further_rung, _to_the_end)
+    found = (_failed_trials, _more_seeds, _further_looks, _further_tuning, _together, _further_rung, _to_the_end)
     steps = tuple(step for steps_of in found for step in steps_of(report))
     return steps or (NextStep((), _why_none(report)),)
 
@@ -70,8 +70,8 @@ def _to_the_end(report: StudyReport) -> Iterator[NextStep]:
     """Longer training runs where decided differences still move by more than the margin."""
     moving = [row for row in report.variants if row.provisional(report.margin)]
     if moving and report.scaling is None:
-        hold = "verdict that is still changing holds" if len(moving) == 1 else "verdicts that are still changing hold"
-        yield _longer(report, 2, f"trains twice as long, to see whether {len(moving)} {hold}")
+        still = "verdict still changes" if len(moving) == 1 else "verdicts still change"
+        yield _longer(report, 2, f"trains twice as long: {len(moving)} {still}")
 
 
 def _more_seeds(report: StudyReport) -> Iterator[NextStep]:
@@ -104,6 +104,14 @@ def _further_looks(report: StudyReport) -> Iterator[NextStep]:
         yield NextStep(("resume", report.record.name), purpose)
 
 
+def _further_tuning(report: StudyReport) -> Iterator[NextStep]:
+    """More seeds of tuning where only the uncertain best value leaves a comparison undecided."""
+    seeds = (report.record.space.get("tune") or {}).get("seeds", 1)
+    verdicts = [row.verdict for row in report.variants if row.verdict is not None and row.verdict.withheld]
+    if by_tuning := [verdict for verdict in verdicts if "tuning seeds" in verdict.withheld]:
+        yield NextStep((), f"`tune: {{seeds: {2 * seeds}}}` may settle {len(by_tuning)} with uncertain tuning")
+
+
 def _why_none(report: StudyReport) -> str:
     """Why no command would settle anything."""
     verdicts = [row.verdict for row in report.variants if row.verdict is not None]
@@ -125,10 +133,12 @@ def _why_none(report: StudyReport) -> str:
         field = f"seeds_per_rung: {[*by_rung[:-1], seeds]}" if by_rung else f"seeds: {seeds}"
         which = "the undecided" if len(enough) == len(undecided) else f"{len(enough)} of {len(undecided)} undecided"
         return f"`{field}` in the design may settle {which}"
-    least = f"at least {min(needed)} more {unit}s" if needed else f"more than {MOST_FURTHER_SEEDS} more {unit}s"
     if not needed and report.rule.schedule is not None:
-        least = f"more {unit}s than the schedule has"
-    return f"the undecided need {least}, or a wider margin"
+        return f"what is undecided needs more {unit}s than the schedule has: only a longer one would settle it"
+    each = [*map(str, sorted({*needed})), *([] if len(needed) == len(undecided) else [f"over {MOST_FURTHER_SEEDS}"])]
+    beyond = ", beyond any schedule" if report.record.traits.adds_seeds and unit == "seed" else ""
+    needs = "needs" if len(undecided) == 1 else "need"
+    return f"{len(undecided)} undecided {needs} {listed(each)} more {unit}s{beyond}"
 
 
 def _nothing_open(report: StudyReport) -> str:
@@ -154,7 +164,7 @@ def _together(report: StudyReport) -> Iterator[NextStep]:
     fits = not (record.traits.chooses or record.space.get("tuned") or report.evidence.windows or report.scaling)
     if len(alone) > 1 and fits:
         arguments = ("resume", record.name, "--design", "simplify")
-        yield NextStep(arguments, f"tries the {len(alone)} removals together")
+        yield NextStep(arguments, f"tries {len(alone)} removals together")
 
 
 def _further_rung(report: StudyReport) -> Iterator[NextStep]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby, takewhile
 
 from ablate.analysis.answer_rows import Along, AnswerGroup, AnswerRow, GroupKey, compared_rows
@@ -12,7 +13,7 @@ from ablate.analysis.effects import EffectRow
 from ablate.analysis.numbers import decimals_for, fixed, percent
 from ablate.analysis.path import takes_path
 from ablate.analysis.report import StudyReport
-from ablate.analysis.text import few, listed, plural, replaced
+from ablate.analysis.text import few, listed, new_part, plural, replaced
 from ablate.analysis.warnings import StudyWarning
 from ablate.spec.design import BASELINE
 
@@ -22,6 +23,8 @@ MOST_NAMED = 2
 """Variants that a sentence names; it counts more of them."""
 MOST_EFFECTS = 3
 """Average effects that it names."""
+TWO_LINES = 150
+"""Characters of a headline that fits on two lines of a terminal."""
 MOST_ALONG = 3
 """Variants whose verdicts along an axis the headline spells out."""
 Rows = Mapping[GroupKey, Sequence[AnswerRow]]
@@ -31,12 +34,42 @@ DECIDED: tuple[GroupKey, ...] = ("better", "can go", "as good", "must stay", "wo
 def headline(
     groups: Sequence[AnswerGroup], trust: Sequence[StudyWarning], along: Along | None, report: StudyReport
 ) -> tuple[str, ...]:
-    """What can go and what must stay, or what else the title of a study asks for."""
+    """What can go and what must stay, or what else the title of a study asks for.
+
+    It names what is worse, with bounds, or at least without, if that fits on two lines.
+    """
+    forms = [
+        _sentences(groups, trust, along, report, Detail(bounds, worse))
+        for bounds, worse in ((True, True), (False, True), (True, False))
+    ]
+    return next((form for form in forms if len(" ".join(form)) <= TWO_LINES), forms[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """How much a headline says.
+
+    Attributes:
+        bounds: Whether it gives the bounds of changes and of the smallest variant.
+        worse: Whether it names what is worse beside parts that can go or must stay.
+    """
+
+    bounds: bool
+    worse: bool
+
+
+def _sentences(
+    groups: Sequence[AnswerGroup],
+    trust: Sequence[StudyWarning],
+    along: Along | None,
+    report: StudyReport,
+    detail: Detail,
+) -> tuple[str, ...]:
     if void := [line for line in trust if line.level == "void" and line.replaces_headline]:
         return (f"No answer yet: {void[0].text}.",)
     rows: Rows = {group.key: group.rows for group in groups}
     first = [*_best(groups, report), *_effects(report), *_along(along), *_climbs(groups, report)]
-    smallest = _smallest(rows, report)
+    smallest = _smallest(rows, report, detail)
     if report.record.traits.chooses and smallest:
         first.append(smallest)
     if not any(rows.get(key) for key in DECIDED):
@@ -47,7 +80,7 @@ def headline(
     if smallest in first:  # it says what can go
         kept.pop("can go", None)
     parts = [*_parts(kept.get("can go", ()), "can go"), *_parts(kept.get("must stay", ()), "must stay")]
-    sentences = [*first, *parts, *_changes(kept, report, counts=not parts)]
+    sentences = [*first, *parts, *_changes(kept, report, detail, alone=not parts)]
     if smallest and smallest not in first:
         sentences.append(smallest)
     if not any(row.confirmed for row in report.variants):
@@ -119,7 +152,7 @@ def _effects(report: StudyReport) -> Iterator[str]:
     def words(name: str) -> str:
         settings = settings_of.get(name) or tuple(_pair(one) for one in name.split(":"))
         said = [change(*one).words or "=".join(one) for one in settings]
-        return " with ".join(one.rpartition("→ ")[2].removeprefix("the ") for one in said)
+        return " with ".join(new_part(one).removeprefix("the ") for one in said)
 
     def text(row: EffectRow) -> str:
         aliased = f" (or {' or '.join(map(words, row.aliases))}: aliased)" if row.aliases else ""
@@ -168,18 +201,24 @@ def _climbs(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]
         return
     words = {row.variant: row.words for group in groups for row in group.rows}
     largest = report.record.baseline.removeprefix(BASELINE)
-    parts = []
-    for fate, said in FATES.items():
-        if of := [one for one in climbs.of if not one.refusal and one.outcome == fate]:
-            names = [words.get(one.scaling.variant + largest, one.scaling.variant) for one in of]
-            named = listed(name.rpartition("→ ")[2] for name in names) if len(names) <= MOST_ALONG else few(names)
-            parts.append(f"{named} {said[len(names) > 1]}")
+    by_fate: dict[str, list[str]] = {fate: [] for fate in FATES}
+    for one in climbs.of:
+        if not one.refusal:
+            name = words.get(one.scaling.variant + largest, one.scaling.variant)
+            by_fate[one.fate_in_words].append(new_part(name))
+    parts = [
+        f"{listed(names) if len(names) <= MOST_ALONG else few(names)} {FATES[fate][len(names) > 1]}"
+        for fate, names in by_fate.items()
+        if names
+    ]
     if parts:
         yield f"At {climbs.times:g} times the compute of the largest rung: {'; '.join(parts)}."
 
 
 FATES = {
-    "holds": ("keeps its verdict", "keep their verdicts"),
+    "better": ("stays better", "stay better"),
+    "not worse": ("is not worse", "are not worse"),
+    "worse": ("stays worse", "stay worse"),
     "vanishes": ("falls within the margin", "fall within the margin"),
     "turns": ("turns to the other side", "turn to the other side"),
     "undecided": ("is undecided", "are undecided"),
@@ -260,7 +299,7 @@ def _capital(text: str, row: AnswerRow) -> str:
 
 def named(row: AnswerRow) -> str:
     """What a variant changes, or what it is without."""
-    new = row.words.rpartition("→ ")[2] if row.words.startswith("the ") and " + " not in row.words else row.words
+    new = new_part(row.words) if row.words.startswith("the ") and " + " not in row.words else row.words
     if row.removed and not row.words.startswith("without "):
         return f"without {row.words.replace(' + ', ' and ')}"
     return new
@@ -281,11 +320,11 @@ def reference_of(report: StudyReport) -> str:
     return name if report.record.judged is not None else name.partition(ALONG)[0]
 
 
-def _changes(rows: Rows, report: StudyReport, *, counts: bool) -> Iterator[str]:
+def _changes(rows: Rows, report: StudyReport, detail: Detail, *, alone: bool) -> Iterator[str]:
     """A sentence for each verdict on the changes which do more than remove parts: the best by name.
 
     Args:
-        counts: Whether to say how many are as good or worse where they are too many to name.
+        alone: Whether nothing else is said, so that changes are counted where they are too many to name.
     """
     reference = reference_of(report)
     old = replaced({row.words for of in rows.values() for row in of})
@@ -296,30 +335,33 @@ def _changes(rows: Rows, report: StudyReport, *, counts: bool) -> Iterator[str]:
     if a_little and len(good) > 1:
         beside = f", {len(a_little)} of them a little better: {few(a_little)}"
     if better := rows.get("better"):
-        names = [_with_cost(row, report, old) for row in sorted(better, key=lambda row: row.combines)[:MOST_NAMED]]
+        names = [
+            _with_cost(row, report, old, detail) for row in sorted(better, key=lambda row: row.combines)[:MOST_NAMED]
+        ]
         rest = len(better) - MOST_NAMED
         yield f"Better{than}: {', '.join(names)} and {rest} more." if rest > 0 else f"Better{than}: {listed(names)}."
     noun = "change" if report.record.judged is None else "variant"
-    if len(good) == 1 or (good and counts):
+    if len(good) == 1 or (good and alone):
         said = good[0].words if len(good) == 1 else plural(len(good), noun)
         yield f"As good within {report.margin:g}: {said}{beside}."
     worse = rows.get("worse", ())
-    if len(worse) == 1 or (worse and counts):
-        named = listed([_with_cost(row, report, old) for row in worse]) if len(worse) <= MOST_NAMED else ""
-        yield f"Worse{than}: {named or plural(len(worse), noun)}."
+    if worse and (alone or detail.worse):
+        names = [_with_cost(row, report, old, detail) for row in worse]
+        yield f"Worse{than}: {listed(names) if len(worse) <= MOST_NAMED else plural(len(worse), noun)}."
 
 
-def _with_cost(row: AnswerRow, report: StudyReport, old: str) -> str:
-    """What a variant changes, with how much better or worse it is at least.
+def _with_cost(row: AnswerRow, report: StudyReport, old: str, detail: Detail) -> str:
+    """What a variant changes, with how much better or worse it is at least if bounds are said.
 
     Args:
         old: What all variants replace, which is said once; empty if they do not replace the same.
     """
     words = row.words.removeprefix(f"{old} → ") if old else row.words
-    return words if row.bound is None else f"{words} ({cost_of(row, report).rpartition(' ')[0]})"
+    with_bound = row.bound is not None and detail.bounds
+    return f"{words} ({cost_of(row, report).rpartition(' ')[0]})" if with_bound else words
 
 
-def _smallest(rows: Rows, report: StudyReport) -> str:
+def _smallest(rows: Rows, report: StudyReport, detail: Detail) -> str:
     """The smallest variant that is at least not worse, as a sentence; empty if none is smaller than the baseline."""
     past = _past_the_confirmed(report)
     fine = [row for key in ("better", "can go", "as good") for row in rows.get(key, ()) if row.variant not in past]
@@ -330,7 +372,8 @@ def _smallest(rows: Rows, report: StudyReport) -> str:
     proven = f", confirmed on {fresh} fresh seeds" if fresh else ""
     keeps = _kept(smallest, report) if report.record.traits.chooses else ()
     rest = f" It keeps {listed(keeps)}." if keeps else ""
-    return f"Smallest: {named(smallest)}{_fewer(smallest)}, {cost_of(smallest, report)}{proven}.{rest}"
+    cost = f", {cost_of(smallest, report)}" if detail.bounds else ""
+    return f"Smallest: {named(smallest)}{_fewer(smallest)}{cost}{proven}.{rest}"
 
 
 def _kept(smallest: AnswerRow, report: StudyReport) -> list[str]:

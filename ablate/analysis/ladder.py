@@ -37,6 +37,14 @@ class Climb:
     refusal: str = ""
     seconds: tuple[WithBounds | None, ...] = ()
 
+    @property
+    def fate_in_words(self) -> str:
+        """The outcome, and of a difference that holds on which side of the margin: `better`, `not worse` or `worse`."""
+        if self.outcome != "holds":
+            return self.outcome
+        verdict = self.scaling.points[-1].verdict
+        return "worse" if verdict.is_worse else "better" if verdict.word == "better" else "not worse"
+
 
 @dataclass(frozen=True, slots=True)
 class Climbs:
@@ -237,7 +245,7 @@ class ScaleRow:
         there: The interval of the difference at the target; empty where nothing is extrapolated.
         speedup: The effective speedup at the target, or at the largest rung where nothing is extrapolated.
         seconds: That at the largest rung in seconds of training; empty if it was not timed.
-        outcome: What becomes of the difference at the target.
+        outcome: What becomes of the difference at the target, in words.
         refusal: Why nothing is extrapolated, as a clause.
     """
 
@@ -248,7 +256,7 @@ class ScaleRow:
     there: str
     speedup: str
     seconds: str
-    outcome: Fate
+    outcome: str
     refusal: str
 
     @property
@@ -286,7 +294,7 @@ def scale_rows(climbs: Climbs, decimals: int, words: Mapping[str, str]) -> Itera
             there,
             speedup,
             "" if timed is None else speedup_text(timed),
-            one.outcome,
+            one.fate_in_words,
             one.refusal,
         )
 

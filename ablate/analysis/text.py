@@ -38,6 +38,12 @@ def replaced(changes: Collection[str]) -> str:
     return olds.pop() if len(changes) > 1 and len(olds) == 1 else ""
 
 
+def new_part(change: str) -> str:
+    """`GELU` of `ReLU → GELU`; the whole change if its new part refers to the old one, as `keys → normalised ones`."""
+    new = change.rpartition("→ ")[2]
+    return change if {"one", "ones", "those"} & {*new.split()} else new
+
+
 def few(names: Sequence[str]) -> str:
     """One or two names; of more the first and a count of the rest."""
     return ", ".join(names) if len(names) <= 2 else f"{names[0]} and {len(names) - 1} others"

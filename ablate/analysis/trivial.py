@@ -158,7 +158,7 @@ def measured_otherwise(
     (first, *_), theirs = next(iter(other.values()))
     before = next((one.value for one in theirs if one.name == first.name), theirs[0].value)
     text = (
-        f"{WHICH}: {first.metric} is measured on another task ({_named(first)} has {first.value:.4g} there, "
+        f"{WHICH}: {first.metric} is measured on another task ({in_words(first)} has {first.value:.4g} there, "
         f"{before:.4g} on the baseline's)"
     )
     yield StudyWarning("other task", "weak", text, variants=tuple(other))
@@ -190,7 +190,7 @@ def learning_warnings(standings: Sequence[Standing]) -> Iterator[StudyWarning]:
                 "between models that have learnt so little say nothing about models that learn. Train for more steps, "
                 "or at a better learning rate."
             )
-            text = f"no model beats {_named(first)}{value}"
+            text = f"no model beats {in_words(first)}{value}"
             yield StudyWarning("unlearnt", "void", text, full, names, replaces_headline=True)
             return
         what = "the best trivial baseline, " if first is without[0].trivial[0] else "the trivial baseline "
@@ -199,7 +199,7 @@ def learning_warnings(standings: Sequence[Standing]) -> Iterator[StudyWarning]:
             f"confidence: {said}. Differences between models that have learnt so little are not informative."
         )
         less = not any(one.bar.name in one.better for one in without)
-        text = f"{WHICH}: {'no' if less else 'not shown to be'} better than {_named(first)}{value}"
+        text = f"{WHICH}: {'no' if less else 'not shown to be'} better than {in_words(first)}{value}"
         yield StudyWarning("unlearnt", "void", text, full, names)
     if between := [one for one in standings if one.is_between]:
         best, bar = between[0].trivial[0], between[0].bar
@@ -209,12 +209,16 @@ def learning_warnings(standings: Sequence[Standing]) -> Iterator[StudyWarning]:
             f"({best.value:.4g}). Verdicts apply to models of this size and length of training."
         )
         short = len(between) + len(without)
-        who = "no model beats" if short == len(standings) else f"{short} of {len(standings)} do not beat"
-        text = f"small models: {who} {_named(best)} ({best.value:.4g})"
+        who = (
+            "no model beats"
+            if short == len(standings)
+            else f"{short} of {len(standings)} models {'does' if short == 1 else 'do'} not beat"
+        )
+        text = f"{who} {in_words(best)} ({best.value:.4g})"
         yield StudyWarning("beaten", "weak", text, full, tuple(one.name for one in between))
 
 
-def _named(baseline: TrivialBaseline) -> str:
+def in_words(baseline: TrivialBaseline) -> str:
     """`a bigram`, `the most frequent answer`."""
     return f"{'the' if ' ' in baseline.name else 'a'} {baseline.name}"
 

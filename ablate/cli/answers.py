@@ -81,7 +81,7 @@ def show(
     elif json_:
         print_json(study_json(report))
     elif full:
-        print_answer(answer_of(report), console, store=store_flag(store), everything=all_)
+        print_answer(answer_of(report), console, store=store_flag(store), everything=True)
         console.print()
         print_study(report, console, most)
     elif table:

@@ -23,6 +23,7 @@ from ablate.analysis.answer import Answer
 from ablate.analysis.answer_rows import Along, AlongCell, AnswerGroup, AnswerRow, GroupKey
 from ablate.analysis.numbers import decimals_for, duration, fixed, percent
 from ablate.analysis.suite import Suite, SuiteCell
+from ablate.analysis.text import new_part
 from ablate.analysis.why import Why
 from ablate.command_line import command
 from ablate.errors import printable
@@ -32,6 +33,8 @@ from ablate.stats.further import in_percent
 MOST_ROWS = 6
 """Rows of a group that are shown where a study has more than `MANY` variants, and of unproven ones more than `FEW`."""
 MANY, FEW = 40, 12
+SCREEN = 24
+"""Lines of a terminal that an answer is to fit on."""
 MOST_LINES = 2
 """Lines of a headline in which a sentence that does not fit begins a line of its own."""
 LABEL = 10
@@ -155,7 +158,25 @@ def answer_lines(
     everything: bool = False,
     shown_by: Sequence[str] | None = (),
 ) -> Iterator[Text]:
-    """The lines of an answer for a terminal of `width` columns."""
+    """The lines of an answer for a terminal of `width` columns.
+
+    Where fewer warnings and next steps make it fit on a screen of `SCREEN` lines, it says how many are left out.
+    """
+    found = [*_findings(answer, width, everything=everything)]
+    claims: list[Text] = []
+    if answer.claims:
+        counts = ", ".join(f"{count} {word}" for word, count in answer.claims.items())
+        claims += _command("CLAIMS", f"{counts}   {command('claims', answer.study, *store)}", "", width)
+    more = [] if shown_by is None else [*_more(answer, shown_by or ("show", answer.study, *store), width)]
+    forms = [
+        [*found, *_trust(answer, width, warnings), *claims, *_next(answer, width, steps, (*store, *plugins)), *more]
+        for warnings, steps in ((3, len(answer.next)), (3, 1), (2, 1))
+    ]
+    yield from forms[0] if everything else next((lines for lines in forms if len(lines) <= SCREEN), forms[0])
+
+
+def _findings(answer: Answer, width: int, *, everything: bool) -> Iterator[Text]:
+    """The question, the headline and the rows."""
     yield Text(printable(answer.question), "bold")
     for sentence in _headline(answer, width):
         yield Text(sentence, "bold cyan")
@@ -170,21 +191,23 @@ def answer_lines(
         else:
             yield from _table(answer, width, everything=everything)
         yield Text()
-    for number, line in enumerate(answer.trust[:3]):
-        hidden = f"; {len(answer.trust) - 3} more" if number == 2 and len(answer.trust) > 3 else ""
+
+
+def _trust(answer: Answer, width: int, most: int) -> Iterator[Text]:
+    for number, line in enumerate(answer.trust[:most], 1):
+        hidden = f"; {len(answer.trust) - most} more: --checks" if number == most < len(answer.trust) else ""
         lines = wrap(f"{line.text}{hidden}", width - LABEL - 7)
-        yield _labelled("TRUST" if not number else "", f"{line.word:<6} {lines[0]}", _LEVELS[line.level])
+        yield _labelled("TRUST" if number == 1 else "", f"{line.word:<6} {lines[0]}", _LEVELS[line.level])
         for more in lines[1:]:
             yield Text(" " * (LABEL + 7) + printable(more), _LEVELS[line.level])
-    if answer.claims:
-        counts = ", ".join(f"{count} {word}" for word, count in answer.claims.items())
-        yield from _command("CLAIMS", f"{counts}   {command('claims', answer.study, *store)}", "", width)
-    for number, step in enumerate(answer.next):
+
+
+def _next(answer: Answer, width: int, most: int, options: Sequence[str]) -> Iterator[Text]:
+    for number, step in enumerate(answer.next[:most], 1):
         time = f", about {duration(step.seconds)} of training" if step.seconds else ""
-        typed = command(*step.arguments, *store, *plugins) if step.arguments else ""
-        yield from _command("NEXT" if not number else "", typed, f"  {step.purpose}{time}", width)
-    if shown_by is not None:
-        yield from _more(answer, shown_by or ("show", answer.study, *store), width)
+        hidden = f"; {len(answer.next) - most} more: --full" if number == most < len(answer.next) else ""
+        typed = command(*step.arguments, *options) if step.arguments else ""
+        yield from _command("NEXT" if number == 1 else "", typed, f"  {step.purpose}{time}{hidden}", width)
 
 
 def _more(answer: Answer, shown_by: Sequence[str], width: int) -> Iterator[Text]:
@@ -269,7 +292,7 @@ def _legend(rows: Sequence[AnswerRow], drawn: str, notes: Sequence[str]) -> Iter
         ends = dict.fromkeys(in_percent(chance).removesuffix(" %") for chance in (chances[0], chances[-1]))
         yield f"more seeds decide with a chance of {' to '.join(ends)} %"
     if any(row.bound is not None and not row.jointly for row in rows):
-        yield "* alone, not jointly (Holm)"
+        yield "* alone, not jointly"
     yield from (f"[{number}] {note}" for number, note in enumerate(notes, 1))
 
 
@@ -327,7 +350,7 @@ def _matrix(suite: Suite, answer: Answer, width: int, *, everything: bool) -> It
     notes = ["score: mean over tasks, 0 trivial, 1 perfect", f"margin {suite.margin:g}"]
     notes.append(marks_help(cell for row in suite.rows for cell in row.cells.values()))
     notes += ["± 90 % interval"] if "±" in changes else []
-    notes += ["* alone, not jointly (Holm)"] if "*" in marks + changes else []
+    notes += ["* alone, not jointly"] if "*" in marks + changes else []
     notes += ["° not above the trivial baseline"] if "°" in marks else []
     yield from (Text(note, "dim") for note in wrap("; ".join(notes), width))
 
@@ -411,7 +434,7 @@ def _ladder(answer: Answer, width: int) -> Iterator[Text]:
         speedup = row.speedup.partition("(")[2].strip(")") or row.speedup
         cells["speedup"] = speedup.replace(" … ", "…") if row.there else ""
         cells[""] = row.outcome if row.there else ""
-        label = row.words.rpartition("→ ")[2] + (f" [{warnings.index(warning) + 1}]" if warning else "")
+        label = new_part(row.words) + (f" [{warnings.index(warning) + 1}]" if warning else "")
         lines.append(_MatrixRow(label, (), colour, {of: (text, "") for of, text in cells.items()}))
     alike = len(refusals) == 1 and not any(row.there for row in rows)
     beyond = [] if alike else [times, "speedup", ""]

@@ -142,7 +142,12 @@ def test_the_next_command_adds_enough_seeds_beside_those_that_lost_a_trial(lost:
 @pytest.mark.parametrize(
     ("seeds", "bound", "arguments", "purpose"),
     [
-        (8, "no seeds left", (), "the undecided need more seeds than the schedule has, or a wider margin"),
+        (
+            8,
+            "no seeds left",
+            (),
+            "what is undecided needs more seeds than the schedule has: only a longer one would settle it",
+        ),
         (6, ">2 seeds", ("resume", "a_study"), "adds seeds to 1 of 1 undecided, up to 8"),
     ],
 )

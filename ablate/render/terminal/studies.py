@@ -194,7 +194,7 @@ def _table(status: Status) -> Table:
             plain(trial.study or "-"),
             plain(trial.variant or trial.key[:12]),
             plain(str(trial.seed)),
-            plain(f"{'-' if trial.step is None else trial.step}/{trial.steps}"),
+            plain(f"{'-' if trial.step is None else trial.step}{f'/{trial.steps}' if trial.steps else ''}"),
             plain("-" if trial.val_loss is None else f"{trial.val_loss:.3f}"),
             plain(_used(trial)),
             plain(duration(since)),
