@@ -134,7 +134,7 @@ def _why_none(report: StudyReport) -> str:
         which = "the undecided" if len(enough) == len(undecided) else f"{len(enough)} of {len(undecided)} undecided"
         return f"`{field}` in the design may settle {which}"
     if not needed and report.rule.schedule is not None:
-        return f"what is undecided needs more {unit}s than the schedule has: only a longer one would settle it"
+        return f"what is undecided needs more {unit}s than the schedule has: a longer one may settle it"
     each = [*map(str, sorted({*needed})), *([] if len(needed) == len(undecided) else [f"over {MOST_FURTHER_SEEDS}"])]
     beyond = ", beyond any schedule" if report.record.traits.adds_seeds and unit == "seed" else ""
     needs = "needs" if len(undecided) == 1 else "need"

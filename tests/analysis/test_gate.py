@@ -146,7 +146,7 @@ def test_the_next_command_adds_enough_seeds_beside_those_that_lost_a_trial(lost:
             8,
             "no seeds left",
             (),
-            "what is undecided needs more seeds than the schedule has: only a longer one would settle it",
+            "what is undecided needs more seeds than the schedule has: a longer one may settle it",
         ),
         (6, ">2 seeds", ("resume", "a_study"), "adds seeds to 1 of 1 undecided, up to 8"),
     ],
