@@ -44,7 +44,7 @@ def next_steps(report: StudyReport) -> tuple[NextStep, ...]:
     if tuning is not None and any(tuned.values is None for tuned in tuning.of.values()):
         return (NextStep(("resume", report.record.name), "tunes to the end, then trains the comparisons"),)
     if not report.answer.learnt:
-        return (_longer(report, LONGER, f"trains {LONGER} times as long"),)
+        return (_longer(report, LONGER, "no model has learnt enough to be compared"),)
     found = (_failed_trials, _more_seeds, _further_looks, _further_tuning, _together, _further_rung, _to_the_end)
     steps = tuple(step for steps_of in found for step in steps_of(report))
     return steps or (NextStep((), _why_none(report)),)
@@ -58,20 +58,19 @@ def _failed_trials(report: StudyReport) -> Iterator[NextStep]:
         yield NextStep(("resume", report.record.name), f"tries again what failed: {plural(failed, 'trial')}")
 
 
-def _longer(report: StudyReport, times: int, purpose: str) -> NextStep:
-    """The study with longer training runs, or what to do where it does not say how long these are."""
+def _longer(report: StudyReport, times: int, why: str) -> NextStep:
+    """The study with longer training runs; without a command where the space does not say how long these are."""
     if longer(report.record.space, times) == report.record.space:
-        return NextStep((), "only models that have learnt more than this can be compared: train them longer")
+        return NextStep((), f"train longer: {why}")
     seconds = times * math.fsum(row.seconds for row in report.variants)
-    return NextStep(("resume", report.record.name, "--longer", str(times)), purpose, seconds or None)
+    return NextStep(("resume", report.record.name, "--longer", str(times)), f"trains longer: {why}", seconds or None)
 
 
 def _to_the_end(report: StudyReport) -> Iterator[NextStep]:
     """Longer training runs where decided differences still move by more than the margin."""
     moving = [row for row in report.variants if row.provisional(report.margin)]
     if moving and report.scaling is None:
-        still = "verdict still changes" if len(moving) == 1 else "verdicts still change"
-        yield _longer(report, 2, f"trains twice as long: {len(moving)} {still}")
+        yield _longer(report, 2, f"{plural(len(moving), 'verdict')} still change{'s' * (len(moving) == 1)}")
 
 
 def _more_seeds(report: StudyReport) -> Iterator[NextStep]:
