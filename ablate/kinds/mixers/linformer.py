@@ -37,6 +37,8 @@ class LinformerSpec(MixerSpec):
     any_head_width = True
     length_field = "length"
 
+    code_revision = 2
+
     kind: Literal["linformer"] = "linformer"
     rank: int = Field(default=256, ge=1)
     """k, the number of rows to which keys and values are reduced."""

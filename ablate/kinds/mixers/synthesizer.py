@@ -41,6 +41,8 @@ class SynthesizerSpec(MixerSpec):
     uses_heads = True
     length_field = "length"
 
+    code_revision = 2
+
     kind: Literal["synthesizer"] = "synthesizer"
     type: Literal["random", "factorised", "dense"] = "random"
     """How the synthetic logits are computed."""
