@@ -295,5 +295,5 @@ def is_worker(process: psutil.Process) -> bool:
 def is_trainer(process: psutil.Process) -> bool:
     """Whether a process is the script of `OWN_TRAINER`."""
     with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-        return process.cmdline()[1:2] == ["train.py"]
+        return bool(process.cmdline()[1:2] == ["train.py"])
     return False

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-import re
 import sys
 from pathlib import Path
 
-import streamlit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
@@ -21,11 +18,6 @@ sys.path.append(str(Path(__file__).parents[1]))  # where the package `dashboard`
 from dashboard.shared.store import options
 
 _ADDRESS = b'<head><script>window.__streamlit = {BACKEND_BASE_URL: new URL(".", window.location.href).href}</script>'
-ELEMENTS = ("ArrowVegaLiteChart", "BidiComponent", "ButtonGroup", "DataFrame", "Html", "Multiselect", "PageLink",
-            "Selectbox", "TextInput")  # fmt: skip
-"""Scripts of Streamlit for the elements that most pages have."""
-SCRIPTS = Path(streamlit.__file__).with_name("static") / "static" / "js"
-_IMPORTED = re.compile(r'(?:from|import)"\./([\w.-]+\.js)"')
 _FILES = ("/_stcore/", "/media/", "/component/", "/static/", "/app/")
 
 
@@ -64,24 +56,11 @@ def _is_own(headers: Headers) -> bool:
     return origin is None or origin in (f"http://{host}", f"https://{host}")
 
 
-@functools.cache
-def preloads() -> bytes:
-    """Links by which a browser loads the scripts of `ELEMENTS`, and all that they import, while the page runs."""
-    needed, found = [script for name in ELEMENTS for script in SCRIPTS.glob(f"{name}.*.js")], dict[str, None]()
-    while needed:
-        script = needed.pop()
-        if script.name not in found and script.is_file():
-            found[script.name] = None
-            needed += [SCRIPTS / name for name in _IMPORTED.findall(script.read_text(encoding="utf-8"))]
-    return "".join(f'<link rel="modulepreload" crossorigin href="./static/js/{name}">' for name in found).encode()
-
-
 class ServerAddress:
-    """Writes the address of the server and `preloads` into the document of each page, which no other page may embed.
+    """Writes the address of the server into the document of each page, which no other page may embed.
 
-    Without the address Streamlit's client assumes that the server may be at `/answer/`, asks there first, and two
-    requests of each page fail. Without the links it asks for the script of an element when the first one has arrived,
-    and then for what that imports.
+    Without it Streamlit's client assumes that the server may be at `/answer/`, asks there first, and two requests of
+    each page fail.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -110,7 +89,7 @@ class ServerAddress:
             headers = MutableHeaders(raw=list(start["headers"]))
             content = bytes(body)
             if headers.get("content-type", "").startswith("text/html") and content:
-                content = content.replace(b"<head>", _ADDRESS, 1).replace(b"</head>", preloads() + b"</head>", 1)
+                content = content.replace(b"<head>", _ADDRESS, 1)
                 headers["content-security-policy"] = "frame-ancestors 'none'"  # no page lays it under its own buttons
                 headers["content-length"] = str(len(content))
             await send({**start, "headers": headers.raw})

@@ -139,8 +139,10 @@ def _description(metric: list[str] | None = None, at: str | None = None, **keys:
     keys = {_OTHER_NAMES.get(name, name): value for name, value in keys.items()}
     if at is not None:
         keys["at"] = int(at) if at.isdigit() else at
-    if metric:
-        keys |= {"metric": metric[0]} if len(metric) == 1 else {"questions": {name: {} for name in metric}}
+    if metric and len(metric) == 1:
+        keys["metric"] = metric[0]
+    elif metric:
+        keys["questions"] = {name: {} for name in metric}
     table = {name: keys.pop(name) for name in keys.keys() & RunTableSpec.model_fields}
     return keys | {"table": table}
 

@@ -71,16 +71,6 @@ def ask(port: int, method: str, path: str, headers: dict[str, str]) -> tuple[int
         connection.close()
 
 
-def test_a_page_names_the_scripts_of_its_elements_ahead_and_each_of_them_is_there(port: int) -> None:
-    text = ask(port, "GET", "/answer", {"Host": f"localhost:{port}"})[2]
-    scripts = re.findall(r'<link rel="modulepreload" crossorigin href="\./(static/js/[^"]+)"', text)
-    named = {script.rpartition("/")[2].partition(".")[0] for script in scripts}
-    assert {"DataFrame", "ArrowVegaLiteChart", "Selectbox", "PageLink", "BidiComponent"} <= named
-    for script in scripts:
-        status, headers, _ = ask(port, "GET", f"/{script}", {"Host": f"localhost:{port}"})
-        assert (status, "javascript" in headers["content-type"]) == (200, True), script
-
-
 OWN = {
     "a page of it": {"Host": "localhost:PORT", "Origin": "http://localhost:PORT"},
     "by its number": {"Host": "127.0.0.1:PORT", "Origin": "http://127.0.0.1:PORT"},

@@ -104,7 +104,6 @@ def draw_laws(report: StudyReport, palette: Palette, width: float = WIDTH) -> Sp
             | {"transform": [{"filter": "isValid(datum.mean)"}]},
         ],
         rows,
-        columns=3,
         height=150,
         width=width,
     )  # fmt: skip
