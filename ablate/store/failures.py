@@ -93,11 +93,12 @@ def store_errors(where: str) -> Iterator[None]:
     """
     try:
         yield
-    except (IntegrityError, DataError):
-        raise
     except (UnicodeDecodeError, JSONDecodeError) as error:
         raise StoreError(DAMAGED, where=where, got=f"text that cannot be read ({error})", remedy=REPAIR) from error
     except DBAPIError as error:
+        too_big = getattr(error.orig, "sqlite_errorname", None) == "SQLITE_TOOBIG"
+        if isinstance(error, IntegrityError) or (isinstance(error, DataError) and not too_big):
+            raise
         if _NOT_UTF_8 in str(error.orig):
             raise StoreError(DAMAGED, where=where, got="text that is not UTF-8", remedy=REPAIR) from error
         code = getattr(error.orig, "sqlite_errorname", None) or getattr(error.orig, "sqlstate", None) or ""

@@ -17,6 +17,7 @@ from store_samples import HERE, begin, digest, outcome
 from ablate.errors import NotFoundError, StoreError, UnreadableWarning
 from ablate.store import Store, TrialState, open_store
 from ablate.store.check import _Rows, check_store
+from ablate.store.failures import LONGEST_VALUE
 
 
 @pytest.fixture
@@ -200,3 +201,13 @@ def test_a_row_that_cannot_be_read_counts_as_failed_and_names_the_way_out(store:
         assert all(trial.state is TrialState.FAILED and trial.metrics == {} for trial in lost)
         with pytest.raises(StoreError, match=r"cannot be read; got .*ablate check-store"):
             opened.trial(lost[0].key)
+
+
+@pytest.mark.parametrize("column", ["question", "source"])
+def test_a_text_of_a_study_that_is_too_long_is_refused_with_the_way_out(store: Path, column: str) -> None:
+    change(store, f"UPDATE studies SET {column} = hex(zeroblob({LONGEST_VALUE // 2 + 1}))")
+    with (
+        open_store(store, create=False) as opened,
+        pytest.raises(StoreError, match=r"longer than 32 MiB.*ablate check-store"),
+    ):
+        opened.study("s")
