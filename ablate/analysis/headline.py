@@ -212,7 +212,7 @@ def _climbs(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]
         if names
     ]
     if parts:
-        yield f"At {climbs.times:g} times the compute of the largest rung: {'; '.join(parts)}."
+        yield f"Extrapolated to {climbs.times:g} times the largest rung's compute: {'; '.join(parts)}."
 
 
 FATES = {

@@ -127,6 +127,8 @@ def support(
     if pairs:
         fewest, most = min(pairs), max(pairs)
         said.append(plural(most, f"paired {unit}") if fewest == most else f"{fewest} to {most} paired {unit}s")
+    if unit == "window":
+        said.append("one trained model")
     untuned = sum(tuned.values is None for tuned in tuning.of.values()) if tuning is not None else 0
     if tuning is not None:
         paths = listed(path.rpartition(".")[2] for path in tuning.grid)

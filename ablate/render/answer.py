@@ -292,7 +292,7 @@ def _legend(rows: Sequence[AnswerRow], drawn: str, notes: Sequence[str]) -> Iter
         ends = dict.fromkeys(in_percent(chance).removesuffix(" %") for chance in (chances[0], chances[-1]))
         yield f"more seeds decide with a chance of {' to '.join(ends)} %"
     if any(row.bound is not None and not row.jointly for row in rows):
-        yield "* alone, not jointly"
+        yield "* not jointly (Holm)"
     yield from (f"[{number}] {note}" for number, note in enumerate(notes, 1))
 
 
@@ -350,7 +350,7 @@ def _matrix(suite: Suite, answer: Answer, width: int, *, everything: bool) -> It
     notes = ["score: mean over tasks, 0 trivial, 1 perfect", f"margin {suite.margin:g}"]
     notes.append(marks_help(cell for row in suite.rows for cell in row.cells.values()))
     notes += ["± 90 % interval"] if "±" in changes else []
-    notes += ["* alone, not jointly"] if "*" in marks + changes else []
+    notes += ["* not jointly (Holm)"] if "*" in marks + changes else []
     notes += ["° not above the trivial baseline"] if "°" in marks else []
     yield from (Text(note, "dim") for note in wrap("; ".join(notes), width))
 
