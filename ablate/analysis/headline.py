@@ -79,6 +79,8 @@ def _sentences(
     kept = {key: [row for row in of if _is_news(row, report)] for key, of in rows.items() if not told}
     if smallest in first:  # it says what can go
         kept.pop("can go", None)
+    if report.climbs is not None:  # the first sentence names them
+        kept.pop("as good", None)
     parts = [*_parts(kept.get("can go", ()), "can go"), *_parts(kept.get("must stay", ()), "must stay")]
     sentences = [*first, *parts, *_changes(kept, report, detail, alone=not parts)]
     if smallest and smallest not in first:
@@ -329,11 +331,6 @@ def _changes(rows: Rows, report: StudyReport, detail: Detail, *, alone: bool) ->
     reference = reference_of(report)
     old = replaced({row.words for of in rows.values() for row in of})
     than = f" than {old}" if old else "" if reference == BASELINE else f" than {reference}"
-    good = rows.get("as good", ())
-    a_little = [row.words.removeprefix(f"{old} → ") for row in good if report.rule.sign * (row.bound or 0.0) < 0]
-    beside = ", a little better" if a_little else ""
-    if a_little and len(good) > 1:
-        beside = f", {len(a_little)} of them a little better: {few(a_little)}"
     if better := rows.get("better"):
         names = [
             _with_cost(row, report, old, detail) for row in sorted(better, key=lambda row: row.combines)[:MOST_NAMED]
@@ -341,9 +338,15 @@ def _changes(rows: Rows, report: StudyReport, detail: Detail, *, alone: bool) ->
         rest = len(better) - MOST_NAMED
         yield f"Better{than}: {', '.join(names)} and {rest} more." if rest > 0 else f"Better{than}: {listed(names)}."
     noun = "change" if report.record.judged is None else "variant"
-    if len(good) == 1 or (good and alone):
-        said = good[0].words if len(good) == 1 else plural(len(good), noun)
-        yield f"As good within {report.margin:g}: {said}{beside}."
+    good = rows.get("as good", ())
+    ahead = [row for row in good if report.rule.sign * (row.bound or 0.0) < 0]
+    others = [row for row in good if row not in ahead]
+    if len(ahead) == 1 or (ahead and alone):
+        names = [row.words.removeprefix(f"{old} → ") for row in ahead]
+        yield f"A little better{than}: {listed(names) if len(names) <= MOST_ALONG else few(names)}."
+    if len(others) == 1 or (others and alone):
+        said = others[0].words if len(others) == 1 else plural(len(others), noun)
+        yield f"As good within {report.margin:g}: {said}."
     worse = rows.get("worse", ())
     if worse and (alone or detail.worse):
         names = [_with_cost(row, report, old, detail) for row in worse]
