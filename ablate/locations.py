@@ -41,7 +41,9 @@ def typed_path(text: str | Path, refused: type[AblateError] = AblateError) -> Pa
             remedy="Set LC_ALL to a UTF-8 locale such as C.UTF-8, or PYTHONUTF8=1.",
         ) from None
     except ValueError:
-        raise refused("a path holds no NUL character", where=repr(str(text)), remedy="Remove it.") from None
+        raise refused(
+            "a path holds no NUL character", where=repr(str(text)), remedy="Name the path without it."
+        ) from None
     except OSError as error:
         if error.errno not in _ABSENT:
             problem = f"this cannot be looked up ({os.strerror(error.errno or 0)})"

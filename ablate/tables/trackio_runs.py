@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import sys
 
-from ablate.processes import adopt_modules
+from ablate.processes import adopt_modules, keep_printing
 
 
 def main() -> None:
     """Print the runs of the project that the one argument names."""
     adopt_modules()
+    keep_printing()
     from trackio import Api
     from trackio.sqlite_storage import SQLiteStorage
 

@@ -77,14 +77,14 @@ def test_a_gain_that_survives_holds_with_its_speedup_and_stands_in_the_answer() 
     (row,) = answer.rows
     assert (row.variant, row.verdict) == ("a=off@rung=5", "better")
     (row,) = answer.scale
-    assert row.line.endswith(", holds")
+    assert row.line.endswith(", better")
     assert "| 10x: -0.0" in row.line
     assert study_json(report)["answer"]["scale"][0]["there"] == row.there
     shown = answer_text(answer).splitlines()
     (head,) = [number for number, line in enumerate(shown) if line.startswith("val_loss − baseline")]
     assert "at 10x" in shown[head]
     cells = shown[head + 1].split()
-    assert cells[-1] == "holds"
+    assert cells[-1] == "better"
     marks = {"better": "▲", "not worse": "=", "undecided": "?"}
     assert [cell[-1] for cell in cells if cell[-1] in marks.values()] == [marks[word] for word in row.verdicts]
     assert max(map(len, shown)) <= 80

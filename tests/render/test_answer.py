@@ -304,7 +304,7 @@ def test_where_nothing_was_learnt_the_next_command_trains_longer() -> None:
     made.record = dataclasses.replace(made.record, space={**made.record.space, "training": {"steps": 0}})
     (step,) = answered(made).next
     assert not step.arguments, "a model that was not trained here cannot be trained longer"
-    assert "train them longer" in step.purpose
+    assert "train longer: no model has learnt enough" in step.purpose
 
 
 def test_long_combinations_are_called_by_the_letters_of_their_parts() -> None:
