@@ -16,7 +16,7 @@ from ablate.analysis.rows import VariantRow
 from ablate.analysis.runs import baselines_of
 from ablate.analysis.scaling import Scaling
 from ablate.analysis.text import listed, plural
-from ablate.analysis.trivial import in_words
+from ablate.analysis.trivial import with_article
 from ablate.errors import NotFoundError
 from ablate.spec.design import BASELINE
 from ablate.stats import Direction
@@ -377,7 +377,7 @@ def _warning(row: VariantRow, report: StudyReport) -> str:
         return f"{plural(len(row.failed), 'trial')} failed"
     if row.name in report.evidence.unlearnt:
         standing = next(one for one in report.evidence.standings if one.name == row.name)
-        return f"behind {in_words(standing.bar)}"
+        return f"behind {with_article(standing.bar)}"
     if row.longer:
         return row.longer
     if row.provisional(report.margin):

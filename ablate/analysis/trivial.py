@@ -158,7 +158,7 @@ def measured_otherwise(
     (first, *_), theirs = next(iter(other.values()))
     before = next((one.value for one in theirs if one.name == first.name), theirs[0].value)
     text = (
-        f"{WHICH}: {first.metric} is measured on another task ({in_words(first)} has {first.value:.4g} there, "
+        f"{WHICH}: {first.metric} is measured on another task ({with_article(first)} has {first.value:.4g} there, "
         f"{before:.4g} on the baseline's)"
     )
     yield StudyWarning("other task", "weak", text, variants=tuple(other))
@@ -190,7 +190,7 @@ def learning_warnings(standings: Sequence[Standing]) -> Iterator[StudyWarning]:
                 "between models that have learnt so little say nothing about models that learn. Train for more steps, "
                 "or at a better learning rate."
             )
-            text = f"no model beats {in_words(first)}{value}"
+            text = f"no model beats {with_article(first)}{value}"
             yield StudyWarning("unlearnt", "void", text, full, names, replaces_headline=True)
             return
         what = "the best trivial baseline, " if first is without[0].trivial[0] else "the trivial baseline "
@@ -199,7 +199,7 @@ def learning_warnings(standings: Sequence[Standing]) -> Iterator[StudyWarning]:
             f"confidence: {said}. Differences between models that have learnt so little are not informative."
         )
         less = not any(one.bar.name in one.better for one in without)
-        text = f"{WHICH}: {'no' if less else 'not shown to be'} better than {in_words(first)}{value}"
+        text = f"{WHICH}: {'no' if less else 'not shown to be'} better than {with_article(first)}{value}"
         yield StudyWarning("unlearnt", "void", text, full, names)
     if between := [one for one in standings if one.is_between]:
         best, bar = between[0].trivial[0], between[0].bar
@@ -214,11 +214,11 @@ def learning_warnings(standings: Sequence[Standing]) -> Iterator[StudyWarning]:
             if short == len(standings)
             else f"{short} of {len(standings)} models {'does' if short == 1 else 'do'} not beat"
         )
-        text = f"{who} {in_words(best)} ({best.value:.4g})"
+        text = f"{who} {with_article(best)} ({best.value:.4g})"
         yield StudyWarning("beaten", "weak", text, full, tuple(one.name for one in between))
 
 
-def in_words(baseline: TrivialBaseline) -> str:
+def with_article(baseline: TrivialBaseline) -> str:
     """`a bigram`, `the most frequent answer`."""
     return f"{'the' if ' ' in baseline.name else 'a'} {baseline.name}"
 
@@ -230,7 +230,6 @@ def nothing_learnt(standings: Sequence[Standing]) -> str:
 
 def unchecked(runs: Mapping[str, VariantRuns], standings: Sequence[Standing], metric: str) -> Iterator[StudyWarning]:
     """A warning on variants of whose task no rule without learning is known, so that nothing shows that they learn."""
-    known = {one.name for one in standings}
     ended, known = {name for name, run in runs.items() if run.finished}, {one.name for one in standings}
     lacking = tuple(name for name in runs if name in ended - known and not runs[name].diverged)
     if lacking:
