@@ -153,7 +153,7 @@ class Queue:
         have something to train until the end.
 
         Args:
-            running: What is left of the trials that run now, as a number of whole trials.
+            running: The running trials, each counted by the share of its steps that is left.
             place: The place of the pack; None: this machine, on the device of `packing`.
         """
         first = self._waiting.popleft()

@@ -1,7 +1,7 @@
 """`Architecture`: the base class of the models that can be read; `Link`: which tensors of theirs are which of ours.
 
-`architectures` finds the models; those that are alike are in one file. Tensors of ours are [K, ...] in a model; here K
-is left out. Projections are [in, out] in ours and [out, in] in theirs.
+`architectures` finds the models; similar ones share a file. Tensors of ablate are [K, ...] in a model; here K is left
+out. Projections are [in, out] in ablate and [out, in] in `transformers`.
 """
 
 from __future__ import annotations
