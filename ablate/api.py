@@ -17,11 +17,11 @@ from ablate.analysis.report import StudyReport
 from ablate.errors import ArgumentError, EngineError, SpaceError, check_argument, check_count
 from ablate.execution.checkpoint import checkpoints_folder
 from ablate.execution.driver import Limits, run_study
+from ablate.execution.engine import Engine
 from ablate.execution.environment import describe_environment, undeclared_code
 from ablate.execution.local import LocalEngine
 from ablate.execution.observer import Observer, ObserverGroup
 from ablate.execution.options import RunOptions, plugin_files, show_in_signature
-from ablate.execution.protocol import Engine
 from ablate.execution.timing import Bench
 from ablate.execution.tracking import TrackingObserver
 from ablate.extras import require

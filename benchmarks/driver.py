@@ -14,8 +14,9 @@ from pathlib import Path
 import psutil
 
 from ablate.execution.driver import run_study
+from ablate.execution.engine import Engine
 from ablate.execution.observer import Observer
-from ablate.execution.protocol import Done, Engine, Happened, Job, Message
+from ablate.execution.protocol import Done, Happened, Job, Message
 from ablate.planning.plan import Plan, Trial
 from ablate.planning.planner import Planner
 from ablate.spec.space import SpaceSpec

@@ -14,9 +14,10 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
+from ablate.execution.engine import Engine
 from ablate.execution.local import LocalEngine
 from ablate.execution.options import RunOptions
-from ablate.execution.protocol import Broken, Done, Engine, Happened, Job, JobMember
+from ablate.execution.protocol import Broken, Done, Happened, Job, JobMember
 from ablate.machine import available_cores
 from ablate.planning.plan import Plan
 from ablate.planning.planner import Planner, make_plan

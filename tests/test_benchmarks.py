@@ -127,7 +127,7 @@ def test_the_stored_truth_tables_are_of_the_seeds_and_switches_that_are_trained(
 
 
 def test_a_gpu_is_tried_with_every_kind_and_setting() -> None:
-    """A setting that cannot be tried is a text; none of ours is."""
+    """A setting that the benchmark cannot try would be a sentence that says why: there is none."""
     tried = gpu_kinds.cases()
     assert [name for name, case in tried.items() if isinstance(case, str)] == []
     kinds = {

@@ -17,9 +17,10 @@ from typing import IO
 
 from ablate.errors import EngineError
 from ablate.execution.checkpoint import Checkpoints, JobCheckpoints
+from ablate.execution.engine import Engine
 from ablate.execution.environment import check_abilities, check_shard, check_shares, choose_device
 from ablate.execution.options import RunOptions, WorkerSettings
-from ablate.execution.protocol import Broken, Done, Engine, Job, Message, Ready, Stop
+from ablate.execution.protocol import Broken, Done, Job, Message, Ready, Stop
 from ablate.execution.worker import worker_environment
 from ablate.locations import temporary_folder
 from ablate.machine import available_cores, places_for

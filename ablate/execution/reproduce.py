@@ -10,7 +10,8 @@ from typing import Literal
 
 from ablate.errors import DataError, EngineError, SpaceError
 from ablate.execution.attempt import curve_point
-from ablate.execution.protocol import Broken, Done, Engine, Happened, Job, JobMember
+from ablate.execution.engine import Engine
+from ablate.execution.protocol import Broken, Done, Happened, Job, JobMember
 from ablate.locations import temporary_folder
 from ablate.planning.earlier import stored_code
 from ablate.spec.code import CodeReader

@@ -15,13 +15,13 @@ from ablate.errors import SpaceError, StoreError, StudyBusyError
 from ablate.execution.attempt import Attempt
 from ablate.execution.checkpoint import trainer_places
 from ablate.execution.dialogue import Dialogue
+from ablate.execution.engine import Engine
 from ablate.execution.ledger import Ledger
 from ablate.execution.observer import Observer
 from ablate.execution.protocol import (
     Began,
     Broken,
     Done,
-    Engine,
     Happened,
     Job,
     JobMember,

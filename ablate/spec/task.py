@@ -1,6 +1,6 @@
 """The base classes of tasks: `TaskSpec` names data and settings, `Task` is the prepared data with loss and metrics.
 
-The kinds are in `ablate/tasks/`, one file each. Shapes: K pack, B batch, T tokens.
+The kinds are in `ablate/tasks/`; similar ones share a file. Shapes: K pack, B batch, T tokens.
 """
 
 from __future__ import annotations

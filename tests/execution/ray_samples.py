@@ -11,7 +11,8 @@ from typing import Any
 from engine_samples import SPACE, planner
 from ray.cluster_utils import Cluster
 
-from ablate.execution.protocol import Broken, Done, Engine, Happened, Job, JobMember, Message
+from ablate.execution.engine import Engine
+from ablate.execution.protocol import Broken, Done, Happened, Job, JobMember, Message
 from ablate.planning.plan import Trial
 from ablate.planning.planner import make_plan
 from ablate.spec.resources import ResourcesSpec

@@ -25,10 +25,11 @@ from engine_samples import (
 from ablate.errors import ArgumentError, MissingPackageError
 from ablate.execution import tracking
 from ablate.execution.driver import run_study
+from ablate.execution.engine import Engine
 from ablate.execution.local import LocalEngine
 from ablate.execution.observer import Observer, ObserverGroup
 from ablate.execution.options import RunOptions
-from ablate.execution.protocol import Broken, Engine, Happened, Job, Message
+from ablate.execution.protocol import Broken, Happened, Job, Message
 from ablate.execution.tracking import TrackingObserver
 from ablate.spec.base import Family
 from ablate.store import Store, open_store

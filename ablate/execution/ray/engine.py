@@ -15,9 +15,10 @@ import ray
 from ray import tune
 
 from ablate.errors import EngineError
+from ablate.execution.engine import Engine
 from ablate.execution.environment import check_abilities, check_shard, check_shares
 from ablate.execution.options import RunOptions
-from ablate.execution.protocol import Broken, Done, Engine, Job, Message
+from ablate.execution.protocol import Broken, Done, Job, Message
 from ablate.execution.ray.cluster import Gpus, Node, connect, nodes, on_node
 from ablate.execution.ray.courier import Courier, read_plugin
 from ablate.execution.ray.placement import GIB, Placement, describe, find_placements

@@ -1,0 +1,99 @@
+"""The interface of an engine, which runs jobs and reports their events."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from ablate.execution.protocol import Job, Message
+from ablate.planning.packing import JobPlace, ResumablePack
+from ablate.planning.plan import Plan, Trial
+
+
+class Engine(ABC):
+    """Runs jobs. Leaving its context ends all jobs that still run.
+
+    Attributes:
+        device: The device of a trial whose worker reports none: `cpu` or `cuda`.
+    """
+
+    device: str = "cpu"
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """The number of jobs that can run at once."""
+
+    @abstractmethod
+    def room(self) -> int:
+        """The number of jobs that can be submitted now."""
+
+    @abstractmethod
+    def admit(self, plan: Plan) -> None:
+        """Check before training that the plan can run here.
+
+        Raises:
+            EngineError: A trial needs more resources than are available.
+        """
+
+    def admit_blocks(self, variant: str, needed: int) -> None:  # noqa: B027 - an engine may have no limit
+        """Refuse, before the data is prepared, a variant whose blocks alone do not fit here.
+
+        Args:
+            variant: The name of the largest variant.
+            needed: Predicted bytes of one of its trials, without embedding and head.
+
+        Raises:
+            EngineError: It needs more memory than is available.
+        """
+
+    def speed(self) -> float | None:
+        """The arithmetic that one job does a second, measured here in less than a second; None if it is not known."""
+        return None
+
+    def expect(self, trials: Iterable[Trial]) -> None:  # noqa: B027 - most engines need no announcement
+        """Announce trials that the design has added to the plan; they may be larger than all earlier ones."""
+
+    def next_place(self) -> JobPlace | None:
+        """The place of the next job; None if all places are alike."""
+        return None
+
+    def resumable_packs(self) -> list[ResumablePack]:
+        """Packs that an earlier driver of the study left. A job with the same members in the same order resumes one."""
+        return []
+
+    def complete(self) -> None:  # noqa: B027 - an engine may keep nothing
+        """All trials of the study have finished: remove what only a continuation would read."""
+
+    @abstractmethod
+    def submit(self, job: Job) -> None:
+        """Start a job. Call it only while `room()` is positive."""
+
+    @abstractmethod
+    def stop(self, number: int, member: int) -> None:
+        """Ask a member to leave its job soon; this has no effect if the job has ended.
+
+        The driver stops tracking this member. A job whose members have all left ends with `Done`.
+        """
+
+    @abstractmethod
+    def poll(self, timeout: float) -> list[Message]:
+        """The messages since the last call; waits up to `timeout` seconds for the first one.
+
+        Raises:
+            EngineError: No job can run any more.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """End all jobs."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
