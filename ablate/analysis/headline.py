@@ -148,13 +148,10 @@ def _effects(report: StudyReport) -> Iterator[str]:
     effects = report.effects
     if effects is None or effects.chosen or reference_of(report) != BASELINE:
         return
-    digits, change = decimals_for(report.margin, ()), setting_changes(report.record)
-    settings_of = {row.name: row.settings for row in (*effects.main, *effects.interactions)}
+    digits = decimals_for(report.margin, ())
 
     def words(name: str) -> str:
-        settings = settings_of.get(name) or tuple(_pair(one) for one in name.split(":"))
-        said = [change(*one).words or "=".join(one) for one in settings]
-        return " with ".join(new_part(one).removeprefix("the ") for one in said)
+        return new_part(effects.titles[name]).replace(" × ", " with ")
 
     def text(row: EffectRow) -> str:
         aliased = f" (or {' or '.join(map(words, row.aliases))}: aliased)" if row.aliases else ""
@@ -188,12 +185,6 @@ def _effects(report: StudyReport) -> Iterator[str]:
     others = [f"{sides['within']} do not, within {report.margin:g}"] if sides["within"] else []
     others += [f"{sides['unclear']} unclear"] if sides["unclear"] else []
     yield "; ".join([interact, *([", ".join(others)] if others else [])]) + "."
-
-
-def _pair(text: str) -> tuple[str, str]:
-    """`norm=none` as a switch and its setting."""
-    switch, _, setting = text.partition("=")
-    return switch, setting
 
 
 def _climbs(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:
