@@ -100,6 +100,19 @@ def test_the_headline_names_what_can_go_and_what_must_stay() -> None:
     assert undecided.headline[0] == "No verdict yet: 4 seeds do not decide the comparison."
 
 
+def test_the_headline_names_what_is_worse_with_its_bound_if_two_lines_hold_it() -> None:
+    short = answered(study({"norm": 0.0, "optimizer": 0.4})).headline
+    assert any(sentence.startswith("Worse: old optimizer → new optimizer (at least 0.3") for sentence in short)
+    longer = answered(study({"norm": 0.0, "mixer": 0.5, "optimizer": 0.4})).headline
+    assert "Worse: old optimizer → new optimizer and old mixer → new mixer." in longer, "the rows have the bounds"
+    assert len(" ".join(longer)) <= 150
+
+
+def test_what_is_shown_to_be_better_by_less_than_the_margin_is_named_apart_from_what_is_as_good() -> None:
+    headline = answered(study({"mixer": -0.05, "mlp": 0.01, "optimizer": 0.02})).headline
+    assert headline[:2] == ("A little better: old mixer → new mixer.", "As good within 0.1: 2 changes.")
+
+
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
@@ -348,6 +361,21 @@ def test_the_trust_lines_begin_with_the_evidence_and_count_what_they_hide() -> N
     assert any("1 trial failed (without the skip)" in line.text for line in answer.trust)
 
 
+def test_a_screen_that_is_too_small_counts_the_further_steps_and_warnings() -> None:
+    answer = answered(study(REMOVED | REPLACED))
+    step, trust = answer.next[0], answer.trust[0]
+    more = dataclasses.replace(answer, next=(step,) * 8, trust=(trust,) * 4)
+    lines = printed(more).splitlines()
+    assert len(lines) <= 24
+    assert any("7 more: --full" in line for line in lines)
+    assert any("more: --checks" in line for line in lines)
+    assert "more: --full" not in printed(dataclasses.replace(answer, next=(step,)))
+    console = Console(width=80)
+    with console.capture() as capture:
+        print_answer(more, console, everything=True)
+    assert capture.get().count(" ".join(step.arguments)) == 8, "all of them where everything is asked for"
+
+
 def test_the_next_command_continues_the_study_with_more_seeds_and_says_what_they_cost() -> None:
     made = study({"bias": 0.05}, noise=0.03)
     made.record = dataclasses.replace(
@@ -361,6 +389,21 @@ def test_the_next_command_continues_the_study_with_more_seeds_and_says_what_they
     more = int(row.bound_text.strip("~").split()[0])
     assert answer.next[0].seconds == pytest.approx(more * 2 * 60)
     assert "ablate resume a_study --seeds 4:" in printed(answer)
+
+
+def test_where_tuning_alone_leaves_a_comparison_open_more_seeds_of_tuning_are_the_next_step() -> None:
+    made = study({"norm": 0.0, "skip": 0.9})
+    report = read_study(made, "a_study")
+    baseline, norm, skip = report.variants
+    assert norm.verdict is not None
+    open_ = dataclasses.replace(norm.verdict, word="undecided", withheld="by its tuning seeds it may be 0.2 better")
+    record = dataclasses.replace(report.record, space={**report.record.space, "tune": {"seeds": 3}})
+    report = dataclasses.replace(
+        report, record=record, variants=(baseline, dataclasses.replace(norm, verdict=open_), skip)
+    )
+    assert [step.purpose for step in answer_of(report).next] == [
+        "`tune: {seeds: 6}` may settle 1 with uncertain tuning"
+    ]
 
 
 def test_json_has_the_groups_that_people_see() -> None:

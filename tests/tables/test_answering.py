@@ -352,6 +352,11 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Pat
         'table: {files: "runs.csv"}\nmetric: loss\nmargin: 0.1\nbaseline: base\ndirection: lower\n'
     )
     assert run_here("judge", "described.yaml").out.splitlines()[:2] == shown.out.splitlines()[:2]
+    with Path("described.yaml").open("a") as description:
+        description.write("question: Which is lower?\nsource: someone's runs\n")
+    assert run_here("judge", "described.yaml").out.splitlines()[0] == "Which is lower?"
+    assert run_here("judge", "described.yaml", "--format", "md", "--out", "described").code == 0
+    assert "The runs are those of someone's runs;" in (tmp_path / "described" / "loss.md").read_text()
     for arguments in (
         ["runs.csv"],
         ["none.csv", *options],
