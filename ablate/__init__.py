@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import sys
 
-if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:  # `python -m ablate` looks into the working folder first,
-    del sys.path[0]  # where a file `copy.py` would stand in for Python's, and even in the end a package `ruamel`
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
+    # `python -m ablate` searches the working folder first: a file `copy.py` there would shadow Python's. At the end of
+    # the path it would still shadow namespace packages, such as `ruamel`.
+    del sys.path[0]
 
 from typing import TYPE_CHECKING
 

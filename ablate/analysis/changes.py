@@ -74,7 +74,7 @@ class Change:
     @property
     def title(self) -> str:
         """What the variant is: `no output projection`, `softmax attention → SimpleTRON`; empty where not known."""
-        removed = [f"no {part.removeprefix('the ')}" for part in self.removed]
+        removed = [f"no {part.removeprefix('the ').removeprefix('all ')}" for part in self.removed]
         return " + ".join((*removed, *(part.removeprefix("the ") for part in self.parts[len(removed) :])))
 
 

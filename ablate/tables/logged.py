@@ -249,7 +249,8 @@ def _trackio(source: str | Sequence[Path]) -> Iterator[LoggedRun]:
         surroundings = child_environment({"TRACKIO_DIR": str(copy.parent)})
         done = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise DataError(f"trackio cannot read it ({done.stderr.strip().splitlines()[-1][:200]})", where=str(file))
+        said = done.stderr.strip() or f"exit code {done.returncode}"
+        raise DataError(f"trackio cannot read it ({said.splitlines()[-1][:200]})", where=str(file))
     for run in map(json.loads, done.stdout.splitlines()):
         points = [
             (int(row["step"]), {name: value for name, value in row.items() if name not in ("step", "timestamp")})

@@ -197,6 +197,7 @@ def test_titles_say_what_a_variant_is_and_no_two_are_alike() -> None:
     assert titles["both"] == "no value projection + no normalisation"
     assert (titles["norm=none"], titles["again"]) == ("norm=none", "again"), "a title that two share tells neither"
     assert len(set(titles.values())) == len(titles)
+    assert Change(removed=("all gates", "the norm")).title == "no gates + no norm"
     assert in_words("mixer=fnet is worse than mixer=fnet2, norm=none", titles) == (
         "attention mixer → fnet is worse than mixer=fnet2, norm=none"
     )

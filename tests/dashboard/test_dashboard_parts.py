@@ -167,7 +167,7 @@ def test_what_is_dominated_far_off_is_not_drawn_but_said() -> None:
     drawn = draw_front(front, PAPER)
     assert [row["variant"] for row in rows(marks(drawn, "point")[0])] == ["baseline", "small", "near"]
     assert marks(drawn, "point")[0]["encoding"]["y"]["scale"]["domain"][1] < 2.5
-    assert "Dominated so far that the figure leaves out: far." in what_it_says(front)
+    assert "Too far off to be drawn, and dominated: far." in what_it_says(front)
 
 
 def measured(mean: float) -> Interval:

@@ -149,7 +149,7 @@ def _reach(front: Front, quantity: str) -> tuple[float, float]:
 
 
 def _far(front: Front) -> list[FrontPoint]:
-    """Dominated points so far from the others that these could not be told apart beside them; dominated for sure."""
+    """Points dominated with 95 % confidence, and too far off for the others to be told apart beside them."""
     near = [point for point in front.points if not point.significant]
     far: list[FrontPoint] = []
     for quantity in front.quantities:
@@ -206,7 +206,7 @@ def what_it_says(front: Front) -> str:
     if any(quantity in TIMED for quantity in front.quantities):
         said += " Speeds depend on the machine and its other load."
     if far := _far(front):
-        said += f" Dominated so far that the figure leaves out: {listed([front.titles[one.variant] for one in far])}."
+        said += f" Too far off to be drawn, and dominated: {listed([front.titles[one.variant] for one in far])}."
     if front.left_out:
         said += f" Left out, as they diverged, were stopped early or lack a result: {listed(front.left_out)}."
     return said

@@ -40,8 +40,8 @@ def profile(report: StudyReport, palette: Palette) -> Spec:
     """A strip for the mean and for each task; in it a mark with its interval for each variant."""
     suite = answer_of(report).suite
     assert suite is not None, "only suites have a profile"
-    shown, looks = suite.rows[:MOST], palette.variants(report.record)
-    labels = {row.variant: wrapped(report.titles.get(row.variant, row.variant), NAME) for row in shown}
+    shown, looks, titles = suite.rows[:MOST], palette.variants(report.record), report.titles
+    labels = {row.variant: wrapped(titles.get(row.variant, row.variant), NAME) for row in shown}
     rows = [
         {"task": task, "name": labels[row.variant], "score": score, "low": low, "high": high, "metric": value,
          "verdict": verdict}
