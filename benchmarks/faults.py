@@ -75,7 +75,7 @@ class Way:
 
     options: tuple[str, ...]
     victims: tuple[str, ...]
-    share: int = 3
+    share: int = 2
     space: str = OWN_MODEL
 
 
@@ -88,7 +88,7 @@ WAYS = {
         ("--pack", "1", "--workers", "1"), ("driver", "worker", "preempted", "rival", "connections", "database")
     ),
     "ray": Way(("--engine", "ray", "--pack", "1", *_OFTEN), ("driver", "worker", "preempted", "node"), share=1),
-    "trainer": Way(("--workers", "2"), (*_HERE, "trainer"), share=2, space=OWN_TRAINER),
+    "trainer": Way(("--workers", "2"), (*_HERE, "trainer"), space=OWN_TRAINER),
     "trainer on Ray": Way(
         ("--engine", "ray"), ("driver", "worker", "trainer", "preempted", "node"), share=1, space=OWN_TRAINER
     ),

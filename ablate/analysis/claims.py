@@ -142,7 +142,7 @@ def judge_claims(
 
 
 def _too_little(claim: ClaimSpec, results: Results) -> str:
-    """Why a claim that compares the quality of variants compares some that have learnt too little; else empty."""
+    """Why a claim that compares measured quality of variants compares some that have learnt too little; else empty."""
     if not isinstance(claim, ComparisonClaim | OrderClaim | TrendClaim) or results.metric(claim.metric) in COSTS:
         return ""
     pairs: Iterable[tuple[str, str]] = [(claim.left, claim.right)] if isinstance(claim, ComparisonClaim) else ()
@@ -150,7 +150,8 @@ def _too_little(claim: ClaimSpec, results: Results) -> str:
         pairs = pairwise(claim.order)
     elif isinstance(claim, TrendClaim):
         pairs = claim.sides({variant.name: variant.settings for variant in results.record.variants}).values()
-    return next((why for pair in pairs if (why := results.too_little(*pair))), "")
+    measured = [pair for pair in pairs if not results.unmeasured(results.metric(claim.metric), pair)]
+    return next((why for pair in measured if (why := results.too_little(*pair))), "")
 
 
 @functools.singledispatch
