@@ -134,6 +134,31 @@ def test_the_balance_loss_is_that_of_transformers_member_by_member() -> None:
     assert module.router.weight.grad.abs().sum() > 0
 
 
+@pytest.mark.parametrize("skew", [0.0, 100.0])
+@pytest.mark.parametrize("gated", [True, False])
+def test_what_experts_keep_for_the_backward_pass_does_not_depend_on_their_loads(skew: float, gated: bool) -> None:
+    width, tokens = 128, 64
+    context = LayerContext(1, width, 2, depth=1, context=tokens, causal=True)
+    spec = MixtureSpec(experts=E, gated=gated, router_bias=True)
+    module = spec.build(context)
+    initialise(module, [0])
+    parameters = {one.untyped_storage().data_ptr() for one in module.parameters()}
+    with torch.no_grad():
+        module.router.bias[..., :2] += skew  # all tokens choose the first two
+    kept: dict[int, int] = {}
+
+    def keep(saved: Tensor) -> Tensor:
+        storage = saved.untyped_storage()
+        if storage.data_ptr() not in parameters:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return saved
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda saved: saved):
+        made = module(noise("x", B, tokens, width).float().unsqueeze(0).requires_grad_())
+    assert made.requires_grad
+    assert sum(kept.values()) == pytest.approx(B * spec.cost(context, tokens).activation_bytes, rel=0.1)
+
+
 def test_the_loss_of_the_routers_logits() -> None:
     module = module_of({"kind": "mixture", "experts": E, "active": 3, "z_loss": 0.1}).train()
     assert isinstance(module, ExpertMixture)

@@ -16,13 +16,13 @@ its N tokens: with α_i the largest s_ij + b_j of an expert that token i did not
   (`MoEMLP`, experiments/grug/fast_track/model.py), that of the sum is Kimi K3's, from a third party's text
 - Quantile balancing: Kimi K3 (arXiv:2607.24653), eqs 13 and 14, from a third party's text. Marin does this to logits
 
-Shapes: K pack, B batch, T tokens, N = B·T, D width, E experts, k experts of a token, C largest load, W expert width, D'
-width of what experts read and write.
+Shapes: K pack, B batch, T tokens, N = B·T, D width, E experts, k experts of a token, W expert width, D' width of what
+experts read and write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, Self
 
 import torch
@@ -199,10 +199,7 @@ class MixtureSpec(MLPSpec):
         return initialiser.zero_outputs
 
     def cost(self, context: LayerContext, length: int) -> Cost:
-        """All experts count as parameters, only the active ones as arithmetic and memory.
-
-        The load is assumed to be balanced.
-        """
+        """All experts count as parameters, only the active ones as arithmetic and memory."""
         width, rows = self.width_of_experts(context.width), length * self.active
         hidden = self.expert.hidden(context.width)
         each = linear_cost(1, width, (1 + self.gated) * hidden, bias=self.bias)
@@ -457,37 +454,43 @@ class Experts(Packed):
     def forward(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         """Tokens [K, N, D'], and the indices and weights of their experts [K, N, k], to weighted sums [K, N, D'].
 
-        The tokens of each expert are copied to one row, padded to the largest load, so that one batched product serves
-        all experts of all members.
+        Tokens are sorted by expert, and each expert computes its own: memory and arithmetic do not depend on how equal
+        the loads are.
         """
         pack, tokens, width = x.shape
         active, experts = chosen.shape[-1], self.spec.experts
         home = (chosen + experts * torch.arange(pack, device=x.device)[:, None, None]).flatten()
-        load = torch.bincount(home, minlength=pack * experts)
-        longest = int(load.max())
+        load = torch.bincount(home, minlength=pack * experts).tolist()
         order = home.argsort(stable=True)
-        sorted_home = home[order]
-        rank = torch.arange(home.numel(), device=x.device) - (load.cumsum(0) - load)[sorted_home]
-        slot = torch.empty_like(home)
-        slot[order] = sorted_home * longest + rank
         each = x.unsqueeze(2).expand(-1, -1, active, -1).reshape(-1, width)
-        rows = x.new_zeros(pack * experts * longest, width).index_copy(0, slot, each)
-        made = self.compute(rows.view(pack * experts, longest, width)).flatten(0, 1).index_select(0, slot)
+        made = self.compute(each.index_select(0, order), load).index_select(0, order.argsort())
         return (made.view(pack, tokens, active, width) * weights.unsqueeze(-1)).sum(2)
 
-    def compute(self, rows: Tensor) -> Tensor:
-        """[K·E, C, D'] to the same, each row by its expert."""
+    def compute(self, rows: Tensor, load: Sequence[int]) -> Tensor:
+        """Rows [K·N·k, D'], sorted by expert, to the same; `load` has the number of rows of each expert."""
         spec = self.spec
-        up = self._map("up", rows)
-        if spec.gated:
-            hidden = gated_product(self._map("gate", rows), up, spec.activation, spec.limit, spec.shift)
-        else:
-            hidden = ACTIVATIONS[spec.activation](up)
-        return self._map("down", hidden)
+        matrices = {name: self._of_each(name) for name in ("up", "gate", "down") if name != "gate" or spec.gated}
+        biases = {name: self._of_each(f"{name}_bias") for name in matrices} if spec.bias else {}
 
-    def _map(self, name: str, rows: Tensor) -> Tensor:
-        y = product(rows, getattr(self, name).flatten(0, 1))
-        return y + getattr(self, f"{name}_bias").flatten(0, 1).unsqueeze(1) if self.spec.bias else y
+        def mapped(name: str, values: Tensor, expert: int) -> Tensor:
+            y = product(values.unsqueeze(0), matrices[name][expert].unsqueeze(0)).squeeze(0)
+            return y + biases[name][expert] if biases else y
+
+        made = []
+        for expert, values in enumerate(rows.split(list(load))):
+            up = mapped("up", values, expert)
+            if spec.gated:
+                gate = mapped("gate", values, expert)
+                hidden = gated_product(gate, up, spec.activation, spec.limit, spec.shift)
+            else:
+                hidden = ACTIVATIONS[spec.activation](up)
+            made.append(mapped("down", hidden, expert))
+        return torch.cat(made)
+
+    def _of_each(self, name: str) -> tuple[Tensor, ...]:
+        """The parameters of this name, one for each expert of each member."""
+        parameters: Tensor = getattr(self, name)
+        return parameters.flatten(0, 1).unbind()
 
 
 def _each(initial: Initial) -> Initial:
