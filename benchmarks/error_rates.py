@@ -209,6 +209,17 @@ def heavy(rng: np.random.Generator, shape: tuple[int, int]) -> Matrix:
     return noise
 
 
+def mild(rng: np.random.Generator, shape: tuple[int, int]) -> Matrix:
+    """Standard deviation `SD` and a tail that few seeds hardly show: gamma noise of shape 2."""
+    noise: Matrix = SD * (rng.gamma(2.0, 1.0, shape) - 2.0) / math.sqrt(2.0)
+    return noise
+
+
+def normal(rng: np.random.Generator, shape: tuple[int, int]) -> Matrix:
+    """Standard deviation `SD`, and no tail."""
+    return rng.normal(0.0, SD, shape)
+
+
 def sixth(rng: np.random.Generator, shape: tuple[int, int]) -> Matrix:
     """One seed in six ends three standard deviations worse."""
     noise: Matrix = rng.normal(0.0, SD, shape) + 3 * SD * ((rng.random(shape) < 1 / 6) - 1 / 6)
@@ -236,10 +247,21 @@ def skewed(rng: np.random.Generator, times: int) -> Iterator[Case]:
         power = [w == "not needed" for _ in range(studies) for w in words(rng.normal(0.0, SD, shape))]
         limit = "power: under normal noise"
         yield case(f"2 gamma, shape 0.5, {shape[0]} x {shape[1]} seeds", ERROR, wrong, power, limit)
+    for name, noise in (("gamma, shape 0.5", heavy), ("normal", normal)):
+
+        def beside_broken(truth: float, noise: Noise = noise) -> list[str]:
+            broken = 6 + 15 * SD * rng.gamma(1.0, 1.0, (1, 5))
+            return words(np.concatenate([truth + noise(rng, (7, 5)), broken]))[:-1]
+
+        studies = max(60, times // 14)
+        wrong = [w == "not needed" for _ in range(studies) for w in beside_broken(MARGIN)]
+        power = [w == "not needed" for _ in range(studies) for w in beside_broken(0.0)]
+        yield case(f"2 {name}, 7 x 5 seeds beside a variant of 15 times the noise", ERROR, wrong, power)
     # Below that nothing can be valid: a comparison of whose seeds none ended badly does not know that some do.
     few: tuple[tuple[str, Noise, int, int], ...] = (
         ("gamma, shape 0.5", heavy, 8, 3),
         ("gamma, shape 0.5", heavy, 1, 5),
+        ("gamma, shape 2", mild, 10, 4),
         ("one seed in six 3 sd worse", sixth, 10, 4),
         ("one seed in ten 0.5 worse", rare, 1, 3),
         ("one seed in ten 0.5 worse", rare, 4, 5),

@@ -5,9 +5,10 @@ ends far worse, most samples of few seeds hold no such seed: their spread is sma
 is wrong several times as often as it says. No bound of a mean repairs this from few values alone (Bahadur and Savage
 1956). All comparisons of a study together show the tail much sooner. Where they do, the bound on the side of the tail
 takes the larger of its own standard deviation and the pooled one, at a fifth of the error rate; from too few
-comparisons to pool there is no bound there. `benchmarks/error_rates.py` measures from how many seeds this holds 5 %,
-and that below them it does not: reports say that their verdicts hold if seeds scatter symmetrically, and that so few
-seeds cannot show it.
+comparisons to pool there is no bound there. A variant that barely trains has noise of another scale at all its seeds:
+it is not pooled, or it alone would leave all others undecided. `benchmarks/error_rates.py` measures from how many seeds
+this holds 5 %, and that below them it does not: reports say that their verdicts hold if seeds scatter symmetrically,
+and that so few seeds cannot show it.
 
 A tuned value: a variant is compared at the value that did best with a few tuning seeds. The compared seeds show nothing
 of that choice: where chance picked a worse value for a variant, all of them show the loss. The bound of that regret is
@@ -38,6 +39,8 @@ LEAST_COMPARISONS = 4
 """From this many comparisons on the pooled standard deviation describes the tail."""
 SHARE = 0.2
 """Of the error rate, for a bound on the side of the tail."""
+OTHER_SCALE = 2.0
+"""How many times the largest pooled spread that of a comparison is, without its furthest seed, if it is not pooled."""
 ALPHA, ALPHA_OF_FEW = 0.1, 0.05
 """How often noise without a tail is taken for one that has it, on either side; less often where the comparisons are too
 few for a bound, and the verdict is lost."""
@@ -98,9 +101,21 @@ def tails_of(comparisons: Iterable[Sequence[float]]) -> Tails | None:
     limit = _limit(tuple(len(row) for row in shown), correlation, alpha)
     if abs(skewness) <= limit:
         return None
-    freedom = sum(len(row) - 1 for row in rows)
-    sd = math.sqrt(math.fsum(float(((row - row.mean()) ** 2).sum()) for row in rows) / freedom)
+    alike = _of_one_scale(rows)
+    freedom = sum(len(row) - 1 for row in alike)
+    sd = math.sqrt(math.fsum(float(((row - row.mean()) ** 2).sum()) for row in alike) / freedom)
     return Tails(skewness, sd, len(rows), low=skewness < 0, high=skewness > 0)
+
+
+def _of_one_scale(rows: Sequence[NDArray[np.float64]]) -> Sequence[NDArray[np.float64]]:
+    """The comparisons without those of noise of another scale: at least four, all of them if none stands out."""
+    spread = {id(row): float(np.delete(row, np.abs(row - np.median(row)).argmax()).std(ddof=1)) for row in rows}
+    ordered = sorted(rows, key=lambda row: spread[id(row)])
+    for count in range(LEAST_COMPARISONS, len(rows)):
+        largest = max(float(row.std(ddof=1)) for row in ordered[:count])
+        if spread[id(ordered[count])] > OTHER_SCALE * largest:
+            return ordered[:count]
+    return rows
 
 
 def tails_at_looks(

@@ -164,6 +164,29 @@ def test_an_interval_widens_on_the_side_of_the_tail_alone(side: float) -> None:
     assert none == summarise(rows[0]), "what allows for more than a tail is not part of an interval"
 
 
+def test_a_variant_that_barely_trains_does_not_widen_the_bounds_of_the_others() -> None:
+    """Its noise is of another scale at all seeds; one seed far off is a tail, and all share it."""
+    rng = np.random.default_rng(6)
+    wrong, kept = list[bool](), list[bool]()
+    for _ in range(STUDIES):
+        broken = 1.0 + 0.3 * rng.gamma(1.0, 1.0, (1, 5))
+        for truth, found in ((MARGIN, wrong), (0.0, kept)):
+            found += [
+                word == "not needed" for word in words(np.concatenate([truth + normal(rng, (7, 5)), broken]))[:-1]
+            ]
+    assert rate(np.array(wrong)).share <= 0.05
+    assert np.mean(kept) > 0.85
+    skewed = [[0.0, 0.0, 0.01 * n, 0.02, 0.1] for n in range(5)]
+    pooled = math.sqrt(np.mean([np.var(row, ddof=1) for row in skewed]))
+    ordinary, beside = tails_of(skewed), tails_of([*skewed, [1.0, 2.0, 3.0, 4.0, 9.0]])
+    assert ordinary is not None
+    assert beside is not None
+    assert ordinary.sd == beside.sd == pytest.approx(pooled)
+    far = tails_of([*skewed, [0.0, 0.01, 0.02, 0.0, 9.0]])
+    assert far is not None
+    assert far.sd > 1.0
+
+
 def test_fewer_than_three_seeds_or_five_of_few_comparisons_show_no_tail() -> None:
     assert tails_of([[0.0, 9.0]] * 5) is None
     assert tails_of([[0.0, 0.0, 0.0, 9.0]] * 3) is None
