@@ -41,7 +41,7 @@ from ablate.store import Environment, open_store
 from benchmarks.driver import InstantEngine
 from benchmarks.forked_process import exit_as_program
 from benchmarks.hostile_cases import IMPORT, LINES, TINY, Case, around, cases
-from benchmarks.hostile_configurations import FAULTS, walk
+from benchmarks.hostile_configurations import FAULTS, in_words, walk
 from benchmarks.hostile_printing import NAMED, printing_cases
 from benchmarks.hostile_surroundings import surrounding_cases
 from benchmarks.scheduling import scheduled, told
@@ -311,12 +311,9 @@ def campaign(arguments: Sequence[str]) -> int:
 
 
 def _try_configurations(cases: int, seed_: int, folder: Path, end: float, *, as_json: bool) -> int:
-    counts, lines = walk(cases, seed_, folder / "configurations", end)
-    for line in lines:
-        print(line, file=sys.stderr)
-    print(
-        json.dumps(counts) if as_json else f"seed {seed_}\n{', '.join(f'{n} {count:,}' for n, count in counts.items())}"
-    )
-    if not lines:
+    tell = partial(print, file=sys.stderr, flush=True)
+    counts = walk(cases, seed_, folder / "configurations", tell, end)
+    print(json.dumps(counts) if as_json else f"seed {seed_}\n{in_words(counts)}")
+    if counts["exact"] + counts["refused"] == sum(counts.values()):
         shutil.rmtree(folder)
     return 1 if any(counts[verdict] for verdict in FAULTS) else 0

@@ -15,7 +15,7 @@ import random
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ from tests.small_models import CASES
 VERDICTS = ("exact", "refused", "unnamed", "unbuilt", "wrong", "tracebacks")
 """Exact; refused by name; refused without a name; read, though `transformers` cannot run it; with other logits."""
 FAULTS = ("unnamed", "wrong", "tracebacks")
+TOLD = 25
+"""After so many cases the counts are printed: a case takes a second or more."""
 
 _ACTIVATIONS = [*ACTIVATIONS, "linear", "mish", "gelu_fast", "leaky_relu", "swoosh"]
 _BROKEN: list[Any] = ["3", -1, None, 1.5, 0, True, [], {}, "x", float("nan"), float("inf"), [1], {"a": 1}]
@@ -274,17 +276,19 @@ def written(imported: Imported, plain: Mapping[str, Any], folder: Path) -> None:
     (folder / CONFIG).write_text(json.dumps(plain), encoding="utf-8")
 
 
-def walk(cases: int, seed: int, folder: Path, end: float = math.inf) -> tuple[dict[str, int], list[str]]:
+def walk(cases: int, seed: int, folder: Path, tell: Callable[[str], None], end: float = math.inf) -> dict[str, int]:
     """Try so many configurations, or as many as there is time for.
 
     Args:
         cases: How many.
         seed: The same seed gives the same configurations.
         folder: Where they are written; those that end badly stay there.
+        tell: Gets a line for each that is neither exact nor refused by name, when it is met, and the counts every
+            `TOLD` cases.
         end: When to stop, by `time.monotonic`.
 
     Returns:
-        How many had which verdict, and a line for each that was neither exact nor refused by name.
+        How many had which verdict.
     """
     import transformers
 
@@ -292,10 +296,12 @@ def walk(cases: int, seed: int, folder: Path, end: float = math.inf) -> tuple[di
     logging.set_verbosity(100)
     logging.disable_progress_bar()
     torch.set_num_threads(1)
-    counts, lines = dict.fromkeys(VERDICTS, 0), list[str]()
+    counts, begun = dict.fromkeys(VERDICTS, 0), time.monotonic()
     for case in range(cases):
         if time.monotonic() > end:
             break
+        if case and case % TOLD == 0:
+            tell(f"{case:,} of {cases:,} in {time.monotonic() - begun:.0f} s: {in_words(counts)}")
         plain, changed = drawn(case, random.Random(f"{seed} {case}"))
         place = folder / str(case)
         verdict, said = tried(plain, place)
@@ -304,5 +310,10 @@ def walk(cases: int, seed: int, folder: Path, end: float = math.inf) -> tuple[di
             shutil.rmtree(place)
         else:
             settings = {name: plain.get(name, "left out") for name in changed}
-            lines.append(f"{verdict}: {place}: {plain['model_type']} {json.dumps(settings)}: {said}"[:600])
-    return counts, lines
+            tell(f"{verdict}: {place}: {plain['model_type']} {json.dumps(settings)}: {said}"[:600])
+    return counts
+
+
+def in_words(counts: Mapping[str, int]) -> str:
+    """The counts of verdicts on one line."""
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items())

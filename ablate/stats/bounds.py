@@ -203,7 +203,8 @@ def _spread(summary: PairedDifference, tails: Tails | None, side: str) -> tuple[
     assert summary.standard_error is not None
     if tails is None or not getattr(tails, side):
         return summary.standard_error, 1.0
-    return max(summary.standard_error, tails.sd / math.sqrt(summary.n)), SHARE if tails.pooled else 0.0
+    root = math.sqrt(summary.n)
+    return tails.standard_deviation(root * summary.standard_error) / root, SHARE if tails.pooled else 0.0
 
 
 def p_above(summary: PairedDifference, tested: float, allowance: Allowance = NO_ALLOWANCE) -> float:

@@ -6,7 +6,7 @@ is wrong several times as often as it says. No bound of a mean repairs this from
 1956). All comparisons of a study together show the tail much sooner. Where they do, the bound on the side of the tail
 takes the larger of its own standard deviation and the pooled one, at a fifth of the error rate; from too few
 comparisons to pool there is no bound there. A variant that barely trains has noise of another scale at all its seeds:
-it is not pooled, or it alone would leave all others undecided. `benchmarks/error_rates.py` measures from how many seeds
+it is not pooled for the others, or it alone would leave them undecided; for itself all are. `benchmarks/error_rates.py` measures from how many seeds
 this holds 5 %, and that below them it does not: reports say that their verdicts hold if seeds scatter symmetrically,
 and that so few seeds cannot show it.
 
@@ -25,7 +25,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,10 @@ LEAST_COMPARISONS = 4
 SHARE = 0.2
 """Of the error rate, for a bound on the side of the tail."""
 OTHER_SCALE = 2.0
-"""How many times the largest pooled spread that of a comparison is, without its furthest seed, if it is not pooled."""
+"""How many times the largest pooled standard deviation that of a comparison is, by its median deviation, if it is not
+pooled: more than half of its seeds scatter so, and a few far ones do not count."""
+_NORMAL = 1.4826
+"""Standard deviation of normal noise over its median absolute deviation."""
 ALPHA, ALPHA_OF_FEW = 0.1, 0.05
 """How often noise without a tail is taken for one that has it, on either side; less often where the comparisons are too
 few for a bound, and the verdict is lost."""
@@ -53,10 +56,12 @@ class Tails:
 
     Attributes:
         skewness: Mean sample skewness of the comparisons, above 0 where the tail lies above.
-        sd: Pooled standard deviation of the differences.
-        comparisons: How many they are.
+        sd: Pooled standard deviation of the differences, of the comparisons whose noise is of one scale.
+        comparisons: How many there are, of any scale.
         low: Whether lower bounds are endangered: the tail lies below.
         high: Whether upper bounds are: it lies above.
+        largest: The largest standard deviation among those of one scale.
+        sd_of_all: Pooled over all comparisons, for one whose noise is of a larger scale.
     """
 
     skewness: float
@@ -64,6 +69,12 @@ class Tails:
     comparisons: int
     low: bool
     high: bool
+    largest: float = math.inf
+    sd_of_all: float = 0.0
+
+    def standard_deviation(self, own: float) -> float:
+        """What bounds on the side of the tail use for a comparison whose own standard deviation is this."""
+        return max(own, self.sd if own <= self.largest else self.sd_of_all)
 
     @property
     def pooled(self) -> bool:
@@ -72,11 +83,11 @@ class Tails:
 
     def turned(self) -> Tails:
         """The same of the negated differences."""
-        return Tails(-self.skewness, self.sd, self.comparisons, self.high, self.low)
+        return replace(self, skewness=-self.skewness, low=self.high, high=self.low)
 
     def both(self) -> Tails:
         """The same, for differences whose tail may be on either side."""
-        return Tails(self.skewness, self.sd, self.comparisons, low=True, high=True)
+        return replace(self, low=True, high=True)
 
 
 def tails_of(comparisons: Iterable[Sequence[float]]) -> Tails | None:
@@ -102,18 +113,28 @@ def tails_of(comparisons: Iterable[Sequence[float]]) -> Tails | None:
     if abs(skewness) <= limit:
         return None
     alike = _of_one_scale(rows)
-    freedom = sum(len(row) - 1 for row in alike)
-    sd = math.sqrt(math.fsum(float(((row - row.mean()) ** 2).sum()) for row in alike) / freedom)
-    return Tails(skewness, sd, len(rows), low=skewness < 0, high=skewness > 0)
+    largest = max(float(row.std(ddof=1)) for row in alike)
+    return Tails(
+        skewness, _pooled(alike), len(rows), skewness < 0, skewness > 0, largest=largest, sd_of_all=_pooled(rows)
+    )
+
+
+def _pooled(rows: Sequence[NDArray[np.float64]]) -> float:
+    """Standard deviation within the comparisons, of all of them together."""
+    freedom = sum(len(row) - 1 for row in rows)
+    return math.sqrt(math.fsum(float(((row - row.mean()) ** 2).sum()) for row in rows) / freedom)
 
 
 def _of_one_scale(rows: Sequence[NDArray[np.float64]]) -> Sequence[NDArray[np.float64]]:
     """The comparisons without those of noise of another scale: at least four, all of them if none stands out."""
-    spread = {id(row): float(np.delete(row, np.abs(row - np.median(row)).argmax()).std(ddof=1)) for row in rows}
-    ordered = sorted(rows, key=lambda row: spread[id(row)])
+
+    def typical(row: NDArray[np.float64]) -> float:
+        return _NORMAL * float(np.median(np.abs(row - np.median(row))))
+
+    ordered = sorted(rows, key=typical)
     for count in range(LEAST_COMPARISONS, len(rows)):
         largest = max(float(row.std(ddof=1)) for row in ordered[:count])
-        if spread[id(ordered[count])] > OTHER_SCALE * largest:
+        if typical(ordered[count]) > OTHER_SCALE * largest:
             return ordered[:count]
     return rows
 
