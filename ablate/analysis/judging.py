@@ -260,7 +260,7 @@ def judge_trials(
     values, theirs, relative = runs.compared(metric), baseline.compared(metric), metric == runs.target
     if relative and not runs.diverged and (why := runs.unknown or baseline.unknown):
         return Verdict("undecided", f"undecided: {why}", None, withheld=why)
-    if unit == "seed" and missing_seeds(runs, baseline):
+    if unit == "seed" and (missing_seeds(runs, baseline) or runs.unplanned or baseline.unplanned):
         seeds = _seeds_of_looks(schedule, runs, baseline, sorted(values.keys() & theirs.keys()))
         values, theirs = ({seed: of[seed] for seed in seeds} for of in (values, theirs))
     verdict = judge(
@@ -353,12 +353,13 @@ def awaited_seeds(schedule: SeedPlan | None, *sides: VariantRuns) -> str:
     """
     if not all(side.states for side in sides):
         return "not planned yet"
-    missing = missing_seeds(*sides)
-    if not missing or isinstance(schedule, SeedSchedule) or _ends_with_schedule(schedule):
+    missing, unplanned = missing_seeds(*sides), max(side.unplanned for side in sides)
+    if not (missing or unplanned) or isinstance(schedule, SeedSchedule) or _ends_with_schedule(schedule):
         return ""
     planned = len(_planned(sides))
     ended = planned - len(missing)
-    return f"{ended} of {plural(planned, 'seed')} {'has' if ended == 1 else 'have'} ended"
+    so_far = f"{ended} of {plural(planned + unplanned, 'seed')} {'has' if ended == 1 else 'have'} ended"
+    return f"{so_far}, and its design asked for no others" if unplanned and not missing else so_far
 
 
 def _planned(sides: Sequence[VariantRuns]) -> list[int]:
@@ -375,7 +376,7 @@ def _seeds_of_looks(
     """The paired seeds that looks may use while others are missing; none of a fixed number."""
     if schedule is None:
         return ()
-    first = missing_seeds(runs, baseline)[0]
+    first = min(missing_seeds(runs, baseline), default=math.inf)
     before = [seed for seed in paired if seed < first]
     if isinstance(schedule, SeedSchedule):
         return before

@@ -122,6 +122,8 @@ class VariantRuns:
         unreached: Seeds that ended above the target; their time is that at which they ended, and the true one longer.
         unknown: Why the time to the target is not known, as a clause; empty if it is.
         rules: The metrics of the trivial baselines of its task, by name.
+        unplanned: How many of the fixed number of seeds that the study declares its design has not asked for: results
+            may have decided that.
     """
 
     states: dict[int, TrialState]
@@ -136,6 +138,7 @@ class VariantRuns:
     unreached: frozenset[int] = frozenset()
     unknown: str = ""
     rules: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    unplanned: int = 0
 
     def whole(self, seed: int) -> tuple[TrialRecord, ...]:
         """The finished trial of a seed with the stages before it."""
@@ -200,7 +203,20 @@ def read_runs(store: StudyReader, record: StudyRecord, metric: str) -> dict[str,
         for run in runs.values():
             for trial in run.finished.values():
                 run.windows.update(_windows(store, trial.key))
-    return runs
+        return runs
+    return {
+        name: replace(run, unplanned=max(0, _fixed_seeds(record, name) - len(run.states))) if run.states else run
+        for name, run in runs.items()
+    }
+
+
+def _fixed_seeds(record: StudyRecord, name: str) -> int:
+    """How many seeds a variant gets by the declaration of the study; 0 where results decide that."""
+    if record.traits.chooses or record.judged is not None:
+        return 0
+    rung = (name if f"@{RUNG}=" in name else record.baseline).partition(f"@{RUNG}=")[2]
+    seeds = (on_rung(record, int(rung)) if rung else record).space.get("design", {}).get("seeds")
+    return seeds if isinstance(seeds, int) else 0
 
 
 def _rules(record: StudyRecord, variant: VariantRecord) -> Mapping[str, Mapping[str, float]]:

@@ -262,7 +262,7 @@ def _scaling(name: str, at: Mapping[float, AxisPlace], replaces: bool) -> Scalin
         values, theirs = own.values(rule.metric), base.values(rule.metric)
         gaps[place] = {seed: values[seed] - theirs[seed] for seed in values.keys() & theirs.keys()}
         lost += [place] if own.diverged or own.failed or own.pruned or base.diverged or base.failed else []
-        waits += [place] if missing_seeds(own, base) else []
+        waits += [place] if missing_seeds(own, base) or own.unplanned or base.unplanned else []
     schedule = rule.schedule
     outcome = _outcome(points)
     if lost:

@@ -146,13 +146,20 @@ def handles_all_trials_diverging(spec: DesignSpec, context: SpaceContext) -> Ite
 
 
 def declares_that_it_chooses(spec: DesignSpec, context: SpaceContext) -> Iterator[str]:
-    """Unless it sets `chooses`, results change none of its trials, and `points` names all their points."""
-    if spec.chooses or (spec.adds_seeds and isinstance(spec.seeds, SeedsSpec)):
+    """Unless it sets `chooses`, results change none of its trials, and `points` names all their points.
+
+    With a schedule of seeds they change how many of the declared seeds a point gets, and nothing else.
+    """
+    if spec.chooses:
         return
+    scheduled = spec.adds_seeds and isinstance(spec.seeds, SeedsSpec)
     remedy = "set `chooses = True`, so that no variant has a verdict from the seeds that chose it"
     driven = [_drive(spec.build(context.context()), landscape) for landscape in (_rough, _rougher, _fewer, _more)]
-    if any(sorted(map(repr, _plain(trials))) != sorted(map(repr, _plain(driven[0]))) for trials in driven):
-        yield f"results change which trials it proposes: {remedy}"
+    asked = [{repr(trial[:-1] if scheduled else trial) for trial in _plain(trials)} for trials in driven]
+    if any(trials != asked[0] for trials in asked):
+        yield f"results change which {'points' if scheduled else 'trials'} it proposes: {remedy}"
+    if scheduled and (other := {trial.seed for trials in driven for trial in trials if not spec.declares(trial.seed)}):
+        yield f"it proposes seed {min(other)}, beyond `seeds.max`: {remedy}"
     named = {point.name for point in spec.build(context.context()).points()}
     if later := sorted({trial.point.name for trials in driven for trial in trials} - named):
         yield f"`points` does not name {later[0]}, which it proposes: {remedy}"

@@ -108,6 +108,10 @@ class LadderSpec(DesignSpec):
         }
         return (*(path for path, is_set in solved.items() if is_set), *self.per_rung)
 
+    def declares(self, seed: int) -> bool:
+        """As `DesignSpec.declares`, of the rung with the most seeds."""
+        return seed < max(self.seeds_per_rung or (self.fixed_seeds(),))
+
     def build(self, context: DesignContext) -> Design:
         """As `DesignSpec.build`.
 

@@ -156,8 +156,9 @@ class StudyRun:
         known = self.trials.get(trial.key)
         if trial.role is not TrialRole.COMPARISON or (known is not None and known.role is TrialRole.COMPARISON):
             return False
-        chooses = self.planner.space.design.chooses and self.dialogue.has_compared
-        return trial.variant.name != BASELINE and (chooses or trial.variant.name not in self.declared)
+        design = self.planner.space.design
+        by_results = self.dialogue.has_compared and (design.chooses or not design.declares(trial.seed))
+        return trial.variant.name != BASELINE and (by_results or trial.variant.name not in self.declared)
 
     def queue(self, trial: Trial) -> None:
         """Queue a trial once; one that starts from the weights of another is held back until that one has ended."""

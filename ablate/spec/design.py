@@ -201,6 +201,11 @@ class DesignSpec(Kinded):
             raise refusal(("first_seed",), self.first_seed, rule, f"Set at most {MOST_SEEDS - most}.")
         return self
 
+    def declares(self, seed: int) -> bool:
+        """Whether it said before any result that comparisons may have this seed."""
+        most = self.seeds.max if isinstance(self.seeds, SeedsSpec) else self.seeds
+        return self.first_seed <= seed < self.first_seed + most
+
     @property
     def reference(self) -> str:
         """Name of its first point, with which all others are compared."""

@@ -107,7 +107,7 @@ class Adaptive(FixedDesign):
 def test_what_an_adaptive_design_of_a_plugin_chose_has_a_verdict_from_fresh_seeds_alone(
     folder: Path, monkeypatch: pytest.MonkeyPatch, says: bool, confirms: bool
 ) -> None:
-    """One that does not say that it chooses is found out by the points that it had not named."""
+    """One that does not say that it chooses is found out by points and seeds that it had not declared."""
     monkeypatch.setattr(LeaveOneOutSpec, "build", lambda self, context: Adaptive(context, confirms))
     monkeypatch.setattr(LeaveOneOutSpec, "chooses", says)
     with open_store(folder / "s.db") as store:
@@ -116,13 +116,30 @@ def test_what_an_adaptive_design_of_a_plugin_chose_has_a_verdict_from_fresh_seed
             report = read_study(store, "sample")
             rows = {row.name: row for row in report.variants}
             assert {name for name, row in rows.items() if row.chosen} == (
-                {"both"} - ({"both"} if confirms else set()) | ({"value"} if says else set())
+                {"value"} | ({"both"} - ({"both"} if confirms else set()))
             )
             assert (rows["both"].verdict is not None) == confirms
             assert rows["both"].confirmed == ((3000, 3001, 3002) if confirms else ())
-            assert (rows["value"].verdict is None) == says, "its later seeds were asked for when results were known"
+            assert rows["value"].verdict is None, "its later seeds were asked for when results were known"
             assert rows["norm"].verdict is not None, "declared, and trained with nothing but what was declared"
             assert report.record.traits.chooses == says
+
+
+def test_a_design_of_a_plugin_that_stops_giving_seeds_has_no_verdict_where_it_stopped(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It declares four seeds, and leaves a variant with two once they suit it: a look that nobody declared."""
+    monkeypatch.setattr(LeaveOneOutSpec, "build", lambda self, context: Adaptive(context, confirms=False))
+    design = {"kind": "leave_one_out", "seeds": 4}
+    with open_store(folder / "s.db") as store:
+        made = planner(folder, switches=SWITCHES, design=design)
+        run_study(made, store, ScriptedEngine(by_spec), ENVIRONMENT, Observer())
+        rows = {row.name: row for row in read_study(store, "sample").variants}
+        assert rows["norm"].awaits == "2 of 4 seeds have ended, and its design asked for no others"
+        assert rows["norm"].verdict is not None
+        assert rows["norm"].verdict.word == "undecided"
+        assert rows["value"].verdict is not None
+        assert rows["value"].verdict.is_decided, "it has the seeds that were declared"
 
 
 def test_a_sweep_sets_its_path_and_leaves_out_what_cannot_be(folder: Path) -> None:

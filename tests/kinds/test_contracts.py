@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from ablate.kinds.schedules.constant import ConstantScheduleSpec
 from ablate.plugins import FAMILIES
 from ablate.render.formats.data import CsvFormat
 from ablate.spec.base import Kinded
-from ablate.spec.design import Point, Proposal
+from ablate.spec.design import Point, Proposal, SeedsSpec
 from ablate.spec.optimizer import OPTIMIZERS
 from ablate.spec.schedule import SCHEDULES
 from ablate.tasks.copy import CopySpec
@@ -70,10 +70,11 @@ class Endless(FixedDesign):
 
 
 class Halving(FixedDesign):
-    """Trains all points with one seed, and the better half with another."""
+    """Trains all points with one seed, and the better half, or others if it is not the first, with another."""
 
-    def __init__(self, points: list[Point]) -> None:
+    def __init__(self, points: list[Point], others: Sequence[Point] = ()) -> None:
         super().__init__(points, range(1), lambda point: None)
+        self.others = others
         self.first: dict[str, float] = {}
 
     def ask(self) -> list[Any]:
@@ -82,8 +83,9 @@ class Halving(FixedDesign):
         if len(self.first) < len(self._points):
             return []
         best = sorted(self._points, key=lambda point: self.first.pop(point.name))[: len(self._points) // 2]
+        changed = best[0] is not self._points[0]
         self._points = []
-        return [Proposal(point, 1) for point in best]
+        return [Proposal(point, 1) for point in (self.others if self.others and changed else best)]
 
     def tell(self, point: Point, seed: int, value: float | None) -> None:
         if seed == 0:
@@ -185,6 +187,16 @@ GROUPS: list[tuple[Contract[Any, Any], Kinded, dict[str, tuple[str, Patch]]]] = 
              lambda self, context: Longer([base(context), base(context, "x", a="off")], range(2), lambda point: None))),
         "endless": ("handles_all_trials_diverging",
             (LeaveOneOutSpec, "build", lambda self, context: Endless([base(context)], range(999), lambda point: None))),
+    }),
+    (design.CONTRACT, LeaveOneOutSpec(seeds=SeedsSpec(start=2, max=5)), {
+        "a schedule that leads to points": ("declares_that_it_chooses",
+            (LeaveOneOutSpec, "build", lambda self, context: Halving(
+                [base(context), *(base(context, x, **{x: "off"}) for x in "acd")],
+                [base(context, "z", a="off", c="off")],
+            ))),
+        "a schedule that goes on": ("declares_that_it_chooses",
+            (LeaveOneOutSpec, "build",
+             lambda self, context: FixedDesign([base(context)], range(6), lambda point: None))),
     }),
     (outputs.FORMAT, CsvFormat(), {
         "a dot": ("declares_suffix_and_figures", (CsvFormat, "suffix", ".csv")),
