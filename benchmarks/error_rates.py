@@ -269,7 +269,7 @@ def skewed(rng: np.random.Generator, times: int) -> Iterator[Case]:
     for name, noise, variants, seeds in few:
         studies = max(60, times // (2 * variants))
         wrong = [w == "not needed" for _ in range(studies) for w in words(MARGIN + noise(rng, (variants, seeds)))]
-        limit = f"the table says that a verdict holds if seeds scatter symmetrically, which {seeds} seeds cannot show"
+        limit = f"the table says that a verdict assumes symmetric noise, which {seeds} seeds are too few to check"
         yield case(f"2 {name}, {variants} x {seeds} seeds", None, wrong, None, limit)
 
 
@@ -299,7 +299,7 @@ def covered(rng: np.random.Generator, times: int) -> Iterator[Case]:
         ("gamma, shape 0.5", heavy, 1, 10, None),
     )
     for name, noise, variants, seeds, promised in cases:
-        limit = "" if promised else f"as the verdicts: {seeds} seeds cannot show that seeds scatter symmetrically"
+        limit = "" if promised else f"as the verdicts: {seeds} seeds are too few to check that noise is symmetric"
         wrong = list(missed(noise, (variants, seeds)))
         yield case(f"12 interval, {name}, {variants} x {seeds} seeds: misses", promised, wrong, None, limit)
 

@@ -18,7 +18,7 @@ from ablate.analysis.ladder import ScaleRow, scale_rows
 from ablate.analysis.numbers import decimals_for
 from ablate.analysis.report import StudyReport
 from ablate.analysis.suite import Suite, suite_of
-from ablate.analysis.text import few
+from ablate.analysis.text import counted, few
 from ablate.analysis.warnings import WHICH, StudyWarning, trust_lines
 from ablate.spec.design import BASELINE
 
@@ -37,7 +37,7 @@ class Answer:
         scale: On a ladder, the variants by rung, and what larger models would show.
         trust: Whether to believe it, at most three lines.
         next: Commands that would settle or extend it.
-        claims: How many claims have each verdict: `supported`, `refuted`, `undecided`; empty without claims.
+        claims: The claims with each verdict, `supported`, `refuted` or `undecided`, by name; empty without claims.
         metric: Name of the objective's metric.
         margin: How much worse matters, in its unit.
         worse: 1 where a larger metric is worse, else -1.
@@ -59,7 +59,7 @@ class Answer:
     scale: tuple[ScaleRow, ...]
     trust: tuple[StudyWarning, ...]
     next: tuple[NextStep, ...]
-    claims: dict[str, int]
+    claims: dict[str, tuple[str, ...]]
     metric: str
     margin: float
     worse: int
@@ -76,6 +76,17 @@ class Answer:
     def parts_note(self) -> str:
         """The letters of labels with what they stand for: `A: the normalisation; B: the value projection`."""
         return "; ".join(f"{letter}: {part}" for letter, part in self.parts.items())
+
+    @property
+    def claim_counts(self) -> str:
+        """How many claims have each verdict: `3 supported, 1 refuted`."""
+        return ", ".join(counted((verdict, len(names)) for verdict, names in self.claims.items()))
+
+    @property
+    def claims_note(self) -> str:
+        """The same, with the names of those that are not supported: `3 supported; refuted: scaling`."""
+        supported = {"supported": f"{len(self.claims.get('supported', ()))} supported"}
+        return "; ".join(supported.get(verdict) or f"{verdict}: {', '.join(of)}" for verdict, of in self.claims.items())
 
     @property
     def telling(self) -> AnswerRow | None:
@@ -109,9 +120,9 @@ def answer_of(report: StudyReport) -> Answer:
         trust=trust,
         next=next_steps(report),
         claims={
-            word: count
+            word: names
             for word in ("supported", "refuted", "undecided")
-            if (count := sum(claim.verdict == word for claim in report.answer.claims))
+            if (names := tuple(claim.id for claim in report.answer.claims if claim.verdict == word))
         },
         metric=report.metric,
         margin=report.margin,

@@ -19,17 +19,30 @@ from ablate.analysis.text import listed, plural
 from ablate.analysis.trivial import with_article
 from ablate.errors import NotFoundError
 from ablate.spec.design import BASELINE
-from ablate.stats import Direction
+from ablate.spec.paths import leaves
+from ablate.stats import Direction, Verdict
 from ablate.stats.bounds import LEAST_PAIRS
 from ablate.stats.further import MOST_FURTHER_SEEDS
+from ablate.store.records import StudyRecord
 
 GroupKey = Literal[
-    "better", "can go", "as good", "must stay", "worse", "not known", "unproven", "waiting", "lost", "no answer"
+    "better",
+    "can go",
+    "a little better",
+    "as good",
+    "must stay",
+    "worse",
+    "not known",
+    "unproven",
+    "waiting",
+    "lost",
+    "no answer",
 ]
 
 TITLES: dict[GroupKey, str] = {
     "better": "Better, by more than the margin",
     "can go": "Can go, one at a time",
+    "a little better": "A little better, by less than the margin",
     "as good": "As good: not worse by the margin or more",
     "must stay": "Must stay",
     "worse": "Worse, by more than the margin",
@@ -40,8 +53,10 @@ TITLES: dict[GroupKey, str] = {
     "no answer": "No answer yet: the models have learnt too little",
 }
 """Groups of an answer in the order in which they are shown, with their headings."""
-MOST_WORDS = 32
-"""Characters of a combination that are read at a glance; the parts of a longer one are called by letters."""
+MOST_WORDS, MOST_LONG = 32, 48
+"""Characters of a combination on one line and on two; the parts of longer ones are called by letters."""
+MOST_ON_TWO_LINES = 2
+"""Combinations that may take two lines before letters are used."""
 SUSPICIOUS = 10
 """Margins by which a better variant suggests that something is wrong with the baseline."""
 _WITHHELD = {
@@ -71,6 +86,7 @@ class AnswerRow:
             verdicts rest on, with all that widens them; infinite where nothing bounds it; None without a verdict.
         high: Upper end of the same.
         bound: The end that the verdict rests on, with the sign of `difference`; None if it rests on none.
+        includes: Names of the variants whose changes are some of its own, so that it removes their parts and more.
         bound_text: That bound as text (`≤ +0.11`), or how many more seeds may decide it (`+12 seeds`).
         chance: The chance that so many more seeds decide it; None where that is not known.
         jointly: Whether the verdict also holds jointly with all others (Holm's procedure).
@@ -89,6 +105,7 @@ class AnswerRow:
     difference: float | None
     low: float | None
     high: float | None
+    includes: tuple[str, ...]
     bound: float | None
     bound_text: str
     chance: float | None
@@ -122,13 +139,16 @@ def answer_groups(report: StudyReport) -> tuple[tuple[AnswerGroup, ...], dict[st
     compared = compared_rows(report)
     counts = Counter(row.change for row in compared)
     by_group: dict[GroupKey, list[AnswerRow]] = {key: [] for key in TITLES}
-    places = _places(report)
+    places, included = _places(report), included_removals(compared, report.record)
+    fine = {row.name for row in compared if _group_of(row) == "can go"}
     for row in compared:
         group = _group_of(row) if report.answer.learnt else "no answer"
+        if group == "must stay" and fine & {*included[row.name]}:  # some of its parts can go
+            group = "worse"
         words = places.get(row.name) or _words(row, group, report)
         if counts[row.change] > 1 and row.change.words:
             words += f" ({row.name})"
-        by_group[group].append(_row(row, words, report))
+        by_group[group].append(_row(row, words, included.get(row.name, ()), report))
     groups = tuple(
         AnswerGroup(key, TITLES[key], tuple(sorted(rows, key=_badness(worse))))
         for key, rows in by_group.items()
@@ -147,7 +167,8 @@ def _lettered(
     rows = [row for group in groups for row in group.rows if row.variant in parts_of]
     rows.sort(key=lambda row: len(parts_of[row.variant]) > 1)
     combined = {part for parts in parts_of.values() if len(parts) > 1 for part in parts}
-    short = all(len(row.words) <= MOST_WORDS for row in rows if len(parts_of[row.variant]) > 1)
+    long = [len(row.words) for row in rows if len(parts_of[row.variant]) > 1 and len(row.words) > MOST_WORDS]
+    short = len(long) <= MOST_ON_TWO_LINES and max(long, default=0) <= MOST_LONG
     if short or len(combined) > len(ascii_uppercase) or report.record.traits.finds_best:
         return groups, {}
     ordered = dict.fromkeys(part for row in rows for part in parts_of[row.variant] if part in combined)
@@ -254,6 +275,22 @@ def compared_rows(report: StudyReport) -> list[VariantRow]:
     return [replace(rows[_at_last(one, report)], parameter_change=None) for one in report.scaling.of]
 
 
+def included_removals(rows: Iterable[VariantRow], record: StudyRecord) -> dict[str, tuple[str, ...]]:
+    """Each variant that only removes parts to those of the others whose changes of the baseline are some of its own."""
+    specs = {variant.name: leaves(variant.spec) for variant in record.variants}
+    baselines = baselines_of(record)
+
+    def changes(name: str) -> frozenset[tuple[str, str]]:
+        old, new = specs[baselines[name]], specs[name]
+        return frozenset((path, repr(new.get(path))) for path in {**old, **new} if old.get(path) != new.get(path))
+
+    changed = {row.name: changes(row.name) for row in rows if row.change.only_removes}
+    return {
+        name: tuple(other for other, fewer in changed.items() if fewer and fewer < own)
+        for name, own in changed.items()
+    }
+
+
 def compared_row(report: StudyReport, variant: str, where: str) -> VariantRow:
     """The row of a variant that an answer has.
 
@@ -297,13 +334,19 @@ def _group_of(row: VariantRow) -> GroupKey:
         return "unproven"
     if row.verdict is None or row.verdict.word == "diverged":
         return "lost"
-    if row.verdict.word == "better":
-        return "better"
     if row.verdict.is_acceptable:
-        return "can go" if row.change.only_removes else "as good"
+        return _group_of_acceptable(row, row.verdict)
     if row.verdict.is_worse:
         return "must stay" if row.change.only_removes and not row.change.combines else "worse"
     return "waiting" if row.running else "not known"
+
+
+def _group_of_acceptable(row: VariantRow, verdict: Verdict) -> GroupKey:
+    if verdict.word == "better":
+        return "better"
+    if row.change.only_removes:
+        return "can go"
+    return "a little better" if verdict.bound is not None and verdict.bound.high < 0 else "as good"
 
 
 def _badness(worse: int) -> Callable[[AnswerRow], float]:
@@ -316,7 +359,7 @@ def _badness(worse: int) -> Callable[[AnswerRow], float]:
     return key
 
 
-def _row(row: VariantRow, words: str, report: StudyReport) -> AnswerRow:
+def _row(row: VariantRow, words: str, includes: tuple[str, ...], report: StudyReport) -> AnswerRow:
     worse = 1 if report.direction == "minimize" else -1
     paired, verdict = row.shown_difference, row.verdict
     ends = None if paired is None else deciding_bounds(verdict, report.direction)
@@ -339,6 +382,7 @@ def _row(row: VariantRow, words: str, report: StudyReport) -> AnswerRow:
         difference=paired.difference if paired else None,
         low=None if ends is None else ends.low,
         high=None if ends is None else ends.high,
+        includes=includes,
         bound=bound,
         bound_text=text,
         chance=None if verdict is None else verdict.chance,

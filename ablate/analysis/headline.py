@@ -28,7 +28,8 @@ TWO_LINES = 150
 MOST_ALONG = 3
 """Variants whose verdicts along an axis the headline spells out."""
 Rows = Mapping[GroupKey, Sequence[AnswerRow]]
-DECIDED: tuple[GroupKey, ...] = ("better", "can go", "as good", "must stay", "worse")
+NOT_WORSE: tuple[GroupKey, ...] = ("better", "can go", "a little better", "as good")
+DECIDED: tuple[GroupKey, ...] = (*NOT_WORSE, "must stay", "worse")
 
 
 def headline(
@@ -80,14 +81,22 @@ def _sentences(
     if smallest in first:  # it says what can go
         kept.pop("can go", None)
     if report.climbs is not None:  # the first sentence names them
-        kept.pop("as good", None)
-    parts = [*_parts(kept.get("can go", ()), "can go"), *_parts(kept.get("must stay", ()), "must stay")]
+        kept |= {"a little better": [], "as good": []}
+    largest, smallest_sets = _nested(kept.get("can go", ()))[0], _nested(kept.get("must stay", ()))[1]
+    parts = [*_parts(largest, "can go"), *_parts(smallest_sets, "must stay")]
     sentences = [*first, *parts, *_changes(kept, report, detail, alone=not parts)]
     if smallest and smallest not in first:
         sentences.append(smallest)
     if not any(row.confirmed for row in report.variants):
         sentences += _selected(rows.get("unproven", ()), report)
     return (*sentences, *(_alone(groups) if along is None else ()))
+
+
+def _nested(rows: Sequence[AnswerRow]) -> tuple[list[AnswerRow], list[AnswerRow]]:
+    """The removals that no other one of these includes, and those that include no other one."""
+    within = {name for row in rows for name in row.includes}
+    names = {row.variant for row in rows}
+    return [row for row in rows if row.variant not in within], [row for row in rows if names.isdisjoint(row.includes)]
 
 
 def _is_news(row: AnswerRow, report: StudyReport) -> bool:
@@ -110,7 +119,7 @@ def _selected(unproven: Sequence[AnswerRow], report: StudyReport) -> Iterator[st
     sign = report.rule.sign
     fine = [row for row in unproven if row.difference is not None and sign * row.difference < report.margin]
     if smallest := _smallest_of(fine):
-        yield f"Smallest selected, not confirmed on fresh seeds: {named(smallest)}{_fewer(smallest)}."
+        yield f"Smallest model selected, not confirmed on fresh seeds: {named(smallest)}{_fewer(smallest)}."
 
 
 def _best(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]:
@@ -205,7 +214,7 @@ def _climbs(groups: Sequence[AnswerGroup], report: StudyReport) -> Iterator[str]
         if names
     ]
     if parts:
-        yield f"Extrapolated to {climbs.times:g} times the largest rung's compute: {'; '.join(parts)}."
+        yield f"Extrapolated to {climbs.times:g} times the compute: {'; '.join(parts)}."
 
 
 FATES = {
@@ -278,8 +287,9 @@ def _parts(rows: Sequence[AnswerRow], what: str) -> Iterator[str]:
         return
     alone = ", one at a time" if what == "can go" and len(rows) > 1 else ""
     if len(rows) <= MOST_NAMED and sum(len(row.words) for row in rows) < 60:
-        names = f" {'or' if what == 'can go' else 'and'} ".join(row.words for row in rows)
-        yield f"{_capital(names, rows[0])} {what}{alone}."
+        comma = "," if len(rows) > 1 and any(" and " in row.words for row in rows) else ""
+        names = f"{comma} {'or' if what == 'can go' else 'and'} ".join(row.words for row in rows)
+        yield f"{_capital(names, rows[0])}{comma} {what}{'' if comma else alone}."
     else:
         together = sum(row.combines for row in rows)
         said = [plural(len(rows) - together, "part"), f"{plural(together, 'combination')} of parts"]
@@ -329,14 +339,12 @@ def _changes(rows: Rows, report: StudyReport, detail: Detail, *, alone: bool) ->
         rest = len(better) - MOST_NAMED
         yield f"Better{than}: {', '.join(names)} and {rest} more." if rest > 0 else f"Better{than}: {listed(names)}."
     noun = "change" if report.record.judged is None else "variant"
-    good = rows.get("as good", ())
-    ahead = [row for row in good if report.rule.sign * (row.bound or 0.0) < 0]
-    others = [row for row in good if row not in ahead]
+    ahead, good = rows.get("a little better", ()), rows.get("as good", ())
     if len(ahead) == 1 or (ahead and alone):
         names = [row.words.removeprefix(f"{old} → ") for row in ahead]
         yield f"A little better{than}: {listed(names) if len(names) <= MOST_ALONG else few(names)}."
-    if len(others) == 1 or (others and alone):
-        said = others[0].words if len(others) == 1 else plural(len(others), noun)
+    if len(good) == 1 or (good and alone):
+        said = good[0].words if len(good) == 1 else plural(len(good), noun)
         yield f"As good within {report.margin:g}: {said}."
     worse = rows.get("worse", ())
     if worse and (alone or detail.worse):
@@ -345,20 +353,30 @@ def _changes(rows: Rows, report: StudyReport, detail: Detail, *, alone: bool) ->
 
 
 def _with_cost(row: AnswerRow, report: StudyReport, old: str, detail: Detail) -> str:
-    """What a variant changes, with how much better or worse it is at least if bounds are said.
+    """What a variant changes, with by how much it is better or worse if bounds are said; in a suite, on which tasks.
 
     Args:
         old: What all variants replace, which is said once; empty if they do not replace the same.
     """
     words = row.words.removeprefix(f"{old} → ") if old else row.words
+    if on := [task for task, of in report.tasks.items() if _is_alike(row, of)]:
+        return f"{words} ({' and '.join(on) if len(on) <= MOST_NAMED else plural(len(on), 'task')})"
     with_bound = row.bound is not None and detail.bounds
     return f"{words} ({cost_of(row, report).rpartition(' ')[0]})" if with_bound else words
+
+
+def _is_alike(row: AnswerRow, on_task: StudyReport) -> bool:
+    """Whether a task of a suite has the verdict of the mean score, better or worse."""
+    verdict = next((of.verdict for of in on_task.variants if of.name == row.variant), None)
+    if verdict is None:
+        return False
+    return verdict.word == "better" if row.verdict == "better" else verdict.is_worse
 
 
 def _smallest(rows: Rows, report: StudyReport, detail: Detail) -> str:
     """The smallest variant that is at least not worse, as a sentence; empty if none is smaller than the baseline."""
     past = _past_the_confirmed(report)
-    fine = [row for key in ("better", "can go", "as good") for row in rows.get(key, ()) if row.variant not in past]
+    fine = [row for key in NOT_WORSE for row in rows.get(key, ()) if row.variant not in past]
     smallest = _smallest_of(fine, parts=report.record.traits.chooses)
     if smallest is None:
         return ""
@@ -367,7 +385,7 @@ def _smallest(rows: Rows, report: StudyReport, detail: Detail) -> str:
     keeps = _kept(smallest, report) if report.record.traits.chooses else ()
     rest = f" It keeps {listed(keeps)}." if keeps else ""
     cost = f", {cost_of(smallest, report)}" if detail.bounds else ""
-    return f"Smallest: {named(smallest)}{_fewer(smallest)}{cost}{proven}.{rest}"
+    return f"Smallest model: {named(smallest)}{_fewer(smallest)}{cost}{proven}.{rest}"
 
 
 def _kept(smallest: AnswerRow, report: StudyReport) -> list[str]:

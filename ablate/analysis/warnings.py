@@ -286,7 +286,7 @@ def assumption(rows: Sequence[VariantRow], tails: Tails | None, windows: int, un
     seeds = [bound.n for bound in bounds if bound is not None]
     if windows or not seeds:
         return None
-    return f"holds if {unit}s scatter symmetrically; {min(seeds)} {unit}s cannot show it"
+    return f"assumes symmetric noise, which {min(seeds)} {unit}s are too few to check"
 
 
 def draw_noise(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> float | None:

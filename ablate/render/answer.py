@@ -44,6 +44,7 @@ NARROWEST_WORDS = 16
 COLOURS: dict[GroupKey, str] = {
     "better": "bright_green",
     "can go": "green",
+    "a little better": "bright_green",
     "as good": "green",
     "must stay": "red",
     "worse": "red",
@@ -53,8 +54,8 @@ COLOURS: dict[GroupKey, str] = {
     "waiting": "dim",
     "no answer": "dim",
 }
-MARKS: dict[GroupKey, str] = {"better": "▲", "must stay": "■", "worse": "■", "not known": "◆"}
-"""How the mean of a row is drawn; a disc for all other groups."""
+MEAN = "●"
+"""How the mean of a row is drawn; the verdict is the label of its group."""
 _LEVELS = {"ok": "green", "weak": "yellow", "void": "red"}
 _ASCII = str.maketrans(
     {
@@ -62,8 +63,6 @@ _ASCII = str.maketrans(
         "┊": ":",
         "─": "-",
         "●": "o",
-        "■": "#",
-        "◆": "?",
         "▲": "^",
         "▼": "v",
         "×": "x",
@@ -163,21 +162,19 @@ def answer_lines(
     Where fewer warnings and next steps make it fit on a screen of `SCREEN` lines, it says how many are left out.
     """
     found = [*_findings(answer, width, everything=everything)]
-    claims: list[Text] = []
-    if answer.claims:
-        counts = ", ".join(f"{count} {word}" for word, count in answer.claims.items())
-        claims += _command("CLAIMS", f"{counts}   {command('claims', answer.study, *store)}", "", width)
     more = [] if shown_by is None else [*_more(answer, shown_by or ("show", answer.study, *store), width)]
+    named = _claims(answer.claims_note, width)
+    counted = _claims(f"{answer.claim_counts}   {command('claims', answer.study, *store)}", width) if named else []
     forms = [
         [*found, *_trust(answer, width, warnings), *claims, *_next(answer, width, steps, (*store, *plugins)), *more]
-        for warnings, steps in ((3, len(answer.next)), (3, 1), (2, 1))
+        for warnings, steps, claims in ((3, len(answer.next), named), (3, 1, named), (3, 1, counted), (2, 1, counted))
     ]
-    yield from forms[0] if everything else next((lines for lines in forms if len(lines) <= SCREEN), forms[0])
+    yield from forms[0] if everything else next((lines for lines in forms if len(lines) <= SCREEN), forms[-1])
 
 
 def _findings(answer: Answer, width: int, *, everything: bool) -> Iterator[Text]:
     """The question, the headline and the rows."""
-    yield Text(printable(answer.question), "bold")
+    yield from (Text(line, "bold") for line in wrap(printable(answer.question), width))
     for sentence in _headline(answer, width):
         yield Text(sentence, "bold cyan")
     if answer.groups:
@@ -191,6 +188,11 @@ def _findings(answer: Answer, width: int, *, everything: bool) -> Iterator[Text]
         else:
             yield from _table(answer, width, everything=everything)
         yield Text()
+
+
+def _claims(text: str, width: int) -> list[Text]:
+    lines = wrap(text, width - LABEL)
+    return [_labelled("" if number else "CLAIMS", line) for number, line in enumerate(lines)]
 
 
 def _trust(answer: Answer, width: int, most: int) -> Iterator[Text]:
@@ -278,7 +280,7 @@ def _table(answer: Answer, width: int, *, everything: bool) -> Iterator[Text]:
         few = MOST_ROWS if many else len(rows)
         combined = len(rows) if everything or len(rows) <= FEW else MOST_COMBINED
         yield from _group(group, axis, (words, cells, bounds), notes, (few, combined))
-    drawn = "".join(interval_text(axis, row, "●", cells) for row in rows)
+    drawn = "".join(interval_text(axis, row, MEAN, cells) for row in rows)
     for line in wrap("; ".join(_legend(rows, drawn, notes)), width - LABEL):
         yield Text(" " * LABEL + line, "dim")
 
@@ -424,6 +426,7 @@ def _ladder(answer: Answer, width: int) -> Iterator[Text]:
     refusals = [*dict.fromkeys(row.refusal for row in rows if not row.there)]
     judged = {row.words: (COLOURS[group.key], row.warning) for group in answer.groups for row in group.rows}
     warnings = [*dict.fromkeys(warning for _, warning in judged.values() if warning)]
+    removals = {row.words for row in answer.rows if row.removed and not row.words.startswith("without ")}
     rungs = [f"rung {number}" if number == 1 else str(number) for number in range(1, len(rows[0].by_rung) + 1)]
     lines = []
     for row in rows:
@@ -434,7 +437,8 @@ def _ladder(answer: Answer, width: int) -> Iterator[Text]:
         speedup = row.speedup.partition("(")[2].strip(")") or row.speedup
         cells["speedup"] = speedup.replace(" … ", "…") if row.there else ""
         cells[""] = row.outcome if row.there else ""
-        label = new_part(row.words) + (f" [{warnings.index(warning) + 1}]" if warning else "")
+        label = f"no {row.words.removeprefix('the ')}" if row.words in removals else new_part(row.words)
+        label += f" [{warnings.index(warning) + 1}]" if warning else ""
         lines.append(_MatrixRow(label, (), colour, {of: (text, "") for of, text in cells.items()}))
     alike = len(refusals) == 1 and not any(row.there for row in rows)
     beyond = [] if alike else [times, "speedup", ""]
@@ -491,7 +495,7 @@ def _bound(row: AnswerRow, notes: Sequence[str]) -> str:
 
 def _words(row: AnswerRow) -> str:
     """The change without its article, which a table does not need."""
-    return re.sub(r"^([A-Z]: )?the ", r"\1", printable(row.label))
+    return re.sub(r"^([A-Z]: |without )?the ", r"\1", printable(row.label))
 
 
 def _parts(answer: Answer) -> str:
@@ -524,16 +528,18 @@ def _group(
     named = {row.variant for row in [row for row in group.rows if row.combines][:combined]}
     kept = [row for row in group.rows if not row.combines or row.variant in named]
     shown = kept[:few] if len(kept) > few + 1 else kept
-    for number, row in enumerate(shown):
+    labels = wrap(group.key.upper(), LABEL - 1)
+    for row in shown:
         lines = _lines(_words(row), words)
-        line = Text(f"{'' if number else group.key.upper():<{LABEL}}", f"bold {colour}")
+        line = Text(f"{labels.pop(0) if labels else '':<{LABEL}}", f"bold {colour}")
         line.append(f"{lines[0]:<{words}}  ", "not bold default")
-        line.append(interval_text(axis, row, MARKS.get(group.key, "●"), cells), f"not bold {colour}")
+        line.append(interval_text(axis, row, MEAN, cells), f"not bold {colour}")
         line.append(f"  {_bound(row, notes):<{bounds}}", "not bold default")
         if cost := _cost(row):
             line.append(f"  {cost:>7}", "not bold default dim")
         yield line
-        for more in lines[1:]:
-            yield Text(" " * LABEL + f"{more:<{words}}  {interval_text(axis, None, '', cells)}")
+        for more in (*lines[1:], *[""] * (len(labels) - len(lines) + 1 if row is shown[-1] else 0)):
+            line = Text(f"{labels.pop(0) if labels else '':<{LABEL}}", f"bold {colour}")
+            yield line.append(f"{more:<{words}}  {interval_text(axis, None, '', cells)}", "not bold default")
     if len(shown) < len(group.rows):
         yield Text(" " * LABEL + f"and {len(group.rows) - len(shown)} more: --all", "dim")

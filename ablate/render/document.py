@@ -88,7 +88,7 @@ def _answer(answer: Answer) -> Iterator[Block]:
     if answer.scale:
         yield scale_table(answer.scale)
     trust = tuple(f"{line.word}: {line.text}" for line in answer.trust)
-    claims = (f"claims: {', '.join(f'{n} {word}' for word, n in answer.claims.items())}",) if answer.claims else ()
+    claims = (f"claims: {answer.claims_note}",) if answer.claims else ()
     yield Items(trust + claims)
     for step in answer.next:
         yield (

@@ -9,7 +9,7 @@ from typing import Literal
 from ablate.analysis.answer import answer_of
 from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import duration
-from ablate.analysis.text import counted, plural
+from ablate.analysis.text import plural
 from ablate.errors import AblateError
 from ablate.render.blocks import Grid, Paragraph, ReportDocument, Section
 from ablate.render.formats import file_stem, write_report
@@ -82,7 +82,7 @@ def _row(findings: Findings) -> tuple[str, ...]:
         record.question,
         " ".join(answer.headline),
         "; ".join(filter(None, (baseline, rule))),
-        ", ".join(counted(answer.claims.items())),
+        answer.claim_counts,
         f"{trials}, {duration(findings.cost.seconds)}" if record.judged is None else f"{trials}, not trained here",
         f"{max(filter(None, ended), default=record.updated_at):%Y-%m-%d}",
         record.source,

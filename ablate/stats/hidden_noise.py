@@ -7,8 +7,8 @@ is wrong several times as often as it says. No bound of a mean repairs this from
 takes the larger of its own standard deviation and the pooled one, at a fifth of the error rate; from too few
 comparisons to pool there is no bound there. A variant that barely trains has noise of another scale at all its seeds:
 it is not pooled for the others, or it alone would leave them undecided; for itself all are. `benchmarks/error_rates.py`
-measures from how many seeds this holds 5 %, and that below them it does not: reports say that their verdicts hold if
-seeds scatter symmetrically, and that so few seeds cannot show it.
+measures from how many seeds this holds 5 %, and that below them it does not: reports say that their verdicts assume
+symmetric noise, and that so few seeds cannot check it.
 
 A tuned value: a variant is compared at the value that did best with a few tuning seeds. The compared seeds show nothing
 of that choice: where chance picked a worse value for a variant, all of them show the loss. The bound of that regret is

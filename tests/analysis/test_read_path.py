@@ -158,13 +158,13 @@ def test_a_step_beyond_one_that_fresh_seeds_do_not_confirm_is_not_the_smallest()
     made = run_exactly(design, on_off("a", "b"), prices(a=0.0, b=0.0), noise=0.01)
     confirmed = [row.name for row in read_study(made, "a_study").variants if row.confirmed]
     assert confirmed == ["b=off", "a=off,b=off"]
-    assert any("Smallest: a=off,b=off" in said for said in answer_of(read_study(made, "a_study")).headline)
+    assert any("Smallest model: a=off,b=off" in said for said in answer_of(read_study(made, "a_study")).headline)
     made.add("b=off", 3000, {}, state=TrialState.DIVERGED, stopped_at=1)
     report = read_study(made, "a_study")
     (lost,) = (row for row in report.variants if row.name == "b=off")
     assert (lost.lost, lost.shown_difference) == ("diverged", None), "its other fresh seeds are a biased selection"
     assert gate(report, "b=off", "not worse").passed == "fails"
-    assert not any("a=off,b=off" in said and "Smallest" in said for said in answer_of(report).headline)
+    assert not any("a=off,b=off" in said and "Smallest model" in said for said in answer_of(report).headline)
     path = read_path(made, "a_study")
     assert path is not None
     assert path.confirmed == ()

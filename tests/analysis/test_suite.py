@@ -125,7 +125,7 @@ def test_equal_values_at_every_seed_have_no_mark_and_the_baseline_is_called_by_w
     assert not any("1.000?" in line for line in lines)
     assert "no mark: equal to the baseline" in " ".join(lines)
     assert any(line.startswith("attention (baseline)") for line in lines)
-    assert "Better than attention: delta" in answer.headline[0]
+    assert answer.headline[:2] == ("Better than attention: delta (parity).", "Worse than attention: linear (recall).")
 
 
 def test_holm_over_variants_and_tasks() -> None:

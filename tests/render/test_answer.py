@@ -109,15 +109,49 @@ def test_the_headline_names_what_is_worse_with_its_bound_if_two_lines_hold_it() 
 
 
 def test_what_is_shown_to_be_better_by_less_than_the_margin_is_named_apart_from_what_is_as_good() -> None:
-    headline = answered(study({"mixer": -0.05, "mlp": 0.01, "optimizer": 0.02})).headline
-    assert headline[:2] == ("A little better: old mixer → new mixer.", "As good within 0.1: 2 changes.")
+    answer = answered(study({"mixer": -0.05, "mlp": 0.01, "optimizer": 0.02}))
+    assert answer.headline[:2] == ("A little better: old mixer → new mixer.", "As good within 0.1: 2 changes.")
+    assert [group.key for group in answer.groups] == ["a little better", "as good"]
+    labels = [line[:10].strip() for line in printed(answer).splitlines()]
+    assert [label for label in labels if label.isupper()][:3] == ["A LITTLE", "BETTER", "AS GOOD"]
+
+
+def test_parts_of_a_set_that_can_go_are_not_counted_again_and_no_set_must_stay_if_some_of_it_can_go() -> None:
+    made = study({"b": 0.0, "b and d": 0.02, "b, c and d": 0.5, "skip": 0.9})
+    parts = {"b=off": "b", "b and d=off": "bd", "b, c and d=off": "bcd", "skip=off": "s"}
+    variants = tuple(
+        dataclasses.replace(
+            one, spec=one.spec | {"model": {part: part not in parts.get(one.name, "") for part in "bcds"}}
+        )
+        for one in made.record.variants
+    )
+    made.record = dataclasses.replace(made.record, variants=variants)
+    answer = answered(made)
+    assert " ".join(answer.headline).startswith("The b and d can go. The skip must stay. Worse: without the b, c and d")
+    assert {group.key: [row.label for row in group.rows] for group in answer.groups} == {
+        "can go": ["the b", "the b and d"],
+        "must stay": ["the skip"],
+        "worse": ["without the b, c and d"],
+    }
+    assert not any("removals" in step.purpose for step in answer.next), "one of the two removals includes the other"
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_claims_are_named_unless_they_are_supported(direction: str) -> None:
+    made = study({"norm": 0.02, "skip": 0.9}, direction=direction)
+    claims = [
+        {"id": name, "expect": "not_worse", "left": left, "right": "baseline", "metric": "val_loss", "margin": 0.1}
+        for name, left in {"the-first": "norm=off", "the-second": "skip=off"}.items()
+    ]
+    made.record = dataclasses.replace(made.record, space=made.record.space | {"claims": claims})
+    assert "CLAIMS    1 supported; refuted: the-second\n" in printed(answered(made))
 
 
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"replaces": "the block by SAS"}, "Smallest: SAS, 10 % fewer"),
-        ({"model.depth": 2, "training.steps": 400}, "Smallest: depth 4 → 2 + steps 200 → 400, 10 % fewer"),
+        ({"replaces": "the block by SAS"}, "Smallest model: SAS, 10 % fewer"),
+        ({"model.depth": 2, "training.steps": 400}, "Smallest model: depth 4 → 2 + steps 200 → 400, 10 % fewer"),
     ],
 )
 def test_the_smallest_is_named_by_all_that_it_changes(settings: dict[str, Any], named: str) -> None:
@@ -225,8 +259,8 @@ def test_intervals_are_drawn_on_one_axis(direction: str) -> None:
     zero, margin = lines["skip"].index("│"), lines["skip"].index("┊")
     assert zero < margin
     assert zero < lines["norm"].index("●") < margin
-    assert margin < lines["mlp"].index("■")
-    marks = [lines["mixer"].index(mark) for mark in "●◆" if mark in lines["mixer"]]
+    assert margin < lines["mlp"].index("●")
+    marks = [lines["mixer"].index("●")]
     assert marks[0] < zero
     assert "▶" in lines["skip"], "it lies far beyond the axis"
     assert all(("▶" in line) == (name == "skip") for name, line in lines.items())

@@ -31,6 +31,7 @@ from ablate.render.interval import Axis, axis_svg, interval_svg
 _LOOKS: dict[GroupKey, str] = {
     "better": "better",
     "can go": "not needed",
+    "a little better": "not needed",
     "as good": "not needed",
     "must stay": "needed",
     "worse": "needed",
