@@ -286,8 +286,7 @@ def included_removals(rows: Iterable[VariantRow], record: StudyRecord) -> dict[s
 
     changed = {row.name: changes(row.name) for row in rows if row.change.only_removes}
     return {
-        name: tuple(other for other, fewer in changed.items() if fewer and fewer < own)
-        for name, own in changed.items()
+        name: tuple(other for other, fewer in changed.items() if fewer and fewer < own) for name, own in changed.items()
     }
 
 
