@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -89,6 +90,14 @@ def check_home(library: str, where: str) -> None:
             where=where,
             remedy="Set HOME to a folder that can be written to.",
         ) from None
+
+
+def files_matching(folder: Path, pattern: str) -> Iterator[Path]:
+    """The files below a folder that a pattern matches; none if it is no pattern, such as `.` or `a**`."""
+    try:
+        yield from (file for file in folder.glob(pattern) if file.is_file())
+    except (ValueError, IndexError, NotImplementedError):  # which of them depends on the version of Python
+        return
 
 
 def temporary_folder() -> str:

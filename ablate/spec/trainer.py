@@ -7,24 +7,23 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import itertools
 import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, StrictStr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from ablate.errors import SpaceError
+from ablate.locations import files_matching
 from ablate.spec.annotations import ShortFor, Spelling
 from ablate.spec.base import Spec, below, refusal
 from ablate.spec.source_code import file_code, read_modules, read_sources
 from ablate.spec.training import TrainingSpec
-
-if TYPE_CHECKING:
-    pass
 
 Scalar = bool | int | float | str
 """The value of a parameter."""
@@ -364,15 +363,12 @@ class TrainerSpec(Spec):
         for source in self.sources or ():
             path = root / source
             if path.is_dir():
-                files = sorted(
-                    file for file in path.rglob("*") if file.is_file() and _is_source(file.relative_to(path))
-                )
+                found = (file for file in files_matching(path, "**/*") if _is_source(file.relative_to(path)))
             elif path.is_file():
-                files = [path]
+                found = iter([path])
             else:
-                files = (
-                    [] if Path(source).is_absolute() else sorted(file for file in root.glob(source) if file.is_file())
-                )
+                found = files_matching(root, source)
+            files = sorted(itertools.islice(found, _MOST_FILES - count + 1))
             count += len(files)
             if not files or count > _MOST_FILES:
                 raise SpaceError(

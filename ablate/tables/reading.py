@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ablate.analysis.text import listed
 from ablate.errors import DataError
 from ablate.extras import require
-from ablate.locations import check_regular
+from ablate.locations import check_regular, files_matching, typed_path
 from ablate.spec.log_lines import CutNumberError, groups_of_line
 from ablate.tables.description import RunTableSpec
 from ablate.tables.formats import FRAMES, ORIGIN, READERS, SEPARATORS, Row, file_text, read_events, read_separated
@@ -46,6 +46,8 @@ _OF_FOLDER = {
     "aim": ("run_metadata.sqlite",),
 }
 """The files of a folder that a format reads; the first of them of which there are any."""
+_SHOWN = 8
+"""Names of a folder that a message lists."""
 _PROGRAM = re.compile(r"\bprint\w*\(|\bf[\"']|\{[A-Za-z_][\w.()\[\]]*(:[^}\"']*)?\}")
 """What stands in a line of program text, and in no line that a program has printed."""
 
@@ -126,18 +128,22 @@ def find_files(folder: Path, patterns: Sequence[str], format_: str | None = None
         raise DataError("the description names no files", where="table.files", remedy='Write `files: "*.csv"`.')
     found: dict[Path, Path] = {}
     for pattern in patterns:
-        relative = pattern if not Path(pattern).is_absolute() else str(Path(pattern).relative_to(Path(pattern).anchor))
-        base = folder if not Path(pattern).is_absolute() else Path(Path(pattern).anchor)
-        exact = base / relative
-        matches = [exact] if exact.is_file() else _in_order(file for file in base.glob(relative) if file.is_file())
-        if exact.is_dir():
+        exact = folder / typed_path(pattern, DataError)
+        if exact.is_file():
+            matches = [exact]
+        elif exact.is_dir():
             matches = _of_folder(exact, pattern, format_)
+        else:
+            base = Path(exact.anchor) if Path(pattern).is_absolute() else folder
+            matches = _in_order(files_matching(base, pattern.removeprefix(exact.anchor)))
         if not matches:
             if exact.exists():
                 check_regular(exact, DataError)
-            here = ", ".join(sorted(one.name for one in folder.iterdir())[:8]) if folder.is_dir() else "no such folder"
             raise DataError(
-                f"no file is called {pattern!r}", where=str(folder), expected="a file or a pattern", got=here
+                "there is no such file",
+                where=pattern,
+                expected="a file or a pattern",
+                got=f"a folder with {_content(folder)}" if folder.is_dir() else f"no folder {folder}",
             )
         for match in matches:  # once, by its own name, though a link to its folder such as `latest` leads there too
             real = match.parent.resolve() / match.name
@@ -174,9 +180,15 @@ def _of_folder(folder: Path, typed: str, format_: str | None) -> list[Path]:
         "this is a folder",
         where=str(folder),
         expected="a file, a pattern, or a folder with a format",
-        got=", ".join(sorted(one.name for one in folder.iterdir())[:8]) or "an empty folder",
+        got=_content(folder),
         remedy=f"Write a pattern, such as '{typed.rstrip('/')}/**/*.csv', or give `format`.",
     )
+
+
+def _content(folder: Path) -> str:
+    """What a folder holds, for a message."""
+    names = sorted(one.name for one in folder.iterdir())
+    return ", ".join([*names[:_SHOWN], *(["..."] if len(names) > _SHOWN else [])]) or "nothing"
 
 
 def _groups_of_path(file: Path, folder: Path, pattern: str | None) -> Mapping[str, str]:

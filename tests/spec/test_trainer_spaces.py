@@ -186,10 +186,11 @@ def test_declared_sources_are_files_folders_patterns_and_imports(folder: Path) -
     before = key()
     (folder / "lib" / "model.py").write_text("x = 2")
     assert key() != before
-    with pytest.raises(
-        SpaceError, match=r"`trainer.sources`, nothing: there is no such file; expected a file, a folder"
-    ):
-        key(trainer__sources=["nothing"])
+    for source in ("nothing", "a**", "[", "/nothing/*"):
+        with pytest.raises(
+            SpaceError, match=r"`trainer.sources`, .*: there is no such file; expected a file, a folder"
+        ):
+            key(trainer__sources=[source])
 
 
 MODULES: dict[str, tuple[dict[str, str], dict[str, Any], set[str]]] = {

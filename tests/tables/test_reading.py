@@ -486,9 +486,17 @@ def test_a_broken_table_has_a_sentence_of_its_own(name: str, tmp_path: Path) -> 
 
 
 def test_files_that_are_not_there_or_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(AblateError, match=r"no file is called '\*\.csv'; expected a file or a pattern"):
+    with pytest.raises(
+        AblateError, match=r"^\*\.csv: there is no such file; expected a file or a pattern; got a folder w"
+    ):
         judge("*.csv", data=tmp_path, **ASKED)
     (tmp_path / "a.csv").write_text("variant,seed,loss\nbase,1,2\n")
+    for pattern in ("a**", "**a/x", "[", "*/..", "~nobody/x", "\\", f"{tmp_path}/nope/*.csv"):
+        with pytest.raises(AblateError, match=r"there is no (such file|home folder)"):
+            judge(pattern, data=tmp_path, **ASKED)
+    for pattern in ("", ".", "./.", str(tmp_path)):
+        with pytest.raises(AblateError, match="this is a folder"):
+            judge(pattern, data=tmp_path, **ASKED)
     monkeypatch.setattr(reading, "MOST_BYTES", 10)
     with pytest.raises(AblateError, match="too large to be judged"):
         judge(tmp_path / "a.csv", **ASKED)
