@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import socket
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,11 @@ from ablate.training.sharding import RankLostError, Ranks
 
 SILENT_SECONDS = 600.0
 """How long the other ranks may be silent before the trial is restarted from its last checkpoint."""
+
+
+_LOOPBACK = ("lo", "lo0")
+"""The interface that only this machine reaches, on Linux and macOS. Ranks exchange pickles, and all are here; by itself
+gloo would listen on the interface that the name of the machine leads to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,9 @@ def _joined(meeting: str, settings: WorkerSettings, index: int, silent_seconds: 
     device = torch.device(devices[index])
     if device.type == "cuda":
         torch.cuda.set_device(device)
+    for _, interface in socket.if_nameindex():
+        if interface in _LOOPBACK:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     try:
         distributed.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
