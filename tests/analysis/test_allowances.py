@@ -23,11 +23,19 @@ from ablate.store.records import Declaration, TrialState
 MARGIN, SD = 0.05, 0.02
 
 
-def study(differences: dict[int, float], seeds: int, failed: dict[str, int] | None = None) -> FakeStore:
-    """A baseline and one variant, with the number of failed trials of each named variant, its last seeds."""
-    made = fake_store({"baseline": ({}, 10), "norm=none": ({}, 10)}, seeds=seeds, margin=MARGIN)
+def study(
+    differences: dict[int, float], seeds: int, failed: dict[str, int] | None = None, others: tuple[float, ...] = ()
+) -> FakeStore:
+    """A baseline and one variant, with the number of failed trials of each named variant, its last seeds.
+
+    Args:
+        others: The losses of further variants.
+    """
+    further = {f"other={place}": value for place, value in enumerate(others)}
+    names = ["baseline", "norm=none", *further]
+    made = fake_store({name: ({}, 10) for name in names}, seeds=seeds, margin=MARGIN)
     for seed in range(seeds):
-        for name, value in (("baseline", 3.0), ("norm=none", 3.0 + differences.get(seed, 0.0))):
+        for name, value in {"baseline": 3.0, "norm=none": 3.0 + differences.get(seed, 0.0), **further}.items():
             if seed >= seeds - (failed or {}).get(name, 0):
                 made.add(name, seed, state=TrialState.FAILED, reason="out of memory")
             else:
@@ -79,7 +87,7 @@ def test_a_variant_near_or_below_the_trivial_baseline_that_lost_its_worst_seeds_
     rng, words = np.random.default_rng(5), []
     for _ in range(100):
         drawn = np.sort(MARGIN + rng.normal(0, SD, 10))
-        made = study(dict(enumerate(drawn.tolist())), 10, {"norm=none": 5})
+        made = study(dict(enumerate(drawn.tolist())), 10, {"norm=none": 5}, (2.0,))  # or the study has no verdict at all
         made.record = replace(made.record, trivial={"uniform": {"val_loss": trivial}})
         words.append(variant(made).verdict)
     assert rate(np.array([one is not None and one.is_acceptable for one in words])).low <= 0.05
