@@ -34,13 +34,14 @@ def store_with(
     claims: Sequence[Mapping[str, Any]],
     losses: Mapping[str, Sequence[float]],
     settings: Mapping[str, dict[str, str]] | None = None,
-    seeds: object = 3,
+    seeds: object = None,
     **options: Any,
 ) -> FakeStore:
-    """A store with a study of these claims; `losses` are by variant, one for each seed."""
+    """A store with a study of these claims; `losses` are by variant, one for each of the seeds that it declares."""
+    planned = max(map(len, losses.values()))
     variants = {name: ((settings or {}).get(name, {}), 20_947_008) for name in losses}
-    store = fake_store(variants, seeds=max(map(len, losses.values())), margin=MARGIN, **options)
-    space = {"claims": [dict(claim) for claim in claims], "design": {"kind": "grid", "seeds": seeds}}
+    store = fake_store(variants, seeds=planned, margin=MARGIN, **options)
+    space = {"claims": [dict(claim) for claim in claims], "design": {"kind": "grid", "seeds": seeds or planned}}
     store.record = dataclasses.replace(store.record, space=space)
     for name, values in losses.items():
         for seed, value in enumerate(values):
