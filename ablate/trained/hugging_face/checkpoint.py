@@ -107,14 +107,11 @@ def understand(plain: Mapping[str, Any], where: str) -> Imported:
         return _understood(plain, where)
     except DataError:
         raise
-    except ValidationError as error:
-        (path, sentence), *_ = describe(error)
-        why = f"`model.{'.'.join(map(str, path))}`: {sentence}"
     except Exception as error:  # the configuration classes of `transformers` raise errors of many types
-        said = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-        why = " ".join(line.strip() for line in said.splitlines()) or type(error).__name__
+        why = _reason(error)
     named = [path[-1] for path in paths(plain) if re.search(_as_written(path[-1]), why, re.IGNORECASE)]
     blamed = (named if "for field" in why else []) or _blamed(plain, where, 1) or named or _blamed(plain, where, 2)
+    blamed = blamed or list(_mentioned(plain, where, why))
     names = " and ".join([*(f"`{name}`" for name in dict.fromkeys(blamed)), *_defaults_blamed(plain, where, why)])
     raise DataError(
         f"{names or 'its settings'}: this is not a valid model ({why})",
@@ -131,6 +128,15 @@ _LARGEST = 2**40
 def _as_written(name: str) -> str:
     """The pattern of a setting in a sentence, which may have spaces in its name."""
     return rf"\b{re.escape(name).replace('_', '[_ ]')}\b"
+
+
+def _reason(error: Exception) -> str:
+    """Why settings make no model, on one line."""
+    if isinstance(error, ValidationError):
+        (path, sentence), *_ = describe(error)
+        return f"`model.{'.'.join(map(str, path))}`: {sentence}"
+    said = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    return " ".join(line.strip() for line in said.splitlines()) or type(error).__name__
 
 
 def _bare(name: str) -> str:
@@ -164,6 +170,19 @@ def _blamed(plain: Mapping[str, Any], where: str, together: int) -> list[str]:
             if together > 1:
                 break
     return blamed
+
+
+def _mentioned(plain: Mapping[str, Any], where: str, why: str) -> Iterator[str]:
+    """The settings whose value the reason has, and without which it is another: where several are wrong at once."""
+    for path in paths(plain):
+        value = functools.reduce(lambda inner, key: inner[key], path, plain)
+        if isinstance(value, int | float | str) and re.search(rf"(?<![\w.]){re.escape(str(value))}(?![\w.])", why):
+            try:
+                _understood(_changed(plain, (path,), one=False), where)
+            except Exception as error:
+                if _reason(error) == why:
+                    continue
+            yield ".".join(path)
 
 
 def _defaults_blamed(plain: Mapping[str, Any], where: str, why: str) -> Iterator[str]:

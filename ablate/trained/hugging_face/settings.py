@@ -136,14 +136,18 @@ class Config:
         if self[name] != value:
             raise self.refuse(name, f"only {value!r} can be read")
 
-    def activation(self, name: str) -> Activation:
+    def activation(self, name: str, source: str = "") -> Activation:
         """A nonlinearity by our name.
+
+        Args:
+            source: The setting from which the class works it out where the file leaves it out.
 
         Raises:
             DataError: We have none like it.
         """
         if not isinstance(self[name], str) or self[name] not in ACTIVATIONS:
-            raise self.refuse(name, f"of the nonlinearities {', '.join(ACTIVATIONS)} can be read")
+            written = name if name in self.given else source or name
+            raise self.refuse(written, f"of the nonlinearities {', '.join(ACTIVATIONS)} can be read", got=self[name])
         return ACTIVATIONS[self[name]]
 
     def layers(self, name: str, *kinds: str) -> list[str]:

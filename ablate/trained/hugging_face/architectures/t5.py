@@ -47,7 +47,7 @@ class T5(Architecture):
                 "mlp": {
                     "kind": "gated" if config["is_gated_act"] else "plain",
                     "ratio": config["d_ff"] / width,
-                    "activation": config.activation("dense_act_fn"),
+                    "activation": config.activation("dense_act_fn", "feed_forward_proj"),
                     "dropout": dropout,
                 },
                 "norm": norm,
