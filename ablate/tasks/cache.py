@@ -25,6 +25,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from ablate.errors import DataError
+from ablate.locations import check_regular, read_file
 from ablate.spec.base import Spec, content_hash
 from ablate.spec.code import Code, CodeReader
 from ablate.spec.task import Say
@@ -32,11 +33,17 @@ from ablate.spec.task import Say
 MANIFEST = "manifest.json"
 
 _HALF = 32
+_MOST_BYTES = 1 << 26
+"""Of a manifest."""
 
 _CHECKSUMS: dict[tuple[int, int, int, int], str] = {}
 """Checksums of files by device, inode, size and time of last change."""
 _TIME_RESOLUTION = 10**9
 """Resolution of file times in nanoseconds: a second change within it may leave the time as it was."""
+
+
+class _UnreadableError(DataError):
+    """A file of prepared data is missing, or is no regular file."""
 
 
 def users_code(task: Spec) -> dict[str, str]:
@@ -153,14 +160,19 @@ def _content_if_intact(folder: Path) -> str | None:
 
 def _content(folder: Path) -> str:
     try:
-        files: dict[str, str] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
+        files: dict[str, str] = json.loads(read_file(folder / MANIFEST, _MOST_BYTES, _UnreadableError))["files"]
         for name, checksum in files.items():
+            if Path(name).name != name:
+                raise ValueError("a file of another folder")
+            check_regular(folder / name, _UnreadableError)
             if _checksum(folder / name) != checksum:
                 raise _damaged_error(folder / name, "the checksum of the prepared data does not match")
         return content_hash(files)[:_HALF]
+    except _UnreadableError as error:
+        raise _damaged_error(Path(str(error.where)), f"the prepared data cannot be read ({error.problem})") from None
     except OSError as error:
         raise _damaged_error(folder, f"the prepared data cannot be read ({error.strerror}: {error.filename})") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise _damaged_error(folder / MANIFEST, "the manifest of the prepared data cannot be read") from None
 
 
@@ -239,9 +251,18 @@ class GrowingArray:
 
 
 def open_array(path: Path) -> NDArray[Any]:
-    """The array in a file, memory-mapped."""
-    tokens: NDArray[Any] = np.load(path, mmap_mode="r").view(np.ndarray)
-    return tokens
+    """The whole numbers in a file of prepared data, memory-mapped.
+
+    Raises:
+        DataError: It holds something else, though its checksum is that of the manifest.
+    """
+    try:
+        numbers: NDArray[Any] = np.load(path, mmap_mode="r").view(np.ndarray)
+    except (ValueError, EOFError, SyntaxError, RecursionError, MemoryError):
+        raise _damaged_error(path, "this is no array of numbers") from None
+    if numbers.dtype.kind not in "iu":
+        raise _damaged_error(path, f"this is an array of {numbers.dtype}, not of whole numbers")
+    return numbers
 
 
 def spread(count: int, most: int) -> NDArray[np.int64]:

@@ -265,8 +265,8 @@ class _Rows:
 
     def __init__(self, folder: Path, split: str) -> None:
         self.tokens = open_array(folder / f"{split}_tokens.npy")
-        self.lengths: NDArray[np.int64] = np.load(folder / f"{split}_lengths.npy")
-        self.labels: NDArray[np.int64] = np.load(folder / f"{split}_labels.npy")
+        self.lengths: NDArray[np.int64] = np.array(open_array(folder / f"{split}_lengths.npy"))
+        self.labels: NDArray[np.int64] = np.array(open_array(folder / f"{split}_labels.npy"))
         self.starts = np.cumsum(self.lengths) - self.lengths
 
     def batch(self, rows: NDArray[np.int64], widths: tuple[int, ...]) -> Batch:

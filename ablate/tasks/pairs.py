@@ -135,8 +135,8 @@ class PairSplit:
 
     def __init__(self, folder: Path, split: str) -> None:
         self.tokens = open_array(folder / f"{split}.tokens.npy")
-        self.fits: NDArray[np.int64] = np.load(folder / f"{split}.fits.npy")
-        lengths: NDArray[np.int64] = np.load(folder / f"{split}.lengths.npy")
+        self.fits: NDArray[np.int64] = np.array(open_array(folder / f"{split}.fits.npy"))
+        lengths: NDArray[np.int64] = np.array(open_array(folder / f"{split}.lengths.npy"))
         starts = (np.cumsum(lengths) - lengths.ravel()).reshape(lengths.shape)
         self.lengths, self._starts = lengths[self.fits], starts[self.fits]
 

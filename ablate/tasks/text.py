@@ -268,7 +268,7 @@ class Text(Task):
         self.spec = spec
         splits = [*SPLITS, *([TEST] if spec.test_share else [])]
         self.tokens = {split: open_array(folder / f"{split}{part}.npy") for split in splits}
-        self.token_bytes: NDArray[np.int64] = np.load(folder / TOKEN_BYTES)
+        self.token_bytes: NDArray[np.int64] = np.array(open_array(folder / TOKEN_BYTES))
         self.shape = DataShape(vocabulary=self.token_bytes.size + more_ids, context=spec.context)
         self._folder = folder
         self._part = part

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
+import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -12,10 +15,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ablate.errors import DataError
-from ablate.tasks.cache import locate, prepare
+from ablate.tasks.cache import MANIFEST, locate, open_array, prepare
 
 KEY = "0123456789abcdef" * 4
 
@@ -82,8 +86,14 @@ def test_fingerprint_differs_for_other_output_of_the_same_input(tmp_path: Path) 
             r"data: the checksum of the prepared data does not match",
         ),
         (lambda folder: (folder / "data").write_bytes(b""), r"data: the checksum of the prepared data does not match"),
-        (lambda folder: (folder / "more").unlink(), r"No such file or directory: .*more"),
-        (lambda folder: (folder / "manifest.json").unlink(), r"No such file or directory: .*manifest\.json"),
+        (
+            lambda folder: (folder / "more").unlink(),
+            r"more: the prepared data cannot be read \(there is no such file\)",
+        ),
+        (
+            lambda folder: (folder / MANIFEST).unlink(),
+            r"manifest.json: the prepared data cannot be read \(there is no such f",
+        ),
         (lambda folder: (folder / "manifest.json").write_text('{"files": '), r"manifest of the prepared data"),
         (lambda folder: (folder / "manifest.json").write_text("[]"), r"manifest of the prepared data"),
         (lambda folder: (folder / "manifest.json").write_bytes(b"\xff"), r"manifest of the prepared data"),
@@ -183,3 +193,43 @@ def test_waiting_process_takes_over_when_the_builder_is_killed(tmp_path: Path) -
     output, _ = waiter.communicate(timeout=300)
     assert output.splitlines()[0] == "building"
     locate(tmp_path, output.splitlines()[-1])
+
+
+def npy_of(array: Any) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=True)
+    return file.getvalue()
+
+
+_NPY = b"\x93NUMPY\x01\x00"
+_FORGED = {
+    "a pickle": pickle.dumps(Path("x")),
+    "an array of objects": npy_of(np.array([Path("x")], dtype=object)),
+    "fractions": npy_of(np.array([0.5, float("nan")])),
+    "no bytes": b"",
+    "half a header": _NPY,
+    "a header of 2 GB": b"\x93NUMPY\x02\x00" + (2**31 - 1).to_bytes(4, "little") + b"{",
+    "a header of code": _NPY + (118).to_bytes(2, "little") + b"exit(3)".ljust(117) + b"\n",
+    "more than it has": npy_of(np.arange(9))[:-8],
+}
+"""Files whose checksum someone has put into the manifest."""
+
+
+@pytest.mark.parametrize("forged", _FORGED)
+def test_a_file_that_is_no_array_is_refused_though_its_checksum_is_right(tmp_path: Path, forged: str) -> None:
+    (tmp_path / "train.npy").write_bytes(_FORGED[forged])
+    with pytest.raises(DataError, match=r"train\.npy: this is (no array of numbers|an array of float64)"):
+        open_array(tmp_path / "train.npy")
+
+
+@pytest.mark.parametrize("name", ["../outside", "/dev/zero", "pipe"])
+def test_a_manifest_names_only_files_beside_it(tmp_path: Path, name: str) -> None:
+    fingerprint, _ = Builder().prepare(tmp_path)
+    folder = locate(tmp_path, fingerprint)
+    (tmp_path / "outside").write_text("text")
+    os.mkfifo(folder / "pipe")
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest["files"][name] = hashlib.sha256(b"text").hexdigest()
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(DataError, match=r"manifest of the prepared data cannot be read|not a regular file"):
+        locate(tmp_path, fingerprint)
