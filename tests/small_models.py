@@ -29,6 +29,10 @@ BERT = {
     "attention_probs_dropout_prob": 0.0,
     "pad_token_id": None,
 }
+WITHOUT_HEAD_WIDTH = {name: one for name, one in LLAMA.items() if name != "head_dim"}
+ROBERTA = BERT | {
+    "pad_token_id": 1, "max_position_embeddings": T + 2, "bos_token_id": 0, "eos_token_id": 0, "type_vocab_size": 1
+}  # fmt: skip
 
 
 @dataclass
@@ -79,18 +83,14 @@ CASES = {
     ),
     "longformer": Small(
         "longformer",
-        BERT
-        | {
-            "attention_window": [4, 8], "pad_token_id": 1, "max_position_embeddings": T + 2, "bos_token_id": 0,
-            "eos_token_id": 0, "type_vocab_size": 1,
-        },
+        ROBERTA | {"attention_window": [4, 8]},
         padded_gradients=False,
     ),
     "fnet": Small(
         "fnet",
         {name: one for name, one in BERT.items() if "attention" not in name} | {"bos_token_id": 0, "eos_token_id": 0},
     ),
-    "olmo2": Small("olmo2", {**{name: one for name, one in LLAMA.items() if name != "head_dim"}, "hidden_size": 24}),
+    "olmo2": Small("olmo2", WITHOUT_HEAD_WIDTH | {"hidden_size": 24}),
     "smollm3": Small("smollm3", LLAMA | {"num_hidden_layers": 5}),
     "gemma3": Small(
         "gemma3_text",
@@ -167,6 +167,77 @@ CASES = {
             "shared_expert_intermediate_size": 24, "num_experts_per_tok": 3, "mlp_only_layers": [1],
         },
     ),
+    "arcee": Small("arcee", LLAMA | {"mlp_bias": True, "attention_bias": True}),
+    "seed_oss": Small(
+        "seed_oss",
+        LLAMA | {"attention_bias": True, "attention_out_bias": False, "mlp_bias": True, "attention_dropout": 0.0,
+                 "residual_dropout": 0.0},
+    ),
+    "qwen2": Small(
+        "qwen2",
+        WITHOUT_HEAD_WIDTH
+        | {"hidden_size": 24, "use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1},
+    ),
+    "qwen2_moe": Small(
+        "qwen2_moe",
+        WITHOUT_HEAD_WIDTH
+        | {
+            "hidden_size": 24, "moe_intermediate_size": 12, "shared_expert_intermediate_size": 24, "num_experts": 6,
+            "num_experts_per_tok": 3, "mlp_only_layers": [1], "use_sliding_window": True, "sliding_window": 3,
+        },
+    ),
+    "qwen3_moe": Small(
+        "qwen3_moe",
+        LLAMA
+        | {
+            "moe_intermediate_size": 12, "num_experts": 6, "num_experts_per_tok": 3, "decoder_sparse_step": 2,
+            "use_sliding_window": True, "sliding_window": 3, "norm_topk_prob": True, "attention_bias": True,
+        },
+    ),
+    "mistral": Small("mistral", LLAMA | {"sliding_window": 3}),
+    "ministral": Small(
+        "ministral",
+        LLAMA | {"sliding_window": 3, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
+    ),
+    "mixtral": Small("mixtral", LLAMA | {"num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 4}),
+    "phi3": Small(
+        "phi3",
+        WITHOUT_HEAD_WIDTH
+        | {
+            "hidden_size": 32, "sliding_window": 3, "resid_pdrop": 0.0,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.5},
+        },
+    ),
+    "starcoder2": Small("starcoder2", WITHOUT_HEAD_WIDTH | {"hidden_size": 24, "sliding_window": 4}),
+    "gemma": Small("gemma", LLAMA | {"hidden_size": 16, "attention_bias": True}),
+    "gemma2": Small(
+        "gemma2",
+        LLAMA
+        | {
+            "hidden_size": 16, "sliding_window": 3, "query_pre_attn_scalar": 5, "final_logit_softcapping": 2.0,
+            "attn_logit_softcapping": 0.7,
+        },
+    ),
+    "olmo": Small("olmo", WITHOUT_HEAD_WIDTH | {"hidden_size": 24, "attention_bias": True}),
+    "olmo3": Small("olmo3", WITHOUT_HEAD_WIDTH | {"hidden_size": 24, "num_hidden_layers": 5, "sliding_window": 3}),
+    "olmoe": Small(
+        "olmoe", WITHOUT_HEAD_WIDTH | {"hidden_size": 24, "num_experts": 5, "num_experts_per_tok": 2}
+    ),
+    "phi": Small("phi", WITHOUT_HEAD_WIDTH | {"hidden_size": 32}),
+    "stablelm": Small("stablelm", WITHOUT_HEAD_WIDTH | {"hidden_size": 32, "use_qkv_bias": True}),
+    "stablelm_parallel": Small("stablelm", WITHOUT_HEAD_WIDTH | {"hidden_size": 32, "use_parallel_residual": True}),
+    "nemotron": Small("nemotron", LLAMA | {"head_dim": 8, "attention_bias": True, "mlp_bias": True}),
+    "gptj": Small(
+        "gptj",
+        {"vocab_size": V, "n_embd": 24, "n_layer": 2, "n_head": 3, "n_inner": 28, "n_positions": T, "rotary_dim": 4,
+         **NO_TOKENS},
+        tolerance=1e-6,  # its positions are computed in single precision
+    ),
+    "bloom": Small("bloom", {"vocab_size": V, "hidden_size": 30, "n_layer": 2, "n_head": 6, **NO_TOKENS},
+                   tolerance=1e-6),  # its slopes are computed in single precision
+    "roberta": Small("roberta", ROBERTA),
+    "xlm_roberta": Small("xlm-roberta", ROBERTA),
+    "camembert": Small("camembert", ROBERTA),
 }  # fmt: skip
 
 YARN = {"rope_type": "yarn", "beta_fast": 32.0, "beta_slow": 1.0, "original_max_position_embeddings": 4096}

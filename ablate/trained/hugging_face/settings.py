@@ -336,9 +336,11 @@ def _filled_in(plain: Mapping[str, Any], fields: Fields, where: str) -> dict[str
             del values[name]  # the class works it out from others
     if "rope_parameters" in fields.defaults:
         older = values.pop("rope_scaling", None) or values.get("partial_rotary_factor")
-        if older or "original_max_position_embeddings" in values:
+        declared, rope = "original_max_position_embeddings" in fields.defaults, values["rope_parameters"]
+        plain_rope = isinstance(rope, Mapping) and rope.get("rope_type") == "default"
+        if older or ("original_max_position_embeddings" in values and not (declared and plain_rope)):
             raise DataError("its rotary positions are written in an older form", where=where, remedy=_INSTALL)
-        theta, rope = values.pop("rope_theta", None), values["rope_parameters"]
+        theta = values.pop("rope_theta", None)
         if rope is None and theta is not None and fields.rope.get("rope_type") == "default":
             rope = {"rope_type": "default", "rope_theta": theta}
         if rope is None:
@@ -407,8 +409,8 @@ def paths(plain: Mapping[str, Any], place: tuple[str, ...] = ()) -> Iterator[tup
 
 
 def main() -> None:
-    """Print the content of `settings.json` for every architecture that it has."""
-    sys.stdout.write(stored_text(_stored()))
+    """Print the content of `settings.json` for every architecture that it has, and for those that are named."""
+    sys.stdout.write(stored_text(sorted({*_stored(), *sys.argv[1:]})))
 
 
 if __name__ == "__main__":

@@ -195,28 +195,19 @@ class FNetModel(BertLike):
         return norm(f"{theirs}.fourier.output.LayerNorm", f"{ours}.norm_mixer", bias=True)
 
 
-class LongformerModel(BertLike):
-    """`transformers`, `models/longformer`: `LongformerForMaskedLM`, which has no global tokens unless it is given some.
-
-    The maps of global tokens are left out. Positions are counted from the one after the padding token's.
+class RobertaModel(BertLike):
+    """`transformers`, `models/roberta`: `RobertaForMaskedLM`. Positions are counted from the one after the padding
+    token's.
     """
 
-    model_type = "longformer"
-    prefix = "longformer."
+    model_type = "roberta"
+    prefix = "roberta."
     head: ClassVar[Mapping[str, str]] = {
         "dense": "lm_head.dense",
         "norm": "lm_head.layer_norm",
         "bias": "lm_head.bias",
         "output": "lm_head.decoder",
     }
-    unused: ClassVar[tuple[str, ...]] = (*BertLike.unused, "*.attention.self.*_global.*")
-
-    def model(self, config: Config) -> dict[str, Any]:
-        depth, windows = config["num_hidden_layers"], config["attention_window"]
-        sizes = [windows] * depth if isinstance(windows, int) else windows
-        if len(sizes) != depth or not all(size > 0 and size % 2 == 0 for size in sizes):
-            raise config.refuse("attention_window", "an even number for each layer can be read")
-        return {**super().model(config), **by_layer([{"window": size // 2 + 1} for size in sizes])}
 
     def head_activation(self, config: Config) -> str:
         return "gelu"
@@ -238,3 +229,33 @@ class LongformerModel(BertLike):
         if not isinstance(padding, int) or not 0 <= padding < config["vocab_size"]:
             raise config.refuse("pad_token_id", "a token of the vocabulary can be read; positions are counted from it")
         return padding + 1
+
+
+class XlmRoberta(RobertaModel):
+    """`transformers`, `models/xlm_roberta`."""
+
+    model_type = "xlm-roberta"
+
+
+class Camembert(RobertaModel):
+    """`transformers`, `models/camembert`."""
+
+    model_type = "camembert"
+
+
+class LongformerModel(RobertaModel):
+    """`transformers`, `models/longformer`: `LongformerForMaskedLM`, which has no global tokens unless it is given some.
+
+    The maps of global tokens are left out.
+    """
+
+    model_type = "longformer"
+    prefix = "longformer."
+    unused: ClassVar[tuple[str, ...]] = (*BertLike.unused, "*.attention.self.*_global.*")
+
+    def model(self, config: Config) -> dict[str, Any]:
+        depth, windows = config["num_hidden_layers"], config["attention_window"]
+        sizes = [windows] * depth if isinstance(windows, int) else windows
+        if len(sizes) != depth or not all(size > 0 and size % 2 == 0 for size in sizes):
+            raise config.refuse("attention_window", "an even number for each layer can be read")
+        return {**super().model(config), **by_layer([{"window": size // 2 + 1} for size in sizes])}

@@ -22,7 +22,7 @@ from ablate.trained.hugging_face.architecture import (
     reorder_rows,
     same,
 )
-from ablate.trained.hugging_face.architectures.llama import LlamaLike, gated_links
+from ablate.trained.hugging_face.architectures.llama import LlamaLike, expert_links, gated_links
 from ablate.trained.hugging_face.settings import Config
 
 _BALANCE_RATE = 0.001
@@ -135,13 +135,6 @@ def latent_links(config: Config, theirs: str, ours: str, *, interleaved: bool) -
     yield from norm(f"{theirs}.kv_a_layernorm", f"{ours}.norm")
     yield from linear(f"{theirs}.kv_b_proj", f"{ours}.up")
     yield from linear(f"{theirs}.o_proj", f"{ours}.output")
-
-
-def expert_links(theirs: str, ours: str, experts: int) -> Iterator[Link]:
-    """Gated experts; the files hold the weights of each expert separately."""
-    for name in ("up", "gate", "down"):
-        each = tuple(f"{theirs}.experts.{expert}.{name}_proj.weight" for expert in range(experts))
-        yield Link(each, (f"{ours}.experts.{name}",), STACKED.then(TURNED))
 
 
 def _halves(before: int, turned: int, times: int) -> torch.Tensor:

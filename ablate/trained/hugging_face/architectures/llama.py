@@ -1,4 +1,6 @@
-"""Llama (arXiv:2302.13971), and models that are written as it is: Qwen3, OLMo 2, SmolLM3, Gemma 3, gpt-oss."""
+"""Llama (arXiv:2302.13971), what models that are written as it is share, and some of them: Arcee, Seed-OSS, SmolLM3,
+gpt-oss.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ import torch
 
 from ablate.spec.model import ModelSpec
 from ablate.trained.hugging_face.architecture import (
-    PLUS_ONE,
     SAME,
+    STACKED,
     TURNED,
     Architecture,
     Conversion,
@@ -23,9 +25,13 @@ from ablate.trained.hugging_face.architecture import (
 )
 from ablate.trained.hugging_face.settings import THEIR_ACTIVATIONS, Config
 
+PARALLEL = {"arrangement": "parallel", "skips": {"mlp": 0}}
+"""Attention and MLP side by side, after one norm."""
+_GATED = {"up_proj": "up", "gate_proj": "gate", "down_proj": "down"}
+
 
 class LlamaLike(Architecture):
-    """A decoder of pre-norm blocks with rotary positions, grouped queries, SwiGLU and RMSNorm.
+    """A decoder of pre-norm blocks with rotary positions, grouped queries, a gated MLP and RMSNorm.
 
     Subclasses change what differs.
     """
@@ -35,8 +41,23 @@ class LlamaLike(Architecture):
     """The setting of the nonlinearity of MLPs."""
     written_as: ClassVar[str] = ""
     """The class of `transformers` as which models of ours are written; empty: they are not."""
-    mlp_biases: ClassVar[bool] = False
-    """Whether `mlp_bias` is obeyed."""
+    norm_kind: ClassVar[str] = "rms"
+    """`rms`, or `layer` with biases."""
+    eps: ClassVar[str] = "rms_norm_eps"
+    """The setting of ε of the norms."""
+    partial: ClassVar[bool] = False
+    """Whether a share of the channels of a head may be rotated."""
+    final_norm: ClassVar[str] = "model.norm"
+    """Their norm after the last block."""
+    attention_maps: ClassVar[Mapping[str, str]] = {
+        "q_proj": "query",
+        "k_proj": "key",
+        "v_proj": "value",
+        "o_proj": "output",
+    }
+    """Their projections of attention to ours."""
+    mlp_maps: ClassVar[Mapping[str, str]] = _GATED
+    """Their maps of an MLP to ours; without a gate it is a plain one."""
     gain: ClassVar[Conversion] = SAME
     """How the gains of norms are stored."""
     norms: ClassVar[Mapping[str, str]] = {"input_layernorm": "norm_mixer", "post_attention_layernorm": "norm_mlp"}
@@ -51,11 +72,24 @@ class LlamaLike(Architecture):
             "width": config["hidden_size"],
             "heads": config["num_attention_heads"],
             **self.head_width(config),
-            "block": {"mixer": self.mixer(config), "mlp": self.mlp(config), "norm": self.block_norm(config)},
+            "block": {
+                "mixer": self.mixer(config),
+                "mlp": self.mlp(config),
+                "norm": self.block_norm(config),
+                **self.joined(config),
+            },
             **self.places(config),
             "final_norm": self.norm(config),
             "tied_head": config["tie_word_embeddings"],
         }
+
+    def biases(self, config: Config) -> tuple[bool, bool, bool]:
+        """Whether queries, keys and values, whether the output, and whether the MLP have biases."""
+        return config["attention_bias"], config["attention_bias"], False
+
+    def joined(self, config: Config) -> dict[str, Any]:
+        """How the branches of a block are joined to the stream: settings of a block."""
+        return {}
 
     def head_width(self, config: Config) -> dict[str, Any]:
         """`head_width`, where it is not the width divided by the heads."""
@@ -68,9 +102,11 @@ class LlamaLike(Architecture):
         mixer: dict[str, Any] = {"kind": "attention"}
         if groups != heads:
             mixer["kv_heads"] = groups
-        if config["attention_bias"]:
-            biased = {"kind": "dense", "bias": True}
-            mixer |= {"query_key_bias": True, "value": biased, "output": biased}
+        biased, (inner, outer, _) = {"kind": "dense", "bias": True}, self.biases(config)
+        if inner:
+            mixer |= {"query_key_bias": True, "value": biased}
+        if outer:
+            mixer["output"] = biased
         if self.query_key_norm is not None:
             mixer["query_key_norm"] = {"kind": "rms", "eps": config["rms_norm_eps"], **self.query_key_norm}
         return {**mixer, "dropout": config["attention_dropout"]} if config["attention_dropout"] else mixer
@@ -78,11 +114,11 @@ class LlamaLike(Architecture):
     def mlp(self, config: Config) -> dict[str, Any]:
         """The MLP of a block."""
         mlp = {
-            "kind": "gated",
+            "kind": "gated" if "gate" in self.mlp_maps.values() else "plain",
             "ratio": config["intermediate_size"] / config["hidden_size"],
             "activation": config.activation(self.activation),
         }
-        return {**mlp, "bias": True} if self.mlp_biases and config["mlp_bias"] else mlp
+        return {**mlp, "bias": True} if self.biases(config)[2] else mlp
 
     def block_norm(self, config: Config) -> dict[str, Any]:
         """The norm of a block."""
@@ -90,23 +126,27 @@ class LlamaLike(Architecture):
 
     def norm(self, config: Config) -> dict[str, Any]:
         """The norm after the last block."""
-        return {"kind": "rms", "eps": config["rms_norm_eps"]}
+        return {"kind": self.norm_kind, "eps": config[self.eps]}
 
     def places(self, config: Config) -> dict[str, Any]:
         """The positions of the model, and what differs between layers."""
-        return {"positions": config.rotary()}
+        return {"positions": config.rotary(partial=self.partial)}
 
     def links(self, config: Config) -> Iterator[Link]:
         yield same("model.embed_tokens.weight", "embedding.weight")
         for layer in range(config["num_hidden_layers"]):
             theirs, ours = f"model.layers.{layer}", f"blocks.{layer}"
             for their_norm, our_norm in self.norms.items():
-                yield from norm(f"{theirs}.{their_norm}", f"{ours}.{our_norm}", conversion=self.gain)
+                yield from self.norm_links(f"{theirs}.{their_norm}", f"{ours}.{our_norm}")
             yield from self.mixer_links(config, layer, theirs, ours)
             yield from self.mlp_links(config, layer, f"{theirs}.mlp", f"{ours}.mlp")
-        yield from norm("model.norm", "norm", conversion=self.gain)
+        yield from self.norm_links(self.final_norm, "norm")
         if not config["tie_word_embeddings"]:
             yield same("lm_head.weight", "head.weight", TURNED)
+
+    def norm_links(self, theirs: str, ours: str) -> Iterator[Link]:
+        """A norm of the stream."""
+        return norm(theirs, ours, bias=self.norm_kind == "layer", conversion=self.gain)
 
     def config_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any] | None:
         if not self.written_as:
@@ -135,13 +175,17 @@ class LlamaLike(Architecture):
 
     def mixer_links(self, config: Config, layer: int, theirs: str, ours: str) -> Iterator[Link]:
         """The mixer of a layer; the names are those of the layer."""
-        yield from attention_links(f"{theirs}.self_attn", f"{ours}.mixer", bias=config["attention_bias"])
+        inner, outer, _ = self.biases(config)
+        for their_name, our_name in self.attention_maps.items():
+            biased = outer if our_name == "output" else inner
+            yield from linear(f"{theirs}.self_attn.{their_name}", f"{ours}.mixer.{our_name}", bias=biased)
         if self.query_key_norm is not None:
             yield from query_key_norm_links(f"{theirs}.self_attn", f"{ours}.mixer", self.gain)
 
     def mlp_links(self, config: Config, layer: int, theirs: str, ours: str) -> Iterator[Link]:
         """The MLP of a layer; the names are those of the MLP."""
-        return gated_links(theirs, ours, bias=self.mlp_biases and config["mlp_bias"])
+        for their_name, our_name in self.mlp_maps.items():
+            yield from linear(f"{theirs}.{their_name}", f"{ours}.{our_name}", bias=self.biases(config)[2])
 
 
 class Llama(LlamaLike):
@@ -149,7 +193,29 @@ class Llama(LlamaLike):
 
     model_type = "llama"
     written_as = "LlamaForCausalLM"
-    mlp_biases = True
+
+    def biases(self, config: Config) -> tuple[bool, bool, bool]:
+        return config["attention_bias"], config["attention_bias"], config["mlp_bias"]
+
+
+class Arcee(Llama):
+    """`transformers`, `models/arcee`: Llama with a plain MLP."""
+
+    model_type = "arcee"
+    written_as = ""
+    mlp_maps: ClassVar[Mapping[str, str]] = {"up_proj": "up", "down_proj": "down"}
+
+
+class SeedOss(LlamaLike):
+    """`transformers`, `models/seed_oss`."""
+
+    model_type = "seed_oss"
+
+    def biases(self, config: Config) -> tuple[bool, bool, bool]:
+        return config["attention_bias"], config["attention_out_bias"], config["mlp_bias"]
+
+    def joined(self, config: Config) -> dict[str, Any]:
+        return {"dropout": config["residual_dropout"]}
 
 
 def windows(config: Config, local: Mapping[str, Any] = MappingProxyType({})) -> list[dict[str, Any]]:
@@ -163,6 +229,43 @@ def windows(config: Config, local: Mapping[str, Any] = MappingProxyType({})) -> 
     if "sliding_attention" in kinds and window is None:
         raise config.refuse("sliding_window", "layers with `sliding_attention` need a window")
     return [{**local, "window": window} if kind == "sliding_attention" else {} for kind in kinds]
+
+
+def windows_with_rotary(config: Config) -> dict[str, Any]:
+    """The positions of the model and what differs between layers, where those that see a window rotate otherwise."""
+    kinds = config["layer_types"]
+    rope = {kind: config.rotary(kind) for kind in ("full_attention", "sliding_attention") if kind in kinds}
+    layers = windows(config, {"positions": rope.get("sliding_attention")})
+    return {"positions": rope.get("full_attention", "none"), **by_layer(layers)}
+
+
+def mixture(config: Config, experts: str, hidden: str, *, normalise: bool) -> dict[str, Any]:
+    """Gated experts among which a softmax chooses.
+
+    Args:
+        experts: The setting of how many there are.
+        hidden: The setting of their hidden width.
+        normalise: Whether the weights of the chosen ones add up to 1.
+    """
+    return {
+        "kind": "mixture",
+        "experts": config[experts],
+        "active": config["num_experts_per_tok"],
+        "ratio": config[hidden] / config["hidden_size"],
+        "activation": config.activation("hidden_act"),
+        "normalise": normalise,
+    }
+
+
+def expert_links(theirs: str, ours: str, experts: int, names: Mapping[str, str] = _GATED) -> Iterator[Link]:
+    """Gated experts; the files hold the weights of each expert separately.
+
+    Args:
+        names: Their maps of an expert to ours.
+    """
+    for their_name, our_name in names.items():
+        each = tuple(f"{theirs}.experts.{expert}.{their_name}.weight" for expert in range(experts))
+        yield Link(each, (f"{ours}.experts.{our_name}",), STACKED.then(TURNED))
 
 
 def attention_links(theirs: str, ours: str, *, bias: bool = False) -> Iterator[Link]:
@@ -183,42 +286,13 @@ def query_key_norm_links(theirs: str, ours: str, conversion: Conversion = SAME) 
     yield from norm(f"{theirs}.k_norm", f"{ours}.key_norm", conversion=conversion)
 
 
-class Qwen3(LlamaLike):
-    """`transformers`, `models/qwen3`."""
-
-    model_type = "qwen3"
-    written_as = "Qwen3ForCausalLM"
-    inert = ("max_window_layers", "use_sliding_window")  # the class works `layer_types` out from them
-    query_key_norm: ClassVar[Mapping[str, Any]] = {}
-
-    def places(self, config: Config) -> dict[str, Any]:
-        layers = windows(config)
-        if any(layers) and not config["use_sliding_window"]:
-            raise config.refuse("use_sliding_window", "layers with `sliding_attention` need it")
-        return super().places(config) | by_layer(layers)
-
-
-class Olmo2(LlamaLike):
-    """`transformers`, `models/olmo2`."""
-
-    model_type = "olmo2"
-    norms: ClassVar[Mapping[str, str]] = {
-        "post_attention_layernorm": "norm_mixer",
-        "post_feedforward_layernorm": "norm_mlp",
-    }
-    query_key_norm: ClassVar[Mapping[str, Any]] = {"over": "width"}
-
-    def block_norm(self, config: Config) -> dict[str, Any]:
-        return {**super().block_norm(config), "place": "output"}
-
-
-class SmolLM3(LlamaLike):
+class SmolLM3(Llama):
     """`transformers`, `models/smollm3`."""
 
     model_type = "smollm3"
+    written_as = ""
 
     inert = ("no_rope_layer_interval", "use_sliding_window")  # the class works lists over layers out from them
-    mlp_biases = True
 
     def places(self, config: Config) -> dict[str, Any]:
         turned = config["no_rope_layers"]
@@ -226,47 +300,6 @@ class SmolLM3(LlamaLike):
             raise config.refuse("no_rope_layers", "a list with a value for each layer can be read")
         layers = [here if turned[i] else {**here, "positions": "none"} for i, here in enumerate(windows(config))]
         return super().places(config) | by_layer(layers)
-
-
-class Gemma3(LlamaLike):
-    """`transformers`, `models/gemma3`, `Gemma3ForCausalLM`. Gains of norms are stored as their difference from 1."""
-
-    model_type = "gemma3_text"
-    gain = PLUS_ONE
-    activation = "hidden_activation"
-    inert = ("_sliding_window_pattern",)
-    norms: ClassVar[Mapping[str, str]] = {
-        "input_layernorm": "norm_mixer",
-        "post_attention_layernorm": "norm_mixer_output",
-        "pre_feedforward_layernorm": "norm_mlp",
-        "post_feedforward_layernorm": "norm_mlp_output",
-    }
-    query_key_norm: ClassVar[Mapping[str, Any]] = {}
-
-    def model(self, config: Config) -> dict[str, Any]:
-        config.need("use_bidirectional_attention", False)
-        config.need("attn_logit_softcapping", None)
-        cap = config["final_logit_softcapping"]
-        return {
-            **super().model(config),
-            "embedding_scale": "sqrt_width",
-            **({"logit_cap": cap} if cap is not None else {}),
-        }
-
-    def block_norm(self, config: Config) -> dict[str, Any]:
-        return {**super().block_norm(config), "place": "sandwich"}
-
-    def mixer(self, config: Config) -> dict[str, Any]:
-        mixer = super().mixer(config)
-        if config["query_pre_attn_scalar"] != config.head_width:
-            mixer["scale"] = config["query_pre_attn_scalar"] ** -0.5
-        return mixer
-
-    def places(self, config: Config) -> dict[str, Any]:
-        kinds = config["layer_types"]
-        rope = {kind: config.rotary(kind) for kind in ("full_attention", "sliding_attention") if kind in kinds}
-        layers = windows(config, {"positions": rope.get("sliding_attention")})
-        return {"positions": rope.get("full_attention", "none"), **by_layer(layers)}
 
 
 _ALTERNATING = Conversion(

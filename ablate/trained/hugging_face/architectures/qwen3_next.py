@@ -18,8 +18,7 @@ from ablate.trained.hugging_face.architecture import (
     parts,
     same,
 )
-from ablate.trained.hugging_face.architectures.deepseek_v3 import expert_links
-from ablate.trained.hugging_face.architectures.llama import LlamaLike, gated_links, query_key_norm_links
+from ablate.trained.hugging_face.architectures.llama import LlamaLike, expert_links, gated_links, query_key_norm_links
 from ablate.trained.hugging_face.settings import Config
 
 
