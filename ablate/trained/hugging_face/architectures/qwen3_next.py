@@ -19,6 +19,7 @@ from ablate.trained.hugging_face.architecture import (
     same,
 )
 from ablate.trained.hugging_face.architectures.llama import LlamaLike, expert_links, gated_links, query_key_norm_links
+from ablate.trained.hugging_face.architectures.qwen import is_sparse
 from ablate.trained.hugging_face.settings import Config
 
 
@@ -55,7 +56,7 @@ class Qwen3Next(LlamaLike):
         linear = {"mixer": self._linear(config), "positions": "none"}
         dense = {"mlp": super().mlp(config)}
         layers = [
-            {**(linear if kind == "linear_attention" else {}), **({} if self._sparse(config, layer) else dense)}
+            {**(linear if kind == "linear_attention" else {}), **({} if is_sparse(config, layer) else dense)}
             for layer, kind in enumerate(self._kinds(config))
         ]
         return {"positions": config.rotary(partial=True), **by_layer(layers)}
@@ -63,11 +64,6 @@ class Qwen3Next(LlamaLike):
     @staticmethod
     def _kinds(config: Config) -> list[str]:
         return config.layers("layer_types", "full_attention", "linear_attention")
-
-    @staticmethod
-    def _sparse(config: Config, layer: int) -> bool:
-        alone = layer in (config["mlp_only_layers"] or ())
-        return not alone and (layer + 1) % config["decoder_sparse_step"] == 0
 
     @staticmethod
     def _linear(config: Config) -> dict[str, Any]:
@@ -94,7 +90,7 @@ class Qwen3Next(LlamaLike):
         yield from query_key_norm_links(theirs, ours, self.gain)
 
     def mlp_links(self, config: Config, layer: int, theirs: str, ours: str) -> Iterator[Link]:
-        if not self._sparse(config, layer):
+        if not is_sparse(config, layer):
             yield from gated_links(theirs, ours)
             return
         yield from linear(f"{theirs}.gate", f"{ours}.router")
