@@ -52,13 +52,12 @@ def commands(place: Workplace) -> list[psutil.Process]:
     return found
 
 
-@pytest.mark.timeout(600)
-def test_twenty_kills_lose_nothing_that_had_finished(own: Workplace) -> None:
-    # Of 120 trials two run at once; each kill falls somewhere after the next one has finished, or before.
+def test_kills_lose_nothing_that_had_finished(own: Workplace) -> None:
+    # Of 30 trials two run at once; each kill falls somewhere after the next one has finished, or before.
     numbers = random.Random(0)
-    command = study(own, design={"kind": "leave_one_out", "seeds": 60})
+    command = study(own, design={"kind": "leave_one_out", "seeds": 15})
     kept: dict[str, tuple[object, ...]] = {}
-    for _ in range(20):
+    for _ in range(5):
         goal, delay = len(kept) + numbers.choice((0, 1, 1)), 0.15 * numbers.random()
         driver = own.fork(*command)
         eventually(lambda goal=goal: len(own.trials("finished")) >= goal)
@@ -68,11 +67,11 @@ def test_twenty_kills_lose_nothing_that_had_finished(own: Workplace) -> None:
         now = own.trials("finished")
         assert kept.items() <= now.items()
         kept = now
-    assert 10 <= len(kept) < 120
+    assert 2 <= len(kept) < 30
     done = counts(wait_for(own.fork(*command)))
     assert done == {
-        "trials": 120,
-        "trained": 120 - len(kept),
+        "trials": 30,
+        "trained": 30 - len(kept),
         "reused": len(kept),
         "failed": 0,
         "diverged": 0,
