@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 import pytest
+from every_pair import every_pair
 
 from ablate.designs.factorial import Fraction, d_optimal, log_determinant, smallest_fraction
 from ablate.stats.effects import model_matrix, terms_of
@@ -105,19 +106,20 @@ def candidates_of(levels: tuple[int, ...], interactions: bool, keep: float, seed
     return np.hstack([np.ones((len(rows), 1)), effects])
 
 
-@pytest.mark.parametrize(
-    ("levels", "interactions", "keep", "size"),
-    [
-        ((2, 2, 2, 2), False, 1.0, 6),
-        ((2, 2, 2, 2), True, 0.9, 12),
-        ((3, 2, 2), False, 1.0, 7),
-        ((3, 3, 2), False, 0.8, 7),
-        ((2, 2, 2), True, 1.0, 7),
-        ((4, 2, 2), False, 0.8, 6),
-    ],
+@every_pair(
+    {
+        "prior": [0.0, 1.0],
+        "seed": [0, 1, 2],
+        "levels, interactions, keep, size": [
+            ((2, 2, 2, 2), False, 1.0, 6),
+            ((2, 2, 2, 2), True, 0.9, 12),
+            ((3, 2, 2), False, 1.0, 7),
+            ((3, 3, 2), False, 0.8, 7),
+            ((2, 2, 2), True, 1.0, 7),
+            ((4, 2, 2), False, 0.8, 6),
+        ],
+    }
 )
-@pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize("prior", [0.0, 1.0])
 def test_no_subset_is_better(
     levels: tuple[int, ...], interactions: bool, keep: float, size: int, seed: int, prior: float
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from equations import Attention as Equations
+from every_pair import every_pair
 from slow_forms import assert_equal_forms, perturbed
 from torch import Tensor, nn
 
@@ -70,9 +71,7 @@ def equations(mixer: Attention, k: int) -> Equations:
     )
 
 
-@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
-@pytest.mark.parametrize("name", SETTINGS)
+@every_pair({"name": SETTINGS, "causal": [True, False], "padded": [False, True]})
 def test_attention_is_its_equations(name: str, causal: bool, padded: bool) -> None:
     mixer = attention(SETTINGS[name], causal)
     x = torch.randn(K, B, T, D, generator=stream(1, "x"), dtype=torch.float64).requires_grad_()
@@ -83,9 +82,7 @@ def test_attention_is_its_equations(name: str, causal: bool, padded: bool) -> No
     assert_equal_forms(mixer, lambda _, k, row, seen: equations(mixer, k)(row, seen), x, real, padded=padded)
 
 
-@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
-@pytest.mark.parametrize("name", SETTINGS)
+@every_pair({"name": SETTINGS, "causal": [True, False], "padded": [False, True]})
 def test_fast_path_equals_the_matrix(name: str, causal: bool, padded: bool) -> None:
     mixer = attention(SETTINGS[name], causal)
     x = torch.randn(K, B, T, D, generator=stream(1, "x"), dtype=torch.float64)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from every_pair import every_pair
 from slow_forms import assert_equal_forms, assert_token_by_token, perturbed
 from torch import Tensor
 
@@ -154,9 +155,7 @@ FORMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.independent_check("mixers", "attention", against="the equations of each setting, one row at a time")
-@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
-@pytest.mark.parametrize("name", FORMS)
+@every_pair({"name": FORMS, "causal": [True, False], "padded": [False, True]})
 def test_attention_is_its_equations(name: str, causal: bool, padded: bool) -> None:
     settings, context = FORMS[name]
     mixer, x = attention(settings, causal=causal, **context), noise("x", K, B, T, D)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from every_pair import every_pair
 from patterns import LENGTHS, H, K, Slow, assert_is, by_matrix, heads_of, matrix, mixer_of
 from torch import Tensor, nn
 
@@ -30,9 +31,7 @@ def drawn(mixer: nn.Module, n: int, r: int) -> list[list[list[set[int]]]]:
     ]
 
 
-@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize(("block", "r"), [(1, 3), (3, 2), (4, 1), (5, 0), (64, 3)])
+@every_pair({"block, r": [(1, 3), (3, 2), (4, 1), (5, 0), (64, 3)], "length": LENGTHS, "padded": [False, True]})
 def test_bigbird_is_its_pattern(block: int, r: int, length: int, padded: bool) -> None:
     mixer = mixer_of(BigBirdSpec(block=block, random_blocks=r), length)
     n = -(-length // block)
@@ -95,10 +94,14 @@ def reference(mixer: nn.Module, window: int, g: int, causal: bool) -> Slow:
     return slow
 
 
-@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize(("window", "g"), [(4, 0), (2, 1), (6, 4), (64, 2)])
+@every_pair(
+    {
+        "window, g": [(4, 0), (2, 1), (6, 4), (64, 2)],
+        "length": LENGTHS,
+        "causal": [True, False],
+        "padded": [False, True],
+    }
+)
 def test_longformer_is_its_equation(window: int, g: int, length: int, causal: bool, padded: bool) -> None:
     mixer = mixer_of(LongformerSpec(window=window, global_tokens=g), length, causal)
     assert_is(mixer, reference(mixer, window, g, causal), length, padded)
@@ -109,10 +112,7 @@ def test_global_maps_exist_only_with_global_tokens() -> None:
     assert names == {"query.weight", "key.weight", "value.weight", "output.weight"}
 
 
-@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("window", [1, 4, 50])
+@every_pair({"window": [1, 4, 50], "length": LENGTHS, "causal": [True, False], "padded": [False, True]})
 def test_blocks_do_not_see_each_other(window: int, length: int, causal: bool, padded: bool) -> None:
     mixer = mixer_of(LocalSpec(window=window), length, causal)
     assert_is(
@@ -120,20 +120,21 @@ def test_blocks_do_not_see_each_other(window: int, length: int, causal: bool, pa
     )
 
 
-@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("window", [1, 2, 5, 33])
+@every_pair({"window": [1, 2, 5, 33], "length": LENGTHS, "causal": [True, False], "padded": [False, True]})
 def test_window_slides(window: int, length: int, causal: bool, padded: bool) -> None:
     mixer = mixer_of(LocalSpec(pattern="sliding", window=window), length, causal)
     assert_is(mixer, by_matrix(mixer, lambda h, i, j: abs(i - j) < window and (j <= i or not causal)), length, padded)
 
 
 @pytest.mark.independent_check("mixers", "sparse", against="arXiv:1904.10509 sec. 4.3, the whole matrix")
-@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize(("stride", "summary"), [(5, 2), (4, 1), (6, 6), (50, 3)])
+@every_pair(
+    {
+        "stride, summary": [(5, 2), (4, 1), (6, 6), (50, 3)],
+        "length": LENGTHS,
+        "causal": [True, False],
+        "padded": [False, True],
+    }
+)
 def test_own_block_and_the_ends_of_others_are_seen(
     stride: int, summary: int, length: int, causal: bool, padded: bool
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from every_pair import every_pair
 from slow_forms import assert_equal_forms
 from torch import Tensor, nn
 
@@ -49,18 +50,18 @@ def noise(length: int, name: str = "x") -> Tensor:
 
 
 @pytest.mark.independent_check("mixers", "extractor", against="arXiv:2308.07661 eqs 23 to 29, one lag at a time")
-@pytest.mark.parametrize("length", [1, 7, 13, 33])
-@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
-@pytest.mark.parametrize(
-    "settings",
-    [
-        *({"type": name} for name in TYPES),
-        {"type": "she", "output": False},
-        {"type": "he", "adjustment": False},
-        {"type": "we", "adjustment": False, "output": False},
-        {"type": "me", "adjustment": True, "output": True},
-    ],
-    ids=lambda value: "-".join(str(part) for part in value.values()),
+@every_pair(
+    {
+        "settings": [
+            *({"type": name} for name in TYPES),
+            {"type": "she", "output": False},
+            {"type": "he", "adjustment": False},
+            {"type": "we", "adjustment": False, "output": False},
+            {"type": "me", "adjustment": True, "output": True},
+        ],
+        "padded": [False, True],
+        "length": [1, 7, 13, 33],
+    }
 )
 def test_extractor_is_its_equations(settings: dict[str, object], padded: bool, length: int) -> None:
     mixer = extractor(settings)

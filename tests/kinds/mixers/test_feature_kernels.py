@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 import scipy.linalg
 import torch
+from every_pair import every_pair
 from phi_attention import LENGTHS, B, D, H, K, Phi, assert_same, attend, noise, trained
 from torch import Tensor, nn
 
@@ -102,19 +103,19 @@ def gmm(mixer: nn.Module, member: int, form: str) -> Phi:
 
 
 @pytest.mark.independent_check("mixers", "performer fastfood generative gmm", against="the equations of their papers")
-@pytest.mark.parametrize(
-    ("spec", "phi", "form"),
-    [
-        *((PerformerSpec(kernel=kernel, features=FEATURES), performer, kernel) for kernel in ("softmax", "relu")),
-        *((FastFoodSpec(form=form), fastfood, form) for form in ("rks", "prf")),
-        *((GenerativeSpec(form=form, samples=5), generative, form) for form in ("rks", "prf")),
-        *((GmmSpec(form=form, samples=3), gmm, form) for form in ("rks", "prf")),
-    ],
-    ids=lambda value: value if isinstance(value, str) else getattr(value, "kind", ""),
+@every_pair(
+    {
+        "length": LENGTHS[:2],
+        "causal": [True, False],
+        "padded": [False, True],
+        "spec, phi, form": [
+            *((PerformerSpec(kernel=kernel, features=FEATURES), performer, kernel) for kernel in ("softmax", "relu")),
+            *((FastFoodSpec(form=form), fastfood, form) for form in ("rks", "prf")),
+            *((GenerativeSpec(form=form, samples=5), generative, form) for form in ("rks", "prf")),
+            *((GmmSpec(form=form, samples=3), gmm, form) for form in ("rks", "prf")),
+        ],
+    }
 )
-@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
-@pytest.mark.parametrize("length", LENGTHS[:2])
 def test_a_kernel_is_its_equation(
     length: int, causal: bool, padded: bool, spec: MixerSpec, phi: Callable[[nn.Module, int, str], Phi], form: str
 ) -> None:

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from every_pair import every_pair
 from slow_forms import assert_equal_forms
 from torch import Tensor
 
@@ -81,9 +82,7 @@ def definition(mixer: Hyena, k: int, x: Tensor, real: list[bool]) -> Tensor:
 
 
 @pytest.mark.independent_check("mixers", "hyena", against="arXiv:2302.10866 def. 3.1, every convolution a plain sum")
-@pytest.mark.parametrize("length", [1, 13, 33])
-@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
-@pytest.mark.parametrize("settings", SETTINGS, ids=["order2", "order3", "order4"])
+@every_pair({"settings": SETTINGS, "padded": [False, True], "length": [1, 13, 33]})
 def test_hyena_is_its_definition(settings: dict[str, float], padded: bool, length: int) -> None:
     mixer = hyena(settings)
     x = torch.randn(K, B, length, D, generator=stream(1, "x"), dtype=torch.float64).requires_grad_()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from every_pair import every_pair
 from phi_attention import LENGTHS, B, D, H, K, assert_same, attend, noise, trained
 from torch import Tensor, nn
 
@@ -16,9 +17,7 @@ def phi(x: Tensor, head: int) -> Tensor:
 
 
 @pytest.mark.independent_check("mixers", "linear", against="the whole matrix")
-@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
-@pytest.mark.parametrize("length", LENGTHS)
+@every_pair({"length": LENGTHS, "causal": [True, False], "padded": [False, True]})
 def test_linear_is_its_equation(length: int, causal: bool, padded: bool) -> None:
     mixer = trained(LinearSpec(), causal, length)
     assert_same(mixer, lambda m, k, x, real: attend(m, k, phi, causal, x, real), length, padded)
@@ -57,9 +56,7 @@ def gated(mixer: nn.Module, member: int, x: Tensor, real: list[bool]) -> Tensor:
 
 
 @pytest.mark.independent_check("mixers", "gated_linear_attention", against="the recurrence, token by token")
-@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("name", SETTINGS)
+@every_pair({"name": SETTINGS, "length": LENGTHS, "padded": [False, True]})
 def test_gated_linear_attention_is_its_recurrence(name: str, length: int, padded: bool) -> None:
     assert_same(trained(SETTINGS[name], True, length), gated, length, padded)
 

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from every_pair import every_pair
 from patterns import LENGTHS, D, H, Slow, assert_is, heads_of, mixer_of
 from torch import Tensor, nn
 
@@ -29,10 +30,9 @@ def reference(mixer: nn.Module) -> Slow:
 
 
 @pytest.mark.independent_check("mixers", "linformer", against="arXiv:2006.04768 eq. 7")
-@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("rank", [1, 5, 40])
-@pytest.mark.parametrize("sharing", ["none", "headwise", "key_value"])
+@every_pair(
+    {"sharing": ["none", "headwise", "key_value"], "rank": [1, 5, 40], "length": LENGTHS, "padded": [False, True]}
+)
 def test_linformer_is_its_equation(sharing: str, rank: int, length: int, padded: bool) -> None:
     mixer = mixer_of(LinformerSpec.model_validate({"rank": rank, "sharing": sharing, "length": 33}), length)
     assert_is(mixer, reference(mixer), length, padded)

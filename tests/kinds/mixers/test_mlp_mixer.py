@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
+from every_pair import every_pair
 from slow_forms import assert_equal_forms, perturbed
 from torch import Tensor
 
@@ -48,9 +49,7 @@ def equation(mixer: MLPMixer, k: int, x: Tensor, real: list[bool]) -> Tensor:
 
 
 @pytest.mark.independent_check("mixers", "mlp_mixer", against="arXiv:2105.01601 eq. 1, with dense triangular matrices")
-@pytest.mark.parametrize("length", [1, 7, 13])
-@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
-@pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+@every_pair({"causal": [False, True], "padded": [False, True], "length": [1, 7, 13]})
 def test_mlp_mixer_is_its_equation(causal: bool, padded: bool, length: int) -> None:
     mixer = mlp_mixer(causal)
     x = torch.randn(K, B, length, D, generator=stream(1, "x"), dtype=torch.float64).requires_grad_()

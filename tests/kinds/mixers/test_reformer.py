@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from every_pair import every_pair
 from patterns import LENGTHS, B, D, H, K, Slow, assert_is, heads_of, mixer_of
 from torch import Tensor, nn
 
@@ -53,10 +54,14 @@ def reference(mixer: nn.Module, causal: bool) -> Slow:
     return slow
 
 
-@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize(("hashes", "chunk", "buckets"), [(1, 4, 6), (3, 3, 4), (2, 5, None), (4, 64, 2)])
+@every_pair(
+    {
+        "hashes, chunk, buckets": [(1, 4, 6), (3, 3, 4), (2, 5, None), (4, 64, 2)],
+        "length": LENGTHS,
+        "causal": [True, False],
+        "padded": [False, True],
+    }
+)
 def test_reformer_is_one_softmax_over_what_its_hashes_find(
     hashes: int, chunk: int, buckets: int | None, length: int, causal: bool, padded: bool
 ) -> None:

@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from every_pair import every_pair
 from phi_attention import LENGTHS, D, H, assert_same, noise, trained
 from torch import Tensor, nn
 
@@ -64,9 +65,7 @@ def retention(mixer: nn.Module, member: int, x: Tensor, real: list[bool]) -> Ten
 
 
 @pytest.mark.independent_check("mixers", "retention", against="arXiv:2307.08621, with complex numbers")
-@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
-@pytest.mark.parametrize("length", LENGTHS[:2])
-@pytest.mark.parametrize("name", SETTINGS)
+@every_pair({"name": SETTINGS, "length": LENGTHS[:2], "padded": [False, True]})
 def test_retention_is_its_equation(name: str, length: int, padded: bool) -> None:
     assert_same(trained(SETTINGS[name], True, length), retention, length, padded)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from every_pair import every_pair
 from patterns import LENGTHS, H, K, Slow, assert_is, heads_of, matrix, mixer_of, text
 from torch import Tensor, nn
 
@@ -57,9 +58,13 @@ def reference(mixer: nn.Module, b: int) -> Slow:
 
 
 @pytest.mark.independent_check("mixers", "sinkhorn", against="arXiv:2002.11296 sec. 3")
-@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize(("block", "temperature", "iterations"), [(4, 0.75, 7), (5, 20.0, 1), (50, 0.75, 3)])
+@every_pair(
+    {
+        "block, temperature, iterations": [(4, 0.75, 7), (5, 20.0, 1), (50, 0.75, 3)],
+        "length": LENGTHS,
+        "padded": [False, True],
+    }
+)
 def test_sinkhorn_is_its_equation(block: int, temperature: float, iterations: int, length: int, padded: bool) -> None:
     spec = SinkhornSpec(block=block, temperature=temperature, iterations=iterations)
     mixer = mixer_of(spec, length)

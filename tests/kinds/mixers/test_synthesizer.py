@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from every_pair import every_pair
 from patterns import LENGTHS, D, H, K, Slow, assert_is, heads_of, mixer_of
 from torch import Tensor, nn
 
@@ -55,11 +56,15 @@ def reference(mixer: nn.Module, type_: str, causal: bool) -> Slow:
 
 
 @pytest.mark.independent_check("mixers", "synthesizer", against="arXiv:2005.00743 sec. 3")
-@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("dot_product", [False, True], ids=["alone", "mixed"])
-@pytest.mark.parametrize("name", SETTINGS)
+@every_pair(
+    {
+        "name": SETTINGS,
+        "dot_product": [False, True],
+        "length": LENGTHS,
+        "causal": [True, False],
+        "padded": [False, True],
+    }
+)
 def test_synthesizer_is_its_equation(name: str, dot_product: bool, length: int, causal: bool, padded: bool) -> None:
     spec = SynthesizerSpec.model_validate({**SETTINGS[name], "dot_product": dot_product, "length": 35})
     mixer = mixer_of(spec, length, causal)

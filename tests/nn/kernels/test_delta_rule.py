@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from every_pair import every_pair
 from torch import Tensor
 
 from ablate.nn.kernels.delta_rule import Written, chunked, recur
@@ -38,9 +39,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("channels", [1, D], ids=["by head", "by channel"])
-@pytest.mark.parametrize(("length", "chunk"), [(1, 8), (7, 8), (8, 8), (37, 8), (37, 16), (37, 64)])
-@pytest.mark.parametrize("form", FORMS)
+@every_pair({"form": FORMS, "length, chunk": [(1, 8), (7, 8), (8, 8), (37, 8), (37, 16), (37, 64)], "channels": [1, D]})
 def test_chunks_are_the_recurrence(form: str, length: int, chunk: int, channels: int) -> None:
     names, decayed_first = FORMS[form]
     tensors = {name: noise(name, P, length, E if name in ("wanted", "value") else D) for name in names}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from every_pair import every_pair
 from torch import Tensor
 
 from ablate.nn.kernels import product as kernel
@@ -19,10 +20,7 @@ def drawn(pack: int, rows: int, inputs: int, outputs: int, *, turned: bool) -> t
     return x, (weight if turned else weight.contiguous())
 
 
-@pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize("pack", [1, 3])
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("least", [0, 1 << 60], ids=["onednn", "bmm"])
+@every_pair({"least": [0, 1 << 60], "shape": SHAPES, "pack": [1, 3], "turned": [False, True]})
 def test_product(
     least: int, shape: tuple[int, int, int], pack: int, turned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

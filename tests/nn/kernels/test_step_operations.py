@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from every_pair import every_pair
 from torch import Tensor
 
 from ablate.nn.kernels import cross_entropy as kernel
@@ -59,9 +60,7 @@ def test_rms_norm(pack: int) -> None:
     torch.testing.assert_close(rms_norm(x, gain, 1e-3), expected)
 
 
-@pytest.mark.parametrize("shape", [(3, 5, 6), (2, 3, 5, 6), (5, 6)])
-@pytest.mark.parametrize("turning", [None, 4])
-@pytest.mark.parametrize("spread", [0, 1 << 18], ids=["one table", "a table a head"])
+@every_pair({"spread": [0, 1 << 18], "turning": [None, 4], "shape": [(3, 5, 6), (2, 3, 5, 6), (5, 6)]})
 def test_rotation(spread: int, turning: int | None, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """As complex numbers: x_i + i·x_{i+r/2} times e^(i·t·θ_i)."""
     monkeypatch.setattr("ablate.nn.kernels.relative_positions._SPREAD", spread)
@@ -85,9 +84,13 @@ def drawn_heads(length: int, seen: int) -> list[Tensor]:
     return [x.requires_grad_() for x in heads_inside]
 
 
-@pytest.mark.parametrize("scale", [None, 0.3])
-@pytest.mark.parametrize(("length", "seen", "causal"), [(70, 70, True), (70, 70, False), (70, 41, False)])
-@pytest.mark.parametrize("least", [1, 1 << 60], ids=["long", "short"])
+@every_pair(
+    {
+        "least": [1, 1 << 60],
+        "length, seen, causal": [(70, 70, True), (70, 70, False), (70, 41, False)],
+        "scale": [None, 0.3],
+    }
+)
 def test_attention(
     least: int, length: int, seen: int, causal: bool, scale: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

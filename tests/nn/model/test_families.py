@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from every_pair import every_pair
 from torch import Tensor, nn
 
 from ablate.nn.model import build_model, model_cost
@@ -124,9 +125,7 @@ PADDINGS = {
 }
 
 
-@pytest.mark.parametrize("side", PADDINGS)
-@pytest.mark.parametrize("pooling", ["cls", "mean", "first"])
-@pytest.mark.parametrize("name", PADDABLE)
+@every_pair({"name": PADDABLE, "pooling": ["cls", "mean", "first"], "side": PADDINGS})
 def test_the_contents_of_padding_never_change_a_class(name: str, pooling: str, side: str) -> None:
     real, other_real = PADDINGS[side], PADDINGS["right"]
     one, other, second = (tokens(text, T) for text in ("one", "other", "second"))
