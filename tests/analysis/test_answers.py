@@ -117,3 +117,33 @@ def test_the_edge_of_a_baseline_cannot_turn_what_is_worse_anyway() -> None:
     report = read_study(study(losses), "a_study")
     of = {"baseline": Tuned({"lr": 1}, ("lr",), ()), "far_worse": Tuned({"lr": 2}, (), ())}
     assert list(tuning_edges(Tuning({"lr": [1, 2, 3]}, (1000,), of), report.variants, report.baseline)) == []
+
+
+def scattered(seeds: int, **spreads: float) -> FakeStore:
+    """Variants that differ from the baseline by a number for each seed and by as much scatter as is said."""
+    made = fake_store({name: ({}, 10) for name in ("baseline", *spreads)}, seeds=seeds, margin=0.1)
+    for name in ("baseline", *spreads):
+        for seed in range(seeds):
+            made.add(name, seed, {"val_loss": 3.0 + seed / 7 + spreads.get(name, 0.0) * (-1) ** seed * (1 + seed / 20)})
+    return made
+
+
+@pytest.mark.parametrize("seeds", [3, 30])
+def test_a_verdict_is_said_to_assume_noise_that_its_seeds_cannot_show(seeds: int) -> None:
+    """Thirty seeds miss one that ends badly once in a hundred as three do, for all that the interval says."""
+    report = read_study(scattered(seeds, a=0.01), "a_study")
+    assert report.variants[1].verdict is not None
+    assert report.variants[1].verdict.is_decided
+    (said,) = [warning.text for warning in report.answer.warnings if warning.key == "assumption"]
+    assert f"{seeds} seeds" in said
+    assert report.assumption == said
+
+
+def test_of_several_undecided_comparisons_the_least_chance_is_said() -> None:
+    report = read_study(scattered(4, a=0.25, b=0.12), "a_study")
+    verdicts = [row.verdict for row in report.variants[1:]]
+    known = [verdict.chance for verdict in verdicts if verdict is not None and verdict.chance is not None]
+    least, most = (f"{5 * round(20 * of)} %" for of in (min(known), max(known)))
+    assert (len(known), least != most) == (2, True)
+    (said,) = [one for one in report.answer.sentences if "would settle" in one]
+    assert f"each of them with a chance of at least {least}" in said
