@@ -97,13 +97,21 @@ def times(ratio: float | None) -> str:
     return f"{ratio:.2f}x" if ratio < 9.995 else f"{ratio:.0f}x"
 
 
-def times_within(ratio: Interval | None) -> str:
-    """A measured ratio with its interval as `1.08x [1.02, 1.15]`; a hyphen if it is wider than a factor of 2."""
+def measured(ratio: Interval | None) -> tuple[float, float, float] | None:
+    """A ratio with the ends of its interval; None if it is not known within a factor of 2, and shown nowhere."""
     if ratio is None or ratio.mean is None or ratio.low is None or ratio.high is None or ratio.high > 2 * ratio.low:
+        return None
+    return ratio.mean, ratio.low, ratio.high
+
+
+def times_within(ratio: Interval | None) -> str:
+    """A measured ratio with its interval as `1.08x [1.02, 1.15]`; a hyphen if it is not known."""
+    if (known := measured(ratio)) is None:
         return MISSING
-    if ratio.low == ratio.high:  # the baseline compared with itself
-        return times(ratio.mean)
-    return f"{times(ratio.mean)} [{ratio.low:.2f}, {ratio.high:.2f}]"
+    mean, low, high = known
+    if low == high:  # the baseline compared with itself
+        return times(mean)
+    return f"{times(mean)} [{low:.2f}, {high:.2f}]"
 
 
 def duration(seconds: float | None) -> str:

@@ -155,6 +155,7 @@ def test_the_clocks_of_trials_reach_no_table_no_figure_and_no_latex() -> None:
     assert [row.relative_speed for row in report.variants] == [None, None]
     assert "speed" not in shown_speed(made)
     assert study_json(report)["variants"][1]["relative_speed"] is None
+    assert "seconds" not in str(find_format("csv").render(read_findings(made, "a_study"), Place()))
     assert all(picture.name != "loss_seconds" for picture in curves.pictures(read_findings(made, "a_study")))
 
 
@@ -188,3 +189,6 @@ def test_curves_over_seconds_are_drawn_at_the_timed_rates() -> None:
     lines = series(marks(spec, "line")[0])
     assert [row["x"] for row in lines["baseline"]] == pytest.approx([10.0, 20.0, 30.0])
     assert [row["x"] for row in lines["variant"]] == pytest.approx([5.0, 10.0, 15.0])
+    made.time("a=off", [200.0, 900.0, 40.0], [100.0, 100.0, 100.0])
+    pictures = curves.pictures(read_findings(made, "a_study"))
+    assert all(picture.name != "loss_seconds" for picture in pictures), "a speed that the table does not show"

@@ -14,6 +14,7 @@ from ablate.analysis.course import course_cell, course_limits
 from ablate.analysis.curves import Axis, Band, band, heights, line
 from ablate.analysis.findings import Findings
 from ablate.analysis.judging import worst_margin
+from ablate.analysis.numbers import measured
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
 from ablate.analysis.text import plural
@@ -78,7 +79,7 @@ def _curve_pictures(findings: Findings) -> Iterable[Picture]:
         rest += f" No seed finished, and so there is no curve, of {', '.join(lost)}."
     drawn = [findings.report.baseline, *shown]
     for name, axis in AXES.items():
-        if axis.timed and not all(findings.runs[row.name].rates for row in drawn):
+        if axis.timed and not all(measured(row.relative_speed) for row in drawn):
             continue
         if shown and max(x for row in shown for x in _mean_curve(findings, row.name, axis).x) > 0:
             yield Picture(

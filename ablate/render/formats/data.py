@@ -68,10 +68,11 @@ def table_rows(findings: Findings) -> Iterator[dict[str, Value]]:
 
 
 def _cost(cost: TrainingCost, report: StudyReport) -> dict[str, Value]:
-    """What the trials of a variant needed; nothing where they were trained elsewhere."""
-    if report.record.judged is not None:
-        return {}
-    return {"seconds": cost.seconds, "tokens": cost.tokens, "flops": cost.flops}
+    """What the trials of a variant needed; nothing where they were trained elsewhere.
+
+    No seconds: each trial shared its machine with others, so they compare no variants.
+    """
+    return {} if report.record.judged is not None else {"tokens": cost.tokens, "flops": cost.flops}
 
 
 def _other_budgets(report: StudyReport) -> Iterator[dict[str, Value]]:
