@@ -46,6 +46,7 @@ _OF_FOLDER = {
     "aim": ("run_metadata.sqlite",),
 }
 """The files of a folder that a format reads; the first of them of which there are any."""
+_OR_FORMAT = ", or give `format`, or `--input`"
 _SHOWN = 8
 """Names of a folder that a message lists."""
 _PROGRAM = re.compile(r"\bprint\w*\(|\bf[\"']|\{[A-Za-z_][\w.()\[\]]*(:[^}\"']*)?\}")
@@ -173,15 +174,16 @@ def _in_order(files: Iterable[Path]) -> list[Path]:
 
 def _of_folder(folder: Path, typed: str, format_: str | None) -> list[Path]:
     endings = tuple(f"*{ending}" for ending, of in _SUFFIXES.items() if of == format_)
-    for name in _OF_FOLDER.get(format_ or "tensorboard", endings):
+    names = _OF_FOLDER.get(format_ or "tensorboard", endings)
+    for name in names:
         if found := _in_order(file for file in folder.rglob(name) if file.is_file()):
             return found
     raise DataError(
-        "this is a folder",
-        where=str(folder),
-        expected="a file, a pattern, or a folder with a format",
+        "this is a folder" if format_ is None else f"this folder holds no file of the format {format_}",
+        where=typed,
+        expected="a file, a pattern, or a folder with a format" if format_ is None else " or ".join(names) or "a file",
         got=_content(folder),
-        remedy=f"Write a pattern, such as '{typed.rstrip('/')}/**/*.csv', or give `format`.",
+        remedy=f"Write a pattern, such as '{typed.rstrip('/')}/**/*.csv'{_OR_FORMAT if format_ is None else ''}.",
     )
 
 
@@ -236,7 +238,7 @@ def _read_files(files: Sequence[Path], spec: RunTableSpec, *, program: bool) -> 
             "the ending of this file says no format",
             where=str(file),
             expected=", ".join(sorted(_SUFFIXES)),
-            remedy="Give `format`, or save the table as CSV.",
+            remedy="Give `format`, or `--input`, or save the table as CSV.",
         )
     if named == "log":
         rows: Iterable[Row] = _log(file, spec.line, program=program)
