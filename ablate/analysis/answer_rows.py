@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from string import ascii_uppercase
 from typing import Literal
@@ -139,16 +139,16 @@ def answer_groups(report: StudyReport) -> tuple[tuple[AnswerGroup, ...], dict[st
     compared = compared_rows(report)
     counts = Counter(row.change for row in compared)
     by_group: dict[GroupKey, list[AnswerRow]] = {key: [] for key in TITLES}
-    places, included = _places(report), included_removals(compared, report.record)
-    fine = {row.name for row in compared if _group_of(row) == "can go"}
+    places, removed = _places(report), removed_settings(compared, report.record)
+    dispensable = {item for row in compared if _group_of(row) == "can go" for item in removed[row.name]}
     for row in compared:
         group = _group_of(row) if report.answer.learnt else "no answer"
-        if group == "must stay" and fine & {*included[row.name]}:  # some of its parts can go
+        if group == "must stay" and removed[row.name] & dispensable:  # some of its parts can go
             group = "worse"
         words = places.get(row.name) or _words(row, group, report)
         if counts[row.change] > 1 and row.change.words:
             words += f" ({row.name})"
-        by_group[group].append(_row(row, words, included.get(row.name, ()), report))
+        by_group[group].append(_row(row, words, included(row.name, removed), report))
     groups = tuple(
         AnswerGroup(key, TITLES[key], tuple(sorted(rows, key=_badness(worse))))
         for key, rows in by_group.items()
@@ -275,19 +275,29 @@ def compared_rows(report: StudyReport) -> list[VariantRow]:
     return [replace(rows[_at_last(one, report)], parameter_change=None) for one in report.scaling.of]
 
 
-def included_removals(rows: Iterable[VariantRow], record: StudyRecord) -> dict[str, tuple[str, ...]]:
-    """Each variant that only removes parts to those of the others whose changes of the baseline are some of its own."""
+def removed_settings(rows: Iterable[VariantRow], record: StudyRecord) -> dict[str, frozenset[tuple[str, str]]]:
+    """What each variant that only removes parts changes in the spec of its baseline, beside what was tuned: paths with
+    their values.
+    """
     specs = {variant.name: leaves(variant.spec) for variant in record.variants}
-    baselines = baselines_of(record)
+    baselines, tuned = (
+        baselines_of(record),
+        {*(record.space.get("tune") or {}).get("grid", {}), *(record.space.get("tuned") or {})},
+    )
 
     def changes(name: str) -> frozenset[tuple[str, str]]:
         old, new = specs[baselines[name]], specs[name]
-        return frozenset((path, repr(new.get(path))) for path in {**old, **new} if old.get(path) != new.get(path))
+        paths = [path for path in {**old, **new} if old.get(path) != new.get(path) and old.get(path) != {}]
+        paths = [path for path in paths if path not in tuned]
+        return frozenset((path, repr(new.get(path))) for path in paths)
 
-    changed = {row.name: changes(row.name) for row in rows if row.change.only_removes}
-    return {
-        name: tuple(other for other, fewer in changed.items() if fewer and fewer < own) for name, own in changed.items()
-    }
+    return {row.name: changes(row.name) for row in rows if row.change.only_removes}
+
+
+def included(name: str, removed: Mapping[str, Set[tuple[str, str]]]) -> tuple[str, ...]:
+    """The variants that remove some of what a variant removes, and nothing else."""
+    own = removed.get(name, frozenset())
+    return tuple(other for other, fewer in removed.items() if fewer and fewer < own)
 
 
 def compared_row(report: StudyReport, variant: str, where: str) -> VariantRow:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ablate.analysis.answer_rows import compared_rows, included_removals
+from ablate.analysis.answer_rows import compared_rows, included, removed_settings
 from ablate.analysis.ladder import next_rung
 from ablate.analysis.report import StudyReport
 from ablate.analysis.sentences import advised_seeds
@@ -160,8 +160,9 @@ def _together(report: StudyReport) -> Iterator[NextStep]:
         for row in report.variants
         if row.verdict is not None and row.verdict.is_acceptable and row.change.only_removes and not row.change.combines
     ]
-    included = included_removals(alone, record)
-    alone = [row for row in alone if not any(row.name in those for those in included.values())]
+    removed = removed_settings(alone, record)
+    in_others = {name for row in alone for name in included(row.name, removed)}
+    alone = [row for row in alone if row.name not in in_others]
     fits = not (record.traits.chooses or record.space.get("tuned") or report.evidence.windows or report.scaling)
     if len(alone) > 1 and fits:
         arguments = ("resume", record.name, "--design", "simplify")

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, takewhile
+from textwrap import wrap
 
 from ablate.analysis.answer_rows import Along, AnswerGroup, AnswerRow, GroupKey, compared_rows
 from ablate.analysis.changes import ALONG, setting_changes
@@ -23,8 +24,8 @@ MOST_NAMED = 2
 """Variants that a sentence names; it counts more of them."""
 MOST_EFFECTS = 3
 """Average effects that it names."""
-TWO_LINES = 150
-"""Characters of a headline that fits on two lines of a terminal."""
+COLUMNS = 80
+"""Characters of a line, of which a headline should have two."""
 MOST_ALONG = 3
 """Variants whose verdicts along an axis the headline spells out."""
 Rows = Mapping[GroupKey, Sequence[AnswerRow]]
@@ -43,7 +44,7 @@ def headline(
         _sentences(groups, trust, along, report, Detail(bounds, worse))
         for bounds, worse in ((True, True), (False, True), (True, False))
     ]
-    return next((form for form in forms if len(" ".join(form)) <= TWO_LINES), forms[-1])
+    return next((form for form in forms if len(wrap(" ".join(form), COLUMNS)) <= 2), forms[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +347,7 @@ def _changes(rows: Rows, report: StudyReport, detail: Detail, *, alone: bool) ->
     if len(good) == 1 or (good and alone):
         said = good[0].words if len(good) == 1 else plural(len(good), noun)
         yield f"As good within {report.margin:g}: {said}."
-    worse = rows.get("worse", ())
+    worse = _nested(rows.get("worse", ()))[1]
     if worse and (alone or detail.worse):
         names = [_with_cost(row, report, old, detail) for row in worse]
         yield f"Worse{than}: {listed(names) if len(worse) <= MOST_NAMED else plural(len(worse), noun)}."

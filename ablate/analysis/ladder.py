@@ -240,7 +240,9 @@ class ScaleRow:
 
     Attributes:
         words: What it changes.
-        by_rung: Its difference from the baseline at each rung, of those at which any variant has one.
+        compute: The compute of each rung, of those at which any variant has a difference, as a multiple of the largest
+            one's: `0.3x`.
+        by_rung: Its difference from the baseline at each of them.
         times: The target, as a multiple of the compute of the largest rung.
         there: The interval of the difference at the target; empty where nothing is extrapolated.
         speedup: The effective speedup at the target, or at the largest rung where nothing is extrapolated.
@@ -250,6 +252,7 @@ class ScaleRow:
     """
 
     words: str
+    compute: tuple[str, ...]
     by_rung: tuple[str, ...]
     verdicts: tuple[str, ...]
     times: float
@@ -288,6 +291,7 @@ def scale_rows(climbs: Climbs, decimals: int, words: Mapping[str, str]) -> Itera
         timed = one.seconds[-1] if one.seconds else None
         yield ScaleRow(
             words.get(one.scaling.variant, one.scaling.variant),
+            tuple(f"{rung / rungs[-1]:.1g}x" for rung in rungs),
             tuple(_at_rung(one.scaling, rung, decimals) for rung in rungs),
             tuple(words_at.get(rung, "") for rung in rungs),
             climbs.times,

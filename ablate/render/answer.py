@@ -422,12 +422,12 @@ def _columns(titles: Sequence[str], columns: Sequence[str], rows: Sequence[_Matr
 
 def _ladder(answer: Answer, width: int) -> Iterator[Text]:
     """The variants of a ladder by rung, with what is extrapolated, and each reason why nothing is."""
-    rows, times = answer.scale, f"at {answer.scale[0].times:g}x"
+    rows, times = answer.scale, f"{answer.scale[0].times:g}x"
     refusals = [*dict.fromkeys(row.refusal for row in rows if not row.there)]
     judged = {row.words: (COLOURS[group.key], row.warning) for group in answer.groups for row in group.rows}
     warnings = [*dict.fromkeys(warning for _, warning in judged.values() if warning)]
     removals = {row.words for row in answer.rows if row.removed and not row.words.startswith("without ")}
-    rungs = [f"rung {number}" if number == 1 else str(number) for number in range(1, len(rows[0].by_rung) + 1)]
+    rungs = rows[0].compute
     lines = []
     for row in rows:
         colour, warning = judged.get(row.words, ("", ""))
@@ -443,8 +443,10 @@ def _ladder(answer: Answer, width: int) -> Iterator[Text]:
     alike = len(refusals) == 1 and not any(row.there for row in rows)
     beyond = [] if alike else [times, "speedup", ""]
     yield from _columns((f"{answer.metric} − baseline",), [*rungs, *beyond], lines, width)
-    notes = [f"each beside the baseline of its rung; margin {answer.margin:g}: {MARKS_HELP}"]
-    notes += [] if alike else [f"{times}, with the speedup in compute there: 95 % intervals"]
+    notes = [f"at multiples of the largest rung's compute; margin {answer.margin:g}: {MARKS_HELP}"]
+    if any(row.outcome == "undecided" and row.there for row in rows):
+        notes.append(f"undecided: at 1x or {times}")
+    notes += [] if alike else [f"{times} and its speedup in compute: 95 % intervals"]
     notes += [f"[{number}] {warning}" for number, warning in enumerate(warnings, 1)]
     marked = ("not extrapolated:" if alike else f"[{_letter(refusals, refusal)}]" for refusal in refusals)
     notes += [f"{mark} {printable(refusal)}" for mark, refusal in zip(marked, refusals, strict=True)]

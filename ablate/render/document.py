@@ -144,7 +144,7 @@ def along_table(answer: Answer, along: Along) -> Grid:
 
 def scale_table(rows: Sequence[ScaleRow]) -> Grid:
     """The variants of a ladder: the difference at each rung, what is extrapolated, and what becomes of it."""
-    rungs = tuple(f"rung {number}" for number in range(1, 1 + len(rows[0].by_rung)))
+    rungs = tuple(f"at {share}" for share in rows[0].compute)
     titles = ("variant", *rungs, f"at {rows[0].times:g}x", "speedup there", "outcome")
     shown = tuple(
         (

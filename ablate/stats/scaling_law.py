@@ -162,7 +162,7 @@ def climb(rungs: Sequence[Rung], times: float = FURTHEST) -> LadderFit:
     predicted = _at(below, 1, computes[-1, 1] / unit) - _at(below, 0, computes[-1, 0] / unit)
     held_out = resamples.interval(predicted - (means[:, -1, 1] - means[:, -1, 0]))
     if not held_out.low <= 0 <= held_out.high:
-        refusal = "the law of the smaller rungs does not predict the difference at the largest one"
+        refusal = "the smaller rungs do not predict the largest one"
         return LadderFit(baseline, variant, shared, tuple(reached), target, None, None, held_out, refusal)
     there = _at(laws, 1, target / unit)
     difference = resamples.interval(there - _at(laws, 0, target / unit))

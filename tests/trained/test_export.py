@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from small_models import CASES
 
 from ablate.api import run
 from ablate.cli.app import app
@@ -20,7 +21,8 @@ from ablate.store import open_store
 from ablate.tasks.tokenizers.plain import ByteTokenizer
 from ablate.tasks.tokenizers.subwords import SubwordTokenizer
 from ablate.trained.hugging_face import settings
-from ablate.trained.hugging_face.checkpoint import read_config, read_tensors
+from ablate.trained.hugging_face.check import compare
+from ablate.trained.hugging_face.checkpoint import read_config, read_tensors, understand
 from ablate.trained.hugging_face.export import native, write_folder, write_tokenizer
 
 transformers = pytest.importorskip("transformers")
@@ -171,10 +173,31 @@ def test_an_exported_tokenizer_puts_nothing_around_a_text(tmp_path: Path) -> Non
 
 
 def test_only_the_very_same_model_is_native() -> None:
-    """One setting that GPT-2 does not have, and the folder brings its own modelling file."""
+    """One setting that no decoder of `transformers` has, and the folder brings its own modelling file."""
     assert native(ModelSpec.model_validate(GPT2), V, T) is not None
-    for change in ({"positions": "rotary"}, {"logit_cap": 30.0}, {"exceptions": {"1": {"norm": "none"}}}):
+    for change in ({"positions": "none"}, {"logit_cap": 30.0}, {"exceptions": {"1": {"norm": "none"}}}):
         assert native(ModelSpec.model_validate({**GPT2, **change}), V, T) is None
+
+
+WRITTEN_AS_THEMSELVES = [
+    *("arcee", "gemma", "gemma2", "gemma3", "gpt2", "llama", "llama_scaled", "ministral", "mistral", "mixtral"),
+    *("nemotron", "olmo", "olmo2", "olmo3", "olmoe", "phi", "phi3", "qwen2", "qwen3", "seed_oss", "stablelm"),
+    *("stablelm_parallel", "starcoder2"),
+]
+
+
+@pytest.mark.parametrize("name", WRITTEN_AS_THEMSELVES)
+def test_decoders_that_are_read_are_written(name: str, tmp_path: Path) -> None:
+    """As the very type that they were, with logits of `transformers` in double precision (`compare`)."""
+    case = CASES[name]
+    settings = transformers.CONFIG_MAPPING[case.kind](**case.settings).to_dict()
+    read = understand({**settings, "model_type": case.kind}, name)
+    model = build_model(read.spec, vocabulary=read.vocabulary, context=read.context, seeds=[0]).eval()
+    exported = write_folder(tmp_path, read.spec, model, None, vocabulary=read.vocabulary, context=read.context)
+    assert exported.model_type == case.kind
+    compared = compare(tmp_path, read_config(tmp_path))
+    assert compared.double
+    assert compared.difference <= compared.bound
 
 
 def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:

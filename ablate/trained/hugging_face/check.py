@@ -145,15 +145,19 @@ class _DoubledTorch:
 
 @contextmanager
 def in_double(*modules: ModuleType) -> Iterator[None]:
-    """Compute in double precision what the code of these modules asks for in single precision (norms, angles)."""
-    single, doubled = Tensor.float, _DoubledTorch()
+    """Compute in double precision what the code of these modules asks for in single precision (norms, angles), or
+    leaves open.
+    """
+    single, doubled, default = Tensor.float, _DoubledTorch(), torch.get_default_dtype()
     kept = {module: vars(module)["torch"] for module in modules if "torch" in vars(module)}
     for module in kept:
         setattr(module, "torch", doubled)  # noqa: B010
     Tensor.float = Tensor.double  # type: ignore[method-assign]
+    torch.set_default_dtype(torch.float64)
     try:
         yield
     finally:
+        torch.set_default_dtype(default)
         Tensor.float = single  # type: ignore[method-assign]
         for module, before in kept.items():
             setattr(module, "torch", before)  # noqa: B010

@@ -273,6 +273,24 @@ _SCALINGS: dict[str, Callable[[Number, Mapping[str, Any]], dict[str, Any]]] = {
 """Their scalings of rotary frequencies to ours."""
 
 
+def to_rope(scaling: Any) -> dict[str, Any]:
+    """A scaling of rotary frequencies as `rope_parameters`, which `Config.rotary` reads."""
+    if scaling.kind == "none":
+        return {"rope_type": "default"}
+    names = {
+        "factor": "factor",
+        "original_context": "original_max_position_embeddings",
+        "low_frequency": "low_freq_factor",
+        "high_frequency": "high_freq_factor",
+        "fast": "beta_fast",
+        "slow": "beta_slow",
+        "whole_pairs": "truncate",
+        "temperature": "attention_factor",
+    }
+    values = {names[name]: value for name, value in scaling.model_dump(exclude={"kind"}).items() if value is not None}
+    return {"rope_type": scaling.kind, **values}
+
+
 @functools.cache
 def has_classes() -> bool:
     """Whether the configuration classes of `transformers` can be asked."""
@@ -370,6 +388,13 @@ def _declared(config_class: Any) -> Fields:
 def _stored() -> dict[str, Fields]:
     plain = json.loads(_STORED.read_text(encoding="utf-8"))
     return {kind: Fields(one["defaults"], one["names"], one["rope"]) for kind, one in plain.items()}
+
+
+def declared(kind: str) -> frozenset[str]:
+    """The settings that the configuration class of a model declares, by the names that files have for them."""
+    fields = _stored()[kind]
+    theirs = {ours: name for name, ours in fields.names.items()}
+    return frozenset(theirs.get(name, name) for name in fields.defaults)
 
 
 class _Quiet:

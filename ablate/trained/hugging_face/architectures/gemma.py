@@ -14,6 +14,7 @@ class Gemma(LlamaLike):
     """`transformers`, `models/gemma`. Gains of norms are stored as their difference from 1."""
 
     model_type = "gemma"
+    written_as = "GemmaForCausalLM"
     gain = PLUS_ONE
 
     def model(self, config: Config) -> dict[str, Any]:
@@ -26,6 +27,7 @@ class Gemma2(Gemma):
     """`transformers`, `models/gemma2`: norms before and after each sub-layer, and windows in some layers."""
 
     model_type = "gemma2"
+    written_as = "Gemma2ForCausalLM"
     activation = "hidden_activation"
     norms: ClassVar[Mapping[str, str]] = {
         "input_layernorm": "norm_mixer",
@@ -55,6 +57,7 @@ class Gemma3(Gemma2):
     """`transformers`, `models/gemma3`, `Gemma3ForCausalLM`: norms of queries and keys, other positions in windows."""
 
     model_type = "gemma3_text"
+    written_as = "Gemma3ForCausalLM"
     inert = ("_sliding_window_pattern",)
     query_key_norm: ClassVar[Mapping[str, Any]] = {}
 

@@ -23,7 +23,7 @@ from ablate.trained.hugging_face.architecture import (
     norm,
     same,
 )
-from ablate.trained.hugging_face.settings import THEIR_ACTIVATIONS, Config
+from ablate.trained.hugging_face.settings import THEIR_ACTIVATIONS, Config, declared, to_rope
 
 PARALLEL = {"arrangement": "parallel", "skips": {"mlp": 0}}
 """Attention and MLP side by side, after one norm."""
@@ -149,29 +149,64 @@ class LlamaLike(Architecture):
         return norm(theirs, ours, bias=self.norm_kind == "layer", conversion=self.gain)
 
     def config_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any] | None:
+        """Every setting that says something of a model of this sort, of those that its class declares.
+
+        What they cannot say shows where the result is read back.
+        """
         if not self.written_as:
             return None
         block: Any = spec.block
-        positions: Any = spec.positions
-        return {
-            "architectures": [self.written_as],
+        mixer, mlp, widths = block.mixer, block.mlp, [layer.window for layer in spec.blocks]
+        head_width = spec.head_width or spec.width // spec.heads
+        window = next(filter(None, widths), None)
+        hidden = mlp.hidden(spec.width) if mlp.kind != "mixture" else round(mlp.ratio * spec.width)
+        settings = {
             "vocab_size": vocabulary,
+            "max_position_embeddings": context,
             "hidden_size": spec.width,
-            "intermediate_size": block.mlp.hidden(spec.width),
+            "intermediate_size": hidden,
             "num_hidden_layers": spec.depth,
             "num_attention_heads": spec.heads,
-            "num_key_value_heads": block.mixer.kv_heads or spec.heads,
-            "head_dim": spec.head_width or spec.width // spec.heads,
-            "hidden_act": THEIR_ACTIVATIONS[block.mlp.activation],
-            "max_position_embeddings": context,
-            "rms_norm_eps": block.norm.eps,
-            "rope_parameters": {"rope_type": "default", "rope_theta": positions.base},
-            "rope_theta": positions.base,  # where other programs, and `transformers` 4, read it
-            "attention_bias": block.mixer.query_key_bias,
-            "attention_dropout": block.mixer.dropout,
-            "mlp_bias": block.mlp.bias,
+            "num_key_value_heads": mixer.kv_heads or spec.heads,
+            "head_dim": head_width,
             "tie_word_embeddings": spec.tied_head,
+            self.activation: THEIR_ACTIVATIONS[mlp.activation],
+            self.eps: block.norm.eps,
+            "mlp_bias": mlp.bias,
+            "use_bias": mlp.bias,
+            "attention_out_bias": mixer.output.bias,
+            **dict.fromkeys(("attention_bias", "qkv_bias", "use_qkv_bias"), mixer.query_key_bias),
+            "attention_dropout": mixer.dropout,
+            **dict.fromkeys(("residual_dropout", "resid_pdrop"), block.dropout),
+            **dict.fromkeys(("embedding_dropout", "embd_pdrop"), spec.dropout),
+            "use_parallel_residual": block.arrangement == "parallel",
+            "sliding_window": window,
+            "use_sliding_window": window is not None,
+            "layer_types": ["full_attention" if one is None else "sliding_attention" for one in widths],
+            "final_logit_softcapping": spec.logit_cap,
+            "attn_logit_softcapping": mixer.logits.soft_cap,
+            "query_pre_attn_scalar": head_width if mixer.scale == "head_width" else round(mixer.scale**-2),
+            **self.written_rope(spec),
         }
+        if mlp.kind == "mixture":
+            settings |= {
+                **dict.fromkeys(("num_experts", "num_local_experts"), mlp.experts),
+                "num_experts_per_tok": mlp.active,
+                "moe_intermediate_size": hidden,
+                "shared_expert_intermediate_size": hidden * mlp.shared,
+                "norm_topk_prob": mlp.normalise,
+            }
+        known = {*declared(self.model_type), "rope_theta"}
+        return {"architectures": [self.written_as], **{name: settings[name] for name in settings if name in known}}
+
+    def written_rope(self, spec: ModelSpec) -> dict[str, Any]:
+        """The settings of the rotary positions."""
+        positions: Any = spec.positions
+        rope = {**to_rope(positions.scaling), "rope_theta": positions.base}
+        if self.partial:
+            rope["partial_rotary_factor"] = positions.fraction
+        # The base also stands where other programs, and `transformers` 4, read it.
+        return {"rope_parameters": rope, "rope_theta": positions.base}
 
     def mixer_links(self, config: Config, layer: int, theirs: str, ours: str) -> Iterator[Link]:
         """The mixer of a layer; the names are those of the layer."""
@@ -202,7 +237,7 @@ class Arcee(Llama):
     """`transformers`, `models/arcee`: Llama with a plain MLP."""
 
     model_type = "arcee"
-    written_as = ""
+    written_as = "ArceeForCausalLM"
     mlp_maps: ClassVar[Mapping[str, str]] = {"up_proj": "up", "down_proj": "down"}
 
 
@@ -210,6 +245,7 @@ class SeedOss(LlamaLike):
     """`transformers`, `models/seed_oss`."""
 
     model_type = "seed_oss"
+    written_as = "SeedOssForCausalLM"
 
     def biases(self, config: Config) -> tuple[bool, bool, bool]:
         return config["attention_bias"], config["attention_out_bias"], config["mlp_bias"]

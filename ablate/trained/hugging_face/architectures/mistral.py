@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
+from ablate.spec.model import ModelSpec
 from ablate.trained.hugging_face.architecture import TURNED, Link, by_layer, linear, parts, same
 from ablate.trained.hugging_face.architectures.llama import LlamaLike, expert_links, mixture, windows
 from ablate.trained.hugging_face.settings import Config
@@ -14,6 +15,7 @@ class Mistral(LlamaLike):
     """`transformers`, `models/mistral`: no biases, and one window for all layers."""
 
     model_type = "mistral"
+    written_as = "MistralForCausalLM"
 
     def biases(self, config: Config) -> tuple[bool, bool, bool]:
         return False, False, False
@@ -28,15 +30,22 @@ class Ministral(Mistral):
     """`transformers`, `models/ministral`: Mistral with a window in some layers alone."""
 
     model_type = "ministral"
+    written_as = "MinistralForCausalLM"
 
     def places(self, config: Config) -> dict[str, Any]:
         return {"positions": config.rotary(), **by_layer(windows(config))}
+
+    def config_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any] | None:
+        """None where all layers see the same: that is Mistral."""
+        alike = len({block.window for block in spec.blocks}) == 1
+        return None if alike else super().config_of(spec, vocabulary, context)
 
 
 class Mixtral(Mistral):
     """`transformers`, `models/mixtral`: experts in every layer."""
 
     model_type = "mixtral"
+    written_as = "MixtralForCausalLM"
     inert = ("router_jitter_noise",)  # of training alone
 
     def mlp(self, config: Config) -> dict[str, Any]:
@@ -53,6 +62,7 @@ class Phi3(Mistral):
     """`transformers`, `models/phi3`. Queries, keys and values are one tensor, and so are gate and up."""
 
     model_type = "phi3"
+    written_as = "Phi3ForCausalLM"
     partial = True
     inert = ("embd_pdrop", "original_max_position_embeddings")  # of `longrope`, which is refused, alone
 
@@ -76,6 +86,7 @@ class Starcoder2(Mistral):
     """`transformers`, `models/starcoder2`: LayerNorm and a plain MLP."""
 
     model_type = "starcoder2"
+    written_as = "Starcoder2ForCausalLM"
     norm_kind = "layer"
     eps = "norm_epsilon"
     mlp_maps: ClassVar[Mapping[str, str]] = {"c_fc": "up", "c_proj": "down"}

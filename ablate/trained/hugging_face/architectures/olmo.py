@@ -14,6 +14,7 @@ class Olmo(LlamaLike):
     """`transformers`, `models/olmo`. Its norms have neither gains nor biases, and a fixed ε."""
 
     model_type = "olmo"
+    written_as = "OlmoForCausalLM"
 
     def model(self, config: Config) -> dict[str, Any]:
         config.need("clip_qkv", None)
@@ -30,6 +31,7 @@ class Olmo2(LlamaLike):
     """`transformers`, `models/olmo2`."""
 
     model_type = "olmo2"
+    written_as = "Olmo2ForCausalLM"
     norms: ClassVar[Mapping[str, str]] = {
         "post_attention_layernorm": "norm_mixer",
         "post_feedforward_layernorm": "norm_mlp",
@@ -44,6 +46,7 @@ class Olmo3(Olmo2):
     """`transformers`, `models/olmo3`: OLMo 2 with windows in some layers."""
 
     model_type = "olmo3"
+    written_as = "Olmo3ForCausalLM"
 
     def places(self, config: Config) -> dict[str, Any]:
         return windows_with_rotary(config)
@@ -53,6 +56,7 @@ class Olmoe(LlamaLike):
     """`transformers`, `models/olmoe`: experts in every layer, and norms of queries and keys over all heads."""
 
     model_type = "olmoe"
+    written_as = "OlmoeForCausalLM"
     query_key_norm: ClassVar[Mapping[str, Any]] = {"over": "width"}
 
     def model(self, config: Config) -> dict[str, Any]:

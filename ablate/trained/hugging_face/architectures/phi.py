@@ -16,6 +16,7 @@ class Phi(LlamaLike):
     """`transformers`, `models/phi`: attention and MLP side by side, biases everywhere, also on the logits."""
 
     model_type = "phi"
+    written_as = "PhiForCausalLM"
     norm_kind = "layer"
     eps = "layer_norm_eps"
     partial = True
@@ -48,6 +49,7 @@ class StableLm(LlamaLike):
     """`transformers`, `models/stablelm`."""
 
     model_type = "stablelm"
+    written_as = "StableLmForCausalLM"
     norm_kind = "layer"
     eps = "layer_norm_eps"
     partial = True
@@ -73,6 +75,7 @@ class Nemotron(LlamaLike):
     """`transformers`, `models/nemotron`. Gains of norms are stored as their difference from 1."""
 
     model_type = "nemotron"
+    written_as = "NemotronForCausalLM"
     norm_kind = "layer"
     eps = "norm_eps"
     partial = True

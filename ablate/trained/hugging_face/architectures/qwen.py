@@ -14,6 +14,7 @@ class Qwen2(LlamaLike):
     """`transformers`, `models/qwen2`."""
 
     model_type = "qwen2"
+    written_as = "Qwen2ForCausalLM"
     inert = ("max_window_layers", "use_sliding_window")  # the class works `layer_types` out from them
 
     def biases(self, config: Config) -> tuple[bool, bool, bool]:
@@ -41,6 +42,7 @@ class Qwen2Moe(Qwen2):
     """`transformers`, `models/qwen2_moe`: experts, of which some are shared, in some layers."""
 
     model_type = "qwen2_moe"
+    written_as = "Qwen2MoeForCausalLM"
 
     def biases(self, config: Config) -> tuple[bool, bool, bool]:
         return config["qkv_bias"], False, False
@@ -88,6 +90,7 @@ class Qwen3Moe(Qwen2Moe):
     """`transformers`, `models/qwen3_moe`: without shared experts, and one window for all layers."""
 
     model_type = "qwen3_moe"
+    written_as = "Qwen3MoeForCausalLM"
     inert = ("use_sliding_window",)  # the class removes `sliding_window` without it
     query_key_norm: ClassVar[Mapping[str, Any]] = {}
 
