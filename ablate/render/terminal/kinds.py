@@ -132,7 +132,7 @@ def summary(imported: Imported) -> str:
     """What was read, in one line."""
     facts = imported_json(imported)
     return (
-        f"{facts['model_type']}: {facts['family']}, {facts['depth']} layers of width {facts['width']}, "
+        f"{facts['model_type']}: {facts['family']}, {plural(facts['depth'], 'layer')} of width {facts['width']}, "
         f"{facts['vocabulary']:,} tokens, context {facts['context']:,}, {facts['parameters']:,} parameters"
     )
 
