@@ -22,7 +22,7 @@ from ablate.designs.ladder import at_rung
 from ablate.spec.design import BASELINE
 from ablate.spec.fairness import BUDGET, at_budget
 from ablate.spec.suite import on_data
-from ablate.stats import PairedDifference, Tails, Verdict, over_looks, summarise
+from ablate.stats import Allowance, PairedDifference, SeedPlan, Tails, Verdict, over_looks, summarise, tails_of
 from ablate.stats.schedule import ERROR
 from ablate.stats.trend import bends, slopes, steps
 from ablate.store.records import StudyRecord
@@ -188,7 +188,26 @@ def scalings_of(along: Places) -> Scalings | None:
             replaces = bool(changes_of(next(iter(here.values())).study)[name].otherwise)
             scalings.append(_scaling(name, here, replaces))
     tails = next((tails for one in places.values() if (tails := one.allowances.tails) is not None), None)
-    return Scalings(axis, tuple(places), tuple(scalings), tails) if scalings and len(places) > 1 else None
+    if not scalings or len(places) < 2:
+        return None
+    schedule = next(iter(places.values())).rule.schedule
+    return Scalings(axis, tuple(places), tuple(with_tail(scalings, schedule)), tails)
+
+
+def with_tail(scalings: Sequence[Scaling], schedule: SeedPlan | None) -> Iterator[Scaling]:
+    """The same with slopes whose intervals allow for the long tail that all slopes of the study together show.
+
+    The tails of two places cancel in a slope only if the noise of both is alike.
+
+    Args:
+        schedule: How seeds were added.
+    """
+    tails = tails_of(one.slope.values for one in scalings if one.slope is not None)
+    for one in scalings:
+        slope = one.slope
+        if slope is not None and tails is not None:
+            slope = over_looks(summarise(slope.values), schedule, allowance=Allowance(tails=tails))
+        yield replace(one, slope=slope)
 
 
 def _place_of(store: StudyReader, record: StudyRecord, study: StudyRecord, end: str) -> AxisPlace:

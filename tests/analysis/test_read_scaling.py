@@ -18,7 +18,7 @@ from ablate.analysis.fairness import Tried, Tuned, Tuning
 from ablate.analysis.findings import read_findings
 from ablate.analysis.gate import gate
 from ablate.analysis.runs import read_runs
-from ablate.analysis.scaling import Scaling, Scalings
+from ablate.analysis.scaling import Scaling, Scalings, with_tail
 from ablate.analysis.status import read_overview
 from ablate.analysis.why import why
 from ablate.render.as_json import study_json
@@ -26,6 +26,7 @@ from ablate.render.formats import render_report
 from ablate.render.formats.latex import paper_table
 from ablate.spec.suite import on_data
 from ablate.spec.task import task_hash
+from ablate.stats import calibrate, summarise
 from ablate.store.records import StudyRecord, TrialState
 
 BUDGETS = (1, 2, 4)
@@ -572,3 +573,19 @@ def test_two_variants_that_have_not_learnt_are_not_compared_by_a_claim() -> None
     both, one = read_study(made, "a_study").answer.claims
     assert both.sentence.startswith("undecided: neither a nor b is shown to beat a trivial baseline")
     assert one.verdict == "supported"
+
+
+def test_slopes_hold_where_the_noise_of_the_places_differs_and_is_skewed() -> None:
+    """Three times the noise at the first of three places leaves its tail in the slope; equal tails would cancel."""
+    rng, seen, unseen = np.random.default_rng(8), list[bool](), list[bool]()
+    for _ in range(150):
+        noise = np.array([3.0, 1.0, 1.0])[:, None, None] * (rng.gamma(0.5, 1.0, (3, 8, 10)) - 0.5)
+        plain = [
+            Scaling(f"{n}", (), summarise(row.tolist()), "holds") for n, row in enumerate((noise[2] - noise[0]) / 2)
+        ]
+        for scalings, missed in ((plain, unseen), (with_tail(plain, None), seen)):
+            slopes = [one.slope for one in scalings if one.slope is not None]
+            assert len(slopes) == 8
+            missed += [not (one.low or 0.0) <= 0 <= (one.high or 0.0) for one in slopes]
+    assert calibrate.rate(np.array(unseen)).low > 0.08
+    assert calibrate.rate(np.array(seen)).share <= 0.05
