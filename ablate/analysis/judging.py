@@ -111,16 +111,8 @@ def read_allowances(record: StudyRecord, runs: Mapping[str, VariantRuns], tuning
     Args:
         runs: Variant name to its trials, as they are compared.
     """
-    names = {variant.name for variant in record.variants}
-    runs = {name: run for name, run in runs.items() if name in names}  # not those at other budgets
-    metric, sign = record.objective["metric"], 1.0 if record.objective["direction"] == "minimize" else -1.0
-    tails, tails_at, schedule = None, {}, seed_schedule(record)
-    if not pairs_windows(record):
-        worse = _worse(record, runs, metric, sign)
-        if schedule is None:
-            tails = tails_of([by_seed[seed] for seed in sorted(by_seed)] for by_seed, lost in worse if not lost)
-        else:
-            tails_at = tails_at_looks(worse, schedule)
+    runs = _own(record, runs)
+    tails, tails_at = read_tails(record, runs, record.objective["metric"], record.objective["direction"])
     return Allowances(
         baseline=record.baseline,
         failed={name: len(run.failed) for name, run in runs.items() if run.failed},
@@ -131,6 +123,24 @@ def read_allowances(record: StudyRecord, runs: Mapping[str, VariantRuns], tuning
         tails=tails,
         tails_at=tails_at,
     )
+
+
+def read_tails(
+    record: StudyRecord, runs: Mapping[str, VariantRuns], metric: str, direction: Direction
+) -> tuple[Tails | None, Mapping[int, Tails | None]]:
+    """The tail of a study's differences in a metric, and with a schedule of seeds that at each look."""
+    if pairs_windows(record):
+        return None, {}
+    worse = _worse(record, _own(record, runs), metric, 1.0 if direction == "minimize" else -1.0)
+    if (schedule := seed_schedule(record)) is not None:
+        return None, tails_at_looks(worse, schedule)
+    return tails_of([by_seed[seed] for seed in sorted(by_seed)] for by_seed, lost in worse if not lost), {}
+
+
+def _own(record: StudyRecord, runs: Mapping[str, VariantRuns]) -> dict[str, VariantRuns]:
+    """The trials of a study's variants, not those at other budgets."""
+    names = {variant.name for variant in record.variants}
+    return {name: run for name, run in runs.items() if name in names}
 
 
 def rule_of(record: StudyRecord, axis: str = "steps") -> JudgingRule:
@@ -214,7 +224,7 @@ def _worse(
         if name != baselines[name] and not run.pruned and record.pairs(name):
             values, baseline = run.compared(metric), runs[baselines[name]].compared(metric)
             by_seed = {seed: sign * (values[seed] - baseline[seed]) for seed in values.keys() & baseline.keys()}
-            found.append((by_seed, run.diverged))
+            found.append(({seed: gap for seed, gap in by_seed.items() if math.isfinite(gap)}, run.diverged))
     return found
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from ablate.analysis.fairness import Tuning
-from ablate.analysis.judging import Allowances, awaited_seeds, read_regrets
+from ablate.analysis.judging import Allowances, awaited_seeds, read_regrets, read_tails
 from ablate.analysis.runs import UNTIMED, VariantRuns, baselines_of, pairs_windows, values_of
 from ablate.analysis.scaling import NO_PLACES, Places
 from ablate.metrics import COSTS, INFERENCE, TIMED, why_absent
@@ -158,12 +158,16 @@ class Results:
         if metric in COSTS:
             return Allowance()
         allowances, place = self._of_metric(metric, direction), self.places.of(left)
-        if place is not None and place is self.places.of(right):
+        here = place is not None and place is self.places.of(right)
+        if metric != self.record.objective["metric"]:
+            study, runs = (place.study, place.runs) if place is not None and here else (self.record, self.runs)
+            tails, tails_at = read_tails(study, runs, metric, direction)
+            allowances = replace(allowances, tails=tails, tails_at=tails_at)
+        elif place is not None and here:
             allowances = replace(allowances, tails=place.allowances.tails, tails_at=place.allowances.tails_at)
         if baselines_of(self.record).get(left) == right:
             allowances = replace(allowances, baseline=right)
-        allowance = allowances.versus(left, right).turned()
-        return allowance if metric == self.record.objective["metric"] else replace(allowance, tails=None, tails_at={})
+        return allowances.versus(left, right).turned()
 
     def trend_allowance(
         self, sides: Mapping[float, tuple[str, str]], weights: Mapping[float, float], metric: str, direction: Direction

@@ -416,3 +416,22 @@ def test_a_ratio_over_a_value_of_zero_is_not_decided_by_the_other_seeds() -> Non
     assert only(store_with([ratio], {"he": [1.0, 1.01, 1.02], "attention": [1.0, 1.0, 1.01]})).verdict == "supported"
     found = only(store_with([ratio], {"he": [0.5, 1.01, 1.0, 1.02], "attention": [0.0, 1.0, 1.0, 1.01]}))
     assert found.sentence == "undecided: val_loss of attention is 0 at seed 0: no ratio is known"
+
+
+@pytest.mark.parametrize("skewed", [False, True])
+def test_a_tail_of_another_metric_widens_the_claims_on_it(skewed: bool) -> None:
+    """The objective shows none; one of five seeds ends far worse in the accuracy of every variant."""
+    names = ["attention", "he", "me", "we", "she", "it"]
+    made = store_with(
+        [claim("not_worse", left="he", right="attention", metric="accuracy", direction="maximize", margin=0.1)],
+        {name: [3.0 + 0.01 * place * (-1) ** seed for seed in range(5)] for place, name in enumerate(names)},
+    )
+    for place, name in enumerate(names):
+        for seed in range(5):
+            far = (0.4 if name not in ("attention", "he") else 0.08) * (skewed and seed == place % 5)
+            trial = made.trial_records[f"{name}/{seed}"]
+            accuracy = 0.5 - (far + 0.004 * (-1) ** seed if place else 0.0)
+            made.trial_records[trial.key] = dataclasses.replace(trial, metrics={**trial.metrics, "accuracy": accuracy})
+    found = only(made)
+    assert found.verdict == ("undecided" if skewed else "supported")
+    assert ("a few seeds end far worse than the others" in found.sentence) == skewed
