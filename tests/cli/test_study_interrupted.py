@@ -108,27 +108,16 @@ def test_one_process_at_a_time_and_ctrl_c_ends_it_well(place: Workplace) -> None
 def test_a_terminal_that_closes_loses_nothing(place: Workplace, hung_up: bool) -> None:
     """A driver that receives SIGHUP stops in order; one that does not (`disown`) continues without output."""
     steps = 600 if hung_up else 60  # a study that is to be stopped must not end before
-    command = [ABLATE, "study", place.space(steps=steps, seeds=4), "--workers", "1", "--pack", "1"]
+    command = ("study", place.space(steps=steps, seeds=4), "--workers", "1", "--pack", "1")
     ours, theirs = pty.openpty()
 
     # The terminal's own process: when it is gone, the system sends SIGHUP to whoever runs on the terminal.
     def on_the_terminal() -> None:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the parent of the tests, such as nohup, may ignore it
-        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+        os.setsid()
+        if hung_up:
+            fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
 
-    own = {"preexec_fn": on_the_terminal} if hung_up else {}
-    with (place.folder / "errors").open("w") as errors:
-        driver = subprocess.Popen(
-            command,
-            cwd=place.folder,
-            env=place.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=theirs,
-            stderr=errors,
-            start_new_session=True,
-            pass_fds=[theirs],
-            **own,
-        )
+    driver = place.fork(*command, stdout=theirs, place=on_the_terminal)
     os.close(theirs)
     os.set_blocking(ours, False)
     shown = bytearray()
@@ -141,12 +130,12 @@ def test_a_terminal_that_closes_loses_nothing(place: Workplace, hung_up: bool) -
     eventually(shows_a_trial_and_has_finished_one)
     kept = place.trials("finished")
     os.close(ours)
-    code = driver.wait(300)
-    assert (place.folder / "errors").read_text() == ""
+    stopped = wait_for(driver)
+    assert stopped.err == ""
     assert place.trials("running") == {}
     assert place.rows("SELECT * FROM leases") == []
     assert kept.items() <= place.trials("finished").items()
-    assert code == (130 if hung_up else 0)
+    assert stopped.code == (130 if hung_up else 0)
     assert hung_up or len(place.trials("finished")) == 12
 
 
