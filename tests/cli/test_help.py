@@ -91,8 +91,11 @@ def test_an_empty_folder_is_no_mistake(place: Workplace) -> None:
     assert json.loads(place.call("list", "--json").out) == []
 
 
-def test_the_environment_names_the_store(done: tuple[Workplace, Finished], place: Workplace) -> None:
-    named = place.series(["list", "--json"], ABLATE_STORE=str(done[0].store))[0]
+def test_the_environment_names_the_store(
+    done: tuple[Workplace, Finished], place: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ABLATE_STORE", str(done[0].store))
+    named = place.call("list", "--json")
     assert [study["study"] for study in json.loads(named.out)] == ["tiny"]
 
 

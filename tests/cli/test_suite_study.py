@@ -45,13 +45,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
     folder: Path = tmp_path_factory.mktemp("suite")
     place = Workplace(folder, tmp_path_factory.mktemp("cache"))
     (folder / "suite.yaml").write_text(SPACE)
-    study = place.run("study", "suite.yaml", "--workers", "1")
+    study = place.call("study", "suite.yaml", "--workers", "1")
     assert study.code == 0, study.err
     return place
 
 
 def test_commands_show_variants_by_task(place: Workplace) -> None:
-    planned, shown, alone, why, status, report, data, wrong = place.series(
+    commands = (
         ["plan", "suite.yaml", "--json"],
         ["show", "suite", "--json"],
         ["show", "suite", "--task", "copy"],
@@ -61,6 +61,7 @@ def test_commands_show_variants_by_task(place: Workplace) -> None:
         ["data", "suite.yaml", "--json"],
         ["show", "suite", "--task", "party"],
     )
+    planned, shown, alone, why, status, report, data, wrong = (place.call(*command) for command in commands)
     plan = json.loads(planned.out)
     assert [variant["name"] for variant in plan["variants"]] == [
         "baseline@task=recall", "baseline@task=copy", "mixer=linear@task=recall", "mixer=linear@task=copy",

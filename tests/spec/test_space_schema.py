@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -27,9 +28,18 @@ from ablate.spec.space import SpaceSpec
 from ablate.tasks.language_model import LanguageModelSpec
 from ablate.tasks.tokenizers.library import BpeSpec
 
-# Printed by a fresh process: this one may know kinds that other tests have defined.
-SHIPPED = json.loads(subprocess.run([sys.executable, "-m", "ablate", "schema"], capture_output=True, check=True).stdout)
-VALIDATOR = Draft7Validator(SHIPPED)
+
+@cache
+def shipped() -> dict[str, Any]:
+    """Printed by a fresh process: this one may know kinds that other tests have defined."""
+    done = subprocess.run([sys.executable, "-m", "ablate", "schema"], capture_output=True, check=True)
+    schema: dict[str, Any] = json.loads(done.stdout)
+    return schema
+
+
+@cache
+def validator() -> Draft7Validator:
+    return Draft7Validator(shipped())
 
 
 def read(text: str) -> dict[str, Any]:
@@ -38,7 +48,7 @@ def read(text: str) -> dict[str, Any]:
 
 
 def underlined(plain: Any) -> list[str]:
-    return [error.message for error in VALIDATOR.iter_errors(plain)]
+    return [error.message for error in validator().iter_errors(plain)]
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
@@ -54,7 +64,7 @@ def with_setting(path: str, value: Any) -> dict[str, Any]:
 
 
 def test_every_integer_is_bounded() -> None:
-    integers = [node for node in nodes(SHIPPED) if node.get("type") == "integer"]
+    integers = [node for node in nodes(shipped()) if node.get("type") == "integer"]
     assert len(integers) > 50
     for node in integers:
         assert {"minimum", "exclusiveMinimum"} & node.keys() or "enum" in node or "const" in node, node
@@ -62,10 +72,10 @@ def test_every_integer_is_bounded() -> None:
 
 
 def test_it_is_a_schema_and_all_references_resolve() -> None:
-    Draft7Validator.check_schema(SHIPPED)
-    for node in nodes(SHIPPED):
+    Draft7Validator.check_schema(shipped())
+    for node in nodes(shipped()):
         if "$ref" in node:
-            target: Any = SHIPPED
+            target: Any = shipped()
             for part in node["$ref"].removeprefix("#/").split("/"):
                 target = target[part]
             assert target
@@ -84,14 +94,14 @@ def described(node: dict[str, Any]) -> bool:
         return True
     if "$ref" in node:
         name, _, field = node["$ref"].removeprefix("#/$defs/").partition("/properties/")
-        definition = SHIPPED["$defs"][name]
+        definition = shipped()["$defs"][name]
         return described(definition["properties"][field] if field else definition)
     options = [option for option in node.get("anyOf", ()) if option != {"type": "null"}]
     return bool(options) and all(described(option) for option in options)
 
 
 def test_every_field_of_every_spec_is_described() -> None:
-    for name, body in SHIPPED["$defs"].items():
+    for name, body in shipped()["$defs"].items():
         for field, node in body.get("properties", {}).items():
             assert described(node), f"{name}.{field}"
 
@@ -247,7 +257,7 @@ def test_a_space_that_extends_another_may_hold_parts_and_nulls() -> None:
     "kind", [AttentionSpec, LanguageModelSpec, BpeSpec, LeaveOneOutSpec, DenseSpec, ReparametrisedSpec]
 )
 def test_every_sort_of_kind_is_in_it_with_all_its_fields(kind: type[Kinded]) -> None:
-    body = SHIPPED["$defs"][kind.__name__]
+    body = shipped()["$defs"][kind.__name__]
     assert set(body["properties"]) == set(kind.model_fields)
     assert "kind" in body["required"]
 
