@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,10 @@ from ablate.spec.sentences import describe
 from ablate.spec.space import SpaceSpec
 from ablate.spec.texts import with_texts, without_texts
 
-VALIDATOR = Draft7Validator(space_schema())
+
+@cache
+def validator() -> Draft7Validator:
+    return Draft7Validator(space_schema())
 
 
 def told() -> dict[str, Any]:
@@ -128,14 +132,14 @@ def test_a_space_that_extends_another_changes_and_removes_its_texts(tmp_path: Pa
     assert load_space(tmp_path / "child.yaml").model_dump()["switches"]["skip"]["gone"]["removes"] == "the residual"
     child["switches"] = {"skip": {"replaces": "a by b", "gone": {"removes": None}}}
     (tmp_path / "child.yaml").write_text(json.dumps(child))
-    assert not [error.message for error in VALIDATOR.iter_errors(child)]
+    assert not [error.message for error in validator().iter_errors(child)]
     written = load_space(tmp_path / "child.yaml").model_dump()["switches"]["skip"]
     assert written == {"kept": {}, "gone": {"block.skips.mixer": 0}, "replaces": "a by b"}
 
 
 def test_the_schema_knows_texts_and_underlines_what_is_none() -> None:
     plain = json.loads(json.dumps(told()))
-    assert not [error.message for error in VALIDATOR.iter_errors(plain)]
+    assert not [error.message for error in validator().iter_errors(plain)]
     for path in (
         ("switches", "norm", "remove", "the norm"),
         ("switches", "norm", "removes", 5),
@@ -143,4 +147,4 @@ def test_the_schema_knows_texts_and_underlines_what_is_none() -> None:
         ("variants", "both", "remove", "the norm"),
         ("variants", "both", "removes", 5),
     ):
-        assert [*VALIDATOR.iter_errors(put(json.loads(json.dumps(plain)), *path))], path
+        assert [*validator().iter_errors(put(json.loads(json.dumps(plain)), *path))], path
