@@ -156,7 +156,7 @@ def test_several_questions_make_one_answer_with_their_aggregate() -> None:
     study = judge(frame, each="task", aggregate=True, **ASKED)
     assert list(study.studies) == ["easy", "hard", "long", "short", "loss over tasks"]
     lines = study.answer.splitlines()
-    assert lines[1] == "10 comparisons over 5 questions: 5 as good within the margin and 5 worse."
+    assert lines[2] == "10 comparisons over 5 questions: 5 as good within the margin and 5 worse."
     means = frame.pivot_table(index="task", columns="variant", values="loss", aggfunc="mean")
     reference = stats.ttest_rel(means["bad"], means["base"]).confidence_interval(0.95)
     over = row(study, "bad", "loss over tasks").difference
