@@ -10,7 +10,7 @@ from ablate.analysis.answer_rows import compared_rows, included, removed_setting
 from ablate.analysis.ladder import next_rung
 from ablate.analysis.report import StudyReport
 from ablate.analysis.sentences import advised_seeds
-from ablate.analysis.text import few, listed, plural
+from ablate.analysis.text import few, listed, new_part, plural
 from ablate.spec.paths import longer
 from ablate.stats.further import MOST_FURTHER_SEEDS, in_percent
 from ablate.stats.schedule import LAST
@@ -47,7 +47,7 @@ def next_steps(report: StudyReport) -> tuple[NextStep, ...]:
         return (_longer(report, LONGER, "no model has learnt enough to be compared"),)
     found = (_failed_trials, _more_seeds, _further_looks, _further_tuning, _together, _further_rung, _to_the_end)
     steps = tuple(step for steps_of in found for step in steps_of(report))
-    return steps or (NextStep((), _why_none(report)),)
+    return steps or tuple(_open_claims(report)) or (NextStep((), _why_none(report)),)
 
 
 def _failed_trials(report: StudyReport) -> Iterator[NextStep]:
@@ -106,9 +106,9 @@ def _further_looks(report: StudyReport) -> Iterator[NextStep]:
 def _further_tuning(report: StudyReport) -> Iterator[NextStep]:
     """More seeds of tuning where only the uncertain best value leaves a comparison undecided."""
     seeds = (report.record.space.get("tune") or {}).get("seeds", 1)
-    verdicts = [row.verdict for row in report.variants if row.verdict is not None and row.verdict.withheld]
-    if by_tuning := [verdict for verdict in verdicts if "tuning seeds" in verdict.withheld]:
-        yield NextStep((), f"`tune: {{seeds: {2 * seeds}}}` may settle {len(by_tuning)} with uncertain tuning")
+    withheld = [row for row in report.variants if row.verdict is not None and "tuning seeds" in row.verdict.withheld]
+    if names := [new_part(row.change.words) or row.name for row in withheld]:
+        yield NextStep((), f"`tune: {{seeds: {2 * seeds}}}` in the space may settle {few(names)}")
 
 
 def _why_none(report: StudyReport) -> str:
@@ -140,15 +140,20 @@ def _why_none(report: StudyReport) -> str:
     return f"{len(undecided)} undecided {needs} {listed(each)} more {unit}s{beyond}"
 
 
+def _open_claims(report: StudyReport) -> Iterator[NextStep]:
+    """The claims that are open where every comparison is decided."""
+    decided = all(row.verdict is not None and row.verdict.is_decided for row in compared_rows(report) if not row.chosen)
+    if decided and (number := sum(claim.verdict == "undecided" for claim in report.answer.claims)):
+        are = "claim is" if number == 1 else "claims are"
+        yield NextStep(("claims", report.record.name), f"says why {number} {are} open; every comparison is decided")
+
+
 def _nothing_open(report: StudyReport) -> str:
     """That every comparison is decided, or which of them no seeds decide."""
     rows = [row for row in compared_rows(report) if not row.chosen]
     lost = [row.change.words or row.name for row in rows if row.verdict is None or not row.verdict.is_decided]
     if lost:
         return f"no seeds decide on {few(lost)}: `--why` says what happened"
-    if open_claims := sum(claim.verdict == "undecided" for claim in report.answer.claims):
-        are = "claim is" if open_claims == 1 else "claims are"
-        return f"every comparison is decided; {open_claims} {are} open: `claims` says why"
     return "nothing is open: every comparison is decided"
 
 

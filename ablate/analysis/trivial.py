@@ -234,7 +234,7 @@ def unchecked(runs: Mapping[str, VariantRuns], standings: Sequence[Standing], me
     lacking = tuple(name for name in runs if name in ended - known and not runs[name].diverged)
     if lacking:
         which = f"{WHICH}: " if len(lacking) < len(ended) else ""
-        text = f"{which}whether models have learnt is not checked: no trivial baseline of {metric}"
+        text = f"{which}learning is not checked: {metric} has no trivial baseline"
         yield StudyWarning("unlearnt", "weak", text, variants=lacking if which else ())
 
 

@@ -169,7 +169,8 @@ def answer_lines(
         [*found, *_trust(answer, width, warnings), *claims, *_next(answer, width, steps, (*store, *plugins)), *more]
         for warnings, steps, claims in ((3, len(answer.next), named), (3, 1, named), (3, 1, counted), (2, 1, counted))
     ]
-    yield from forms[0] if everything else next((lines for lines in forms if len(lines) <= SCREEN), forms[-1])
+    last = forms[-1] if len(answer.rows) <= FEW else forms[0]  # more variants do not fit anyway
+    yield from forms[0] if everything else next((lines for lines in forms if len(lines) <= SCREEN), last)
 
 
 def _findings(answer: Answer, width: int, *, everything: bool) -> Iterator[Text]:
@@ -280,7 +281,7 @@ def _table(answer: Answer, width: int, *, everything: bool) -> Iterator[Text]:
         few = MOST_ROWS if many else len(rows)
         combined = len(rows) if everything or len(rows) <= FEW else MOST_COMBINED
         yield from _group(group, axis, (words, cells, bounds), notes, (few, combined))
-    drawn = "".join(interval_text(axis, row, MEAN, cells) for row in rows)
+    drawn = heading_text(axis, cells) + "".join(interval_text(axis, row, MEAN, cells) for row in rows)
     for line in wrap("; ".join(_legend(rows, drawn, notes)), width - LABEL):
         yield Text(" " * LABEL + line, "dim")
 
@@ -288,6 +289,8 @@ def _table(answer: Answer, width: int, *, everything: bool) -> Iterator[Text]:
 def _legend(rows: Sequence[AnswerRow], drawn: str, notes: Sequence[str]) -> Iterator[str]:
     """What the marks of a table mean, of those that it has."""
     yield ("─ 90 % interval, " if any(row.low is not None for row in rows) else "") + "right: worse"
+    if "margin" not in drawn:
+        yield "┊ margin"
     if arrows := [arrow for arrow in "◀▶" if arrow in drawn]:
         yield f"{' '.join(arrows)} off the scale"
     if chances := sorted(row.chance for row in rows if row.chance is not None):
@@ -308,7 +311,7 @@ VERDICT_MARKS = {
     "diverged": "×",
 }
 """How the verdict on a variant is written beside its value in a matrix."""
-MARKS_HELP = "▲ better, ▼ worse, = not worse by the margin, ? undecided"
+MARKS_HELP = "▲ better, ▼ worse, = not worse, ? undecided"
 MOST_COMBINED = 2
 """Combinations in a group that are shown where a study has more than `FEW` variants."""
 
@@ -443,10 +446,10 @@ def _ladder(answer: Answer, width: int) -> Iterator[Text]:
     alike = len(refusals) == 1 and not any(row.there for row in rows)
     beyond = [] if alike else [times, "speedup", ""]
     yield from _columns((f"{answer.metric} − baseline",), [*rungs, *beyond], lines, width)
-    notes = [f"at multiples of the largest rung's compute; margin {answer.margin:g}: {MARKS_HELP}"]
+    notes = [f"at multiples of the largest compute; margin {answer.margin:g}: {MARKS_HELP}"]
     if any(row.outcome == "undecided" and row.there for row in rows):
         notes.append(f"undecided: at 1x or {times}")
-    notes += [] if alike else [f"{times} and its speedup in compute: 95 % intervals"]
+    notes += [] if alike else [f"{times}, speedup in compute: 95 % intervals"]
     notes += [f"[{number}] {warning}" for number, warning in enumerate(warnings, 1)]
     marked = ("not extrapolated:" if alike else f"[{_letter(refusals, refusal)}]" for refusal in refusals)
     notes += [f"{mark} {printable(refusal)}" for mark, refusal in zip(marked, refusals, strict=True)]

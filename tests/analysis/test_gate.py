@@ -175,7 +175,8 @@ def test_what_diverged_is_open_and_counts_as_a_refuted_idea() -> None:
     words: tuple[ClaimWord, ...] = ("undecided", "supported")
     claims = tuple(ClaimVerdict(word, "", "", word, word, {}) for word in words)
     (step,) = answer_of(replace(report, answer=replace(report.answer, claims=claims))).next
-    assert step.purpose == "every comparison is decided; 1 claim is open: `claims` says why"
+    assert step.arguments == ("claims", "a_study")
+    assert step.purpose == "says why 1 claim is open; every comparison is decided"
     made.add("b=y", 1, state=TrialState.DIVERGED, stopped_at=7)
     (step,) = answer_of(read_study(made, "a_study")).next
     assert step.purpose == "no seeds decide on b=y: `--why` says what happened"

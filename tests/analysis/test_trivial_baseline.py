@@ -199,7 +199,7 @@ def test_a_loss_that_is_measured_on_other_tokens_is_named() -> None:
 def test_the_answer_says_that_learning_was_not_checked(trivial: dict[str, dict[str, float]]) -> None:
     report = read_study(study("val_loss", "minimize", 9.0, trivial), "a_study")
     said = [line.text for line in report.answer.warnings if line.key == "unlearnt"]
-    assert said == ["whether models have learnt is not checked: no trivial baseline of val_loss"]
+    assert said == ["learning is not checked: val_loss has no trivial baseline"]
     checked = read_study(study("val_loss", "minimize", 2.0), "a_study")
     assert not [line for line in checked.answer.warnings if line.key == "unlearnt"]
 

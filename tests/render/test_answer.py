@@ -435,9 +435,7 @@ def test_where_tuning_alone_leaves_a_comparison_open_more_seeds_of_tuning_are_th
     report = dataclasses.replace(
         report, record=record, variants=(baseline, dataclasses.replace(norm, verdict=open_), skip)
     )
-    assert [step.purpose for step in answer_of(report).next] == [
-        "`tune: {seeds: 6}` may settle 1 with uncertain tuning"
-    ]
+    assert [step.purpose for step in answer_of(report).next] == ["`tune: {seeds: 6}` in the space may settle the norm"]
 
 
 def test_json_has_the_groups_that_people_see() -> None:
