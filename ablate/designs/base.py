@@ -141,13 +141,13 @@ class SequentialDesign(FixedDesign):
     def _look(self) -> list[Proposal]:
         if self._open or self._next >= self._end:
             return []
-        wanted = [point for group in self._groups for point in self._undecided(group)]
+        wanted = [point for group in self._groups for point in self._undecided_points(group)]
         if not wanted:
             return []
         seed, self._next = self._next, self._next + 1
         return [Proposal(point, seed) for point in self._points if point in wanted]
 
-    def _undecided(self, group: Sequence[Point]) -> list[Point]:
+    def _undecided_points(self, group: Sequence[Point]) -> list[Point]:
         """The points of a group that need another seed, with their baseline."""
         baseline, *others = (point for point in group if self._refusal(point) is None)
         undecided = need_more_seeds(

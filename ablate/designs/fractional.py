@@ -128,7 +128,7 @@ class FractionalSpec(DesignSpec):
         model = _Model.of(context, points)
         if model.unseen_main:
             raise SpaceError(
-                f"the valid combinations cannot estimate {_listed(model.unseen_main)}",
+                f"the valid combinations cannot estimate {_list_names(model.unseen_main)}",
                 where=context.where(),
                 remedy="Leave out switches that are valid only with others, or fix invalid ones (see `ablate plan`).",
             )
@@ -146,7 +146,7 @@ class FractionalSpec(DesignSpec):
         summary = f"{size} of {len(points)} valid combinations, a D-optimal subset, not a regular fraction"
         summary += model.clearness(self.resolution, chosen)
         if model.unseen:
-            summary += f"; no valid combinations estimate {_listed(model.unseen)}"
+            summary += f"; no valid combinations estimate {_list_names(model.unseen)}"
         points = [points[index] for index in chosen]
         return FractionalDesign(points, range(self.fixed_seeds()), context.refusal, summary, model.aliases(chosen))
 
@@ -196,7 +196,7 @@ class _Model:
         mixed = [name for name, shift in zip(self.names, shifts, strict=False) if np.abs(shift).max(initial=0) > _CLEAR]
         if not mixed:
             return ", main effects not aliased with two-switch interactions"
-        return f", main effects partly aliased with two-switch interactions ({_listed(mixed)})"
+        return f", main effects partly aliased with two-switch interactions ({_list_names(mixed)})"
 
     def choose(self, resolution: str, size: int) -> list[int]:
         """Rows of the best subset. III: main effects; IV: also separated from interactions; V: both are estimated."""
@@ -215,7 +215,7 @@ class _Model:
         ]
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - _SHOWN_TERMS} more" if len(names) > _SHOWN_TERMS else ""
     return f"{', '.join(names[:_SHOWN_TERMS])}{more}"
 

@@ -140,7 +140,7 @@ class SearchDesign(Design):
         self._close_batch()
         if not self._begun:
             self._begun = True
-            self._batch = [self._named(point) for point in self.points() if self._is_new(point)]
+            self._batch = [self._enqueue(point) for point in self.points() if self._is_new(point)]
         while len(self._batch) < self._spec.batch and len(self._seen) < self._spec.points:
             drawn = self._draw()
             if drawn is None:
@@ -200,7 +200,7 @@ class SearchDesign(Design):
             self._pruning.end(point.name, seed, finished=value is not None)
         self._results.setdefault(point.name, {})[seed] = value
 
-    def _named(self, point: Point) -> _Drawn:
+    def _enqueue(self, point: Point) -> _Drawn:
         self._seen.add(settings_key(point))
         if self._spec.ranges:
             return _Drawn(point, None)  # its values within the ranges are unknown

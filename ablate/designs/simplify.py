@@ -116,7 +116,7 @@ class SimplifyDesign(Design):
 
     def points(self) -> list[Point]:
         """The baseline and the first round, including invalid points."""
-        return [self._baseline, *(point for point, _, _ in self._turned([self._baseline]))]
+        return [self._baseline, *(point for point, _, _ in self._neighbours([self._baseline]))]
 
     def further(self) -> str:
         return "and those of later rounds"
@@ -153,7 +153,7 @@ class SimplifyDesign(Design):
         return getattr(candidate.cost, self._cost), worse
 
     def _judge(self, point: Point, parent: str, switch: str) -> Candidate:
-        finished, baseline = _finished(self._results[point.name]), _finished(self._results[BASELINE])
+        finished, baseline = _finished_values(self._results[point.name]), _finished_values(self._results[BASELINE])
         verdict = judge(
             finished,
             baseline,
@@ -165,7 +165,7 @@ class SimplifyDesign(Design):
         value = statistics.fmean(finished.values()) if finished else None
         return Candidate(point, parent, switch, verdict, value, self._context.cost(point))
 
-    def _turned(self, beam: list[Point]) -> list[tuple[Point, str, str]]:
+    def _neighbours(self, beam: list[Point]) -> list[tuple[Point, str, str]]:
         """All (point, name of its parent, switch) that are one removal away from the beam, without duplicates."""
         turned: dict[str, tuple[Point, str, str]] = {}
         for parent in beam:
@@ -178,7 +178,7 @@ class SimplifyDesign(Design):
         return list(turned.values())
 
     def _removals_from(self, beam: list[Point]) -> list[tuple[Point, str, str]]:
-        return [removal for removal in self._turned(beam) if self._context.refusal(removal[0]) is None]
+        return [removal for removal in self._neighbours(beam) if self._context.refusal(removal[0]) is None]
 
 
 class SimplifySpec(DesignSpec):
@@ -245,5 +245,5 @@ class SimplifySpec(DesignSpec):
         return SimplifyDesign(context, removals, self.fixed_seeds(), self.beam, self.cost)
 
 
-def _finished(results: Mapping[int, float | None]) -> dict[int, float]:
+def _finished_values(results: Mapping[int, float | None]) -> dict[int, float]:
     return {seed: value for seed, value in results.items() if value is not None}

@@ -229,7 +229,7 @@ class ScoutingDesign(WrappingDesign):
     def _scouts(self, points: Iterable[Point]) -> Sequence[Proposal]:
         """The scouts that these points need, including those already proposed."""
 
-    def _informed(self, point: Point) -> Point:
+    def _apply_scouts(self, point: Point) -> Point:
         """The point as it is trained, given the results of its scouts."""
         return point
 
@@ -250,7 +250,7 @@ class ScoutingDesign(WrappingDesign):
                 self._open = {(scout.point.name, scout.seed) for scout in scouts}
                 return scouts
         held, self._held = self._held, []
-        return [Proposal(self._informed(proposal.point), proposal.seed) for proposal in held]
+        return [Proposal(self._apply_scouts(proposal.point), proposal.seed) for proposal in held]
 
     def tell(self, point: Point, seed: int, value: float | None) -> None:
         if point.name in self._asked:
@@ -259,9 +259,9 @@ class ScoutingDesign(WrappingDesign):
         super().tell(point, seed, value)
 
     def _of_inner(self, point: Point) -> Point | None:
-        return None if point.name in self._asked else self._uninformed(point)
+        return None if point.name in self._asked else self._undo_scouts(point)
 
-    def _uninformed(self, point: Point) -> Point:
+    def _undo_scouts(self, point: Point) -> Point:
         """The point as it was before its scouts."""
         return point if point.role.scouts else replace(point, tuned={})
 
@@ -308,19 +308,19 @@ class TunedDesign(ScoutingDesign):
         )
 
     def _scouts(self, points: Iterable[Point]) -> list[Proposal]:
-        tried = [self._tried(point, values) for point in points for values in self._grid]
+        tried = [self._scout_with(point, values) for point in points for values in self._grid]
         return [Proposal(point, seed) for seed in self._seeds for point in tried]
 
-    def _informed(self, point: Point) -> Point:
+    def _apply_scouts(self, point: Point) -> Point:
         # `min` returns the first of equal combinations.
         best = min(self._grid, key=functools.partial(self._rank, point))
         return replace(point, tuned={**point.tuned, **best})
 
     def _rank(self, point: Point, values: Mapping[str, JsonValue]) -> tuple[int, float]:
-        return tuning_rank(self._results[self._tried(point, values).name].values(), self._direction)
+        return tuning_rank(self._results[self._scout_with(point, values).name].values(), self._direction)
 
     @staticmethod
-    def _tried(point: Point, values: Mapping[str, JsonValue]) -> Point:
+    def _scout_with(point: Point, values: Mapping[str, JsonValue]) -> Point:
         written = ", ".join(f"{path}={value}" for path, value in values.items())
         return replace(point, name=f"{point.name} ({written})", tuned={**point.tuned, **values}, role=TrialRole.TUNING)
 
@@ -377,5 +377,5 @@ class TimedDesign(ScoutingDesign):
         distinct = {point.name: point for point in timing}
         return [Proposal(point, seed) for seed in TIMING_SEEDS for point in distinct.values()]
 
-    def _uninformed(self, point: Point) -> Point:
+    def _undo_scouts(self, point: Point) -> Point:
         return point

@@ -94,9 +94,9 @@ class Composer:
             except PathError as error:
                 loc = tuple(full_path(path).split("."))
                 raise refusal(loc, {}, str(error), error.remedy, kind="no_path") from None
-        return self._validated(plain)
+        return self._validate(plain)
 
-    def _validated(self, plain: Mapping[str, Any]) -> VariantSpec:
+    def _validate(self, plain: Mapping[str, Any]) -> VariantSpec:
         return VariantSpec.model_validate(plain)
 
     def error_with(self, values: Mapping[str, JsonValue], settings: Mapping[str, str] = {}) -> ValidationError | None:

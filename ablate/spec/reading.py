@@ -26,7 +26,7 @@ def find_space(location: str | Path) -> Path:
         SpaceError: There is no such file and no such space.
     """
     path = typed_path(location, SpaceError)
-    file = path if path.is_file() else _shipped(path)
+    file = path if path.is_file() else _shipped_file(path)
     if file is None:
         raise _no_space(path)
     return file
@@ -105,7 +105,7 @@ def _shipped_names() -> dict[str, Path]:
     return {file.stem: file for file in sorted(shipped_spaces().glob("*.yaml"))}
 
 
-def _shipped(path: Path) -> Path | None:
+def _shipped_file(path: Path) -> Path | None:
     # Without a folder `spaces` (installed package), `spaces/NAME.yaml` is the shipped space.
     is_name = path.parent in (Path("."), Path("spaces")) and not path.is_dir()
     return _shipped_names().get(path.stem) if is_name else None
@@ -168,7 +168,7 @@ def _parent(document: Document, parent: object, seen: tuple[Path, ...]) -> Path:
     if not isinstance(parent, str):
         raise SpaceError("`extends` must name one space", where=where, expected="a file or a name", got=repr(parent))
     beside = typed_path(document.file.parent / parent, SpaceError)
-    file = beside if beside.is_file() else _shipped(Path(parent))
+    file = beside if beside.is_file() else _shipped_file(Path(parent))
     if file is None:
         error = _no_space(beside)
         raise SpaceError(f"`extends`: {error.problem}", where=where, got=f"`{parent}`", remedy=error.remedy)

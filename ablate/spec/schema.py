@@ -61,21 +61,21 @@ def space_schema(folders: Iterable[Path] = ()) -> dict[str, Any]:
         model["block"] = {"description": model["block"]["description"], "anyOf": [names, _ref(f"BlockSpec{suffix}")]}
         if suffix:
             model["name"] = {"type": "string", "description": "The model over which the other keys are laid."}
-        model["exceptions"] = {**_described(written["exceptions"]), "type": "object", **exceptions}
+        model["exceptions"] = {**_description_of(written["exceptions"]), "type": "object", **exceptions}
         space = definitions[f"SpaceSpec{suffix}"]["properties"]
         # The name of a model, or with `name` what is laid over it.
         named = {"enum": list(model_names(folders)), "description": "The name of a model."}
         changed = {"allOf": [_ref(f"ModelSpec{_PART}")], "required": ["name"]}
         options = [named, *_alternatives(space["model"]), *([] if suffix else [changed])]
         space["model"] = {"description": "The baseline model.", "anyOf": options}
-        space["switches"] = {**_described(space["switches"]), **_switches(whole=not suffix)}
+        space["switches"] = {**_description_of(space["switches"]), **_switches(whole=not suffix)}
         on_task = {"allOf": [_ref("Setting")], "required": ["task"]}
         tasks = {"anyOf": [*_alternatives(written_space["task"]), on_task]}
-        space["tasks"] = {**_described(written_space["tasks"]), "type": "object", "additionalProperties": tasks}
+        space["tasks"] = {**_description_of(written_space["tasks"]), "type": "object", "additionalProperties": tasks}
         space["extends"] = {"type": "string", "description": _EXTENDS}
         own_space = definitions[f"TrainerSpace{suffix}"]["properties"]
         own_space["switches"] = {
-            **_described(own_space["switches"]),
+            **_description_of(own_space["switches"]),
             **_switches(whole=not suffix, setting="Parameters"),
         }
         own_space["extends"] = space["extends"]
@@ -149,7 +149,7 @@ def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from _nodes(container[key])
 
 
-def _described(node: dict[str, Any]) -> dict[str, Any]:
+def _description_of(node: dict[str, Any]) -> dict[str, Any]:
     return {"description": node["description"]} if "description" in node else {}
 
 
@@ -201,7 +201,7 @@ def _part(home: str, body: dict[str, Any]) -> dict[str, Any]:
         for name, value in node.get("properties", {}).items():
             if name != "kind":  # distinguishes the members of a family
                 bare = {key: item for key, item in value.items() if key != "description"}
-                node["properties"][name] = {**_described(value), **_or_null(bare)}
+                node["properties"][name] = {**_description_of(value), **_or_null(bare)}
     return part
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ablate.spec.document import Document
 
 
-def _expanded(value: Any, info: ValidationInfo) -> Any:
+def _expand(value: Any, info: ValidationInfo) -> Any:
     if value is None:
         remedy = "Write `{}` for the setting that changes nothing."
         raise PydanticCustomError("no_setting", "a setting is a mapping of paths to values", {"remedy": remedy})
@@ -50,10 +50,10 @@ def _expanded(value: Any, info: ValidationInfo) -> Any:
     return expand_setting(value, (info.context or {}).get("folders", ())) if isinstance(value, dict) else value
 
 
-Setting = Annotated[dict[str, JsonValue], BeforeValidator(_expanded)]
+Setting = Annotated[dict[str, JsonValue], BeforeValidator(_expand)]
 """Values of spec paths that a setting of a switch sets."""
 
-TaskSetting = Annotated[dict[str, JsonValue], BeforeValidator(_expanded), BeforeValidator(written_out)]
+TaskSetting = Annotated[dict[str, JsonValue], BeforeValidator(_expand), BeforeValidator(written_out)]
 """A task of a suite, with the values of other spec paths that it needs."""
 
 Name = Annotated[str, Spelling(r"^[^\s,=]+$", "a name is one word without commas and equals signs")]

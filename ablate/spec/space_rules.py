@@ -216,14 +216,14 @@ def _check_trained(space: SpaceFields, points: Mapping[str, Point]) -> None:
         check_claims(
             space.claims,
             settings,
-            _measured(space),
+            _metrics_by_task(space),
             refused,
         )
     except ValidationError as error:
         raise below(("claims",), error) from None
 
 
-def _measured(space: SpaceFields) -> dict[str, tuple[str, frozenset[str]]]:
+def _metrics_by_task(space: SpaceFields) -> dict[str, tuple[str, frozenset[str]]]:
     """What claims may be about: a task, or an empty name for all tasks together, to its objective and its metrics."""
     if not space.tasks:
         return {"": (space.objective.compared, space.metric_names | {space.objective.compared})}

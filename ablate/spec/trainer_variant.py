@@ -202,7 +202,7 @@ class ParameterComposer(Composer):
         check_settings(self._switches, (), settings)
         return self.lay_over_baseline({**self.baseline_settings, **settings}, values or {})
 
-    def _validated(self, plain: Mapping[str, Any]) -> VariantSpec:
+    def _validate(self, plain: Mapping[str, Any]) -> VariantSpec:
         return TrainerVariant(trainer=self._trainer, parameters=self._trainer.check(plain))
 
 

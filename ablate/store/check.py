@@ -78,8 +78,8 @@ def check_store(location: str | Path, export: Path | None = None) -> StoreCheck:
     if export is not None and export.exists():
         raise StoreError("this file already exists", where=str(export), remedy="Name a new file with --out.")
     try:
-        with closing(_opened(path)) as connection:
-            if foreign := foreign_schema(lambda statement: _decoded(connection.execute(statement))):
+        with closing(_open_read_only(path)) as connection:
+            if foreign := foreign_schema(lambda statement: _decode_rows(connection.execute(statement))):
                 raise foreign_error(foreign, str(path))
             findings = [*_integrity(connection), *_foreign_keys(connection)]
             schema = _schema(connection)
@@ -106,7 +106,7 @@ def _file(location: str | Path) -> Path:
     return path
 
 
-def _opened(path: Path) -> sqlite3.Connection:
+def _open_read_only(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)
     connection.text_factory = bytes  # decoded value by value
     connection.execute("PRAGMA trusted_schema = OFF")
@@ -114,7 +114,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _decoded(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[Any]]:
+def _decode_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[Any]]:
     return ([_text(value) for value in row] for row in rows)
 
 
@@ -169,7 +169,7 @@ class _Rows:
     def check(self, findings: list[str]) -> TableCheck:
         """Read every row and append problems to `findings`."""
         whole = damaged = 0
-        for row in self._reached():
+        for row in self._readable_rows():
             problem = self._problem(row)
             whole, damaged = whole + (problem is None), damaged + (problem is not None)
             if problem is not None and damaged <= _MOST_FINDINGS:
@@ -180,11 +180,11 @@ class _Rows:
 
     def whole(self) -> Iterator[Mapping[str, Any]]:
         """The rows without unreadable values."""
-        for row in self._reached():
+        for row in self._readable_rows():
             if self._problem(row) is None:
                 yield {name: _text(value) for name, value in row.items()}
 
-    def _reached(self) -> Iterator[dict[str, Any]]:
+    def _readable_rows(self) -> Iterator[dict[str, Any]]:
         """The rows in order; if one cannot be reached, also the rows from the last one backwards."""
         seen: set[Any] = set()
         for order in ("", *(f" ORDER BY {end}" for end in self._reverse_order())):
@@ -209,7 +209,7 @@ class _Rows:
         if self._table is None:
             return None
         try:
-            values = {name: _converted(name, self._table.c.get(name), value) for name, value in row.items()}
+            values = {name: _read_cell(name, self._table.c.get(name), value) for name, value in row.items()}
         except ValueError as error:
             problem: str | None = str(error)
         else:
@@ -229,7 +229,7 @@ def _text(value: Any) -> Any:
 _DIALECT = sqlite.dialect(json_deserializer=parsed)
 
 
-def _converted(name: str, column: Column[Any] | None, value: Any) -> Any:
+def _read_cell(name: str, column: Column[Any] | None, value: Any) -> Any:
     """The value of a cell as the store reads it.
 
     Raises:

@@ -85,7 +85,7 @@ def write_study(database: Database, name: str, file: Path) -> dict[str, int]:
     """
     with database.reading() as connection:
         rows = _rows_of(connection, database.where, name)
-    members = {f"{table.name}.jsonl": _encoded(table, rows[table.name]) for table in _TABLES}
+    members = {f"{table.name}.jsonl": _encode_rows(table, rows[table.name]) for table in _TABLES}
     manifest = {
         "format": FORMAT,
         "tables": database.schema_version,
@@ -151,7 +151,7 @@ def _of(connection: Connection, table: Table, column: Column[Any], values: Itera
     return sorted(found, key=lambda row: tuple(row[key.name] for key in table.primary_key))
 
 
-def _encoded(table: Table, rows: Iterable[Mapping[str, Any]]) -> bytes:
+def _encode_rows(table: Table, rows: Iterable[Mapping[str, Any]]) -> bytes:
     # Keys are not sorted: of a switch, the first setting is the baseline's.
     lines = (json.dumps({column.name: _plain(row[column.name]) for column in table.c}) for row in rows)
     return "".join(f"{line}\n" for line in lines).encode("ascii")
@@ -180,7 +180,7 @@ def read_study(database: Database, file: Path) -> tuple[str, int, int]:
     try:
         return _import(database, name, rows)
     except StatementError as error:  # rows that exclude one another, or text that this database cannot hold
-        raise _damaged(file, str(error.orig)) from None
+        raise _damage_error(file, str(error.orig)) from None
 
 
 def _import(database: Database, name: str, rows: Rows) -> tuple[str, int, int]:
@@ -221,7 +221,7 @@ def _import(database: Database, name: str, rows: Rows) -> tuple[str, int, int]:
             connection.execute(other.values(state=states[key]))
         for table in (curves, recordings):
             _put(connection, table, [row for row in rows[table.name] if row["trial_key"] in new])
-        _put(connection, marks, _unmarked(connection, rows["marks"]))
+        _put(connection, marks, _new_marks(connection, rows["marks"]))
     return name, len(new), len(rows["trials"]) - len(new)
 
 
@@ -363,7 +363,7 @@ def _new_trials(
     return new, {key: row["state"] for key, row in there.items()}
 
 
-def _unmarked(connection: Connection, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _new_marks(connection: Connection, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     there = {(row["kind"], row["name"]) for row in _of(connection, marks, marks.c.name, (row["name"] for row in rows))}
     return [row for row in rows if (row["kind"], row["name"]) not in there]
 
@@ -399,14 +399,14 @@ def _read(file: Path, tables: str) -> tuple[str, Rows]:
             for table in _TABLES:
                 content = _member(archive, f"{table.name}.jsonl")
                 if hashlib.sha256(content).hexdigest() != sums[f"{table.name}.jsonl"]:
-                    raise _damaged(file, f"the hash of {table.name}.jsonl is another")
-                rows[table.name] = list(_decoded(table, content))
+                    raise _damage_error(file, f"the hash of {table.name}.jsonl is another")
+                rows[table.name] = list(_decode_rows(table, content))
             _check_whole(rows, manifest["study"])
             return str(manifest["study"]), rows
     except OSError as error:
         raise StoreError(f"this cannot be read ({error.strerror})", where=str(file)) from None
     except _UNREADABLE as error:
-        raise _damaged(file, str(error) or type(error).__name__) from None
+        raise _damage_error(file, str(error) or type(error).__name__) from None
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> bytes:
@@ -414,21 +414,21 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes:
         return member.read()  # zipfile reads no more than the size that was checked
 
 
-def _damaged(file: Path, why: str) -> StoreError:
+def _damage_error(file: Path, why: str) -> StoreError:
     remedy = "Copy or export it again with `ablate export-study`."
     return StoreError("this is not a whole exported study", where=str(file), got=why[:200], remedy=remedy)
 
 
-def _decoded(table: Table, content: bytes) -> Iterator[dict[str, Any]]:
+def _decode_rows(table: Table, content: bytes) -> Iterator[dict[str, Any]]:
     names = {column.name for column in table.c}
     for number, line in enumerate(io.BytesIO(content), 1):
         row = json.loads(line)
         if row.keys() != names:
             raise ValueError(f"line {number} of {table.name}.jsonl has other columns")
-        yield {column.name: _typed(column, row[column.name]) for column in table.c}
+        yield {column.name: _read_cell(column, row[column.name]) for column in table.c}
 
 
-def _typed(column: Column[Any], value: Any) -> Any:
+def _read_cell(column: Column[Any], value: Any) -> Any:
     if value is None:
         if not column.nullable:
             raise ValueError(f"`{column.table.name}.{column.name}` is null")

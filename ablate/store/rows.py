@@ -189,8 +189,8 @@ def declaration_row(declared: Declaration) -> dict[str, Any]:
 def outcome_row(outcome: TrialOutcome) -> dict[str, Any]:
     """The row in `trials`, without its environment."""
     row = {name: getattr(outcome, name) for name in _OUTCOME}
-    metrics: dict[str, Any] = {name: _bounded(value) for name, value in outcome.metrics.items()}
-    parts = {name: [_bounded(value) for value in values] for name, values in outcome.parts.items()}
+    metrics: dict[str, Any] = {name: _clamp(value) for name, value in outcome.metrics.items()}
+    parts = {name: [_clamp(value) for value in values] for name, values in outcome.parts.items()}
     return {**row, "metrics": metrics | ({_PARTS: parts} if parts else {})}
 
 
@@ -336,8 +336,8 @@ def _round(value: Any, digits: int) -> Any:
 
 
 def _number(loss: float | None) -> float | None:
-    return None if loss is None or math.isnan(loss) else _bounded(loss)
+    return None if loss is None or math.isnan(loss) else _clamp(loss)
 
 
-def _bounded(value: float) -> float:
+def _clamp(value: float) -> float:
     return math.copysign(LARGEST, value) if math.isfinite(value) and abs(value) > LARGEST else value

@@ -134,8 +134,8 @@ class Store(StoreReader):
             .join(trials, ours)
             .where(study_trials.c.study_id == row.id, trials.c.state == TrialState.FINISHED)
         ).all()
-        other_code, other_data = _replaced(before, variants, planned)
-        unchanged = row.objective == draft.objective and _declared(row.space) == _declared(draft.space)
+        other_code, other_data = _count_replaced(before, variants, planned)
+        unchanged = row.objective == draft.objective and _declarations(row.space) == _declarations(draft.space)
         if (unchanged and not other_code + other_data) or not before:
             return earlier
         compared = queries.finished_by_variant(connection, row.id, TrialRole.COMPARISON)
@@ -440,12 +440,12 @@ _WORDS = ("name", "question", "source", "departs", "resources", "plugins")
 """Keys of a space that affect no result."""
 
 
-def _declared(space: Mapping[str, Any]) -> dict[str, Any]:
+def _declarations(space: Mapping[str, Any]) -> dict[str, Any]:
     """What a space declares about its study."""
     return {key: value for key, value in space.items() if key not in _WORDS and value not in (None, [], {}, ())}
 
 
-def _replaced(
+def _count_replaced(
     before: Iterable[Row[Any]], variants: Sequence[VariantRecord], planned: Sequence[PlannedTrial]
 ) -> tuple[int, int]:
     """How many finished trials of a plan are others now because of their code, and because of their data."""

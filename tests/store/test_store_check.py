@@ -105,7 +105,7 @@ def test_rows_beyond_a_lost_page_are_read_from_the_end_and_each_once() -> None:
             raise sqlite3.DatabaseError("database disk image is malformed")
 
     rows = _Rows(Damaged(), "environments")  # type: ignore[arg-type]
-    assert [row["id"] for row in rows._reached()] == [1, 2, 5, 4]
+    assert [row["id"] for row in rows._readable_rows()] == [1, 2, 5, 4]
 
 
 def test_what_cannot_be_checked(tmp_path: Path, store: Path) -> None:
