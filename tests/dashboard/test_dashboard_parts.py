@@ -241,7 +241,7 @@ def test_the_shared_modules_do_not_load_torch() -> None:
     ids=" ".join,
 )
 def test_mistakes_are_reported(tmp_path: Path, cache: Path, arguments: tuple[str, ...], said: str) -> None:
-    done = Workplace(tmp_path, cache).run("dashboard", *arguments)
+    done = Workplace(tmp_path, cache).call("dashboard", *arguments)
     assert done.code == 2
     assert said in done.err
     assert "Traceback" not in done.err
@@ -251,7 +251,7 @@ def test_a_port_that_is_taken_is_reported(tmp_path: Path, cache: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        done = Workplace(tmp_path, cache).run("dashboard", "--port", str(taken.getsockname()[1]))
+        done = Workplace(tmp_path, cache).call("dashboard", "--port", str(taken.getsockname()[1]))
     assert (done.code, done.err.count("cannot listen here")) == (2, 1)
 
 
