@@ -6,8 +6,6 @@ import itertools
 import json
 import re
 import shlex
-import subprocess
-import sys
 
 import pytest
 import typer
@@ -136,9 +134,3 @@ def called(done: tuple[Workplace, Finished]) -> dict[str, Finished]:
 def test_torch_is_not_imported(called: dict[str, Finished], command: str) -> None:
     finished = called[command]
     assert (finished.code, finished.err, HEAVY & set(finished.imported)) == (0, "", set())
-
-
-def test_the_command_line_starts_without_the_models_of_settings() -> None:
-    subprocess.run(
-        [sys.executable, "-c", "import sys, ablate.cli.app; sys.exit('pydantic' in sys.modules)"], check=True
-    )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -100,12 +98,3 @@ def test_each_stop_is_reported_once(tmp_path: Path) -> None:
     real.stop(3, 1)
     real.stop(3, 0)
     assert (real.stops(3), real.stops(3), real.stops(4)) == ([1, 0], [], [])
-
-
-def test_choosing_an_engine_imports_no_other() -> None:
-    """The local engine needs no Ray."""
-    code = (
-        "import sys; from ablate.api import make_engine; from ablate.execution.options import RunOptions;"
-        "make_engine(RunOptions(cache='c', device='cpu')); assert 'ray' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import subprocess
-import sys
 
 import jsonschema
 import pytest
@@ -143,23 +141,3 @@ def test_bounds_without_an_end_are_null() -> None:
     written = json.loads(to_text(as_data(verdict)))
     assert written["bound"]["high"] is None
     assert written["bound"]["low"] == pytest.approx(verdict.bound.low)
-
-
-def test_reports_import_neither_torch_nor_anything_else_that_is_slow() -> None:
-    program = (
-        "import sys, ablate.analysis.study, ablate.render.as_json, ablate.render.table, ablate.stats\n"
-        "print(sorted({'torch', 'scipy.optimize', 'scipy.stats', 'optuna'} & sys.modules.keys()))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
-def test_only_formats_with_figures_wait_for_its_renderer() -> None:
-    program = (
-        "import sys, ablate.render.formats\n"
-        "from ablate.render.formats import find_format, format_names\n"
-        "for name in format_names(): find_format(name)\n"
-        "print(sorted({'torch', 'scipy.stats', 'optuna', 'vl_convert'} & sys.modules.keys()))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
