@@ -274,7 +274,8 @@ _READ = [line for line in LINES if line[0] in ("list", "status", "show", "report
 _ODD_ARGUMENTS = [
     *_ODD_TEXTS, "--store", "nowhere.db", "~nobody/x", "sqlite:///", "sqlite://", "postgresql://x:y@127.0.0.1:1/z",
     "mysql://a/b", "--json", "--out", "--format", "--plugin", "plugin.py", "--data", "--width", "0", "-1", "2147483648",
-    "9" * 5000, "1e9", "n" * 5000, "/", ".", "text", "tiny.yaml", "tiny", "/dev/null", "/proc/self/mem", "--help",
+    "9" * 5000, "1e9", "n" * 5000, "/", ".", "a**", "text", "tiny.yaml", "tiny", "/dev/null", "/proc/self/mem",
+    "--help",
 ]  # fmt: skip
 _DATA = {
     "csv": b"text,label\nfirst text,a\nsecond text,b\n" * 9,

@@ -142,7 +142,9 @@ class RunOptions:
         False, "Use trials of another version of your components as if nothing changed.", "--accept-changed-code"
     )
     time: bool = _option(False, "After the trials, time each variant in turns with the baseline.", "--time")
-    max_trials: int | None = _option(None, "Stop when this many trials have ended.", metavar="N", min=1)
+    max_trials: int | None = _option(
+        None, "Stop when this many trials, or a few more in a pack, have ended.", metavar="N", min=1
+    )
     max_seconds: float | None = _option(None, "Stop after this many seconds.", metavar="SECONDS", min=0.0)
     resources: ResourcesSpec | None = None
     """What each job gets instead of the space's `resources`, before `cpus` and its like change single fields."""
