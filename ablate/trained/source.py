@@ -133,7 +133,7 @@ def _of_safetensors(path: Path) -> SourceWeights:
 def _unreadable(path: Path, error: Exception) -> DataError:
     first_cause(error, str(path))
     why = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-    if "weights_only" in why:  # torch advises to run what is in the file
+    if "weights_only" in str(error):  # torch advises to run what is in the file
         why = "it holds more than tensors, or is damaged"
     return DataError(
         f"these weights cannot be read ({why})",
