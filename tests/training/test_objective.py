@@ -95,7 +95,7 @@ TASK_SPECS: dict[str, dict[str, Any]] = {
         "kind": "translation",
         "data": "builtin:number_words",
         "tokenizer": {"kind": "bpe", "vocab_size": 300},
-        "context": 40,
+        "context": 48,
         "source": "english",
         "target": "german",
         "validation_pairs": 30,  # as in the tests of the task, which is prepared once for all
@@ -291,7 +291,7 @@ WINDOWED: dict[str, dict[str, Any]] = {
         "context": 12,
         "validation_windows": 9,
     },
-    "translation": {**TASK_SPECS["translation"], "validation_pairs": 20},
+    "translation": TASK_SPECS["translation"],
     "classes": {"kind": "classification", "data": SAMPLE, "tokenizer": "bytes", "context": 16},
     "recall": {"kind": "in_context_recall", "context": 16, "symbols": 12, "validation_rows": 40},
 }
