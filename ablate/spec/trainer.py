@@ -362,11 +362,10 @@ class TrainerSpec(Spec):
         count = 0
         for source in self.sources or ():
             path = root / source
+            found: Iterator[Path] = iter([path])
             if path.is_dir():
                 found = (file for file in files_matching(path, "**/*") if _is_source(file.relative_to(path)))
-            elif path.is_file():
-                found = iter([path])
-            else:
+            elif not path.is_file():
                 found = files_matching(root, source)
             files = sorted(itertools.islice(found, _MOST_FILES - count + 1))
             count += len(files)

@@ -477,7 +477,7 @@ class Experts(Packed):
             return y + biases[name][expert] if biases else y
 
         made = []
-        for expert, values in enumerate(rows.split(list(load))):
+        for expert, values in enumerate(torch.split(rows, list(load))):
             up = mapped("up", values, expert)
             if spec.gated:
                 gate = mapped("gate", values, expert)
