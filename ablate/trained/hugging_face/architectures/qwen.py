@@ -15,10 +15,8 @@ class Qwen2(LlamaLike):
 
     model_type = "qwen2"
     written_as = "Qwen2ForCausalLM"
-    inert: ClassVar[tuple[str, ...]] = (
-        "max_window_layers",
-        "use_sliding_window",
-    )  # the class works `layer_types` out from them
+    inert: ClassVar[tuple[str, ...]] = ("max_window_layers", "use_sliding_window")
+    """Of these the class makes `layer_types`."""
 
     def biases(self, config: Config) -> tuple[bool, bool, bool]:
         return True, False, False
