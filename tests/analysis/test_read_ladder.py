@@ -82,7 +82,7 @@ def test_a_gain_that_survives_holds_with_its_speedup_and_stands_in_the_answer() 
     assert study_json(report)["answer"]["scale"][0]["there"] == row.there
     shown = answer_text(answer).splitlines()
     (head,) = [number for number, line in enumerate(shown) if line.startswith("val_loss − baseline")]
-    assert "at 10x" in shown[head]
+    assert "10x" in shown[head]
     cells = shown[head + 1].split()
     assert cells[-1] == "better"
     marks = {"better": "▲", "not worse": "=", "undecided": "?"}

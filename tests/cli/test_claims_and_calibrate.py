@@ -81,7 +81,7 @@ claims:
     file.write_text(file.read_text() + claims, encoding="utf-8")
     trained = place.call("study", file.name, "--workers", "1")
     assert trained.code == 0, trained.err
-    assert "CLAIMS    2 supported, 1 refuted" in trained.out
+    assert "CLAIMS    2 supported; refuted: " in trained.out
     checked = place.call("claims", "tiny", "--fail-if-refuted", "--json")
     assert checked.code == 1
     alias, size, work = json.loads(checked.out)
