@@ -88,7 +88,7 @@ def _more_seeds(report: StudyReport) -> Iterator[NextStep]:
     seconds = further * sum(trained) if report.baseline.finished else None
     arguments = ("resume", report.record.name, "--seeds", seeds)
     each = " each" if len(settled) > 1 else ""
-    purpose = f"may settle {len(settled)} of {len(undecided)} undecided,{each} with a chance of {in_percent(chance)}"
+    purpose = f"may settle {len(settled)} of {len(undecided)} undecided ({in_percent(chance)} chance{each})"
     yield NextStep(arguments, purpose, seconds)
 
 

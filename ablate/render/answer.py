@@ -207,7 +207,7 @@ def _trust(answer: Answer, width: int, most: int) -> Iterator[Text]:
 
 def _next(answer: Answer, width: int, most: int, options: Sequence[str]) -> Iterator[Text]:
     for number, step in enumerate(answer.next[:most], 1):
-        time = f", about {duration(step.seconds)} of training" if step.seconds else ""
+        time = f", ~{duration(step.seconds)} of training" if step.seconds else ""
         hidden = f"; {len(answer.next) - most} more: --full" if number == most < len(answer.next) else ""
         typed = command(*step.arguments, *options) if step.arguments else ""
         yield from _command("NEXT" if number == 1 else "", typed, f"  {step.purpose}{time}{hidden}", width)
