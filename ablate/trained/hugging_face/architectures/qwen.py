@@ -49,14 +49,7 @@ class Qwen2Moe(Qwen2):
         return config["qkv_bias"], False, False
 
     def mlp(self, config: Config) -> dict[str, Any]:
-        shared, odd = divmod(config["shared_expert_intermediate_size"], config["moe_intermediate_size"])
-        if odd or not shared:
-            raise config.refuse("shared_expert_intermediate_size", "a multiple of `moe_intermediate_size` can be read")
-        return {**self.routed(config), "shared": shared, "shared_gate": True}
-
-    def routed(self, config: Config) -> dict[str, Any]:
-        """The experts among which the router chooses."""
-        return mixture(config, "num_experts", "moe_intermediate_size", normalise=config["norm_topk_prob"])
+        return {**routed(config), **shared(config)}
 
     def places(self, config: Config) -> dict[str, Any]:
         dense = {"mlp": super().mlp(config)}
@@ -83,8 +76,7 @@ class Qwen2Moe(Qwen2):
 
     def shared_links(self, theirs: str, ours: str) -> Iterator[Link]:
         """The experts that all tokens use."""
-        yield from gated_links(f"{theirs}.shared_expert", f"{ours}.shared")
-        yield from linear(f"{theirs}.shared_expert_gate", f"{ours}.shared_gate")
+        return shared_links(theirs, ours)
 
 
 class Qwen3Moe(Qwen2Moe):
@@ -99,13 +91,32 @@ class Qwen3Moe(Qwen2Moe):
         return config["attention_bias"], config["attention_bias"], False
 
     def mlp(self, config: Config) -> dict[str, Any]:
-        return self.routed(config)
+        return routed(config)
 
     def window(self, config: Config, layer: int) -> dict[str, Any]:
         return {} if config["sliding_window"] is None else {"window": config["sliding_window"]}
 
     def shared_links(self, theirs: str, ours: str) -> Iterator[Link]:
         return iter(())
+
+
+def routed(config: Config) -> dict[str, Any]:
+    """The experts among which the router chooses."""
+    return mixture(config, "num_experts", "moe_intermediate_size", normalise=config["norm_topk_prob"])
+
+
+def shared(config: Config) -> dict[str, Any]:
+    """Settings of the experts that all tokens use."""
+    number, odd = divmod(config["shared_expert_intermediate_size"], config["moe_intermediate_size"])
+    if odd or not number:
+        raise config.refuse("shared_expert_intermediate_size", "a multiple of `moe_intermediate_size` can be read")
+    return {"shared": number, "shared_gate": True}
+
+
+def shared_links(theirs: str, ours: str) -> Iterator[Link]:
+    """The experts that all tokens use, and their gate."""
+    yield from gated_links(f"{theirs}.shared_expert", f"{ours}.shared")
+    yield from linear(f"{theirs}.shared_expert_gate", f"{ours}.shared_gate")
 
 
 def is_sparse(config: Config, layer: int) -> bool:

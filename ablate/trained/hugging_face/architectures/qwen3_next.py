@@ -19,7 +19,7 @@ from ablate.trained.hugging_face.architecture import (
     same,
 )
 from ablate.trained.hugging_face.architectures.llama import LlamaLike, expert_links, gated_links, query_key_norm_links
-from ablate.trained.hugging_face.architectures.qwen import is_sparse
+from ablate.trained.hugging_face.architectures.qwen import is_sparse, routed, shared, shared_links
 from ablate.trained.hugging_face.settings import Config
 
 
@@ -38,19 +38,7 @@ class Qwen3Next(LlamaLike):
         return {**super().mixer(config), "gate": "elementwise"}
 
     def mlp(self, config: Config) -> dict[str, Any]:
-        shared, odd = divmod(config["shared_expert_intermediate_size"], config["moe_intermediate_size"])
-        if odd or not shared:
-            raise config.refuse("shared_expert_intermediate_size", "a multiple of `moe_intermediate_size` can be read")
-        return {
-            "kind": "mixture",
-            "experts": config["num_experts"],
-            "active": config["num_experts_per_tok"],
-            "ratio": config["moe_intermediate_size"] / config["hidden_size"],
-            "activation": config.activation("hidden_act"),
-            "shared": shared,
-            "shared_gate": True,
-            "normalise": config["norm_topk_prob"],
-        }
+        return {**routed(config), **shared(config)}
 
     def places(self, config: Config) -> dict[str, Any]:
         linear = {"mixer": self._linear(config), "positions": "none"}
@@ -95,8 +83,7 @@ class Qwen3Next(LlamaLike):
             return
         yield from linear(f"{theirs}.gate", f"{ours}.router")
         yield from expert_links(theirs, ours, config["num_experts"])
-        yield from gated_links(f"{theirs}.shared_expert", f"{ours}.shared")
-        yield from linear(f"{theirs}.shared_expert_gate", f"{ours}.shared_gate")
+        yield from shared_links(theirs, ours)
 
 
 def _delta_links(config: Config, theirs: str, ours: str) -> Iterator[Link]:
