@@ -280,16 +280,13 @@ def removed_settings(rows: Iterable[VariantRow], record: StudyRecord) -> dict[st
     their values.
     """
     specs = {variant.name: leaves(variant.spec) for variant in record.variants}
-    baselines, tuned = (
-        baselines_of(record),
-        {*(record.space.get("tune") or {}).get("grid", {}), *(record.space.get("tuned") or {})},
-    )
+    baselines = baselines_of(record)
+    tuned = {*(record.space.get("tune") or {}).get("grid", {}), *(record.space.get("tuned") or {})}
 
     def changes(name: str) -> frozenset[tuple[str, str]]:
         old, new = specs[baselines[name]], specs[name]
-        paths = [path for path in {**old, **new} if old.get(path) != new.get(path) and old.get(path) != {}]
-        paths = [path for path in paths if path not in tuned]
-        return frozenset((path, repr(new.get(path))) for path in paths)
+        differing = (path for path in {**old, **new} if old.get(path) not in (new.get(path), {}))
+        return frozenset((path, repr(new.get(path))) for path in differing if path not in tuned)
 
     return {row.name: changes(row.name) for row in rows if row.change.only_removes}
 
