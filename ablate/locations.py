@@ -93,10 +93,10 @@ def check_home(library: str, where: str) -> None:
 
 
 def files_matching(folder: Path, pattern: str) -> Iterator[Path]:
-    """The files below a folder that a pattern matches; none if it is no pattern, such as `.` or `a**`."""
+    """The files below a folder that a glob pattern matches; none if the pattern is invalid, such as `.` or `a**`."""
     try:
         yield from (file for file in folder.glob(pattern) if file.is_file())
-    except (ValueError, IndexError, NotImplementedError):  # which of them depends on the version of Python
+    except (ValueError, IndexError, NotImplementedError):  # `a**`, `.` and `/x` in Python 3.11
         return
 
 

@@ -1,4 +1,4 @@
-"""Parameters of tests with several axes: each two values meet in some case, in place of every combination."""
+"""Pairwise test parameters: every pair of values of two axes occurs in some case, instead of every combination."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ MOST_NAMED = 2
 MOST_EFFECTS = 3
 """Average effects that it names."""
 COLUMNS = 80
-"""Characters of a line, of which a headline should have two."""
+"""Width of a line in characters; a headline should fit two lines."""
 MOST_ALONG = 3
 """Variants whose verdicts along an axis the headline spells out."""
 Rows = Mapping[GroupKey, Sequence[AnswerRow]]

@@ -259,7 +259,7 @@ def open_array(path: Path) -> NDArray[Any]:
     try:
         numbers: NDArray[Any] = np.load(path, mmap_mode="r").view(np.ndarray)
     except (ValueError, EOFError, SyntaxError, RecursionError, MemoryError):
-        raise _damaged_error(path, "this is no array of numbers") from None
+        raise _damaged_error(path, "this is not an array of numbers") from None
     if numbers.dtype.kind not in "iu":
         raise _damaged_error(path, f"this is an array of {numbers.dtype}, not of whole numbers")
     return numbers

@@ -218,7 +218,7 @@ _FORGED = {
 @pytest.mark.parametrize("forged", _FORGED)
 def test_a_file_that_is_no_array_is_refused_though_its_checksum_is_right(tmp_path: Path, forged: str) -> None:
     (tmp_path / "train.npy").write_bytes(_FORGED[forged])
-    with pytest.raises(DataError, match=r"train\.npy: this is (no array of numbers|an array of float64)"):
+    with pytest.raises(DataError, match=r"train\.npy: this is (not an array of numbers|an array of float64)"):
         open_array(tmp_path / "train.npy")
 
 
