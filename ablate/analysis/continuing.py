@@ -141,9 +141,12 @@ def _why_none(report: StudyReport) -> str:
 
 
 def _open_claims(report: StudyReport) -> Iterator[NextStep]:
-    """The claims that are open where every comparison is decided."""
-    decided = all(row.verdict is not None and row.verdict.is_decided for row in compared_rows(report) if not row.chosen)
-    if decided and (number := sum(claim.verdict == "undecided" for claim in report.answer.claims)):
+    """The claims that are open where every comparison is decided, and fresh seeds have confirmed what was selected."""
+    rows = compared_rows(report)
+    confirmed = any(row.confirmed for row in rows) or not any(row.chosen for row in rows)
+    verdicts = [row.verdict for row in rows if not row.chosen]
+    decided = verdicts and all(verdict is not None and verdict.is_decided for verdict in verdicts)
+    if confirmed and decided and (number := sum(claim.verdict == "undecided" for claim in report.answer.claims)):
         are = "claim is" if number == 1 else "claims are"
         yield NextStep(("claims", report.record.name), f"says why {number} {are} open; every comparison is decided")
 

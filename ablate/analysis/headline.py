@@ -360,14 +360,14 @@ def _with_cost(row: AnswerRow, report: StudyReport, old: str, detail: Detail) ->
         old: What all variants replace, which is said once; empty if they do not replace the same.
     """
     words = row.words.removeprefix(f"{old} → ") if old else row.words
-    if on := [task for task, of in report.tasks.items() if _is_alike(row, of)]:
+    if on := [task for task, of in report.tasks.items() if _shares_verdict(row, of)]:
         return f"{words} ({' and '.join(on) if len(on) <= MOST_NAMED else plural(len(on), 'task')})"
     with_bound = row.bound is not None and detail.bounds
     return f"{words} ({cost_of(row, report).rpartition(' ')[0]})" if with_bound else words
 
 
-def _is_alike(row: AnswerRow, on_task: StudyReport) -> bool:
-    """Whether a task of a suite has the verdict of the mean score, better or worse."""
+def _shares_verdict(row: AnswerRow, on_task: StudyReport) -> bool:
+    """Whether a variant has the same verdict, better or worse, on a task of a suite as in the mean score."""
     verdict = next((of.verdict for of in on_task.variants if of.name == row.variant), None)
     if verdict is None:
         return False

@@ -177,6 +177,9 @@ def test_what_diverged_is_open_and_counts_as_a_refuted_idea() -> None:
     (step,) = answer_of(replace(report, answer=replace(report.answer, claims=claims))).next
     assert step.arguments == ("claims", "a_study")
     assert step.purpose == "says why 1 claim is open; every comparison is decided"
+    selected = tuple(replace(row, chosen=row.name == "b=y") for row in report.variants)
+    (step,) = answer_of(replace(report, variants=selected, answer=replace(report.answer, claims=claims))).next
+    assert step.purpose == "`confirm: 3` in the design tries what was selected on fresh seeds"
     made.add("b=y", 1, state=TrialState.DIVERGED, stopped_at=7)
     (step,) = answer_of(read_study(made, "a_study")).next
     assert step.purpose == "no seeds decide on b=y: `--why` says what happened"
