@@ -208,6 +208,25 @@ CASES = {
             "rope_parameters": {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.5},
         },
     ),
+    "phi3_long": Small(
+        "phi3",
+        WITHOUT_HEAD_WIDTH
+        | {
+            "hidden_size": 32, "original_max_position_embeddings": 7, "max_position_embeddings": 28,
+            "rope_parameters": {
+                "rope_type": "longrope", "rope_theta": 100.0, "partial_rotary_factor": 0.75,
+                "short_factor": [1.0, 1.2, 1.5], "long_factor": [1.0, 3.0, 5.5],
+            },
+        },
+    ),
+    "llama_dynamic": Small(
+        "llama",
+        LLAMA
+        | {
+            "max_position_embeddings": 7,
+            "rope_parameters": {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 2.5},
+        },
+    ),
     "starcoder2": Small("starcoder2", WITHOUT_HEAD_WIDTH | {"hidden_size": 24, "sliding_window": 4}),
     "gemma": Small("gemma", LLAMA | {"hidden_size": 16, "attention_bias": True}),
     "gemma2": Small(

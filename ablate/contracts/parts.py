@@ -158,8 +158,9 @@ def positions_keep_shape(spec: PositionSpec, context: LayerContext) -> Iterator[
 def supports_incremental_decoding(spec: PositionSpec, context: LayerContext) -> Iterator[str]:
     """Tokens from position t on get what they get in the whole text: cached decoding relies on it."""
     module, x = _OF_POSITIONS.module(spec, context), _positioned_noise(spec, context, 1)
+    x = x[..., : spec.incremental_limit, :]
     whole = module(x)
-    for first in range(1, context.context):
+    for first in range(1, x.shape[-2]):
         off = gap(module(x[..., first:, :], first), whole[..., first:, :])
         if off > TOLERANCE:
             yield f"tokens from position {first} on are {off:.2g} off what the whole text gives"

@@ -157,6 +157,11 @@ class PositionSpec(PublishedKind):
         """The factor by which these positions multiply all logits of softmax attention."""
         return 1.0
 
+    @property
+    def incremental_limit(self) -> int | None:
+        """Tokens up to which a text may grow without a change of what its earlier tokens get; None: without limit."""
+        return None
+
     def check(self, context: LayerContext) -> None:
         """Refuse a context that these positions do not support.
 

@@ -100,6 +100,12 @@ class ModelSpec(ModelFields):
         limits = ((part.longest_input(its), its.context) for _, part, its in self._parts_that_read(context))
         return min((longest - its + context for longest, its in limits if longest is not None), default=None)
 
+    @property
+    def incremental_limit(self) -> int | None:
+        """Tokens up to which a text can be read token by token; longer ones are read anew. None: without limit."""
+        limits = (place.positions(self.positions)[0].incremental_limit for place in self.places() if not place.cross)
+        return min((limit for limit in limits if limit is not None), default=None)
+
     def _parts_that_read(self, context: int) -> Iterator[tuple[tuple[str, ...], PartSpec | PositionSpec, LayerContext]]:
         """Every part that may depend on the length of inputs, with its place in this spec and its context."""
         if self.positions.applied == "embedding":

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from double_precision import compute_in_double
 from pydantic import ValidationError
 from torch import Tensor
 
@@ -22,6 +21,7 @@ from ablate.spec.layer import LayerContext
 from ablate.spec.model import ModelSpec
 from ablate.spec.sentences import describe
 from ablate.spec.sublayers import MixerSpec
+from ablate.trained.hugging_face.check import in_double
 
 transformers = pytest.importorskip("transformers")
 
@@ -45,10 +45,28 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
+PAIRS = 14
+"""Of which the fraction that is rotated takes the first."""
+LONG = {
+    "rope_type": "longrope",
+    "factor": 8.0,
+    "short_factor": [1 + 0.1 * pair for pair in range(PAIRS)],
+    "long_factor": [1 + 0.1 * pair**2 for pair in range(PAIRS)],
+}
+LONG_OURS = {"kind": "longrope", "factor": 8, "short": LONG["short_factor"], "long": LONG["long_factor"]}
+DYNAMIC = {"rope_type": "dynamic", "factor": 3.0}
 SCALINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "none": ({"kind": "none"}, {"rope_type": "default"}),
     "linear": ({"kind": "linear", "factor": 8}, {"rope_type": "linear", "factor": 8.0}),
     "llama3": ({"kind": "llama3", "original_context": 64}, LLAMA3),
+    "longrope, short": ({**LONG_OURS, "original_context": 46}, {**LONG, "original_max_position_embeddings": 46}),
+    "longrope, long": ({**LONG_OURS, "original_context": 45}, {**LONG, "original_max_position_embeddings": 45}),
+    "longrope, temperature": (
+        {**LONG_OURS, "original_context": 45, "temperature": 1.7},
+        {**LONG, "original_max_position_embeddings": 45, "attention_factor": 1.7},
+    ),
+    "dynamic, short": ({"kind": "dynamic", "factor": 3, "original_context": 46}, {"max": 46, **DYNAMIC}),
+    "dynamic, long": ({"kind": "dynamic", "factor": 3, "original_context": 17}, {"max": 17, **DYNAMIC}),
     "yarn": (YARN_OURS, YARN),
     "yarn of gpt-oss": ({**YARN_OURS, "whole_pairs": False}, {**YARN, "truncate": False}),
     "yarn, another ramp": ({**YARN_OURS, "fast": 8, "slow": 2}, {**YARN, "beta_fast": 8, "beta_slow": 2}),
@@ -63,23 +81,27 @@ SCALINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.independent_check("positions", "rotary", against="rotary embeddings of `transformers` with all scalings")
 @pytest.mark.parametrize("fraction", [1.0, 0.5, 0.3])
 @pytest.mark.parametrize("name", SCALINGS)
-def test_rotary_is_that_of_transformers(name: str, fraction: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rotary_is_that_of_transformers(name: str, fraction: float) -> None:
     """Queries, and the gradient of them, at heads of 28 channels (8, 14 or 28 of them turn)."""
     from transformers import modeling_rope_utils
     from transformers.models.qwen3_next import modeling_qwen3_next
 
-    compute_in_double(monkeypatch, modeling_rope_utils, modeling_qwen3_next)
     scaling, theirs = SCALINGS[name]
+    pairs = int(28 * fraction) // 2
+    scaling = {key: one[:pairs] if isinstance(one, list) else one for key, one in scaling.items()}
+    theirs = {key: one[:pairs] if isinstance(one, list) else one for key, one in theirs.items()}
+    longest = theirs.pop("max", 512)
     parameters = {"rope_theta": 500.0, "partial_rotary_factor": fraction, **theirs}
-    config = transformers.Qwen3NextConfig(head_dim=28, max_position_embeddings=512, rope_parameters=parameters)
+    config = transformers.Qwen3NextConfig(head_dim=28, max_position_embeddings=longest, rope_parameters=parameters)
     spec = RotarySpec.model_validate({"base": 500, "fraction": fraction, "scaling": scaling})
     spec.check(context(28))
-    rotary = modeling_qwen3_next.Qwen3NextRotaryEmbedding(config).double()
     x, first = noise(2, 3, H, T, 28).requires_grad_(), 5
     ours = spec.build(context(28))(x, first)
     folded = x.flatten(0, 1)
     places = torch.arange(first, first + T).expand(6, T)
-    reference, _ = modeling_qwen3_next.apply_rotary_pos_emb(folded, folded, *rotary(folded, places))
+    with in_double(modeling_rope_utils, modeling_qwen3_next):
+        rotary = modeling_qwen3_next.Qwen3NextRotaryEmbedding(config).double()
+        reference, _ = modeling_qwen3_next.apply_rotary_pos_emb(folded, folded, *rotary(folded, places))
     torch.testing.assert_close(ours, reference.view(x.shape), rtol=1e-11, atol=1e-11)
     direction = noise(*x.shape).flip(0)
     gradients = [torch.autograd.grad((y * direction).sum(), x)[0] for y in (ours, reference.view(x.shape))]
@@ -105,6 +127,24 @@ def test_the_logits_grow_with_the_temperature_of_all_channels() -> None:
     for place in range(7):
         y, state = grown.step(x[:, :, place : place + 1], place, state)
         torch.testing.assert_close(y, grown(x)[:, :, place : place + 1])
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "longrope"])
+def test_a_translation_longer_than_the_original_context_is_read_again(kind: str) -> None:
+    """Token by token, an encoder-decoder says after each prefix what it says of the prefix as a whole."""
+    factors = {"short": [1.0, 2.0], "long": [3.0, 5.0]} if kind == "longrope" else {}
+    positions = {"kind": "rotary", "scaling": {"kind": kind, "factor": 4, "original_context": 4, **factors}}
+    plain = {"family": "encoder_decoder", "depth": 2, "width": 8, "heads": 2, "block": "pre_ln", "init_std": 0.5}
+    spec = ModelSpec.model_validate({**plain, "positions": positions, "decoder": {"depth": 2, "mixer": "attention"}})
+    model: Any = build_model(spec, vocabulary=11, context=9, seeds=[0]).double().eval()
+    source, target = (torch.randint(11, (1, 2, 9), generator=stream(2, name)) for name in ("source", "target"))
+    states: Any = ()
+    with torch.no_grad():
+        memory = model.mix(model.embed(source), None)
+        for place in range(9):
+            y, states = model.decode_step(memory, target[:, :, place : place + 1], place, states)
+            torch.testing.assert_close(y[:, :, 0], model(source, target[:, :, : place + 1])[:, :, place])
+        assert not torch.allclose(model(source, target)[:, :, 3], model(source, target[:, :, :4])[:, :, 3])
 
 
 @pytest.mark.independent_check("positions", "alibi", against="Bloom of `transformers`")
@@ -185,6 +225,25 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
         "positions.scaling.slow",
         "`slow` must not be above `fast`",
         "Set a lower `slow`",
+    ),
+    (
+        {
+            "kind": "rotary",
+            "scaling": {"kind": "longrope", "factor": 2, "original_context": 9, "short": [1] * 3, "long": [1, 2]},
+        },
+        "positions.scaling.long",
+        "each of the 3 rotated pairs of a head needs a factor",
+        "Give 3",
+    ),
+    (
+        {
+            "kind": "rotary",
+            "fraction": 0.4,
+            "scaling": {"kind": "dynamic", "factor": 2, "original_context": 9},
+        },
+        "positions.scaling",
+        "needs more than one rotated pair",
+        "larger `fraction`",
     ),
     (
         {"kind": "rotary", "scaling": {"kind": "yarn", "original_context": 9}},

@@ -22,6 +22,12 @@ transformers = pytest.importorskip("transformers")
 KINDS = [kind for kind, one in architectures().items() if not one.own]
 LEFT_OUT = object()
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8, "rope_theta": 100.0}
+LONG = {
+    "rope_type": "longrope",
+    "short_factor": [1.0, 1.5, 2.0],
+    "long_factor": [2.0, 3.0, 9.0],
+    "original_max_position_embeddings": 8,
+}
 
 
 def plain_of(name: str, changes: dict[str, Any]) -> dict[str, Any]:
@@ -44,6 +50,11 @@ def plain_of(name: str, changes: dict[str, Any]) -> dict[str, Any]:
         ("llama", {"rope_scaling": {"type": "yarn", "factor": 2.0}}),
         ("llama", {"rope_parameters": {**YARN, "beta_fast": 2.0, "beta_slow": 2.0}}),
         ("llama", {"rope_parameters": {**YARN, "factor": None}, "max_position_embeddings": 16}),
+        ("llama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}),
+        ("llama", {"rope_parameters": LONG, "max_position_embeddings": 40}),
+        ("llama", {"rope_parameters": {**LONG, "attention_factor": 1.3}, "max_position_embeddings": 8}),
+        ("phi3_long", {"rope_scaling": {**LONG, "rope_type": "su", "partial_rotary_factor": 0.75}}),
+        ("phi3_long", {"rope_parameters": {**LONG, "factor": 3.0, "partial_rotary_factor": 0.75}}),
         ("llama", {"max_position_embeddings": LEFT_OUT}),
         ("gpt_oss", {}),
         ("gpt_oss", {"rope_scaling": None}),
@@ -76,7 +87,8 @@ def test_settings_are_obeyed(name: str, changes: dict[str, Any], tmp_path: Path)
     [
         ("kimi_linear", {"hidden_act": "gelu"}, "hidden_act"),
         ("qwen3_next", {"hidden_act": "gelu"}, "hidden_act"),
-        ("llama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_scaling"),
+        ("llama", {"rope_scaling": {"type": "proportional", "factor": 2.0}}, "rope_scaling"),
+        ("llama", {"rope_parameters": {**LONG, "short_factor": [1.0, 2.0, 3.0, 4.0]}}, "rope_parameters.short_factor"),
         ("llama", {"rope_parameters": {**YARN, "partial_rotary_factor": 0.5}}, "rope_parameters.partial_rotary_factor"),
         ("llama", {"rope_parameters": {**YARN, "beta_fast": 1.0, "beta_slow": 2.0}}, "rope_parameters.beta_slow"),
         ("llama", {"rope_parameters": {"rope_type": "yarn"}}, "rope_parameters"),

@@ -180,9 +180,22 @@ def test_only_the_very_same_model_is_native() -> None:
 
 
 WRITTEN_AS_THEMSELVES = [
-    *("arcee", "gemma", "gemma2", "gemma3", "gpt2", "llama", "llama_scaled", "ministral", "mistral", "mixtral"),
-    *("nemotron", "olmo", "olmo2", "olmo3", "olmoe", "phi", "phi3", "qwen2", "qwen3", "seed_oss", "stablelm"),
-    *("stablelm_parallel", "starcoder2"),
+    *("arcee", "gemma", "gemma2", "gemma3", "gpt2", "llama", "llama_dynamic", "llama_scaled", "ministral", "mistral"),
+    *(
+        "mixtral",
+        "nemotron",
+        "olmo",
+        "olmo2",
+        "olmo3",
+        "olmoe",
+        "phi",
+        "phi3",
+        "phi3_long",
+        "qwen2",
+        "qwen3",
+        "seed_oss",
+    ),
+    *("stablelm", "stablelm_parallel", "starcoder2"),
 ]
 
 

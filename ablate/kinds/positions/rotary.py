@@ -20,15 +20,16 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from functools import lru_cache
 from typing import Annotated, ClassVar, Literal, Self
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 from torch import Tensor, nn
 
 from ablate.nn.kernels.relative_positions import rotate
 from ablate.spec.annotations import OneOf
-from ablate.spec.base import Family, Kinded, refusal
+from ablate.spec.base import Family, Kinded, below, refusal
 from ablate.spec.cost import Cost
 from ablate.spec.layer import LayerContext, PositionSpec
 
@@ -43,8 +44,20 @@ class RotaryScalingSpec(Kinded):
     source: ClassVar[str] = "arXiv:2104.09864"
 
     @abstractmethod
-    def frequencies(self, theta: Tensor, base: float) -> Tensor:
-        """The scaled frequencies, from θ [r/2] = base^(-2i/r)."""
+    def frequencies(self, theta: Tensor, base: float, length: int) -> Tensor:
+        """The scaled frequencies of a text of `length` tokens, from θ [r/2] = base^(-2i/r)."""
+
+    def check(self, pairs: int) -> None:
+        """Refuse a number r/2 of rotated pairs.
+
+        Raises:
+            ValidationError: From `refusal`, with the path inside this spec.
+        """
+
+    @property
+    def incremental_limit(self) -> int | None:
+        """As of `PositionSpec`."""
+        return None
 
     @property
     def factor_of_turned(self) -> float:
@@ -62,7 +75,7 @@ class NoScalingSpec(RotaryScalingSpec):
 
     kind: Literal["none"] = "none"
 
-    def frequencies(self, theta: Tensor, base: float) -> Tensor:
+    def frequencies(self, theta: Tensor, base: float, length: int) -> Tensor:
         return theta
 
 
@@ -75,7 +88,7 @@ class LinearScalingSpec(RotaryScalingSpec):
     factor: float = Field(gt=0)
     """s, the factor by which the texts are longer."""
 
-    def frequencies(self, theta: Tensor, base: float) -> Tensor:
+    def frequencies(self, theta: Tensor, base: float, length: int) -> Tensor:
         return theta / self.factor
 
 
@@ -105,7 +118,7 @@ class Llama3ScalingSpec(RotaryScalingSpec):
             )
         return self
 
-    def frequencies(self, theta: Tensor, base: float) -> Tensor:
+    def frequencies(self, theta: Tensor, base: float, length: int) -> Tensor:
         turns = self.original_context * theta / (2 * math.pi)  # L₀/λ
         share = (turns - self.low_frequency) / (self.high_frequency - self.low_frequency)
         share = share.clamp(0, 1)
@@ -145,7 +158,7 @@ class YarnScalingSpec(RotaryScalingSpec):
             )
         return self
 
-    def frequencies(self, theta: Tensor, base: float) -> Tensor:
+    def frequencies(self, theta: Tensor, base: float, length: int) -> Tensor:
         width = 2 * len(theta)
         low, high = (
             width * math.log(self.original_context / (turns * 2 * math.pi)) / (2 * math.log(base))
@@ -169,6 +182,84 @@ class YarnScalingSpec(RotaryScalingSpec):
     def factor_of_logits(self) -> float:
         """(0.1·a·ln s + 1)²."""
         return _growth(self.factor, self.all_channels) ** 2
+
+
+class _ByLengthSpec(RotaryScalingSpec):
+    """A scaling that depends on whether a text is longer than L₀ tokens."""
+
+    factor: float = Field(ge=1)
+    """s, the factor by which the texts are longer."""
+    original_context: int = Field(ge=2)
+    """L₀, length in tokens of the texts that the base was chosen for."""
+
+    @property
+    def incremental_limit(self) -> int:
+        """L₀."""
+        return self.original_context
+
+
+Factors = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)]
+
+
+class LongropeScalingSpec(_ByLengthSpec):
+    """LongRoPE: each frequency has factors of its own, for texts of up to L₀ tokens and for longer ones."""
+
+    source = "arXiv:2402.13753; transformers, _compute_longrope_parameters"
+
+    kind: Literal["longrope"] = "longrope"
+    short: Factors
+    """λ of each of the r/2 pairs in texts of up to L₀ tokens."""
+    long: Factors
+    """λ of each of the r/2 pairs in longer texts."""
+    temperature: float | None = Field(default=None, gt=0)
+    """m, the factor of cosines and sines; unless set, √(1 + ln s/ln L₀)."""
+
+    def check(self, pairs: int) -> None:
+        for name in ("short", "long"):
+            found = len(getattr(self, name))
+            if found != pairs:
+                raise refusal(
+                    (name,), found, f"each of the {pairs} rotated pairs of a head needs a factor", f"Give {pairs}."
+                )
+
+    def frequencies(self, theta: Tensor, base: float, length: int) -> Tensor:
+        factors = self.long if length > self.original_context else self.short
+        return theta / _tensor(factors, theta.device, theta.dtype)
+
+    @property
+    def factor_of_turned(self) -> float:
+        """m."""
+        grown = math.sqrt(1 + math.log(self.factor) / math.log(self.original_context))
+        return grown if self.temperature is None else self.temperature
+
+
+@lru_cache(maxsize=16)
+def _tensor(values: tuple[float, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Made once: within a CUDA graph nothing can be moved to the device."""
+    with torch.inference_mode(False):
+        return torch.tensor(values, device=device, dtype=dtype)
+
+
+class DynamicScalingSpec(_ByLengthSpec):
+    """Dynamic NTK scaling: the base grows with the length of the text beyond L₀ tokens."""
+
+    source = "transformers, _compute_dynamic_ntk_parameters"
+
+    kind: Literal["dynamic"] = "dynamic"
+
+    def check(self, pairs: int) -> None:
+        if pairs == 1:
+            raise refusal(
+                (),
+                "dynamic",
+                "the exponent r/(r - 2) of dynamic scaling needs more than one rotated pair of channels",
+                "Widen the heads or rotate a larger `fraction` of them, or take another `scaling`.",
+            )
+
+    def frequencies(self, theta: Tensor, base: float, length: int) -> Tensor:
+        longer = max(length, self.original_context) / self.original_context
+        pair = torch.arange(len(theta), device=theta.device, dtype=theta.dtype)
+        return theta * (self.factor * longer - self.factor + 1) ** (-pair / (len(theta) - 1))
 
 
 def _growth(factor: float, share: float) -> float:
@@ -197,6 +288,10 @@ class RotarySpec(PositionSpec):
     def factor_of_logits(self) -> float:
         return self.scaling.factor_of_logits
 
+    @property
+    def incremental_limit(self) -> int | None:
+        return self.scaling.incremental_limit
+
     def turning(self, head_width: int) -> int:
         """r, the number of rotated channels of a head."""
         return int(head_width * self.fraction)
@@ -217,6 +312,10 @@ class RotarySpec(PositionSpec):
                 "rotary positions rotate pairs of channels, so the head width must be even",
                 "Change `model.width`, `model.heads` or `model.head_width`, or `model.positions`.",
             )
+        try:
+            self.scaling.check(turning // 2)
+        except ValidationError as error:
+            raise below(("scaling",), error) from None
 
     def build(self, context: LayerContext) -> Rotary:
         return Rotary(self)
@@ -237,12 +336,14 @@ class Rotary(nn.Module):
 
     def forward(self, x: Tensor, first: int = 0) -> Tensor:
         """Queries or keys [K, B, H, T, d_h], from position `first` on, to the same."""
-        scaling = self.spec.scaling
+        scaling, length = self.spec.scaling, first + x.shape[-2]
         return rotate(
             x,
             first,
             self.base,
             turning=self.spec.turning(x.shape[-1]),
-            scaled=None if isinstance(scaling, NoScalingSpec) else lambda theta: scaling.frequencies(theta, self.base),
+            scaled=None
+            if isinstance(scaling, NoScalingSpec)
+            else lambda theta: scaling.frequencies(theta, self.base, length),
             factor=scaling.factor_of_turned,
         )

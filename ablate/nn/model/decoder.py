@@ -153,6 +153,26 @@ States = tuple[State, ...]
 """The states of the embedding, and of each block at each of its passes, after the tokens read so far."""
 
 
+def advance(
+    limit: int | None,
+    one: Callable[[Tensor, int, States], tuple[Tensor, States]],
+    whole: Callable[[Tensor], Tensor],
+    tokens: Tensor,
+    position: int,
+    states: States,
+) -> tuple[Tensor, States]:
+    """Read one more token by `one`; where a text has more than `limit` tokens, all of them again by `whole`.
+
+    The last of the states are then the tokens read so far.
+    """
+    if limit is None:
+        return one(tokens, position, states)
+    *of_blocks, (before,) = states or ((tokens[:, :, :0],),)
+    read = torch.cat([before, tokens], 2)
+    logits, after = one(tokens, position, tuple(of_blocks)) if position < limit else (whole(read)[:, :, -1:], ())
+    return logits, (*after, (read,))
+
+
 def state_bytes(states: States) -> int:
     """Bytes of the tensors that decoding keeps; one that several layers keep counts once."""
     kept = {id(tensor): tensor for state in states for tensor in state}
@@ -214,6 +234,9 @@ class Decoder(TokenHead):
         Returns:
             The logits, and the states for the next token.
         """
+        return advance(self.spec.incremental_limit, self._step, self, tokens, position, states)
+
+    def _step(self, tokens: Tensor, position: int, states: States) -> tuple[Tensor, States]:
         looked_back, *of_blocks = states or ((),) * (1 + len(self.spec.order))
         before = iter(of_blocks)
         kept: list[State] = [self.look_back(tokens, looked_back)]

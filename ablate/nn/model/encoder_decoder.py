@@ -16,7 +16,7 @@ from typing import cast
 from torch import Tensor, nn
 
 from ablate.nn.model.block import block_cost, build_part, with_initialiser
-from ablate.nn.model.decoder import States
+from ablate.nn.model.decoder import States, advance
 from ablate.nn.model.stack import (
     TokenHead,
     embedding_cost,
@@ -74,12 +74,19 @@ class EncoderDecoder(TokenHead):
         self, memory: Tensor, target: Tensor, position: int, states: States, source_padding: Tensor | None = None
     ) -> tuple[Tensor, States]:
         """The output of `decode` for one more target token, [K, B, 1] to [K, B, 1, V]; as `Decoder.step`."""
-        y = self.embed(target, position)
-        kept = []
-        for block, state in zip(self.decoder_blocks, states or ((),) * len(self.decoder_blocks), strict=True):
-            y, state = cast(DecoderBlock, block).step(y, position, state, memory, source_padding)
-            kept.append(state)
-        return self.logits(self.decoder_norm(y)), tuple(kept)
+
+        def one(target: Tensor, position: int, states: States) -> tuple[Tensor, States]:
+            y = self.embed(target, position)
+            kept = []
+            for block, state in zip(self.decoder_blocks, states or ((),) * len(self.decoder_blocks), strict=True):
+                y, state = cast(DecoderBlock, block).step(y, position, state, memory, source_padding)
+                kept.append(state)
+            return self.logits(self.decoder_norm(y)), tuple(kept)
+
+        def whole(read: Tensor) -> Tensor:
+            return self.decode(memory, read, source_padding)
+
+        return advance(self.spec.incremental_limit, one, whole, target, position, states)
 
 
 def _run(block: nn.Module, x: Tensor, memory: Tensor, padding: Tensor | None, memory_padding: Tensor | None) -> Tensor:

@@ -179,8 +179,7 @@ class Architecture(ABC):
 
     def context(self, config: Config) -> int:
         """The longest input in tokens."""
-        longest: int = config["max_position_embeddings"]
-        return longest
+        return config.longest_input
 
     def tied_names(self, config: Config) -> dict[str, str]:
         """Names of tensors that their files may leave out or repeat, to those that they are equal to."""

@@ -8,7 +8,7 @@ much the logits of `transformers` move when each of its weights is rounded anoth
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,9 @@ _SINGLE = 1e-5
 """The same in single precision, where that is more than what rounding the weights another way changes."""
 _TIMES = 32
 """How many times the change by rounding the weights another way logits in single precision may differ."""
+
+
+Texts = tuple[dict[str, Tensor], tuple[Tensor, ...], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,28 +72,33 @@ def compare(folder: Path, imported: Imported) -> Compared:
     require(
         "transformers", "comparing logits with those of transformers (unless `--no-verify` says not to)", where="import"
     )
-    length = _length(imported)
-    double = _bytes_in_double(imported, length) < available_memory()
+    lengths = _lengths(imported)
+    double = _bytes_in_double(imported, lengths[-1]) < available_memory()
     dtype = torch.float64 if double else torch.float32
     with torch.no_grad(), in_double(*_modules(imported)) if double else _as_it_is():
         ours = build_model(imported.spec, vocabulary=imported.vocabulary, context=imported.context, seeds=[0]).to(dtype)
         load_tensors(ours, read_tensors(folder, imported, dtype))
         theirs = _theirs(folder, imported, dtype)
-        texts, arguments, real = random_texts(imported, length)
+        texts = [random_texts(imported, length) for length in lengths]
         try:
-            expected = theirs(**texts, return_dict=True).logits[real]
-            moved = None if double else _round_another_way(theirs)(**texts, return_dict=True).logits[real]
+            expected = _logits(theirs, texts)
+            moved = expected if double else _logits(_round_another_way(theirs), texts)
         except Exception as error:  # whatever their code does with settings that it does not allow
             raise _refused("run", folder, error) from None
-        logits = ours.eval()(*arguments)[0][real]
-    scale = float(expected.abs().max())
-    bound = _DOUBLE * scale
-    if moved is not None:
-        bound = max(_SINGLE * scale, _TIMES * float((moved - expected).abs().max()))
-    return Compared(float((logits - expected).abs().max()), bound, double, length)
+        logits = [ours.eval()(*arguments)[0][real] for _, arguments, real in texts]
+    found = []
+    for length, wanted, rounded, got in zip(lengths, expected, moved, logits, strict=True):
+        scale, change = float(wanted.abs().max()), float((rounded - wanted).abs().max())
+        bound = _DOUBLE * scale if double else max(_SINGLE * scale, _TIMES * change)
+        found.append(Compared(float((got - wanted).abs().max()), bound, double, length))
+    return next((one for one in found if not one.same), found[-1])
 
 
-def random_texts(imported: Imported, length: int) -> tuple[dict[str, Tensor], tuple[Tensor, ...], Tensor]:
+def _logits(theirs: Any, texts: Sequence[Texts]) -> list[Tensor]:
+    return [theirs(**given, return_dict=True).logits[real] for given, _, real in texts]
+
+
+def random_texts(imported: Imported, length: int) -> Texts:
     """Random texts of different lengths, of which the longest has no padding.
 
     Returns:
@@ -113,11 +121,15 @@ def random_texts(imported: Imported, length: int) -> tuple[dict[str, Tensor], tu
     return texts, (tokens[None], real[None]), real
 
 
-def _length(imported: Imported) -> int:
-    """A length that is longer than every window, and than every distance that relative positions tell apart."""
+def _lengths(imported: Imported) -> list[int]:
+    """A length beyond every window, and every distance that relative positions tell apart; also a short one, where
+    longer texts have other positions.
+    """
     distances = [block.window for block in imported.spec.blocks]
-    distances.append(getattr(imported.spec.positions, "longest_distance", None))
-    return min(imported.context, _LEAST + max(distance or 0 for distance in distances))
+    limit = imported.spec.incremental_limit
+    distances += [getattr(imported.spec.positions, "longest_distance", None), limit]
+    longest = min(imported.context, _LEAST + max(distance or 0 for distance in distances))
+    return [longest] if limit is None else [min(limit, _LEAST, longest), longest]
 
 
 def _bytes_in_double(imported: Imported, length: int) -> float:

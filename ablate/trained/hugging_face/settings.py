@@ -162,6 +162,13 @@ class Config:
         return found
 
     @property
+    def longest_input(self) -> int:
+        """The longest input in tokens; with dynamic positions, the one that they scale to."""
+        longest, rope = self["max_position_embeddings"], self.get("rope_parameters") or {}
+        dynamic = [one for one in (rope, *rope.values()) if isinstance(one, dict) and one.get("rope_type") == "dynamic"]
+        return int(longest * max(one["factor"] for one in dynamic)) if dynamic else longest
+
+    @property
     def head_width(self) -> int:
         """Width of a head."""
         width = self.get("head_dim")
@@ -188,8 +195,12 @@ class Config:
         if not isinstance(kind, str) or kind not in _SCALINGS:
             raise self.refuse(name, f"of the scalings of positions {', '.join(_SCALINGS)} can be read", got=kind)
 
-        if kind == "yarn" and rope.get("factor", 1) is None and rope.get("original_max_position_embeddings"):
-            rope = {**rope, "factor": self["max_position_embeddings"] / rope["original_max_position_embeddings"]}
+        if kind == "dynamic":
+            rope = {**rope, "original_max_position_embeddings": self["max_position_embeddings"]}
+        original, factor = rope.get("original_max_position_embeddings"), rope.get("factor")
+        if factor is None and original and (kind == "longrope" or (kind == "yarn" and "factor" in rope)):
+            ratio = self["max_position_embeddings"] / original
+            rope = {**rope, "factor": max(1.0, ratio) if kind == "longrope" else ratio}
 
         def number(key: str, default: float | None = None, *, above: float = 0.0) -> float:
             value = rope.get(key)
@@ -206,6 +217,10 @@ class Config:
         scaling = _SCALINGS[kind](number, rope)
         if scaling and number("factor") < 1:
             raise self.refuse(f"{name}.factor", "a factor of at least 1 can be read", got=rope["factor"])
+        pairs = int(self.head_width * share) // 2
+        for key in ("short_factor", "long_factor") if kind == "longrope" else ():
+            if not isinstance(rope.get(key), list) or len(rope[key]) != pairs:
+                raise self.refuse(f"{name}.{key}", f"a list of {pairs} numbers can be read", got=rope.get(key))
         if kind == "llama3" and scaling["low_frequency"] >= scaling["high_frequency"]:
             raise self.refuse(f"{name}.low_freq_factor", "it must be below `high_freq_factor`", rope["low_freq_factor"])
         if kind == "yarn" and scaling["slow"] > scaling["fast"]:
@@ -269,6 +284,19 @@ _SCALINGS: dict[str, Callable[[Number, Mapping[str, Any]], dict[str, Any]]] = {
         "original_context": number("original_max_position_embeddings"),
     },
     "yarn": _yarn,
+    "longrope": lambda number, rope: {
+        "kind": "longrope",
+        "factor": number("factor"),
+        "original_context": number("original_max_position_embeddings"),
+        "short": rope.get("short_factor"),
+        "long": rope.get("long_factor"),
+        **({} if rope.get("attention_factor") is None else {"temperature": number("attention_factor")}),
+    },
+    "dynamic": lambda number, rope: {
+        "kind": "dynamic",
+        "factor": number("factor"),
+        "original_context": number("original_max_position_embeddings"),
+    },
 }
 """Their scalings of rotary frequencies to ours."""
 
@@ -286,6 +314,8 @@ def to_rope(scaling: Any) -> dict[str, Any]:
         "slow": "beta_slow",
         "whole_pairs": "truncate",
         "temperature": "attention_factor",
+        "short": "short_factor",
+        "long": "long_factor",
     }
     values = {names[name]: value for name, value in scaling.model_dump(exclude={"kind"}).items() if value is not None}
     return {"rope_type": scaling.kind, **values}

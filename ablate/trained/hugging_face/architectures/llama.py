@@ -205,8 +205,12 @@ class LlamaLike(Architecture):
         rope = {**to_rope(positions.scaling), "rope_theta": positions.base}
         if self.partial:
             rope["partial_rotary_factor"] = positions.fraction
-        # The base also stands where other programs, and `transformers` 4, read it.
-        return {"rope_parameters": rope, "rope_theta": positions.base}
+        original = "original_max_position_embeddings"
+        # Both also stand where other programs, `transformers` 4 and the class of Phi-3 read them.
+        beside = {name: rope[name] for name in ("rope_theta", original) if name in rope}
+        if rope["rope_type"] == "dynamic":
+            beside["max_position_embeddings"] = rope.pop(original)
+        return {"rope_parameters": rope, **beside}
 
     def mixer_links(self, config: Config, layer: int, theirs: str, ours: str) -> Iterator[Link]:
         """The mixer of a layer; the names are those of the layer."""

@@ -64,7 +64,7 @@ class Phi3(Mistral):
     model_type = "phi3"
     written_as = "Phi3ForCausalLM"
     partial = True
-    inert = ("embd_pdrop", "original_max_position_embeddings")  # of `longrope`, which is refused, alone
+    inert = ("embd_pdrop", "original_max_position_embeddings")  # the class moves it to `rope_parameters`
 
     def joined(self, config: Config) -> dict[str, Any]:
         return {"dropout": config["resid_pdrop"]}
