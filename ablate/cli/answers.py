@@ -332,9 +332,9 @@ def export(
     """Write the trials of a study for Optuna, or the model of a trial for Hugging Face.
 
     With --optuna the trials are added to Optuna's storage, for `optuna-dashboard` and Optuna's plots; run it again to
-    add what has ended since. With --hf a trial that kept its weights becomes a folder for
-    `AutoModelForCausalLM.from_pretrained`, with tokenizer and card: in the format of `transformers` where it has this
-    model, else with a modelling file that needs `trust_remote_code=True` and `ablate`.
+    add what has ended since. With --hf a trial that kept its weights becomes a folder for `from_pretrained` of
+    `transformers`, with tokenizer and card: in its format where it has this model; other decoders with a modelling file
+    that needs `trust_remote_code=True` and `ablate`.
     """
     if (optuna is None) == (hf is None):
         raise AblateError(

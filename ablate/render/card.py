@@ -12,6 +12,13 @@ from ablate.spec.variant import VariantSpec
 PICTURE = "block.svg"
 """File of the block's picture, beside the card."""
 
+_OPENED = {
+    "decoder": ("A decoder", "AutoModelForCausalLM", "text-generation"),
+    "encoder": ("An encoder", "AutoModelForMaskedLM", "fill-mask"),
+    "encoder_decoder": ("An encoder-decoder", "AutoModelForSeq2SeqLM", "text2text-generation"),
+}
+"""Of a family: its name, the class that opens its models, and what the hub says that they are for."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
@@ -45,12 +52,9 @@ def card(variant: VariantSpec, facts: ModelFacts) -> str:
         if facts.native
         else "Its modelling file builds it with `ablate`: `pip install ablate-blocks`."
     )
-    opened = (
-        ["from transformers import AutoModelForCausalLM, AutoTokenizer"]
-        if facts.tokenizer
-        else ["from transformers import AutoModelForCausalLM"]
-    )
-    opened.append(f'model = AutoModelForCausalLM.from_pretrained("."{trust})')
+    family, opens, purpose = _OPENED[model.family]
+    opened = [f"from transformers import {opens}{', AutoTokenizer' if facts.tokenizer else ''}"]
+    opened.append(f'model = {opens}.from_pretrained("."{trust})')
     if facts.tokenizer:
         opened.append(f'tokenizer = AutoTokenizer.from_pretrained("."{trust})')  # otherwise it asks about the code
     metrics = [f"| {name} | {value:.6g} |" for name, value in sorted(facts.metrics.items())]
@@ -59,13 +63,13 @@ def card(variant: VariantSpec, facts: ModelFacts) -> str:
     lines = [
         "---",
         "library_name: transformers",
-        "pipeline_tag: text-generation",
+        f"pipeline_tag: {purpose}",
         "tags: [ablate]",
         "---",
         "",
         f"# Trial {facts.key[:12]}",
         "",
-        f"A {model.family} of {model.depth} blocks of width {model.width}, trained by `ablate`. {needs}",
+        f"{family} of {model.depth} blocks of width {model.width}, trained by `ablate`. {needs}",
         "",
         f"![One of its blocks]({PICTURE})",
         "",

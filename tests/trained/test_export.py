@@ -70,12 +70,18 @@ CONSTANTS = [
 """Models with positions that count tokens, and with constants that no file holds."""
 
 
-def written(plain: dict[str, Any], folder: Path) -> tuple[Any, Any]:
-    spec = ModelSpec.model_validate(plain)
-    model = build_model(spec, vocabulary=V, context=T, seeds=[0]).eval()
+def random_model(spec: ModelSpec, vocabulary: int, context: int) -> Any:
+    """One whose biases are not 0 and whose gains are not 1."""
+    model = build_model(spec, vocabulary=vocabulary, context=context, seeds=[0]).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter += 0.2 * torch.randn(parameter.shape, generator=stream(1, name))
+    return model
+
+
+def written(plain: dict[str, Any], folder: Path) -> tuple[Any, Any]:
+    spec = ModelSpec.model_validate(plain)
+    model = random_model(spec, V, T)
     return model, write_folder(folder, spec, model, ByteTokenizer(), vocabulary=V, context=T)
 
 
@@ -177,6 +183,10 @@ def test_only_the_very_same_model_is_native() -> None:
     assert native(ModelSpec.model_validate(GPT2), V, T) is not None
     for change in ({"positions": "none"}, {"logit_cap": 30.0}, {"exceptions": {"1": {"norm": "none"}}}):
         assert native(ModelSpec.model_validate({**GPT2, **change}), V, T) is None
+    block: dict[str, Any] = LLAMA["block"]
+    for scale in ("none", "length"):
+        mixer = {**block["mixer"], "scale": scale}
+        assert native(ModelSpec.model_validate({**LLAMA, "block": {**block, "mixer": mixer}}), V, T) is None
 
 
 WRITTEN_AS_THEMSELVES = [
@@ -195,22 +205,72 @@ WRITTEN_AS_THEMSELVES = [
         "qwen3",
         "seed_oss",
     ),
-    *("stablelm", "stablelm_parallel", "starcoder2"),
+    *("stablelm", "stablelm_parallel", "starcoder2", "bert", "big_bird", "fnet", "modernbert", "t5", "t5_gated"),
+    *("roberta", "xlm_roberta", "camembert"),
 ]
 
 
-@pytest.mark.parametrize("name", WRITTEN_AS_THEMSELVES)
-def test_decoders_that_are_read_are_written(name: str, tmp_path: Path) -> None:
-    """As the very type that they were, with logits of `transformers` in double precision (`compare`)."""
+OTHER_SETTINGS: dict[str, dict[str, Any]] = {
+    "bert": {
+        "hidden_act": "relu", "layer_norm_eps": 1e-3, "type_vocab_size": 3, "hidden_dropout_prob": 0.2,
+        "attention_probs_dropout_prob": 0.3, "tie_word_embeddings": False,
+    },
+    "big_bird": {
+        "hidden_act": "relu", "layer_norm_eps": 1e-3, "type_vocab_size": 3, "hidden_dropout_prob": 0.2,
+        "attention_probs_dropout_prob": 0.3,
+    },
+    "fnet": {"hidden_act": "silu", "layer_norm_eps": 1e-3, "type_vocab_size": 3, "hidden_dropout_prob": 0.2},
+    "modernbert": {
+        "hidden_activation": "relu", "classifier_activation": "tanh", "norm_eps": 1e-3, "norm_bias": True,
+        "attention_bias": True, "mlp_bias": True, "classifier_bias": True, "decoder_bias": False,
+        "embedding_dropout": 0.2, "tie_word_embeddings": False, "local_attention": 6,
+        "layer_types": ["sliding_attention", "full_attention", "full_attention", "sliding_attention", "full_attention"],
+        "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "rope_theta": 300.0, "factor": 2.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+        },
+    },
+    "t5": {"feed_forward_proj": "gated-silu", "layer_norm_epsilon": 1e-3, "dropout_rate": 0.2},
+    "t5_gated": {"tie_word_embeddings": False, "d_kv": 3, "relative_attention_max_distance": 50},
+}  # fmt: skip
+"""Of encoders and T5, settings off their defaults, besides those of the small configurations."""
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"), [*((name, {}) for name in WRITTEN_AS_THEMSELVES), *OTHER_SETTINGS.items()], ids=str
+)
+def test_models_that_are_read_are_written(name: str, changes: dict[str, Any], tmp_path: Path) -> None:
+    """As the very type that they were, or RoBERTa as BERT, with logits of `transformers` in double precision."""
     case = CASES[name]
-    settings = transformers.CONFIG_MAPPING[case.kind](**case.settings).to_dict()
+    settings = transformers.CONFIG_MAPPING[case.kind](**case.settings | changes).to_dict()
+    settings |= {key: changes[key] for key in changes if key == "tie_word_embeddings"}  # T5's class forgets it
     read = understand({**settings, "model_type": case.kind}, name)
-    model = build_model(read.spec, vocabulary=read.vocabulary, context=read.context, seeds=[0]).eval()
+    model = random_model(read.spec, read.vocabulary, read.context)
     exported = write_folder(tmp_path, read.spec, model, None, vocabulary=read.vocabulary, context=read.context)
-    assert exported.model_type == case.kind
+    assert exported.model_type == ("bert" if "roberta" in name or name == "camembert" else case.kind)
     compared = compare(tmp_path, read_config(tmp_path))
     assert compared.double
     assert compared.difference <= compared.bound
+
+
+def test_tokens_of_masks_and_of_the_start_of_a_text_are_written(tmp_path: Path) -> None:
+    """That of a mask follows those of the tokenizer; a translation starts with the end of a document."""
+    bytes_, end = ByteTokenizer(), ByteTokenizer().end_of_document
+    for name, vocabulary in (("bert", V + 1), ("t5", V)):
+        spec = understand({"model_type": name, **CASES[name].settings}, name).spec
+        model = random_model(spec, vocabulary, T)
+        write_folder(tmp_path / name, spec, model, bytes_, vocabulary=vocabulary, context=T)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "bert")
+    assert tokenizer("a<|mask|>b")["input_ids"] == [97, tokenizer.mask_token_id, 98] == [97, V, 98]
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "t5").mask_token is None
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "t5").eval()
+    source = torch.randint(V, (1, T), generator=stream(0, "tokens"))
+    made = theirs.generate(source, max_new_tokens=4, do_sample=False)[0].tolist()
+    assert made[0] == end
+    for length in range(1, len(made)):
+        with torch.no_grad():
+            logits = model(source[None], torch.tensor([[made[:length]]]))[0, 0, -1]
+        assert made[length] == int(logits.argmax())
 
 
 def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:

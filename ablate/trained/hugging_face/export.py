@@ -1,8 +1,8 @@
-"""A trained decoder as a folder that `transformers` opens.
+"""A trained model of tokens as a folder that `transformers` opens.
 
 Where the model is one that `transformers` has, the folder has its format: `config.json` is made from our spec, read
-back, and used only if it describes the very same model. Elsewhere the folder holds a modelling file that builds our
-modules, for `trust_remote_code=True` with `ablate` installed.
+back, and used only if it describes the very same model. Elsewhere the folder of a decoder holds a modelling file that
+builds our modules, for `trust_remote_code=True` with `ablate` installed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from ablate.tasks.tokenizers.subwords import SubwordTokenizer
 from ablate.trained.hugging_face.architecture import architectures
 from ablate.trained.hugging_face.checkpoint import CONFIG, SINGLE, Imported, to_theirs, understand
 
-END = "<|endoftext|>"
-"""How the end of a document is written."""
+END, MASK = "<|endoftext|>", "<|mask|>"
+"""How the end of a document, and a masked token, are written."""
 MODELLING = "modeling_ablate.py"
 _TEMPLATE = Path(__file__).with_name("modelling.txt")
 
@@ -64,24 +64,26 @@ def write_folder(
         context: The longest input in tokens.
 
     Raises:
-        SpaceError: The model is not a decoder.
+        SpaceError: The model is not a decoder, and none of `transformers`.
         DataError: The folder holds a model already.
     """
-    if spec.family != "decoder":
+    end = None if codec is None else codec.end_of_document
+    ends = {"bos_token_id": None, "eos_token_id": end, "pad_token_id": None}
+    if spec.family == "encoder_decoder":
+        ends["decoder_start_token_id"] = end
+    native_model = native(spec, vocabulary, context, ends)
+    if native_model is None and spec.family != "decoder":
         raise SpaceError(
             "this model cannot be written for transformers",
             where="--hf",
-            expected="a decoder",
+            expected="a decoder, or exactly one of the encoders and encoder-decoders that transformers has",
             got=f"a model of family {spec.family}",
-            remedy="Name the trial of a language model.",
+            remedy="Name the trial of a language model, or of a space that starts from `bert`, `modernbert` or `t5`.",
         )
     if (folder / CONFIG).exists():
         raise DataError("there is a model already", where=str(folder), remedy="Name another folder.")
     folder.mkdir(parents=True, exist_ok=True)
     state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
-    end = None if codec is None else codec.end_of_document
-    ends = {"bos_token_id": None, "eos_token_id": end, "pad_token_id": None}
-    native_model = native(spec, vocabulary, context, ends)
     if native_model is None:
         config = {**_own_config(spec, vocabulary, context), **ends}
         tensors = {f"model.{name}": tensor.clone() for name, tensor in state.items()}
@@ -91,7 +93,8 @@ def write_folder(
         tensors = to_theirs(state, imported)
     (folder / CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     save_file(tensors, folder / SINGLE, {"format": "pt"})
-    return Exported(str(config["model_type"]), write_tokenizer(folder, codec, context))
+    mask = vocabulary - 1 if spec.family == "encoder" else None
+    return Exported(str(config["model_type"]), write_tokenizer(folder, codec, context, mask))
 
 
 def native(
@@ -139,16 +142,24 @@ def _own_config(spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any
     }
 
 
-def write_tokenizer(folder: Path, codec: Codec | None, context: int) -> bool:
-    """Write a tokenizer as `AutoTokenizer` reads it; whether that is possible."""
+def write_tokenizer(folder: Path, codec: Codec | None, context: int, mask: int | None = None) -> bool:
+    """Write a tokenizer as `AutoTokenizer` reads it; whether that is possible.
+
+    Args:
+        mask: The id of masked tokens, which follows those of the tokenizer, if it has one.
+    """
     make = _BY_TYPE.get(type(codec))
     made = None if make is None else make(codec)
     if codec is None or made is None:
         return False
+    marks = {"eos_token": made.id_to_token(codec.end_of_document)}
+    if mask is not None and mask == made.get_vocab_size():
+        made.add_special_tokens([MASK])
+        marks["mask_token"] = MASK
     (folder / "tokenizer.json").write_text(made.to_str(pretty=False), encoding="utf-8")
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "eos_token": made.id_to_token(codec.end_of_document),
+        **marks,
         "model_max_length": context,
         "clean_up_tokenization_spaces": False,
     }

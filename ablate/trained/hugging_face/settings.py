@@ -21,6 +21,7 @@ from typing import Any
 from ablate.errors import DataError
 from ablate.extras import missing_packages
 from ablate.spec.activations import Activation
+from ablate.spec.model import ModelSpec
 
 _STORED = Path(__file__).with_name("settings.json")
 _INSTALL = "Install `ablate-blocks[transformers]`, whose configuration classes know what such files mean."
@@ -319,6 +320,20 @@ def to_rope(scaling: Any) -> dict[str, Any]:
     }
     values = {names[name]: value for name, value in scaling.model_dump(exclude={"kind"}).items() if value is not None}
     return {"rope_type": scaling.kind, **values}
+
+
+def layer_types(spec: ModelSpec) -> list[str]:
+    """The kind of each layer, as `Config.layers` reads it."""
+    return ["full_attention" if layer.window is None else "sliding_attention" for layer in spec.blocks]
+
+
+def to_ropes(spec: ModelSpec) -> dict[str, Any]:
+    """The rotary positions of each kind of layer as `rope_parameters`, which `Config.rotary` reads."""
+    found: dict[str, Any] = {}
+    for kind, layer in zip(layer_types(spec), spec.blocks, strict=True):
+        positions: Any = layer.positions or spec.positions
+        found[kind] = {**to_rope(positions.scaling), "rope_theta": positions.base}
+    return found
 
 
 @functools.cache

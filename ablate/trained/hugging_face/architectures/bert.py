@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from ablate.spec.model import ModelSpec
 from ablate.trained.hugging_face.architecture import (
     SAME,
     TURNED,
@@ -19,7 +20,7 @@ from ablate.trained.hugging_face.architecture import (
     norm,
     same,
 )
-from ablate.trained.hugging_face.settings import Config
+from ablate.trained.hugging_face.settings import THEIR_ACTIVATIONS, Config, declared
 
 _BIASED = {"kind": "dense", "bias": True}
 
@@ -39,6 +40,8 @@ class BertLike(Architecture):
         "output": "cls.predictions.decoder",
     }
     """Their names of the parts of the head."""
+    written_as: ClassVar[str] = ""
+    """The class of `transformers` as which models of ours are written; empty: they are not."""
     unused: ClassVar[tuple[str, ...]] = (
         "*.pooler.*",
         "cls.seq_relationship.*",
@@ -81,6 +84,29 @@ class BertLike(Architecture):
             "head_transform": {"activation": self.head_activation(config), "norm": norm},
             "head_bias": True,
         }
+
+    def config_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any] | None:
+        if not self.written_as:
+            return None
+        block: Any = spec.block
+        settings = {
+            "vocab_size": vocabulary,
+            "max_position_embeddings": context,
+            "type_vocab_size": spec.segments,
+            "hidden_size": spec.width,
+            "intermediate_size": block.mlp.hidden(spec.width),
+            "num_hidden_layers": spec.depth,
+            "num_attention_heads": spec.heads,
+            "hidden_act": THEIR_ACTIVATIONS[block.mlp.activation],
+            "hidden_dropout_prob": block.dropout,
+            "attention_probs_dropout_prob": getattr(block.mixer, "dropout", 0.0),
+            "layer_norm_eps": block.norm.eps,
+            "tie_word_embeddings": spec.tied_head,
+            "attention_type": "original_full",
+            "rescale_embeddings": spec.embedding_scale == "sqrt_width",
+        }
+        known = declared(self.model_type)
+        return {"architectures": [self.written_as], **{name: settings[name] for name in settings if name in known}}
 
     def heads(self, config: Config) -> int:
         """Heads of the mixer of a block."""
@@ -150,6 +176,7 @@ class Bert(BertLike):
     """`transformers`, `models/bert`: `BertForMaskedLM`."""
 
     model_type = "bert"
+    written_as = "BertForMaskedLM"
 
 
 class BigBirdModel(BertLike):
@@ -159,6 +186,7 @@ class BigBirdModel(BertLike):
     """
 
     model_type = "big_bird"
+    written_as = "BigBirdForMaskedLM"
     dropout = "that of embeddings comes after their norm instead of before it"
     inert = ("block_size", "num_random_blocks")
 
@@ -173,6 +201,7 @@ class FNetModel(BertLike):
     """`transformers`, `models/fnet`: `FNetForMaskedLM`, which reads padding as it reads any token."""
 
     model_type = "fnet"
+    written_as = "FNetForMaskedLM"
     dropout = "that of hidden values also falls on the output of Fourier layers"
     prefix = "fnet."
     sees_padding = True
@@ -197,7 +226,7 @@ class FNetModel(BertLike):
 
 class RobertaModel(BertLike):
     """`transformers`, `models/roberta`: `RobertaForMaskedLM`. Positions are counted from the one after the padding
-    token's.
+    token's: that of a model of ours, which may have none, are BERT's, as which it is written.
     """
 
     model_type = "roberta"

@@ -23,7 +23,7 @@ from ablate.trained.hugging_face.architecture import (
     norm,
     same,
 )
-from ablate.trained.hugging_face.settings import THEIR_ACTIVATIONS, Config, declared, to_rope
+from ablate.trained.hugging_face.settings import THEIR_ACTIVATIONS, Config, declared, layer_types, to_rope
 
 PARALLEL = {"arrangement": "parallel", "skips": {"mlp": 0}}
 """Attention and MLP side by side, after one norm."""
@@ -156,9 +156,9 @@ class LlamaLike(Architecture):
         if not self.written_as:
             return None
         block: Any = spec.block
-        mixer, mlp, widths = block.mixer, block.mlp, [layer.window for layer in spec.blocks]
+        mixer, mlp = block.mixer, block.mlp
         head_width = spec.head_width or spec.width // spec.heads
-        window = next(filter(None, widths), None)
+        window = next((layer.window for layer in spec.blocks if layer.window), None)
         hidden = mlp.hidden(spec.width) if mlp.kind != "mixture" else round(mlp.ratio * spec.width)
         settings = {
             "vocab_size": vocabulary,
@@ -182,10 +182,10 @@ class LlamaLike(Architecture):
             "use_parallel_residual": block.arrangement == "parallel",
             "sliding_window": window,
             "use_sliding_window": window is not None,
-            "layer_types": ["full_attention" if one is None else "sliding_attention" for one in widths],
+            "layer_types": layer_types(spec),
             "final_logit_softcapping": spec.logit_cap,
             "attn_logit_softcapping": mixer.logits.soft_cap,
-            "query_pre_attn_scalar": head_width if mixer.scale == "head_width" else round(mixer.scale**-2),
+            "query_pre_attn_scalar": round(mixer.scale**-2) if isinstance(mixer.scale, float) else head_width,
             **self.written_rope(spec),
         }
         if mlp.kind == "mixture":

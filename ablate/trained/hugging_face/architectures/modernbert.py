@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ablate.spec.model import ModelSpec
 from ablate.trained.hugging_face.architecture import TURNED, Architecture, Link, by_layer, linear, norm, parts, same
-from ablate.trained.hugging_face.settings import Config
+from ablate.trained.hugging_face.settings import THEIR_ACTIVATIONS, Config, layer_types, to_ropes
 
 _BIASED = {"kind": "dense", "bias": True}
 
@@ -64,6 +65,34 @@ class ModernBert(Architecture):
                 "norm": norm,
             },
             "head_bias": config["decoder_bias"],
+        }
+
+    def config_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any] | None:
+        block: Any = spec.block
+        head: Any = spec.head_transform
+        mixer, mlp, norm = block.mixer, block.mlp, block.norm
+        window = next((layer.window for layer in spec.blocks if layer.window), 1)
+        return {
+            "architectures": ["ModernBertForMaskedLM"],
+            "vocab_size": vocabulary,
+            "max_position_embeddings": context,
+            "hidden_size": spec.width,
+            "intermediate_size": mlp.hidden(spec.width),
+            "num_hidden_layers": spec.depth,
+            "num_attention_heads": spec.heads,
+            "hidden_activation": THEIR_ACTIVATIONS[mlp.activation],
+            "classifier_activation": THEIR_ACTIVATIONS[head.activation],
+            "norm_eps": norm.eps,
+            "norm_bias": norm.bias,
+            "attention_bias": mixer.query_key_bias,
+            "mlp_bias": mlp.bias,
+            "classifier_bias": head.bias,
+            "decoder_bias": spec.head_bias,
+            "embedding_dropout": spec.dropout,
+            "tie_word_embeddings": spec.tied_head,
+            "layer_types": layer_types(spec),
+            "local_attention": 2 * (window - 1),
+            "rope_parameters": to_ropes(spec),
         }
 
     def tied_names(self, config: Config) -> dict[str, str]:

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ablate.spec.model import ModelSpec
 from ablate.trained.hugging_face.architecture import Architecture, Link, linear, norm, same
-from ablate.trained.hugging_face.settings import Config
+from ablate.trained.hugging_face.settings import THEIR_ACTIVATIONS, Config
 
 _USUAL_CONTEXT = 512
 """Tokens of the texts that the published models were trained on; the model itself knows no longest text."""
@@ -66,6 +67,30 @@ class T5(Architecture):
             "logit_scale": "inverse_sqrt_width" if config["scale_decoder_outputs"] else "none",
         }
         return model if config["d_kv"] * heads == width else {**model, "head_width": config["d_kv"]}
+
+    def config_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any] | None:
+        block: Any = spec.block
+        decoder: Any = spec.decoder
+        positions: Any = spec.positions
+        gated = "gated-" if block.mlp.kind == "gated" else ""
+        return {
+            "architectures": ["T5ForConditionalGeneration"],
+            "vocab_size": vocabulary,
+            "n_positions": context,
+            "d_model": spec.width,
+            "d_kv": spec.head_width or spec.width // spec.heads,
+            "d_ff": block.mlp.hidden(spec.width),
+            "num_heads": spec.heads,
+            "num_layers": spec.depth,
+            "num_decoder_layers": decoder.depth,
+            "feed_forward_proj": f"{gated}{THEIR_ACTIVATIONS[block.mlp.activation]}",
+            "relative_attention_num_buckets": positions.buckets,
+            "relative_attention_max_distance": positions.longest_distance,
+            "dropout_rate": spec.dropout,
+            "layer_norm_epsilon": block.norm.eps,
+            "tie_word_embeddings": spec.tied_head,
+            "scale_decoder_outputs": spec.logit_scale == "inverse_sqrt_width",
+        }
 
     @staticmethod
     def _tied(config: Config) -> bool:
