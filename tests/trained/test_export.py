@@ -210,6 +210,12 @@ WRITTEN_AS_THEMSELVES = [
 ]
 
 
+TWO_SORTS = {
+    "rope_parameters": {
+        "full_attention": {"rope_type": "linear", "rope_theta": 300.0, "factor": 2.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+    }
+}
 OTHER_SETTINGS: dict[str, dict[str, Any]] = {
     "bert": {
         "hidden_act": "relu", "layer_norm_eps": 1e-3, "type_vocab_size": 3, "hidden_dropout_prob": 0.2,
@@ -225,15 +231,14 @@ OTHER_SETTINGS: dict[str, dict[str, Any]] = {
         "attention_bias": True, "mlp_bias": True, "classifier_bias": True, "decoder_bias": False,
         "embedding_dropout": 0.2, "tie_word_embeddings": False, "local_attention": 6,
         "layer_types": ["sliding_attention", "full_attention", "full_attention", "sliding_attention", "full_attention"],
-        "rope_parameters": {
-            "full_attention": {"rope_type": "linear", "rope_theta": 300.0, "factor": 2.0},
-            "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
-        },
+        **TWO_SORTS,
     },
+    "gemma3": TWO_SORTS,
+    "olmo3": TWO_SORTS,
     "t5": {"feed_forward_proj": "gated-silu", "layer_norm_epsilon": 1e-3, "dropout_rate": 0.2},
     "t5_gated": {"tie_word_embeddings": False, "d_kv": 3, "relative_attention_max_distance": 50},
 }  # fmt: skip
-"""Of encoders and T5, settings off their defaults, besides those of the small configurations."""
+"""Settings off their defaults besides those of the small configurations."""
 
 
 @pytest.mark.parametrize(

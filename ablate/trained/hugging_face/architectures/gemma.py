@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from ablate.spec.model import ModelSpec
 from ablate.trained.hugging_face.architecture import PLUS_ONE, by_layer
 from ablate.trained.hugging_face.architectures.llama import LlamaLike, windows, windows_with_rotary
-from ablate.trained.hugging_face.settings import Config
+from ablate.trained.hugging_face.settings import Config, to_ropes
 
 
 class Gemma(LlamaLike):
@@ -67,3 +68,6 @@ class Gemma3(Gemma2):
 
     def places(self, config: Config) -> dict[str, Any]:
         return windows_with_rotary(config)
+
+    def written_rope(self, spec: ModelSpec) -> dict[str, Any]:
+        return {"rope_parameters": to_ropes(spec)}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
+from ablate.spec.model import ModelSpec
 from ablate.trained.hugging_face.architecture import Link, linear
 from ablate.trained.hugging_face.architectures.llama import LlamaLike, expert_links, mixture, windows_with_rotary
-from ablate.trained.hugging_face.settings import Config
+from ablate.trained.hugging_face.settings import Config, to_ropes
 
 
 class Olmo(LlamaLike):
@@ -50,6 +51,9 @@ class Olmo3(Olmo2):
 
     def places(self, config: Config) -> dict[str, Any]:
         return windows_with_rotary(config)
+
+    def written_rope(self, spec: ModelSpec) -> dict[str, Any]:
+        return {"rope_parameters": to_ropes(spec)}
 
 
 class Olmoe(LlamaLike):
