@@ -160,13 +160,13 @@ def bounds(
         allowance: By how much they are widened.
     """
     if schedule is None:
-        if len(differences) >= LEAST_PAIRS and not summarise(differences).is_flat:
-            yield _bounds(differences, error, allowance, bootstrap=len(differences) >= MANY)
+        if len(differences) >= LEAST_PAIRS and not (summary := summarise(differences)).is_flat:
+            yield _bounds(summary, error, allowance, bootstrap=len(differences) >= MANY)
         return
     for n in schedule.looks(len(differences)):
         level = schedule.level(n, error)
-        if level > 0 and not summarise(differences[:n]).is_flat:
-            yield _bounds(differences[:n], level, allowance, bootstrap=False)  # the levels are those of t-tests
+        if level > 0 and not (summary := summarise(differences[:n])).is_flat:
+            yield _bounds(summary, level, allowance, bootstrap=False)  # the levels are those of t-tests
 
 
 def unpaired_bounds(
@@ -179,14 +179,13 @@ def unpaired_bounds(
         yield Bounds(mean, mean - half - allowance.low, mean + half + allowance.high, difference.n)
 
 
-def _bounds(differences: Sequence[float], error: float, allowance: Allowance, *, bootstrap: bool) -> Bounds:
-    summary = summarise(differences)
+def _bounds(summary: PairedDifference, error: float, allowance: Allowance, *, bootstrap: bool) -> Bounds:
     assert summary.difference is not None
     tails = allowance.tails_of(summary.n)
     below, above = _half(summary, error, tails, "low"), _half(summary, error, tails, "high")
     low, high = summary.difference - below, summary.difference + above
     if bootstrap:
-        others = bca_interval(differences, 1 - 2 * error)
+        others = bca_interval(summary.values, 1 - 2 * error)
         low, high = min(low, others[0]), max(high, others[1])
     return Bounds(summary.difference, low - allowance.low, high + allowance.high, summary.n)
 
