@@ -56,7 +56,6 @@ LONGEST = (
     "execution/test_ray_cluster.py",
     "documentation/test_pages.py",
     "test_notebooks.py",
-    "execution/test_ray_memory.py",
     "execution/test_sharded_trials.py",
     "execution/test_ranks.py",
     "dashboard/test_designer.py",

@@ -7,8 +7,7 @@ environment, folder and standard files, and waits for its end. All other program
 does not import Ray, which reads the id of a worker's job from the environment when it is loaded, but what Ray imports.
 
 A worker that is killed dies as usual, and so does one whose raylet is killed, because it loses its connection. What
-this cannot show is a module that a worker needs and does not import: `test_ray_memory.py` and `test_ray_partition.py`
-have usual workers.
+this cannot show is a module that a worker needs and does not import: `test_ray_partition.py` has usual workers.
 """
 
 from __future__ import annotations
