@@ -86,6 +86,14 @@ _WORDS = {
 [data-testid="stCode"] .linenumber { color: #98a3b3 !important; }
 """,
 }
+_OPEN = """
+export default function({ data, parentElement }) {
+    if (parentElement.opened) return
+    parentElement.opened = true
+    history.pushState(null, '', data)
+    dispatchEvent(new PopStateEvent('popstate', { state: 'followed' }))
+}
+"""
 
 
 def style() -> str:
@@ -267,9 +275,14 @@ def link(page: str, label: str, **parameters: str | list[str]) -> None:
     st.page_link(_PAGES[page], label=escape(label), icon=entry.icon, query_params=_kept() | parameters)
 
 
-def open_page(page: str, **parameters: str | list[str]) -> NoReturn:
-    """Open a page as a click on its `link` does."""
-    st.switch_page(_PAGES[page], query_params=_kept() | parameters)
+def open_page(page: str, **parameters: str) -> NoReturn:
+    """Open a page as a click on its `link` does.
+
+    The browser opens it. After `st.switch_page` a fragment with `run_every` may still ask for its next run until the
+    browser knows of the new page; Streamlit answers with a run of the old page, at which the browser empties the new.
+    """
+    st.components.v2.component("open", js=_OPEN)(key=f"open {page}", data=address(page, **parameters))
+    st.stop()
 
 
 def address(page: str = "", **parameters: str) -> str:

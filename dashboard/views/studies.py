@@ -63,6 +63,7 @@ def show() -> None:
     starred = stars.toggle("Starred", key="starred", bind="query-params")
     running = any(not complete(study) for _, study in listed)
     st.session_state[_AT_SIDE] = _chosen()
+    st.session_state[_OPEN] = False
     st.fragment(_table, run_every=LIVE if running else None)(str(words or ""), str(state), starred)
 
 
@@ -90,7 +91,7 @@ def _marks() -> dict[tuple[str, str], Mark]:
 
 
 def _table(words: str, state: str, starred: bool) -> None:
-    if st.session_state.pop(_OPEN, False):
+    if st.session_state.get(_OPEN):  # asked again by each run until the browser has opened it
         open_page("answer")
     marks, listed = _marks(), _everywhere()
     found = [(at, study, marks.get((at, study.name), Mark())) for at, study in listed]

@@ -62,22 +62,42 @@ def test_a_sweep_opens_on_its_slices(page: Page, place: Workplace) -> None:
     page.wait_for_text("A main effect is how much")
 
 
-def test_a_click_on_the_name_of_a_study_opens_its_answer(page: Page) -> None:
-    page.open("/?study=path")
-    page.wait_for_text("Trials ended")
-    region = page.tab.locator('[role="region"][aria-label^="Studies"]')
+def click_on(page: Page, study: str) -> None:
+    """Click on the name of a study in the table of studies, and wait for its answer."""
     rows = [row["study"] for row in page.table("Studies")]
-    canvas = region.locator("canvas").first.bounding_box()
+    canvas = page.tab.locator('[role="region"][aria-label^="Studies"]').locator("canvas").first.bounding_box()
     assert canvas is not None
-    page.tab.mouse.click(canvas["x"] + 120, canvas["y"] + 35 * (1.5 + rows.index("crossed")))
-    page.tab.wait_for_url("**/answer?study=crossed*")
+    page.tab.mouse.click(canvas["x"] + 120, canvas["y"] + 35 * (1.5 + rows.index(study)))
+    page.tab.wait_for_url(f"**/answer?study={study}*")
     page.settle()
-    assert page.tab.get_by_role("combobox", name="Study").input_value() == "crossed"
-    page.tab.get_by_test_id("stSidebar").get_by_role("link", name="Studies", exact=True).click()
-    page.main.get_by_role("heading", name="crossed").wait_for()
-    page.tab.get_by_role("combobox", name="Study").click()
-    page.tab.get_by_role("option", name="path").click()
-    page.main.get_by_role("heading", name="path").wait_for()
+
+
+def test_a_click_on_the_name_of_a_study_opens_its_answer_while_studies_run(page: Page, place: Workplace) -> None:
+    change = "UPDATE study_trials SET state = ? WHERE position = 0 AND study_id IN (SELECT id FROM studies)"
+    with closing(sqlite3.connect(place.store)) as store, store:
+        known = "SELECT study_id, state FROM study_trials WHERE position = 0"
+        states = store.execute(known).fetchall()
+        store.execute(change, ("waiting",))
+    try:
+        page.open("/answer?study=crossed")
+        # What is live asks every 2 s; here it asks all the time, so that it does while the next page is drawn.
+        page.tab.evaluate("""() => {
+            const before = window.setInterval
+            window.setInterval = (call, pause, ...rest) => before(call, pause === 2000 ? 20 : pause, ...rest)
+        }""")
+        for _ in range(2):
+            page.tab.get_by_test_id("stSidebar").get_by_role("link", name="Studies", exact=True).click()
+            page.main.get_by_role("heading", name="crossed").wait_for()
+            click_on(page, "crossed")
+            assert page.tab.get_by_role("combobox", name="Study").input_value() == "crossed"
+        page.tab.get_by_test_id("stSidebar").get_by_role("link", name="Studies", exact=True).click()
+        page.main.get_by_role("heading", name="crossed").wait_for()
+        page.tab.get_by_role("combobox", name="Study").click()
+        page.tab.get_by_role("option", name="path").click()
+        page.main.get_by_role("heading", name="path").wait_for()
+    finally:
+        with closing(sqlite3.connect(place.store)) as store, store:
+            store.executemany(f"{change} AND study_id = ?", [(state, study) for study, state in states])
 
 
 def test_effects_are_those_of_the_report(page: Page, said: dict[str, dict[str, Any]], tmp_path: Path) -> None:
