@@ -24,7 +24,7 @@ from typing import Literal
 from ablate.kinds.mixers.attention_module import Attention
 from ablate.kinds.mixers.attention_settings import AttentionSettings
 from ablate.kinds.mixers.forget import shift_cost
-from ablate.nn.kernels import linear_attention
+from ablate.nn.kernels import chosen_blocks, linear_attention
 from ablate.nn.pack import IdentitySpec, visible_pairs
 from ablate.spec.cost import Cost, linear_cost
 from ablate.spec.layer import LayerContext
@@ -123,12 +123,12 @@ def _kept_activations(spec: AttentionSettings, context: LayerContext, length: in
         sinks = length * context.heads * logits.sinks
         return heads + squares * square + sinks + length * length // 4 + mapped * elements
     if spec.softmax:
-        biased = (
-            spec.forget.present
-            or spec.blocks is not None
-            or (context.positions is not None and context.positions.applied == "logits")
-        )
-        bias = square if biased else length * length if context.window else 0  # a mask, in numbers
+        biased = spec.forget.present or (context.positions is not None and context.positions.applied == "logits")
+        if not biased and (chosen := spec.blocks) is not None and chosen.gathers(length):
+            heads = length * context.width + mapped * elements
+            bias = context.heads * chosen_blocks.kept(length, chosen.size, chosen.active, 1, d_h)
+        else:  # a mask, in numbers
+            bias = square if biased or spec.blocks else length * length if context.window else 0
         result = elements + length * context.heads  # with the logarithm of each row's sum
         centre = elements if spec.shaping.kind == "shaped" and context.causal else 0
         # Shaping writes a new tensor. After norms by head, concatenating the heads makes a copy.

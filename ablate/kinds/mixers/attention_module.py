@@ -18,8 +18,8 @@ from ablate.kinds.mixers.attention_settings import AttentionSettings
 from ablate.kinds.mixers.forget import Forget, ShiftOfHeads
 from ablate.kinds.mixers.gate import Gate, Place
 from ablate.kinds.mixers.query_key_norm import QueryKeyNorm
-from ablate.nn.kernels import linear_attention
-from ablate.nn.kernels.softmax_attention import attend, observed_attention
+from ablate.nn.kernels import chosen_blocks, linear_attention
+from ablate.nn.kernels.softmax_attention import attend, observed_attention, observes_attention
 from ablate.nn.pack import (
     ConvolutionSlot,
     HeadGain,
@@ -295,6 +295,12 @@ class Attention(nn.Module):
         scale = None
         if self.spec.scale != "head_width" or self.factor != 1.0:
             q, scale = q * self._scale(q, k, padding), 1.0
+        if (blocks := self.spec.blocks) is not None and blocks.gathers(k.shape[-2]) and self._bare(padding, fade):
+            chosen, real = blocks.choose(q, k, 0, padding), None if padding is None else padding.flatten(0, 1)
+            queries, keys, values, choice = (x.flatten(0, 1) for x in (q.unsqueeze(3), k, v, chosen))
+            factor = q.shape[-1] ** -0.5 if scale is None else scale
+            y = chosen_blocks.gathered(queries, keys, values, choice, blocks.size, blocks.active, factor, real)
+            return y.view(*q.shape[:-1], v.shape[-1])
         mask = self._mask(q, k, padding, fade)
         # The fused kernels take four axes, so the pack is folded into the batch.
         y = attend(
@@ -307,6 +313,12 @@ class Attention(nn.Module):
             dropout=self.spec.dropout if self.training else 0.0,
         )
         return y.view(*q.shape[:-1], v.shape[-1])
+
+    def _bare(self, padding: Tensor | None, fade: Tensor | None) -> bool:
+        """Whether nothing is added to logits, or drawn for weights, and no matrix is asked for."""
+        noisy = self.training and self.spec.dropout > 0
+        plain = self.bias is None and fade is None and not noisy and not numbers_documents(padding)
+        return plain and not observes_attention()
 
     def _mask(self, q: Tensor, k: Tensor, padding: Tensor | None, fade: Tensor | None) -> Tensor | None:
         """The mask for SDPA, [K, B, H or 1, T, S]: added to the logits, or True where visible; None if not needed."""

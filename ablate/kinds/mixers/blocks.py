@@ -7,7 +7,8 @@ precision at least; each query reads its own block up to itself, and the k - 1 o
 - https://github.com/MoonshotAI/MoBA (`moba_naive.py`), which was run beside it in double precision: outputs differ by
   2e-14, gradients by 6e-15 of their size
 
-All logits are computed and masked: choosing saves no time here. Its cost counts what is read.
+Long texts compute the logits of chosen blocks alone (`ablate.nn.kernels.chosen_blocks`), unless something is added to
+the logits; others compute all and hide them. The cost counts what is read.
 
 Shapes: K pack, B batch, H heads, T queries, S keys, d_h head width, n blocks.
 """
@@ -21,6 +22,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
+from ablate.nn.kernels import chosen_blocks
 from ablate.spec.base import Spec
 from ablate.spec.cost import Cost
 
@@ -32,6 +34,10 @@ class BlocksSpec(Spec):
     """C, tokens of a block."""
     active: int = Field(default=4, ge=1)
     """k, blocks that a query reads, its own counted."""
+
+    def gathers(self, length: int) -> bool:
+        """Whether the logits of chosen blocks alone are computed, where nothing is added to them."""
+        return chosen_blocks.gathers(length, self.size, self.active)
 
     def pairs(self, length: int) -> int:
         """Number of logits that the queries of one head read over a sequence."""
@@ -52,9 +58,13 @@ class BlocksSpec(Spec):
         """Label in drawings."""
         return f"{self.active} blocks of {self.size}"
 
-    @torch.no_grad()
     def readable(self, q: Tensor, k: Tensor, first: int = 0, real: Tensor | None = None) -> Tensor:
-        """Which keys a query may read apart from those after it, [K, B, H, T, S].
+        """Which keys a query may read apart from those after it, [K, B, H, T, S]. Arguments as of `choose`."""
+        return self.choose(q, k, first, real).repeat_interleave(self.size, -1)[..., : k.shape[-2]]
+
+    @torch.no_grad()
+    def choose(self, q: Tensor, k: Tensor, first: int = 0, real: Tensor | None = None) -> Tensor:
+        """The blocks that each query reads, [K, B, H, T, n].
 
         Args:
             q: Queries, [K, B, H, T, d_h].
@@ -69,8 +79,7 @@ class BlocksSpec(Spec):
         scores = q.to(means.dtype) @ means.mT
         scores = scores.masked_fill((block >= own) | (count == 0).mT, -math.inf).masked_fill(block == own, math.inf)
         best = scores.topk(min(self.active, blocks), -1).indices
-        chosen = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, best, True) & (block <= own)
-        return chosen.repeat_interleave(self.size, -1)[..., : k.shape[-2]]
+        return torch.zeros_like(scores, dtype=torch.bool).scatter(-1, best, True) & (block <= own)
 
 
 def block_means(x: Tensor, size: int, real: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -9,8 +9,9 @@ before it, and those to which the heads of a group give the largest mean weight 
   here a block is compressed to its mean, blocks do not overlap, and all three branches have the same keys and values.
   Its reference was run beside it in double precision: outputs differ by 4e-14, gradients by 1e-14 of their size
 
-The paper compresses overlapping blocks by a trained map. Not verified against it: keys and values of each branch. All
-logits are computed and masked: choosing saves no time here. The cost counts what is read.
+The paper compresses overlapping blocks by a trained map. Not verified against it: keys and values of each branch. In
+long texts the logits of chosen blocks and of the window alone are computed (`ablate.nn.kernels.chosen_blocks`), in
+others all. The cost counts what is read.
 
 Shapes: K pack, B batch, T tokens, D width, H heads, G heads of keys and values, d head width, n blocks of C tokens.
 """
@@ -26,7 +27,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ablate.kinds.mixers.blocks import block_means
-from ablate.nn.kernels.softmax_attention import attend, observed_attention
+from ablate.nn.kernels import chosen_blocks
+from ablate.nn.kernels.block_attention import attend as attend_in_blocks
+from ablate.nn.kernels.block_attention import join_blocks, real_tokens, window, window_blocks
+from ablate.nn.kernels.softmax_attention import attend, observed_attention, observes_attention
 from ablate.nn.pack import (
     ConvolutionSlot,
     State,
@@ -96,6 +100,10 @@ class NativeSparseAttentionSpec(MixerSpec):
         )
         return compressed, whole, sum(min(place + 1, self.last) for place in range(length))
 
+    def gathers(self, length: int) -> bool:
+        """Whether the logits of chosen blocks and of the window alone are computed."""
+        return chosen_blocks.gathers(length, self.size, self.active)
+
     def cost(self, context: LayerContext, length: int) -> Cost:
         """Kept: the input, heads, weights of the means, the mask of both other branches, three results and gates."""
         wide, inner, h, d = context.width, context.inner_width, context.heads, context.head_width
@@ -111,7 +119,13 @@ class NativeSparseAttentionSpec(MixerSpec):
             exponentiations=pairs + 3 * rows,
         )
         heads = length * (wide + inner + 2 * d_kv) + (2 * rows * d if groups < h else 0)
-        kept = heads + 2 * rows * blocks + 2 * h * length * length + 7 * rows * d + 3 * rows
+        if self.gathers(length):
+            size, before, _ = window_blocks(length, self.last - 1, causal=True)
+            near = rows * size * (before + 1) + 2 * rows * d * before
+            read = groups * chosen_blocks.kept(length, self.size, self.active, h // groups, d) + near
+        else:
+            read = 2 * h * length * length
+        kept = heads + 2 * rows * blocks + read + 7 * rows * d + 3 * rows
         total = replace(maps + core, activations=kept)
         if context.positions is not None:
             total += context.positions.cost(context, length, key_heads=groups)
@@ -154,21 +168,45 @@ class NativeSparseAttention(nn.Module):
     def _mix(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, first: int, padding: Tensor | None = None) -> Tensor:
         """The queries from position `first` on, of the inputs x [K, B, T, D], to [K, B, T, D]."""
         place = torch.arange(first, first + q.shape[-2], device=x.device).unsqueeze(-1)
-        token = torch.arange(k.shape[-2], device=x.device)
+        compressed, chosen = self._compressed(q, k, v, place, padding)
+        long = q.shape[-2] > 1 and self.spec.gathers(k.shape[-2]) and not observes_attention()
+        way = self._read_chosen if long else self._read_masked
+        y = torch.stack([compressed, *way(q, k, v, chosen, place, padding)], -1)
+        gates = self.gate(x).sigmoid().view(*x.shape[:3], self.heads, 3).transpose(2, 3)
+        mixed: Tensor = self.output(join_heads((y @ gates.unsqueeze(-1)).squeeze(-1)))
+        return mixed
+
+    def _read_masked(
+        self, q: Tensor, k: Tensor, v: Tensor, chosen: Tensor, place: Tensor, padding: Tensor | None
+    ) -> list[Tensor]:
+        """What queries [K, B, H, T, d] at `place` read of whole blocks and of the window, by all their logits."""
+        token = torch.arange(k.shape[-2], device=q.device)
         real = token <= place
         if padding is not None:
             real = real & (padding[:, :, None, None, :] | (token == place))
-        compressed, chosen = self._compressed(q, k, v, place, padding)
-        many = self.heads // self.groups
-        whole = chosen.repeat_interleave(self.spec.size, -1)[..., : k.shape[-2]].repeat_interleave(many, 2)
-        k, v = (part if many == 1 else part.repeat_interleave(many, 2) for part in (k, v))
+        whole, k, v = (self._for_each_query(x) for x in (chosen, k, v))
+        whole = whole.repeat_interleave(self.spec.size, -1)[..., : k.shape[-2]]
         masks = whole & real, (real & (place - token < self.spec.last)).expand(*q.shape[:3], -1, -1)
         queries, keys, values = (part.flatten(0, 1) for part in (q, k, v))
-        read = (attend(queries, keys, values, mask.flatten(0, 1)).view(q.shape) for mask in masks)
-        gates = self.gate(x).sigmoid().view(*x.shape[:3], self.heads, 3).transpose(2, 3)
-        y = torch.stack([compressed, *read], -1) @ gates.unsqueeze(-1)
-        mixed: Tensor = self.output(join_heads(y.squeeze(-1)))
-        return mixed
+        return [attend(queries, keys, values, mask.flatten(0, 1)).view(q.shape) for mask in masks]
+
+    def _read_chosen(
+        self, q: Tensor, k: Tensor, v: Tensor, chosen: Tensor, place: Tensor, padding: Tensor | None
+    ) -> list[Tensor]:
+        """The same for all queries of a text, by the logits of these blocks and of this window alone."""
+        spec, length = self.spec, k.shape[-2]
+        queries, keys, values, choice = (part.flatten(0, 1) for part in (q, k, v, chosen))
+        grouped = queries.unflatten(1, (self.groups, -1))
+        real = None if padding is None else padding.flatten(0, 1)
+        scale = q.shape[-1] ** -0.5
+        whole = chosen_blocks.gathered(grouped, keys, values, choice, spec.size, spec.active, scale, real)
+        near = (queries, *(self._for_each_query(x).flatten(0, 1) for x in (k, v)), real_tokens(q[:, :, 0], padding))
+        blocked, seen, _ = window(*near, spec.last - 1, causal=True)
+        return [whole.reshape(q.shape), join_blocks(attend_in_blocks(blocked, [seen]), length).view(q.shape)]
+
+    def _for_each_query(self, x: Tensor) -> Tensor:
+        """What each head of keys has, [K, B, G, ...], for the query heads that share it, [K, B, H, ...]."""
+        return x if self.groups == self.heads else x.repeat_interleave(self.heads // self.groups, 2)
 
     def _compressed(
         self, q: Tensor, k: Tensor, v: Tensor, place: Tensor, padding: Tensor | None

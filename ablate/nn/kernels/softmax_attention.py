@@ -36,6 +36,11 @@ def observing_attention(observe: Observe) -> Iterator[None]:
         _observe.reset(token)
 
 
+def observes_attention() -> bool:
+    """Whether attention matrices are asked for."""
+    return _observe.get() is not None
+
+
 def observed_attention(logits: Tensor, weights: Tensor) -> None:
     """Pass an attention matrix to whoever observes attention; otherwise nothing happens."""
     if (observe := _observe.get()) is not None:
@@ -70,7 +75,7 @@ def attend(
     Args:
         dropout: The probability with which a weight is 0, with noise of torch's default generator.
     """
-    if _observe.get() is not None:
+    if observes_attention():
         _observe_heads(q, k, mask, is_causal, scale)
     return _attend(q, k, v, mask, is_causal, scale, dropout)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.kinds.mixers.native_sparse_attention import NativeSparseAttentionSpec
+from ablate.nn.kernels import chosen_blocks
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
 from ablate.spec.sublayers import MixerSpec
@@ -64,10 +66,18 @@ def slow_moba(mixer: Any, member: int, x: Tensor, real: list[bool]) -> Tensor:
     return torch.stack(rows)
 
 
+@pytest.fixture(params=["masked", "gathered"])
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How a whole text is read: by all logits, or as long texts are."""
+    if request.param == "gathered":
+        monkeypatch.setattr(chosen_blocks, "_TIMES", 0)
+    return str(request.param)
+
+
 @pytest.mark.independent_check("mixers", "attention", against="MoBA, arXiv:2502.13189 eqs 5 to 8, query by query")
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("name", FORMS)
-def test_chosen_blocks_are_those_of_moba(name: str, padded: bool) -> None:
+def test_chosen_blocks_are_those_of_moba(name: str, padded: bool, form: str) -> None:
     spec = AttentionSpec.model_validate({"kind": "attention", **FORMS[name]})
     mixer = perturbed(spec, CONTEXT)
     x = torch.randn(2, 2, T, D, generator=stream(1, "x"), dtype=torch.float64).requires_grad_()
@@ -76,6 +86,31 @@ def test_chosen_blocks_are_those_of_moba(name: str, padded: bool) -> None:
         real[:, 0, 13:], real[:, 1, 3:7] = False, False
     assert_equal_forms(mixer, slow_moba, x, real, padded=padded)
     assert_token_by_token(mixer, x)
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        {"kind": "attention", "blocks": {"size": 4, "active": 3}, "kv_heads": 2, "scale": "length"},
+        {"kind": "native_sparse_attention", "size": 4, "active": 5, "last": 6, "kv_heads": 2},
+    ],
+    ids=lambda plain: plain["kind"],
+)
+def test_long_texts_read_the_chosen_blocks_alone(plain: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same outputs and gradients to 1e-10, as all logits give."""
+    context = replace(CONTEXT, context=90)
+    mixer = perturbed(MixerSpec.parse(plain), context)
+    x = torch.randn(2, 2, 90, D, generator=stream(1, "x"), dtype=torch.float64).requires_grad_()
+    real = torch.arange(90) < torch.tensor([[90], [51]]).expand(2, 2, 1)
+    direction = torch.randn(x.shape, generator=stream(2, "direction"), dtype=torch.float64)
+    found = []
+    for times in (0, 1000):
+        monkeypatch.setattr(chosen_blocks, "_TIMES", times)
+        y = mixer(x, real)
+        found.append((y, torch.autograd.grad((y * direction).sum(), [x, *mixer.parameters()])))
+    (fast, gradients), (slow, expected) = found
+    torch.testing.assert_close(fast, slow, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(gradients, expected, rtol=1e-10, atol=1e-10)
 
 
 def slow_nsa(mixer: Any, member: int, x: Tensor, real: list[bool]) -> Tensor:
@@ -141,7 +176,7 @@ def slow_nsa(mixer: Any, member: int, x: Tensor, real: list[bool]) -> Tensor:
     [{"size": 2, "active": 4, "last": 3}, {"size": 3, "active": 3, "last": 5, "kv_heads": 2}, {"size": 64}],
     ids=str,
 )
-def test_its_three_branches_are_those_of_nsa(settings: dict[str, Any], padded: bool) -> None:
+def test_its_three_branches_are_those_of_nsa(settings: dict[str, Any], padded: bool, form: str) -> None:
     spec = NativeSparseAttentionSpec.model_validate({"kind": "native_sparse_attention", **settings})
     mixer = perturbed(spec, CONTEXT)
     x = torch.randn(2, 2, T, D, generator=stream(1, "x"), dtype=torch.float64).requires_grad_()

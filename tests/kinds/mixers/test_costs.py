@@ -22,6 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.kinds.mixers.bigbird import BigBirdSpec
+from ablate.kinds.mixers.blocks import BlocksSpec
 from ablate.kinds.mixers.differential_attention import DifferentialAttentionSpec
 from ablate.kinds.mixers.extractor import ExtractorSpec
 from ablate.kinds.mixers.fastfood import FastFoodSpec
@@ -36,6 +37,7 @@ from ablate.kinds.mixers.linformer import LinformerSpec
 from ablate.kinds.mixers.local import LocalSpec
 from ablate.kinds.mixers.longformer import LongformerSpec
 from ablate.kinds.mixers.mlp_mixer import MLPMixerSpec
+from ablate.kinds.mixers.native_sparse_attention import NativeSparseAttentionSpec
 from ablate.kinds.mixers.performer import PerformerSpec
 from ablate.kinds.mixers.reformer import ReformerSpec
 from ablate.kinds.mixers.retention import RetentionSpec
@@ -386,7 +388,18 @@ def test_cost_of_features_is_linear_in_length(spec: MixerSpec) -> None:
     assert one.parameters == four.parameters
 
 
-@pytest.mark.parametrize(("spec", "context"), contexts_of([*FEATURES, *DECAYING], 128, 512), ids=named_form)
+CHOSEN: list[MixerSpec] = [
+    AttentionSpec(blocks=BlocksSpec(size=8, active=4)), NativeSparseAttentionSpec(size=8, active=5, last=32),
+    NativeSparseAttentionSpec(size=8, active=6, last=33, kv_heads=1),
+]  # fmt: skip
+"""Those that read chosen blocks alone."""
+
+
+@pytest.mark.parametrize(
+    ("spec", "context"),
+    [*contexts_of([*FEATURES, *DECAYING], 128, 512), *((spec, causal(128, 2, 512)) for spec in CHOSEN)],
+    ids=named_form,
+)
 def test_activations_of_long_texts_are_those_that_autograd_keeps(spec: MixerSpec, context: LayerContext) -> None:
     mixer = spec.build(context)
     initialise(mixer, [0])
