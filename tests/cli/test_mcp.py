@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 import pytest
@@ -14,9 +15,17 @@ from cli_runs import ABLATE, SPACE, Workplace
 from mcp import Client, StdioServerParameters
 from mcp.server.mcpserver.exceptions import ToolError
 
-from ablate.assistant import Workshop
+from ablate.assistant import Workshop, _tools
 from ablate.errors import AblateError
 from ablate.locations import SKILL
+from ablate.spec.sublayers import MIXERS
+
+
+class Started(NamedTuple):
+    """What `Workshop.start` returns of a study, without its process."""
+
+    study: str
+    limit: float
 
 
 class RefusedError(Exception):
@@ -57,12 +66,6 @@ def test_a_client_goes_from_a_question_to_a_verdict(place: Workplace) -> None:
     space = SPACE.format(name="tiny", steps=6, seeds=2, margin=0.05)
 
     async def talk(call: Callable[..., Awaitable[Any]]) -> None:
-        known = await call("describe")
-        assert "needed" in known["starting_points"]
-        assert "objective" in known["keys"]
-        assert "question:" in (await call("describe", topic="needed"))["space"]
-        assert "margin" in (await call("describe", topic="ObjectiveSpec"))["properties"]
-
         with pytest.raises(RefusedError) as mistake:
             await call("validate", name="tiny", space=space.replace("steps:", "stepz:"))
         text = str(mistake.value)
@@ -90,15 +93,52 @@ def test_a_client_goes_from_a_question_to_a_verdict(place: Workplace) -> None:
     assert set(place.folder.parent.iterdir()) == before
 
 
-def test_nothing_above_the_budget_is_started(place: Workplace) -> None:
-    async def talk(call: Callable[..., Awaitable[Any]]) -> None:
-        await call("validate", name="long", space=SPACE.format(name="long", steps=10_000_000, seeds=2, margin=0.05))
-        with pytest.raises(RefusedError, match="60 of the budget are left"):
-            await call("start", name="long")
-        assert (await call("status"))["running"] is None
+def test_an_assistant_learns_what_a_space_can_say(place: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: dict[Any, Any] = {}
 
-    converse(place, talk, "--max-seconds", "60")
-    assert place.rows("SELECT 1 FROM trials") == []
+    async def ask(workshop: Workshop, command: str, *texts: str, options: Sequence[str] = ("--json",)) -> Any:
+        if (command, texts) not in told:
+            told[command, texts] = json.loads(place.call(command, *options, "--", *texts).out)
+        return told[command, texts]
+
+    monkeypatch.setattr(Workshop, "ask", ask)
+    (describe,) = (tool for tool in _tools(Workshop(place.folder, 60.0)) if tool.__name__ == "describe")
+
+    def described(topic: str = "") -> Any:
+        with pytest.raises(StopIteration) as end:  # it waits for nothing, since commands run in this process
+            describe(topic).send(None)
+        return end.value.value
+
+    known = described()
+    assert "needed" in known["starting_points"]
+    assert "objective" in known["keys"]
+    assert known["families"]["mixers"] == len(MIXERS.members())
+    assert "question:" in described("needed")["space"]
+    assert "margin" in described("ObjectiveSpec")["properties"]
+    assert described("training")["description"] == known["keys"]["training"]
+    assert "attention" in json.dumps(described("mixers"))
+
+
+@pytest.mark.parametrize(("seconds", "starts"), [(60.0, True), (60.5, False), (None, True)])
+def test_nothing_above_the_budget_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float | None, starts: bool
+) -> None:
+    async def ask(*_: Any) -> dict[str, Any]:
+        return {"seconds": seconds}
+
+    def begin(workshop: Workshop, name: str, limit: float) -> Started:
+        begun.append(limit)
+        return Started(name, limit)
+
+    begun: list[float] = []
+    monkeypatch.setattr(Workshop, "ask", ask)
+    monkeypatch.setattr(Workshop, "start", begin)
+    workshop = Workshop(tmp_path, 60.0)
+    workshop.write_space("tiny", SPACE.format(name="tiny", steps=6, seeds=2, margin=0.05))
+    (start,) = (tool for tool in _tools(workshop) if tool.__name__ == "start")
+    with nullcontext() if starts else pytest.raises(ToolError, match="60 of the budget are left"):
+        alone(start, "tiny")
+    assert begun == ([60.0] if starts else [])
 
 
 @pytest.mark.parametrize(
