@@ -2,15 +2,18 @@
 
 A kept study is a file `studies/NAME/NAME.study.zip`, written by `ablate export-study`. Pages are made of these files
 alone: `python -m docs.studies` writes them, and `python -m docs.studies --check` says which differ from what the files
-and this version of the code give. `studies/notebook.yaml` says in which order the index has them, and which studies
-were tried and dropped.
+and this version of the code give. `python -m docs.studies --repeated FILE` compares the studies of a store, in which
+they were run again, with the kept ones. `studies/notebook.yaml` says in which order the index has them, what
+repetitions gave, and which studies were tried and dropped.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from ruamel.yaml import YAML
@@ -53,10 +56,12 @@ def read_kept() -> dict[str, Findings]:
 
 def texts(studies: Mapping[str, Findings]) -> dict[Path, str]:
     """Every page that is made of the kept studies: where it is, and what it says."""
-    pages = {
-        STUDIES / name / f"{name}.md": markdown(document(findings, pictures(findings)))
-        for name, findings in studies.items()
-    }
+    pages = {}
+    for name, findings in studies.items():
+        page = document(findings, pictures(findings))
+        if again := NOTEBOOK["repeated"].get(name):
+            page = replace(page, sections=(*page.sections, Section("Repetition", (Paragraph(again),), of=findings)))
+        pages[STUDIES / name / f"{name}.md"] = markdown(page)
     made = "Made by `python -m docs.studies` of the files that `ablate import-study` opens. "
     legend = f"{made}{LEGEND} A `_small` study does not repeat the experiment of its source."
     linked = {f"{name}/{name}.md": findings for name, findings in studies.items()}
@@ -82,6 +87,27 @@ def differing(studies: Mapping[str, Findings]) -> list[str]:
     return [str(file.relative_to(ROOT)) for file in made if not file.is_file() or file.read_text("utf-8") != made[file]]
 
 
+def repetition(kept: Findings, again: Findings) -> str:
+    """What changed when a study was run again: verdicts, claims, and the largest change of a final value."""
+    before, after = _verdicts(kept), _verdicts(again)
+    changed = [f"{name} from {word} to {after.get(name)}" for name, word in before.items() if after.get(name) != word]
+    metric = kept.report.metric
+    moved = max(
+        abs(trial.metrics[metric] - again.runs[name].finished[seed].metrics[metric])
+        for name, runs in kept.runs.items()
+        for seed, trial in runs.finished.items()
+        if seed in again.runs[name].finished
+    )
+    verdicts = "; ".join(changed) or f"all {len(before)} verdicts and claims are the same"
+    return f"{verdicts}; the largest change of a trial's {metric}: {moved:.2g}"
+
+
+def _verdicts(findings: Findings) -> dict[str, str]:
+    report = findings.report
+    rows = {row.name: str(row.verdict.word) for row in report.variants if row.verdict is not None}
+    return rows | {f"the claim {claim.id}": str(claim.verdict) for claim in report.answer.claims}
+
+
 def _dropped() -> Section:
     rule = (
         "A study is kept if its baseline beats the best rule that learns nothing by ten times the paired noise, rates "
@@ -102,6 +128,17 @@ def _not_run() -> Section:
 
 
 if __name__ == "__main__":
-    if "--check" in sys.argv[1:]:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="say which pages differ; write nothing")
+    parser.add_argument("--repeated", metavar="FILE", help="a store in which studies were run again; write nothing")
+    asked = parser.parse_args()
+    if asked.check:
         sys.exit("\n".join(f"{page} differs" for page in differing(read_kept())) or 0)
-    write(read_kept())
+    elif asked.repeated:
+        with open_store(asked.repeated, create=False) as repeated:
+            run = {study.name for study in repeated.studies()}
+            for name, findings in read_kept().items():
+                if name in run:
+                    print(f"{name}: {repetition(findings, read_findings(repeated, name))}")
+    else:
+        write(read_kept())
