@@ -124,7 +124,7 @@ def preload(folder: Path, store: bytes) -> None:
         (place / name).write_bytes(content)
     before = os.getcwd(), sys.argv
     os.chdir(place)
-    for line in (*LINES, IMPORT):
+    for line in (*LINES, IMPORT, ("import", "m", "--config-only")):
         sys.argv = ["ablate", *line]
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), suppress(SystemExit):
             ablate_main()

@@ -436,7 +436,8 @@ def _tampered_case(draw: st.DrawFn, store: bytes) -> Case:
 def around(store: bytes) -> dict[str, bytes]:
     """The files that the lines read."""
     texts = {"text/a.txt": b"some words, " * 60, "text/b.txt": b"some other words, " * 60, "runs.csv": _RUNS}
-    return {"studies/ablate.db": store, "tiny.yaml": TINY.encode(), **texts}
+    model = _written(_CONFIGURATIONS[0])
+    return {"studies/ablate.db": store, "tiny.yaml": TINY.encode(), "m/config.json": model, **texts}
 
 
 _CONFIGURATIONS = [
@@ -472,8 +473,8 @@ def _file_case(draw: st.DrawFn) -> Case:
 def _special_case(draw: st.DrawFn, store: bytes) -> Case:
     """Something that is not a regular file, or is far too large, where a command reads or writes one."""
     line, place = draw(st.sampled_from(_PLACES))
-    files: dict[str, bytes | Special] = {**around(store), "m/config.json": _written(_CONFIGURATIONS[0])}
-    return Case("special", line, files | {place: draw(st.sampled_from(Special))})
+    files: dict[str, bytes | Special] = {**around(store), place: draw(st.sampled_from(Special))}
+    return Case("special", line, files)
 
 
 @st.composite

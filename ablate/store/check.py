@@ -169,6 +169,8 @@ class _Rows:
     def check(self, findings: list[str]) -> TableCheck:
         """Read every row and append problems to `findings`."""
         whole = damaged = 0
+        if missing := self._missing():
+            findings.append(f"{self._name}: it has no column {', '.join(missing)}")
         for row in self._readable_rows():
             problem = self._problem(row)
             whole, damaged = whole + (problem is None), damaged + (problem is not None)
@@ -200,6 +202,13 @@ class _Rows:
             except _UNREADABLE:
                 self._complete = False
 
+    def _missing(self) -> list[str]:
+        """The columns that the table lacks, as in a file of another version or one that was changed by hand."""
+        if self._table is None:
+            return []
+        found = {_readable(row[1]) for row in self._connection.execute(f"PRAGMA table_info({self._name})")}
+        return [column.name for column in self._table.columns if column.name not in found]
+
     def _reverse_order(self) -> Iterator[str]:
         if self._table is not None:
             yield ", ".join(f"{column.name} DESC" for column in self._table.primary_key)
@@ -209,7 +218,8 @@ class _Rows:
         if self._table is None:
             return None
         try:
-            values = {name: _read_cell(name, self._table.c.get(name), value) for name, value in row.items()}
+            absent = dict.fromkeys(self._table.columns.keys())
+            values = absent | {name: _read_cell(name, self._table.c.get(name), value) for name, value in row.items()}
         except ValueError as error:
             problem: str | None = str(error)
         else:

@@ -18,6 +18,7 @@ from ablate.errors import NotFoundError, StoreError, UnreadableWarning
 from ablate.store import Store, TrialState, open_store
 from ablate.store.check import _Rows, check_store
 from ablate.store.failures import LONGEST_VALUE
+from ablate.store.tables import metadata
 
 
 @pytest.fixture
@@ -179,6 +180,15 @@ def test_a_damaged_name_in_the_schema_is_reported_as_damage(store: Path, table: 
     for refusal in refusals:
         assert "the database file is damaged" in refusal
         assert "ablate check-store" in refusal
+
+
+def test_a_column_that_is_missing_is_found(store: Path) -> None:
+    before = store.read_bytes()
+    for table in metadata.tables.values():
+        for column in table.columns:
+            store.write_bytes(before)
+            change(store, f"ALTER TABLE {table.name} RENAME COLUMN {column.name} TO damaged")
+            assert f"{table.name}: it has no column {column.name}" in check_store(store).findings
 
 
 @pytest.mark.parametrize(
