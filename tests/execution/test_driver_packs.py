@@ -248,6 +248,8 @@ def test_packs_are_as_large_as_memory_allows(trials: Any, monkeypatch: pytest.Mo
     three = 3.5 * trial_bytes(made[0].variant) / 0.8
     monkeypatch.setattr("ablate.planning.packing.free_bytes", lambda device: three)
     assert taken(made, Packing(64, "cuda")) == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    assert taken(made, Packing(64, "cuda"), workers=2)[0] == [0, 1, 2]
+    assert taken(made, Packing(64), workers=2)[0] == [0], "workers on a processor share its memory"
     monkeypatch.setattr("ablate.planning.packing.free_bytes", lambda device: 1)
     assert taken(made, Packing(64, "cuda")) == [[i] for i in range(8)]
 

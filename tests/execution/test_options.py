@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from ablate.api import make_engine
 from ablate.cli.app import app
 from ablate.errors import ArgumentError, EngineError, MissingPackageError
 from ablate.execution import options as options_module
-from ablate.execution.local import LocalEngine
+from ablate.execution.local import LocalEngine, _check_options
 from ablate.execution.options import RunOptions
 from ablate.spec.resources import ResourcesSpec
 
@@ -50,6 +51,19 @@ def test_options_override_the_space() -> None:
 def test_impossible_values_are_reported_with_their_option(options: dict[str, Any], said: str) -> None:
     with pytest.raises(EngineError, match=said):
         RunOptions(**options).resources_of_job()
+
+
+@pytest.mark.parametrize("there", [0, 1, 2])
+@pytest.mark.parametrize("gpus", [None, 0.0, 1.0, 2.0])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_local_engine_gives_a_trial_as_many_gpus_as_are_there(
+    device: str, gpus: float | None, there: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a study on the processor none; a study on a GPU needs one."""
+    monkeypatch.setattr("torch.cuda.device_count", lambda: there)
+    fits = (gpus or 0) <= there and gpus != 0 if device == "cuda" else not gpus
+    with nullcontext() if fits else pytest.raises(EngineError, match="--gpus"):
+        _check_options(RunOptions(device=device, gpus=gpus), device)
 
 
 @pytest.mark.parametrize(

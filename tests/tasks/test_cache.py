@@ -149,6 +149,23 @@ def test_failed_build_leaves_nothing_and_can_be_repeated(tmp_path: Path) -> None
     Builder().prepare(tmp_path)
 
 
+@pytest.mark.parametrize("resumes", [False, True])
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_only_what_is_interrupted_and_resumes_is_kept(
+    tmp_path: Path, error: type[BaseException], resumes: bool
+) -> None:
+    """What has failed would fail again from where it was, or be trusted though it is wrong."""
+
+    def ends(folder: Path) -> dict[str, Any]:
+        (folder / "data").write_bytes(b"half")
+        raise error
+
+    with pytest.raises(error):
+        prepare(tmp_path, KEY, ends, lambda line: None, resumes=resumes)
+    kept = [path.name for path in tmp_path.glob("*.building/*")]
+    assert kept == (["data"] if resumes and error is KeyboardInterrupt else [])
+
+
 def test_cache_that_cannot_be_made_is_one_paragraph(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(DataError, match=r"cannot be written .*ABLATE_CACHE"):

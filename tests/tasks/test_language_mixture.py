@@ -125,6 +125,19 @@ def test_every_source_is_validated_as_alone(task: LanguageMixture) -> None:
     assert found["val_perplexity"] == pytest.approx([math.exp(loss) for loss in mean], rel=1e-5)
 
 
+def test_trivial_baselines_are_those_of_the_sources_in_their_shares(task: LanguageMixture) -> None:
+    of_sources = [part.baselines() for part in task.parts.values()]
+    found = task.baselines()
+    assert found.keys() == of_sources[0].keys()
+    for name, values in found.items():
+        losses, bits = ([source[name][metric] for source in of_sources] for metric in ("val_loss", "val_bits_per_byte"))
+        mean = [0.5 * a + 0.2 * b + 0.3 * c for a, b, c in (losses, bits)]
+        assert values == pytest.approx(
+            {"val_loss": mean[0], "val_perplexity": math.exp(mean[0]), "val_bits_per_byte": mean[1]}
+            | {f"val_loss_{letters}": loss for letters, loss in zip(LETTERS, losses, strict=True)}
+        )
+
+
 def test_the_first_validation_windows_are_of_all_sources(task: LanguageMixture) -> None:
     first = next(task.validation_batches(9))
     assert {*first["source"].tolist()} == {0, 1, 2}

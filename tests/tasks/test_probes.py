@@ -342,6 +342,14 @@ def test_motifs_of_fuzzy_recall_have_every_size_in_training_and_end_with_a_known
     assert runs == {1, 2}
 
 
+@pytest.mark.parametrize("motif", [1, 2, 3])
+def test_pairs_of_fuzzy_recall_fill_its_sequences(motif: int) -> None:
+    """Less than two pairs of the longest keys and values would fit before them."""
+    task = opened({"kind": "fuzzy_recall", "context": 40, "symbols": 8, "motif": motif})
+    inputs = torch.cat([task.train_batch(0, 0, 300)["inputs"], next(task.validation_batches(300))["inputs"]])
+    assert ((inputs == 8).sum(1) < 4 * motif).all()
+
+
 def test_what_is_memorized_is_one_map_for_all_sequences() -> None:
     task, seen = opened({"kind": "memorization", "context": 16, "symbols": 20}), dict[int, set[int]]()
     (validation,) = task.validation_batches(512)
