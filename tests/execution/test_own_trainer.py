@@ -12,12 +12,14 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 from own_trainers import trainer, write_script
 
+from ablate.execution import own_trainer
 from ablate.execution.attempt import curve_point
 from ablate.execution.own_trainer import TrainerFailedError, TrainerPlaces, run_trainer, visible_devices
 from ablate.spec.trainer_variant import TrainerVariant
@@ -106,8 +108,11 @@ def test_a_seed_gives_the_same_batches_to_all_variants(places: TrainerPlaces) ->
     ],
 )
 def test_a_failure_says_why_with_the_end_of_the_log(
-    places: TrainerPlaces, does: str, changes: dict[str, Any], reason: str, log: str
+    places: TrainerPlaces, does: str, changes: dict[str, Any], reason: str, log: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    said = Path(places.folder, "log.txt")
+    clock = SimpleNamespace(monotonic=lambda: 1000.0 * (said.exists() and said.read_text() != ""))  # as slow as it is
+    monkeypatch.setattr(own_trainer, "time", clock)
     with pytest.raises(TrainerFailedError) as failed:
         list(run_trainer(variant(changes, does=does), 0, places))
     assert (failed.value.reason, failed.value.log) == (reason, log)
@@ -297,21 +302,34 @@ def test_a_number_that_cannot_be_read_does_not_leave_the_one_before(rows: str, f
         ended(rows, format=form)
 
 
+def written_twice(places: TrainerPlaces, begin: str, end: str) -> Iterator[Event]:
+    """The events of a trainer that writes its metrics file again when the first content has been read."""
+    code = f"""
+import sys, time
+from pathlib import Path
+Path(sys.argv[1]).write_text({begin!r})
+while not Path(sys.argv[1] + ".read").exists():
+    time.sleep(0.01)
+Path(sys.argv[1]).write_text({end!r})
+"""
+    read = Path(places.folder, "output", "rows.read")
+    for event in run_trainer(prints(code, metrics={"file": "{folder}/rows", "format": "csv"}), 0, places):
+        if getattr(event, "step", 0):
+            read.touch()
+        yield event
+
+
 def test_a_file_that_is_written_again_with_another_column(places: TrainerPlaces) -> None:
     """As Lightning's CSVLogger does at the first validation."""
     first, second = "step,train_loss\n1,5.0\n2,4.0\n", "step,train_loss,val_loss\n1,5.0,\n2,4.0,\n2,,3.5\n4,3.0,\n"
     for begin, end in ((first, second), (second, "step,val_loss\n1,\n2,\n2,3.5\n4,\n4,3.25\n")):
-        code = f"import sys, time; open(sys.argv[1], 'w').write({begin!r}); time.sleep(1); "
-        code += f"open(sys.argv[1], 'w').write({end!r})"
-        events = list(run_trainer(prints(code, metrics={"file": "{folder}/rows", "format": "csv"}), 0, places))
+        events = list(written_twice(places, begin, end))
         points = measured(events)
         assert points[0] == (2, {"val_loss": 3.5})
         assert points[-1] == (4, {"val_loss": 3.5 if begin == first else 3.25})
         assert sum(isinstance(event, Tick) and event.step == 1 for event in events) >= 1
-    code = f"import sys, time; open(sys.argv[1], 'w').write({second!r}); time.sleep(1); "
-    code += "open(sys.argv[1], 'w').write('x\\n1')"
     with pytest.raises(TrainerFailedError, match="written again with fewer rows"):
-        list(run_trainer(prints(code, metrics={"file": "{folder}/rows", "format": "csv"}), 0, places))
+        list(written_twice(places, second, "x\n1"))
 
 
 def test_a_loss_that_is_not_finite_ends_it(places: TrainerPlaces) -> None:

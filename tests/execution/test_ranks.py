@@ -102,7 +102,7 @@ def test_a_process_that_hangs_is_abandoned(folder: Path, shard: bool) -> None:
     job = Job(1, (JobMember(trial.variant.spec.model_dump_json(), trial.seed),), trial.variant.fingerprint)
     suspended = False
     options = RunOptions(cache=folder / "cache", resources=ResourcesSpec(shard=shard))
-    group = rank_group(job, WorkerSettings(options, ("cpu", "cpu")), "", silent_seconds=2.0)
+    group = rank_group(job, WorkerSettings(options, ("cpu", "cpu")), "", silent_seconds=10.0)
     with quick_workers(), pytest.raises(RankLostError), group as ranks:  # noqa: PT012
         assert {one.laddr.ip for one in psutil.Process().net_connections() if one.status == "LISTEN"} == {"127.0.0.1"}
         for message in JobRunner(folder / "cache", CPU).run_job(job, lambda: (), ranks=ranks):
