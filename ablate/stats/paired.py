@@ -9,7 +9,7 @@ the check on a t-test that assumes only a symmetric distribution.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -23,6 +23,8 @@ MANY = 30
 skewed values, the bootstrap misses values with two long tails."""
 RESAMPLES = 9_999
 _CHUNK = 1_000
+_MOST_KEPT = 5_000
+"""Values of which resamples are kept: 50 MB."""
 _SEED = 0
 
 
@@ -41,21 +43,27 @@ def bca_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[flo
 
 def resampled_means(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Means of `RESAMPLES` resamples with replacement."""
+    n = len(values)
     # A product of a BLAS would wait for its threads for longer than this takes.
-    sums = [np.einsum("rn,n->r", times.astype(np.float64), values) for times in _resamples(len(values))]
-    return np.concatenate(sums) / len(values)
+    sums = [
+        np.einsum("rn,n->r", times.astype(np.float64), values) for times in (_kept if n <= _MOST_KEPT else _draw)(n)
+    ]
+    return np.concatenate(sums) / n
 
 
-@lru_cache(maxsize=2)
-def _resamples(n: int) -> tuple[NDArray[np.uint8], ...]:
-    """How often each of `n` values is in each resample; drawing them takes longer than all means of a study."""
+def _draw(n: int) -> Iterator[NDArray[np.uint8]]:
+    """How often each of `n` values is in each resample, `_CHUNK` resamples at a time."""
     rng = np.random.default_rng(_SEED)
-    chunks = []
     for begin in range(0, RESAMPLES, _CHUNK):
         rows = min(_CHUNK, RESAMPLES - begin)
         cells = rng.integers(0, n, (rows, n)) + n * np.arange(rows)[:, None]
-        chunks.append(np.bincount(cells.ravel(), minlength=rows * n).astype(np.uint8).reshape(rows, n))
-    return tuple(chunks)
+        yield np.bincount(cells.ravel(), minlength=rows * n).astype(np.uint8).reshape(rows, n)
+
+
+@lru_cache(maxsize=2)
+def _kept(n: int) -> tuple[NDArray[np.uint8], ...]:
+    """All of `_draw`: drawing them takes longer than the means of a whole study."""
+    return tuple(_draw(n))
 
 
 def bca_quantiles(
