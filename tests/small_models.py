@@ -33,6 +33,21 @@ WITHOUT_HEAD_WIDTH = {name: one for name, one in LLAMA.items() if name != "head_
 ROBERTA = BERT | {
     "pad_token_id": 1, "max_position_embeddings": T + 2, "bos_token_id": 0, "eos_token_id": 0, "type_vocab_size": 1
 }  # fmt: skip
+XLSTM = {
+    "vocab_size": V,
+    "hidden_size": 24,
+    "num_heads": 3,
+    "num_hidden_layers": 2,
+    "ffn_round_up_to_multiple_of": 5,
+    "norm_eps": 1e-3,
+    "output_logit_soft_cap": 2.0,
+    "qk_dim_factor": 1.5,
+    "gate_soft_cap": 3.0,
+    "chunk_size": 4,
+    "autocast_kernel_dtype": "float32",
+    "use_cache": False,  # theirs holds states of other sizes
+    **NO_TOKENS,
+}
 
 
 @dataclass
@@ -253,6 +268,7 @@ CASES = {
     ),
     "bloom": Small("bloom", {"vocab_size": V, "hidden_size": 30, "n_layer": 2, "n_head": 6, **NO_TOKENS},
                    tolerance=1e-6),  # its GELU has 0.79788456 for √(2/π)
+    "xlstm": Small("xlstm", XLSTM),
     "roberta": Small("roberta", ROBERTA),
     "xlm_roberta": Small("xlm-roberta", ROBERTA),
     "camembert": Small("camembert", ROBERTA),

@@ -205,7 +205,18 @@ WRITTEN_AS_THEMSELVES = [
         "qwen3",
         "seed_oss",
     ),
-    *("stablelm", "stablelm_parallel", "starcoder2", "bert", "big_bird", "fnet", "modernbert", "t5", "t5_gated"),
+    *(
+        "stablelm",
+        "stablelm_parallel",
+        "starcoder2",
+        "bert",
+        "big_bird",
+        "fnet",
+        "modernbert",
+        "t5",
+        "t5_gated",
+        "xlstm",
+    ),
     *("roberta", "xlm_roberta", "camembert"),
 ]
 

@@ -123,6 +123,7 @@ def logits_of_ours(both: Both, real: Tensor | None) -> Tensor:
 @pytest.mark.independent_check("mixers", "longformer", against="Longformer of `transformers`")
 @pytest.mark.independent_check("mixers", "latent_attention", against="DeepSeek-V3 of `transformers`")
 @pytest.mark.independent_check("mixers", "mamba2", against="Mamba-2 of `transformers`")
+@pytest.mark.independent_check("mixers", "mlstm", against="xLSTM of `transformers`")
 @pytest.mark.independent_check(
     "mlps", "mixture", against="experts of gpt-oss, Qwen3-Next, DeepSeek-V3 in `transformers`"
 )
@@ -213,7 +214,7 @@ def test_dropout_is_at_the_places_of_theirs(name: str, tmp_path: Path, monkeypat
                 understand({"model_type": case.kind, **case.settings, **more}, "config.json")
                 shares = more
     if not shares:
-        assert name in {"mamba2", "deepseek_v3", "kimi_linear"}, "their dropout is not read any more"
+        assert case.kind in {"mamba2", "deepseek_v3", "kimi_linear", "xlstm"}, "their dropout is not read any more"
         return
     both = made(dataclasses.replace(case, settings={**case.settings, **shares}), tmp_path)
     scaled = lambda x, p=0.5, training=True, inplace=False: x * (1 + p) if training else x  # noqa: E731

@@ -142,6 +142,8 @@ class Architecture(ABC):
     """Patterns (as in `fnmatch`) of tensors that do nothing to the logits and are left out."""
     sees_padding: ClassVar[bool] = False
     """Whether padding is to the model a token like others, so that it takes no mask."""
+    exactly: ClassVar[Mapping[str, Any]] = {}
+    """Settings with which `transformers` computes as precisely as its weights are."""
     own: ClassVar[bool] = False
     """Whether its code is ours, so that there is nothing to compare."""
     dropout: ClassVar[str] = ""

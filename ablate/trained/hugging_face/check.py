@@ -208,6 +208,7 @@ def _theirs(folder: Path, imported: Imported, dtype: torch.dtype) -> Any:
             local_files_only=True,
             trust_remote_code=False,
             use_safetensors=True,
+            **imported.architecture.exactly,
         )
     except Exception as error:  # as above
         raise _refused("read", folder, error) from None

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from copied import Pair, compare, linear
-from double_precision import compute_in_double
 from slow_forms import assert_equal_forms, perturbed
 from torch import Tensor
 
@@ -18,6 +17,7 @@ from ablate.kinds.positions.rotary import RotarySpec
 from ablate.nn.kernels.relative_positions import rotate
 from ablate.nn.pack.initial import stream
 from ablate.spec.layer import LayerContext
+from ablate.trained.hugging_face.check import in_double
 
 D, H, T = 24, 3, 11
 CONTEXT = LayerContext(1, D, H, depth=9, context=T, causal=True, init_std=0.5, layer=4)
@@ -77,12 +77,11 @@ def test_it_is_its_equations(name: str, padded: bool) -> None:
 
 @pytest.mark.independent_check("mixers", "differential_attention", against="DiffLlama of `transformers`")
 @pytest.mark.parametrize("groups", [1, 3])
-def test_it_is_that_of_transformers(groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_that_of_transformers(groups: int) -> None:
     """DiffLlama: queries h and h + H/2 are a pair, as are the halves of the values; the norm has no gain."""
     transformers = pytest.importorskip("transformers")
     from transformers.models.diffllama import modeling_diffllama as module
 
-    compute_in_double(monkeypatch, module)
     config = transformers.DiffLlamaConfig(
         hidden_size=D, num_attention_heads=2 * H, num_key_value_heads=2 * groups, head_dim=4, num_hidden_layers=9,
         rms_norm_eps=1e-5, max_position_embeddings=64, attention_dropout=0.0, pad_token_id=None,
@@ -111,7 +110,7 @@ def test_it_is_that_of_transformers(groups: int, monkeypatch: pytest.MonkeyPatch
         pair.copy()
     x = torch.randn(2, T, D, generator=stream(1, "x"), dtype=torch.float64)
     mask = torch.where(torch.ones(T, T, dtype=torch.bool).tril(), 0.0, -1e30).double().expand(2, 1, T, T)
-    turned = module.DiffLlamaRotaryEmbedding(config).double()(x, torch.arange(T)[None])
-    reference, _ = theirs(x, position_embeddings=turned, attention_mask=mask)
-    # Their frequencies are in single precision.
-    compare(pairs, ours(x[None]), reference, rtol=1e-5, atol=1e-5)
+    with in_double(module):
+        turned = module.DiffLlamaRotaryEmbedding(config)(x, torch.arange(T)[None])
+        reference, _ = theirs(x, position_embeddings=turned, attention_mask=mask)
+    compare(pairs, ours(x[None]), reference, rtol=1e-10, atol=1e-10)
