@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,8 @@ from ablate.cli.spaces_and_blocks import doctor
 from ablate.errors import EngineError
 from ablate.execution import doctor as checks
 from ablate.execution.doctor import DoctorFinding, examine
+from ablate.spec.training import TrainingSpec
+from ablate.spec.variant import VariantSpec
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -31,6 +33,32 @@ def test_all_ways_of_this_machine_agree(monkeypatch: pytest.MonkeyPatch) -> None
     ways = {"micro-batches", "recomputed blocks", "chunked logits", "a pack of 4", "bf16"}
     assert all("difference" in findings[name].values for name in ways)
     assert findings["CUDA graph"].state == findings["compiled blocks"].state == "skipped"
+
+
+def test_each_way_differs_from_the_plain_one_in_what_its_name_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[tuple[TrainingSpec, int]] = []
+
+    def run(device: object, spec: VariantSpec, seeds: Sequence[int] = (0,), program: object = None) -> checks._Run:
+        ran.append((spec.training, len(seeds)))
+        return checks._Run([[2.0] * len(seeds)], 1.0, 1.0)
+
+    monkeypatch.setattr(checks, "_run", run)
+    monkeypatch.setattr(checks, "check_compiler", lambda device: None)
+    for name in ("_memory", "_exchange"):
+        monkeypatch.setattr(checks, name, lambda *_, name=name: DoctorFinding(name, "skipped", ""))
+    names = [finding.name for finding in examine("cpu") if "difference" in finding.values]
+    (plain, _), *others = ran
+    fields = TrainingSpec.model_fields
+    changed = [{name for name in fields if getattr(training, name) != getattr(plain, name)} for training, _ in others]
+    assert dict(zip(names, changed, strict=True)) == {
+        "micro-batches": {"micro_batch"},
+        "recomputed blocks": {"recompute"},
+        "chunked logits": {"loss_chunk"},
+        "compiled blocks": {"compile"},
+        "a pack of 4": set(),
+        "bf16": {"precision"},
+    }
+    assert [seeds for _, seeds in others] == [4 if name == "a pack of 4" else 1 for name in names]
 
 
 def _no_compiler(device: str) -> None:

@@ -155,6 +155,22 @@ def test_a_worker_that_cannot_start_stops_everything(folder: Path) -> None:
     assert workers() == []
 
 
+def test_a_worker_that_ends_in_a_trial_costs_that_trial_alone(folder: Path) -> None:
+    (folder / "mine.py").write_text(
+        "import os\n"
+        "from ablate.execution.job_runner import JobRunner\n"
+        "JobRunner.run_job = lambda *_, **__: os._exit(7)\n"
+    )
+    trial = make_plan(planner(folder)).trials[0]
+    options = RunOptions(cache=folder / "cache", device="cpu", workers=1, plugins=["mine.py"])
+    with quick_workers(), LocalEngine(options) as engine:
+        for number in (1, 2):
+            engine.submit(job(number, trial))
+            broken = listen(engine, ended(number))[-1]
+            assert isinstance(broken, Broken)
+            assert broken.reason == "its worker ended with exit code 7"
+
+
 def test_as_many_workers_as_cores_and_threads_allow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ablate.execution.local.available_cores", lambda: 7)
     assert LocalEngine(RunOptions(cache=folder, device="cpu")).size == 7

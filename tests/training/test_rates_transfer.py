@@ -6,9 +6,18 @@ import math
 from typing import Any
 
 import pytest
+from engine_samples import space
 from random_tokens import RandomTokens, variant
 
-from ablate.training.transfer import Coordinate, Dimension, RateCurve, check_coordinates, grid_steps_apart, with_rates
+from ablate.training.transfer import (
+    Coordinate,
+    Dimension,
+    RateCurve,
+    check_coordinates,
+    grid_steps_apart,
+    resized,
+    with_rates,
+)
 
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "adamw": {"lr": 0.004},
@@ -73,6 +82,17 @@ def test_the_best_rate_of_each_size_is_compared_on_the_grid() -> None:
     assert [one.at_edge for one in curves] == [False, False, True]
     assert grid_steps_apart(curves[:2]) == 1
     assert grid_steps_apart(curves) == 2
+
+
+def test_a_wider_baseline_has_more_heads_and_a_deeper_one_the_same() -> None:
+    wider = {size: resized(space(), "width", size).model for size in (4, 16, 32)}
+    assert {size: (model.width, model.heads, model.depth) for size, model in wider.items()} == {
+        4: (4, 1, 1),
+        16: (16, 4, 1),
+        32: (32, 8, 1),
+    }
+    deeper = resized(space(), "depth", 3).model
+    assert (deeper.width, deeper.heads, deeper.depth) == (8, 2, 3)
 
 
 def test_all_rates_of_an_optimizer_are_multiplied() -> None:
