@@ -436,10 +436,8 @@ def _stored() -> dict[str, Fields]:
 
 
 def declared(kind: str) -> frozenset[str]:
-    """The settings that the configuration class of a model declares, by the names that files have for them."""
-    fields = _stored()[kind]
-    theirs = {ours: name for name, ours in fields.names.items()}
-    return frozenset(theirs.get(name, name) for name in fields.defaults)
+    """The settings that the configuration class of a model declares, by the names that `transformers` writes."""
+    return frozenset(_stored()[kind].defaults)
 
 
 class _Quiet:

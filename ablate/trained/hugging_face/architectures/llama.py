@@ -330,7 +330,7 @@ class SmolLM3(Llama):
     """`transformers`, `models/smollm3`."""
 
     model_type = "smollm3"
-    written_as = ""
+    written_as = "SmolLM3ForCausalLM"
 
     inert = ("no_rope_layer_interval", "use_sliding_window")  # the class works lists over layers out from them
 
@@ -340,6 +340,11 @@ class SmolLM3(Llama):
             raise config.refuse("no_rope_layers", "a list with a value for each layer can be read")
         layers = [here if turned[i] else {**here, "positions": "none"} for i, here in enumerate(windows(config))]
         return super().places(config) | by_layer(layers)
+
+    def config_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any] | None:
+        turned = [int((layer.positions or spec.positions).kind_name() != "none") for layer in spec.blocks]
+        own = {"no_rope_layers": turned, **({"head_dim": spec.head_width} if spec.head_width else {})}
+        return {**(super().config_of(spec, vocabulary, context) or {}), **own}
 
 
 _ALTERNATING = Conversion(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from ablate.spec.model import ModelSpec
 from ablate.trained.hugging_face.architecture import TAPS, TURNED, Architecture, Link, linear, norm, parts, same
 from ablate.trained.hugging_face.settings import Config
 
@@ -60,6 +61,25 @@ class Mamba2Model(Architecture):
             "positions": "none",
             "final_norm": norm,
             "tied_head": config["tie_word_embeddings"],
+        }
+
+    def config_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any] | None:
+        block: Any = spec.block
+        mixer = block.mixer
+        return {
+            "architectures": ["Mamba2ForCausalLM"],
+            "vocab_size": vocabulary,
+            "max_position_embeddings": context,
+            "hidden_size": spec.width,
+            "num_hidden_layers": spec.depth,
+            "num_heads": spec.width * mixer.expansion // mixer.head_width,
+            "head_dim": mixer.head_width,
+            "expand": mixer.expansion,
+            "state_size": mixer.state,
+            "n_groups": mixer.groups,
+            "conv_kernel": mixer.taps,
+            "layer_norm_epsilon": block.norm.eps,
+            "tie_word_embeddings": spec.tied_head,
         }
 
     def context(self, config: Config) -> int:
