@@ -32,6 +32,7 @@ from ablate.analysis.runs import read_runs
 from ablate.designs.base import BASELINE, Point, Proposal
 from ablate.errors import EngineError, PluginError, SpaceError, StoreError, StudyBusyError
 from ablate.execution.attempt import Attempt
+from ablate.execution.dialogue import Dialogue
 from ablate.execution.driver import StudyResult, run_study
 from ablate.execution.ledger import Ledger
 from ablate.execution.observer import Observer
@@ -46,6 +47,7 @@ from ablate.tasks.language_model import LanguageModel, LanguageModelSpec
 pytestmark = pytest.mark.usefixtures("folder")
 
 Run = Callable[..., StudyResult]
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 UseRounds = Callable[[list[list[Proposal]]], list[Rounds]]
 
 
@@ -491,3 +493,42 @@ def test_a_trivial_baseline_that_is_not_a_number_is_left_out(
     )
     run()
     assert store.study("sample").trivial == {"a": {"val_loss": 2.0}}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "seconds", "speeds"),
+    [({"val_loss": 2.0}, 4.0, [25.0]), ({"val_loss": 2.0}, 0.0, []), ({}, 4.0, []), ({}, 0.0, [])],
+)
+def test_a_design_knows_the_speed_of_what_has_a_result(
+    metrics: dict[str, float], seconds: float, speeds: list[float]
+) -> None:
+    """A trial may have taken no time by the clock of the machine, and one that diverged says nothing of speed."""
+
+    class Timed(Rounds):
+        def timed(self, point: Point, seed: int, tokens_per_second: float) -> None:
+            heard.append(tokens_per_second)
+
+    heard: list[float] = []
+    proposal = Proposal(Point(BASELINE, {}), 0)
+    design = Timed([[proposal]])
+    dialogue = Dialogue(design, "val_loss", lambda keys: {})
+    assert [dialogue.ask(asked, "key") for asked in design.ask()] == [True]
+    ended = TrialOutcome(
+        key="key",
+        variant_hash="variant",
+        seed=0,
+        state=TrialState.FINISHED if metrics else TrialState.DIVERGED,
+        metrics=metrics,
+        steps=2,
+        seconds=seconds,
+        tokens=100,
+        flops=1.0,
+        stopped_at=None,
+        reason="",
+        data_fingerprint="data",
+        started_at=NOON,
+        finished_at=NOON,
+    )
+    dialogue.end(ended, 2, watched=True)
+    assert heard == speeds
+    assert design.values == [(BASELINE, 0, metrics.get("val_loss"))]
