@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from string import ascii_uppercase
 from typing import Literal
 
-from ablate.analysis.changes import ALONG
 from ablate.analysis.judging import deciding_bounds
 from ablate.analysis.numbers import bound_text
 from ablate.analysis.report import StudyReport
@@ -18,7 +17,7 @@ from ablate.analysis.scaling import Scaling
 from ablate.analysis.text import listed, plural
 from ablate.analysis.trivial import with_article
 from ablate.errors import NotFoundError
-from ablate.spec.design import BASELINE
+from ablate.spec.design import BASELINE, split_place
 from ablate.spec.paths import leaves
 from ablate.stats import Direction, Verdict
 from ablate.stats.bounds import LEAST_PAIRS
@@ -28,7 +27,7 @@ from ablate.store.records import StudyRecord
 GroupKey = Literal[
     "better",
     "can go",
-    "a little better",
+    "ahead",
     "as good",
     "must stay",
     "worse",
@@ -42,7 +41,7 @@ GroupKey = Literal[
 TITLES: dict[GroupKey, str] = {
     "better": "Better, by more than the margin",
     "can go": "Can go, one at a time",
-    "a little better": "A little better, by less than the margin",
+    "ahead": "Ahead: better, but not shown to be by the margin",
     "as good": "As good: not worse by the margin or more",
     "must stay": "Must stay",
     "worse": "Worse, by more than the margin",
@@ -352,7 +351,7 @@ def _group_of_acceptable(row: VariantRow, verdict: Verdict) -> GroupKey:
         return "better"
     if row.change.only_removes:
         return "can go"
-    return "a little better" if verdict.bound is not None and verdict.bound.high < 0 else "as good"
+    return "ahead" if verdict.bound is not None and verdict.bound.high < 0 else "as good"
 
 
 def _badness(worse: int) -> Callable[[AnswerRow], float]:
@@ -411,14 +410,18 @@ def _missing_seeds(row: VariantRow, report: StudyReport) -> str:
     ):
         return "failures"
     if verdict.withheld:
-        found = (word for cause, word in _WITHHELD.items() if cause in verdict.withheld)
-        return next(found, "see --why")
+        return withheld_in_words(verdict)
     if row.difference is not None and row.difference.is_flat:
         return "all equal" if row.difference.is_zero else "no spread"
     if verdict.further_seeds is None:
         left = MOST_FURTHER_SEEDS if schedule is None else schedule.max - (row.difference.n if row.difference else 0)
         return f">{left} {unit}s" if left > 0 else f"no {unit}s left"
     return f"+{plural(verdict.further_seeds, unit)}"
+
+
+def withheld_in_words(verdict: Verdict) -> str:
+    """Why no number of seeds decides an undecided comparison, in two words."""
+    return next((word for cause, word in _WITHHELD.items() if cause in verdict.withheld), "see --why")
 
 
 def _warning(row: VariantRow, report: StudyReport) -> str:
@@ -432,7 +435,7 @@ def _warning(row: VariantRow, report: StudyReport) -> str:
         return row.longer
     if row.provisional(report.margin):
         return "still changing"
-    if report.record.judged is None and report.record.baseline.partition(ALONG)[0] != BASELINE:
+    if report.record.judged is None and split_place(report.record.baseline)[0] != BASELINE:
         return ""  # the plainest model is meant to be much worse
     low = row.verdict.bound.high if row.verdict is not None and row.verdict.bound is not None else 0.0
     return "check the baseline" if low < -SUSPICIOUS * report.margin else ""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ablate.spec.design import BASELINE
+from ablate.spec.design import BASELINE, split_place
 from ablate.spec.texts import without_texts
 from ablate.store.records import StudyRecord, VariantRecord
 
@@ -32,8 +32,6 @@ _PARTS = {
     "model.tied_head": "the tied head",
 }
 """Path to the name of its part. Other parts are called by the last word of their path."""
-ALONG = "@"
-"""Precedes numbers in the names of variants of a sweep; these variants are identified by their names alone."""
 NOTHING = (None, False, "none", "identity")
 """Values that stand for no part, with 0, which equals False."""
 _LIMITS = ("window",)
@@ -114,8 +112,8 @@ def changes_of(record: StudyRecord) -> dict[str, Change]:
     turned = setting_changes(record)
 
     def change(variant: VariantRecord) -> Change:
-        name, _, place = variant.name.partition(ALONG)
-        here = baseline.name.partition(ALONG)[2]
+        name, place = split_place(variant.name)
+        here = split_place(baseline.name)[1]
         if place != here and not record.traits.finds_best:
             return Change()
         changed = variant.settings.items() - baseline.settings.items()
@@ -134,14 +132,14 @@ def changes_of(record: StudyRecord) -> dict[str, Change]:
 def titles_of(changes: Mapping[str, Change]) -> dict[str, str]:
     """The title of each variant by its name; the name itself where its change is not known, or others change the same.
 
-    Variants that are compared at several places (`ALONG`) have a title under their name without the place, too.
+    Variants that are compared at several places have a title under their name without the place, too.
     """
     known = Counter(change.title for change in changes.values())
     titles = {
         name: change.title if known[change.title] == 1 and change.title and name != BASELINE else name
         for name, change in changes.items()
     }
-    return {name.partition(ALONG)[0]: title.partition(ALONG)[0] for name, title in titles.items()} | titles
+    return {split_place(name)[0]: split_place(title)[0] for name, title in titles.items()} | titles
 
 
 def in_words(text: str, titles: Mapping[str, str]) -> str:

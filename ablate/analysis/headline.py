@@ -9,14 +9,14 @@ from itertools import groupby, takewhile
 from textwrap import wrap
 
 from ablate.analysis.answer_rows import Along, AnswerGroup, AnswerRow, GroupKey, compared_rows
-from ablate.analysis.changes import ALONG, setting_changes
+from ablate.analysis.changes import setting_changes
 from ablate.analysis.effects import EffectRow
 from ablate.analysis.numbers import decimals_for, fixed, percent
 from ablate.analysis.path import takes_path
 from ablate.analysis.report import StudyReport
 from ablate.analysis.text import few, listed, new_part, plural, replaced
 from ablate.analysis.warnings import StudyWarning
-from ablate.spec.design import BASELINE
+from ablate.spec.design import BASELINE, split_place
 
 SMALLER = 0.01
 """Share of the parameters from which a block that has fewer is called smaller."""
@@ -29,7 +29,7 @@ COLUMNS = 80
 MOST_ALONG = 3
 """Variants whose verdicts along an axis the headline spells out."""
 Rows = Mapping[GroupKey, Sequence[AnswerRow]]
-NOT_WORSE: tuple[GroupKey, ...] = ("better", "can go", "a little better", "as good")
+NOT_WORSE: tuple[GroupKey, ...] = ("better", "can go", "ahead", "as good")
 DECIDED: tuple[GroupKey, ...] = (*NOT_WORSE, "must stay", "worse")
 
 
@@ -82,7 +82,7 @@ def _sentences(
     if smallest in first:  # it says what can go
         kept.pop("can go", None)
     if report.climbs is not None:  # the first sentence names them
-        kept |= {"a little better": [], "as good": []}
+        kept |= {"ahead": [], "as good": []}
     largest, smallest_sets = _nested(kept.get("can go", ()))[0], _nested(kept.get("must stay", ()))[1]
     parts = [*_parts(largest, "can go"), *_parts(smallest_sets, "must stay")]
     sentences = [*first, *parts, *_changes(kept, report, detail, alone=not parts)]
@@ -321,7 +321,7 @@ def cost_of(row: AnswerRow, report: StudyReport) -> str:
 def reference_of(report: StudyReport) -> str:
     """Name of the variant that all others are compared with, without its place on an axis."""
     name = report.record.baseline
-    return name if report.record.judged is not None else name.partition(ALONG)[0]
+    return name if report.record.judged is not None else split_place(name)[0]
 
 
 def _changes(rows: Rows, report: StudyReport, detail: Detail, *, alone: bool) -> Iterator[str]:
@@ -332,7 +332,8 @@ def _changes(rows: Rows, report: StudyReport, detail: Detail, *, alone: bool) ->
     """
     reference = reference_of(report)
     old = replaced({row.words for of in rows.values() for row in of})
-    than = f" than {old}" if old else "" if reference == BASELINE else f" than {reference}"
+    other = old or ("" if reference == BASELINE else reference)
+    than = f" than {other}" if other else ""
     if better := rows.get("better"):
         names = [
             _with_cost(row, report, old, detail) for row in sorted(better, key=lambda row: row.combines)[:MOST_NAMED]
@@ -340,10 +341,11 @@ def _changes(rows: Rows, report: StudyReport, detail: Detail, *, alone: bool) ->
         rest = len(better) - MOST_NAMED
         yield f"Better{than}: {', '.join(names)} and {rest} more." if rest > 0 else f"Better{than}: {listed(names)}."
     noun = "change" if report.record.judged is None else "variant"
-    ahead, good = rows.get("a little better", ()), rows.get("as good", ())
+    ahead, good = rows.get("ahead", ()), rows.get("as good", ())
     if len(ahead) == 1 or (ahead and alone):
         names = [row.words.removeprefix(f"{old} → ") for row in ahead]
-        yield f"A little better{than}: {listed(names) if len(names) <= MOST_ALONG else few(names)}."
+        of = f" of {other}" if other else ""
+        yield f"Ahead{of}: {listed(names) if len(names) <= MOST_ALONG else few(names)}."
     if len(good) == 1 or (good and alone):
         said = good[0].words if len(good) == 1 else plural(len(good), noun)
         yield f"As good within {report.margin:g}: {said}."

@@ -214,8 +214,8 @@ def _fixed_seeds(record: StudyRecord, name: str) -> int:
     """How many seeds a variant gets by the declaration of the study; 0 where results decide that."""
     if record.traits.chooses or record.judged is not None:
         return 0
-    rung = (name if f"@{RUNG}=" in name else record.baseline).partition(f"@{RUNG}=")[2]
-    seeds = (on_rung(record, int(rung)) if rung else record).space.get("design", {}).get("seeds")
+    rung = _rung(name, record) or _rung(record.baseline, record)
+    seeds = (on_rung(record, rung) if rung else record).space.get("design", {}).get("seeds")
     return seeds if isinstance(seeds, int) else 0
 
 
@@ -323,12 +323,24 @@ def baselines_of(record: StudyRecord) -> dict[str, str]:
     A sweep of the baseline alone compares its values with the first.
     """
     names, path = [variant.name for variant in record.variants], record.space.get("design", {}).get("path")
-    axes = [f"@{axis}=" for axis in (path, BUDGET, RUNG) if axis]
-    ends = {name: "".join(next((name.partition(axis)[1:] for axis in axes if axis in name), ())) for name in names}
+    ends = {name: _place(name, record) for name in names}
     if path and all(name == BASELINE + end for name, end in ends.items()):
         return dict.fromkeys(names, record.baseline)
-    first = BASELINE if path else record.baseline.partition("@")[0]
+    first = BASELINE if path else record.baseline.removesuffix(_place(record.baseline, record))
     return {name: first + end if first + end in ends else record.baseline for name, end in ends.items()}
+
+
+def _place(name: str, record: StudyRecord) -> str:
+    """The end of a name that says where on the axes of its study a variant is; names of judged runs have none."""
+    design = record.space.get("design", {})
+    axes = (design.get("path"), record.space.get("budgets") and BUDGET, design.get("rungs") and RUNG)
+    ends = (name.partition(f"@{axis}=")[1:] for axis in axes if axis)
+    return "".join(next(filter(any, ends), ()))
+
+
+def _rung(name: str, record: StudyRecord) -> int:
+    """The rung in the name of a variant of a ladder; 0 without one."""
+    return int(name.partition(f"@{RUNG}=")[2] or 0) if record.space.get("design", {}).get("rungs") else 0
 
 
 def pairs_windows(record: StudyRecord) -> bool:
@@ -354,8 +366,8 @@ def _windows(store: StudyReader, key: str) -> dict[str, dict[int, float]]:
 
 def seed_schedule(record: StudyRecord) -> SeedPlan | None:
     """How a study adds seeds; None if their number is fixed and was so from its first results on."""
-    if rung := record.baseline.partition(f"@{RUNG}=")[2]:
-        record = on_rung(record, int(rung))
+    if rung := _rung(record.baseline, record):
+        record = on_rung(record, rung)
     now = record.space.get("design", {}).get("seeds")
     return seeds_declared([*(before.seeds_seen for before in record.declared_before), now])
 

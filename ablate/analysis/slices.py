@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from ablate.analysis.runs import StudyReader, VariantRuns, read_runs
 from ablate.analysis.scaling import main_part
 from ablate.metrics import INITIAL, INSIDES, STACKS, at_length, inside_name, split_length
+from ablate.spec.design import split_place
 from ablate.spec.fairness import STEPS, MatchSpec
 from ablate.spec.paths import full_path, value_at
 from ablate.spec.task import TaskSpec
@@ -369,7 +370,7 @@ def _slice(axis: str, record: StudyRecord, runs: Mapping[str, VariantRuns]) -> S
 
 def _line(variant: VariantRecord, axis: str, record: StudyRecord) -> str:
     """What a variant has in common with its neighbours on the axis."""
-    name, _, along = variant.name.partition("@")
+    name, along = split_place(variant.name)
     rest = [value for value in along.split(",") if value and not value.startswith(f"{axis}=")]
     if axis in record.space.get("switches", {}):
         changed = [part for part in name.split(",") if not part.startswith(f"{axis}=")]

@@ -44,7 +44,7 @@ NARROWEST_WORDS = 16
 COLOURS: dict[GroupKey, str] = {
     "better": "bright_green",
     "can go": "green",
-    "a little better": "bright_green",
+    "ahead": "bright_green",
     "as good": "green",
     "must stay": "red",
     "worse": "red",

@@ -5,6 +5,7 @@ A design is asked for trials and told their results. It does not know how they a
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,16 @@ MOST_SEEDS = 1000
 
 BASELINE = "baseline"
 """Name of the point with every switch at its first setting."""
+_PLACE = re.compile(r"@(?=[^@=,]+=)")
+
+
+def split_place(name: str) -> tuple[str, str]:
+    """A name as the variant and its place on an axis: `mixer=linear@rung=2` as `mixer=linear` and `rung=2`.
+
+    The place is empty for a name without one. A setting may have an `@` in its name, but no `=`: `mixer=linear@2`.
+    """
+    variant, *place = _PLACE.split(name, 1)
+    return variant, "".join(place)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,13 @@ from rich.console import Console
 from ablate.analysis.changes import Change, changes_of, effect_titles, in_words, titles_of
 from ablate.analysis.findings import read_findings
 from ablate.analysis.report import StudyReport
+from ablate.analysis.runs import baselines_of
 from ablate.analysis.study import read_study
 from ablate.render.as_json import study_json
 from ablate.render.cells import in_lines
 from ablate.render.formats import Place, find_format
 from ablate.render.table import print_study
+from ablate.spec.design import split_place
 from ablate.store.records import TrialState, VariantRecord
 
 ATTENTION = {"kind": "attention", "shaping": "none", "value": {"kind": "dense"}, "output": {"kind": "dense"}}
@@ -90,9 +92,9 @@ def singles(*names: str) -> dict[str, dict[str, str]]:
     return {name: dict([name.split("=")]) for name in names}
 
 
-def change(switch: str, setting: str, switches: Mapping[str, Any] = SWITCHES) -> Change:
-    made = study_of({"x": {switch: setting}}, {}, switches)
-    return changes_of(made.record)["x"]
+def change(switch: str, setting: str, switches: Mapping[str, Any] = SWITCHES, name: str = "x") -> Change:
+    made = study_of({name: {switch: setting}}, {}, switches)
+    return changes_of(made.record)[name]
 
 
 @pytest.mark.parametrize(
@@ -111,6 +113,23 @@ def test_a_setting_without_a_text_is_reported_by_its_paths(
     switch: str, setting: str, removed: list[str], otherwise: list[str]
 ) -> None:
     assert change(switch, setting) == Change(tuple(removed), tuple(otherwise))
+    assert change(switch, setting, name="x@2") == change(switch, setting), "no axis is called so"
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("norm=lin", ""),
+        ("norm=lin@2", ""),
+        ("norm=lin@2@rung=3", "rung=3"),
+        ("a@model.width=8,lr=1", "model.width=8,lr=1"),
+    ],
+)
+def test_a_setting_may_have_an_at_sign_in_its_name(name: str, place: str) -> None:
+    assert split_place(name) == (name.removesuffix(f"@{place}"), place)
+    made = study_of({name: {}, "norm=lin": {"norm": "none"}} if name != "norm=lin" else {name: {}}, {})
+    record = dataclasses.replace(made.record, baseline=name)  # as one that adds parts to the plainest model has
+    assert set(baselines_of(record).values()) == {name}
 
 
 @pytest.mark.parametrize(

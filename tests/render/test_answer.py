@@ -108,12 +108,21 @@ def test_the_headline_names_what_is_worse_with_its_bound_if_two_lines_hold_it() 
     assert len(" ".join(longer)) <= 150
 
 
-def test_what_is_shown_to_be_better_by_less_than_the_margin_is_named_apart_from_what_is_as_good() -> None:
-    answer = answered(study({"mixer": -0.05, "mlp": 0.01, "optimizer": 0.02}))
-    assert answer.headline[:2] == ("A little better: old mixer → new mixer.", "As good within 0.1: 2 changes.")
-    assert [group.key for group in answer.groups] == ["a little better", "as good"]
+@pytest.mark.parametrize(("direction", "noise"), [("minimize", 0.18), ("maximize", 0.3)])
+def test_what_is_better_by_an_amount_that_is_not_shown_is_named_apart_from_what_is_as_good(
+    direction: str, noise: float
+) -> None:
+    answer = answered(study({"mixer": -0.05, "mlp": 0.01, "optimizer": 0.02}, direction=direction))
+    assert answer.headline[:2] == ("Ahead: old mixer → new mixer.", "As good within 0.1: 2 changes.")
+    assert [group.key for group in answer.groups] == ["ahead", "as good"]
     labels = [line[:10].strip() for line in printed(answer).splitlines()]
-    assert [label for label in labels if label.isupper()][:3] == ["A LITTLE", "BETTER", "AS GOOD"]
+    assert [label for label in labels if label.isupper()][:2] == ["AHEAD", "AS GOOD"]
+    noisy = answered(study({"mixer": -0.5}, direction=direction, noise=noise))
+    (row,) = noisy.rows
+    assert row.difference is not None
+    assert noisy.worse * row.difference < -MARGIN, "no heading may say that this is less than the margin"
+    assert noisy.headline[0] == "Ahead: old mixer → new mixer."
+    assert "not shown to be by the margin" in noisy.groups[0].title
 
 
 def test_parts_of_a_set_that_can_go_are_not_counted_again_and_no_set_must_stay_if_some_of_it_can_go() -> None:

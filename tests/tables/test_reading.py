@@ -514,17 +514,20 @@ def test_a_file_is_read_once_however_many_links_lead_to_its_folder(tmp_path: Pat
 
 
 NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp", "Cf"]), min_size=1, max_size=8)
+PLACES = ["a", "a@2", "b", "a@rung=1", "b@rung=1", "a@rung=x", "a@budget=2", "b@budget=2", "b@task=a"]
+"""Names as those that the studies of a store give to variants at places of an axis: in a table they are only names."""
 CELLS = st.one_of(st.floats(allow_nan=True, allow_infinity=True), st.just(""), st.sampled_from(["N/A", "nan", "inf"]))
 
 
 @settings(max_examples=25, deadline=None)
 @given(
-    st.lists(NAMES, min_size=2, max_size=4, unique=True),
+    st.lists(NAMES | st.sampled_from(PLACES), min_size=2, max_size=4, unique=True),
     st.lists(NAMES.filter(lambda name: name not in ("seed", "run", "index")), min_size=3, max_size=3, unique=True),
     st.data(),
 )
 def test_any_names_and_cells_are_read_as_they_are(variants: list[str], columns: list[str], data: st.DataObject) -> None:
-    """Any names of columns and variants, any order of rows, any numbers: every run is counted, none is invented."""
+    """Any names of columns and variants, any order of rows, any numbers: every run is counted, none is invented, and
+    all variants are compared with the one that is the baseline."""
     variant, seed, metric = columns
     table = [{variant: name, seed: str(number), metric: data.draw(CELLS)} for name in variants for number in range(3)]
     table = data.draw(st.permutations(table))
@@ -544,11 +547,18 @@ def test_any_names_and_cells_are_read_as_they_are(variants: list[str], columns: 
         patched.setattr(formats, "file_text", lambda file: text.getvalue())
         frame = formats.read_separated(Path("table.csv"), ",")
     study = judge(frame.drop(columns=[formats.ORIGIN]), baseline=variants[0], **asked)
+    values: dict[str, dict[int, float]] = {name: {} for name in variants}
+    for one in table:
+        if one[metric] not in ("", "N/A") and abs(float(one[metric])) <= 1e100:
+            values[one[variant]][int(one[seed])] = float(one[metric])
     for row in study.report.variants:
-        cells = {one[seed]: one[metric] for one in table if one[variant] == row.name}
-        numbers = {int(number): float(cell) for number, cell in cells.items() if cell not in ("", "N/A")}
-        finite = {number: value for number, value in numbers.items() if abs(value) <= 1e100}
+        finite, theirs = values[row.name], values[variants[0]]
         assert set(row.finished) == set(finite)
+        assert (row.difference is None) == (row.name == variants[0])
+        if row.difference is not None:
+            assert row.difference.values == tuple(
+                finite[number] - theirs[number] for number in sorted(finite.keys() & theirs.keys())
+            )
         assert {failure.seed for failure in row.failed} == set(range(3)) - set(finite)
         if row.failed and row.verdict is not None:
             assert row.verdict.word in ("worse", "undecided")

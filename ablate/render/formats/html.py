@@ -31,7 +31,7 @@ from ablate.render.interval import Axis, axis_svg, interval_svg
 _LOOKS: dict[GroupKey, str] = {
     "better": "better",
     "can go": "not needed",
-    "a little better": "not needed",
+    "ahead": "not needed",
     "as good": "not needed",
     "must stay": "needed",
     "worse": "needed",

@@ -10,7 +10,6 @@ from typing import Literal
 
 from ablate.analysis.answer import Answer, answer_of
 from ablate.analysis.answer_rows import AnswerRow, compared_rows
-from ablate.analysis.changes import ALONG
 from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import count, fixed
 from ablate.analysis.report import StudyReport
@@ -19,6 +18,7 @@ from ablate.portable_names import FILE, portable_name
 from ablate.render.blocks import Grid, Items, Listing, Paragraph, Picture, ReportDocument, with_code
 from ablate.render.document import document, document_of_questions
 from ablate.render.formats import Format, Place, file_stem
+from ablate.spec.design import split_place
 
 _PREAMBLE = r"""\documentclass[10pt]{article}
 \usepackage[T1]{fontenc}
@@ -152,7 +152,7 @@ def paper_table(report: StudyReport) -> str:
 
     compared = compared_rows(report)
     baselines = dict.fromkeys(report.baseline_of(row.name).name for row in compared) or [report.record.baseline]
-    groups = ["\n".join(cells(name, name if ALONG in name else "baseline", "", "") for name in baselines)]
+    groups = ["\n".join(cells(name, name if split_place(name)[1] else "baseline", "", "") for name in baselines)]
     for group in answer.groups:
         rows = []
         for row in group.rows:
