@@ -196,7 +196,7 @@ def _logged_later(
     """A value of the metric on a later line of a log than the one that counts."""
     if description.table.line is None or description.table.step:
         return
-    for file in find_files(folder, files):
+    for file in find_files(folder, files, description.table.format):
         if later := later_mentions(file, description.table.line, table.metric):
             said = f"a later line of {file.name} also gives {table.metric} (`{later[-1][:60]}`)"
             yield Limit("weak", f"{said}: is the one that was read the final one?")

@@ -404,4 +404,5 @@ def _means(table: AskedTable, notes: list[str]) -> Iterator[TableRun]:
         failed = next((run.failure for run in own if run.failure), "")
         values = [run.value for run in own if run.value is not None]
         if own:
-            yield TableRun(variant, table.name, None if failed else math.fsum(values) / len(values), failed)
+            mean = None if failed else math.fsum(values) / len(values)
+            yield TableRun(variant, table.name, mean, failed, censored=any(run.censored for run in own))

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from ablate import judge
+from ablate.analysis.columns import columns
 from ablate.errors import AblateError
 from ablate.notebook import JudgedStudy
 
@@ -313,6 +315,28 @@ def test_a_run_that_never_arrives_can_only_be_worse() -> None:
     assert word(judged(certain.assign(time=lambda rows: rows["step"] * 1.0), **asked), "other") == "worse"
 
 
+def test_a_mean_over_questions_of_runs_that_never_arrive_can_only_be_worse() -> None:
+    """Runs of one side end before they arrive, and early: their times flatter them in every mean."""
+    rows = [
+        {"variant": variant, "task": task, "seed": str(seed), "step": step, "loss": 0.5 if step == last else 2.0}
+        for variant, last, ends in (("base", 10, 10), ("other", 0, 3))
+        for task in ("easy", "hard", "long", "short")
+        for seed in range(3)
+        for step in range(1, ends + 1)
+    ]
+    frame = pd.DataFrame(rows)
+    frame["time"] = frame["step"] + np.random.default_rng(0).normal(0, 0.01, len(frame))
+    asked = {"metric": "time", "margin": 0.5, "reach": "loss <= 1", "step": "step", "each": "task", "aggregate": True}
+    for baseline, other in (("base", "other"), ("other", "base")):
+        study = judged(frame, **(asked | {"baseline": baseline}))
+        for one in study.studies.values():
+            row = next(row for row in one.report.variants if row.name == other)
+            assert row.verdict is not None
+            assert "never reached the target" in row.verdict.sentence
+            (verdicts,) = (column for column in columns(one.report) if column.key == "verdict")
+            assert verdicts.text(row).lines == ("undecided", "censored"), "it does not say that more seeds decide"
+
+
 def test_a_run_that_holds_a_step_twice_is_refused() -> None:
     frame = pd.concat([stepped(CURVES), stepped({"base": [[9.0, 8.0]]})], ignore_index=True)
     text = refused(frame, step="step", at="shared")
@@ -364,6 +388,8 @@ def test_a_later_value_of_the_metric_is_warned_of(tmp_path: Path) -> None:
     study = judge(**logs(tmp_path), line=r"^step:200 val_loss:(?P<val_loss>\S+)")
     assert "a later line of 0.log also gives val_loss" in warnings(study)
     assert "not paired: no seed is recorded" in study.report.record.question
+    folder = judge(**(logs(tmp_path) | {"table": "."}), line=r"^step:200 val_loss:(?P<val_loss>\S+)", format="log")
+    assert folder.answer.partition("NEXT")[0] == study.answer.partition("NEXT")[0]
     stepped_ = judge(**logs(tmp_path), line=r"^step:(?P<step>\d+) val_loss:(?P<val_loss>\S+)", step="step")
     assert "a later line" not in warnings(stepped_)
 
