@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from ablate.analysis.answer_rows import withheld_in_words
 from ablate.analysis.course import course_cell
 from ablate.analysis.numbers import MISSING, count, decimals_for, fixed, percent, times_within, with_interval
 from ablate.analysis.report import StudyReport
@@ -317,6 +318,8 @@ def _lacking(row: VariantRow, unit: str) -> str:
         return f"{verdict.further_seeds} more: {in_percent(verdict.chance)}"
     if verdict.further_seeds is not None:
         return f"~{plural(verdict.further_seeds, f'more {unit}')}"
+    if verdict.withheld:
+        return withheld_in_words(verdict)
     return "no spread" if row.difference is not None and row.difference.is_flat else f"many more {unit}s"
 
 

@@ -113,18 +113,19 @@ def _further_tuning(report: StudyReport) -> Iterator[NextStep]:
 
 def _why_none(report: StudyReport) -> str:
     """Why no command would settle anything."""
-    verdicts = [row.verdict for row in report.variants if row.verdict is not None]
+    compared = [(row.verdict, row.difference) for row in report.variants if row.verdict is not None]
     if report.scaling is not None and report.climbs is None:
-        verdicts = [point.verdict for one in report.scaling.of for point in one.points]
-    undecided = [verdict for verdict in verdicts if verdict.word == "undecided"]
+        compared = [(point.verdict, point.difference) for one in report.scaling.of for point in one.points]
+    undecided = [(verdict, shown) for verdict, shown in compared if verdict.word == "undecided"]
     chosen = any(row.chosen for row in report.variants)
     if not undecided and chosen and not any(row.confirmed for row in report.variants):
         return "`confirm: 3` in the design tries what was selected on fresh seeds"
     if not undecided:
-        return _nothing_open(report) if verdicts else "there is nothing to compare"
-    if all(verdict.withheld for verdict in undecided):
+        return _nothing_open(report) if compared else "there is nothing to compare"
+    of_seeds = [verdict for verdict, shown in undecided if not verdict.withheld and not (shown and shown.is_flat)]
+    if not of_seeds:
         return "no number of seeds settles what is undecided: `--why` says what would"
-    needed = [verdict.further_seeds for verdict in undecided if verdict.further_seeds]
+    needed = [verdict.further_seeds for verdict in of_seeds if verdict.further_seeds]
     planned, unit = len(report.baseline.planned), report.unit
     enough = [further for further in needed if planned + further <= LAST]
     if enough and unit == "seed" and report.record.judged is None and not report.record.traits.adds_seeds:
@@ -134,10 +135,10 @@ def _why_none(report: StudyReport) -> str:
         return f"`{field}` in the design may settle {which}"
     if not needed and report.rule.schedule is not None:
         return f"what is undecided needs more {unit}s than the schedule has: a longer one may settle it"
-    each = [*map(str, sorted({*needed})), *([] if len(needed) == len(undecided) else [f"over {MOST_FURTHER_SEEDS}"])]
+    each = [*map(str, sorted({*needed})), *([] if len(needed) == len(of_seeds) else [f"over {MOST_FURTHER_SEEDS}"])]
     beyond = ", beyond any schedule" if report.record.traits.adds_seeds and unit == "seed" else ""
-    needs = "needs" if len(undecided) == 1 else "need"
-    return f"{len(undecided)} undecided {needs} {listed(each)} more {unit}s{beyond}"
+    which = f"{len(of_seeds)} {f'of {len(undecided)} ' * (len(of_seeds) < len(undecided))}undecided"
+    return f"{which} {'needs' if len(of_seeds) == 1 else 'need'} {listed(each)} more {unit}s{beyond}"
 
 
 def _open_claims(report: StudyReport) -> Iterator[NextStep]:

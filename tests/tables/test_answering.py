@@ -18,6 +18,7 @@ from scipy import stats
 from ablate import judge
 from ablate.analysis.calibration import read_calibration
 from ablate.analysis.columns import columns
+from ablate.analysis.continuing import next_steps
 from ablate.analysis.diff import read_comparison
 from ablate.analysis.findings import read_findings
 from ablate.analysis.optuna_export import export_optuna
@@ -112,6 +113,16 @@ def test_a_missing_value_is_a_failed_run(cell: Any) -> None:
     assert row(worse, "other").verdict_word == "worse"
     lost = judge(table({"base": {**BASE, "4": cell}, "other": {"1": 2.0, "2": 2.2, "3": 1.83, "4": 2.1}}), **ASKED)
     assert row(lost, "other").verdict_word == "undecided"
+
+
+def test_no_number_of_runs_is_named_where_equal_values_decide_nothing() -> None:
+    """Without any spread there is no test, of however many runs; and noise of a thousand margins needs too many."""
+    same = {"base": BASE, "same": BASE}
+    (step,) = next_steps(judge(table(same), **ASKED).report)
+    assert step.purpose == "no number of seeds settles what is undecided: `--why` says what would"
+    noisy = {seed: value + 100.0 * (-1) ** int(seed) for seed, value in BASE.items()}
+    (step,) = next_steps(judge(table(same | {"noisy": noisy}), **ASKED).report)
+    assert step.purpose == "1 of 2 undecided needs over 100 more seeds"
 
 
 def test_what_was_selected_by_these_results_has_no_verdict() -> None:
