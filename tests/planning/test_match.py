@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,10 @@ def test_heads_must_still_divide_the_width_and_the_error_says_what_is_possible(t
         plan(tmp_path, match="parameters", model=model)
     assert "of the baseline (and 3 more): the nearest that can be is `model.width: 1" in str(caught.value)
     assert "set `within: 0.044`, or solve `by: mlp`, or take fewer heads" in str(caught.value)
+    found = re.search(r"with ([\d,]+) parameters, (\S+) % off ([\d,]+),", str(caught.value))
+    assert found is not None
+    nearest, off, wanted = (float(number.replace(",", "")) for number in found.groups())
+    assert off == pytest.approx(100 * abs(nearest / wanted - 1), rel=0.05)  # it has two digits
     made = plan(tmp_path, match={"equal": "parameters", "within": 0.2}, model=model)
     target = made.variants[0].cost.parameters
     assert all(variant.spec.model.width % 16 == 0 for variant in made.variants)
