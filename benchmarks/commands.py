@@ -88,7 +88,7 @@ class Row:
 
 
 def commands(folder: Path, *, smoke: bool) -> list[Command]:
-    """The commands, with the files that they read made in a folder."""
+    """The commands, or the first of each floor, with the files that they read made in a folder."""
     small = folder / "small.db"
     make_big_store(small, trials=100)
     large, study, trials = (small, "usual", 100) if smoke else (big_store(), "wide", 10_000)
@@ -98,7 +98,7 @@ def commands(folder: Path, *, smoke: bool) -> list[Command]:
     file.write_text(json.dumps(space.model_dump(mode="json", exclude_unset=True)), encoding="utf-8")
     cached = ("--cache", str(folder / "cache"), "--store", str(folder / "none.db"))
     models = math.prod(sides)
-    return [
+    every = [
         Command("ablate --help", ("--help",), "typer", 0.15),
         Command("ablate list, 1 study", ("list", "--store", str(small)), "typer", 0.15),
         Command("ablate show, 100 trials", ("show", "usual", "--store", str(small)), "database and statistics", 0.5),
@@ -111,6 +111,7 @@ def commands(folder: Path, *, smoke: bool) -> list[Command]:
         Command("ablate validate", ("validate", "simplify_block"), "torch", 0.3, beyond=True),
         Command(f"ablate plan, {models:,} models", ("plan", str(file), *cached), "torch", 1.5, beyond=True),
     ]
+    return list({command.floor: command for command in reversed(every)}.values()) if smoke else every
 
 
 def measured(smoke: bool) -> Iterator[Row]:
