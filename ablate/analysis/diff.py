@@ -79,6 +79,7 @@ class Side:
         parameters: Trainable parameters; None for a space, of which no model is built.
         trials: Seed to trial.
         is_paired: Whether its seeds are those of the other side; not so for judged runs that share nothing.
+        units: Of judged runs, seed to the name of the seed, task ... that it stands for.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Side:
     parameters: int | None = None
     trials: dict[int, TrialRecord] = field(default_factory=dict)
     is_paired: bool = True
+    units: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def states(self) -> dict[str, int]:
@@ -125,8 +127,10 @@ class Comparison:
 
     @property
     def is_paired(self) -> bool:
-        """Whether differences are paired by seed; else they are those of two means."""
-        return all(side.is_paired for side in self.sides)
+        """Whether differences are paired by seed, which stands for the same on all sides; else they are those of two
+        means."""
+        units = {tuple(side.units.get(seed, str(seed)) for seed in self.seeds) for side in self.sides}
+        return len(units) == 1 and all(side.is_paired for side in self.sides)
 
     @property
     def environment(self) -> tuple[Difference, ...]:
@@ -240,6 +244,7 @@ def _variant(name: str, study: str, variant: str, store: Store) -> Side:
         parameters=variant_record.parameters,
         trials=by_seed,
         is_paired=record.pairs(variant) or (judged is not None and variant == record.baseline and bool(judged.paired)),
+        units={} if judged is None else judged.units,
     )
 
 

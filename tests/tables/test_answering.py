@@ -94,6 +94,21 @@ def test_equal_seeds_are_labels_if_it_is_said_so(tmp_path: Path) -> None:
         assert sides.difference(sides.sides[1], "loss") == row(study, "other").difference
 
 
+def test_two_tables_are_paired_only_where_their_units_are_the_same(tmp_path: Path) -> None:
+    """In a store the units of a table are numbers, in the order of its rows: those of another one may be others."""
+    by_task = {"arc": 0.3, "boolq": 0.8, "copa": 0.6, "hellaswag": 0.5}
+    asked = ASKED | {"direction": "higher", "unit": "task"}
+    for name, tasks in (("one", [*by_task]), ("two", [*by_task]), ("turned", [*by_task][::-1])):
+        runs = {variant: {task: by_task[task] for task in tasks} for variant in ("base", "other")}
+        judge(table(runs).rename(columns={"seed": "task"}), **asked).keep(tmp_path / "s.db", name)
+    with open_store(tmp_path / "s.db") as store:
+        for other, paired in (("two", True), ("turned", False)):
+            sides = read_comparison(store, ["one/base", f"{other}/other"])
+            difference = sides.difference(sides.sides[1], "loss")
+            assert (sides.is_paired, difference.is_paired) == (paired, paired)
+            assert difference.difference == pytest.approx(0.0, abs=1e-12)
+
+
 def test_a_pair_is_enough_if_pairing_is_declared() -> None:
     study = judge(table({"base": BASE, "other": {"1": 1.01, "2": 1.22, "9": 1.0}}), pair=True, **ASKED)
     assert row(study, "other").difference.n == 2
