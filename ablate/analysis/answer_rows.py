@@ -405,9 +405,7 @@ def _missing_seeds(row: VariantRow, report: StudyReport) -> str:
     """What an undecided comparison lacks, in two words."""
     verdict, unit, schedule = row.verdict, report.unit, None if row.confirmed else report.rule.schedule
     assert verdict is not None
-    if (row.failed or report.baseline_of(row.name).failed) and (
-        row.difference is None or row.difference.n < LEAST_PAIRS
-    ):
+    if lost_its_pairs(row, report):
         return "failures"
     if verdict.withheld:
         return withheld_in_words(verdict)
@@ -417,6 +415,13 @@ def _missing_seeds(row: VariantRow, report: StudyReport) -> str:
         left = MOST_FURTHER_SEEDS if schedule is None else schedule.max - (row.difference.n if row.difference else 0)
         return f">{left} {unit}s" if left > 0 else f"no {unit}s left"
     return f"+{plural(verdict.further_seeds, unit)}"
+
+
+def lost_its_pairs(row: VariantRow, report: StudyReport) -> bool:
+    """Whether lost trials, of a variant or of the baseline, leave too few pairs to judge."""
+    baseline = report.baseline_of(row.name)
+    lost = row.failed or baseline.failed or baseline.diverged
+    return bool(lost) and (row.difference is None or row.difference.n < LEAST_PAIRS)
 
 
 def withheld_in_words(verdict: Verdict) -> str:

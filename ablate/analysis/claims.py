@@ -290,7 +290,8 @@ def _counted_number(claim: NumberClaim, names: Sequence[str], results: Results, 
         return _Finding("undecided", results.unknown(quantity, names), evidence)
     value = known[0] / known[1] if len(names) > 1 else known[0]
     off = value - claim.expect
-    verdict: ClaimWord = "supported" if abs(off) <= claim.tolerance else "refuted"
+    within = abs(off) <= claim.tolerance or math.isclose(abs(off), claim.tolerance)  # 1.1 - 1 is more than 0.1
+    verdict: ClaimWord = "supported" if within else "refuted"
     if len(names) > 1:
         reason = f"{names[0]} has {value:.4g} times the {quantity} of {names[1]}"
         reason += f", the claim is {claim.expect:g} ± {claim.tolerance:g}"

@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ablate.analysis.answer_rows import compared_rows, included, removed_settings
+from ablate.analysis.answer_rows import compared_rows, included, lost_its_pairs, removed_settings
 from ablate.analysis.ladder import next_rung
 from ablate.analysis.report import StudyReport
 from ablate.analysis.sentences import advised_seeds
 from ablate.analysis.text import few, listed, new_part, plural
 from ablate.spec.paths import longer
+from ablate.stats.bounds import LEAST_PAIRS
 from ablate.stats.further import MOST_FURTHER_SEEDS, in_percent
 from ablate.stats.schedule import LAST
 from ablate.store.records import TrialState
@@ -113,22 +114,27 @@ def _further_tuning(report: StudyReport) -> Iterator[NextStep]:
 
 def _why_none(report: StudyReport) -> str:
     """Why no command would settle anything."""
-    compared = [(row.verdict, row.difference) for row in report.variants if row.verdict is not None]
+    compared = [
+        (row.verdict, row.difference, lost_its_pairs(row, report)) for row in report.variants if row.verdict is not None
+    ]
     if report.scaling is not None and report.climbs is None:
-        compared = [(point.verdict, point.difference) for one in report.scaling.of for point in one.points]
-    undecided = [(verdict, shown) for verdict, shown in compared if verdict.word == "undecided"]
+        compared = [(point.verdict, point.difference, False) for one in report.scaling.of for point in one.points]
+    undecided = [one for one in compared if one[0].word == "undecided"]
     chosen = any(row.chosen for row in report.variants)
     if not undecided and chosen and not any(row.confirmed for row in report.variants):
         return "`confirm: 3` in the design tries what was selected on fresh seeds"
     if not undecided:
         return _nothing_open(report) if compared else "there is nothing to compare"
-    of_seeds = [verdict for verdict, shown in undecided if not verdict.withheld and not (shown and shown.is_flat)]
+    of_seeds = [one for one, shown, lost in undecided if not (one.withheld or lost or (shown and shown.is_flat))]
     if not of_seeds:
         return "no number of seeds settles what is undecided: `--why` says what would"
     needed = [verdict.further_seeds for verdict in of_seeds if verdict.further_seeds]
     planned, unit = len(report.baseline.planned), report.unit
     enough = [further for further in needed if planned + further <= LAST]
-    if enough and unit == "seed" and report.record.judged is None and not report.record.traits.adds_seeds:
+    scheduled = report.record.traits.adds_seeds and unit == "seed"
+    swept = report.scaling is not None and report.scaling.is_swept
+    fixed = not scheduled or swept or planned < LEAST_PAIRS  # no schedule continues from these
+    if enough and unit == "seed" and report.record.judged is None and fixed:
         seeds, by_rung = planned + max(enough), report.record.space.get("design", {}).get("seeds_per_rung")
         field = f"seeds_per_rung: {[*by_rung[:-1], seeds]}" if by_rung else f"seeds: {seeds}"
         which = "the undecided" if len(enough) == len(undecided) else f"{len(enough)} of {len(undecided)} undecided"
@@ -136,9 +142,11 @@ def _why_none(report: StudyReport) -> str:
     if not needed and report.rule.schedule is not None:
         return f"what is undecided needs more {unit}s than the schedule has: a longer one may settle it"
     each = [*map(str, sorted({*needed})), *([] if len(needed) == len(of_seeds) else [f"over {MOST_FURTHER_SEEDS}"])]
-    beyond = ", beyond any schedule" if report.record.traits.adds_seeds and unit == "seed" else ""
+    beyond = ", beyond any schedule" if scheduled else ""
     which = f"{len(of_seeds)} {f'of {len(undecided)} ' * (len(of_seeds) < len(undecided))}undecided"
-    return f"{which} {'needs' if len(of_seeds) == 1 else 'need'} {listed(each)} more {unit}s{beyond}"
+    return (
+        f"{which} {'needs' if len(of_seeds) == 1 else 'need'} {listed(each)} more {unit}{'s' * (each != ['1'])}{beyond}"
+    )
 
 
 def _open_claims(report: StudyReport) -> Iterator[NextStep]:

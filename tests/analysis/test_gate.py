@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import replace
 from datetime import timedelta
 
@@ -137,6 +138,29 @@ def test_the_next_command_adds_enough_seeds_beside_those_that_lost_a_trial(lost:
                 assert most - 7 >= row.verdict.further_seeds
                 assert start <= 7 - lost
                 assert f"max: {most}}}`" in " ".join(report.answer.sentences)
+
+
+@pytest.mark.parametrize(
+    ("losses", "bound", "purpose"),
+    [
+        ([3.0], "+1 seed", "`seeds: 2` in the design may settle the undecided"),
+        (
+            [math.nan, math.nan, 3.0],
+            "failures",
+            "no number of seeds settles what is undecided: `--why` says what would",
+        ),
+    ],
+)
+def test_too_few_pairs_need_seeds_unless_the_baseline_lost_its_own(
+    losses: list[float], bound: str, purpose: str
+) -> None:
+    made = fake_store({name: ({}, 10) for name in ("baseline", "a=x")}, seeds=len(losses), margin=0.1)
+    for seed, loss in enumerate(losses):
+        made.add("baseline", seed, {"val_loss": loss})
+        made.add("a=x", seed, {"val_loss": 3.0})
+    answer = answer_of(read_study(made, "a_study"))
+    assert [row.bound_text for row in answer.rows] == [bound]
+    assert [step.purpose for step in answer.next] == [purpose]
 
 
 @pytest.mark.parametrize(
