@@ -41,6 +41,8 @@ class LlamaLike(Architecture):
     """The setting of the nonlinearity of MLPs."""
     written_as: ClassVar[str] = ""
     """The class of `transformers` as which models of ours are written; empty: they are not."""
+    undeclared: ClassVar[tuple[str, ...]] = ("rope_theta",)
+    """Settings that are written though the class does not declare them."""
     norm_kind: ClassVar[str] = "rms"
     """`rms`, or `layer` with biases."""
     eps: ClassVar[str] = "rms_norm_eps"
@@ -189,14 +191,17 @@ class LlamaLike(Architecture):
             **self.written_rope(spec),
         }
         if mlp.kind == "mixture":
+            plain = {layer: one.mlp for layer, one in enumerate(spec.blocks) if one.mlp.kind_name() != "mixture"}
             settings |= {
+                "intermediate_size": next((one.hidden(spec.width) for one in plain.values()), hidden),
+                "mlp_only_layers": [*plain],
                 **dict.fromkeys(("num_experts", "num_local_experts"), mlp.experts),
                 "num_experts_per_tok": mlp.active,
                 "moe_intermediate_size": hidden,
                 "shared_expert_intermediate_size": hidden * mlp.shared,
                 "norm_topk_prob": mlp.normalise,
             }
-        known = {*declared(self.model_type), "rope_theta"}
+        known = {*declared(self.model_type), *self.undeclared}
         return {"architectures": [self.written_as], **{name: settings[name] for name in settings if name in known}}
 
     def written_rope(self, spec: ModelSpec) -> dict[str, Any]:
@@ -331,7 +336,7 @@ class SmolLM3(Llama):
 
     model_type = "smollm3"
     written_as = "SmolLM3ForCausalLM"
-
+    undeclared = ("rope_theta", "head_dim")
     inert = ("no_rope_layer_interval", "use_sliding_window")  # the class works lists over layers out from them
 
     def places(self, config: Config) -> dict[str, Any]:
@@ -343,8 +348,7 @@ class SmolLM3(Llama):
 
     def config_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any] | None:
         turned = [int((layer.positions or spec.positions).kind_name() != "none") for layer in spec.blocks]
-        own = {"no_rope_layers": turned, **({"head_dim": spec.head_width} if spec.head_width else {})}
-        return {**(super().config_of(spec, vocabulary, context) or {}), **own}
+        return {**(super().config_of(spec, vocabulary, context) or {}), "no_rope_layers": turned}
 
 
 _ALTERNATING = Conversion(

@@ -84,6 +84,7 @@ class Qwen3Moe(Qwen2Moe):
 
     model_type = "qwen3_moe"
     written_as = "Qwen3MoeForCausalLM"
+    undeclared = ("rope_theta", "head_dim")
     inert = ("use_sliding_window",)  # the class removes `sliding_window` without it
     query_key_norm: ClassVar[Mapping[str, Any]] = {}
 
