@@ -189,7 +189,7 @@ def test_only_the_very_same_model_is_native() -> None:
         assert native(ModelSpec.model_validate({**LLAMA, "block": {**block, "mixer": mixer}}), V, T) is None
 
 
-NOT_WRITTEN = {"deepseek_v3", "gpt_oss", "kimi_linear", "longformer", "qwen3_next"}
+NOT_WRITTEN = {"deepseek_v3", "kimi_linear", "longformer", "qwen3_next"}
 WRITTEN_AS_THEMSELVES = [name for name in CASES if name not in NOT_WRITTEN]
 TWO_SORTS = {
     "rope_parameters": {
@@ -213,6 +213,12 @@ OTHER_SETTINGS: dict[str, dict[str, Any]] = {
         "embedding_dropout": 0.2, "tie_word_embeddings": False, "local_attention": 6,
         "layer_types": ["sliding_attention", "full_attention", "full_attention", "sliding_attention", "full_attention"],
         **TWO_SORTS,
+    },
+    "llama": {
+        "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 300.0, "factor": 4.0, "original_max_position_embeddings": 8,
+            "beta_fast": 8.0, "beta_slow": 2.0, "attention_factor": 1.3, "truncate": False,
+        }
     },
     "mamba2": {"tie_word_embeddings": False, "layer_norm_epsilon": 1e-3, "conv_kernel": 3, "expand": 2},
     "smollm3": {

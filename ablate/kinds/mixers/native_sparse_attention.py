@@ -200,8 +200,9 @@ class NativeSparseAttention(nn.Module):
         real = None if padding is None else padding.flatten(0, 1)
         scale = q.shape[-1] ** -0.5
         whole = chosen_blocks.gathered(grouped, keys, values, choice, spec.size, spec.active, scale, real)
-        near = (queries, *(self._for_each_query(x).flatten(0, 1) for x in (k, v)), real_tokens(q[:, :, 0], padding))
-        blocked, seen, _ = window(*near, spec.last - 1, causal=True)
+        each_key, each_value = (self._for_each_query(x).flatten(0, 1) for x in (k, v))
+        real_keys = real_tokens(q[:, :, 0], padding)
+        blocked, seen, _ = window(queries, each_key, each_value, real_keys, spec.last - 1, causal=True)
         return [whole.reshape(q.shape), join_blocks(attend_in_blocks(blocked, [seen]), length).view(q.shape)]
 
     def _for_each_query(self, x: Tensor) -> Tensor:

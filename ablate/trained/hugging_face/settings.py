@@ -318,7 +318,7 @@ def to_rope(scaling: Any) -> dict[str, Any]:
         "short": "short_factor",
         "long": "long_factor",
     }
-    values = {names[name]: value for name, value in scaling.model_dump(exclude={"kind"}).items() if value is not None}
+    values = {names[name]: value for name, value in scaling.model_dump().items() if name in names and value is not None}
     return {"rope_type": scaling.kind, **values}
 
 

@@ -363,7 +363,7 @@ class GptOss(LlamaLike):
     """`transformers`, `models/gpt_oss`, weights in a float type. The experts' matrices are [in, out] as ours are."""
 
     model_type = "gpt_oss"
-
+    written_as = "GptOssForCausalLM"
     inert = ("hidden_act",)
 
     def mixer(self, config: Config) -> dict[str, Any]:
@@ -382,6 +382,11 @@ class GptOss(LlamaLike):
             "shift": 1.0,
             "router_bias": True,
         }
+
+    def config_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any] | None:
+        mlp: Any = spec.block.mlp
+        made = super().config_of(spec, vocabulary, context) or {}
+        return {**made, "hidden_act": "silu", "swiglu_limit": mlp.limit}
 
     def places(self, config: Config) -> dict[str, Any]:
         return super().places(config) | by_layer(windows(config))
