@@ -46,13 +46,16 @@ export default function({ data, setTriggerValue }) {
     observer.observe(app, { attributes: true, attributeFilter: ['class'] })
     compare()
     const follow = event => {
-        const inside = ':is([data-testid=stMain], [role=dialog])'
-        const link = event.target.closest?.(`${inside} a[href]:not([data-testid*=PageLink])`)
+        const code = event.target.closest?.('pre.code')
+        if (code) navigator.clipboard?.writeText(code.textContent)
+        const link = event.target.closest?.(':is([data-testid=stMain], [role=dialog], [data-testid=stSidebar]) a[href]')
         const href = link?.getAttribute('href') ?? ''
+        if (small.matches && link?.closest('[data-testid=stSidebar]')) return  // Streamlit closes the side bar
         if (!/^[a-z]*[?]/.test(href) || event.ctrlKey || event.metaKey || event.shiftKey) return
         event.preventDefault()
         event.stopPropagation()
-        history.pushState(null, '', href)
+        const first = link.dataset.testid?.includes('PageLink') && href[0] === '?'  // the first page has no name
+        history.pushState(null, '', first ? './' + href : href)
         dispatchEvent(new PopStateEvent('popstate', { state: 'followed' }))
     }
     document.addEventListener('click', follow, true)
@@ -66,10 +69,11 @@ export default function({ data, setTriggerValue }) {
 
 
 def watch_browser() -> None:
-    """Follow links in texts, scroll to where one was on the way back, and rerun the page when colours or width change.
+    """Follow links, scroll to where one was on the way back, and rerun the page when colours or width change.
 
-    Streamlit would open links in texts in another tab, and restyles its own elements without a rerun, while figures get
-    their colours, and panels their width, when the page runs.
+    Streamlit would open links in texts in another tab, and on the way back from a page that its own links open forget
+    the sorting and the filters. It restyles its own elements without a rerun, while figures get their colours, and
+    panels their width, when the page runs.
     """
     watch = st.components.v2.component("watch", js=_WATCH)
     data = {"dark": dark(), "narrow": bool(st.session_state.get(NARROW))}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-import pandas as pd
 import streamlit as st
 
 from ablate.analysis.answer import Answer
@@ -32,7 +30,7 @@ from ablate.render.figures.style import Palette
 from ablate.render.formats.html import data_url, verdict_table
 from ablate.spec.suite import at_task, split_task
 from ablate.store import StudyRecord, TrialState, VariantRecord
-from dashboard.shared.exports import chart, dark
+from dashboard.shared.exports import chart, dark, plain_table
 from dashboard.shared.frame import STUDY, address, link
 from dashboard.shared.pictures import BlockPicture, block_pictures
 from dashboard.shared.results import compared, report_on, runs
@@ -88,7 +86,7 @@ def _draw(study_report: StudyReport, variant: str, task: str) -> None:
         block_pictures(
             [BlockPicture(record.baseline, first), BlockPicture(variant, model, versus=(record.baseline, first))]
         )
-    show_differences(record, variants[variant], "evidence-differences")
+    show_differences(record, variants[variant])
     with st.container(horizontal=True):
         on = {"task": task} if task else {}
         link("compare", "Compare", sides=[record.baseline, variant], **on)
@@ -151,23 +149,22 @@ def _draw_curves(record: StudyRecord, bands: Any, palette: Any) -> Any:
     return draw_bands(bands, palette.variants(record), palette, ("steps", "validation loss"), height=220)
 
 
-def show_differences(record: StudyRecord, variant: VariantRecord, key: str) -> None:
+def show_differences(record: StudyRecord, variant: VariantRecord) -> None:
     """The fields of a variant's spec that differ from the baseline's, as a table."""
     baseline = next(known for known in record.variants if known.name == record.baseline)
     changed = differences(baseline.spec, variant.spec)
-    rows = [
-        {"field": change.path, record.baseline: _said(change.values.get(0)), "this": _said(change.values.get(1))}
-        for change in changed[:MOST_FIELDS]
-    ]
+    rows = tuple(
+        (change.path, *(_said(change.values.get(side)) for side in (0, 1))) for change in changed[:MOST_FIELDS]
+    )
     if rows:
-        st.dataframe(pd.DataFrame(rows), hide_index=True, placeholder="-", key=key,
-                     alt="Fields that differ from the baseline")  # fmt: skip
+        titles = ("field", record.baseline, "this")
+        plain_table(Grid(titles, (rows,), frozenset(range(3))), "Fields that differ from the baseline")
     if len(changed) > MOST_FIELDS:
         st.caption(f"and {len(changed) - MOST_FIELDS} more fields")
 
 
-def _said(value: object) -> str | None:
-    return None if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _said(value: object) -> str:
+    return MISSING if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def claim_text(claim: ClaimVerdict, titles: Mapping[str, str]) -> str:
@@ -207,12 +204,12 @@ def show_answer(answer: Answer) -> None:
         shown = _chosen_groups(answer)
         rows = [(group.key, row) for group in answer.groups if group.key in shown for row in group.rows]
         if answer.along is not None:
-            st.html(plain_table(along_table(answer, answer.along), f"Verdicts along {answer.along.axis}"))
+            plain_table(along_table(answer, answer.along), f"Verdicts along {answer.along.axis}")
         st.html(table(answer, _page(rows)))
         st.caption(prose(answer_note(answer)))
     if answer.scale:
         st.markdown("**Does it survive scale?**")
-        st.html(plain_table(scale_table(answer.scale), "Differences by rung of the ladder"))
+        plain_table(scale_table(answer.scale), "Differences by rung of the ladder")
     _trust([line for line in answer.trust if line.level != "ok"])
 
 
@@ -253,23 +250,3 @@ def table(answer: Answer, rows: list[tuple[GroupKey, AnswerRow]]) -> str:
         answer, rows, palette.verdict, palette.ink, link=lambda row: address(**{WHY: row.variant}),
         embed=lambda svg: f'<img alt="" src="{data_url(svg)}">',
     )  # fmt: skip
-
-
-def plain_table(grid: Grid, told: str) -> str:
-    """Cells of text as an HTML table.
-
-    Args:
-        told: What it holds, for those who cannot see it.
-    """
-
-    def unbroken(place: int) -> str:
-        return "" if place in grid.texts else ' style="white-space: nowrap"'
-
-    head = "".join(f"<th{unbroken(place)}>{html.escape(title)}</th>" for place, title in enumerate(grid.titles))
-    body = "".join(
-        "<tr>" + "".join(f"<td{unbroken(place)}>{html.escape(cell)}</td>" for place, cell in enumerate(row)) + "</tr>"
-        for group in grid.groups
-        for row in group
-    )
-    label = f'aria-label="{html.escape(told)}"'
-    return f'<table class="answer" {label}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'

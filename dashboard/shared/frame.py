@@ -21,7 +21,7 @@ from streamlit.navigation.page import Page
 
 from ablate.errors import NotFoundError
 from ablate.render.formats.html import ANSWER_STYLE
-from dashboard.shared.exports import dark
+from dashboard.shared.exports import code, dark
 from dashboard.shared.store import (
     STORE,
     location,
@@ -65,6 +65,10 @@ _LAYOUT = """
     [data-testid="stElementContainer"]:has(> [data-testid="stIFrame"]) { height: auto; }
     [data-testid="stIFrame"] { height: auto; aspect-ratio: 16 / 27; }
 }
+pre.code { margin: 0; padding: 0.5rem 0.75rem; max-height: 30rem; overflow: auto; white-space: pre-wrap;
+    overflow-wrap: anywhere; user-select: all; font-size: 0.85rem; border-radius: 0.5rem;
+    background: rgba(128, 140, 155, 0.12); }
+.scrolled { overflow-x: auto; }
 :is(.st-key-parallel, .st-key-panels, .st-key-panels-insides, .st-key-panels-laws) { overflow-x: auto; }
 .st-key-parallel > * { min-width: 44rem; }
 [class*="st-key-other-view"] [data-testid="stPageLink-NavLink"]:not(:hover, :focus-visible) { background: none; }
@@ -73,17 +77,10 @@ _LAYOUT = """
 _WORDS = {
     False: """
 [data-testid="stCaptionContainer"] :is(p, li, strong) { color: #4d5664; }
-[data-testid="stCode"] .token:is(.token, .punctuation) { color: #33404f; }
-[data-testid="stCode"] .token:is(.atrule, .operator) { color: #a34700; }
-[data-testid="stCode"] .token:is(.number, .string) { color: #0a6b5e; }
-[data-testid="stCode"] .token:is(.parameter, .variable) { color: #00677f; }
-[data-testid="stCode"] .token:is(.boolean, .null) { color: #b3261e; }
-[data-testid="stCode"] .linenumber { color: #667180 !important; }
 """,
     True: """
 [data-testid="stCaptionContainer"] :is(p, li, strong) { color: #b3bcc8; }
 :is([role="radio"], [role="tab"])[data-selected="true"] p, [data-testid="stSliderThumbValue"] p { color: #7cc4f0; }
-[data-testid="stCode"] .linenumber { color: #98a3b3 !important; }
 """,
 }
 _OPEN = """
@@ -258,9 +255,9 @@ def no_study_yet() -> None:
     """Show how to create the first study."""
     st.header("No study yet", anchor=False)
     st.markdown("A study answers which parts of a Transformer block are needed. Make the first one in a terminal:")
-    st.code("ablate study simplify_block", language="bash")
+    code("ablate study simplify_block")
     st.markdown("or write a question of your own, and run that:")
-    st.code("ablate new my_question\nablate study my_question.yaml", language="bash")
+    code("ablate new my_question\nablate study my_question.yaml")
     st.markdown("This page fills as soon as the first trial is planned.")
 
 

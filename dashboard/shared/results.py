@@ -24,6 +24,7 @@ from ablate.errors import StoreError
 from ablate.processes import python_command
 from ablate.store import Mark, PlannedTrial, StudyRecord, TrialRecord, TrialState, VariantRecord
 from ablate.store.writing import Marked
+from dashboard.shared.exports import code
 from dashboard.shared.store import location, options, read_only, record, report, stamp, store
 from dashboard.shared.text import escape, prose
 
@@ -357,7 +358,7 @@ def sample_box(keys: dict[str, str]) -> None:
     for (label, key), column in zip(keys.items(), st.columns(len(keys)), strict=True):
         with column, st.spinner("Loading the weights"):
             st.text(label)
-            st.code(_write(key, str(prompt or ""), int(seed)), language=None, wrap_lines=True)
+            code(_write(key, str(prompt or ""), int(seed)))
 
 
 def _write(key: str, prompt: str, seed: int) -> str:

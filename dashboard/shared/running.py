@@ -32,6 +32,7 @@ from ablate.errors import AblateError, NotFoundError
 from ablate.processes import child_environment, python_command
 from ablate.serving import FORWARDED, LOOPBACK, OPTIONS, host_name
 from ablate.spec.annotations import STUDY_NAME
+from dashboard.shared.exports import code
 from dashboard.shared.frame import STUDY, link, open_page
 from dashboard.shared.store import LIVE, every, location, options, store, summary
 from dashboard.shared.text import escape, prose
@@ -202,7 +203,7 @@ def continuing_arguments(study: str, seeds: str = "") -> list[str]:
 
 def show_command(study: str, seeds: str = "") -> None:
     """Show the command that continues a study."""
-    st.code(command(*continuing_arguments(study, seeds)), language="bash", wrap_lines=True)
+    code(command(*continuing_arguments(study, seeds)))
 
 
 def refresh(study: str) -> float | None:
@@ -232,7 +233,7 @@ def _await(run: Run) -> None:
             st.session_state[key] = True
             st.rerun()
     st.caption("It reads its data and plans its trials; the answer appears here then." if run.alive else "It ended:")
-    st.code(run.tail().strip() or "No output yet.", language=None, wrap_lines=True)
+    code(run.tail().strip() or "No output yet.")
     if run.alive:
         stop_button(run)
 
@@ -299,7 +300,7 @@ def show_next_steps(answer: Answer) -> None:
                 continue
             arguments = [*step.arguments, f"--store={location()}"]
             arguments += [f"--plugin={plugin}" for plugin in options()["plugins"]]
-            st.code(command(*arguments), language="bash", wrap_lines=True)
+            code(command(*arguments))
             if may_run():
                 start_button(_label(step), "play_arrow", partial(start, answer.study, arguments), f"next-{number}")
         if run is not None:

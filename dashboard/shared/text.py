@@ -1,6 +1,6 @@
 """Escapes users' text, so that it is shown literally, and measures it for the columns of tables.
 
-`st.text`, `st.code`, table cells and the options of select boxes show text literally. Titles, captions, labels and
+`st.text`, `code`, table cells and the options of select boxes show text literally. Titles, captions, labels and
 links are Markdown: all text for them must be escaped by this module. A figure shows text as it is.
 """
 

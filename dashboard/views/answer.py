@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from ablate.analysis.fairness import fairness_lines
 from ablate.analysis.numbers import MISSING
 from ablate.analysis.report import StudyReport
 from ablate.analysis.rows import VariantRow
+from ablate.analysis.scaling import Scalings
 from ablate.analysis.slices import Slice, depths_of
 from ablate.render.blocks import lead
 from ablate.render.figures.axes import draw_slice, scaling_table, scaling_title, slice_panels
@@ -30,7 +31,16 @@ from ablate.spec.suite import at_task
 from ablate.store import TrialState
 from dashboard.shared import results
 from dashboard.shared.evidence import claim_text, evidence_link, show_answer, variants_of
-from dashboard.shared.exports import Maker, chart, export, page_width, picture, report_figure, table_files
+from dashboard.shared.exports import (
+    Maker,
+    chart,
+    export,
+    page_width,
+    picture,
+    plain_table,
+    report_figure,
+    table_files,
+)
 from dashboard.shared.frame import begin_page
 from dashboard.shared.pictures import ask, judged_svg
 from dashboard.shared.running import refresh, show_next_steps, show_progress
@@ -41,7 +51,7 @@ MOST_TOLD = 8
 """Number of variants that diverged or failed that are listed; others are only counted."""
 MOST_WHOLE = 30
 """Number of rows up to which the whole table is shown; longer tables scroll."""
-ROOM = 960
+ROOM = 920
 """Width of the table, in pixels, in a window of 1,280."""
 LEAST = {"variant": 130, "verdict": 130}
 """Minimum widths of the columns of text."""
@@ -80,9 +90,9 @@ def _suite(study: str, study_report: StudyReport) -> None:
     told = "; ".join(f"{row[0]} {', '.join(row[1:])}" for row in rows[:20])
     st.header("Tasks", anchor=False)
     chart(partial(profile, study_report), "profile", f"Scores of the variants on {', '.join(table.titles[2:])}: {told}")
-    frame = pd.DataFrame(rows, columns=list(table.titles))
-    st.dataframe(frame, key="matrix", hide_index=True, alt=f"{len(rows)} rows of variants, a column for each task")
+    plain_table(table, f"{len(rows)} rows of variants, a column for each task")
     st.caption(prose(matrix_note(answer)))
+    frame = pd.DataFrame(rows, columns=list(table.titles))
     export(dict(table_files(f"{study}_tasks", frame)) | report_figure(study, "profile"), "tasks")
 
 
@@ -110,26 +120,42 @@ def _block(study: str) -> None:
 
 
 def _details(study: str) -> None:
-    """What supports the answer: checks, table, course."""
+    """What supports the answer; each part is drawn once it is opened, which the address says."""
     study_report = report(study)
-    with st.expander("Checks: everything that supports or limits the verdicts", key="checks"):
-        _lost(study_report)
-        if study_report.answer.caveats:
-            caveats = "\n".join(f"- {prose(sentence)}" for sentence in study_report.answer.caveats)
-            st.warning(caveats, icon=":material/warning:")
-        for sentence in study_report.answer.sentences[len(study_report.answer.caveats) :]:
-            st.markdown(_led(sentence))
-    st.header("Ablation table", anchor=False)
     table = ablation(study_report)
+    parts: dict[str, tuple[str, Callable[[], None]]] = {
+        "checks": ("Checks: everything that supports or limits the verdicts", partial(_checks, study_report)),
+        "table": ("Ablation table", partial(_table, study_report, table)),
+    }
+    if coursed(study_report):
+        parts["course"] = "Course of the differences", partial(_course, study_report)
+    if study_report.scaling is not None:
+        parts["scaling"] = scaling_title(study_report.scaling), partial(_scaling, study_report, study_report.scaling)
+    for beyond in (one for one in results.slices(study) if one.trained is not None):
+        parts[f"along-{beyond.axis}"] = f"Along {beyond.axis}", partial(_lengths, study, beyond)
+    if inside := depths_of(*results.compared(study)):
+        parts["insides"] = "Insides over depth", partial(_insides, study, inside)
+    for key, (title, draw) in parts.items():
+        part = st.expander(escape(title), key=key, on_change="rerun", bind="query-params")
+        if part.open:
+            with part:
+                draw()
+    export(_files(study, study_report, table), "answer")
+
+
+def _checks(study_report: StudyReport) -> None:
+    _lost(study_report)
+    if study_report.answer.caveats:
+        caveats = "\n".join(f"- {prose(sentence)}" for sentence in study_report.answer.caveats)
+        st.warning(caveats, icon=":material/warning:")
+    for sentence in study_report.answer.sentences[len(study_report.answer.caveats) :]:
+        st.markdown(_led(sentence))
+
+
+def _table(study_report: StudyReport, table: pd.DataFrame) -> None:
     _show_table(study_report, table)
     _fairness(study_report)
-    with st.expander("How to read the table"):
-        st.caption("\n".join(f"- {prose(line)}" for line in legend(columns(study_report))))
-    _course(study_report)
-    _scaling(study_report)
-    _lengths(study)
-    _insides(study)
-    export(_files(study, study_report, table), "answer")
+    st.caption("\n".join(f"- {prose(line)}" for line in legend(columns(study_report))))
 
 
 def _lost(study_report: StudyReport) -> None:
@@ -238,56 +264,41 @@ def _word_widths(table: pd.DataFrame, room: int) -> dict[str, int]:
 
 
 def _course(study_report: StudyReport) -> None:
-    """The course of the differences, if there are evaluations before the end."""
     rows = coursed(study_report)
-    if not rows:
-        return
-    st.header("Course of the differences", anchor=False)
     ends = "; ".join(f"{row.name} {course_cell(row.course)}" for row in rows[:20])
     alt = f"Differences from the baseline along training with the margin {study_report.margin:g}: {ends}"
     with st.container(key="panels"):
-        chart(partial(course_panels, study_report, width=page_width()), "course", alt)
+        chart(partial(course_panels, study_report, width=page_width()), "course-figure", alt)
     if len(rows) > MOST_PANELS:
         st.caption(f"The first {MOST_PANELS} of {len(rows):,} variants.")
 
 
-def _lengths(study: str) -> None:
-    """The metric at lengths beyond training, if trials measure any."""
-
-    def draw(found: Slice, palette: Palette) -> dict[str, Any]:
-        return draw_slice(found, palette.variants(record(study)), palette)
-
-    for beyond in (one for one in results.slices(study) if one.trained is not None):
-        st.header(f"Along {beyond.axis}", anchor=False)
-        said = f"{beyond.metric} of models trained at {beyond.axis} {beyond.trained:g}, with 95 % intervals over seeds"
-        chart(partial(draw, beyond), "lengths", said)
-
-
-def _insides(study: str) -> None:
-    """The measures of the models' insides over their blocks, if trials recorded any."""
-    study_record, known = results.compared(study)
-    found = depths_of(study_record, known)
-    if not found:
-        return
+def _lengths(study: str, beyond: Slice) -> None:
+    """The metric at lengths beyond training."""
 
     def draw(palette: Palette) -> dict[str, Any]:
-        return slice_panels(found, palette.variants(study_record), palette)
+        return draw_slice(beyond, palette.variants(record(study)), palette)
 
-    st.header("Insides over depth", anchor=False)
+    said = f"{beyond.metric} of models trained at {beyond.axis} {beyond.trained:g}, with 95 % intervals over seeds"
+    chart(draw, f"figure-{beyond.axis}", said)
+
+
+def _insides(study: str, found: tuple[Slice, ...]) -> None:
+    """The measures of the models' insides over their blocks."""
+
+    def draw(palette: Palette) -> dict[str, Any]:
+        return slice_panels(found, palette.variants(results.compared(study)[0]), palette)
+
     with st.container(key="panels-insides"):
-        chart(draw, "insides", f"By block, with 95 % intervals over seeds: {', '.join(one.metric for one in found)}")
+        said = f"By block, with 95 % intervals over seeds: {', '.join(one.metric for one in found)}"
+        chart(draw, "insides-figure", said)
     export(report_figure(study, "insides"), "insides")
 
 
-def _scaling(study_report: StudyReport) -> None:
+def _scaling(study_report: StudyReport, scalings: Scalings) -> None:
     """Whether verdicts hold at other budgets, or along the path of a sweep."""
-    if study_report.scaling is None:
-        return
-    table = scaling_table(study_report.scaling, study_report.margin)
-    st.header(escape(scaling_title(study_report.scaling)), anchor=False)
-    rows = pd.DataFrame([row for group in table.groups for row in group], columns=list(table.titles))
-    alt = f"Differences from the baseline along {study_report.scaling.axis}, {len(rows)} variants"
-    st.dataframe(rows, key="scaling", hide_index=True, alt=alt)
+    table = scaling_table(scalings, study_report.margin)
+    plain_table(table, f"Differences from the baseline along {scalings.axis}, {sum(map(len, table.groups))} variants")
     if has_laws(study_report):
         with st.container(key="panels-laws"):
             said = f"Scaling laws of {study_report.metric} for the baseline and each variant"

@@ -11,23 +11,30 @@ import streamlit as st
 from ablate.analysis.changes import changes_of, titles_of
 from ablate.analysis.curves import band, line
 from ablate.analysis.diff import Comparison, Difference, read_comparison
-from ablate.analysis.numbers import count
+from ablate.analysis.numbers import MISSING, count
 from ablate.errors import NotFoundError
+from ablate.render.blocks import Grid
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Look, Palette, Spec
 from ablate.spec.suite import at_task, split_task
 from ablate.store import StudyRecord, TrialState
 from dashboard.shared.evidence import evidence_link
-from dashboard.shared.exports import Maker, chart, export, figure_files, table_files
+from dashboard.shared.exports import (
+    Maker,
+    chart,
+    export,
+    figure_files,
+    grid_of_texts,
+    plain_table,
+    table_files,
+)
 from dashboard.shared.frame import STUDY, begin_page, link
 from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
 from dashboard.shared.results import can_write, choose_task, compared, on_task, report_on, sample_box
 from dashboard.shared.store import every, location, settled_curves, stamp, store
-from dashboard.shared.text import LETTER, aligned, escape, fitting, one_line, prose, wrapping
+from dashboard.shared.text import aligned, escape, one_line, prose
 
 LEAST, MOST = 2, 6
-HIDDEN = ("parameters",)
-"""Columns of the results that only the menu of the table and the download show: the others fill the page."""
 
 
 def show() -> None:
@@ -60,26 +67,9 @@ def _live(study: str, sides: list[str], task: str) -> None:
     _lead(comparison, labels, study, task)
     results = _results(comparison, labels, metrics)
     st.header("Results", anchor=False)
-    number = st.column_config.NumberColumn
-    width = fitting(results, "side", 165)
-    formats: dict[str, Any] = {
-        "side": st.column_config.TextColumn(width=width),
-        "trials": st.column_config.TextColumn(width=fitting(results, "trials", 110)),
-    }
-    for name in metrics:
-        formats |= {
-            name: number(format=aligned(results[name]), width=round(14 + LETTER * max(7, len(name)))),
-            f"{name} ±": number("±", format="%.2g", width=56, help="Half of the 95 % interval over seeds"),
-            f"Δ {name}": number("Δ", format="%+.3g", width=78, help=f"{escape(name)}: difference from the first side"),
-        }
-    st.dataframe(
-        results, key="results", hide_index=True, placeholder="-", column_config=formats, alt="Metrics of each side",
-        column_order=[name for name in results if name not in HIDDEN],
-        row_height=wrapping(results, {"side": width}),
-    )  # fmt: skip
+    plain_table(_shown(results, metrics), "Metrics of each side")
     paired = "paired by seed" if comparison.is_paired else "not paired"
-    st.caption(f"± 95 % interval over seeds. Δ: difference from the first side, {paired}. "
-               "The download has parameters, too.")  # fmt: skip
+    st.caption(f"± 95 % interval over seeds. Δ: difference from the first side, {paired}.")
     _links(comparison, study)
     spec = _fields(comparison.spec, labels)
     st.header("What differs in the spec", anchor=False)
@@ -164,11 +154,11 @@ def _plain(value: object) -> str | None:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _show_fields(table: pd.DataFrame, key: str, nothing: str) -> None:
+def _show_fields(table: pd.DataFrame, of: str, nothing: str) -> None:
     if table.empty:
         st.caption(nothing)
     else:
-        st.dataframe(table, key=key, hide_index=True, placeholder="-", alt=f"Differing fields of the {key}")
+        plain_table(grid_of_texts(table), f"Differing fields of the {of}")
 
 
 def _metrics(comparison: Comparison, study: str) -> list[str]:
@@ -188,6 +178,22 @@ def _results(comparison: Comparison, labels: list[str], metrics: list[str]) -> p
             row[f"Δ {metric}"] = None if side is comparison.sides[0] else comparison.difference(side, metric).difference
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+def _shown(results: pd.DataFrame, metrics: list[str]) -> Grid:
+    """A column for each side, a row for each metric, with its interval and its difference from the first side."""
+
+    def cell(row: pd.Series, name: str) -> str:
+        if pd.isna(row[name]):
+            return MISSING
+        half = "" if pd.isna(row[f"{name} ±"]) else f" ± {row[f'{name} ±']:.2g}"
+        apart = "" if pd.isna(row[f"Δ {name}"]) else f", Δ {row[f'Δ {name}']:+.3g}"
+        return f"{aligned(results[name]) % row[name]}{half}{apart}"
+
+    sides = [row for _, row in results.iterrows()]
+    rows = [("trials", *results["trials"]), ("parameters", *map(count, results["parameters"]))]
+    rows += [(name, *(cell(row, name) for row in sides)) for name in metrics]
+    return Grid(("metric", *results["side"]), (tuple(rows),), frozenset(range(len(sides) + 1)))
 
 
 def _half(low: float | None, high: float | None) -> float | None:

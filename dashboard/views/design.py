@@ -8,8 +8,9 @@ import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from ablate.analysis.numbers import duration, scaled
-from dashboard.shared.exports import Maker, export, table_files
+from ablate.analysis.numbers import count, duration, scaled
+from ablate.render.blocks import Grid
+from dashboard.shared.exports import Maker, code, export, plain_table, table_files
 from dashboard.shared.form import Form, edit_switches, edited, take_offer
 from dashboard.shared.pictures import Draft, ask, packed, pick_part, text_of, unpacked
 from dashboard.shared.running import begin_study
@@ -166,9 +167,10 @@ def _validity(checked: dict[str, Any], draft: Draft) -> None:
     facts.metric("Points", f"{checked['points']:,}", width="content")
     if checked["invalid"]:
         table = pd.DataFrame(checked["invalid"])
-        with st.expander(f"{len(table)} points are invalid and are left out"):
-            st.dataframe(table, key="invalid", hide_index=True, alt="Invalid points, with the reasons",
-                         column_config={"reason": st.column_config.TextColumn(width="large")})  # fmt: skip
+        left_out = st.expander(f"{len(table)} points are invalid and are left out", key="invalid", on_change="rerun")
+        if left_out.open:
+            left_out.dataframe(table, hide_index=True, alt="Invalid points, with the reasons",
+                               column_config={"reason": st.column_config.TextColumn(width="large")})  # fmt: skip
 
 
 def _picture(draft: Draft, schema: Node, checked: dict[str, Any], prefix: str) -> None:
@@ -214,14 +216,9 @@ def _cost(checked: dict[str, Any]) -> None:
     cost = checked.get("cost")
     if not cost:
         return
-    table = pd.DataFrame(
-        [{"part": said, **{COUNTS[name]: cost[part][name] for name in COUNTS}} for part, said in PARTS.items()]
-    )
-    number = st.column_config.NumberColumn(format="compact")
-    st.dataframe(
-        table, key="cost", hide_index=True, column_config=dict.fromkeys(COUNTS.values(), number),
-        alt=f"Cost of the block: {cost['total']['parameters']:,} parameters in all layers",
-    )  # fmt: skip
+    rows = tuple((said, *(count(cost[part][name]) for name in COUNTS)) for part, said in PARTS.items())
+    told = f"Cost of the block: {cost['total']['parameters']:,} parameters in all layers"
+    plain_table(Grid(("part", *COUNTS.values()), (rows,), frozenset((0,))), told)
     st.caption(
         prose(
             f"For one layer, and for all: a pass over {cost['context']:,} tokens, and the bytes kept for the backward "
@@ -276,4 +273,4 @@ def _yaml(draft: Draft, text: str, checked: dict[str, Any], schema: Node) -> Non
     rows = [{"part": said, **checked["cost"][part]} for part, said in PARTS.items()]
     export(files | table_files(f"{name}_cost", pd.DataFrame(rows)), "space")
     st.caption("Then, in a terminal:")
-    st.code(f"ablate validate {name}.yaml\nablate study {name}.yaml", language="bash")
+    code(f"ablate validate {name}.yaml\nablate study {name}.yaml")

@@ -10,6 +10,7 @@ from ablate.analysis.continuing import deciding_seeds
 from ablate.analysis.report import StudyReport
 from ablate.errors import NotFoundError
 from ablate.spec.annotations import STUDY_NAME
+from dashboard.shared.exports import code
 from dashboard.shared.frame import begin_page, link
 from dashboard.shared.running import (
     Run,
@@ -122,6 +123,6 @@ def _log(run: Run) -> None:
         st.caption(escape(f"process {run.pid}, started {run.started.replace('T', ' ')}"), width="content")
         if alive:
             stop_button(run)
-    st.code(" ".join(run.command), language="bash", wrap_lines=True)
-    st.code(run.tail().strip() or "No output yet.", language=None, height=480, wrap_lines=True)
+    code(" ".join(run.command))
+    code(run.tail().strip() or "No output yet.")
     st.caption(escape(f"The log is {run.log}"))

@@ -8,20 +8,21 @@ import pandas as pd
 import streamlit as st
 
 from ablate.analysis.curves import AXES, Band, band, line
-from ablate.analysis.numbers import count, duration, scaled
+from ablate.analysis.numbers import MISSING, count, duration, scaled
 from ablate.analysis.status import place_of
 from ablate.analysis.text import plural
 from ablate.command_line import hide_passwords
 from ablate.devices import utilisation
 from ablate.errors import NotFoundError
 from ablate.locations import DEFAULT_STORE
+from ablate.render.blocks import Grid
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Look, Palette, Spec
 from ablate.spec.suite import at_task, split_task
 from ablate.store import CurvePoint, StudyRecord, TrialRecord, TrialState, VariantRecord
 from ablate.store.records import USAGE
 from dashboard.shared.evidence import evidence_link, show_differences
-from dashboard.shared.exports import Maker, chart, export, figure_files, table_files
+from dashboard.shared.exports import Maker, chart, code, export, figure_files, plain_table, table_files
 from dashboard.shared.frame import begin_page, link, warn_of_unknown
 from dashboard.shared.inside import show_inside
 from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
@@ -78,10 +79,10 @@ def show() -> None:
     st.header("Run it again", anchor=False)
     place = location()
     where = "" if place == DEFAULT_STORE else f" --store {hide_passwords(place)}"
-    st.code(f"ablate reproduce {key[:12]}{where}", language="bash", wrap_lines=True)
+    code(f"ablate reproduce {key[:12]}{where}")
     if trial.environment is not None:
         st.caption("It was first run by")
-        st.code(trial.environment.command, language="bash", wrap_lines=True)
+        code(trial.environment.command)
     if can_write(record, variant) and trial.state is TrialState.FINISHED:
         st.header("Samples", anchor=False)
         sample_box({variant.name: key})
@@ -154,7 +155,7 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord, task:
         st.badge(trial.state, color=STATES[trial.state])  # type: ignore[arg-type]
         on = f" on {escape(task)}" if task else ""
         st.markdown(f"**{escape(variant.name or 'a variant of no study')}**{on}, seed {trial.seed}", width="content")
-        st.code(trial.key, language=None, wrap_lines=True)
+        st.markdown(f"`{trial.key}`", width="content")
     if trial.state is TrialState.DIVERGED:
         step = f" at step {trial.stopped_at:,}" if trial.stopped_at is not None else ""
         st.warning(f"Diverged{step}: {prose(trial.reason)}", icon=":material/trending_up:")
@@ -165,7 +166,7 @@ def _head(record: StudyRecord, variant: VariantRecord, trial: TrialRecord, task:
         st.error(f"Failed: {prose(lines[-1])}", icon=":material/error:")
         if len(lines) > 1:
             with st.expander("The whole error"):
-                st.code(trial.reason.strip("\n"), language=None, wrap_lines=True)
+                code(trial.reason.strip("\n"))
     row = next((row for row in report_on(record.name, task).variants if row.name == variant.name), None)
     if row is not None and row.verdict_sentence:
         evidence = evidence_link("evidence", at_task(row.name, task))
@@ -226,8 +227,9 @@ def _curve(record: StudyRecord, points: tuple[CurvePoint, ...], name: str, trial
             for point in points
         ]
     )
-    with st.expander(f"Log: {len(table):,} points"):
-        st.dataframe(table, hide_index=True, placeholder="-", alt="Every recorded point of the curve", key="log")
+    log = st.expander(f"Log: {len(table):,} points", key="log", on_change="rerun")
+    if log.open:
+        log.dataframe(table, hide_index=True, placeholder=MISSING, alt="Every recorded point of the curve")
     files = table_files(f"trial_{trial.key[:12]}", table) | figure_files(f"trial_{trial.key[:12]}", draw)
     export(files, "log")
 
@@ -240,10 +242,10 @@ def _baseline_points(record: StudyRecord, seed: int) -> tuple[CurvePoint, ...]:
 
 def _spec(record: StudyRecord, variant: VariantRecord) -> None:
     st.header("Spec", anchor=False)
-    show_differences(record, variant, "spec-differences")
+    show_differences(record, variant)
     text = to_yaml(variant.spec)
     with st.expander("The full spec as YAML"):
-        st.code(text, language="yaml")
+        code(text)
     files: dict[str, Maker] = {f"variant_{variant.hash[:12]}.yaml": lambda: text}
     export(files, "spec")
 
@@ -287,7 +289,5 @@ def _environment(trial: TrialRecord) -> None:
         "ended": trial.finished_at.isoformat(" ", "seconds") if trial.finished_at else None,
         **where.versions,
     }
-    table = pd.DataFrame({"what": list(rows), "value": list(rows.values())})
-    st.dataframe(
-        table, hide_index=True, placeholder="-", key="environment", height="content", alt="Where the trial ran"
-    )
+    told = tuple((name, value or MISSING) for name, value in rows.items())
+    plain_table(Grid(("what", "value"), (told,), frozenset((0, 1))), "Where the trial ran")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -43,17 +44,19 @@ def _live(study: str) -> None:
         page = int(st.number_input("Page", 1, pages, key="page", bind="query-params", width=140))
     which = f", page {page:,} of {pages:,}" if pages > 1 else ""
     head = st.container(horizontal=True, vertical_alignment="center")
-    head.caption(f"{len(rows):,} of {len(table):,} trials{which}; a click on one gives a link to it", width="content")
+    said = f"{len(rows):,} of {len(table):,} trials{which}; a click on one gives a link to it, on a heading sorts by it"
+    head.caption(said, width="content")
     shown = _ordered(rows.iloc[(page - 1) * ROWS : page * ROWS])
     if shown.empty:
         st.info("No trial matches these filters.")
         return
+    key = f"all-trials-{wish.by}-{wish.descending}"
     picked = st.dataframe(
         shown,
-        key="all-trials",
+        key=key,
         hide_index=True,
-        on_select="rerun",
-        selection_mode="single-cell",
+        on_select=partial(_sort, key),
+        selection_mode=["single-cell", "single-column"],
         placeholder="-",
         height=min(36 + 35 * len(shown), 720),
         column_config=_columns(shown),
@@ -65,6 +68,16 @@ def _live(study: str) -> None:
         with head:
             link("trial", f"{row[VARIANT]}, seed {row[SEED]}", trial=str(row[KEY]))
     export(table_files(f"{study}_trials", _ordered(rows)), "trials")
+
+
+def _sort(key: str) -> None:
+    """Sort by the column whose heading was clicked, at a second click the greatest first.
+
+    The address keeps this; it would not keep the order of a table that sorts itself.
+    """
+    for name in st.session_state[key]["selection"]["columns"]:
+        st.session_state["desc"] = st.session_state["by"] == name and not st.session_state["desc"]
+        st.session_state["by"] = name
 
 
 def _controls(study: str, table: pd.DataFrame) -> Filter:

@@ -115,7 +115,7 @@ def test_without_a_store_the_page_says_how_to_begin(tmp_path: Path, monkeypatch:
     st.cache_resource.clear()
     app = opened()
     assert not app.exception
-    assert "ablate study simplify_block" in [code.value for code in app.code]
+    assert any(">ablate study simplify_block<" in one.proto.body for one in app.get("html"))
 
 
 def test_a_sample_without_weights_says_why(store: str) -> None:
@@ -180,7 +180,11 @@ def test_the_page_of_an_answer_draws_the_course_of_each_comparison(
             )
     write_study(tmp_path / "s.db", "s", variants_of({"baseline": 10, "small": 5}), trials, margin=0.05)
     app = shown("answer", tmp_path / "s.db")
-    assert "Course of the differences" in [found.value for found in app.header]
+    assert "Course of the differences" in [part.label for part in app.expander]
+    assert not [*app.dataframe, *app.get("vega_lite_chart")], "a closed part is not drawn, which would take long"
+    app = shown("answer", tmp_path / "s.db", table="true", course="true")
+    (figure,) = app.get("vega_lite_chart")
+    assert "small shrinking" in figure.proto.alt
     (table,) = [frame.value for frame in app.dataframe if "course" in frame.value]
     assert table["course"].iloc[0] == "-"
     opened_store().close()

@@ -114,7 +114,7 @@ def test_many_variants_are_shown_page_by_page(tmp_path: Path, shown: Shown) -> N
             ended.append(Ended(name, seed, loss, curve=curve))
     variants = variants_of(dict.fromkeys(["baseline", *names], 10))
     write_study(tmp_path / "s.db", "s", variants, ended, margin=0.05)
-    page = shown("answer", tmp_path / "s.db", study="s")
+    page = shown("answer", tmp_path / "s.db", study="s", course="true")
 
     def listed() -> list[str]:
         (answer,) = (one.proto.body for one in page.get("html") if "answer" in one.proto.body)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import math
+import re
 from xml.etree import ElementTree
 
 import numpy as np
@@ -196,7 +197,22 @@ def test_parallel_lines_stand_where_their_values_are() -> None:
     assert lost["mark"]["strokeDash"]
     (ticks,) = marks(figure, "text")
     assert {row["text"] for row in rows(ticks)} >= {"rms", "none", "1", "4", "7", "2", "3"}
-    assert save(themed(figure, PAPER), "svg")
+
+
+def test_all_parallel_axes_are_named_and_no_label_reaches_the_next_axis() -> None:
+    names = [f"{word}_norm_{number}" for number, word in enumerate(["query", "value", "output", "logit"] * 3)]
+    columns = {name: ["kept_as_it_is", "warmup_stable_decay"] for name in names}
+    drawn = save(themed(draw_parallel({**columns, "val_loss": [2.0, 3.0]}, "val_loss", PAPER), PAPER), "svg")
+    placed = []  # horizontal place and width of each line of text; a letter of 10 pixels is about 5.5 wide
+    for text in ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text"):
+        pieces = [piece.text or "" for piece in text.iter("{http://www.w3.org/2000/svg}tspan")] or [text.text or ""]
+        (left,) = re.findall(r"translate\(([-\d.]+)", text.attrib["transform"])
+        placed.append((float(left), 5.5 * max(map(len, pieces)), "".join(pieces)))
+    assert {said for *_, said in placed} >= set(names)
+    starts = sorted({left for left, _, said in placed if said == "warmup_stable_decay"})
+    apart = min(after - before for before, after in itertools.pairwise(starts))
+    assert len(starts) == len(names)
+    assert all(width <= apart for _, width, said in placed if said in {*names, "kept_as_it_is", "warmup_stable_decay"})
 
 
 def test_curves_are_cut_at_the_top_unless_all_is_wanted() -> None:

@@ -39,6 +39,8 @@ MOST_LINES = 12
 SCATTERED = "variants"
 Column = Sequence[str | float | None]
 """What the variants have on an axis: words, or numbers."""
+LETTER, LINE = 6.0, 12
+"""Width of a letter and height of a line among parallel axes, in pixels."""
 APART = 0.08
 """Least distance of two values that are written beside a numeric axis among parallel ones, of the whole axis."""
 
@@ -190,7 +192,10 @@ def draw_parallel(columns: Mapping[str, Column], coloured: str, palette: Palette
             does not reach this axis.
         variants: Their names, shown where the pointer is.
     """
-    titles = [wrapped(name, 14) for name in columns]
+    room = max(8, int(WIDTH / LETTER / (len(columns) + 1)))
+    titles = [wrapped(name, room, "= _") for name in columns]
+    lines = max(title.count("\n") for title in titles)
+    titles = ["\n" * (lines - title.count("\n")) + title for title in titles]  # all end above their axes
     places = {title: _places(column) for title, column in zip(titles, columns.values(), strict=True)}
     rows = [
         {"line": line, "axis": title, "at": at, "value": columns[coloured][line],
@@ -201,11 +206,12 @@ def draw_parallel(columns: Mapping[str, Column], coloured: str, palette: Palette
     ticks = [
         {"axis": title, "at": height, "text": text}
         for title, column in zip(titles, columns.values(), strict=True)
-        for height, text in _ticks(column)
+        for height, text in _ticks(column, room)
     ]
-    head = {"grid": False, "title": None, "domain": False, "ticks": False, "labelAngle": 0, "orient": "top"}
-    x = {"field": "axis", "type": "nominal", "sort": None, "scale": {"domain": titles, "padding": 0.2}, "axis": head}
-    y = {"field": "at", "type": "quantitative", "axis": None, "scale": {"domain": [-0.03, 1.03]}}
+    head = {"grid": False, "title": None, "domain": False, "ticks": False, "labelAngle": 0, "labelOverlap": False,
+            "labelPadding": 6 + LINE * lines, "orient": "top"}  # fmt: skip
+    x = {"field": "axis", "type": "nominal", "sort": None, "scale": {"domain": titles, "padding": 0.5}, "axis": head}
+    y = {"field": "at", "type": "quantitative", "axis": None, "scale": {"domain": [-0.03, 1.08]}}
     scheme = {"scheme": {"name": "cividis", "extent": [0.35, 1] if palette.dark else [0, 0.8]}}
     colour = {"field": "value", "type": "quantitative", "scale": scheme, "legend": {"title": coloured}}
     tip = [{"field": key, "title": key} for key in ("variant", "axis", "said")]
@@ -217,7 +223,11 @@ def draw_parallel(columns: Mapping[str, Column], coloured: str, palette: Palette
                  opacity=0.8, strokeWidth=1.4),
             mark("line", lost, {"x": x, "y": y, "detail": {"field": "line"}, "tooltip": tip}, color=palette.grey,
                  strokeDash=[3, 3], opacity=0.8) if lost else None,
-            mark("text", ticks, {"x": x, "y": y, "text": {"field": "text"}}, align="left", dx=5, fontSize=10),
+            *(
+                mark("text", [tick for tick in ticks if tick["text"].count("\n") == more],
+                     {"x": x, "y": y, "text": {"field": "text"}}, align="left", dx=4, dy=-8 - LINE * more, fontSize=10)
+                for more in sorted({tick["text"].count("\n") for tick in ticks})
+            ),
         ],
         360,
     )  # fmt: skip
@@ -248,10 +258,10 @@ def _places(column: Column) -> list[float | None]:
     return [(next(scaled) - low) / width if isinstance(v, int | float) and v == v else None for v in column]
 
 
-def _ticks(column: Column) -> list[tuple[float, str]]:
-    """What is written beside an axis: every word, or some of the values."""
+def _ticks(column: Column, room: int) -> list[tuple[float, str]]:
+    """What is written beside an axis: every word, in lines of `room` letters, or some of the values."""
     if words := _words(column):
-        return [(place / max(1, len(words) - 1), wrapped(word, 16)) for place, word in enumerate(words)]
+        return [(place / max(1, len(words) - 1), wrapped(word, room, "= _")) for place, word in enumerate(words)]
     values = zip(column, _places(column), strict=True)
     known = sorted((value, place) for value, place in values if isinstance(value, int | float) and place is not None)
     ticks: list[tuple[float, str]] = []

@@ -248,14 +248,14 @@ def spread(places: Sequence[float], gap: float) -> list[float]:
     return moved
 
 
-def wrapped(text: str, width: int) -> str:
+def wrapped(text: str, width: int, too: str = "= ") -> str:
     """The text in lines of at most this many characters, broken after a comma, a colon or `@`.
 
-    A part that is longer than a line is broken after its spaces and equals signs too.
+    A part that is longer than a line is broken after the characters `too` as well.
     """
     lines = [""]
     for part in re.split(r"(?<=[,:@])", " ".join(text.split())):
-        for piece in re.split(r"(?<=[= ])", part) if len(part) > width else [part]:
+        for piece in re.split(f"(?<=[{too}])", part) if len(part) > width else [part]:
             if lines[-1] and len(lines[-1]) + len(piece.rstrip()) > width:
                 lines.append("")
             lines[-1] += piece
