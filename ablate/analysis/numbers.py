@@ -12,10 +12,10 @@ MISSING = "-"
 
 
 def decimals_for(margin: float, half_widths: Iterable[float]) -> int:
-    """Decimals that show a tenth of the margin and the leading digit of most half-widths, between 0 and 8."""
+    """Decimals that show a tenth of the margin, however small, and with up to 8 the first digit of most half-widths."""
     widths = sorted(width for width in half_widths if width > 0)
-    scales = [margin / 10, *([widths[len(widths) // 2]] if widths else [])]
-    return min(8, max(0, *(-math.floor(math.log10(scale)) for scale in scales)))
+    of_widths = -math.floor(math.log10(widths[len(widths) // 2])) if widths else 0
+    return max(0, min(8, of_widths), -math.floor(math.log10(margin / 10)))
 
 
 def fixed(value: float | None, decimals: int, sign: bool = False) -> str:

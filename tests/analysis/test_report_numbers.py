@@ -59,7 +59,9 @@ def test_decimals_show_the_margin_and_the_interval() -> None:
     assert decimals_for(0.02, [0.3, 0.08]) == 3
     assert decimals_for(0.02, [0.0004, 0.0005, 0.0006]) == 4
     assert decimals_for(50.0, [30.0]) == 0
-    assert decimals_for(1e-30, [0.0]) == 8
+    assert decimals_for(0.02, [1e-12]) == 8
+    for margin in (1e-11, 3e-9, 2e-7, 0.05):
+        assert float(fixed(margin, decimals_for(margin, [0.0]))) == pytest.approx(margin, rel=0.1), "and not 0.00000000"
 
 
 @pytest.mark.parametrize(
