@@ -9,12 +9,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from ablate.analysis.changes import Change, changes_of, setting_changes, titles_of
 from ablate.analysis.fairness import Tuning, read_tuning
-from ablate.analysis.judging import nothing_learnt_by, read_allowances, withheld
+from ablate.analysis.judging import compare_trials, nothing_learnt_by, read_allowances, rule_of, withheld
 from ablate.analysis.runs import (
     StudyReader,
     VariantRuns,
@@ -27,7 +27,7 @@ from ablate.analysis.runs import (
 from ablate.analysis.times import relative_speed
 from ablate.designs.base import DesignContext, Point, PointCost
 from ablate.designs.simplify import Candidate, SimplifyDesign, SimplifySpec
-from ablate.stats import Direction, Interval, PairedDifference, Verdict, judge, mean_interval, paired_difference
+from ablate.stats import Direction, Interval, PairedDifference, Verdict, mean_interval, paired_difference
 from ablate.store.records import StudyRecord, VariantRecord
 
 
@@ -224,26 +224,17 @@ def _confirmations(
     changes: Mapping[str, Change],
 ) -> Iterator[Confirmation]:
     """The steps that have ended on fresh seeds, up to the first that has not."""
-    metric = record.objective["metric"]
     allowances = read_allowances(confirming(record), fresh, tuning) if fresh else None
+    rule = replace(rule_of(record), schedule=seed_schedule(confirming(record)))
     unlearnt = nothing_learnt_by(record, runs)
     for step in path:
         own, baseline = fresh.get(step.standing.variant), fresh.get(record.baseline)
         if own is None or baseline is None or allowances is None or not own.has_ended or not baseline.has_ended:
             return
-        verdict = judge(
-            own.values(metric),
-            baseline.values(metric),
-            margin=float(record.objective["margin"]),
-            direction=record.objective["direction"],
-            schedule=seed_schedule(confirming(record)),
-            diverged={seed: trial.stopped_at for seed, trial in own.diverged.items()},
-            baseline_diverged={seed: trial.stopped_at for seed, trial in baseline.diverged.items()},
-            allowance=allowances.versus(step.standing.variant, record.baseline),
-        )
-        difference = paired_difference(own.values(metric), baseline.values(metric))
-        verdict = withheld(verdict, unlearnt) if unlearnt else _in_words(verdict, changes[step.standing.variant])
-        yield Confirmation(step.standing.variant, difference, verdict)
+        name = step.standing.variant
+        difference, verdict = compare_trials(name, own, baseline, rule=rule, allowances=allowances)
+        verdict = withheld(verdict, unlearnt) if unlearnt else _in_words(verdict, changes[name])
+        yield Confirmation(name, difference, verdict)
 
 
 def _in_words(verdict: Verdict, change: Change) -> Verdict:

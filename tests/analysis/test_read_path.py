@@ -159,6 +159,15 @@ def test_a_step_beyond_one_that_fresh_seeds_do_not_confirm_is_not_the_smallest()
     confirmed = [row.name for row in read_study(made, "a_study").variants if row.confirmed]
     assert confirmed == ["b=off", "a=off,b=off"]
     assert any("Smallest model: a=off,b=off" in said for said in answer_of(read_study(made, "a_study")).headline)
+    made.record = replace(made.record, trivial={"bigram": {"val_loss": 9.0}})
+    for end in (TrialState.FINISHED, TrialState.FAILED):
+        if end is TrialState.FAILED:
+            made.add("a=off,b=off", 3000, {}, state=end, reason="out of memory")
+        report, path = read_study(made, "a_study"), read_path(made, "a_study")
+        assert path is not None
+        assert {one.variant: (one.verdict, one.difference) for one in path.confirmations} == {
+            row.name: (row.verdict, row.difference) for row in report.variants if row.confirmed
+        }, "the path says of fresh seeds what the rows say"
     made.add("b=off", 3000, {}, state=TrialState.DIVERGED, stopped_at=1)
     report = read_study(made, "a_study")
     (lost,) = (row for row in report.variants if row.name == "b=off")
