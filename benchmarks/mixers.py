@@ -431,7 +431,7 @@ TABLES: dict[str, Callable[[int | None], None]] = {
     "shaped": shaped,
     "linear_kinds": linear_kinds,
     "softmax_kinds": softmax_kinds,
-    "recurrent": lambda most: recurrent(64 if most else 512),
+    "recurrent": lambda most: recurrent(16 if most else 512),
     "growth": lambda most: growth("recurrent kind", RECURRENT, (64, 128) if most else (1024, 2048, 4096, 8192)),
     "windows": lambda most: windows((128, 256) if most else (1024, 2048, 4096)),
 }

@@ -252,7 +252,7 @@ def series_command(*commands: Sequence[str], python: Sequence[str] = ()) -> list
     return [sys.executable, *python, "-c", SERIES, json.dumps(commands)]
 
 
-def wait_for(process: subprocess.Popen[str] | ForkedCommand, timeout: float = 300.0) -> Finished:
+def wait_for(process: subprocess.Popen[str] | ForkedCommand, timeout: float = 800.0) -> Finished:
     """The end of a command."""
     try:
         out, err = process.communicate(timeout=timeout)
@@ -262,7 +262,7 @@ def wait_for(process: subprocess.Popen[str] | ForkedCommand, timeout: float = 30
     return Finished(process.returncode, out, err)
 
 
-def eventually(condition: Callable[[], object], timeout: float = 180.0) -> None:
+def eventually(condition: Callable[[], object], timeout: float = 600.0) -> None:
     """Wait until something holds."""
     deadline = time.monotonic() + timeout
     while not condition():

@@ -62,7 +62,7 @@ class Server:
     def crash(self) -> None:
         """End at once, as when the machine fails: what was not committed is lost."""
         self._process.send_signal(signal.SIGQUIT)
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=300)
 
     def restart(self) -> None:
         """Crash and start again, which recovers what was committed."""
@@ -72,7 +72,7 @@ class Server:
     def close(self) -> None:
         """End."""
         self._process.terminate()
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=300)
 
 
 def installed() -> bool:

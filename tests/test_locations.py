@@ -128,7 +128,7 @@ READERS: list[tuple[str, Callable[[Path], object]]] = [
 
 
 @not_on_windows
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("name", "read"), READERS)
 def test_a_pipe_is_refused(name: str, read: Callable[[Path], object], tmp_path: Path) -> None:
     os.mkfifo(tmp_path / name)

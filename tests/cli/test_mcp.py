@@ -77,7 +77,7 @@ def test_a_client_goes_from_a_question_to_a_verdict(place: Workplace) -> None:
         planned = await call("plan", name="tiny")
         assert (planned["trials"], planned["done"], planned["budget_left_seconds"]) == (6, 0, 300.0)
         assert (await call("start", name="tiny"))["limit_seconds"] == 300.0
-        ended = await call("status", wait_seconds=200)
+        ended = await call("status", wait_seconds=300)
         assert ended["running"] is None
         assert ended["ended"]["exit_code"] == 0, ended
         assert ended["budget_left_seconds"] < 300

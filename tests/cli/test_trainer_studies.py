@@ -79,7 +79,7 @@ def test_kills_lose_nothing_that_had_finished(own: Workplace) -> None:
     }
     assert kept.items() <= own.trials("finished").items()
     assert all(len(own.curve(key)) == 3 for key in own.trials("finished"))
-    eventually(lambda: not commands(own), timeout=30)
+    eventually(lambda: not commands(own))
     # A trainer alone, without ablate, gives the same numbers: no row was lost or mixed up.
     batches, noise = random.Random(7), random.Random("7 0.1 train")
     low = [1 / step + batches.gauss(0, 0.02) + noise.gauss(0, 0.002) for step in (1, 2, 3)][-1]
@@ -230,7 +230,7 @@ def test_pruners_watch_the_rows_as_they_come(own: Workplace) -> None:
     done = counts(own.call(*study(own, design=search)))
     assert done["failed"] == 0
     assert done["pruned"] >= 1
-    eventually(lambda: not commands(own), timeout=30)
+    eventually(lambda: not commands(own))
 
 
 def test_what_needs_a_model_is_refused_or_absent(own: Workplace) -> None:

@@ -55,7 +55,7 @@ def test_grid_is_the_product_and_lists_what_makes_no_model() -> None:
     assert proposed == possible * 2
 
 
-@pytest.mark.timeout(60)  # enumerating them would take days
+@pytest.mark.timeout(300)  # enumerating them would take days
 def test_grid_refuses_a_large_one_without_enumerating_it() -> None:
     with pytest.raises(SpaceError, match="1,099,511,627,776 combinations"):
         GridSpec().build(a_context(on_off(*(f"s{index}" for index in range(40)))))

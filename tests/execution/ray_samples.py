@@ -112,7 +112,7 @@ def job(number: int, wanted: Trial) -> Job:
     return Job(number, (member,), variant.fingerprint)
 
 
-def listen(engine: Engine, until: Callable[[list[Message]], bool], timeout: float = 240.0) -> list[Message]:
+def listen(engine: Engine, until: Callable[[list[Message]], bool], timeout: float = 600.0) -> list[Message]:
     """The events of an engine; waits until there are any."""
     heard: list[Message] = []
     deadline = time.monotonic() + timeout

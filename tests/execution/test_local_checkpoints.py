@@ -212,7 +212,6 @@ def curves(store: Store, folder: Path) -> list[tuple[CurvePoint, ...]]:
     return [found[trial.key] for trial in plan.trials]
 
 
-@pytest.mark.timeout(300)
 def test_workers_and_driver_killed_with_signal_9(folder: Path, store: Store) -> None:
     resources = ResourcesSpec(checkpoint_every=20)
 

@@ -33,7 +33,7 @@ def job(number: int, trial: Trial) -> Job:
     return Job(number, (JobMember(variant.spec.model_dump_json(), trial.seed),), variant.fingerprint)
 
 
-def listen(engine: LocalEngine, until: Callable[[list[Message]], bool], timeout: float = 240.0) -> list[Message]:
+def listen(engine: LocalEngine, until: Callable[[list[Message]], bool], timeout: float = 600.0) -> list[Message]:
     heard: list[Message] = []
     deadline = time.monotonic() + timeout
     while not until(heard):

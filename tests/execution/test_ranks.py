@@ -45,7 +45,6 @@ CHANGES = {
 pytestmark = pytest.mark.usefixtures("folder")
 
 
-@pytest.mark.timeout(300)
 def test_two_processes_give_the_losses_of_one_and_a_killed_one_resumes(folder: Path, store: Store) -> None:
     resources = ResourcesSpec(checkpoint_every=10)
     log = KillsARank(26, folder)

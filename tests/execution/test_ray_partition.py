@@ -19,7 +19,7 @@ from cli_runs import ABLATE, Workplace, wait_for
 RAY = Path(sysconfig.get_path("scripts")) / "ray"
 IN_NAMESPACES = ["unshare", "--user", "--map-root-user", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
 """Namespaces that no rights are needed for; all processes in them end with the first one."""
-_SECONDS = 420
+_SECONDS = 800
 
 LINK = """
 set -e
@@ -79,7 +79,6 @@ JobTrainable._run_job = run_job_later
 
 pytestmark = [
     pytest.mark.ray,
-    pytest.mark.timeout(900),
     pytest.mark.skipif(sys.platform != "linux", reason="network namespaces are of Linux"),
     pytest.mark.skipif(not os.environ.get("CI"), reason="starts a Ray cluster for one test; set CI to run it"),
 ]

@@ -83,7 +83,6 @@ def losses(messages: Iterator[Message]) -> dict[int, float]:
     return {event.step: event.metrics["val_loss"][0] for event in events if isinstance(event, Measurement)}
 
 
-@pytest.mark.timeout(300)
 def test_two_processes_have_the_losses_of_one_and_their_checkpoint_is_resumed_by_one_and_by_four(folder: Path) -> None:
     job = first_job(folder)
     kept = Checkpoints(folder / "kept", CheckpointInterval(steps=STEPS // 2)).of(job)

@@ -173,7 +173,7 @@ def test_cache_that_cannot_be_made_is_one_paragraph(tmp_path: Path) -> None:
 
 
 def test_killed_build_leaves_nothing_that_is_trusted(tmp_path: Path) -> None:
-    process = start(tmp_path, 60)
+    process = start(tmp_path, 800)
     assert process.stdout is not None
     with process.stdout as lines:
         assert lines.readline() == "building\n"
@@ -189,7 +189,7 @@ def test_killed_build_leaves_nothing_that_is_trusted(tmp_path: Path) -> None:
 
 def test_processes_that_start_together_build_once(tmp_path: Path) -> None:
     processes = [start(tmp_path, 1.5) for _ in range(4)]
-    outputs = [process.communicate(timeout=300)[0].splitlines() for process in processes]
+    outputs = [process.communicate(timeout=800)[0].splitlines() for process in processes]
     assert [process.returncode for process in processes] == [0] * 4
     assert sum("building" in lines for lines in outputs) == 1
     assert len({lines[-1] for lines in outputs}) == 1
@@ -197,7 +197,7 @@ def test_processes_that_start_together_build_once(tmp_path: Path) -> None:
 
 
 def test_waiting_process_takes_over_when_the_builder_is_killed(tmp_path: Path) -> None:
-    builder, waiter = start(tmp_path, 60), None
+    builder, waiter = start(tmp_path, 800), None
     assert builder.stdout is not None
     with builder.stdout as lines:
         assert lines.readline() == "building\n"
@@ -207,7 +207,7 @@ def test_waiting_process_takes_over_when_the_builder_is_killed(tmp_path: Path) -
         time.sleep(0.1)
         builder.kill()
         builder.wait()
-    output, _ = waiter.communicate(timeout=300)
+    output, _ = waiter.communicate(timeout=800)
     assert output.splitlines()[0] == "building"
     locate(tmp_path, output.splitlines()[-1])
 
