@@ -378,7 +378,7 @@ def _shares_verdict(row: AnswerRow, on_task: StudyReport) -> bool:
 
 def _smallest(rows: Rows, report: StudyReport, detail: Detail) -> str:
     """The smallest variant that is at least not worse, as a sentence; empty if none is smaller than the baseline."""
-    past = _past_the_confirmed(report)
+    past = past_the_confirmed(report)
     fine = [row for key in NOT_WORSE for row in rows.get(key, ()) if row.variant not in past]
     smallest = _smallest_of(fine, parts=report.record.traits.chooses)
     if smallest is None:
@@ -403,7 +403,7 @@ def _kept(smallest: AnswerRow, report: StudyReport) -> list[str]:
     return [*dict.fromkeys(part for one in kept for part in one.removed)]
 
 
-def _past_the_confirmed(report: StudyReport) -> frozenset[str]:
+def past_the_confirmed(report: StudyReport) -> frozenset[str]:
     """The steps of a path beyond the first that fresh seeds do not confirm: so many tests have one error rate only if
     the path holds up to there (`ablate.analysis.path.RemovalPath.confirmed`).
     """

@@ -10,6 +10,7 @@ from ablate.analysis.answer import answer_of
 from ablate.analysis.answer_rows import compared_rows
 from ablate.analysis.study import read_study
 from ablate.analysis.text import plural
+from ablate.stats.schedule import ERROR
 from ablate.store.reader import StoreReader
 
 Outcome = Literal["held", "refuted", "undecided"]
@@ -77,6 +78,6 @@ def caution(ideas: list[Idea]) -> str:
     where = "one study" if studies == 1 else f"{studies} studies"
     return (
         f"{plural(decided, 'verdict')} in {where}, each wrong with a probability of at most 5 %: expect up "
-        f"to {decided * 0.05:.1g} wrong ones. Holm's procedure holds within a study, not over all of them: confirm "
+        f"to {decided * ERROR:.4g} wrong ones. Holm's procedure holds within a study, not over all of them: confirm "
         "with fresh seeds what was selected here."
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from ablate.analysis.headline import past_the_confirmed
 from ablate.analysis.runs import StudyReader
 from ablate.analysis.study import read_study
 from ablate.devices import utilisation
@@ -236,7 +237,8 @@ def read_overview(store: StudyReader, name: str) -> Overview:
     means = {name: mean for name, mean in known.items() if mean is not None}
     best = (min if report.direction == "minimize" else max)(means, key=means.__getitem__) if means else None
     judged = [(row, row.verdict) for row in report.variants if row.verdict is not None]
-    fine = [row for row, verdict in judged if verdict.is_acceptable]
+    past = past_the_confirmed(report)
+    fine = [row for row, verdict in judged if verdict.is_acceptable and row.name not in past]
     simplest = min([report.baseline, *fine], key=lambda row: row.parameters or 0)
     return Overview(
         metric=report.metric,

@@ -17,7 +17,7 @@ from ablate.analysis.claims import ClaimVerdict, ClaimWord
 from ablate.analysis.continuing import deciding_seeds, study_arguments
 from ablate.analysis.diff import differences
 from ablate.analysis.gate import gate, only_variant
-from ablate.analysis.ideas import read_ideas
+from ablate.analysis.ideas import caution, read_ideas
 from ablate.analysis.report import StudyReport
 from ablate.analysis.status import read_overview
 from ablate.errors import ArgumentError, NotFoundError
@@ -208,8 +208,10 @@ def test_what_diverged_is_open_and_counts_as_a_refuted_idea() -> None:
     (step,) = answer_of(read_study(made, "a_study")).next
     assert step.purpose == "no seeds decide on b=y: `--why` says what happened"
     made.studies = lambda: [made.record]  # type: ignore[attr-defined]
-    outcomes = {idea.variant: idea.outcome for idea in read_ideas(made)}  # type: ignore[arg-type]
-    assert outcomes == {"a=x": "held", "b=y": "refuted"}
+    ideas = read_ideas(made)  # type: ignore[arg-type]
+    assert {idea.variant: idea.outcome for idea in ideas} == {"a=x": "held", "b=y": "refuted"}
+    for times, wrong in ((1, "0.1"), (13, "1.3"), (170, "17")):
+        assert f"expect up to {wrong} wrong ones" in caution(ideas * times)
     alone = fake_store({"baseline": ({}, 10)}, seeds=1)
     alone.add("baseline", 0, {"val_loss": 3.0})
     assert [step.purpose for step in answer_of(read_study(alone, "a_study")).next] == ["there is nothing to compare"]
