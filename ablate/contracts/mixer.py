@@ -5,7 +5,7 @@ Shapes: K pack, B batch, T tokens, D width.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.analysis.text import plural
-from ablate.contracts.contract import Contract, Finding, by_name, round_trips_through_json
+from ablate.contracts.contract import Contract, by_name, round_trips_through_json
 from ablate.contracts.modules import TOLERANCE, VOCABULARY, ModuleRules, gap, given_shared, is_taken, noise
 from ablate.nn.model.block import build_part
 from ablate.nn.pack import State, Stepping, step
@@ -114,18 +114,6 @@ def _keeps_defaults(layer: nn.Module) -> bool:
         abs(std - matrix.std().item()) < _SAME_SPREAD * matrix.std().item()
         for std, matrix in zip(before, matrices, strict=True)
     )
-
-
-def check_mixer(spec: MixerSpec, surroundings: Sequence[LayerContext] | None = None) -> list[Finding[LayerContext]]:
-    """Try a mixer by every rule.
-
-    Args:
-        surroundings: Where to try it (with a pack of one); `contexts(spec)` unless given.
-
-    Returns:
-        What was found wrong; empty for a mixer that keeps the contract.
-    """
-    return CONTRACT.check(spec, surroundings)
 
 
 def refuses_unsupported_contexts(spec: MixerSpec, context: LayerContext) -> Iterator[str]:

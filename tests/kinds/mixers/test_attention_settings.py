@@ -17,7 +17,7 @@ from every_pair import every_pair
 from slow_forms import assert_equal_forms, assert_token_by_token, perturbed
 from torch import Tensor
 
-from ablate.contracts.mixer import check_mixer
+from ablate.contracts.mixer import CONTRACT
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.kinds.mixers.attention_module import Attention
 from ablate.kinds.positions.alibi import AlibiSpec
@@ -201,7 +201,7 @@ def test_decoding_token_by_token(name: str) -> None:
     "name", ["sinks", "soft cap", "everything", "rms norm over all heads", "elementwise gate, wide heads"]
 )
 def test_it_keeps_the_contract(name: str) -> None:
-    assert check_mixer(AttentionSpec.model_validate(FORMS[name][0])) == []
+    assert CONTRACT.check(AttentionSpec.model_validate(FORMS[name][0])) == []
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_it_keeps_the_contract(name: str) -> None:
     ids=str,
 )  # fmt: skip
 def test_what_shares_keeps_the_contract(settings: dict[str, Any]) -> None:
-    assert check_mixer(AttentionSpec.model_validate(settings)) == []
+    assert CONTRACT.check(AttentionSpec.model_validate(settings)) == []
 
 
 def test_logits_in_single_precision_are_more_exact() -> None:

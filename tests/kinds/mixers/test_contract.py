@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 from torch import Tensor, nn
 
 from ablate.contracts.checking import settings
-from ablate.contracts.mixer import check_mixer, contexts, own_initial_values
+from ablate.contracts.mixer import CONTRACT, contexts, own_initial_values
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.kinds.mixers.fnet import FNetSpec
 from ablate.kinds.mixers.linear import LinearSpec
@@ -101,7 +101,7 @@ def test_mixer_keeps_the_contract(kind: str) -> None:
     of = MIXERS.members()[kind]
     assert issubclass(of, MixerSpec)
     assert all(map(surroundings, covering(settings(of)))), "it refuses every size that the contract tries"
-    found = {spec.canonical_json(): check_mixer(spec, where) for spec, where in trials(of)}
+    found = {spec.canonical_json(): CONTRACT.check(spec, where) for spec, where in trials(of)}
     assert {text: findings for text, findings in found.items() if findings} == {}
 
 
@@ -138,7 +138,7 @@ def test_each_change_is_tried_in_every_surrounding_and_each_pair_in_both_forms()
 )
 def test_grouped_attention_keeps_the_contract(spec: AttentionSpec) -> None:
     """The number of groups is not a named choice, since what fits depends on the heads."""
-    assert check_mixer(spec) == []
+    assert CONTRACT.check(spec) == []
 
 
 def test_the_contract_tries_positions_that_a_mixer_applies_in_both_of_its_forms() -> None:
@@ -284,11 +284,11 @@ MODULES = {module.__name__: module for module in (Mean, *Mean.__subclasses__())}
 
 
 def broken_rules(spec: MeanSpec) -> set[str]:
-    return {finding.rule for finding in check_mixer(spec)}
+    return {finding.rule for finding in CONTRACT.check(spec)}
 
 
 def test_contract_passes_a_correct_mixer() -> None:
-    assert check_mixer(MeanSpec()) == []
+    assert CONTRACT.check(MeanSpec()) == []
 
 
 @pytest.mark.parametrize(
@@ -382,7 +382,7 @@ def test_contract_finds_violations_in_reading_another_sequence(module: str) -> N
 
 
 def test_contract_reports_what_a_module_raises_once_for_each_surrounding() -> None:
-    findings = check_mixer(MeanSpec(module="Angry"))
+    findings = CONTRACT.check(MeanSpec(module="Angry"))
     assert {finding.rule for finding in findings} == {"refuses_unsupported_contexts"}
     assert len(findings) == len(contexts(MeanSpec()))
     assert "RuntimeError: no" in findings[0].detail
@@ -419,11 +419,11 @@ def test_contract_tries_sizes_that_a_mixer_accepts() -> None:
     found = contexts(HalvesSpec())
     assert len(found) == len(contexts(MeanSpec()))
     assert all(context.width % (2 * context.heads) == 0 for context in found)
-    assert check_mixer(HalvesSpec()) == []
+    assert CONTRACT.check(HalvesSpec()) == []
 
 
 def test_contract_reports_once_that_a_size_should_be_refused() -> None:
-    findings = check_mixer(HalvesSpec(says=False))
+    findings = CONTRACT.check(HalvesSpec(says=False))
     assert {(finding.rule, finding.context.width) for finding in findings} == {
         ("refuses_unsupported_contexts", 21),
         ("refuses_unsupported_contexts", 7),
@@ -458,8 +458,8 @@ class PlacedSpec(MeanSpec):
 
 
 def test_contract_finds_positions_that_are_declared_and_not_applied() -> None:
-    assert check_mixer(PlacedSpec()) == []
-    findings = check_mixer(PlacedSpec(applies=False))
+    assert CONTRACT.check(PlacedSpec()) == []
+    findings = CONTRACT.check(PlacedSpec(applies=False))
     assert {finding.rule for finding in findings} == {"applies_positions"}
     assert findings[0].detail == "the output with `positions: alibi` is that of `positions: none`"
 
@@ -518,7 +518,7 @@ def test_contract_accepts_a_mixer_without_pack_axis() -> None:
         def cost(self, context: LayerContext, length: int) -> Cost:
             return Cost(parameters=6 * context.width * (context.width + 1))
 
-    assert check_mixer(PlainSpec()) == []
+    assert CONTRACT.check(PlainSpec()) == []
 
 
 def test_contract_tries_a_mixer_whose_spec_has_no_hash() -> None:
@@ -529,4 +529,4 @@ def test_contract_tries_a_mixer_whose_spec_has_no_hash() -> None:
 
     with pytest.raises(TypeError, match="unhashable"):
         hash(ListedSpec())
-    assert check_mixer(ListedSpec()) == []
+    assert CONTRACT.check(ListedSpec()) == []

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from slow_forms import assert_equal_forms, perturbed
 from torch import Tensor
 
-from ablate.contracts.mixer import check_mixer
+from ablate.contracts.mixer import CONTRACT
 from ablate.kinds.mixers.latent_attention import LatentAttentionSpec
 from ablate.kinds.norms.rms import RMSNormSpec
 from ablate.kinds.positions.rotary import Rotary, RotarySpec
@@ -62,7 +62,7 @@ def test_it_is_its_equations(causal: bool, window: int | None, padded: bool) -> 
 
 
 def test_queries_of_low_rank_keep_the_contract() -> None:
-    assert check_mixer(LatentAttentionSpec(query_rank=5)) == []
+    assert CONTRACT.check(LatentAttentionSpec(query_rank=5)) == []
 
 
 def test_it_keeps_the_numbers_of_deepseek() -> None:
