@@ -16,6 +16,7 @@ from ablate.analysis.rows import VariantRow
 from ablate.analysis.text import listed, plural
 from ablate.metrics import split_length
 from ablate.stats import Interval
+from ablate.stats.bounds import at_least, at_most
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,5 +136,7 @@ def _turns(row: VariantRow, shown: AnswerRow, report: StudyReport) -> str:
         return row.verdict.reason
     if shown.bound is None:
         return "it trains without divergence"
-    beyond = row.verdict.is_worse or row.verdict.word == "better"
-    return f"the margin were {'above' if beyond else 'below'} {abs(shown.bound):.3g}"
+    size, margin = abs(shown.bound), report.margin
+    if row.verdict.is_worse or row.verdict.word == "better":
+        return f"the margin were above {at_most(size, margin, 3)}"
+    return f"the margin were below {at_least(size, margin, 3)}"

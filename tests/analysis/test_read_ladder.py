@@ -23,6 +23,7 @@ from ablate.render.as_json import study_json
 from ablate.render.figures import draw, pictures
 from ablate.roles import TrialRole
 from ablate.spec.code import stage_identity
+from ablate.stats.bounds import at_most
 from ablate.store.records import Declaration, PlannedTrial, SpeedTiming, TrialState
 
 RUNGS = 5
@@ -92,7 +93,7 @@ def test_a_gain_that_survives_holds_with_its_speedup_and_stands_in_the_answer() 
     shown = why(report, "a=off@rung=5")
     assert shown.row.variant == "a=off@rung=5"
     assert shown.row.bound is not None
-    assert shown.facts["changes if"] == f"the margin were above {-shown.row.bound:.3g}", "it would not be better then"
+    assert shown.facts["changes if"] == f"the margin were above {at_most(-shown.row.bound, report.margin, 3)}", "it would not be better then"
 
 
 def test_a_gain_that_fades_vanishes_and_one_that_becomes_a_loss_turns() -> None:
