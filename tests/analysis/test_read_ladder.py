@@ -93,7 +93,8 @@ def test_a_gain_that_survives_holds_with_its_speedup_and_stands_in_the_answer() 
     shown = why(report, "a=off@rung=5")
     assert shown.row.variant == "a=off@rung=5"
     assert shown.row.bound is not None
-    assert shown.facts["changes if"] == f"the margin were above {at_most(-shown.row.bound, report.margin, 3)}", "it would not be better then"
+    above = at_most(-shown.row.bound, report.margin, 3)
+    assert shown.facts["changes if"] == f"the margin were above {above}", "it would not be better then"
 
 
 def test_a_gain_that_fades_vanishes_and_one_that_becomes_a_loss_turns() -> None:
