@@ -69,6 +69,7 @@ pre.code { margin: 0; padding: 0.5rem 0.75rem; max-height: 30rem; overflow: auto
     overflow-wrap: anywhere; user-select: all; font-size: 0.85rem; border-radius: 0.5rem;
     background: rgba(128, 140, 155, 0.12); }
 .scrolled { overflow-x: auto; }
+.scrolled td:first-child { min-width: 7rem; }
 :is(.st-key-parallel, .st-key-panels, .st-key-panels-insides, .st-key-panels-laws) { overflow-x: auto; }
 .st-key-parallel > * { min-width: 44rem; }
 [class*="st-key-other-view"] [data-testid="stPageLink-NavLink"]:not(:hover, :focus-visible) { background: none; }

@@ -67,15 +67,19 @@ def show() -> None:
     first = next((label for label, (at, study) in known.items() if (stores()[at], study) == current), next(iter(known)))
     chosen = st.multiselect("Studies", list(known), [first], key="studies", bind="query-params")
     places = {label: place for label, place in known.items() if label in chosen}
-    options = [f"{label}{BETWEEN}{name}" for label, place in places.items() for name in _variants(*place)]
+    ranks = {
+        f"{label}{BETWEEN}{name}": rank
+        for label, place in places.items()
+        for rank, name in enumerate(_variants(*place))
+    }
+    options = list(ranks)
     if not options:
         st.info("Choose a study to see its variants.")
         return
     first_task = split_task(options[0])[1]  # losses of different tasks are not comparable
     comparable = [option for option in options if split_task(option)[1] == first_task]
-    sides = st.multiselect(
-        "Variants", options, comparable[:FIRST], key="sides", bind="query-params", max_selections=MOST
-    )
+    of_each = sorted(comparable, key=ranks.__getitem__)[:FIRST]  # of every study that was chosen
+    sides = st.multiselect("Variants", options, of_each, key="sides", bind="query-params", max_selections=MOST)
     row = st.container(horizontal=True, vertical_alignment="bottom")
     axis, loss = choose_axis_and_loss(row)
     log_x = row.toggle("Log x", key="logx", bind="query-params")

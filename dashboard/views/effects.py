@@ -227,7 +227,8 @@ def _slices(study: str) -> None:
 def _parallel(study: str) -> None:
     table = variant_table(record(study), results.runs(study))
     caption, draw = _parallel_caption(table), partial(parallel, table, record(study))
-    chart(draw, "parallel", f"Parallel coordinates: {caption}")
+    with st.container(key="parallel"):
+        chart(draw, "parallel-figure", f"Parallel coordinates: {caption}")
     st.caption(escape(caption))
     st.dataframe(
         table, key="parallel-table", hide_index=True, placeholder="-", alt="Variants with their settings",

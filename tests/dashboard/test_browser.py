@@ -56,6 +56,10 @@ def test_a_narrow_dark_screen(page: Page) -> None:
     )
     assert sum(background[:3]) < 3 * 64
     page.check_contrast()
+    page.open("/effects?study=tiny&show=Parallel")
+    axes = page.tab.get_by_test_id("stVegaLiteChart").first.bounding_box()
+    assert axes is not None
+    assert axes["width"] > 700, "parallel axes are not pressed together, but scrolled"
     page.open("/curves?study=tiny")
     plot = page.tab.get_by_test_id("stVegaLiteChart").first.bounding_box()
     assert plot is not None

@@ -135,13 +135,14 @@ def test_curves_of_several_studies(tmp_path: Path, shown: Shown) -> None:
     spec = {"model": {}, "task": {"kind": "recall"}, "training": {}}
     for number, (study, data) in enumerate({"a": "data", "b": "data", "c": "other data"}.items()):
         curves = [line(*((step, 4 - number - seed - step / 9) for step in (0, 5, 9))) for seed in (0, 1)]
-        variants = [VariantRecord("baseline", f"{number:064x}", {}, spec, 10)]
+        names = [("baseline", number), *((f"more {more}", 10 * (number + 1) + more) for more in range(3))]
+        variants = [VariantRecord(name, f"{place:064x}", {}, spec, 10) for name, place in names]
         ended = [Ended("baseline", seed, 1.0, curve=curve) for seed, curve in enumerate(curves)]
         write_study(tmp_path / "s.db", study, variants, ended, data=data)
     page = shown("across", tmp_path / "s.db", studies=["a", "b"], axis="tokens")
     assert not page.warning
     drawn = series(marks(figures(page)[0], "line")[0])
-    assert set(drawn) == {"a / baseline", "b / baseline"}
+    assert set(drawn) == {"a / baseline", "b / baseline"}, "a variant of each study is drawn, not three of the first"
     assert [point["x"] for point in drawn["b / baseline"]] == [0, 40, 72]
     means = [point["mean"] for point in drawn["b / baseline"]]
     assert means == pytest.approx([2.5, 2.5 - 5 / 9, 1.5])  # 4 - 1 - mean of seeds - step / 9
