@@ -13,6 +13,7 @@ from ablate.errors import DataError
 from ablate.extras import require
 from ablate.locations import check_regular, files_matching, typed_path
 from ablate.spec.log_lines import CutNumberError, groups_of_line
+from ablate.tables.cells import cell_text
 from ablate.tables.description import RunTableSpec
 from ablate.tables.formats import FRAMES, ORIGIN, READERS, SEPARATORS, Row, file_text, read_events, read_separated
 from ablate.tables.logged import ADDRESS, read_logged
@@ -102,6 +103,14 @@ def _rows_of_columns(frame: pd.DataFrame, pattern: str, file: Path) -> pd.DataFr
     for name, match in matches.items():
         groups = {group: text for group, text in match.groupdict().items() if text is not None}
         metric = groups.pop("metric", "value")
+        for group, text in groups.items():
+            if group in frame.columns and group not in matches and set(frame[group].map(cell_text)) != {text}:
+                raise DataError(
+                    f"`columns` and the file both have a column {group!r}",
+                    where=str(file),
+                    got=f"{text!r} and {cell_text(frame[group].iloc[0])!r}",
+                    remedy="Give the group of `columns` another name.",
+                )
         part = parts.setdefault(tuple(groups.items()), frame.drop(columns=list(matches)).assign(**groups))
         if metric in part.columns:
             raise DataError(

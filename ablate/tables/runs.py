@@ -213,7 +213,16 @@ def _named(rows: pd.DataFrame, pattern: str, run: str | None) -> pd.DataFrame:
             "`name` does not match the name of this run", where=f"column {run!r}", expected=pattern, got=repr(wrong[0])
         )
     for group in compiled.groupindex:
-        rows[group] = [found[cell_text(name)][group] or "" for name in rows[run]]  # type: ignore[index]
+        texts = [found[cell_text(name)][group] or "" for name in rows[run]]  # type: ignore[index]
+        for own, text, origin in zip(rows.get(group, ()), texts, rows[ORIGIN], strict=False):
+            if cell_text(own) not in ("", text):
+                raise DataError(
+                    f"`name` and the file both have a column {group!r}",
+                    where=str(origin),
+                    got=f"{text!r} and {cell_text(own)!r}",
+                    remedy="Give the group of `name` another name.",
+                )
+        rows[group] = texts
     return rows
 
 

@@ -231,6 +231,26 @@ def write_events(folder: Path, losses: dict[int, float]) -> None:
     writer.close()
 
 
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("variant,seed,acc_1,acc_2\nbase,7,1,2\nother,9,1,3\n", {"columns": r"^(?P<metric>acc)_(?P<seed>\d)$"}),
+        ("run,seed,acc\nbase_1,7,1\nother_1,7,2\n", {"run": "run", "name": r"(?P<variant>\w+)_(?P<seed>\d)$"}),
+        ("run,seed,acc\nbase_1,1,1\nother_1,1,2\n", {"run": "run", "name": r"(?P<variant>\w+)_(?P<seed>\d)$"}),
+    ],
+)
+def test_a_group_never_takes_the_place_of_a_column_that_says_otherwise(
+    text: str, asked: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "runs.csv").write_text(text)
+    asked |= {"metric": "acc", "direction": "higher", "margin": 0.1, "baseline": "base", "data": tmp_path}
+    if ",7," not in text:
+        assert [list(row.finished) for row in judge("runs.csv", **asked).report.variants] == [[1], [1]]
+        return
+    with pytest.raises(AblateError, match="the file both have a column 'seed'"):
+        judge("runs.csv", **asked)
+
+
 def test_the_event_files_of_a_folder_are_one_run(tmp_path: Path) -> None:
     """As TensorBoard shows them: a run that went on has begun another file, and one that ended at once an empty one."""
     for variant, shift in (("base", 0.0), ("wide", 1.0)):
@@ -522,7 +542,12 @@ CELLS = st.one_of(st.floats(allow_nan=True, allow_infinity=True), st.just(""), s
 @settings(max_examples=25, deadline=None)
 @given(
     st.lists(NAMES | st.sampled_from(PLACES), min_size=2, max_size=4, unique=True),
-    st.lists(NAMES.filter(lambda name: name not in ("seed", "run", "index")), min_size=3, max_size=3, unique=True),
+    st.lists(
+        NAMES.filter(lambda name: name not in ("seed", "run", "index") and name[0] != "#"),
+        min_size=3,
+        max_size=3,
+        unique=True,
+    ),
     st.data(),
 )
 def test_any_names_and_cells_are_read_as_they_are(variants: list[str], columns: list[str], data: st.DataObject) -> None:
