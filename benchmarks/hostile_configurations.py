@@ -67,6 +67,9 @@ def _scaling(draw: random.Random, key: str) -> dict[str, Any]:
         rope["factor"] = draw.choice([1.0, 2, 4.0, 8.0, 0.5, None])
     if kind == "llama3":
         rope |= {"low_freq_factor": draw.choice([1.0, 2.0, 8.0]), "high_freq_factor": draw.choice([4.0, 8.0])}
+    if kind == "longrope":
+        pairs = draw.choice([2, 3, 3, 5])
+        rope |= {f"{name}_factor": [draw.choice([1.0, 1.5, 3]) for _ in range(pairs)] for name in ("short", "long")}
     if kind in {"llama3", "yarn", "longrope"} and draw.random() < 0.7:
         rope["original_max_position_embeddings"] = draw.choice([4, 8, 20])
     for name, values in (
