@@ -166,6 +166,8 @@ def _nothing_open(report: StudyReport) -> str:
     lost = [row.change.words or row.name for row in rows if row.verdict is None or not row.verdict.is_decided]
     if lost:
         return f"no seeds decide on {few(lost)}: `--why` says what happened"
+    if report.unit == "window":
+        return "every comparison is decided for this one trained model; another training may differ"
     return "nothing is open: every comparison is decided"
 
 
