@@ -196,7 +196,7 @@ class NativeSparseAttention(nn.Module):
         """The same for all queries of a text, by the logits of these blocks and of this window alone."""
         spec, length = self.spec, k.shape[-2]
         queries, keys, values, choice = (part.flatten(0, 1) for part in (q, k, v, chosen))
-        grouped = queries.unflatten(1, (self.groups, -1))
+        grouped = torch.unflatten(queries, 1, (self.groups, -1))
         real = None if padding is None else padding.flatten(0, 1)
         scale = q.shape[-1] ** -0.5
         whole = chosen_blocks.gathered(grouped, keys, values, choice, spec.size, spec.active, scale, real)

@@ -105,7 +105,7 @@ def gathered(
     share = (tops - tops.amax(2, keepdim=True)).exp()
     whole = (by_pair(total, 0.0) * share).sum(2)
     y = (by_pair(made, 0.0) * share).sum(2) / whole
-    return y.to(q.dtype).transpose(1, 2).unflatten(0, q.shape[:2])
+    return torch.unflatten(y.to(q.dtype).transpose(1, 2), 0, q.shape[:2])
 
 
 def _take(x: Tensor, index: Tensor) -> Tensor:

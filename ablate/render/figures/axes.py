@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from ablate.analysis.findings import Findings
 from ablate.analysis.judging import worst_margin
@@ -203,7 +204,7 @@ def draw_parallel(columns: Mapping[str, Column], coloured: str, palette: Palette
         for (title, heights), column in zip(places.items(), columns.values(), strict=True)
         for line, at in enumerate(heights) if at is not None
     ]  # fmt: skip
-    ticks = [
+    ticks: list[dict[str, Any]] = [
         {"axis": title, "at": height, "text": text}
         for title, column in zip(titles, columns.values(), strict=True)
         for height, text in _ticks(column, room)

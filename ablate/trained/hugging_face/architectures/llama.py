@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from ablate.kinds.mlps import HiddenLayerSpec
 from ablate.spec.model import ModelSpec
 from ablate.trained.hugging_face.architecture import (
     SAME,
@@ -191,7 +192,7 @@ class LlamaLike(Architecture):
             **self.written_rope(spec),
         }
         if mlp.kind == "mixture":
-            plain = {layer: one.mlp for layer, one in enumerate(spec.blocks) if one.mlp.kind_name() != "mixture"}
+            plain = {layer: one.mlp for layer, one in enumerate(spec.blocks) if isinstance(one.mlp, HiddenLayerSpec)}
             settings |= {
                 "intermediate_size": next((one.hidden(spec.width) for one in plain.values()), hidden),
                 "mlp_only_layers": [*plain],
