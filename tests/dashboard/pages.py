@@ -76,7 +76,7 @@ PALE = """
 """Words with less than the contrast of 4.5:1 that WCAG 2.2 asks for (1.4.3)."""
 WIDE = {"width": 2400, "height": 1400}
 """So wide that no column of a table is cut off."""
-PATIENCE = 90_000
+PATIENCE = 240_000
 POLLING = 50
 """Milliseconds between two looks at a page; Playwright would look at every frame."""
 
