@@ -125,11 +125,12 @@ def _table(words: str, state: str, starred: bool) -> None:
             "progress": st.column_config.ProgressColumn(
                 "progress", min_value=0, max_value=1, format="percent", width=90
             ),
-            "updated": st.column_config.DatetimeColumn("updated", format="YYYY-MM-DD HH:mm", width=125),
+            "updated": st.column_config.DatetimeColumn("updated", format="YYYY-MM-DD HH:mm", width=122),
             "★": st.column_config.TextColumn(width=30),
-            "question": st.column_config.TextColumn(width=330),
+            "question": st.column_config.TextColumn(width=510),
             "store": st.column_config.TextColumn(width=80),
-            "study": st.column_config.TextColumn(width=150),
+            "study": st.column_config.TextColumn(width=160),
+            "state": st.column_config.TextColumn(width=150),
             "verdicts": st.column_config.ImageColumn(
                 width=STRIP + 20, help="A mark for each variant: not needed or not worse, undecided, needed or worse"
             ),
