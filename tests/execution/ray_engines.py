@@ -26,6 +26,7 @@ from ablate.store import Store
 
 RAY_MARKS = [
     pytest.mark.ray,
+    pytest.mark.timeout(900),
     # Ray's own: it forks helpers, closes sockets late and reads its own deprecated settings.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.*"),

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from cli_runs import Workplace
 from engine_samples import SPACE, planner
-from own_trainers import space, write_script
 from ray.cluster_utils import Cluster
 from ray_engines import RAY_MARKS, Listening, begun, drive
 from ray_samples import (
@@ -66,24 +65,6 @@ def test_with_json_standard_output_is_one_object_and_no_file_of_the_folder_stand
     assert {"printed", "written past Python"} <= set(trained.err.splitlines())
 
 
-def test_a_trainer_of_the_user_has_the_numbers_of_the_local_engine(
-    cluster: Cluster, trainer: Listening, tmp_path: Path
-) -> None:
-    place = Workplace(tmp_path, tmp_path / "cache")
-    write_script(place.folder)
-    (place.folder / "own.yaml").write_text(json.dumps(space()))
-    found = []
-    with joined(cluster, 1):
-        for where in (("--engine", "ray", "--address", cluster.address), ("--store", "local.db")):
-            trained = place.call("study", "own.yaml", "--json", *where)
-            assert trained.code == 0, trained.err
-            assert trained.last_object["trained"] == 4
-            found.append({key: (metrics, curve) for key, (_, metrics, _, *curve) in place.trials("finished").items()})
-            place.store = place.folder / "local.db"
-    assert found[0] == found[1]
-    assert [len(curve) for _, curve in found[0].values()] == [3] * 4
-
-
 def test_resources_that_no_machine_has_are_refused_with_those_there_are(
     cluster: Cluster, trainer: Listening, ray_folder: Path
 ) -> None:
@@ -114,7 +95,7 @@ def test_the_same_space_gives_the_same_variants_trials_and_numbers(
 
 
 def test_what_a_search_prunes_is_ended_by_rays_scheduler(trainer: Listening, ray_folder: Path, store: Store) -> None:
-    steps = 200
+    steps = 1000
     search = {
         "kind": "search",
         "sampler": "random",

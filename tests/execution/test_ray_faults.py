@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +33,6 @@ from ray_samples import (
     joined,
     listen,
     losses,
-    node,
     points,
     trial,
 )
@@ -146,30 +144,6 @@ def test_a_trial_in_two_processes_resumes_when_one_dies_and_has_the_losses_of_on
         assert ours.metrics["val_loss"] == pytest.approx(theirs.metrics["val_loss"], abs=2e-4)  # sums of other order
     told = [point.seconds for point in points(before) if point.step <= every]
     assert [point.seconds for point in curve[: len(told)]] == told, "what a checkpoint holds is not trained again"
-
-
-def test_workers_that_are_killed_for_memory_cost_an_attempt_and_not_the_study(
-    cluster: Cluster, trainer: Listening, ray_folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ray's memory monitor of a machine that always seems to use too much kills whatever trains there."""
-    resources = ResourcesSpec(cpus=0.5, memory=0.1, custom={"full": 1})
-    with monkeypatch.context() as surroundings:
-        surroundings.setenv("RAY_memory_usage_threshold", "0.001")  # of the machine
-        surroundings.setenv("RAY_memory_monitor_refresh_ms", "1000")
-        full = cluster.add_node(**node(1, resources={"full": 1}))
-    endless = {**SPACE["training"], "steps": 10**7}
-    log = Log()
-    options = RunOptions(cache=ray_folder / "cache", device="cpu", resources=resources, address=cluster.address)
-    with RayEngine(options) as engine:
-        switches = {"values": SPACE["switches"]["values"]}
-        one_seed = {"kind": "leave_one_out", "seeds": 1}
-        result = drive(engine, store, ray_folder, log, training=endless, switches=switches, design=one_seed)
-    cluster.remove_node(full, allow_graceful=False)
-    assert (result.trials, result.failed) == (2, 2)
-    reasons = {str(outcome.reason).partition("\n")[0] for outcome in log.outcomes}
-    assert reasons == {"its worker was killed because its node ran out of memory"}
-    lost = Counter(trained for trained in log.told if trained[0] == "lost")
-    assert list(lost.values()) == [3] * 2, "each was trained again, three times"
 
 
 class KillsNode(Log):
