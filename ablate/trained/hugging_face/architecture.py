@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ablate.spec.model import ModelSpec
-from ablate.trained.hugging_face.settings import Config
+from ablate.trained.hugging_face.settings import Config, declared
 
 Tensors = tuple[Tensor, ...]
 
@@ -144,6 +144,10 @@ class Architecture(ABC):
     """Whether padding is to the model a token like others, so that it takes no mask."""
     exactly: ClassVar[Mapping[str, Any]] = {}
     """Settings with which `transformers` computes as precisely as its weights are."""
+    written_as: ClassVar[str] = ""
+    """Name of the class of `transformers` that loads an exported model; empty if none is exported in this format."""
+    undeclared: ClassVar[tuple[str, ...]] = ()
+    """Settings that are written though the configuration class does not declare them."""
     own: ClassVar[bool] = False
     """Whether its code is ours, so that there is nothing to compare."""
     dropout: ClassVar[str] = ""
@@ -177,7 +181,18 @@ class Architecture(ABC):
         Raises:
             AttributeError, KeyError: A part of the model has no such setting.
         """
-        return None
+        if not self.written_as:
+            return None
+        known = declared(self.model_type).union(self.undeclared)
+        settings = self.settings_of(spec, vocabulary, context).items()
+        return {"architectures": [self.written_as], **{name: value for name, value in settings if name in known}}
+
+    def settings_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any]:
+        """The settings that say something of a model of ours; `config_of` drops those that the class does not declare.
+
+        What they cannot say shows where the result is read back. Arguments and errors are those of `config_of`.
+        """
+        return {}
 
     def context(self, config: Config) -> int:
         """The longest input in tokens."""

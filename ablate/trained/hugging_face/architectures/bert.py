@@ -20,7 +20,7 @@ from ablate.trained.hugging_face.architecture import (
     norm,
     same,
 )
-from ablate.trained.hugging_face.settings import THEIR_ACTIVATIONS, Config, declared
+from ablate.trained.hugging_face.settings import THEIR_ACTIVATIONS, Config
 
 _BIASED = {"kind": "dense", "bias": True}
 
@@ -40,8 +40,6 @@ class BertLike(Architecture):
         "output": "cls.predictions.decoder",
     }
     """Their names of the parts of the head."""
-    written_as: ClassVar[str] = ""
-    """The class of `transformers` as which models of ours are written; empty: they are not."""
     unused: ClassVar[tuple[str, ...]] = (
         "*.pooler.*",
         "cls.seq_relationship.*",
@@ -85,11 +83,9 @@ class BertLike(Architecture):
             "head_bias": True,
         }
 
-    def config_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any] | None:
-        if not self.written_as:
-            return None
+    def settings_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any]:
         block: Any = spec.block
-        settings = {
+        return {
             "vocab_size": vocabulary,
             "max_position_embeddings": context,
             "type_vocab_size": spec.segments,
@@ -105,8 +101,6 @@ class BertLike(Architecture):
             "attention_type": "original_full",
             "rescale_embeddings": spec.embedding_scale == "sqrt_width",
         }
-        known = declared(self.model_type)
-        return {"architectures": [self.written_as], **{name: settings[name] for name in settings if name in known}}
 
     def heads(self, config: Config) -> int:
         """Heads of the mixer of a block."""
@@ -225,8 +219,9 @@ class FNetModel(BertLike):
 
 
 class RobertaModel(BertLike):
-    """`transformers`, `models/roberta`: `RobertaForMaskedLM`. Positions are counted from the one after the padding
-    token's: that of a model of ours, which may have none, are BERT's, as which it is written.
+    """`transformers`, `models/roberta`: `RobertaForMaskedLM`. Its first position is the one after the padding token's.
+
+    A model of ours may have no padding token, so it is written as BERT.
     """
 
     model_type = "roberta"

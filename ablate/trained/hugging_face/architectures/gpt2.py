@@ -23,7 +23,7 @@ from ablate.trained.hugging_face.architecture import (
     same,
 )
 from ablate.trained.hugging_face.architectures.llama import PARALLEL
-from ablate.trained.hugging_face.settings import THEIR_ACTIVATIONS, Config, declared
+from ablate.trained.hugging_face.settings import THEIR_ACTIVATIONS, Config
 
 _BIASED = {"query_key_bias": True, "value": {"kind": "dense", "bias": True}, "output": {"kind": "dense", "bias": True}}
 
@@ -32,8 +32,6 @@ class GPTLike(Architecture):
     """A decoder of pre-norm blocks with LayerNorm and a plain MLP. Subclasses change what differs."""
 
     prefix = "transformer."
-    written_as: ClassVar[str]
-    """The class of `transformers` as which models of ours are written."""
     table: ClassVar[str] = "wte"
     """Their name of the embedding."""
     norms: ClassVar[Mapping[str, str]] = {"ln_1": "norm_mixer", "ln_2": "norm_mlp"}
@@ -73,10 +71,9 @@ class GPTLike(Architecture):
     def layer_links(self, config: Config, theirs: str, ours: str) -> Iterator[Link]:
         """Mixer and MLP of a layer."""
 
-    def config_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any] | None:
-        """Every setting of models of this sort that its class declares."""
+    def settings_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any]:
         block: Any = spec.block
-        settings = {
+        return {
             "vocab_size": vocabulary,
             "n_positions": context,
             **dict.fromkeys(("n_embd", "hidden_size"), spec.width),
@@ -90,8 +87,6 @@ class GPTLike(Architecture):
             "layer_norm_epsilon": block.norm.eps,
             "tie_word_embeddings": spec.tied_head,
         }
-        known = declared(self.model_type)
-        return {"architectures": [self.written_as], **{name: settings[name] for name in settings if name in known}}
 
 
 class GPT2(GPTLike):
@@ -158,10 +153,10 @@ class GPTJ(GPTLike):
         own = {"positions": positions, "dropout": config["embd_pdrop"], "head_bias": True}
         return {**super().model(config), **own}
 
-    def config_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any] | None:
+    def settings_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any]:
         positions: Any = spec.positions
         turned = positions.turning(spec.width // spec.heads)
-        return {**(super().config_of(spec, vocabulary, context) or {}), "rotary_dim": turned}
+        return {**super().settings_of(spec, vocabulary, context), "rotary_dim": turned}
 
     @staticmethod
     def _widths(config: Config) -> tuple[int, int]:

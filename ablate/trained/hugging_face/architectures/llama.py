@@ -24,7 +24,7 @@ from ablate.trained.hugging_face.architecture import (
     norm,
     same,
 )
-from ablate.trained.hugging_face.settings import THEIR_ACTIVATIONS, Config, declared, layer_types, to_rope
+from ablate.trained.hugging_face.settings import THEIR_ACTIVATIONS, Config, layer_types, to_rope
 
 PARALLEL = {"arrangement": "parallel", "skips": {"mlp": 0}}
 """Attention and MLP side by side, after one norm."""
@@ -40,10 +40,7 @@ class LlamaLike(Architecture):
     unused: ClassVar[tuple[str, ...]] = ("*.rotary_emb.inv_freq",)
     activation: ClassVar[str] = "hidden_act"
     """The setting of the nonlinearity of MLPs."""
-    written_as: ClassVar[str] = ""
-    """The class of `transformers` as which models of ours are written; empty: they are not."""
-    undeclared: ClassVar[tuple[str, ...]] = ("rope_theta",)
-    """Settings that are written though the class does not declare them."""
+    undeclared = ("rope_theta",)
     norm_kind: ClassVar[str] = "rms"
     """`rms`, or `layer` with biases."""
     eps: ClassVar[str] = "rms_norm_eps"
@@ -151,13 +148,7 @@ class LlamaLike(Architecture):
         """A norm of the stream."""
         return norm(theirs, ours, bias=self.norm_kind == "layer", conversion=self.gain)
 
-    def config_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any] | None:
-        """Every setting that says something of a model of this sort, of those that its class declares.
-
-        What they cannot say shows where the result is read back.
-        """
-        if not self.written_as:
-            return None
+    def settings_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any]:
         block: Any = spec.block
         mixer, mlp = block.mixer, block.mlp
         head_width = spec.head_width or spec.width // spec.heads
@@ -202,8 +193,7 @@ class LlamaLike(Architecture):
                 "shared_expert_intermediate_size": hidden * mlp.shared,
                 "norm_topk_prob": mlp.normalise,
             }
-        known = {*declared(self.model_type), *self.undeclared}
-        return {"architectures": [self.written_as], **{name: settings[name] for name in settings if name in known}}
+        return settings
 
     def written_rope(self, spec: ModelSpec) -> dict[str, Any]:
         """The settings of the rotary positions."""
@@ -347,9 +337,9 @@ class SmolLM3(Llama):
         layers = [here if turned[i] else {**here, "positions": "none"} for i, here in enumerate(windows(config))]
         return super().places(config) | by_layer(layers)
 
-    def config_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any] | None:
+    def settings_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any]:
         turned = [int((layer.positions or spec.positions).kind_name() != "none") for layer in spec.blocks]
-        return {**(super().config_of(spec, vocabulary, context) or {}), "no_rope_layers": turned}
+        return {**super().settings_of(spec, vocabulary, context), "no_rope_layers": turned}
 
 
 _ALTERNATING = Conversion(
@@ -384,9 +374,9 @@ class GptOss(LlamaLike):
             "router_bias": True,
         }
 
-    def config_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any] | None:
+    def settings_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any]:
         mlp: Any = spec.block.mlp
-        made = super().config_of(spec, vocabulary, context) or {}
+        made = super().settings_of(spec, vocabulary, context)
         return {**made, "hidden_act": "silu", "swiglu_limit": mlp.limit}
 
     def places(self, config: Config) -> dict[str, Any]:

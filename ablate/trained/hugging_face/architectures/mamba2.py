@@ -18,6 +18,8 @@ class Mamba2Model(Architecture):
     """`transformers`, `models/mamba2`."""
 
     model_type = "mamba2"
+    written_as = "Mamba2ForCausalLM"
+    undeclared = ("max_position_embeddings",)
     prefix = "backbone."
     inert = (
         "chunk_size",
@@ -63,11 +65,10 @@ class Mamba2Model(Architecture):
             "tied_head": config["tie_word_embeddings"],
         }
 
-    def config_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any] | None:
+    def settings_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any]:
         block: Any = spec.block
         mixer = block.mixer
         return {
-            "architectures": ["Mamba2ForCausalLM"],
             "vocab_size": vocabulary,
             "max_position_embeddings": context,
             "hidden_size": spec.width,

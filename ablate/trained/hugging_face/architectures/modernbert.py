@@ -16,6 +16,7 @@ class ModernBert(Architecture):
     """`transformers`, `models/modernbert`: `ModernBertForMaskedLM`."""
 
     model_type = "modernbert"
+    written_as = "ModernBertForMaskedLM"
     auto_class = "AutoModelForMaskedLM"
     inert = (
         "classifier_pooling",
@@ -67,13 +68,12 @@ class ModernBert(Architecture):
             "head_bias": config["decoder_bias"],
         }
 
-    def config_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any] | None:
+    def settings_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any]:
         block: Any = spec.block
         head: Any = spec.head_transform
         mixer, mlp, norm = block.mixer, block.mlp, block.norm
         window = next((layer.window for layer in spec.blocks if layer.window), 1)
         return {
-            "architectures": ["ModernBertForMaskedLM"],
             "vocab_size": vocabulary,
             "max_position_embeddings": context,
             "hidden_size": spec.width,

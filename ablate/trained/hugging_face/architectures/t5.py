@@ -26,6 +26,8 @@ class T5(Architecture):
     """
 
     model_type = "t5"
+    written_as = "T5ForConditionalGeneration"
+    undeclared = ("n_positions", "scale_decoder_outputs", "tie_word_embeddings")
     auto_class = "AutoModelForSeq2SeqLM"
     dropout = "that after the last norms is left out"
     prefix = ""
@@ -68,13 +70,12 @@ class T5(Architecture):
         }
         return model if config["d_kv"] * heads == width else {**model, "head_width": config["d_kv"]}
 
-    def config_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any] | None:
+    def settings_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any]:
         block: Any = spec.block
         decoder: Any = spec.decoder
         positions: Any = spec.positions
         gated = "gated-" if block.mlp.kind == "gated" else ""
         return {
-            "architectures": ["T5ForConditionalGeneration"],
             "vocab_size": vocabulary,
             "n_positions": context,
             "d_model": spec.width,

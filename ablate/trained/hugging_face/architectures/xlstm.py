@@ -30,6 +30,8 @@ class XLstm(Architecture):
     """`transformers`, `models/xlstm`: `xLSTMForCausalLM`, which reads padding as it reads any token."""
 
     model_type = "xlstm"
+    written_as = "xLSTMForCausalLM"
+    undeclared = ("max_position_embeddings",)
     prefix = "backbone."
     sees_padding = True
     exactly: ClassVar[Mapping[str, Any]] = {"autocast_kernel_dtype": "float32", "inference_state_dtype": "float32"}
@@ -79,11 +81,10 @@ class XLstm(Architecture):
             **({} if cap is None else {"logit_cap": cap}),
         }
 
-    def config_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any] | None:
+    def settings_of(self, spec: ModelSpec, vocabulary: int, context: int) -> dict[str, Any]:
         block: Any = spec.block
         hidden = block.mlp.hidden(spec.width)
         return {
-            "architectures": ["xLSTMForCausalLM"],
             "vocab_size": vocabulary,
             "max_position_embeddings": context,
             "hidden_size": spec.width,
