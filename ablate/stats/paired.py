@@ -44,10 +44,9 @@ def bca_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[flo
 def resampled_means(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Means of `RESAMPLES` resamples with replacement."""
     n = len(values)
+    resamples = _kept(n) if n <= _MOST_KEPT else _draw(n)
     # A product of a BLAS would wait for its threads for longer than this takes.
-    sums = [
-        np.einsum("rn,n->r", times.astype(np.float64), values) for times in (_kept if n <= _MOST_KEPT else _draw)(n)
-    ]
+    sums = [np.einsum("rn,n->r", times.astype(np.float64), values) for times in resamples]
     return np.concatenate(sums) / n
 
 
