@@ -143,10 +143,10 @@ def _why_none(report: StudyReport) -> str:
         return f"what is undecided needs more {unit}s than the schedule has: a longer one may settle it"
     each = [*map(str, sorted({*needed})), *([] if len(needed) == len(of_seeds) else [f"over {MOST_FURTHER_SEEDS}"])]
     beyond = ", beyond any schedule" if scheduled else ""
-    which = f"{len(of_seeds)} {f'of {len(undecided)} ' * (len(of_seeds) < len(undecided))}undecided"
-    return (
-        f"{which} {'needs' if len(of_seeds) == 1 else 'need'} {listed(each)} more {unit}{'s' * (each != ['1'])}{beyond}"
-    )
+    of_all = "" if len(of_seeds) == len(undecided) else f"of {len(undecided)} "
+    needs = "needs" if len(of_seeds) == 1 else "need"
+    units = unit if each == ["1"] else f"{unit}s"
+    return f"{len(of_seeds)} {of_all}undecided {needs} {listed(each)} more {units}{beyond}"
 
 
 def _open_claims(report: StudyReport) -> Iterator[NextStep]:

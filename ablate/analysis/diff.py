@@ -127,8 +127,10 @@ class Comparison:
 
     @property
     def is_paired(self) -> bool:
-        """Whether differences are paired by seed, which stands for the same on all sides; else they are those of two
-        means."""
+        """Whether differences are paired by seed; otherwise they are those of two means.
+
+        Pairs need equal seeds, and in judged tables seeds that stand for the same task or window on all sides.
+        """
         units = {tuple(side.units.get(seed, str(seed)) for seed in self.seeds) for side in self.sides}
         return len(units) == 1 and all(side.is_paired for side in self.sides)
 
