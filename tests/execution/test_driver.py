@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -47,7 +47,6 @@ from ablate.tasks.language_model import LanguageModel, LanguageModelSpec
 pytestmark = pytest.mark.usefixtures("folder")
 
 Run = Callable[..., StudyResult]
-NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 UseRounds = Callable[[list[list[Proposal]]], list[Rounds]]
 
 
@@ -500,7 +499,7 @@ def test_a_trivial_baseline_that_is_not_a_number_is_left_out(
     [({"val_loss": 2.0}, 4.0, [25.0]), ({"val_loss": 2.0}, 0.0, []), ({}, 4.0, []), ({}, 0.0, [])],
 )
 def test_a_design_knows_the_speed_of_what_has_a_result(
-    metrics: dict[str, float], seconds: float, speeds: list[float]
+    metrics: dict[str, float], seconds: float, speeds: list[float], folder: Path
 ) -> None:
     """A trial may have taken no time by the clock of the machine, and one that diverged says nothing of speed."""
 
@@ -513,22 +512,9 @@ def test_a_design_knows_the_speed_of_what_has_a_result(
     design = Timed([[proposal]])
     dialogue = Dialogue(design, "val_loss", lambda keys: {})
     assert [dialogue.ask(asked, "key") for asked in design.ask()] == [True]
-    ended = TrialOutcome(
-        key="key",
-        variant_hash="variant",
-        seed=0,
-        state=TrialState.FINISHED if metrics else TrialState.DIVERGED,
-        metrics=metrics,
-        steps=2,
-        seconds=seconds,
-        tokens=100,
-        flops=1.0,
-        stopped_at=None,
-        reason="",
-        data_fingerprint="data",
-        started_at=NOON,
-        finished_at=NOON,
-    )
+    state = TrialState.FINISHED if metrics else TrialState.DIVERGED
+    finished = outcome_of(make_plan(planner(folder)).trials[0])
+    ended = replace(finished, key="key", state=state, metrics=metrics, seconds=seconds, tokens=100)
     dialogue.end(ended, 2, watched=True)
     assert heard == speeds
     assert design.values == [(BASELINE, 0, metrics.get("val_loss"))]

@@ -46,7 +46,7 @@ LLAMA3 = {
     "original_max_position_embeddings": 64,
 }
 PAIRS = 14
-"""Of which the fraction that is rotated takes the first."""
+"""Pairs of channels in a head, each with a factor; where a fraction of a head is rotated, the first ones are taken."""
 LONG = {
     "rope_type": "longrope",
     "factor": 8.0,
