@@ -17,6 +17,7 @@ from pages import Page
 
 from ablate.spec.document import read_document
 from dashboard.shared.pictures import packed, text_of
+from dashboard.shared.store import LIVE
 
 CROSSED = "design: {kind: fractional, resolution: III, seeds: 2}"
 WILD = """
@@ -80,14 +81,20 @@ def test_a_click_on_the_name_of_a_study_opens_its_answer_while_studies_run(page:
         store.execute(change, ("waiting",))
     try:
         page.open("/answer?study=crossed")
-        # What is live asks every 2 s; here it asks all the time, so that it does while the next page is drawn.
-        page.tab.evaluate("""() => {
+        # What is live asks for a run every `LIVE` seconds; here it asks all the time, so also while a page is drawn.
+        hasten = """live => {
             const before = window.setInterval
-            window.setInterval = (call, pause, ...rest) => before(call, pause === 2000 ? 20 : pause, ...rest)
-        }""")
+            window.hastened = 0
+            window.setInterval = (call, pause, ...rest) => {
+                window.hastened += pause === live
+                return before(call, pause === live ? 20 : pause, ...rest)
+            }
+        }"""
+        page.tab.evaluate(hasten, LIVE * 1000)
         for _ in range(2):
             page.tab.get_by_test_id("stSidebar").get_by_role("link", name="Studies", exact=True).click()
             page.main.get_by_role("heading", name="crossed").wait_for()
+            assert page.tab.evaluate("window.hastened"), "no timer of the page was found"
             click_on(page, "crossed")
             assert page.tab.get_by_role("combobox", name="Study").input_value() == "crossed"
         page.tab.get_by_test_id("stSidebar").get_by_role("link", name="Studies", exact=True).click()
