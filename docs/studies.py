@@ -96,7 +96,7 @@ def repetition(kept: Findings, again: Findings) -> str:
         abs(trial.metrics[metric] - again.runs[name].finished[seed].metrics[metric])
         for name, runs in kept.runs.items()
         for seed, trial in runs.finished.items()
-        if seed in again.runs[name].finished
+        if name in again.runs and seed in again.runs[name].finished
     )
     verdicts = "; ".join(changed) or f"all {len(before)} verdicts and claims are the same"
     return f"{verdicts}; the largest change of a trial's {metric}: {moved:.2g}"
