@@ -40,7 +40,7 @@ class LlamaLike(Architecture):
     unused: ClassVar[tuple[str, ...]] = ("*.rotary_emb.inv_freq",)
     activation: ClassVar[str] = "hidden_act"
     """The setting of the nonlinearity of MLPs."""
-    undeclared = ("rope_theta",)
+    undeclared: ClassVar[tuple[str, ...]] = ("rope_theta",)
     norm_kind: ClassVar[str] = "rms"
     """`rms`, or `layer` with biases."""
     eps: ClassVar[str] = "rms_norm_eps"
