@@ -118,7 +118,7 @@ def open_what_runs(page: Page) -> None:
         with looking_at(name), suppress(NotFoundError):
             for driver in store().activity().drivers:
                 if driver.alive:
-                    open_page("cluster", **{STUDY: driver.study}, **({STORE: name} if len(stores()) > 1 else {}))
+                    open_page("cluster", **choice(name, driver.study))
 
 
 def side_bar(page: Page) -> None:
@@ -168,11 +168,17 @@ def choose_study() -> None:
         _choose("Study", STUDY, names, "The study that all pages show.")
 
 
-def look_at(study: str, store: str) -> None:
-    """Make this study of this store the one that all pages show, from the next run of the page on."""
-    st.session_state[STUDY] = study
-    if len(stores()) > 1:
-        st.session_state[STORE] = store
+def choice(store: str, study: str) -> dict[str, str]:
+    """The parameters of the address that name a study and, if the dashboard shows several stores, its store."""
+    return {STUDY: study, **({STORE: store} if len(stores()) > 1 else {})}
+
+
+def look_at(store: str, study: str) -> None:
+    """Make this study of this store the one that all pages show, from the next run of the page on.
+
+    Call this only where that run follows: a later one may come from a fragment, with an address from before.
+    """
+    st.session_state.update(choice(store, study))
 
 
 def _choose(label: str, parameter: str, names: list[str], said: str) -> str | None:

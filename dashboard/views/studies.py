@@ -16,7 +16,7 @@ from ablate.errors import NotFoundError
 from ablate.render.figures.style import Palette
 from ablate.store import Mark, StudySummary
 from dashboard.shared.exports import dark, export, table_files
-from dashboard.shared.frame import STUDY, link, look_at, no_study_yet, open_page, unknown_study
+from dashboard.shared.frame import STUDY, choice, link, look_at, no_study_yet, open_page, unknown_study
 from dashboard.shared.results import edit_mark
 from dashboard.shared.store import (
     LIVE,
@@ -39,8 +39,7 @@ HIDDEN = ("best", "simplest", "cost", "trials")
 """Columns that only the menu of the table and the download show."""
 PAGE = 15
 """Number of rows per page; their contents are read study by study."""
-_OPEN = "the answer was asked for"
-_CLICKS, _AT_SIDE = "clicks on the table of studies", "study that the side shows"
+_CLICKS, _OPENED = "clicks on the table of studies", "store and study whose answer was asked for"
 STATES = ("all", "running", "complete", "incomplete", "with failures")
 
 
@@ -62,8 +61,7 @@ def show() -> None:
     )
     starred = stars.toggle("Starred", key="starred", bind="query-params")
     running = any(not complete(study) for _, study in listed)
-    st.session_state[_AT_SIDE] = _chosen()
-    st.session_state[_OPEN] = False
+    st.session_state[_OPENED] = None
     st.fragment(_table, run_every=LIVE if running else None)(str(words or ""), str(state), starred)
 
 
@@ -91,8 +89,8 @@ def _marks() -> dict[tuple[str, str], Mark]:
 
 
 def _table(words: str, state: str, starred: bool) -> None:
-    if st.session_state.get(_OPEN):  # asked again by each run until the browser has opened it
-        open_page("answer")
+    if opened := st.session_state.get(_OPENED):  # asked again by each run until the browser has opened it
+        open_page("answer", **choice(*opened))
     marks, listed = _marks(), _everywhere()
     found = [(at, study, marks.get((at, study.name), Mark())) for at, study in listed]
     shown = [(at, study, mark) for at, study, mark in found if _fits(study, mark, words, state)]
@@ -108,18 +106,18 @@ def _table(words: str, state: str, starred: bool) -> None:
         return
     table = pd.DataFrame([_row(*row) for row in rows])
     names, chosen = [(at, study.name) for at, study, _ in rows], _chosen()
-    if chosen != st.session_state.get(_AT_SIDE):  # the select boxes in the sidebar show another one
-        st.rerun(scope="app")
     # A new table for each choice, with that row selected, so that the selection agrees with the sidebar.
-    key = f"studies-{page}-{chosen}-{st.session_state.get(_CLICKS, 0)}"
+    clicks = int(st.session_state.get(_CLICKS, 0))
+    selected = [names.index(chosen)] if chosen in names else []
+    key = f"studies-{page}-{chosen}-{clicks}"
     st.dataframe(
         table,
         key=key,
         hide_index=True,
         height="content",
-        on_select=partial(_choose, key, names),
+        on_select=partial(_choose, key, clicks, selected, names),
         selection_mode=["single-row", "single-cell"],
-        selection_default={"selection": {"rows": [names.index(chosen)] if chosen in names else []}},
+        selection_default={"selection": {"rows": selected}},
         column_order=_telling(table),
         column_config={
             "progress": st.column_config.ProgressColumn(
@@ -172,17 +170,28 @@ def _chosen() -> tuple[str, str]:
     return str(st.session_state.get(STORE) or next(iter(stores()))), str(st.session_state.get(STUDY) or "")
 
 
-def _choose(key: str, names: list[tuple[str, str]]) -> None:
-    """Choose the study of the row that was clicked for all pages; a click on a cell opens its answer, too."""
+def _choose(key: str, clicks: int, shown: list[int], names: list[tuple[str, str]]) -> None:
+    """Choose the study of the row that was clicked for all pages; a click on a cell opens its answer instead.
+
+    Streamlit also calls this when a live run brings the selection of a table that has been replaced, or the selection
+    with which the table was drawn; neither is a click.
+
+    Args:
+        key: The table.
+        clicks: Number of clicks on tables of studies before it was drawn.
+        shown: Its rows that were selected when it was drawn.
+        names: Store and study of each row.
+    """
     selected = st.session_state[key]["selection"]
-    cells = [row for row, _ in selected["cells"]]
-    st.session_state[_OPEN] = bool(cells)
-    clicked = [*selected["rows"], *cells]
-    others = [names[row] for row in clicked if row < len(names) and names[row] != _chosen()]
-    if others:
-        at, study = others[0]
-        look_at(study, at)
-    st.session_state[_CLICKS] = st.session_state.get(_CLICKS, 0) + 1
+    rows, cells = list(selected["rows"]), [row for row, _ in selected["cells"]]
+    if clicks != st.session_state.get(_CLICKS, 0) or (rows == shown and not cells):
+        return
+    st.session_state[_CLICKS] = clicks + 1
+    if cells:
+        st.session_state[_OPENED] = names[cells[0]]
+    elif rows:
+        look_at(*names[rows[0]])
+        st.rerun()  # with the select boxes in the sidebar
 
 
 @st.cache_resource(show_spinner=False, max_entries=500)
