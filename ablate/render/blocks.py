@@ -55,6 +55,13 @@ class Grid:
     texts: frozenset[int]
     links: tuple[str, ...] = ()
 
+    def only(self, *columns: int) -> Grid:
+        """The same rows with these columns alone; negative numbers count from the last one."""
+        kept = [range(len(self.titles))[column] for column in columns]
+        groups = tuple(tuple(tuple(row[place] for place in kept) for row in group) for group in self.groups)
+        texts = frozenset(number for number, place in enumerate(kept) if place in self.texts)
+        return Grid(tuple(self.titles[place] for place in kept), groups, texts, self.links)
+
 
 @dataclass(frozen=True, slots=True)
 class AnswerGrid(Grid):

@@ -30,7 +30,7 @@ from ablate.render.figures.style import Palette
 from ablate.render.formats.html import data_url, verdict_table
 from ablate.spec.suite import at_task, split_task
 from ablate.store import StudyRecord, TrialState, VariantRecord
-from dashboard.shared.exports import chart, dark, plain_table
+from dashboard.shared.exports import chart, dark, is_narrow, plain_table
 from dashboard.shared.frame import STUDY, address, link
 from dashboard.shared.pictures import BlockPicture, block_pictures
 from dashboard.shared.results import compared, report_on, runs
@@ -209,7 +209,10 @@ def show_answer(answer: Answer) -> None:
         st.caption(prose(answer_note(answer)))
     if answer.scale:
         st.markdown("**Does it survive scale?**")
-        plain_table(scale_table(answer.scale), "Differences by rung of the ladder")
+        whole, rungs = scale_table(answer.scale), len(answer.scale[0].by_rung)
+        plain_table(whole.only(0, 1, rungs, -1) if is_narrow() else whole, "Differences by rung of the ladder")
+        if is_narrow():
+            st.caption("The smallest and the largest rung; a wider window shows all.")
     _trust([line for line in answer.trust if line.level != "ok"])
 
 

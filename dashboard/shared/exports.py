@@ -10,6 +10,7 @@ import html
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -41,9 +42,14 @@ def dark() -> bool:
     return bool(st.context.theme.type == "dark")
 
 
+def is_narrow() -> bool:
+    """Whether the window is as narrow as that of a phone."""
+    return bool(st.session_state.get(NARROW))
+
+
 def page_width() -> int:
     """The width of panels on this page in pixels."""
-    return 340 if st.session_state.get(NARROW) else 1060
+    return 340 if is_narrow() else 1060
 
 
 def chart(draw: Draw, key: str, alt: str, *, picks: bool = False) -> list[dict[str, Any]]:
@@ -95,6 +101,38 @@ def plain_table(grid: Grid, told: str) -> None:
         f'<div class="scrolled" role="region" tabindex="0" aria-label="{html.escape(told)}"><table class="answer">'
         f"<thead><tr>{row(grid.titles, 'th')}</tr></thead><tbody>{body}</tbody></table></div>"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A row of a table as a narrow window shows it.
+
+    Attributes:
+        title: What the row is about.
+        address: The page that a click opens.
+        lines: What else is known of it.
+        image: The address of a picture; empty for none.
+    """
+
+    title: str
+    address: str
+    lines: tuple[str, ...]
+    image: str = ""
+
+
+def cards(rows: Sequence[Card], told: str) -> None:
+    """Show rows below each other, each a link: a table of a narrow window would show its first columns alone.
+
+    Args:
+        told: What they are, for those who cannot see them.
+    """
+
+    def shown(card: Card) -> str:
+        image = f'<img src="{html.escape(card.image)}" alt="">' if card.image else ""
+        lines = "".join(f"<span>{html.escape(line)}</span>" for line in card.lines if line)
+        return f'<li><a href="{html.escape(card.address)}"><b>{html.escape(card.title)}</b>{image}{lines}</a></li>'
+
+    st.html(f'<ul class="cards" aria-label="{html.escape(told)}">{"".join(map(shown, rows))}</ul>')
 
 
 def grid_of_texts(table: pd.DataFrame) -> Grid:

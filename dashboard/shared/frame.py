@@ -69,6 +69,11 @@ pre.code { margin: 0; padding: 0.5rem 0.75rem; max-height: 30rem; overflow: auto
     overflow-wrap: anywhere; user-select: all; font-size: 0.85rem; border-radius: 0.5rem;
     background: rgba(128, 140, 155, 0.12); }
 .scrolled { overflow-x: auto; }
+ul.cards { list-style: none; margin: 0; padding: 0; }
+ul.cards a { display: block; padding: 0.55rem 0; border-top: 1px solid rgba(128, 140, 155, 0.35);
+    color: inherit; text-decoration: none; }
+ul.cards span { display: block; font-size: 0.875rem; overflow-wrap: anywhere; }
+ul.cards img { float: right; max-width: 45%; height: 1.5rem; }
 .scrolled td:first-child { min-width: 7rem; }
 :is(.st-key-parallel, .st-key-panels, .st-key-panels-insides, .st-key-panels-laws) { overflow-x: auto; }
 .st-key-parallel > * { min-width: 44rem; }

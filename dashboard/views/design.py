@@ -10,7 +10,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from ablate.analysis.numbers import count, duration, scaled
 from ablate.render.blocks import Grid
-from dashboard.shared.exports import Maker, code, export, plain_table, table_files
+from dashboard.shared.exports import Maker, code, export, is_narrow, plain_table, table_files
 from dashboard.shared.form import Form, edit_switches, edited, take_offer
 from dashboard.shared.pictures import Draft, ask, packed, pick_part, text_of, unpacked
 from dashboard.shared.running import begin_study
@@ -35,6 +35,7 @@ def show() -> None:
     if schema is None:
         st.error("The process that checks spaces could not be started; the terminal of the dashboard shows the error.")
         return
+    first = st.container() if is_narrow() else None  # where Start would be below all fields
     _begin(schema)
     controls, shown = st.columns([3, 2], gap="large")
     with controls:
@@ -46,10 +47,11 @@ def show() -> None:
     form.tell([(path, said) for path, said in checked.get("beside", [])])
     with block:
         _picture(draft, schema, checked, form.prefix)
-    with shown:
+    with first or shown:
         _validity(checked, draft)
         if not checked["problems"]:
             begin_study(str(draft["name"]), text)
+    with shown:
         _estimate(draft, text, checked)
         _cost(checked)
         _yaml(draft, text, checked, schema)

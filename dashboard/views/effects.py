@@ -28,7 +28,7 @@ from ablate.render.figures.effects import (
 from ablate.render.figures.style import Palette, Spec
 from ablate.store import StudyRecord
 from dashboard.shared import results
-from dashboard.shared.exports import chart, export, figure_files, page_width, table_files
+from dashboard.shared.exports import chart, export, figure_files, is_narrow, page_width, table_files
 from dashboard.shared.frame import begin_page
 from dashboard.shared.results import MEMBERSHIP, any_ended, missing
 from dashboard.shared.store import every, record, report
@@ -226,7 +226,10 @@ def _slices(study: str) -> None:
 
 def _parallel(study: str) -> None:
     table = variant_table(record(study), results.runs(study))
-    caption, draw = _parallel_caption(table), partial(parallel, table, record(study))
+    metric = record(study).objective["metric"]
+    # A narrow window scrolls, and shows the first axes.
+    ordered = table[[metric, *table.columns.drop(metric)]] if is_narrow() else table
+    caption, draw = _parallel_caption(table), partial(parallel, ordered, record(study))
     with st.container(key="parallel"):
         chart(draw, "parallel-figure", f"Parallel coordinates: {caption}")
     st.caption(escape(caption))

@@ -10,15 +10,16 @@ import streamlit as st
 
 from ablate.errors import printable
 from ablate.render.formats.slides import shown_variant
-from dashboard.shared.exports import dark, export
+from dashboard.shared.exports import dark, export, is_narrow
 from dashboard.shared.frame import begin_page
 from dashboard.shared.pictures import drafter
 from dashboard.shared.results import any_ended
 from dashboard.shared.store import location, report, stamp
 from dashboard.shared.text import prose
 
-HEIGHT = 720
-"""Height of the frame on a narrow screen, in pixels; on others CSS makes it as high as three slides."""
+HEIGHT, NARROW_HEIGHT = 720, 1080
+"""Height of the frame in pixels, and in a narrow window, where the first slide needs more; in a wide one CSS makes it
+as high as three slides."""
 _STACKED = """<style>
 @media screen and (min-width: 701px) {
   html { font-size: 1.25vw; scroll-snap-type: none; }
@@ -58,7 +59,8 @@ def show() -> None:
     shown = shown.replace("</head>", _STACKED, 1)
     # As a data URL, which has its own origin, so that it cannot access this page.
     address = "data:text/html;base64," + base64.b64encode(shown.encode()).decode()
-    st.iframe(address, height=HEIGHT, alt=f"Three slides of {study}: question, comparisons, claims and cost")
+    height = NARROW_HEIGHT if is_narrow() else HEIGHT
+    st.iframe(address, height=height, alt=f"Three slides of {study}: question, comparisons, claims and cost")
     st.caption(
         "Three slides, one below the other. The file under Export opens offline, and fills a screen with each "
         "slide. Its print makes a PDF of three pages; the browser sets paper and margins itself."

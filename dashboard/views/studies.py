@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Hashable, Mapping
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -15,8 +17,8 @@ from ablate.analysis.text import counted
 from ablate.errors import NotFoundError
 from ablate.render.figures.style import Palette
 from ablate.store import Mark, StudySummary
-from dashboard.shared.exports import dark, export, table_files
-from dashboard.shared.frame import STUDY, choice, link, look_at, no_study_yet, open_page, unknown_study
+from dashboard.shared.exports import Card, cards, dark, export, is_narrow, table_files
+from dashboard.shared.frame import STUDY, address, choice, link, look_at, no_study_yet, open_page, unknown_study
 from dashboard.shared.results import edit_mark
 from dashboard.shared.store import (
     LIVE,
@@ -106,6 +108,30 @@ def _table(words: str, state: str, starred: bool) -> None:
         return
     table = pd.DataFrame([_row(*row) for row in rows])
     names, chosen = [(at, study.name) for at, study, _ in rows], _chosen()
+    if is_narrow():
+        cards([_card(row, *name) for row, name in zip(table.to_dict("records"), names, strict=True)], "Studies")
+    else:
+        _chooser(table, names, chosen, page)
+    if current := summary(chosen[1]):
+        _details(current)
+    export(table_files("studies", table), "studies")
+
+
+def _card(row: Mapping[Hashable, Any], at: str, study: str) -> Card:
+    state = row["state"] if row["state"] == "complete" else f"{row['state']}, {row['trials']} trials"
+    said = " · ".join(filter(None, (row.get("store"), state, row["lost"], row["tags"])))
+    return Card(f"{row['★']} {study}".strip(), address("answer", **choice(at, study)), (str(row["question"]), said),
+                row["verdicts"] or "")  # fmt: skip
+
+
+def _chooser(table: pd.DataFrame, names: list[tuple[str, str]], chosen: tuple[str, str], page: int) -> None:
+    """The table of studies, in which a click chooses one.
+
+    Args:
+        names: Store and study of each row.
+        chosen: Store and study of the row that is selected, if it is one of these.
+        page: Number of the page of rows.
+    """
     # A new table for each choice, with that row selected, so that the selection agrees with the sidebar.
     clicks = int(st.session_state.get(_CLICKS, 0))
     selected = [names.index(chosen)] if chosen in names else []
@@ -134,11 +160,8 @@ def _table(words: str, state: str, starred: bool) -> None:
             ),
         },
         placeholder="-",
-        alt=f"Studies with their state, progress and verdicts; {len(rows)} rows",
+        alt=f"Studies with their state, progress and verdicts; {len(names)} rows",
     )
-    if current := summary(chosen[1]):
-        _details(current)
-    export(table_files("studies", table), "studies")
 
 
 def _fits(study: StudySummary, mark: Mark, words: str, state: str) -> bool:

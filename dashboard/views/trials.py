@@ -9,9 +9,9 @@ import pandas as pd
 import streamlit as st
 
 from ablate.store import TrialState
-from dashboard.shared.exports import export, table_files
-from dashboard.shared.frame import begin_page, link
-from dashboard.shared.results import KEY, ROLE, SEED, VARIANT, Filter, filtered, numeric, switches, trials
+from dashboard.shared.exports import Card, cards, export, is_narrow, table_files
+from dashboard.shared.frame import address, begin_page, link
+from dashboard.shared.results import KEY, ROLE, SEED, STATE, VARIANT, Filter, filtered, numeric, switches, trials
 from dashboard.shared.store import every
 from dashboard.shared.store import record as read_record
 from dashboard.shared.text import aligned
@@ -44,11 +44,15 @@ def _live(study: str) -> None:
         page = int(st.number_input("Page", 1, pages, key="page", bind="query-params", width=140))
     which = f", page {page:,} of {pages:,}" if pages > 1 else ""
     head = st.container(horizontal=True, vertical_alignment="center")
-    said = f"{len(rows):,} of {len(table):,} trials{which}; a click on one gives a link to it, on a heading sorts by it"
-    head.caption(said, width="content")
+    how = "" if is_narrow() else "; a click on one gives a link to it, on a heading sorts by it"
+    head.caption(f"{len(rows):,} of {len(table):,} trials{which}{how}", width="content")
     shown = _ordered(rows.iloc[(page - 1) * ROWS : page * ROWS])
     if shown.empty:
         st.info("No trial matches these filters.")
+        return
+    if is_narrow():
+        cards(_cards(shown, wish.by), "Trials")
+        export(table_files(f"{study}_trials", _ordered(rows)), "trials")
         return
     key = f"all-trials-{wish.by}-{wish.descending}"
     picked = st.dataframe(
@@ -68,6 +72,18 @@ def _live(study: str) -> None:
         with head:
             link("trial", f"{row[VARIANT]}, seed {row[SEED]}", trial=str(row[KEY]))
     export(table_files(f"{study}_trials", _ordered(rows)), "trials")
+
+
+def _cards(shown: pd.DataFrame, by: str) -> list[Card]:
+    """The trials, each with its state, its first number, which is the objective, and the number that sorts."""
+    known = numeric(shown.drop(columns=SEED))
+    formats = {name: aligned(shown[name]) for name in dict.fromkeys((*known[:1], by)) if name in known}
+    found = []
+    for row in shown.to_dict("records"):
+        told = [f"{name} {form % row[name]}" for name, form in formats.items() if pd.notna(row[name])]
+        title, said = f"{row[VARIANT]}, seed {row[SEED]}", " · ".join([*told, row[STATE]])
+        found.append(Card(title, address("trial", trial=str(row[KEY])), (said,)))
+    return found
 
 
 def _sort(key: str) -> None:

@@ -70,6 +70,32 @@ def test_a_narrow_dark_screen(page: Page) -> None:
     page.tab.wait_for_function(light)  # an observer of the page sets it after the colours have changed
 
 
+def test_a_phone_shows_rows_as_links_and_what_comes_first_at_the_top(page: Page, shown: dict[str, Any]) -> None:
+    page.tab.set_viewport_size({"width": 390, "height": 844})
+    page.open("/trials?study=tiny&by=val_loss&desc=true")
+    rows = page.main.get_by_role("list", name="Trials").get_by_role("link")
+    rows.first.wait_for()
+    lines = [row.splitlines() for row in rows.all_inner_texts()]
+    assert {line[0] for line in lines} == {
+        f"{one['name']}, seed {seed}" for one in shown["variants"] for seed in (0, 1)
+    }
+    losses = [float(line[1].split()[1]) for line in lines if line[1].startswith("val_loss ")]
+    assert losses == sorted(losses, reverse=True)
+    assert [line[1] for line in lines if not line[1].startswith("val_loss ")] == ["diverged"] * 2
+    title = rows.first.inner_text().splitlines()[0]
+    rows.first.click()
+    page.tab.wait_for_url("**/trial?**")
+    page.wait_for_text(title.partition(", seed")[0])
+    page.open("/?study=tiny")
+    page.main.get_by_role("list", name="Studies").get_by_role("link").filter(has_text="tiny").click()
+    page.tab.wait_for_url("**/answer?study=tiny*")
+    page.check_accessibility()
+    page.open("/design")
+    start = page.main.get_by_role("button", name="Start this study").bounding_box()
+    assert start is not None
+    assert start["y"] < 844, "Start is seen without scrolling"
+
+
 def test_the_numbers_are_those_of_show_also_in_downloads(page: Page, shown: dict[str, Any], tmp_path: Path) -> None:
     import pandas as pd
 

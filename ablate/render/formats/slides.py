@@ -90,7 +90,8 @@ footer p {{ margin: 0 0 0.15rem; }}
   h1 {{ font-size: 1.5rem; }} h2 {{ font-size: 1.3rem; }}
   .text, .claims, dl {{ font-size: 1rem; flex: none; }}
   .sides {{ flex-direction: column; }}
-  .blocks {{ zoom: 0.52; justify-content: flex-start; }}
+  .blocks {{ align-self: stretch; justify-content: flex-start; }}
+  .blocks figure {{ width: auto !important; min-width: 0; }}
   table.answer {{ font-size: 0.9rem; }}
   table.answer td.change {{ white-space: normal; }}
   table.answer svg {{ width: 7rem; }}
