@@ -142,6 +142,25 @@ def read_file(path: Path, most: int, refused: type[AblateError] = AblateError, *
     return content
 
 
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file that a person named.
+
+    Raises:
+        OSError: It cannot be written, or it is a pipe that nothing reads, which would block.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise OSError(errno.ENXIO, "nothing reads this pipe", str(path)) from None
+        raise
+    with os.fdopen(descriptor, "wb") as file:
+        if flags & getattr(os, "O_NONBLOCK", 0):
+            os.set_blocking(descriptor, True)
+        file.write(content)
+
+
 def check_regular(path: Path, refused: type[AblateError] = AblateError) -> None:
     """Refuse a path that is not a regular file that can be opened, before a library opens it.
 

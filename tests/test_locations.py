@@ -9,14 +9,17 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from ablate.errors import AblateError
-from ablate.locations import cache_folder, check_regular, read_file, temporary_folder, typed_path
+from ablate.locations import cache_folder, check_regular, read_file, temporary_folder, typed_path, write_file
 from ablate.planning.other_machine import read_doctor_report
 from ablate.processes import child_environment, python_command
+from ablate.render.drawing.svg import write_svg
 from ablate.spec.reading import load_space
 from ablate.tables.formats import file_text
 from ablate.tasks.tables import lines
@@ -134,6 +137,25 @@ def test_a_pipe_is_refused(name: str, read: Callable[[Path], object], tmp_path: 
     os.mkfifo(tmp_path / name)
     with pytest.raises(AblateError, match=r"this is not a regular file|there is no such file or folder"):
         read(tmp_path / name)
+
+
+@not_on_windows
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("write", [write_file, lambda path, content: write_svg(path, content.decode())])
+def test_a_pipe_is_written_if_something_reads_it_and_refused_otherwise(
+    write: Callable[[Path, bytes], None], tmp_path: Path
+) -> None:
+    pipe, content = tmp_path / "picture.svg", b"x" * 300_000  # more than a pipe holds
+    os.mkfifo(pipe)
+    with pytest.raises((OSError, AblateError), match="nothing reads this pipe"):
+        write(pipe, content)
+    with ThreadPoolExecutor(1) as others:
+        read, written = others.submit(pipe.read_bytes), False
+        while not written:
+            with suppress(OSError, AblateError):  # the reader has not opened it yet
+                write(pipe, content)
+                written = True
+        assert read.result() == content
 
 
 @not_on_windows

@@ -26,6 +26,7 @@ from ablate.cli.options import (
 )
 from ablate.errors import AblateError, EngineError, SpaceError
 from ablate.extras import require
+from ablate.locations import write_file
 from ablate.nn.kernels.processor import keep_freed_memory
 from ablate.render.terminal.console import make_console, print_json, say
 
@@ -349,7 +350,7 @@ def doctor(
         say(progress, f"{finding.name}: {finding.state}", style="dim")
         findings.append(finding)
     results = {"device": chosen, "findings": [asdict(finding) for finding in findings]}
-    out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    write_file(out, (json.dumps(results, indent=2) + "\n").encode())
     if json_:
         print_json(results)
     else:
@@ -508,7 +509,7 @@ def import_(
         read_tensors(folder, imported)
     text = model_file(imported, folder.absolute(), weights=not config_only)
     if out is not None:
-        out.write_text(text, encoding="utf-8")
+        write_file(out, text.encode())
     if json_:
         said: dict[str, Any] = {"compared": compared is not None, "same": None, "max_difference": None}
         if compared is not None:

@@ -11,6 +11,7 @@ from ablate.analysis.findings import Findings
 from ablate.analysis.numbers import duration
 from ablate.analysis.text import plural
 from ablate.errors import AblateError
+from ablate.locations import write_file
 from ablate.render.blocks import Grid, Paragraph, ReportDocument, Section
 from ablate.render.formats import file_stem, write_report
 from ablate.render.formats.html import html_page
@@ -51,7 +52,7 @@ def write_site(studies: Sequence[Findings], folder: Path, pages: Pages = "html",
     )
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        index.write_text(markdown(made) if pages == "md" else html_page(made), encoding="utf-8")
+        write_file(index, (markdown(made) if pages == "md" else html_page(made)).encode())
     except OSError as error:
         raise AblateError(f"the site cannot be written ({error.strerror})", where=str(folder)) from None
     return [index, *files]

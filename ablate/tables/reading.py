@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ablate.analysis.text import listed
 from ablate.errors import DataError
@@ -50,6 +50,7 @@ _OF_FOLDER = {
 _OR_FORMAT = ", or give `format`, or `--input`"
 _SHOWN = 8
 """Names of a folder that a message lists."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _PROGRAM = re.compile(r"\bprint\w*\(|\bf[\"']|\{[A-Za-z_][\w.()\[\]]*(:[^}\"']*)?\}")
 """What stands in a line of program text, and in no line that a program has printed."""
 
@@ -267,16 +268,17 @@ def _read_files(files: Sequence[Path], spec: RunTableSpec, *, program: bool) -> 
 def _framed(rows: Iterable[Row], where: str) -> pd.DataFrame:
     import pandas as pd
 
-    # As text, so that a value that is not a number remains apart from none: `pandas` has one sign for both.
-    frame = pd.DataFrame.from_records(
-        [
-            {name: "nan" if isinstance(cell, float) and math.isnan(cell) else cell for name, cell in row.items()}
-            for row in rows
-        ]
-    )
+    frame = pd.DataFrame.from_records([{_kept(name): _kept(cell) for name, cell in row.items()} for row in rows])
     if frame.empty:
         raise DataError("this holds no row", where=where, remedy="Correct `files`, or the format.")
     return frame
+
+
+def _kept(cell: Any) -> Any:
+    """The cell as `pandas` can hold it."""
+    if isinstance(cell, float) and math.isnan(cell):
+        return "nan"  # as text, so that it remains apart from a missing one: `pandas` has one sign for both
+    return _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", cell) if isinstance(cell, str) else cell
 
 
 def _log(file: Path, pattern: str | None, *, program: bool) -> Iterator[Row]:

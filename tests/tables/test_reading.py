@@ -28,6 +28,7 @@ from ablate.errors import AblateError
 from ablate.notebook import JudgedStudy
 from ablate.tables import formats, logged, reading
 from ablate.tables.cells import number_of
+from ablate.tables.description import RunTableSpec
 
 RUNS = [
     {"variant": variant, "seed": seed, "loss": loss + seed / 100}
@@ -805,6 +806,16 @@ def test_the_api_of_wandb(tmp_path: Path) -> None:
             (row,) = (row for row in json.loads(done.stdout)["questions"]["loss"]["variants"] if row["name"] == "wide")
             assert row["table"]["difference"] == pytest.approx(expected)
         server.shutdown()
+
+
+def test_half_a_character_in_a_json_table_is_shown_as_missing_and_is_no_number(tmp_path: Path) -> None:
+    lines = [json.dumps({**run, "note\ud800": "\ud800"}) for run in RUNS]
+    (tmp_path / "runs.jsonl").write_text("\n".join(lines))
+    frame = reading.read_tables(tmp_path, ["runs.jsonl"], RunTableSpec())
+    assert set(frame["note\N{REPLACEMENT CHARACTER}"]) == {"\N{REPLACEMENT CHARACTER}"}
+    (tmp_path / "runs.jsonl").write_text("\n".join([*lines[1:], json.dumps(RUNS[0] | {"loss": "\ud800"})]))
+    with pytest.raises(AblateError, match="\N{REPLACEMENT CHARACTER}"):
+        judge(tmp_path / "runs.jsonl", **ASKED)
 
 
 def test_what_is_no_file_and_a_step_that_no_run_has_are_named(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from ablate.errors import AblateError
+from ablate.locations import write_file
 from ablate.render.drawing.layout import compare, lay_out_verdicts, layout
 from ablate.render.drawing.picture import Box, Chip, Drawing, Note, Polyline, Presence, Sum
 from ablate.spec.block import BlockSpec
@@ -207,7 +208,7 @@ def write_svg(path: Path, content: str) -> None:
         raise AblateError("pictures are written as SVG", where=str(path), remedy=f"Write `--out {path.stem}.svg`.")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content, encoding="utf-8")
+        write_file(path, content.encode())
     except OSError as error:
         raise AblateError(
             f"this cannot be written: {error.strerror}", where=str(path), remedy="Name another place."

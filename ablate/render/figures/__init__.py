@@ -15,6 +15,7 @@ from pathlib import Path
 from ablate.analysis.findings import Findings
 from ablate.errors import AblateError
 from ablate.extras import missing_packages, require
+from ablate.locations import write_file
 from ablate.render.blocks import Picture, Section
 from ablate.render.figures import axes, curves, effects, forest, front, laws, path, profile
 from ablate.render.figures.style import PAPER, Palette, Spec, themed
@@ -76,7 +77,7 @@ def save_to(figure: Spec, file: Path) -> None:
     """
     drawn = save(figure, file.suffix.lower().lstrip("."))
     try:
-        file.write_bytes(drawn)
+        write_file(file, drawn)
     except OSError as error:
         raise AblateError(f"the picture cannot be written ({error.strerror})", where=str(file)) from error
 

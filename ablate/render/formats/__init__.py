@@ -12,6 +12,7 @@ from ablate.analysis.answer import Answer
 from ablate.analysis.findings import Findings
 from ablate.analysis.report_format import FORMATS, Format, Place
 from ablate.errors import AblateError, printable
+from ablate.locations import write_file
 from ablate.portable_names import FILE, portable_name
 from ablate.render.figures import draw, pictures, save
 
@@ -150,7 +151,7 @@ def _written(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, content in files.items():
-            path.write_bytes(content)
+            write_file(path, content)
     except OSError as error:
         raise AblateError(
             f"the report cannot be written ({error.strerror})",
