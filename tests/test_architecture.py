@@ -69,6 +69,7 @@ MAY_IMPORT: dict[str, set[str]] = {
             "errors",
             "metrics",
             "roles",
+            "locations",
             "portable_names",
             "command_line",
             "extras",
@@ -79,7 +80,7 @@ MAY_IMPORT: dict[str, set[str]] = {
             "render.drawing",
         ),
     },
-    "render.drawing": {"errors", "spec"},
+    "render.drawing": {"errors", "locations", "spec"},
     "render.terminal.console": {"errors", "processes"},
     "serving": {"errors", "extras", "locations", "processes", "store", "render.terminal.console"},
     "dashboard": {
