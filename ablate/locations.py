@@ -16,6 +16,8 @@ DEFAULT_STORE = "studies/ablate.db"
 """The store of a command that names none."""
 SKILL = Path(__file__).parent / "skill" / "SKILL.md"
 """How an assistant asks a question well: the instructions of the MCP server, and a file that a user can copy."""
+MOST_ENTRIES = 500_000
+"""Files and folders that are searched through, which takes seconds; a whole disk would take minutes."""
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.EBADF, errno.ELOOP}
 """What a file system says of a path that is merely not there."""
 
@@ -93,11 +95,30 @@ def check_home(library: str, where: str) -> None:
 
 
 def files_matching(folder: Path, pattern: str) -> Iterator[Path]:
-    """The files below a folder that a glob pattern matches; none if the pattern is invalid, such as `.` or `a**`."""
+    """The files below a folder that a glob pattern matches; none if the pattern is invalid, such as `.` or `a**`.
+
+    Raises:
+        AblateError: The pattern asks for any depth, and the folder holds more than `MOST_ENTRIES`.
+    """
+    if "**" in pattern:
+        _check_searchable(folder)
     try:
         yield from (file for file in folder.glob(pattern) if file.is_file())
     except (ValueError, IndexError, NotImplementedError):  # `a**`, `.` and `/x` in Python 3.11
         return
+
+
+def _check_searchable(folder: Path) -> None:
+    seen = 0
+    for _, folders, files in os.walk(folder):
+        seen += len(folders) + len(files)
+        if seen > MOST_ENTRIES:
+            raise AblateError(
+                "this folder holds too much to be searched at any depth",
+                where=str(folder),
+                expected=f"at most {MOST_ENTRIES:,} files and folders",
+                remedy="Name a folder further down.",
+            )
 
 
 def temporary_folder() -> str:

@@ -15,13 +15,23 @@ from pathlib import Path
 
 import pytest
 
+from ablate import locations
 from ablate.errors import AblateError
-from ablate.locations import cache_folder, check_regular, read_file, temporary_folder, typed_path, write_file
+from ablate.locations import (
+    cache_folder,
+    check_regular,
+    files_matching,
+    read_file,
+    temporary_folder,
+    typed_path,
+    write_file,
+)
 from ablate.planning.other_machine import read_doctor_report
 from ablate.processes import child_environment, python_command
 from ablate.render.drawing.svg import write_svg
 from ablate.spec.reading import load_space
 from ablate.tables.formats import file_text
+from ablate.tables.reading import find_files
 from ablate.tasks.tables import lines
 from ablate.trained.hugging_face.checkpoint import _json
 from ablate.trained.source import read_source
@@ -205,3 +215,17 @@ def test_a_link_is_followed_and_a_folder_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, Path("/dev/zero")):
         with pytest.raises(AblateError, match="this is not a regular file"):
             check_regular(path)
+
+
+def test_a_folder_with_too_much_in_it_is_not_searched_at_any_depth(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locations, "MOST_ENTRIES", 20)
+    for name in map(str, range(4)):
+        (tmp_path / name).mkdir()
+        for file in map(str, range(5)):
+            (tmp_path / name / f"{file}.csv").touch()
+    assert len(list(files_matching(tmp_path, "*/*.csv"))) == len(list(files_matching(tmp_path / "3", "**/*.csv"))) * 4
+    for pattern in (".", "**/*.csv"):
+        with pytest.raises(AblateError, match="expected at most 20 files and folders"):
+            find_files(tmp_path, [pattern])

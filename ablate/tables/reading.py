@@ -186,7 +186,7 @@ def _of_folder(folder: Path, typed: str, format_: str | None) -> list[Path]:
     endings = tuple(f"*{ending}" for ending, of in _SUFFIXES.items() if of == format_)
     names = _OF_FOLDER.get(format_ or "tensorboard", endings)
     for name in names:
-        if found := _in_order(file for file in folder.rglob(name) if file.is_file()):
+        if found := _in_order(files_matching(folder, f"**/{name}")):
             return found
     raise DataError(
         "this is a folder" if format_ is None else f"this folder holds no file of the format {format_}",
