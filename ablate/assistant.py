@@ -21,7 +21,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
 from ablate.errors import AblateError, ArgumentError, SpaceError
-from ablate.locations import DEFAULT_STORE, SKILL
+from ablate.locations import DEFAULT_STORE, SKILL, real_path
 from ablate.processes import python_command
 from ablate.spec.annotations import STUDY_NAME
 from ablate.spec.named import shipped_spaces
@@ -210,7 +210,7 @@ def serve_assistant(folder: Path, budget: float, *, code: bool) -> None:
         code: Whether spaces may name plugins and trainers.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    workshop = Workshop(folder.resolve(), budget, code)
+    workshop = Workshop(real_path(folder), budget, code)
     try:
         make_server(workshop).run("stdio")
     finally:

@@ -108,6 +108,11 @@ def files_matching(folder: Path, pattern: str) -> Iterator[Path]:
         return
 
 
+def real_path(path: str | Path) -> Path:
+    """The absolute path without links; where they lead in a circle, on which `Path.resolve` may raise, no file is."""
+    return Path(os.path.realpath(path))
+
+
 def _check_searchable(folder: Path) -> None:
     seen = 0
     for _, folders, files in os.walk(folder):

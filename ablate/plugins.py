@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ablate.analysis.report_format import FORMATS
 from ablate.errors import PluginError
-from ablate.locations import typed_path
+from ablate.locations import real_path, typed_path
 from ablate.spec.base import Family, Kinded, Spec
 from ablate.spec.block import RESIDUALS
 from ablate.spec.code import specs_in
@@ -59,7 +59,7 @@ def load_plugin(location: str) -> None:
         PluginError: The file is missing, raises when it is imported, defines a kind that lacks something, or imports a
             module beside it whose name a module beside another plugin has too.
     """
-    path = typed_path(location, PluginError).resolve()
+    path = real_path(typed_path(location, PluginError))
     if not path.is_file():
         raise PluginError("there is no such file", where=location, remedy="Give `--plugin` a Python file.")
     name = f"{_PREFIX}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
@@ -69,7 +69,7 @@ def load_plugin(location: str) -> None:
         return
     _find_beside(path.parent)
     for beside in filter(None, sources):
-        if _is_in(beside, [entry for entry in sys.path if Path(entry).resolve() not in _folders]):
+        if _is_in(beside, [entry for entry in sys.path if real_path(entry) not in _folders]):
             continue  # what is installed is imported under this name, not the file
         if _is_in(beside, [str(folder) for folder in _folders - {path.parent}]):
             raise PluginError(
@@ -117,7 +117,7 @@ def _home(kind: type[Kinded]) -> str:
 def _find_beside(folder: Path) -> None:
     """Let modules of the folder of a plugin be found, after everything else."""
     _folders.add(folder)
-    if folder not in (Path(entry).resolve() for entry in sys.path):
+    if folder not in (real_path(entry) for entry in sys.path):
         sys.path.append(str(folder))
     importlib.invalidate_caches()
 

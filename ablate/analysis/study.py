@@ -93,6 +93,7 @@ from ablate.analysis.warnings import (
 )
 from ablate.collector import paused_collector
 from ablate.designs.ladder import RUNG
+from ablate.errors import NotFoundError
 from ablate.metrics import COSTS
 from ablate.spec.suite import at_task
 from ablate.stats import (
@@ -164,9 +165,15 @@ def read_study(store: StudyReader, name: str) -> StudyReport:
     A suite is compared by its mean score, and on each task apart.
 
     Raises:
-        NotFoundError: The store holds no such study.
+        NotFoundError: The store holds no such study, or no variant of it.
     """
     record = store.study(name)
+    if all(variant.name != record.baseline for variant in record.variants):
+        raise NotFoundError(
+            "this study has no variants: its command was killed before it wrote any, or they were lost",
+            where=f"study {name!r}",
+            remedy="Run `ablate study FILE` again. `ablate check-store` says whether the store is damaged.",
+        )
     parts = tasks_of(record)
     if not parts:
         return _read_record(store, record)

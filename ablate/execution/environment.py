@@ -16,6 +16,7 @@ import torch
 
 from ablate.command_line import hide_passwords, without_option
 from ablate.errors import EngineError
+from ablate.locations import real_path
 from ablate.planning.plan import Trial
 from ablate.spec.trainer import TrainerSpec
 from ablate.spec.training import TrainingSpec
@@ -124,9 +125,9 @@ def undeclared_code(trainer: TrainerSpec) -> Iterator[str]:
 
 def _undeclared_changes(declared: Iterable[Path]) -> list[str]:
     """Python files in the repository of the working folder that are changed or new, and not among those declared."""
-    top, known = _git("rev-parse", "--show-toplevel"), {file.resolve() for file in declared}
+    top, known = _git("rev-parse", "--show-toplevel"), {real_path(file) for file in declared}
     changed = changed_files() if top else None
-    files = [name for name in changed or () if name.endswith(".py") and (Path(str(top)) / name).resolve() not in known]
+    files = [name for name in changed or () if name.endswith(".py") and real_path(Path(str(top)) / name) not in known]
     return sorted(files)
 
 

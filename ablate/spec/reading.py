@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ablate.errors import SpaceError, check_argument
-from ablate.locations import typed_path
+from ablate.locations import real_path, typed_path
 from ablate.spec.document import Document, read_document, read_text
 from ablate.spec.named import block_document, block_names, is_model_file, shipped_spaces
 from ablate.spec.paths import lay_over, longer
@@ -98,7 +98,7 @@ def _plugin_files(document: Document) -> list[str]:
             remedy="Write `plugins: [my_mixer.py]`; a path is relative to the space file.",
         )
     folders = [document.position(("plugins", index)).file.parent for index in range(len(given))]
-    return [str((folder / Path(file).expanduser()).resolve()) for folder, file in zip(folders, given, strict=True)]
+    return [str(real_path(folder / Path(file).expanduser())) for folder, file in zip(folders, given, strict=True)]
 
 
 def _shipped_names() -> dict[str, Path]:
@@ -149,7 +149,7 @@ def _read(path: Path, seen: tuple[Path, ...]) -> tuple[Document, list[Path]]:
     parent = document.plain.pop("extends", None)
     base, folders = Document(path, {}), list[Path]()
     if parent is not None:
-        seen = (*seen, path.resolve())
+        seen = (*seen, real_path(path))
         base, folders = _read(_parent(document, parent, seen), seen)
     lay_over(base.plain, document.plain, null_removes=True)
     return Document(path, base.plain, {**base.positions, **document.positions}), [path.parent, *folders]
@@ -172,7 +172,7 @@ def _parent(document: Document, parent: object, seen: tuple[Path, ...]) -> Path:
     if file is None:
         error = _no_space(beside)
         raise SpaceError(f"`extends`: {error.problem}", where=where, got=f"`{parent}`", remedy=error.remedy)
-    if file.resolve() in seen:
+    if real_path(file) in seen:
         raise SpaceError("`extends`: a space cannot extend itself", where=where, remedy="Remove the cycle.")
     return file
 
@@ -185,7 +185,7 @@ def _graft_block(document: Document, folders: list[Path]) -> None:
     model = document.plain.get("model")
     name = model.get("block") if isinstance(model, dict) else None
     file = block_names(folders).get(name) if isinstance(name, str) else None
-    if file is not None and not file.resolve().is_relative_to(shipped_spaces()):
+    if file is not None and not real_path(file).is_relative_to(shipped_spaces()):
         grafted = block_document(str(name), folders).positions
         for loc, position in grafted.items():
             document.positions.setdefault(("model", *loc), position)

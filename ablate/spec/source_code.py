@@ -22,6 +22,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from ablate.locations import real_path
 from ablate.spec.base import is_users
 
 _DIGITS = 16
@@ -104,7 +105,7 @@ def read_sources(file: Path, package: str = "", folders: Iterable[Path] = ()) ->
     if above != file.parent:
         top = file.relative_to(above).parts[0]
         roots.append((above, top))
-    waiting, sources, read = [("", package, file)], dict[str, tuple[Path, bytes]](), {file.resolve()}
+    waiting, sources, read = [("", package, file)], dict[str, tuple[Path, bytes]](), {real_path(file)}
     while waiting:
         name, inside, path = waiting.pop()
         with suppress(OSError):
@@ -112,8 +113,8 @@ def read_sources(file: Path, package: str = "", folders: Iterable[Path] = ()) ->
             sources[name] = path, content
             for imported in _imports(content, inside):
                 for found, where in _files(imported, roots):
-                    if where.resolve() not in read:
-                        read.add(where.resolve())
+                    if real_path(where) not in read:
+                        read.add(real_path(where))
                         is_package = where.name == "__init__.py"
                         waiting.append((found, found if is_package else found.rpartition(".")[0], where))
     return sources

@@ -26,7 +26,7 @@ from typing import Any
 
 from ablate.errors import AblateError, DataError, first_cause
 from ablate.extras import require
-from ablate.locations import read_file
+from ablate.locations import read_file, real_path
 from ablate.processes import child_environment, python_command
 from ablate.tables.formats import LOGGED, MOST_BYTES, ORIGIN, Row, flattened, rows_of_points
 
@@ -225,7 +225,7 @@ def _copied_database(file: Path, of: str, table: str) -> Iterator[Path]:
         copy = Path(folder) / "copy.db"
         try:
             with (
-                closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as source,
+                closing(sqlite3.connect(f"{real_path(file).as_uri()}?mode=ro", uri=True)) as source,
                 closing(sqlite3.connect(copy)) as target,
             ):
                 source.execute(f"SELECT * FROM {table} LIMIT 1")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ablate.analysis.text import listed
 from ablate.errors import DataError
 from ablate.extras import require
-from ablate.locations import check_regular, files_matching, typed_path
+from ablate.locations import check_regular, files_matching, real_path, typed_path
 from ablate.spec.log_lines import CutNumberError, groups_of_line
 from ablate.tables.cells import cell_text
 from ablate.tables.description import RunTableSpec
@@ -157,7 +157,7 @@ def find_files(folder: Path, patterns: Sequence[str], format_: str | None = None
                 got=f"a folder with {_content(folder)}" if folder.is_dir() else f"no folder {folder}",
             )
         for match in matches:  # once, by its own name, though a link to its folder such as `latest` leads there too
-            real = match.parent.resolve() / match.name
+            real = real_path(match.parent) / match.name
             if real not in found or match.absolute() == real:
                 found[real] = match
     total = sum(file.stat().st_size for file in found.values())

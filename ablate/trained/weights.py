@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from ablate.errors import AblateError, DataError, NotFoundError, PluginError, SpaceError
-from ablate.locations import check_regular
+from ablate.locations import check_regular, real_path
 from ablate.nn.pack import Packed
 from ablate.plugins import plugin_kinds
 from ablate.spec.code import Code, code_changes
@@ -143,9 +143,9 @@ def held_by_other_stores(keys: Iterable[str], store: str) -> set[str]:
         store: Path or URL of the store that is not looked at.
     """
     wanted, held = sorted(keys), set[str]()
-    own = None if "://" in store else Path(store).resolve()
+    own = None if "://" in store else real_path(store)
     for file in weights_folder(store).parent.iterdir() if wanted else ():
-        if file.resolve() == own or not file.is_file():
+        if real_path(file) == own or not file.is_file():
             continue
         with suppress(sqlite3.Error, OSError), file.open("rb") as opened:
             if opened.read(len(_SQLITE)) != _SQLITE:

@@ -219,7 +219,11 @@ def _choose(key: str, clicks: int, shown: list[int], names: list[tuple[str, str]
 
 @st.cache_resource(show_spinner=False, max_entries=500)
 def _overview(location: str, study: str, at: tuple[object, ...]) -> Overview:
-    return read_overview(store(), study)
+    """The key figures of a study; nothing of one without variants, of which the page Answer says why."""
+    try:
+        return read_overview(store(), study)
+    except NotFoundError:
+        return Overview("", None, None, "", None, 0.0, None, None, ())
 
 
 def state_of(study: StudySummary) -> str:

@@ -209,6 +209,19 @@ def test_a_plugin_that_cannot_be_imported(call: Call, place: Workplace, text: st
     assert_mistake(call("kinds", "--plugin", "mine.py"), "mine.py: importing this raised", *words)
 
 
+def test_links_that_lead_in_a_circle_are_no_files(call: Call, place: Workplace) -> None:
+    for name in ("round.py", "round.yaml", "round.db"):
+        place.folder.joinpath(name).symlink_to(name)
+    place.space("mine")
+    space = place.folder / "mine.yaml"
+    space.write_text(f"plugins: [round.py]\n{space.read_text()}")
+    assert_mistake(call("kinds", "--plugin", "round.py"), "round.py: there is no such file")
+    assert_mistake(call("validate", "mine.yaml"), "round.py: there is no such file")
+    assert_mistake(call("validate", "round.yaml"), "round.yaml")
+    assert_mistake(call("show", "tiny", "--store", "round.db"), "round.db")
+    assert_mistake(call("judge", "round.csv", "--metric", "x", "--baseline", "a", "--margin", "1"), "round.csv")
+
+
 def test_a_plugin_with_an_invalid_kind(place: Workplace) -> None:
     words = {
         "unfinished": ["`unfinished`", "`build`, `complexity`, `cost`, `source`", "class Mixer"],

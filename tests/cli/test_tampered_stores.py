@@ -112,6 +112,13 @@ def test_a_comparison_refuses_a_study_that_cannot_be_read(store: bytes, tmp_path
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT other.* FROM other, n"
 
 
+@pytest.mark.parametrize("command", ["show", "report", "claims"])
+def test_a_study_without_variants_is_named(command: str, store: bytes, tmp_path: Path) -> None:
+    lost = changed(store, "UPDATE studies SET id = -9223372036854775808")
+    _, said = answer(lost, tmp_path / command, command, "tiny", code=2)
+    assert "this study has no variants" in said
+
+
 @pytest.mark.parametrize(
     "script",
     [

@@ -20,7 +20,7 @@ from typing import Any
 import ray
 
 from ablate.errors import PluginError
-from ablate.locations import temporary_folder
+from ablate.locations import real_path, temporary_folder
 from ablate.spec.source_code import read_sources
 from ablate.tasks.cache import folder_of
 
@@ -113,7 +113,7 @@ def read_plugin(location: str) -> tuple[str, dict[str, bytes]]:
     Raises:
         PluginError: The file cannot be read.
     """
-    path = Path(location).resolve()
+    path = real_path(location)
     sources = read_sources(path)
     if "" not in sources:
         raise PluginError("this file cannot be read", where=location, remedy="Give `--plugin` a Python file.")

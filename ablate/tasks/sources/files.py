@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from ablate.errors import DataError
-from ablate.locations import typed_path
+from ablate.locations import real_path, typed_path
 from ablate.spec.task import Say
 from ablate.tasks.sources import TEST, VALIDATION_NAMES, BadRows, Row, Source, SourceDocument, pick_columns
 from ablate.tasks.tables import LONGEST, TABLES, inner_name, lines, too_long
@@ -97,7 +97,7 @@ class Files(Source):
         """Every file with its path relative to the given folder."""
         root = typed_path(self.argument, DataError)
         if root.is_dir():
-            if root.resolve().parent == root.resolve():
+            if real_path(root).parent == real_path(root):
                 raise DataError("this is the root of the file system", where=str(root), remedy="Name a folder of data.")
             files = [(path, path.relative_to(root).as_posix()) for path in sorted(_visible(root)) if path.is_file()]
             texts = [(path, name) for path, name in files if inner_name(path).stem.lower() not in _DESCRIPTIONS]

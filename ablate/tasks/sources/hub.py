@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from ablate.errors import DataError, MissingPackageError, first_cause
 from ablate.extras import require
-from ablate.locations import typed_path
+from ablate.locations import real_path, typed_path
 from ablate.spec.task import Say
 from ablate.tasks.sources import TEST, VALIDATION_NAMES, BadRows, Row, Source, no_column
 from ablate.tasks.tables import is_good, plain_value
@@ -75,7 +75,7 @@ class Hub(Source):
             return str(error)
         if not folder.exists():
             return f"{self._parts['name']}: there is no such folder"
-        if folder.resolve() in Path.cwd().resolve().parents:  # the library would search everything below it
+        if real_path(folder) in real_path(Path.cwd()).parents:  # the library would search everything below it
             return f"{self._parts['name']}: this folder contains the working folder and is not a dataset"
         return None
 
