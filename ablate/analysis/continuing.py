@@ -168,6 +168,8 @@ def _nothing_open(report: StudyReport) -> str:
         return f"no seeds decide on {few(lost)}: `--why` says what happened"
     if report.unit == "window":
         return "every comparison is decided for this one trained model; another training may differ"
+    if any(row.chosen and not row.confirmed for row in compared_rows(report)):
+        return "every comparison on fresh seeds is decided; what was selected without them stays unproven"
     return "nothing is open: every comparison is decided"
 
 

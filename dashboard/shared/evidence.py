@@ -210,9 +210,9 @@ def show_answer(answer: Answer) -> None:
     if answer.scale:
         st.markdown("**Does it survive scale?**")
         whole, rungs = scale_table(answer.scale), len(answer.scale[0].by_rung)
-        plain_table(whole.only(0, 1, rungs, -1) if is_narrow() else whole, "Differences by rung of the ladder")
+        plain_table(whole.only(0, rungs, rungs + 1, -1) if is_narrow() else whole, "Differences by rung of the ladder")
         if is_narrow():
-            st.caption("The smallest and the largest rung; a wider window shows all.")
+            st.caption("The largest rung, and what is extrapolated from all; a wider window shows each.")
     _trust([line for line in answer.trust if line.level != "ok"])
 
 

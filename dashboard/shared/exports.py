@@ -19,7 +19,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from ablate.analysis.curves import Axis, Loss
-from ablate.analysis.numbers import MISSING
+from ablate.analysis.numbers import MISSING, count
 from ablate.portable_names import FILE, portable_name
 from ablate.render.blocks import Grid
 from ablate.render.figures import draw, save
@@ -109,7 +109,7 @@ class Card:
 
     Attributes:
         title: What the row is about.
-        address: The page that a click opens.
+        address: The page that a click opens; empty for none.
         lines: What else is known of it.
         image: The address of a picture; empty for none.
     """
@@ -121,7 +121,7 @@ class Card:
 
 
 def cards(rows: Sequence[Card], told: str) -> None:
-    """Show rows below each other, each a link: a table of a narrow window would show its first columns alone.
+    """Show rows below each other: a table in a narrow window would show its first columns alone.
 
     Args:
         told: What they are, for those who cannot see them.
@@ -130,9 +130,41 @@ def cards(rows: Sequence[Card], told: str) -> None:
     def shown(card: Card) -> str:
         image = f'<img src="{html.escape(card.image)}" alt="">' if card.image else ""
         lines = "".join(f"<span>{html.escape(line)}</span>" for line in card.lines if line)
-        return f'<li><a href="{html.escape(card.address)}"><b>{html.escape(card.title)}</b>{image}{lines}</a></li>'
+        begin, end = (f'<a href="{html.escape(card.address)}">', "</a>") if card.address else ("<div>", "</div>")
+        return f"<li>{begin}<b>{html.escape(card.title)}</b>{image}{lines}{end}</li>"
 
     st.html(f'<ul class="cards" aria-label="{html.escape(told)}">{"".join(map(shown, rows))}</ul>')
+
+
+def show_table(table: pd.DataFrame, key: str, alt: str, **options: Any) -> None:
+    """Show rows that are only read: as `st.dataframe` with its options, in a narrow window as cards.
+
+    Args:
+        alt: What they are, for those who cannot see them.
+    """
+    if not is_narrow():
+        st.dataframe(table, key=key, alt=alt, hide_index=True, placeholder="-", **options)
+        return
+    shown = table[list(options.get("column_order", table.columns))]
+    config = options.get("column_config", {})
+    title = next((name for name in shown if shown[name].dtype.kind == "O"), shown.columns[0])
+    formats = {name: ((config.get(name) or {}).get("type_config") or {}).get("format") for name in shown}
+    found = []
+    for row in shown.to_dict("records"):
+        told = {name: value for name, value in row.items() if name != title and pd.notna(value) and value != ""}
+        said = " · ".join(f"{name} {_said(value, formats[name])}" for name, value in told.items())
+        found.append(Card(str(row[title]), "", (said,)))
+    cards(found, alt)
+
+
+def _said(value: Any, form: str | None) -> str:
+    """A cell as a column of this format shows it."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return str(value)
+    if form and form.startswith("%"):
+        return form % value
+    plain = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+    return {"percent": f"{value:.0%}", "compact": count(round(value)), "localized": f"{value:,.0f}"}.get(form or "", plain)
 
 
 def grid_of_texts(table: pd.DataFrame) -> Grid:

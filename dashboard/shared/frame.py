@@ -70,7 +70,7 @@ pre.code { margin: 0; padding: 0.5rem 0.75rem; max-height: 30rem; overflow: auto
     background: rgba(128, 140, 155, 0.12); }
 .scrolled { overflow-x: auto; }
 ul.cards { list-style: none; margin: 0; padding: 0; }
-ul.cards a { display: block; padding: 0.55rem 0; border-top: 1px solid rgba(128, 140, 155, 0.35);
+ul.cards :is(a, div) { display: block; padding: 0.55rem 0; border-top: 1px solid rgba(128, 140, 155, 0.35);
     color: inherit; text-decoration: none; }
 ul.cards span { display: block; font-size: 0.875rem; overflow-wrap: anywhere; }
 ul.cards img { float: right; max-width: 45%; height: 1.5rem; }

@@ -11,7 +11,7 @@ from ablate.analysis.status import Status, StudyStatus, WorkerFailure, WorkerLoa
 from ablate.analysis.text import plural
 from ablate.render.figures.curves import draw_bands
 from ablate.render.figures.style import Palette, Spec
-from dashboard.shared.exports import Maker, chart, export, figure_files, table_files
+from dashboard.shared.exports import Maker, chart, export, figure_files, show_table, table_files
 from dashboard.shared.frame import STUDY, begin_page, link
 from dashboard.shared.store import LIVE, location, stamp, store
 from dashboard.shared.text import escape, fitting
@@ -126,8 +126,8 @@ def _past(study: str) -> None:
     else:
         table = load_table(loads)
         formats = {"tokens/s": st.column_config.NumberColumn(format="compact")}
-        st.dataframe(
-            table, key="workers", hide_index=True, placeholder="-", column_config=formats,
+        show_table(
+            table, key="workers", column_config=formats,
             alt=f"Machines and devices, with what ended on them; {plural(len(table), 'row')}",
         )  # fmt: skip
         export(table_files(f"{study}_workers", table) | _throughput(study, loads), "workers")
@@ -136,8 +136,8 @@ def _past(study: str) -> None:
         st.caption("No trial of this study failed, diverged or was begun twice.")
         return
     table = failure_table(failures)
-    st.dataframe(
-        table, key="failures", hide_index=True, placeholder="-",
+    show_table(
+        table, key="failures",
         column_config={"reason": st.column_config.TextColumn(width="large")},
         alt=f"Trials that failed, diverged or were begun again; {plural(len(table), 'row')}",
     )  # fmt: skip

@@ -25,7 +25,9 @@ from dashboard.shared.exports import (
     export,
     figure_files,
     grid_of_texts,
+    is_narrow,
     plain_table,
+    show_table,
     table_files,
 )
 from dashboard.shared.frame import STUDY, begin_page, link
@@ -157,6 +159,8 @@ def _plain(value: object) -> str | None:
 def _show_fields(table: pd.DataFrame, of: str, nothing: str) -> None:
     if table.empty:
         st.caption(nothing)
+    elif is_narrow():
+        show_table(table, f"differing-{of}", f"Differing fields of the {of}")
     else:
         plain_table(grid_of_texts(table), f"Differing fields of the {of}")
 

@@ -28,7 +28,7 @@ from ablate.render.figures.effects import (
 from ablate.render.figures.style import Palette, Spec
 from ablate.store import StudyRecord
 from dashboard.shared import results
-from dashboard.shared.exports import chart, export, figure_files, is_narrow, page_width, table_files
+from dashboard.shared.exports import chart, export, figure_files, is_narrow, page_width, show_table, table_files
 from dashboard.shared.frame import begin_page
 from dashboard.shared.results import MEMBERSHIP, any_ended, missing
 from dashboard.shared.store import every, record, report
@@ -105,8 +105,8 @@ def _show_effects(table: pd.DataFrame, effects: StudyEffects) -> None:
     number, text = st.column_config.NumberColumn(format="%+.4f", width=75), st.column_config.TextColumn
     shown = [name for name in ("effect", "side", "aliased with") if name in table]
     widths = {name: fitting(table, name, page_width() // 2) for name in shown}
-    st.dataframe(
-        table, key="effects-table", hide_index=True, placeholder="-",
+    show_table(
+        table, key="effects-table",
         column_config={"change": number, "low": number, "high": number}
         | {name: text(width=width) for name, width in widths.items()},
         row_height=wrapping(table, widths),
@@ -163,8 +163,8 @@ def show_importances(study: str) -> None:
     chart(draw, "importances", f"Shares of the variance explained: {caption}")
     st.markdown(prose(how_to_read_importances(importances, record(study).objective["metric"])))
     percent = st.column_config.NumberColumn(format="percent")
-    st.dataframe(
-        table, key="importances-table", hide_index=True, placeholder="-",
+    show_table(
+        table, key="importances-table",
         column_config={"share": percent, "low": percent, "high": percent},
         alt="Share of the variance that each switch or axis explains",
     )  # fmt: skip
@@ -214,8 +214,8 @@ def _slices(study: str) -> None:
     st.caption(said + (f" {lost} diverged seeds are not in the means; their points are crossed." if lost else ""))
     if any(MEMBERSHIP in variant.settings for variant in record(study).variants):
         st.caption("Members of the population change these values during training; each stands at its initial value.")
-    st.dataframe(
-        table, key="slice-table", hide_index=True, placeholder="-",
+    show_table(
+        table, key="slice-table",
         column_order=[name for name in table if name != "line" or not chosen.scattered],
         column_config={name: st.column_config.TextColumn(width=fitting(table, name, 180))
                        for name in ("line", "variant")},
@@ -233,8 +233,8 @@ def _parallel(study: str) -> None:
     with st.container(key="parallel"):
         chart(draw, "parallel-figure", f"Parallel coordinates: {caption}")
     st.caption(escape(caption))
-    st.dataframe(
-        table, key="parallel-table", hide_index=True, placeholder="-", alt="Variants with their settings",
+    show_table(
+        table, key="parallel-table", alt="Variants with their settings",
         column_config={"variant": st.column_config.TextColumn(width=fitting(table, "variant", 220))},
     )  # fmt: skip
     export(table_files(f"{study}_variants", table) | figure_files(f"{study}_parallel", draw), "parallel")

@@ -13,7 +13,7 @@ from ablate.render.figures.path import draw_path, outcome
 from ablate.stats import PairedDifference
 from ablate.store import StudyRecord
 from dashboard.shared import results
-from dashboard.shared.exports import Maker, chart, export, figure_files, page_width, table_files
+from dashboard.shared.exports import Maker, chart, export, figure_files, page_width, show_table, table_files
 from dashboard.shared.frame import begin_page
 from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
 from dashboard.shared.store import every
@@ -64,8 +64,8 @@ def _live(study: str) -> None:
     table = removals(removal_path)
     st.header("What was tried", anchor=False)
     number = st.column_config.NumberColumn
-    st.dataframe(
-        table, key="removals", hide_index=True, placeholder="-", row_height=wrapping(table, WORDS),
+    show_table(
+        table, key="removals", row_height=wrapping(table, WORDS),
         height="content" if len(table) <= MOST_WHOLE else "auto",
         column_order=_telling(table),
         column_config={

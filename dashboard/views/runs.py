@@ -69,8 +69,11 @@ def _study(study: str) -> None:
             st.markdown("**Add seeds**")
             asked = st.text_input(
                 "Seeds", seeds, key=f"seeds-of-{study}", width=200,
-                help="N for as many seeds of each variant, or START:MAX, which adds seeds to what is undecided.",
             )  # fmt: skip
+            st.caption(
+                "N: so many seeds of each variant. START:MAX: at least START of each, and up to MAX of each that is "
+                "undecided. These are numbers of seeds; those that have ended count."
+            )
             wanted = str(asked or seeds).strip()
             show_command(study, wanted)
             st.caption("`ablate plan` takes the same options and shows their cost before anything is trained.")

@@ -131,8 +131,17 @@ def draw_history(record: StudyRecord, trials: tuple[SearchTrial, ...], palette: 
     )
     points["params"] = [{"name": "picked", "select": {"type": "point", "fields": ["key"], "nearest": True}}]
     best_rows = [row | {"name": "best so far"} for row in rows]
+    named = dict.fromkeys((planned.variant for planned in record.confirm_trials), "confirmed")
+    named[record.baseline] = "baseline"
+    places = {place: named.get(planned.variant) for place, planned in enumerate(record.planned)}
+    labelled = [row | {"said": said} for row in rows if (said := places.get(row["place"]))]
     return layers(
-        [mark("line", best_rows, {"x": x, "y": {**y, "field": "best"}, **tone}, interpolate="step-after"), points], 300
+        [
+            mark("line", best_rows, {"x": x, "y": {**y, "field": "best"}, **tone}, interpolate="step-after"),
+            points,
+            mark("text", labelled, {"x": x, "y": y, "text": {"field": "said"}}, align="left", dx=5, dy=-9),
+        ],
+        300,
     )
 
 

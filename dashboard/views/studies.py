@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 from collections.abc import Hashable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -107,6 +108,7 @@ def _table(words: str, state: str, starred: bool) -> None:
         st.info("No study matches these filters.")
         return
     table = pd.DataFrame([_row(*row) for row in rows])
+    _legend(rows)
     names, chosen = [(at, study.name) for at, study, _ in rows], _chosen()
     if is_narrow():
         cards([_card(row, *name) for row, name in zip(table.to_dict("records"), names, strict=True)], "Studies")
@@ -115,6 +117,18 @@ def _table(words: str, state: str, starred: bool) -> None:
     if current := summary(chosen[1]):
         _details(current)
     export(table_files("studies", table), "studies")
+
+
+def _legend(rows: list[tuple[str, StudySummary, Mark]]) -> None:
+    """What the colours of the verdicts mean, of those that are shown."""
+    words: list[str] = []
+    for at, study, _ in rows:
+        with looking_at(at):
+            words += _overview(location(), study.name, stamp(study.name)).verdicts
+    looks = Palette(dark()).verdicts(words).items()
+    said = " ".join(f'<span style="color: {look.colour}">■</span> {html.escape(label)}' for label, look in looks)
+    if said:
+        st.html(f"<small>Verdicts: {said}</small>")
 
 
 def _card(row: Mapping[Hashable, Any], at: str, study: str) -> Card:

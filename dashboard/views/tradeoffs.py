@@ -17,7 +17,7 @@ from ablate.render.figures.front import draw_front, draw_front_panel, half_width
 from ablate.render.figures.style import Palette, Spec
 from ablate.store import StudyRecord
 from dashboard.shared import results
-from dashboard.shared.exports import chart, export, figure_files, table_files
+from dashboard.shared.exports import chart, export, figure_files, show_table, table_files
 from dashboard.shared.frame import begin_page, link, warn_of_unknown
 from dashboard.shared.pictures import BlockPicture, block_files, block_pictures
 from dashboard.shared.store import every
@@ -68,8 +68,8 @@ def _live(study: str, quantities: tuple[str, ...]) -> None:
         picked += chart(draw, f"front-{number}", f"Pareto front by {seen}: {', '.join(on_front)}"[:1000], picks=True)
     _picked(picked)
     words = {name: fitting(table, name, 300) for name in ("variant", "dominated by")}
-    st.dataframe(
-        table, key="front-table", hide_index=True, placeholder="-", column_config=_formats(front, words),
+    show_table(
+        table, key="front-table", column_config=_formats(front, words),
         row_height=wrapping(table, words), height="content" if len(table) <= MOST_WHOLE else "auto",
         alt=f"Variants by {seen}, with 95 % intervals; {len(table)} rows",
     )  # fmt: skip

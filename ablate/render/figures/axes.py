@@ -214,7 +214,9 @@ def draw_parallel(columns: Mapping[str, Column], coloured: str, palette: Palette
     x = {"field": "axis", "type": "nominal", "sort": None, "scale": {"domain": titles, "padding": 0.5}, "axis": head}
     y = {"field": "at", "type": "quantitative", "axis": None, "scale": {"domain": [-0.03, 1.08]}}
     scheme = {"scheme": {"name": "cividis", "extent": [0.35, 1] if palette.dark else [0, 0.8]}}
-    colour = {"field": "value", "type": "quantitative", "scale": scheme, "legend": {"title": coloured}}
+    # The lowest values stand out on either paper.
+    scale = scheme | {"reverse": palette.dark}
+    colour = {"field": "value", "type": "quantitative", "scale": scale, "legend": {"title": coloured}}
     tip = [{"field": key, "title": key} for key in ("variant", "axis", "said")]
     known, lost = ([row for row in rows if (row["value"] is not None) == wanted] for wanted in (True, False))
     return layers(
