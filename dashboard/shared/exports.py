@@ -164,7 +164,8 @@ def _said(value: Any, form: str | None) -> str:
     if form and form.startswith("%"):
         return form % value
     plain = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-    return {"percent": f"{value:.0%}", "compact": count(round(value)), "localized": f"{value:,.0f}"}.get(form or "", plain)
+    known = {"percent": f"{value:.0%}", "compact": count(round(value)), "localized": f"{value:,.0f}"}
+    return known.get(form or "", plain)
 
 
 def grid_of_texts(table: pd.DataFrame) -> Grid:
