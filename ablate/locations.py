@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ DEFAULT_STORE = "studies/ablate.db"
 """The store of a command that names none."""
 SKILL = Path(__file__).parent / "skill" / "SKILL.md"
 """How an assistant asks a question well: the instructions of the MCP server, and a file that a user can copy."""
-MOST_ENTRIES = 500_000
+MOST_ENTRIES = 200_000
 """Files and folders that are searched through, which takes seconds; a whole disk would take minutes."""
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.EBADF, errno.ELOOP}
 """What a file system says of a path that is merely not there."""
@@ -182,7 +183,7 @@ def write_file(path: Path, content: bytes) -> None:
             raise OSError(errno.ENXIO, "nothing reads this pipe", str(path)) from None
         raise
     with os.fdopen(descriptor, "wb") as file:
-        if flags & getattr(os, "O_NONBLOCK", 0):
+        if sys.platform != "win32":
             os.set_blocking(descriptor, True)
         file.write(content)
 
