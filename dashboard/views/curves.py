@@ -134,6 +134,8 @@ def _live(study: str, wish: Wish) -> None:
         draw = partial(band_panels, bands, titles[record.baseline], titles=_titles(wish), width=page_width())
         with st.container(key="panels"):
             chart(draw, "apart", _alt(groups, wish))
+        if titles[record.baseline] in bands:
+            st.caption("Dashed: the baseline. A line is the mean over seeds.")
         if cut := outliers(bands):
             st.caption(escape(f"Beyond the axis, so that the others can be told apart: {', '.join(cut)}."))
         names = [variant.name for variant in record.variants if variant.name != record.baseline]
