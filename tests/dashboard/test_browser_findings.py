@@ -79,6 +79,7 @@ def test_a_click_on_the_name_of_a_study_opens_its_answer_while_studies_run(page:
         known = "SELECT study_id, state FROM study_trials WHERE position = 0"
         states = store.execute(known).fetchall()
         store.execute(change, ("waiting",))
+    slow = page.tab.context.new_cdp_session(page.tab)
     try:
         page.open("/answer?study=crossed")
         # What is live asks for a run every `LIVE` seconds; here it asks all the time, so also while a page is drawn.
@@ -100,7 +101,6 @@ def test_a_click_on_the_name_of_a_study_opens_its_answer_while_studies_run(page:
         page.tab.get_by_test_id("stSidebar").get_by_role("link", name="Studies", exact=True).click()
         page.main.get_by_role("heading", name="crossed").wait_for()
         # In a slow browser a live run may bring the selection of a table that a choice has replaced: not a click.
-        slow = page.tab.context.new_cdp_session(page.tab)
         slow.send("Emulation.setCPUThrottlingRate", {"rate": 2})
         for name in ("path", "crossed", "path"):
             page.tab.get_by_role("combobox", name="Study").click()
@@ -108,7 +108,8 @@ def test_a_click_on_the_name_of_a_study_opens_its_answer_while_studies_run(page:
             page.main.get_by_role("heading", name=name, exact=True).wait_for()
         page.tab.wait_for_url("**study=path*")
     finally:
-        page.tab.context.new_cdp_session(page.tab).send("Emulation.setCPUThrottlingRate", {"rate": 1})
+        slow.send("Emulation.setCPUThrottlingRate", {"rate": 1})  # of this session: another cannot take it back
+        slow.detach()
         with closing(sqlite3.connect(place.store)) as store, store:
             store.executemany(f"{change} AND study_id = ?", [(state, study) for study, state in states])
 
