@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import io
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -152,20 +153,24 @@ def show_table(table: pd.DataFrame, key: str, alt: str, **options: Any) -> None:
     found = []
     for row in shown.to_dict("records"):
         told = {name: value for name, value in row.items() if name != title and pd.notna(value) and value != ""}
-        said = " · ".join(f"{name} {_said(value, formats[name])}" for name, value in told.items())
+        said = " · ".join(f"{name} {cell_words(value, formats[name])}" for name, value in told.items())
         found.append(Card(str(row[title]), "", (said,)))
     cards(found, alt)
 
 
-def _said(value: Any, form: str | None) -> str:
-    """A cell as a column of this format shows it."""
+def cell_words(value: Any, form: str | None) -> str:
+    """A cell as a column of `st.dataframe` with this format shows it."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return str(value)
-    if form and form.startswith("%"):
+    if not math.isfinite(value):
+        return f"{value}"
+    if form is not None and form.startswith("%"):
         return form % value
-    plain = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-    known = {"percent": f"{value:.0%}", "compact": count(round(value)), "localized": f"{value:,.0f}"}
-    return known.get(form or "", plain)
+    if form == "percent":
+        return f"{value:.0%}"
+    if form == "compact":
+        return count(round(value))
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}" if form == "localized" else f"{value:.4g}"
 
 
 def grid_of_texts(table: pd.DataFrame) -> Grid:

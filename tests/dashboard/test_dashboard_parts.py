@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import base64
 import io
+import math
 import re
 import socket
 from dataclasses import replace
@@ -37,7 +38,7 @@ from ablate.render.table import print_study
 from ablate.spec.document import read_document
 from ablate.stats import Interval
 from ablate.store import CurvePoint, TrialState
-from dashboard.shared.exports import on_page, widened
+from dashboard.shared.exports import cell_words, on_page, widened
 from dashboard.shared.results import split_tags
 from dashboard.shared.schema import to_yaml
 from dashboard.shared.text import aligned, escape, fitting, one_line, prose, wrapping
@@ -82,6 +83,18 @@ def test_no_name_of_a_variant_becomes_a_mail_link() -> None:
 def test_a_long_text_is_cut() -> None:
     assert one_line("a" * 500) == "a" * 119 + "…"
     assert one_line("a\n\tb\u202ec") == "a b\ufffdc"
+
+
+@pytest.mark.parametrize(
+    ("value", "form", "words"),
+    [
+        (0.25, "percent", "25%"), (63_264, "compact", "63.3k"), (184_622, None, "184,622"),
+        (1234.5, "localized", "1,234"), (-0.0042, "%+.4f", "-0.0042"), (1.80655, None, "1.807"), (True, None, "True"), ("SAS", "%+.4f", "SAS"),
+        *((math.inf, form, "inf") for form in (None, "percent", "compact", "localized")),
+    ],
+)  # fmt: skip
+def test_a_cell_on_a_phone_is_that_of_the_table(value: object, form: str | None, words: str) -> None:
+    assert cell_words(value, form) == words
 
 
 def test_a_name_in_a_figure_is_narrow_and_whole() -> None:
