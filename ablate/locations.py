@@ -95,6 +95,14 @@ def check_home(library: str, where: str) -> None:
         ) from None
 
 
+def real_path(path: str | Path) -> Path:
+    """The absolute path with links followed.
+
+    Links that lead in a circle are kept, so no file is there; `Path.resolve` raises RuntimeError in Python 3.12.
+    """
+    return Path(os.path.realpath(path))
+
+
 def files_matching(folder: Path, pattern: str) -> Iterator[Path]:
     """The files below a folder that a glob pattern matches; none if the pattern is invalid, such as `.` or `a**`.
 
@@ -107,11 +115,6 @@ def files_matching(folder: Path, pattern: str) -> Iterator[Path]:
         yield from (file for file in folder.glob(pattern) if file.is_file())
     except (ValueError, IndexError, NotImplementedError):  # `a**`, `.` and `/x` in Python 3.11
         return
-
-
-def real_path(path: str | Path) -> Path:
-    """The absolute path without links; where they lead in a circle, on which `Path.resolve` may raise, no file is."""
-    return Path(os.path.realpath(path))
 
 
 def _check_searchable(folder: Path) -> None:

@@ -206,11 +206,13 @@ def show_answer(answer: Answer) -> None:
         if answer.along is not None:
             plain_table(along_table(answer, answer.along), f"Verdicts along {answer.along.axis}")
         if answer.scale:
-            st.markdown("**On the largest rung that was trained**")
+            st.markdown("**On the largest rung on which each variant was trained**")
         st.html(table(answer, _page(rows)))
         st.caption(prose(answer_note(answer)))
     if answer.scale:
-        st.markdown(f"**Does it survive scale?** The outcome is of {answer.scale[0].times:g} times the compute.")
+        st.markdown(
+            f"**Does it survive scale?** The outcome is extrapolated to {answer.scale[0].times:g} times the compute."
+        )
         whole, rungs = scale_table(answer.scale), len(answer.scale[0].by_rung)
         plain_table(whole.only(0, rungs, rungs + 1, -1) if is_narrow() else whole, "Differences by rung of the ladder")
         if is_narrow():

@@ -18,8 +18,7 @@ from dashboard.shared.store import location, report, stamp
 from dashboard.shared.text import prose
 
 HEIGHT, NARROW_HEIGHT = 720, 1080
-"""Height of the frame in pixels, and in a narrow window, where the first slide needs more; in a wide one CSS makes it
-as high as three slides."""
+"""Height of the frame in pixels where CSS does not set it, and in the window of a phone, for the whole first slide."""
 _STACKED = """<style>
 @media screen and (min-width: 701px) {
   html { font-size: 1.25vw; scroll-snap-type: none; }

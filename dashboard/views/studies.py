@@ -107,8 +107,9 @@ def _table(words: str, state: str, starred: bool) -> None:
     if not rows:
         st.info("No study matches these filters.")
         return
-    table = pd.DataFrame([_row(*row) for row in rows])
-    _legend(rows)
+    overviews = [_overview_at(at, study) for at, study, _ in rows]
+    table = pd.DataFrame([_row(*row, overview) for row, overview in zip(rows, overviews, strict=True)])
+    _legend([word for overview in overviews for word in overview.verdicts])
     names, chosen = [(at, study.name) for at, study, _ in rows], _chosen()
     if is_narrow():
         cards([_card(row, *name) for row, name in zip(table.to_dict("records"), names, strict=True)], "Studies")
@@ -119,12 +120,8 @@ def _table(words: str, state: str, starred: bool) -> None:
     export(table_files("studies", table), "studies")
 
 
-def _legend(rows: list[tuple[str, StudySummary, Mark]]) -> None:
-    """What the colours of the verdicts mean, of those that are shown."""
-    words: list[str] = []
-    for at, study, _ in rows:
-        with looking_at(at):
-            words += _overview(location(), study.name, stamp(study.name)).verdicts
+def _legend(words: list[str]) -> None:
+    """What the colours of these verdicts mean."""
     looks = Palette(dark()).verdicts(words).items()
     said = " ".join(f'<span style="color: {look.colour}">■</span> {html.escape(label)}' for label, look in looks)
     if said:
@@ -233,11 +230,16 @@ def _choose(key: str, clicks: int, shown: list[int], names: list[tuple[str, str]
 
 @st.cache_resource(show_spinner=False, max_entries=500)
 def _overview(location: str, study: str, at: tuple[object, ...]) -> Overview:
-    """The key figures of a study; nothing of one without variants, of which the page Answer says why."""
+    """The key figures of a study, which are empty if it has no variants; the page Answer shows the error."""
     try:
         return read_overview(store(), study)
     except NotFoundError:
         return Overview("", None, None, "", None, 0.0, None, None, ())
+
+
+def _overview_at(at: str, study: StudySummary) -> Overview:
+    with looking_at(at):
+        return _overview(location(), study.name, stamp(study.name))
 
 
 def state_of(study: StudySummary) -> str:
@@ -249,9 +251,7 @@ def state_of(study: StudySummary) -> str:
     return "running" if study.running else "failed trials" if study.failed else "waiting"
 
 
-def _row(at: str, study: StudySummary, mark: Mark) -> dict[str, object]:
-    with looking_at(at):
-        overview = _overview(location(), study.name, stamp(study.name))
+def _row(at: str, study: StudySummary, mark: Mark, overview: Overview) -> dict[str, object]:
     settled = ended(study)
     return {
         "★": "★" * mark.starred,

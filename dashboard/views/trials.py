@@ -52,8 +52,14 @@ def _live(study: str) -> None:
         return
     if is_narrow():
         cards(_cards(shown, wish.by), "Trials")
-        export(table_files(f"{study}_trials", _ordered(rows)), "trials")
-        return
+    elif picked := _picked(shown, wish):
+        with head:
+            link("trial", f"{picked[VARIANT]}, seed {picked[SEED]}", trial=str(picked[KEY]))
+    export(table_files(f"{study}_trials", _ordered(rows)), "trials")
+
+
+def _picked(shown: pd.DataFrame, wish: Filter) -> dict[str, Any] | None:
+    """Show the table; the row of the cell that was clicked, if one was."""
     key = f"all-trials-{wish.by}-{wish.descending}"
     picked = st.dataframe(
         shown,
@@ -67,11 +73,7 @@ def _live(study: str) -> None:
         alt=f"Trials with state, settings, metrics and cost; {len(shown)} rows",
     )
     cells = picked["selection"]["cells"]
-    if cells and cells[0][0] < len(shown):
-        row = shown.iloc[cells[0][0]]
-        with head:
-            link("trial", f"{row[VARIANT]}, seed {row[SEED]}", trial=str(row[KEY]))
-    export(table_files(f"{study}_trials", _ordered(rows)), "trials")
+    return dict(shown.iloc[cells[0][0]]) if cells and cells[0][0] < len(shown) else None
 
 
 def _cards(shown: pd.DataFrame, by: str) -> list[Card]:

@@ -108,7 +108,7 @@ def test_a_click_on_the_name_of_a_study_opens_its_answer_while_studies_run(page:
             page.main.get_by_role("heading", name=name, exact=True).wait_for()
         page.tab.wait_for_url("**study=path*")
     finally:
-        slow.send("Emulation.setCPUThrottlingRate", {"rate": 1})  # of this session: another cannot take it back
+        slow.send("Emulation.setCPUThrottlingRate", {"rate": 1})  # a new connection would leave the rate as it is
         slow.detach()
         with closing(sqlite3.connect(place.store)) as store, store:
             store.executemany(f"{change} AND study_id = ?", [(state, study) for study, state in states])

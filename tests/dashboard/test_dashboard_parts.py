@@ -89,7 +89,8 @@ def test_a_long_text_is_cut() -> None:
     ("value", "form", "words"),
     [
         (0.25, "percent", "25%"), (63_264, "compact", "63.3k"), (184_622, None, "184,622"),
-        (1234.5, "localized", "1,234"), (-0.0042, "%+.4f", "-0.0042"), (1.80655, None, "1.807"), (True, None, "True"), ("SAS", "%+.4f", "SAS"),
+        (1234.5, "localized", "1,234"), (-0.0042, "%+.4f", "-0.0042"), (1.80655, None, "1.807"),
+        (True, None, "True"), ("SAS", "%+.4f", "SAS"),
         *((math.inf, form, "inf") for form in (None, "percent", "compact", "localized")),
     ],
 )  # fmt: skip
