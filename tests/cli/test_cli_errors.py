@@ -210,7 +210,7 @@ def test_a_plugin_that_cannot_be_imported(call: Call, place: Workplace, text: st
 
 
 def test_links_that_lead_in_a_circle_are_no_files(call: Call, place: Workplace) -> None:
-    for name in ("round.py", "round.yaml", "round.db"):
+    for name in ("round.py", "round.yaml", "round.db", "round.csv"):
         place.folder.joinpath(name).symlink_to(name)
     place.space("mine")
     space = place.folder / "mine.yaml"

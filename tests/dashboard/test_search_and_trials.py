@@ -56,6 +56,8 @@ def test_the_search_is_drawn_with_its_best_and_its_pruned_trials(searched: Path,
     (best,) = marks(history, "line")
     values = [row["value"] for row in rows(best)]
     assert [row["best"] for row in rows(best)] == list(itertools.accumulate(values, min))
+    (labels,) = marks(history, "text")
+    assert {row["place"]: row["said"] for row in rows(labels)} == {0: "baseline"}
     lines = series(marks(curves, "point")[-1], "trial")
     assert len(lines) == 12
     assert sum({row["name"] for row in points} == {"pruned"} for points in lines.values()) == 4

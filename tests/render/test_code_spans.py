@@ -99,6 +99,14 @@ def test_a_name_is_broken_at_its_commas(name: str, width: int, lines: list[str])
     assert in_lines(name, width).splitlines() == lines
 
 
+def test_columns_of_a_table_keep_their_order_and_their_kind() -> None:
+    grid = Grid(
+        ("name", "first", "last", "said"), ((("a", "1", "2", "x"),), (("b", "3", "4", "y"),)), frozenset({0, 3})
+    )
+    told = Grid(("name", "last", "said"), ((("a", "2", "x"),), (("b", "4", "y"),)), frozenset({0, 2}))
+    assert grid.only(0, 2, -1) == told
+
+
 def test_rows_of_a_table_are_distinguished_however_long_their_names(capsys: pytest.CaptureFixture[str]) -> None:
     names = ("mlp=gone,skip=gone,mixer=linear", "mlp=gone,skip=gone,mixer=retention")
     grid = Grid(
