@@ -41,6 +41,13 @@ _LARGE: dict[str, dict[str, Any]] = {
     "GPT-2 small, fp32": {"precision": "fp32"},
 }
 """Settings of training in batches of 32 x 1,024 tokens, in micro-batches of 16."""
+_LONG: dict[str, Any] = {
+    "attention": "attention",
+    "MoBA": {"kind": "attention", "blocks": {"size": 64, "active": 8}},
+    "NSA": {"kind": "native_sparse_attention", "size": 64, "active": 8, "last": 512},
+    "gated DeltaNet": "gated_deltanet",
+}
+"""Mixers of 4 layers of 512 in bfloat16, in batches of 2 x 16,384 tokens."""
 
 
 def measure(name: str, spec: VariantSpec) -> None:
@@ -83,6 +90,14 @@ def _spec(training: Mapping[str, Any]) -> VariantSpec:
     return VariantSpec.model_validate({**_GPT2, "training": {**usual, "evaluations": 1, **training}})
 
 
+def _long(mixer: Any) -> VariantSpec:
+    task = {"kind": "recall", "context": 16_384, "pairs": 8, "symbols": 256, "validation_rows": 2}
+    block = {"mixer": mixer, "mlp": "plain", "norm": "rms"}
+    model = {"family": "decoder", "depth": 4, "width": 512, "heads": 8, "positions": "none", "block": block}
+    training = {"steps": _WARM_UP + _TIMED, "batch_size": 2, "precision": "bf16", "optimizer": {"lr": 1e-3}}
+    return VariantSpec.model_validate({"task": task, "model": model, "training": {**training, "evaluations": 1}})
+
+
 def campaign(arguments: list[str]) -> int:
     """Print the rows of all trials."""
     parser = argparse.ArgumentParser(prog="gpu_forecast")
@@ -96,6 +111,7 @@ def campaign(arguments: list[str]) -> int:
     rows = {} if options.small else {name: _spec(training) for name, training in _LARGE.items()}
     small = {name: space(name) for name in SPACES}
     longer = {"steps": _WARM_UP + _TIMED}
+    rows |= {f"{name}, 16,384 tokens": _long(mixer) for name, mixer in _LONG.items()}
     rows |= {
         name: spec.model_copy(update={"training": spec.training.model_copy(update=longer)})
         for name, spec in small.items()

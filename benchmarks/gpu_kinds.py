@@ -14,6 +14,7 @@ import math
 import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing import get_context
@@ -22,6 +23,7 @@ from typing import Any
 
 import torch
 from pydantic import ValidationError
+from torch import distributed
 
 from ablate.contracts.checking import CONTRACTS, settings
 from ablate.errors import AblateError
@@ -33,6 +35,7 @@ from ablate.spec.variant import VariantSpec
 from ablate.training.events import Checkpoint, Diverged, Measurement, TrialWarning
 from ablate.training.loop import train
 from ablate.training.members import Member
+from ablate.training.sharding import Ranks
 from benchmarks.machine import OWN_SOURCE
 
 _STEPS = 12
@@ -87,10 +90,12 @@ class Case:
     Attributes:
         specs: One trial, or those of a pack.
         resumed: Whether the run on a GPU is interrupted at half of its steps and resumed from its checkpoint.
+        divided: Whether the run on a GPU divides its weights (FSDP2), in a group of one process.
     """
 
     specs: tuple[VariantSpec, ...]
     resumed: bool = False
+    divided: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +197,8 @@ def _of_training() -> dict[str, Case | str]:
         "resumed": Case(pack[:1], resumed=True),
         "a pack, resumed": Case(pack, resumed=True),
         "resumed in bf16 with an average": Case((averaged,), resumed=True),
+        "divided weights": Case((_variant(plain),), divided=True),
+        "divided weights in bf16": Case((_variant(plain, precision="bf16"),), divided=True),
     }
 
 
@@ -221,7 +228,8 @@ def outcome(case: Case, device: str, folder: Path) -> Outcome:
             if isinstance(event, Checkpoint):
                 start = copy.deepcopy(event.state)  # it shares memory with the pack
                 break
-    events = list(train(members, task, torch.device(device), start=start))
+    with _group(device, folder) if case.divided else nullcontext(Ranks()) as ranks:
+        events = list(train(members, task, torch.device(device), start=start, ranks=ranks))
     last = [event for event in events if isinstance(event, Measurement)][-1]
     metrics = {**last.metrics, "train_loss": last.train_loss}
     return Outcome(
@@ -229,6 +237,16 @@ def outcome(case: Case, device: str, folder: Path) -> Outcome:
         tuple(event.member for event in events if isinstance(event, Diverged)),
         "; ".join(dict.fromkeys(event.text for event in events if isinstance(event, TrialWarning))),
     )
+
+
+@contextmanager
+def _group(device: str, folder: Path) -> Iterator[Ranks]:
+    backend = "nccl" if device == "cuda" else "gloo"
+    distributed.init_process_group(backend, init_method=f"file://{folder}/meeting", rank=0, world_size=1)
+    try:
+        yield Ranks(shard=True)
+    finally:
+        distributed.destroy_process_group()
 
 
 def compared(name: str, device: str) -> tuple[str, str, float, str]:
