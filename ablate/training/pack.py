@@ -100,8 +100,9 @@ class Pack:
             shard_model(self.model, device)
         self.model = self.model.to(device)
         self._random = DropoutRandomness([member.seed for member in self._members_by_position()], device, ranks)
-        # Messages between ranks are not captured in a CUDA graph.
-        self._build_program = program if ranks.count == 1 else lambda compute, device: EagerProgram(compute)
+        # Messages between ranks, which divided weights need too, are not captured in a CUDA graph.
+        alone = ranks.count == 1 and not ranks.shard
+        self._build_program = program if alone else lambda compute, device: EagerProgram(compute)
         scalars = evaluation_activations(members[0].variant.model, task.shape.vocabulary, task.shape.context)
         self._objective = Objective(task, self.training, self._forward_context, ranks, scalars)
         self._prepare()

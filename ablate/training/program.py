@@ -146,6 +146,9 @@ _WARM_UP_STEPS = 3
 """Eager steps before a capture, in which libraries choose kernels and allocate workspaces."""
 _COMPARED_STEPS = 2
 """Steps after a capture that are run eagerly too, to compare."""
+_NO_MEMORY = (
+    "its steps run eagerly, because the GPU has no memory for a CUDA graph, which reserves that of a step again"
+)
 _LOSS_TOLERANCE = 1e-3
 """The largest relative difference of losses: both ways run the same kernels, some of which sum in any order."""
 _UPDATE_TOLERANCE = 0.05
@@ -209,8 +212,9 @@ class GraphProgram(Program):
     """Runs steps as one CUDA graph, captured after the first steps.
 
     Batches of other shapes than the captured one are run eagerly on the same parameters. All batches are if the step
-    cannot be captured, for example because a mixer synchronises with the device, or if a replay differs from an eager
-    step (see `compare`); `warning` then gives the reason.
+    cannot be captured, for example because a mixer synchronises with the device, if the device has no memory for a
+    graph, which reserves that of a step again, or if a replay differs from an eager step (see `compare`); `warning`
+    then gives the reason.
     """
 
     def __init__(self, compute: Compute, device: torch.device) -> None:
@@ -239,33 +243,51 @@ class GraphProgram(Program):
             self._inputs[name].copy_(values)
         if self._changed is not None and self._compared < _COMPARED_STEPS:
             self._compared += 1
-            return self._replay_and_compare(self._graph, self._changed())
+            return self._replay_and_compare(self._changed())
         self._graph.replay()
         return self._loss
 
     @torch.no_grad()
-    def _replay_and_compare(self, graph: torch.cuda.CUDAGraph, changed: Changed) -> Tensor:
+    def _replay_and_compare(self, changed: Changed) -> Tensor:
         """Run a step both ways from the same state; if they differ, keep the eager one and drop the graph.
 
         Copies are on the CPU, so that the GPU needs no more memory.
         """
         tensors = [*changed.weights, *changed.others]
         before, states = _copied(tensors), [generator.get_state() for generator in changed.random]
-        with torch.enable_grad():
-            loss = self._compute(self._inputs).clone()
+        batch, loss = self._inputs, self._eager_beside_the_graph()
+        if loss is None:
+            _put(tensors, before, changed.random, states)
+            self._drop(_NO_MEMORY)
+            with torch.enable_grad():
+                return self._compute(batch)
         after, drawn = _copied(tensors), [generator.get_state() for generator in changed.random]
         _put(tensors, before, changed.random, states)
-        graph.replay()
+        assert self._graph is not None, "a step was captured"
+        self._graph.replay()
         if not (difference := _difference(changed.weights, before, after, self._loss, loss)):
             return self._loss
         _put(tensors, after, changed.random, drawn)
-        self._graph, self._inputs = None, {}
-        self.warning = f"its steps run eagerly, because a CUDA graph gave another result: {difference}"
+        self._drop(f"its steps run eagerly, because a CUDA graph gave another result: {difference}")
         return loss
+
+    def _eager_beside_the_graph(self) -> Tensor | None:
+        """The losses of an eager step; None, and a step that was run in part, if there is no memory for it."""
+        try:
+            with torch.enable_grad():
+                return self._compute(self._inputs).clone()
+        except torch.OutOfMemoryError:
+            return None
+
+    def _drop(self, warning: str) -> None:
+        """Run all further steps eagerly, and return the memory of the graph to the device."""
+        self._graph, self._inputs, self.warning = None, {}, warning
+        self._loss = torch.empty(0)
+        torch.cuda.empty_cache()
 
     def _warm_up(self, batch: Batch) -> Tensor:
         """Run a step on a separate stream, as capturing requires."""
-        stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        stream = _side_stream(self._device)
         current = torch.cuda.current_stream(self._device)
         stream.wait_stream(current)
         with torch.cuda.stream(stream):
@@ -281,19 +303,28 @@ class GraphProgram(Program):
             # Another thread may be preparing batches.
             with torch.cuda.device(self._device), torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 self._loss = self._compute(self._inputs)
+        except torch.OutOfMemoryError:
+            del graph
+            self._drop(_NO_MEMORY)
         except RuntimeError as error:
-            if isinstance(error, torch.cuda.OutOfMemoryError):
-                raise
-            self._inputs = {}
-            self.warning = f"its steps cannot be captured as a CUDA graph and run eagerly: {first_sentence(error)}"
-            return
-        self._graph = graph
+            self._drop(f"its steps cannot be captured as a CUDA graph and run eagerly: {first_sentence(error)}")
+            # After an error of CUDA the generators still count as captured, and eager dropout would fail.
+            for generator in torch.cuda.default_generators:
+                generator.graphsafe_set_state(generator.clone_state())
+        else:
+            self._graph = graph
 
     def _fits(self, batch: Batch) -> bool:
         return batch.keys() == self._inputs.keys() and all(
             values.shape == self._inputs[name].shape and values.dtype == self._inputs[name].dtype
             for name, values in batch.items()
         )
+
+
+@cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    """The stream of eager steps before a capture: one for a process, as cuBLAS keeps a workspace for each stream."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def _copied(tensors: Sequence[Tensor]) -> list[Tensor]:

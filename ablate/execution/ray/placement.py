@@ -17,6 +17,8 @@ _WORKER_BYTES = GIB // 2
 """The memory of a worker before it trains: Python, torch and the data of the task."""
 _CUDA_BYTES = 3 * GIB // 4
 """The GPU memory of a process besides its tensors: the CUDA context and unused blocks of the allocator."""
+_GRAPH = 2
+"""The memory of a trial on a GPU in units of its prediction: a CUDA graph reserves that of a step again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ def find_placements(
     with_gpu = [node for node in nodes if node.gpus > 0]
     if device == "cpu" or spec.gpus == 0 or (device == "auto" and not with_gpu):
         return {plain: sum(plain.count(node) for node in nodes)}
-    share = spec.gpus if spec.gpus is not None else _share(needed * pack, gpu_bytes)
+    share = spec.gpus if spec.gpus is not None else _share(_GRAPH * needed * pack, gpu_bytes)
     several = max(1, int(share))
     on_gpu = replace(
         plain,
