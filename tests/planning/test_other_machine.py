@@ -208,6 +208,10 @@ def test_the_command_counts_the_gpus_of_a_trial(
     plan("sample", doctor=file, json_=True, **given)
     machine = json.loads(capsys.readouterr().out)["machine"]
     assert (machine["device"], machine["variants"][0]["efficiency"]) == ("a100", pytest.approx(0.1))
+    one = doctor_file(tmp_path, "cuda: 1 x NVIDIA A100-SXM4-40GB", 1.95e12)
+    for workers, count in ((None, 4), (1, 4), (3, 12)):
+        plan("sample", doctor=one, workers=workers, json_=True, **given)
+        assert json.loads(capsys.readouterr().out)["machine"]["count"] == count
     with pytest.raises(EngineError, match="Leave out --efficiency"):
         plan("sample", doctor=file, efficiency=0.3, **given)
     with pytest.raises(EngineError, match="no peak FLOP/s is known"):

@@ -11,25 +11,29 @@ from typing import Any
 import pytest
 import torch
 from engine_samples import ENVIRONMENT, SPACE, ScriptedEngine, planner, space
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from ablate.errors import EngineError, PluginError, SpaceError
+from ablate.errors import DataError, EngineError, PluginError, SpaceError
 from ablate.execution.driver import run_study
 from ablate.execution.observer import Observer
 from ablate.kinds.mixers.attention import AttentionSpec
 from ablate.nn.model import build_model, model_cost
 from ablate.planning.earlier import EarlierTrials
-from ablate.planning.forecast import Speed, forecast
+from ablate.planning.forecast import Speed, forecast, measure_matmul, measure_speed, timed_spec, usual_workers
 from ablate.planning.memory import largest_micro_batch, trial_bytes
 from ablate.planning.plan import Trial, Variant
 from ablate.planning.planner import make_plan
-from ablate.spec.code import Code
+from ablate.planning.starting import Starting
+from ablate.spec.code import Code, stage_identity
 from ablate.spec.design import Point
+from ablate.spec.resources import ResourcesSpec
 from ablate.spec.task import Task
 from ablate.store import open_store
 from ablate.store.records import SettledTrial
 from ablate.training.events import Measurement
 from ablate.training.loop import train
 from ablate.training.members import Member
+from ablate.training.pack import Pack
 
 
 @pytest.fixture(autouse=True)
@@ -125,6 +129,26 @@ def test_a_trial_of_other_code_is_accepted_only_with_the_same_data(before: str, 
     accepted = EarlierTrials(store, accept=True).accepted(trial)
     assert (accepted.key, accepted.accepted is not None) == (("other", True) if same else ("own", False))
     assert EarlierTrials(store).accepted(trial) == trial
+
+
+@pytest.mark.parametrize("stage", [None, ("hash", "data")])
+def test_other_weights_than_a_space_was_written_for_are_refused(
+    stage: tuple[str, str] | None, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = "b" * 64 if stage is None else stage_identity(*stage)
+    source = SimpleNamespace(where="found.safetensors", identity=lambda: here)
+    monkeypatch.setattr("ablate.planning.starting.read_source", lambda name, weights: source)
+    given = {"source": "some.safetensors"} if stage is None else {"stage": {"training.steps": 1}}
+
+    def identified(identity: str) -> str:
+        changed = {"training.init_from": {**given, "identity": identity}}
+        spec = Starting(folder).identified(space().resolve({}, changed), stage)
+        assert spec.training.init_from is not None
+        return spec.training.init_from.identity
+
+    assert identified("") == identified(here) == here
+    with pytest.raises(DataError, match="not those that the space was written for"):
+        identified("c" * 64)
 
 
 def test_points_that_make_no_model_are_left_out_with_the_reason(folder: Path) -> None:
@@ -238,6 +262,80 @@ def test_each_structure_is_forecast_at_its_own_speed(folder: Path, monkeypatch: 
         seconds += trial.variant.flops / rate + evaluations * 0.5 * trial.variant.cost.flops * found.rate / rate
     assert found.total(plan) == pytest.approx(seconds)
     assert {"baseline", "mixer=linear"} == {*re.findall(r"steps of ([\w=]+)", found.basis)}
+
+
+class Matmuls(TorchDispatchMode):
+    """Counts the products of matrices and their arithmetic; its clock stands still outside of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count, self.flops, self.seconds = 0, 0.0, 0.0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.mm.default:
+            self.count += 1
+            self.flops += 2.0 * args[0].shape[0] * args[0].shape[1] * args[1].shape[1]
+            self.seconds += 0.03
+        return func(*args, **(kwargs or {}))
+
+
+def test_the_speed_of_matmuls_is_their_arithmetic_over_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Matmuls() as matmuls:
+        monkeypatch.setattr("ablate.planning.forecast.time.perf_counter", lambda: matmuls.seconds)
+        rate = measure_matmul("cpu").rate
+    assert matmuls.count > 2
+    assert rate == pytest.approx(0.55 * matmuls.flops / matmuls.seconds)
+
+
+@pytest.mark.parametrize("together", [1, 3])
+def test_the_speed_of_a_pack_is_the_arithmetic_of_its_trials_over_the_time_of_its_steps(
+    together: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a clock by which a step of the pack takes 0.1 s and its evaluation 0.4 s."""
+    now = 0.0
+
+    class Timed(Pack):
+        def step(self, number: int) -> None:
+            nonlocal now
+            now += 0.1
+
+        def point(self) -> Any:
+            nonlocal now
+            now += 0.4
+
+    monkeypatch.setattr("ablate.planning.forecast.Pack", Timed)
+    monkeypatch.setattr("ablate.planning.forecast.time.perf_counter", lambda: now)
+    monkeypatch.setattr("ablate.planning.forecast.measure_matmul", lambda device: Speed(1e15, 0.0, "a matmul"))
+    source = planner(folder)
+    variant = make_plan(source).variants[0]
+    speed = measure_speed(variant, source.costs.prepare(variant.spec), "cpu", together, 0)
+    each = variant.flops / variant.spec.training.steps
+    assert speed.rate == pytest.approx(together * each / 0.1)
+    assert speed.evaluation == pytest.approx(0.4 / together / variant.cost.flops)
+
+
+def test_what_is_timed_has_nothing_beside_its_steps(folder: Path) -> None:
+    beside = {
+        "record_blocks": True,
+        "insides": "evaluations",
+        "rounded_bits": [8],
+        "evaluate_at": {"context": [4]},
+        "batch_growth": {"kind": "stages", "shares": [0.5], "until": [0.5]},
+        "context_growth": {"kind": "stages", "shares": [0.5], "until": [0.5]},
+        "init_from": {"stage": {"training.steps": 1}},
+    }
+    plain, full = (
+        timed_spec(space(training={**SPACE["training"], **more}).resolve({}), 5)  # type: ignore[dict-item]
+        for more in ({}, beside)
+    )
+    assert full == plain
+    assert plain.training.steps == 5
+
+
+@pytest.mark.parametrize(("cores", "cpus", "workers"), [(8, 1, 8), (8, 3, 2), (8, 8, 1), (2, 8, 1), (1, 0.5, 1)])
+def test_workers_share_the_cores(cores: int, cpus: float, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ablate.planning.forecast.available_cores", lambda: cores)
+    assert usual_workers(ResourcesSpec(cpus=cpus), "cpu") == workers
 
 
 def test_a_trial_that_asks_for_gpus_has_no_forecast_on_a_cpu(folder: Path) -> None:
