@@ -76,7 +76,7 @@ def measure(name: str, spec: VariantSpec) -> None:
     variant = Variant("", {}, spec, "", cost, flops, "", vocabulary=shape.vocabulary, context=shape.context)
     here = known_device(torch.cuda.get_device_name())
     predicted = Machine(here, 1).seconds(variant) / spec.training.steps if here else float("nan")
-    memory = trial_bytes(variant)
+    memory = trial_bytes(variant, device="cuda")
     share = flops / spec.training.steps / took / here.peak(spec.training.precision) if here else float("nan")
     print(
         f"{name:40}{1000 * took:9.2f} ms{predicted / took:7.2f}{share:8.1%}"

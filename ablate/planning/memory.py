@@ -10,7 +10,13 @@ from typing import Literal
 
 from ablate.errors import EngineError
 from ablate.machine import available_memory
-from ablate.nn.model.pricing import evaluation_activations, logit_activations, price, recomputed_activations
+from ablate.nn.model.pricing import (
+    evaluation_activations,
+    logit_activations,
+    price,
+    recomputed_activations,
+    spared_activations,
+)
 from ablate.planning.costs import cost_of_a_plugin
 from ablate.planning.plan import Plan, Variant
 from ablate.planning.planner import Planner
@@ -20,7 +26,7 @@ from ablate.spec.training import TrainingSpec
 from ablate.spec.variant import VariantSpec
 
 
-def trial_bytes(variant: Variant, parts: int = 1) -> int:
+def trial_bytes(variant: Variant, parts: int = 1, device: str = "cpu") -> int:
     """Predicted peak of one trial: parameters, gradients, the optimizer's state and what the backward pass needs.
 
     0 where the user's trainer builds the model.
@@ -28,10 +34,11 @@ def trial_bytes(variant: Variant, parts: int = 1) -> int:
     Args:
         variant: The variant; its batch is that of one process.
         parts: The processes among which weights, gradients and the state of the optimizer are divided.
+        device: `cpu` or `cuda`, whose kernels may keep less.
     """
     if not variant.spec.builds_model:
         return 0
-    return _training_bytes(variant.cost, variant.spec, variant.vocabulary, variant.context, parts)
+    return _training_bytes(variant.cost, variant.spec, variant.vocabulary, variant.context, parts, device)
 
 
 def part_of_rank(variant: Variant, ranks: int) -> Variant:
@@ -46,14 +53,14 @@ def part_of_rank(variant: Variant, ranks: int) -> Variant:
     return replace(variant, spec=spec, flops=variant.flops / ranks)
 
 
-def largest_micro_batch(variant: Variant, there: float, parts: int = 1) -> TrainingSpec | None:
+def largest_micro_batch(variant: Variant, there: float, parts: int = 1, device: str = "cpu") -> TrainingSpec | None:
     """The training of a variant with the largest micro-batch that fits; None if none fits.
 
     Blocks are computed again in the backward pass only if otherwise no micro-batch fits.
 
     Args:
         there: The bytes that one trial may use.
-        parts: As `trial_bytes` has it.
+        parts: As `trial_bytes` has it, and so `device`.
     """
     training = variant.spec.training
     batches = {phase.batch_size for phase in training.phases(variant.context)} | {training.batch_size}
@@ -63,7 +70,8 @@ def largest_micro_batch(variant: Variant, there: float, parts: int = 1) -> Train
     ways: tuple[Literal["none", "blocks"], ...] = ("none", "blocks") if training.recompute == "none" else ("blocks",)
     for recompute, size in itertools.product(ways, sizes):
         smaller = training.model_copy(update={"micro_batch": size, "recompute": recompute})
-        if trial_bytes(replace(variant, spec=variant.spec.model_copy(update={"training": smaller})), parts) <= there:
+        changed = replace(variant, spec=variant.spec.model_copy(update={"training": smaller}))
+        if trial_bytes(changed, parts, device) <= there:
             return smaller
     return None
 
@@ -84,19 +92,22 @@ def largest_blocks(planner: Planner) -> tuple[str, int]:
     return max(needed.items(), key=itemgetter(1), default=("", 0))
 
 
-def _training_bytes(cost: Cost, spec: VariantSpec, vocabulary: int = 0, context: int = 0, parts: int = 1) -> int:
+def _training_bytes(
+    cost: Cost, spec: VariantSpec, vocabulary: int = 0, context: int = 0, parts: int = 1, device: str = "cpu"
+) -> int:
     """Predicted peak; without a vocabulary that of the blocks alone."""
     training, length = spec.training, context or spec.task.length
     rows = training.rows_at_once
     logits, of_token = logit_activations(spec.model, vocabulary, length)
     of_matrix = vocabulary * spec.model.width if logits else 0  # the gradient of the head's matrix
-    kept, head, block = cost.activations - logits, rows * logits + of_matrix, 0
+    kept = cost.activations - logits - spared_activations(spec.model, length, device)
+    head, block = rows * logits + of_matrix, 0
     if training.loss_chunk is not None:
         # Chunks add to one gradient of the matrix; autocast makes another of each chunk (`summed_product`).
         gradients_of_matrix = 2 if training.precision == "bf16" else 1
         head = min(head, of_token * training.loss_chunk + gradients_of_matrix * of_matrix)
     if training.recompute == "blocks":
-        freed, largest = recomputed_activations(spec.model, length)
+        freed, largest = recomputed_activations(spec.model, length, device)
         kept, block = kept - freed, rows * largest * 3 // 2  # with the gradients of its widest activations, as measured
     averages = 0 if spec.training.average is None else BYTES * cost.parameters
     held = (BYTES + spec.training.optimizer.state_bytes()) * cost.parameters + averages
@@ -111,19 +122,21 @@ def _training_bytes(cost: Cost, spec: VariantSpec, vocabulary: int = 0, context:
     at_embedding = gradients + (2 * BYTES * of_matrix if spec.model.tied_head else 0)
     # An evaluation of the average keeps the weights aside, beside the gradients of the last step.
     return held + max(
-        trained, at_embedding, _evaluation_bytes(spec, vocabulary, length) + averages + gradients * bool(averages)
+        trained,
+        at_embedding,
+        _evaluation_bytes(spec, vocabulary, length, device) + averages + gradients * bool(averages),
     )
 
 
-def _evaluation_bytes(spec: VariantSpec, vocabulary: int, length: int) -> int:
+def _evaluation_bytes(spec: VariantSpec, vocabulary: int, length: int, device: str) -> int:
     """What an evaluation needs, during which there are no gradients; with chunks of the loss about as much as a row."""
     training = spec.training
-    scalars = evaluation_activations(spec.model, vocabulary, length)
+    scalars = evaluation_activations(spec.model, vocabulary, length, device)
     rows = training.rows_at_once
     if training.loss_chunk is None:
         return BYTES * rows * scalars
     chunk = max(1, training.loss_chunk // length)
-    return BYTES * max(rows * evaluation_activations(spec.model, 0, length), chunk * scalars)
+    return BYTES * max(rows * evaluation_activations(spec.model, 0, length, device), chunk * scalars)
 
 
 def _gathered_bytes(cost: Cost, spec: VariantSpec, length: int) -> int:
@@ -161,15 +174,17 @@ def check_memory(plan: Plan, workers: int, device: str, ranks: int = 1, *, shard
     if plan.built:
         parts, processes = ranks if shard else 1, workers * ranks
         variants = {trial.variant.hash: trial.variant for trial in plan.built}.values()
-        needed = [(trial_bytes(part, parts), part) for part in (part_of_rank(variant, ranks) for variant in variants)]
+        needed = [
+            (trial_bytes(part, parts, device), part) for part in (part_of_rank(variant, ranks) for variant in variants)
+        ]
         most, largest = max(needed, key=itemgetter(0))
         here = free_bytes(device) / (1 if device == "cuda" else processes)
-        check_fits(largest.name, most, processes, device, _remedy(largest, here, parts))
+        check_fits(largest.name, most, processes, device, _remedy(largest, here, parts, device))
 
 
-def _remedy(variant: Variant, there: float, parts: int) -> str:
+def _remedy(variant: Variant, there: float, parts: int, device: str) -> str:
     """What makes a variant fit that does not; empty if no micro-batch does."""
-    smaller = largest_micro_batch(variant, there, parts)
+    smaller = largest_micro_batch(variant, there, parts, device)
     if smaller is None:
         return ""
     also = " and `training.recompute: blocks`" if smaller.recompute != variant.spec.training.recompute else ""

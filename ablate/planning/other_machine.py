@@ -107,7 +107,7 @@ class Machine:
 
     def needed(self, variant: Variant) -> int:
         """The predicted bytes of a trial on each of its devices."""
-        return trial_bytes(part_of_rank(variant, self._ranks), self._parts)
+        return trial_bytes(part_of_rank(variant, self._ranks), self._parts, "cuda")
 
     def _on_one(self, variant: Variant) -> float:
         training = variant.spec.training
@@ -126,7 +126,7 @@ class Machine:
 
     def smaller(self, variant: Variant) -> TrainingSpec | None:
         """The training of a variant with the largest micro-batch that fits; None if none does."""
-        return largest_micro_batch(part_of_rank(variant, self._ranks), self._memory, self._parts)
+        return largest_micro_batch(part_of_rank(variant, self._ranks), self._memory, self._parts, "cuda")
 
     @property
     def _memory(self) -> float:

@@ -64,7 +64,7 @@ class Packing:
         size = self.most or MOST[place.device]
         if self.most is None and place.device == "cpu" and variant.flops:
             size = min(size, int(_CPU_FLOPS * variant.spec.training.steps / variant.flops))
-        return max(1, min(size, int(place.memory * _MEMORY_SHARE / trial_bytes(variant))))
+        return max(1, min(size, int(place.memory * _MEMORY_SHARE / trial_bytes(variant, device=place.device))))
 
 
 @dataclass(frozen=True, slots=True)

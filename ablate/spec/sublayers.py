@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from ablate.spec.annotations import OneOf
 from ablate.spec.base import Family, PublishedKind, largest_divisor, refusal
@@ -145,6 +145,10 @@ class MixerSpec(PartSpec):
     def separates_documents(self) -> bool:
         """Whether it can keep documents of one window apart; then `padding` may hold their numbers."""
         return False
+
+    def on_gpu(self) -> Self:
+        """The settings whose activations a GPU keeps; others than its own if a kernel there keeps less than `cost`."""
+        return self
 
     def convolved_width(self, context: LayerContext) -> int:
         """Channels of queries, keys and values together, for `block.convolutions.on_qkv`; 0: it has no such place.

@@ -23,7 +23,7 @@ from ablate.execution.observer import Observer
 from ablate.execution.options import RunOptions
 from ablate.nn.kernels import product, softmax_attention
 from ablate.nn.model import build_model, model_cost
-from ablate.planning.memory import check_memory, largest_blocks, part_of_rank, trial_bytes
+from ablate.planning.memory import check_memory, largest_blocks, largest_micro_batch, part_of_rank, trial_bytes
 from ablate.planning.plan import Variant
 from ablate.planning.planner import make_plan
 from ablate.spec.task import Task
@@ -218,3 +218,26 @@ def test_the_memory_of_small_batches_is_what_was_measured(
     cost = model_cost(spec.model, vocabulary=shape.vocabulary, context=shape.context)
     variant = Variant("", {}, spec, "", cost, 0.0, "", vocabulary=shape.vocabulary, context=shape.context)
     assert measured / within <= trial_bytes(variant) / 2**20 <= within * measured
+
+
+@pytest.mark.parametrize(
+    ("training", "measured"),
+    [
+        ({"precision": "fp32"}, 16.6),
+        ({"precision": "tf32"}, 16.6),
+        ({"precision": "bf16"}, 14.4),
+        ({"precision": "bf16", "recompute": "blocks"}, 7.6),
+    ],
+)
+def test_the_memory_of_gpt2_on_a_gpu_is_what_was_measured(training: dict[str, Any], measured: float) -> None:
+    """In GiB on an H100, with dropout of attention, by `python -m benchmarks gpu_forecast`."""
+    task = {"kind": "recall", "context": 1024, "pairs": 8, "symbols": 32768, "validation_rows": 32}
+    sizes = {"steps": 10, "batch_size": 32, "micro_batch": 16, "optimizer": {"lr": 6e-4}, "evaluations": 1}
+    spec = VariantSpec.model_validate({"task": task, "model": "gpt2", "training": {**sizes, **training}})
+    shape = spec.task.open(Path(), spec.task.prepare(Path(), lambda line: None)).shape
+    cost = model_cost(spec.model, vocabulary=shape.vocabulary, context=shape.context)
+    variant = Variant("", {}, spec, "", cost, 0.0, "", vocabulary=shape.vocabulary, context=shape.context)
+    assert measured / 1.25 <= trial_bytes(variant, device="cuda") / GIB <= 1.25 * measured
+    largest = largest_micro_batch(variant, 1.25 * 2 * measured * GIB, device="cuda")
+    assert largest is not None
+    assert largest.micro_batch == 32

@@ -124,8 +124,8 @@ class Attention(nn.Module):
         return not self.spec.logits.plain or (drops and not self._drops_within_the_kernel(device))
 
     def _drops_within_the_kernel(self, device: torch.device) -> bool:
-        """Whether the fused kernel applies dropout: on a GPU, where it keeps no matrix, to weights without shaping."""
-        return device.type == "cuda" and self.spec.softmax and self.spec.shaping.kind == "none"
+        """Whether the fused kernel applies dropout: on a GPU, where it keeps no matrix."""
+        return device.type == "cuda" and self.spec.fuses_dropout
 
     def _project_output(self, y: Tensor, v: Tensor, x: Tensor) -> Tensor:
         """`exclusive`, the norm of the output, the gate and the output projection: [K, B, H, T, d_h] to [K, B, T, D].

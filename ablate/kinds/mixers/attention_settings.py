@@ -185,6 +185,14 @@ class AttentionSettings(MixerSpec):
         return plain
 
     @property
+    def fuses_dropout(self) -> bool:
+        """Whether the fused kernel of a GPU applies dropout, so that no matrix is kept: to weights without shaping."""
+        return self.softmax and self.shaping.kind == "none"
+
+    def on_gpu(self) -> Self:
+        return self.model_copy(update={"dropout": 0.0}) if self.fuses_dropout and self.logits.plain else self
+
+    @property
     def shares(self) -> bool:
         return self.value_residual is not None or self.value_embedding is not None or self.shared_kv is not None
 

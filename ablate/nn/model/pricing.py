@@ -69,20 +69,39 @@ class Price:
         return sum(run.cache * run.count for run in self.layers)
 
 
-def recomputed_activations(spec: ModelSpec, context: int) -> tuple[int, int]:
+def spared_activations(spec: ModelSpec, context: int, device: str) -> int:
+    """Number of scalars of one example that the cost counts and that the kernels of a device do not keep."""
+    passes = Counter(spec.order)
+    spared = 0
+    for layer, block in enumerate(spec.blocks):
+        surroundings = spec.layer_context(context, layer=layer)
+        whole, kept = (
+            sum(block_cost(each, surroundings, context).values(), Cost()).activations
+            for each in (block, _on(device, block))
+        )
+        spared += passes[layer] * (whole - kept)
+    return spared * (2 if spec.family == "dual_encoder" else 1)
+
+
+def _on(device: str, block: BlockSpec) -> BlockSpec:
+    return block.model_copy(update={"mixer": block.mixer.on_gpu()}) if device == "cuda" else block
+
+
+def recomputed_activations(spec: ModelSpec, context: int, device: str = "cpu") -> tuple[int, int]:
     """Numbers of scalars of one example that recomputing each block saves, and that the largest block keeps.
 
     For each pass through a block only the stream at its start is kept.
 
     Args:
         context: The longest input in tokens.
+        device: `cpu` or `cuda`.
     """
     kept: list[int] = []
     passes = Counter(spec.order)
     freed = 0
     for layer, block in enumerate(spec.blocks):
         surroundings = spec.layer_context(context, layer=layer)
-        each = sum(block_cost(block, surroundings, context).values(), Cost()).activations
+        each = sum(block_cost(_on(device, block), surroundings, context).values(), Cost()).activations
         stream = context * math.prod(block.residual.stream_sizes(surroundings))
         kept.append(each)
         freed += passes[layer] * (each - stream)
@@ -104,10 +123,10 @@ def logit_activations(spec: ModelSpec, vocabulary: int, length: int) -> tuple[in
     return each * length + further, each
 
 
-def evaluation_activations(spec: ModelSpec, vocabulary: int, length: int) -> int:
+def evaluation_activations(spec: ModelSpec, vocabulary: int, length: int, device: str = "cpu") -> int:
     """Number of scalars of one example that an evaluation needs at once: those of the largest block, or of the loss."""
     logits = 0 if spec.head is not None else 2 * vocabulary * length  # and their log-probabilities
-    return max(logits, recomputed_activations(spec, length)[1])
+    return max(logits, recomputed_activations(spec, length, device)[1])
 
 
 def price(spec: ModelSpec, *, context: int, vocabulary: int = 0, classes: int = 0, inference: bool = False) -> Price:
